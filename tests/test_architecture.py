@@ -1,6 +1,7 @@
 """The shape of the code: who may import whom, how long a module is, its name."""
 
 import ast
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -95,13 +96,16 @@ def is_within(name, package):
 
 def violations(name, source, is_package=False):
     """Returns the imports of a module that the rule forbids."""
-    imported = imports(name, source, is_package)
+    return forbidden(name, imports(name, source, is_package))
+
+
+def forbidden(name, imported):
     wrong = {
         one
-        for owner, forbidden in FORBIDDEN.items()
+        for owner, others in FORBIDDEN.items()
         if is_within(name, owner)
         for one in imported
-        if one.split(".")[0] in forbidden
+        if one.split(".")[0] in others
     }
     if is_within(name, "bounds") and NUMBERS_ONLY in name.split("."):
         wrong |= {
@@ -126,19 +130,22 @@ def reached(imported):
         # The package itself is passed by: whoever imports a part of it loads it, and
         # it gathers everything.
         if one in ALL and is_within(one, "bounds") and one != "bounds":
-            path = ALL[one]
-            waiting |= imports(one, path.read_text(), path.name == "__init__.py")
-            waiting -= found
+            waiting |= own_imports(one) - found
     return found
+
+
+@functools.cache
+def own_imports(name):
+    """Returns what a module of this tree imports."""
+    return imports(name, ALL[name].read_text(), ALL[name].name == "__init__.py")
 
 
 ALL = modules(*PACKAGES, "benchmarks", "tests")
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_imports_point_downwards(name):
-    path = ALL[name]
-    assert not violations(name, path.read_text(), path.name == "__init__.py")
+def test_imports_point_downwards():
+    wrong = {name: forbidden(name, own_imports(name)) for name in ALL}
+    assert not {name: found for name, found in wrong.items() if found}
 
 
 @pytest.mark.parametrize(
@@ -196,14 +203,13 @@ def test_the_two_packages_have_modules():
     assert len(modules("jax_models")) > 10
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_no_module_is_long(name):
-    assert len(ALL[name].read_text().splitlines()) <= MAX_LINES
+def test_no_module_is_long():
+    lines = {name: len(path.read_text().splitlines()) for name, path in ALL.items()}
+    assert not {name: count for name, count in lines.items() if count > MAX_LINES}
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_every_module_has_a_name_of_its_own(name):
-    assert not NAMELESS & set(name.split("."))
+def test_every_module_has_a_name_of_its_own():
+    assert not [name for name in ALL if NAMELESS & set(name.split("."))]
 
 
 def handed_flags(source):
@@ -223,9 +229,10 @@ def handed_flags(source):
     return found
 
 
-@pytest.mark.parametrize("name", [one for one in ALL if is_within(one, FLAGS)])
-def test_flags_are_read_where_a_command_begins(name):
-    assert handed_flags(ALL[name].read_text()) == READERS.get(name, set())
+def test_flags_are_read_where_a_command_begins():
+    names = [one for one in ALL if is_within(one, FLAGS)]
+    found = {name: handed_flags(ALL[name].read_text()) for name in names}
+    assert {name: taken for name, taken in found.items() if taken} == READERS
 
 
 @pytest.mark.parametrize(

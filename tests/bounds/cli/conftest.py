@@ -7,6 +7,7 @@ from pathlib import Path
 
 import jax
 import pytest
+from matplotlib.figure import Figure
 
 import jax_models as jm
 from bounds.cli.main import main
@@ -14,6 +15,8 @@ from bounds.cli.shared.columns import FILES, find_words
 from tests.bounds.cli.letters import NAMES, QUICK
 from tests.bounds.cli.shape import SHAPE
 from tests.jax_models.format.pretrained.folders import copied
+
+PNG = b"\x89PNG"
 
 
 @dataclasses.dataclass
@@ -48,6 +51,29 @@ def undescribed(folder):
 @pytest.fixture(scope="module", autouse=True)
 def compile_quickly(quick_compilation):
     """Compile every command of these tests in half the time."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def coarse_figures():
+    """Draw figures in few points: fine ones take most of a small command's time."""
+    savefig = Figure.savefig
+    coarse = {"dpi": 30, "bbox_inches": None}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", lambda *a, **k: savefig(*a, **(k | coarse)))
+        yield
+
+
+@pytest.fixture
+def no_figures(monkeypatch):
+    """Write no picture into a PNG file, where another test draws the same."""
+    savefig = Figure.savefig
+
+    def save(figure, file, **how):
+        return (
+            file.write(PNG) if how["format"] == "png" else savefig(figure, file, **how)
+        )
+
+    monkeypatch.setattr(Figure, "savefig", save)
 
 
 @pytest.fixture

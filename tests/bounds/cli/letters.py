@@ -1,13 +1,13 @@
 """A checkpoint of letters, and what `influence` wrote of it, for the tests of commands."""
 
-import csv
-import json
+import functools
 from pathlib import Path
 
-import jax
 import numpy as np
 
-import jax_models as jm
+from benchmarks import reference
+from tests.bounds.cli.outputs import read_csv, read_json
+from tests.written import written
 
 OUT = Path("results/influence")
 SPECIAL = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"]
@@ -15,13 +15,8 @@ NAMES = [*SPECIAL, *"ACDEFGHIKLMNc)("]
 QUICK = ["--method=exhaustive"]
 
 
-def record():
-    return json.loads((OUT / "influence.json").read_text())
-
-
-def rows():
-    with open(OUT / "influence.csv", newline="") as file:
-        return list(csv.DictReader(file))
+record = functools.partial(read_json, "influence")
+rows = functools.partial(read_csv, "influence")
 
 
 def tokens_of(letters):
@@ -30,12 +25,6 @@ def tokens_of(letters):
 
 def largest_change(model, tokens, letters):
     """Of the last row, when a letter that is not the last symbol becomes another one."""
-    tokens = np.array(tokens)
-    changed = [
-        np.where(np.arange(tokens.size) == at, symbol, tokens)
-        for at in range(tokens.size - 1)
-        for symbol in letters
-        if tokens[at] in letters and tokens[at] != symbol
-    ]
-    rows = jax.vmap(lambda x: jm.apply(model, x)[-1])(np.stack([tokens, *changed]))
-    return float(np.linalg.norm(np.asarray(rows[1:] - rows[0]), axis=1).max())
+    config, tensors = written(model)
+    config["substitutable"] = list(letters)
+    return np.nanmax(reference.influence(config, tensors, tokens))

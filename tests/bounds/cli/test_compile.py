@@ -1,7 +1,6 @@
 """The command `compile`: the file it writes, what it tests and records, what it refuses."""
 
 import hashlib
-import json
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from jax_models.programs.logic import parse_formula
 from jax_models.programs.logic.compile import compile_formula
 from jax_models.programs.logic.exactness import exact_length
 from jax_models.programs.logic.modes import MODES
+from tests.bounds.cli.outputs import read_json
 
 OUT = Path("results/compile/model.safetensors")
 RECORD = OUT.with_name("compile.json")
@@ -23,7 +23,7 @@ def compiled(run, *flags):
     result = run("compile", *flags)
     assert result.code == 0, result.err
     assert not result.err
-    return json.loads(RECORD.read_text()), result.out
+    return read_json("compile"), result.out
 
 
 def test_the_file_is_the_model_of_the_python_interface(run):

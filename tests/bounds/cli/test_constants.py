@@ -1,6 +1,5 @@
 """`constants` writes every closed-form constant, and says what is a claim."""
 
-import json
 import math
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 
 import jax_models as jm
 from bounds import closed_form_bounds, compute_influence
+from tests.bounds.cli.outputs import read_json
 from tests.bounds.cli.shape import SHAPE_FLAGS
 
 OUT = Path("results/constants/constants.json")
@@ -18,18 +18,11 @@ PROMISED = (
 ).split()
 
 
-def rows_of(path=OUT):
-    def refuse(constant):
-        raise AssertionError(f"JSON holds {constant}")
-
-    return json.loads(path.read_text(), parse_constant=refuse)["rows"]
-
-
 def test_the_rows_are_the_closed_forms_of_the_python_interface(run, model_file):
     path = model_file(num_layers=2, mask="none", scale=0.3)
     result = run("constants", f"--model={path}", "--lengths=2,50")
     assert result.code == 0, result.err
-    rows = rows_of()
+    rows = read_json("constants")["rows"]
     assert [(row["n"], row["layer"]) for row in rows] == [
         (2, 1),
         (2, 2),
@@ -55,7 +48,7 @@ def test_the_rows_are_the_closed_forms_of_the_python_interface(run, model_file):
 def test_the_exact_influence_is_below_every_row(run, model_file):
     path = model_file(num_layers=1, mask="none", scale=0.3)
     run("constants", f"--model={path}", "--lengths=12")
-    (row,) = rows_of()
+    (row,) = read_json("constants")["rows"]
     tokens = np.random.default_rng(0).integers(0, 2, 12)
     exact = compute_influence(jm.load(path), tokens, method="exhaustive").max_lower
     assert 0 < exact <= 10 ** row["log10_corrected"]
@@ -67,7 +60,7 @@ def test_the_exact_influence_is_below_every_row(run, model_file):
 
 def test_under_a_mask_the_unmasked_forms_are_null_and_said_to_be(run):
     result = run("constants", *SHAPE_FLAGS, "--mask=future", "--lengths=16")
-    (row,) = rows_of()
+    (row,) = read_json("constants")["rows"]
     assert row["log10_c1"] is None
     assert row["log10_c2"] is None
     assert row["log10_causal"] >= row["log10_corrected_linear"]
@@ -79,7 +72,7 @@ def test_under_a_mask_the_unmasked_forms_are_null_and_said_to_be(run):
 
 def test_the_table_holds_what_the_file_holds(run):
     result = run("constants", *SHAPE_FLAGS, "--mask=none", "--lengths=4,8")
-    for row in rows_of():
+    for row in read_json("constants")["rows"]:
         assert f"{row['log10_corrected']:.5g}" in result.out
         assert f"{row['log10_printed']:.5g}" in result.out
 
@@ -87,7 +80,7 @@ def test_the_table_holds_what_the_file_holds(run):
 def test_a_bound_of_zero_and_one_beyond_floats_are_null(run):
     flags = [*SHAPE_FLAGS, "--mask=strict_future", "--query=0", "--lengths=4"]
     assert run("constants", *flags).code == 0
-    (row,) = rows_of()
+    (row,) = read_json("constants")["rows"]
     assert row["log10_corrected"] is None
     assert row["log10_corrected_own"] > -math.inf
     zero = "null, the bound is zero: log10_corrected, log10_corrected_linear"
@@ -98,7 +91,7 @@ def test_a_bound_of_zero_and_one_beyond_floats_are_null(run):
 def test_constants_beyond_floats_are_told_from_zero(run, model_file):
     path = model_file(num_layers=2, mask="none", scale=1e200)
     assert run("constants", f"--model={path}", "--lengths=4").code == 0
-    row = rows_of()[-1]
+    row = read_json("constants")["rows"][-1]
     (said,) = (x for x in row["hypotheses"] if x.startswith("null, beyond every float"))
     names = said.split(": ")[1].split(", ")
     assert "log10_c1" in names
@@ -109,12 +102,12 @@ def test_constants_beyond_floats_are_told_from_zero(run, model_file):
 def test_temperature_and_target_are_taken_from_the_flags(run, model_file):
     path = model_file(mask="none", num_classes=3, scale=0.3)
     run("constants", f"--model={path}", "--lengths=8")
-    (plain,) = rows_of()
+    (plain,) = read_json("constants")["rows"]
     run("constants", f"--model={path}", "--lengths=8", "--temperature=2")
-    (warm,) = rows_of()
+    (warm,) = read_json("constants")["rows"]
     assert warm["A"] == pytest.approx(plain["A"] / 2, rel=1e-12)
     run("constants", f"--model={path}", "--lengths=8", "--target=logits")
-    (logits,) = rows_of()
+    (logits,) = read_json("constants")["rows"]
     readout = jm.load(path).readout
     assert isinstance(readout, jm.Readout)
     norm = np.linalg.norm(np.asarray(readout.weight), 2)
@@ -124,7 +117,7 @@ def test_temperature_and_target_are_taken_from_the_flags(run, model_file):
 
 def test_the_record_says_how_it_was_made(run):
     run("constants", *SHAPE_FLAGS, "--lengths=4", "--seed=5")
-    record = json.loads(OUT.read_text())
+    record = read_json("constants")
     assert record["command"] == "constants"
     assert record["seed"] == 5
     assert len(record["model_sha256"]) == 64
@@ -154,7 +147,7 @@ def test_what_the_store_holds_is_not_evaluated_again(run, model_file, monkeypatc
     path = model_file(num_layers=2, mask="none", scale=0.0)
     first = run("constants", f"--model={path}", "--lengths=2,8")
     assert first.code == 0, first.err
-    content, rows = OUT.read_text(), rows_of()
+    rows = read_json("constants")["rows"]
     assert "-inf" in first.out
     whole, asked = constants.read_constants, []
 
@@ -166,9 +159,9 @@ def test_what_the_store_holds_is_not_evaluated_again(run, model_file, monkeypatc
     again = run("constants", f"--model={path}", "--lengths=2,8")
     assert asked == []
     assert again.out.split("evaluate\n")[1] == first.out.split("n = 8\n")[-1]
-    assert json.loads(OUT.read_text())["rows"] == json.loads(content)["rows"]
+    assert read_json("constants")["rows"] == rows
     run("constants", f"--model={path}", "--lengths=2,8,9")
     assert asked == [9]
     run("constants", f"--model={path}", "--lengths=2", "--fresh")
     assert asked == [9, 2]
-    assert rows_of() == rows[:2]
+    assert read_json("constants")["rows"] == rows[:2]

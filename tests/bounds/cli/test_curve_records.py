@@ -1,6 +1,5 @@
 """A bound of a curve is one record, and its cells are those of `bound_curve`."""
 
-import csv
 from pathlib import Path
 
 import pytest
@@ -11,14 +10,10 @@ from bounds.cli.shared.columns import FILES
 from bounds.curves.columns import CURVE_BOUNDS, CurveBound, CurveColumn
 from bounds.curves.measurement import measure
 from bounds.store.results import ResultStore
+from tests.bounds.cli.outputs import read_csv
 from tests.bounds.cli.shape import SHAPE_FLAGS
 
-ASKED = [*SHAPE_FLAGS, "--lengths=4,8", "--weighting=softmax", "--method=exhaustive"]
-
-
-def read_curve():
-    with open("results/curve/curve.csv", newline="") as file:
-        return list(csv.DictReader(file))
+ASKED = [*SHAPE_FLAGS, "--lengths=4", "--weighting=softmax", "--method=exhaustive"]
 
 
 def test_a_new_bound_reaches_print_csv_and_figure_as_one_record(run, monkeypatch):
@@ -37,20 +32,20 @@ def test_a_new_bound_reaches_print_csv_and_figure_as_one_record(run, monkeypatch
     assert heading.endswith("exact  twice it")
     exact, doubled = map(float, first.split()[-2:])
     assert doubled == pytest.approx(2 * exact, rel=1e-3)
-    for row in read_curve():
+    for row in read_csv("curve"):
         assert float(row["twice"]) == 2 * float(row["influence_upper"])
     assert "twice the influence" in Path("results/curve/curve.svg").read_text()
 
 
 def test_a_curve_asked_for_in_python_goes_on_with_the_commands_store(run, model_file):
     path = model_file()
-    asked = ["--lengths=4,8", "--num_inputs=2", "--bounds=closed_forms"]
+    asked = ["--lengths=4", "--num_inputs=2", "--bounds=closed_forms"]
     run("curve", f"--model={path}", *asked, "--method=exhaustive", "--seed=3")
     with ResultStore("results/curve/results.sqlite") as store:
         count = len(store.table())
         curve = bound_curve(
             jm.load(path),
-            [4, 8],
+            [4],
             inputs="parity",
             num_inputs=2,
             seed=3,
@@ -58,8 +53,8 @@ def test_a_curve_asked_for_in_python_goes_on_with_the_commands_store(run, model_
             bounds=["closed_forms"],
             store=store,
         )
-        assert len(store.table()) == count == 4 + 2
-    written = read_curve()
+        assert len(store.table()) == count == 2 + 1
+    written = read_csv("curve")
     assert [float(row["influence_upper"]) for row in written] == list(
         curve.measurements.column("influence_upper")
     )

@@ -1,8 +1,6 @@
 """`curve` measures texts at the lengths of their beginnings, and records at their own."""
 
-import csv
 import dataclasses
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,17 +10,15 @@ import jax_models as jm
 from bounds import bound_curve, read_store
 from bounds.curves.inputs import GivenInputs
 from tests.bounds.cli.letters import NAMES, SPECIAL, largest_change, tokens_of
+from tests.bounds.cli.outputs import read_csv, read_json
 from tests.bounds.cli.shape import SHAPE_FLAGS
+
+pytestmark = pytest.mark.usefixtures("no_figures")
 
 OUT = Path("results/curve")
 PLAIN = ["--bounds=none", "--method=exhaustive"]
 RECORDS = {"one": "ACDE", "two": "AC", "three": "GHIK"}
 LETTERS = [k for k, name in enumerate(NAMES) if name not in SPECIAL]
-
-
-def measured():
-    with (OUT / "curve.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def ends_of(row):
@@ -42,68 +38,70 @@ def fasta(tmp_path):
 
 
 def test_lengths_are_beginnings_of_a_text_between_its_ends(run, folder, model):
-    asked = [f"--model={folder}", "--sequence=ACDEFG", "--lengths=3,4,7"]
+    asked = [f"--model={folder}", "--sequence=ACDEFG", "--lengths=4,6"]
     assert run("curve", *asked, *PLAIN).code == 0
     tokens = jm.read_tokenizer(folder)
     source = GivenInputs("mine", (tokens.encode("ACDEFG"),), tokens.ends)
-    found = bound_curve(model, [3, 4, 7], inputs=source, method="exhaustive")
-    for row, one in zip(measured(), found.measurements, strict=True):
+    found = bound_curve(model, [4, 6], inputs=source, method="exhaustive")
+    for row, one in zip(read_csv("curve"), found.measurements, strict=True):
         text = tokens_of("ACDEFG"[: int(row["n"]) - 2])
         assert ends_of(row) == (one["influence_lower"], one["influence_upper"])
         lower, upper = ends_of(row)
         slack = 1e-13  # of two passes whose rows are of the order of 1
         assert lower - slack <= largest_change(model, text, LETTERS) <= upper + slack
-    assert [row["n"] for row in measured()] == ["3", "4", "7"]
+    assert [row["n"] for row in read_csv("curve")] == ["4", "6"]
     # What is in the key is what stands there, not where.
     Path("text").write_text("ACDEFG\n")
-    again = [f"--model={folder}", "--text=text", "--lengths=3,4,7"]
-    assert "0 of 3 measurements to make" in run("curve", *again, *PLAIN).out
+    again = [f"--model={folder}", "--text=text", "--lengths=4,6"]
+    assert "0 of 2 measurements to make" in run("curve", *again, *PLAIN).out
 
 
 def test_a_short_text_is_measured_as_far_as_it_goes(run, folder):
     asked = [f"--model={folder}", f"--sequence={'ACDE' * 5}", *PLAIN]
     assert run("curve", *asked).code == 0
-    assert [row["n"] for row in measured()] == ["16", "22"]
+    assert [row["n"] for row in read_csv("curve")] == ["16", "22"]
 
 
 def test_records_are_measured_at_their_own_lengths(run, folder, model, fasta):
     result = run("curve", f"--model={folder}", f"--fasta={fasta}", *PLAIN)
     assert result.code == 0
     assert "Largest influence over 2 inputs" in result.out
-    assert json.loads((OUT / "curve.json").read_text())["flags"]["lengths"] == [4, 6]
+    assert read_json("curve")["flags"]["lengths"] == [4, 6]
     tokens = jm.read_tokenizer(folder)
     source = GivenInputs("mine", tuple(map(tokens.encode, RECORDS.values())))
     found = bound_curve(model, None, inputs=source, method="exhaustive")
-    for row, one in zip(measured(), found.measurements, strict=True):
+    for row, one in zip(read_csv("curve"), found.measurements, strict=True):
         text = tokens_of(list(RECORDS.values())[int(row["input"])])
         assert (int(row["n"]), int(row["input"])) == (one["n"], one["input"])
         assert ends_of(row) == (one["influence_lower"], one["influence_upper"])
         lower, upper = ends_of(row)
         assert lower - 1e-13 <= largest_change(model, text, LETTERS) <= upper + 1e-13
-    assert [(row["n"], row["input"]) for row in measured()] == [
+    assert [(row["n"], row["input"]) for row in read_csv("curve")] == [
         ("4", "1"),
         ("6", "0"),
         ("6", "2"),
     ]
 
 
-def test_bounds_stand_beside_every_record(run, folder, fasta):
+def test_bounds_stand_beside_every_record(run, folder):
+    Path("two.fasta").write_text(">one\nAC\n>two\nDE\n")
     shape = [*SHAPE_FLAGS, "--vocab_size=20", f"--tokenizer={folder}"]
-    asked = [*shape, "--weighting=softmax", "--extend_to=8", f"--fasta={fasta}"]
-    assert run("curve", *asked).code == 0
-    for row in measured():
+    asked = [*shape, "--weighting=softmax", "--extend_to=8", "--fasta=two.fasta"]
+    assert run("curve", *asked, PLAIN[1]).code == 0
+    assert len(read_csv("curve")) == 2
+    for row in read_csv("curve"):
         assert ends_of(row)[0] <= float(row["certified"])
         corrected = float(row["log10_corrected"])
         assert np.log10(float(row["certified"])) <= corrected
-    (curve,) = json.loads((OUT / "curve.json").read_text())["curves"]
+    (curve,) = read_json("curve")["curves"]
     assert [row["n"] for row in curve["beyond"]] == [8]
 
 
 def test_of_a_checkpoint_letters_are_sampled_and_put_in(run, folder, model):
-    asked = [f"--model={folder}", "--lengths=4,5", "--num_inputs=1", *PLAIN]
+    asked = [f"--model={folder}", "--lengths=4,6", "--num_inputs=1", *PLAIN]
     assert run("curve", *asked).code == 0
-    found = bound_curve(model, [4, 5], inputs="random", method="exhaustive")
-    for row, one in zip(measured(), found.measurements, strict=True):
+    found = bound_curve(model, [4, 6], inputs="random", method="exhaustive")
+    for row, one in zip(read_csv("curve"), found.measurements, strict=True):
         assert ends_of(row) == (one["influence_lower"], one["influence_upper"])
         assert int(row["symbol"]) in LETTERS
     refused = run("curve", *asked, "--language=parity")
@@ -111,7 +109,7 @@ def test_of_a_checkpoint_letters_are_sampled_and_put_in(run, folder, model):
         "parity is written in symbols 0 to 1, of which the model does"
     )
     # As in other commands.
-    assert run("influence", f"--model={folder}", "--length=3", PLAIN[1]).code == 0
+    assert run("influence", f"--model={folder}", "--length=4", PLAIN[1]).code == 0
 
 
 def test_a_tokenizer_names_the_symbols_of_a_file(run, folder, model):
@@ -119,7 +117,7 @@ def test_a_tokenizer_names_the_symbols_of_a_file(run, folder, model):
     jm.save(bare, "bare.safetensors")
     asked = ["--model=bare.safetensors", f"--tokenizer={folder}", *PLAIN]
     assert run("curve", *asked, "--sequence=ACDE", "--lengths=6").code == 0
-    (named,) = measured()
+    (named,) = read_csv("curve")
     lower, upper = ends_of(named)
     expected = largest_change(model, tokens_of("ACDE"), LETTERS)
     assert lower - 1e-13 <= expected <= upper + 1e-13
@@ -127,13 +125,13 @@ def test_a_tokenizer_names_the_symbols_of_a_file(run, folder, model):
     np.save("tokens.npy", tokens_of("ACDE"))
     bare = ["--model=bare.safetensors", "--tokens=tokens.npy", "--lengths=6", *PLAIN]
     assert "1 of 1 measurements to make" in run("curve", *bare).out
-    assert ends_of(measured()[0])[1] > upper
+    assert ends_of(read_csv("curve")[0])[1] > upper
 
 
 def test_a_curve_without_a_point_has_no_figure_and_the_first_reason(run, model_file):
     # Cells as wide as the scores' own spread leave neighbours everywhere.
     path = model_file(weighting="leftmost_hard", tie_resolution=0.05)
-    asked = [f"--model={path}", "--lengths=32,33", "--num_inputs=1", "--bounds=none"]
+    asked = [f"--model={path}", "--lengths=32", "--num_inputs=2", "--bounds=none"]
     result = run("curve", *asked)
     result.assert_refused("2 of 2 measurements failed and are left out; the first, ")
     assert "n = 32, input 0" in result.err

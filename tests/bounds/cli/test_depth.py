@@ -1,6 +1,5 @@
 """The command `depth`: what is printed and written, at any size, and what is refused."""
 
-import json
 import math
 from fractions import Fraction
 from pathlib import Path
@@ -9,6 +8,7 @@ import pytest
 
 from bounds.restriction.closed_form import SwitchingStep, switching_proof
 from bounds.restriction.closed_form.released import RELEASED
+from tests.bounds.cli.outputs import read_json
 
 OUT = Path("results/depth/depth.json")
 
@@ -16,7 +16,7 @@ OUT = Path("results/depth/depth.json")
 def depth(run, *flags):
     result = run("depth", *flags)
     assert result.code == 0, result.err
-    return json.loads(OUT.read_text()), result.out
+    return read_json("depth"), result.out
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """`entropy` writes levels, floors and a model's cross-entropy, once, and says which."""
 
-import csv
-import json
 from pathlib import Path
 
 import pytest
@@ -9,17 +7,10 @@ import pytest
 import jax_models as jm
 from bounds.entropy import entropy_levels, measure_entropy
 from jax_models.languages import get_source
+from tests.bounds.cli.outputs import read_csv, read_json
 from tests.bounds.entropy.floor_models import random_model
 
 HEAD = "n,optimal,unigram,last_symbol,floor_r1,floor_r2,eps,model,model_stderr,p0"
-
-
-def read(folder="results/entropy"):
-    with open(f"{folder}/entropy.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    # NaN and infinity are no JSON, though Python would read them.
-    text = Path(f"{folder}/entropy.json").read_text()
-    return rows, json.loads(text, parse_constant=pytest.fail)
 
 
 @pytest.fixture
@@ -33,7 +24,7 @@ def parity_file(tmp_path):
 def test_without_a_model_the_levels_stand_alone(run, language):
     result = run("entropy", f"--language={language}", "--p=0.4", "--lengths=1,2,9,64")
     assert (result.code, result.err) == (0, "")
-    rows, record = read()
+    rows, record = read_csv("entropy"), read_json("entropy")
     header = Path("results/entropy/entropy.csv").read_text().splitlines()[0]
     assert header.startswith(HEAD)
     source = get_source(language, 0.4)
@@ -48,7 +39,7 @@ def test_without_a_model_the_levels_stand_alone(run, language):
         values = [float(row[x]) for x in ("optimal", "last_symbol", "unigram")]
         assert values == sorted(values)
     assert (rows[0]["p0"] == "") == (language == "parity")
-    assert Path("results/entropy/entropy.png").stat().st_size > 10_000
+    assert Path("results/entropy/entropy.png").stat().st_size > 1000
     assert "has no influence" in result.out
     assert record["seed"] == 0
     assert {"versions", "device", "flags"} <= record.keys()
@@ -59,7 +50,7 @@ def test_a_model_stands_above_its_floor_and_is_measured_once(run, parity_file):
     first = run(*arguments)
     assert (first.code, first.err) == (0, "")
     assert "1 of 1 lengths to measure" in first.out
-    (row,), record = read()
+    (row,), record = read_csv("entropy"), read_json("entropy")
     source = get_source("parity", 0.25)
     found = measure_entropy(jm.load(parity_file), source, 3, reading="query")
     assert float(row["model"]) == pytest.approx(found.cross_entropy, rel=1e-14)
@@ -74,11 +65,11 @@ def test_a_model_stands_above_its_floor_and_is_measured_once(run, parity_file):
     assert len(record["model_sha256"]) == 64
     again = run(*arguments, "--figure_format=svg")
     assert "0 of 1 lengths to measure" in again.out
-    assert read()[0] == [row]
+    assert read_csv("entropy") == [row]
     # Another question about the same model is another row.
     other = run(*arguments, "--eps=closed_form")
     assert "1 of 1 lengths to measure" in other.out
-    ((certified,), _) = read()
+    (certified,) = read_csv("entropy")
     assert certified["floor_kind"] == "certified"
     assert float(certified["eps"]) > float(row["eps"])
     assert float(certified["floor_r2"]) < float(row["floor_r2"])

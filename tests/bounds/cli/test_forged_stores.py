@@ -15,24 +15,26 @@ import pytest
 
 from bounds.store.file import SCHEMA_VERSION
 from bounds.store.results import ResultStore, StoreError, read_store
+from tests.bounds.cli.shape import SHAPE_FLAGS
 
-SMALL = ["--d_model=4", "--d_ff=4", "--num_heads=1"]
+EASY = ["--method=exhaustive"]
+CURVE = "--lengths=4 --num_inputs=1 --weighting=softmax"
 RUNS = {
     "entropy": ["--lengths=2,4"],
     "depth": ["--num_layers=1", "--num_heads=1", "--free_bits=3"],
     "batch": ["--command=entropy", "--lengths=2,4", "--sweep=p=0.2,0.3"],
     "compile": ["--formula=Q_a", "--alphabet=ab", "--self_test=2"],
-    "constants": [*SMALL, "--lengths=4"],
-    "simulate": [*SMALL, "--lengths=2,3"],
-    "lipschitz": [*SMALL, "--lengths=4", "--restarts=0", "--num_inputs=1"],
-    "curve": [*SMALL, "--lengths=3,4", "--num_inputs=1", "--weighting=softmax"],
-    "influence": [*SMALL, "--length=4"],
-    "scan": [*SMALL, "--length=4", "--rows=all"],
-    "supremum": [*SMALL, "--length=4", "--mask=none", "--position=none"],
-    "restrict": [*SMALL, "--length=6"],
+    "constants": [*SHAPE_FLAGS, "--lengths=4"],
+    "simulate": [*SHAPE_FLAGS, "--lengths=3"],
+    "lipschitz": [*SHAPE_FLAGS, "--lengths=4", "--restarts=0", "--num_inputs=1"],
+    "curve": [*SHAPE_FLAGS, *CURVE.split(), *EASY],
+    "influence": [*SHAPE_FLAGS, "--length=4", *EASY],
+    "scan": [*SHAPE_FLAGS, "--length=4", "--rows=all", *EASY],
+    "supremum": [*SHAPE_FLAGS, "--length=4", "--mask=none", "--position=none"],
+    "restrict": [*SHAPE_FLAGS, "--length=6"],
 }
 STORE = "out/results.sqlite"
-FORGERIES = 16
+FORGERIES = 8
 LEAVES = [
     *("null", "true", "-1", "2", "1.5", "1e999", "-1e999", "NaN", "Infinity", "-0.0"),
     *("9" * 400, "9" * 5000, str(2**63), "1e30", '"text"', '"\\ud800"', '"nan"'),

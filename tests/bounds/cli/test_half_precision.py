@@ -1,9 +1,6 @@
 """`--precision`: estimates with their measured error, in files and in the last line."""
 
-import csv
 import dataclasses
-import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +11,9 @@ from bounds.cli import scan_parts
 from bounds.cli.shared.precision import split_error, with_error
 from bounds.influence.result import MeasuredError
 from bounds.store.sweep import Cell, MemoryResults, run_cells
+from tests.bounds.cli.outputs import read_csv, read_json
+
+pytestmark = pytest.mark.usefixtures("no_figures")
 
 TOKENS = [0, 2, 1, 1, 0, 2, 1]
 
@@ -25,11 +25,6 @@ def typed(make_model, tmp_path):
     path.write_text(" ".join(map(str, TOKENS)))
     jm.save(make_model(vocab_size=3, mask="none"), tmp_path / "model.safetensors")
     return [f"--model={tmp_path}/model.safetensors", f"--tokens={path}"]
-
-
-def read_json(command):
-    text = Path(f"results/{command}/{command}.json").read_text()
-    return json.loads(text, parse_constant=pytest.fail)
 
 
 def assert_told(record, ended, error, largest):
@@ -57,8 +52,7 @@ def test_a_scan_in_parts_measures_one_error(reduce, run, typed, monkeypatch):
     largest = np.nanmax(np.abs(found.values))
     assert_told(record, ended, found.measured_error, largest)
     assert record["kind"] == "estimated"
-    with open("results/scan/scan.csv", newline="") as file:
-        assert {row["kind"] for row in csv.DictReader(file)} == {"estimated"}
+    assert {row["kind"] for row in read_csv("scan")} == {"estimated"}
     with np.load("results/scan/scan.npz") as arrays:
         assert arrays["kind"] == "estimated"
     again = run(*typed)

@@ -1,8 +1,6 @@
 """`influence` lists what every substitution does, and the largest of them."""
 
-import csv
 import hashlib
-import json
 import re
 from pathlib import Path
 
@@ -10,39 +8,17 @@ import numpy as np
 import pytest
 
 import jax_models as jm
+from benchmarks import reference
 from bounds import read_store
 from bounds.cli import influence_blocks
 from bounds.curves.inputs import sampled_inputs
 from bounds.numbers.kind import ROUNDING
+from tests.bounds.cli.outputs import read_csv, read_json
 from tests.bounds.cli.shape import SHAPE_FLAGS
+from tests.written import written
 
 OUT = Path("results/influence")
 TOKENS = [0, 2, 1, 1, 0, 2, 1]
-
-
-def read_csv():
-    with open(OUT / "influence.csv", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def read_json():
-    # NaN and infinity are no JSON, though Python would read them.
-    text = (OUT / "influence.json").read_text()
-    return json.loads(text, parse_constant=pytest.fail)
-
-
-def influences(model, tokens, query):
-    """Returns the influence of every substitution, by the definition."""
-    base = np.asarray(jm.apply(model, tokens))[query]
-    found = {}
-    for position in range(len(tokens)):
-        for symbol in range(model.vocab_size):
-            other = np.array(tokens)
-            other[position] = symbol
-            if symbol != tokens[position]:
-                change = np.asarray(jm.apply(model, other))[query] - base
-                found[position, symbol] = np.linalg.norm(change)
-    return found
 
 
 @pytest.fixture
@@ -57,7 +33,7 @@ def test_positions_that_lump_are_not_done_in_small_blocks(run, model_file, tmp_p
     tokens = tmp_path / "many.npy"
     np.save(tokens, np.random.default_rng(0).integers(0, 2, 600))
     run("influence", f"--model={model}", f"--tokens={tokens}")
-    record = read_json()
+    record = read_json("influence")
     assert (record["method"], record["n"]) == ("lumped", 600)
     assert len(read_store(OUT / "results.sqlite")) == 1
 
@@ -69,11 +45,10 @@ def three_symbols(model_file):
 
 
 def assert_equals_definition(model_path, query, *, include_query=False):
-    model = jm.load(model_path)
-    expected = influences(model, TOKENS, query)
-    if not include_query:
-        expected = {k: v for k, v in expected.items() if k[0] != query}
-    rows = read_csv()
+    model = written(jm.load(model_path))
+    found = reference.influence(*model, TOKENS, query, include_query=include_query)
+    expected = {at: x for at, x in np.ndenumerate(found) if not np.isnan(x)}
+    rows = read_csv("influence")
     pairs = [(int(row["position"]), int(row["symbol"])) for row in rows]
     assert pairs == sorted(expected)
     for pair, row in zip(pairs, rows, strict=True):
@@ -81,7 +56,7 @@ def assert_equals_definition(model_path, query, *, include_query=False):
         assert float(row["lower"]) == pytest.approx(expected[pair], rel=1e-9, abs=1e-11)
         assert float(row["upper"]) == pytest.approx(expected[pair], rel=1e-9, abs=1e-11)
         assert row["kind"] == "exact"
-    record = read_json()
+    record = read_json("influence")
     largest = max(expected, key=lambda pair: expected[pair])
     assert (record["position"], record["symbol"]) == largest
     assert record["max_lower"] == pytest.approx(expected[largest], rel=1e-9)
@@ -95,7 +70,7 @@ def test_every_substitution_is_listed_with_its_influence(
     result = run("influence", f"--model={three_symbols}", f"--tokens={tokens_file}")
     assert (result.code, result.err) == (0, "")
     assert_equals_definition(three_symbols, query=6)
-    record = read_json()
+    record = read_json("influence")
     (shown, radius) = re.findall(r"maximum influence is (\S+) \+- (\S+),", result.out)[
         0
     ]
@@ -125,15 +100,15 @@ def test_progress_names_the_largest_influence_so_far(
     monkeypatch.setattr("bounds.cli.shared.progress.SECONDS_BETWEEN_LINES", 0.0)
     flags = [f"--model={three_symbols}", f"--tokens={tokens_file}"]
     told = run("influence", *flags).out.splitlines()
-    effects = influences(jm.load(three_symbols), TOKENS, -1)
+    effects = reference.influence(*written(jm.load(three_symbols)), TOKENS)
     shown = []
     for line in told:
         if steps := re.match(r"(\d) of 7 positions .* to \d(.*)", line):
             found = re.fullmatch(r"; largest so far (\S+) at position (\d)", steps[2])
             shown.append(int(steps[1]))
-            done = [effects[at] for at in effects if at[0] < min(shown[-1], 6)]
+            largest = np.nanmax(effects[: shown[-1]])
             assert found, "what was just found is part of it"
-            assert float(found[1]) == pytest.approx(max(done), rel=1e-5)
+            assert float(found[1]) == pytest.approx(largest, rel=1e-5)
     assert shown == [2, 4, 6, 7]
 
 
@@ -176,7 +151,7 @@ def test_the_upper_end_of_the_maximum_is_that_of_any_block(
     monkeypatch.setattr(influence_blocks, "summarise", widened)
     flags = [f"--model={three_symbols}", f"--tokens={tokens_file}"]
     run("influence", *flags, "--method=exhaustive")
-    record = read_json()
+    record = read_json("influence")
     assert record["position"] > 1
     assert record["max_upper"] == 90.0
 
@@ -185,7 +160,7 @@ def test_a_maximum_that_nothing_moves_is_exactly_zero(run, model_file):
     """The first of causal rows sees no other position."""
     flags = [f"--model={model_file(mask='future')}", "--length=4", "--query=0"]
     result = run("influence", *flags, "--method=exhaustive")
-    record = read_json()
+    record = read_json("influence")
     assert record["max_lower"] == 0 == record["max_upper"]
     assert "maximum influence is 0, exact" in result.out
     assert (record["kind"], record["exact"]) == ("exact", True)
@@ -196,10 +171,10 @@ def test_where_pairs_are_many_only_the_largest_of_each_position_is_kept(
 ):
     arguments = ["influence", f"--model={three_symbols}", f"--tokens={tokens_file}"]
     run(*arguments)
-    every = read_csv()
+    every = read_csv("influence")
     monkeypatch.setattr(influence_blocks, "MAX_PAIRS", 5)
     run(*arguments)
-    rows = read_csv()
+    rows = read_csv("influence")
     assert [int(row["position"]) for row in rows] == list(range(6))
     for row in rows:
         at = [one for one in every if one["position"] == row["position"]]
@@ -208,7 +183,7 @@ def test_where_pairs_are_many_only_the_largest_of_each_position_is_kept(
 
 def test_the_record_identifies_model_and_input(run, three_symbols, tokens_file):
     run("influence", f"--model={three_symbols}", f"--tokens={tokens_file}")
-    record = read_json()
+    record = read_json("influence")
     assert (
         record["model_sha256"] == hashlib.sha256(three_symbols.read_bytes()).hexdigest()
     )
@@ -227,7 +202,7 @@ def test_another_input_of_the_same_length_is_another_result(run, model_file, tmp
         (tmp_path / "tokens.txt").write_text(tokens)
         flags = [f"--model={path}", "--tokens=tokens.txt", "--method=exhaustive"]
         run("influence", *flags)
-        maxima.append(read_json()["max"])
+        maxima.append(read_json("influence")["max"])
     assert len(read_store(OUT / "results.sqlite")) == 2
     assert maxima[0] != maxima[1]
 
@@ -238,7 +213,7 @@ def test_a_sampled_input_is_the_one_of_its_number(run, model_file):
     run("influence", *flags, "--method=exhaustive")
     tokens = sampled_inputs(jm.load(path), "parity", 3, seed=4).draw(9, 2)
     expected = hashlib.sha256(tokens.astype("<i4").tobytes()).hexdigest()
-    assert read_json()["tokens_sha256"] == expected
+    assert read_json("influence")["tokens_sha256"] == expected
 
 
 def test_an_array_file_holds_several_inputs(run, three_symbols, tmp_path):
@@ -246,7 +221,7 @@ def test_an_array_file_holds_several_inputs(run, three_symbols, tmp_path):
     flags = [f"--model={three_symbols}", "--tokens=tokens.npy", "--method=exhaustive"]
     run("influence", *flags, "--input=1")
     tokens = np.array(TOKENS[::-1], "<i4")
-    found = read_json()["tokens_sha256"]
+    found = read_json("influence")["tokens_sha256"]
     assert found == hashlib.sha256(tokens.tobytes()).hexdigest()
     run("influence", *flags, "--input=2").assert_refused("holds 2 inputs")
 
@@ -256,7 +231,7 @@ def test_a_text_is_read_through_the_vocabulary(run, tmp_path):
     result = run("influence", "--preset=anbn_one_layer", "--text=text.txt")
     assert (result.code, result.err) == (0, "")
     tokens = np.array([0, 0, 1, 1], "<i4")
-    found = read_json()["tokens_sha256"]
+    found = read_json("influence")["tokens_sha256"]
     assert found == hashlib.sha256(tokens.tobytes()).hexdigest()
     (tmp_path / "text.txt").write_text("aacb\n")
     refused = run("influence", "--preset=anbn_one_layer", "--text=text.txt")
@@ -266,9 +241,9 @@ def test_a_text_is_read_through_the_vocabulary(run, tmp_path):
 def test_one_token_has_nothing_to_substitute(run, model_file):
     result = run("influence", f"--model={model_file()}", "--length=1")
     assert (result.code, result.err) == (0, "")
-    record = read_json()
+    record = read_json("influence")
     assert (record["max_upper"], record["position"], record["n"]) == (0.0, None, 1)
-    assert read_csv() == []
+    assert read_csv("influence") == []
     assert "nothing can be substituted" in result.out
 
 
@@ -303,7 +278,7 @@ def test_an_ambiguous_tie_is_one_line(run, model_file):
     result = run(*arguments, "--ties=warn")
     assert result.code == 0
     assert result.err.startswith("warning: in 1 results rounding decided")
-    assert read_json()["ambiguous"] is True
+    assert read_json("influence")["ambiguous"] is True
 
 
 @pytest.mark.parametrize(
@@ -312,10 +287,7 @@ def test_an_ambiguous_tie_is_one_line(run, model_file):
         (["--num_layers=2"], ["method: incremental (the cheapest", "memory: at most "]),
         (
             ["--method=exhaustive"],
-            [
-                "method: exhaustive (asked for)",
-                "blocks: 2, of at most 32",
-            ],
+            ["method: exhaustive (asked for)", "blocks: 2, of at most 32"],
         ),
         (["--num_devices=8"], ["8 of 8 devices", "blocks: 1, of at most "]),
         (
@@ -361,7 +333,7 @@ def test_results_state_the_sizes_of_blocks_and_memory_limits_them(run, tokens_fi
     shape = ["influence", f"--tokens={tokens_file}", "--vocab_size=3", *SHAPE_FLAGS]
     for flags, expected in (([], 8192), (["--memory_limit=256KiB"], 128)):
         assert run(*shape, "--method=incremental", *flags).code == 0
-        record = read_json()
+        record = read_json("influence")
         assert record["block_substitutions"] == expected
         assert record["block_rows"] == 1
     # Results of other sizes are not taken for these, those of other limits are.

@@ -1,29 +1,16 @@
 """What `influence` says of a maximum that was proposed in a lower precision."""
 
-import csv
-import json
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from bounds.influence import METHODS, ranked
-
-OUT = Path("results/influence")
-
-
-def read_json():
-    return json.loads((OUT / "influence.json").read_text(), parse_constant=pytest.fail)
-
-
-def read_lines():
-    with open(OUT / "influence.csv", newline="") as file:
-        return list(csv.DictReader(file))
+from tests.bounds.cli.outputs import read_csv, read_json
 
 
 def widths():
     """The widths of the enclosures of all substitutions."""
-    return [float(x["upper"]) - float(x["lower"]) for x in read_lines()]
+    return [float(x["upper"]) - float(x["lower"]) for x in read_csv("influence")]
 
 
 @pytest.fixture
@@ -35,9 +22,9 @@ def three_symbols(model_file):
 def test_what_is_proposed_in_float32_has_the_same_maximum(run, three_symbols):
     flags = [f"--model={three_symbols}", "--length=9", "--method=incremental"]
     run("influence", *flags)
-    plain = read_json()
+    plain = read_json("influence")
     result = run("influence", *flags, "--propose=float32")
-    record = read_json()
+    record = read_json("influence")
     assert (result.code, record["flags"]["propose"]) == (0, "float32")
     assert plain["decided"] is None
     assert f"({record['decided']} decided in float64 after float32)" in result.out
@@ -58,9 +45,9 @@ def test_what_is_ranked_in_half_precision_says_what_was_decided(
     monkeypatch.setattr(ranked, "_estimate", planted)
     flags = [f"--model={three_symbols}", "--length=30", "--method=incremental"]
     run("influence", *flags)
-    plain = read_json()
+    plain = read_json("influence")
     result = run("influence", *flags, "--propose=bfloat16")
-    record = read_json()
+    record = read_json("influence")
     assert (result.code, record["kind"], record["exact"]) == (0, "estimated", False)
     for name in ("max", "max_lower", "max_upper", "position", "symbol"):
         assert record[name] == plain[name]
@@ -73,7 +60,7 @@ def test_what_is_ranked_in_half_precision_says_what_was_decided(
     assert f"The {58 - decided} others are estimated in bfloat16, " in line
     assert f"measured on {error['entries']} changes" in line
     assert widths().count(0) == 58 - decided
-    kinds = Counter(x["kind"] for x in read_lines())
+    kinds = Counter(x["kind"] for x in read_csv("influence"))
     assert kinds == {"exact": decided, "estimated": 58 - decided}
     again = run("influence", *flags, "--propose=bfloat16")
     assert again.out.splitlines()[-2] == line

@@ -1,7 +1,5 @@
 """`lipschitz` writes what the estimator finds, once, and says what it is."""
 
-import csv
-import json
 import math
 from pathlib import Path
 
@@ -11,9 +9,9 @@ import pytest
 import bounds
 from bounds import read_store
 from bounds.curves.inputs import sampled_inputs
+from tests.bounds.cli.outputs import read_csv, read_json
 from tests.bounds.cli.shape import SHAPE_FLAGS
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 EFFORT = ["--restarts=1", "--steps=2", "--num_inputs=1"]
 TINY = [*SHAPE_FLAGS, *EFFORT, "--lengths=4", "--mask=none"]
 # One search, for what does not depend on how many there are.
@@ -21,21 +19,11 @@ QUICK = [*SHAPE_FLAGS, "--lengths=4,8", "--num_inputs=1", "--restarts=0"]
 SEARCHES = ("substitution", "local", "ball")
 
 
-def read_csv(path):
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def read_json(path):
-    # NaN and infinity are no JSON, though Python would read them.
-    return json.loads(Path(path).read_text(), parse_constant=pytest.fail)
-
-
 def test_the_files_hold_what_the_estimator_finds(run, make_model):
     result = run("lipschitz", *TINY, "--seed=3", "--figure_format=png,svg")
     assert (result.code, result.err) == (0, "")
-    rows = read_csv("results/lipschitz/lipschitz.csv")
-    record = read_json("results/lipschitz/lipschitz.json")
+    rows = read_csv("lipschitz")
+    record = read_json("lipschitz")
     model = make_model(key=3, mask="none", position="sinusoidal")
     assert [row["n"] for row in rows] == ["4"]
     for row, entry in zip(rows, record["rows"], strict=True):
@@ -72,7 +60,7 @@ def test_the_files_hold_what_the_estimator_finds(run, make_model):
 @pytest.mark.slow
 def test_what_is_estimated_is_not_estimated_again(run):
     result = run("lipschitz", *QUICK)
-    fit = read_json("results/lipschitz/lipschitz.json")["fits"]["estimate"]
+    fit = read_json("lipschitz")["fits"]["estimate"]
     assert (fit["used"], fit["exponent"], fit["interval"]) == (2, None, None)
     assert "too few lengths to fit" in result.out
     before = read_store("results/lipschitz/results.sqlite")
@@ -87,7 +75,7 @@ def test_what_is_estimated_is_not_estimated_again(run):
 
 def test_a_masked_model_has_the_causal_bound_and_no_c1(run):
     result = run("lipschitz", *QUICK, "--lengths=4")
-    (row,) = read_csv("results/lipschitz/lipschitz.csv")
+    (row,) = read_csv("lipschitz")
     assert float(row["looseness_causal"]) > 0
     assert "looseness_c1" not in row
     assert "ball" in row

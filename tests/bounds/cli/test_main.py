@@ -73,19 +73,21 @@ def test_the_stored_help_is_what_the_flags_say(capsys, command):
     assert run(capsys, command.name, "--help") == (0, made, "")
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+MISSPELT = "--seeed=1", "Unknown command line flag 'seeed'. Did you mean: seed"
+
+
 @pytest.mark.parametrize(
-    ("flag", "complaint"),
+    ("command", "flag", "complaint"),
     [
-        ("--seeed=1", "Unknown command line flag 'seeed'. Did you mean: seed"),
-        ("--seed=one", "--seed=one"),
-        ("--seed=-1", "--seed=-1"),
-        ("--seed", "seed"),
-        ("extra", "unexpected argument 'extra'"),
+        *((command.name, *MISSPELT) for command in COMMANDS),
+        ("curve", "--seed=one", "--seed=one"),
+        ("curve", "--seed=-1", "--seed=-1"),
+        ("curve", "--seed", "seed"),
+        ("curve", "extra", "unexpected argument 'extra'"),
     ],
 )
 def test_a_bad_flag_is_one_line(capsys, command, flag, complaint):
-    code, out, err = run(capsys, command.name, flag)
+    code, out, err = run(capsys, command, flag)
     assert (code, out) == (1, "")
     assert_one_line(err)
     assert complaint in err

@@ -1,20 +1,16 @@
 """Checkpoints in the layouts that are published go through `import`, `scan` and `curve`."""
 
-import csv
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import jax_models as jm
 from tests.bounds.cli.letters import largest_change
+from tests.bounds.cli.outputs import read_csv, read_json
 from tests.jax_models.format.pretrained.folders import weights_of
 from tests.jax_models.format.pretrained.layouts import (
     Checkpoint,
     gamma,
     left_behind,
-    put_before,
     to_torch,
 )
 
@@ -27,7 +23,6 @@ PUBLISHED = {
     "ESM-2": ("esm", left_behind, None, ESM),
     "IgLM": ("gpt2", left_behind, to_torch, IGLM),
     "BERT of 2018": ("bert", gamma, to_torch, BERT),
-    "GPT-2 of a trainer": ("gpt2", put_before("module._orig_mod."), None, IGLM),
 }
 
 
@@ -44,17 +39,14 @@ def test_a_published_checkpoint_is_imported_scanned_and_measured(name, run, tmp_
     plain = Checkpoint(family, weights_of(family)).write(tmp_path / "plain")
     model = jm.from_pretrained(plain, dtype="float64", tokenizer=folder)
     assert run("import", f"--folder={folder}", "--dtype=float64").code == 0
-    record = json.loads(Path("results/import/import.json").read_text())
-    assert set(left or ()) <= set(record["skipped"])
+    assert set(left or ()) <= set(read_json("import")["skipped"])
     given = ["--sequence=CADE", "--method=exhaustive"]
     assert run("scan", f"--model={folder}", *given).code == 0
     curve = run("curve", f"--model={folder}", *given, "--lengths=5,6", "--bounds=none")
     assert curve.code == 0
-    with open("results/curve/curve.csv", newline="") as file:
-        short, whole = (float(row["influence_upper"]) for row in csv.DictReader(file))
-    scan = json.loads(Path("results/scan/scan.json").read_text())
+    short, whole = (float(row["influence_upper"]) for row in read_csv("curve"))
     tokens = jm.read_tokenizer(folder).encode("CADE")
-    assert whole == pytest.approx(scan["max"], rel=1e-9)
+    assert whole == pytest.approx(read_json("scan")["max"], rel=1e-9)
     assert whole == pytest.approx(
         largest_change(model, tokens, model.substitutable), rel=1e-9
     )

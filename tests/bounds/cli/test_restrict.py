@@ -9,22 +9,17 @@ import pytest
 import jax_models as jm
 from bounds import read_store
 from bounds.restriction import attempts
+from tests.bounds.cli.outputs import read_json
 
 OUT = Path("results/restrict")
 SHAPE = ("--num_layers=2", "--num_heads=2", "--d_model=8", "--d_ff=8", "--mask=none")
 QUICK = ("--length=10", "--attempts=1", "--noreverse_pass")
 
 
-def read_json():
-    # NaN and infinity are no JSON, though Python would read them.
-    text = (OUT / "certificate.json").read_text()
-    return json.loads(text, parse_constant=pytest.fail)
-
-
 def test_it_finds_a_pair_and_accepts_its_own_file_alone(run, tmp_path):
     found = run("restrict", *SHAPE, *QUICK)
     assert found.code == 0, found.err
-    record = read_json()
+    record = read_json(OUT / "certificate.json")
     assert record["verified"] is True
     assert record["free"] == record["rho"].count(-1) > 0
     assert record["log2_misclassified"] == record["free"] - 1
@@ -56,7 +51,7 @@ def test_it_finds_a_pair_and_accepts_its_own_file_alone(run, tmp_path):
 def test_a_finished_part_is_not_done_again(run, monkeypatch):
     first = run("restrict", *SHAPE, *QUICK)
     assert first.code == 0, first.err
-    before = read_json()
+    before = read_json(OUT / "certificate.json")
 
     def no_search(*arguments, **options):
         raise AssertionError("searched again")
@@ -67,7 +62,7 @@ def test_a_finished_part_is_not_done_again(run, monkeypatch):
     picture.unlink()
     again = run("restrict", *SHAPE, *QUICK)
     assert again.code == 0, again.err
-    record = read_json()
+    record = read_json(OUT / "certificate.json")
     assert {k: v for k, v in record.items() if k != "seconds"} == {
         k: v for k, v in before.items() if k != "seconds"
     }
@@ -91,7 +86,7 @@ def test_a_model_file_and_a_pre_restriction_are_read(run, tmp_path):
         "--pre_restriction=given.npy",
     )
     assert found.code == 0, found.err
-    record = read_json()
+    record = read_json(OUT / "certificate.json")
     assert record["rho"][:2] == [1, 1]
     assert record["rho"][-1] == 0
     # The query holds a 0, and so does whichever position its head attends to.

@@ -1,6 +1,5 @@
 """`sample` writes strings of its language."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +7,7 @@ import pytest
 
 from bounds.curves.measurement import tokens_sha256
 from jax_models.languages import get_language
+from tests.bounds.cli.outputs import read_json
 
 OUT = Path("results/sample/tokens.npy")
 
@@ -45,7 +45,7 @@ def test_the_seed_decides(run):
 
 def test_the_record_names_the_strings(run):
     run("sample", "--length=8", "--num_inputs=2")
-    record = json.loads(OUT.with_name("sample.json").read_text())
+    record = read_json("sample")
     assert record["tokens_sha256"] == [tokens_sha256(row) for row in np.load(OUT)]
     assert record["vocabulary"] == ["0", "1", "$"]
 

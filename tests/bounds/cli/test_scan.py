@@ -1,8 +1,6 @@
 """`scan` writes what `bounds.scan` returns, whole or in parts."""
 
-import csv
 import dataclasses
-import json
 import sys
 from pathlib import Path
 
@@ -17,20 +15,12 @@ from bounds.influence.scan import Frobenius, scan
 from bounds.influence.targets import LogProbability
 from bounds.store.results import ResultStore, read_store
 from tests.bounds.cli.letters import NAMES, tokens_of
+from tests.bounds.cli.outputs import read_csv, read_json
 from tests.bounds.cli.shape import SHAPE_FLAGS
 
 OUT = Path("results/scan")
 TOKENS = [0, 2, 1, 1, 0, 2, 1]
 FILES = ("scan.csv", "scan.npz", "scan.png")
-
-
-def read_csv():
-    with open(OUT / "scan.csv", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def read_json():
-    return json.loads((OUT / "scan.json").read_text(), parse_constant=pytest.fail)
 
 
 def arrays():
@@ -95,14 +85,14 @@ def assert_is(found):
     for name in ("values", "lower", "upper"):
         np.testing.assert_allclose(kept[name], getattr(found, name), 1e-12, 1e-12)
     assert np.all((kept["lower"] <= kept["values"]) | np.isnan(kept["values"]))
-    rows = read_csv()
+    rows = read_csv("scan")
     assert len(rows) == np.sum(~np.isnan(found.values))
     values = [float(row["value"]) for row in rows]
     assert values == kept["values"][~np.isnan(found.values)].tolist()
     assert (str(kept["kind"]), kept["kind"].shape) == (found.kind, ())
     known = {row["kind"] for row in rows}
     assert "exact" in known <= {"exact", "enclosure"}
-    record = read_json()
+    record = read_json("scan")
     assert record["max"] == max(map(abs, values))
     # The first of equal ones.
     best = next(row for row in rows if float(row["value"]) == record["value"])
@@ -183,7 +173,7 @@ def test_symbols_have_names_where_a_tokenizer_has_some(run, folder):
         method="exhaustive",
     )
     assert_is(found)
-    rows = read_csv()
+    rows = read_csv("scan")
     assert rows[0]["wild_type"] == "A"
     assert {(row["wild_type"], row["symbol_name"]) for row in rows} == {
         *(("A", "C"), ("A", "D"), ("C", "D"), ("D", "C"), ("E", "C"), ("E", "D"))
@@ -191,7 +181,7 @@ def test_symbols_have_names_where_a_tokenizer_has_some(run, folder):
     assert {(row["target"], row["target_name"]) for row in rows} == {
         *(("5", "A"), ("6", "C"))
     }
-    assert NAMES[read_json()["symbol"]] == read_json()["symbol_name"]
+    assert NAMES[read_json("scan")["symbol"]] == read_json("scan")["symbol_name"]
 
 
 def test_classes_are_not_named_as_symbols(run, folder, tmp_path, make_model):
@@ -200,8 +190,8 @@ def test_classes_are_not_named_as_symbols(run, folder, tmp_path, make_model):
     typed = [f"--model={path}", f"--tokenizer={folder}", "--sequence=ACDE"]
     typed += ["--target=logits", "--reduce=none", "--method=exhaustive"]
     assert run("scan", *typed).code == 0
-    assert {row["target"] for row in read_csv()} == {"0", "1"}
-    assert "target_name" not in read_csv()[0]
+    assert {row["target"] for row in read_csv("scan")} == {"0", "1"}
+    assert "target_name" not in read_csv("scan")[0]
 
 
 def test_a_map_of_a_text_is_of_its_letters(run, folder):
@@ -250,7 +240,7 @@ def test_a_dry_run_says_what_the_run_does_and_writes_nothing(
     assert not OUT.exists()
     told = dict(line.split(": ", 1) for line in ended.out.splitlines()[1:])
     assert run(*typed).code == 0
-    record = read_json()
+    record = read_json("scan")
     assert told["method"] == f"{record['method']} ({record['reason']})"
     shape = " x ".join(f"{n} {axis}s" for axis, n in record["shape"].items())
     assert told["scan"] == shape
@@ -341,4 +331,4 @@ def test_a_table_beyond_the_memory_is_refused_in_bytes(run, flags, monkeypatch):
 
 def test_a_random_model_is_scanned_without_a_file(run):
     assert run("scan", *SHAPE_FLAGS, "--length=4", "--rows=all").code == 0
-    assert read_json()["shape"] == {"position": 4, "symbol": 2, "row": 4}
+    assert read_json("scan")["shape"] == {"position": 4, "symbol": 2, "row": 4}

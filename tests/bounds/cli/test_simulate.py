@@ -1,7 +1,5 @@
 """`simulate` writes temperatures, bounds and errors, once, for hard models only."""
 
-import csv
-import json
 import math
 from pathlib import Path
 
@@ -13,28 +11,19 @@ from bounds import read_store
 from bounds.figures.tables import simulation_figure
 from bounds.simulation import simulate
 from bounds.simulation.curve import COLUMNS
+from tests.bounds.cli.outputs import read_csv, read_json
 from tests.bounds.cli.shape import SHAPE_FLAGS
 from tests.bounds.simulation.test_simulate import ones_error
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 AT = ["--preset=ones", "--lengths=3,4"]
 REQUIRED = (
     "n,gap,tau_formula,tau_certificate,epsilon,error_formula,error_certificate,ties"
 )
 
 
-def read_csv(path):
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def read_json(path):
-    return json.loads(Path(path).read_text(), parse_constant=pytest.fail)
-
-
 def test_the_error_at_a_temperature_is_certified(run):
     assert run("simulate", *AT, "--at=inverse_log:0.1").code == 0
-    for row in read_csv("results/simulate/simulate.csv"):
+    for row in read_csv("simulate"):
         n, tau = int(row["n"]), float(row["tau_at"])
         assert tau == pytest.approx(0.1 / math.log(n), rel=1e-15)
         found = simulate(jm.build_preset("ones", dtype="float64"), n)
@@ -63,7 +52,7 @@ def test_the_files_hold_what_simulate_finds(run):
     assert (result.code, result.err) == (0, "")
     text = Path("results/simulate/simulate.csv").read_text()
     assert text.startswith(REQUIRED)
-    (row,) = read_csv("results/simulate/simulate.csv")
+    (row,) = read_csv("simulate")
     assert tuple(row) == COLUMNS
     assert row["tau_at"] == row["bound_at"] == ""
     found = simulate(jm.build_preset("ones", dtype="float64"), 3, epsilon=0.05)
@@ -73,7 +62,7 @@ def test_the_files_hold_what_simulate_finds(run):
     assert float(row["error_certificate"]) == found.error_certificate <= 0.05
     assert int(row["ties"]) == found.ties > 0
     assert row["all_inputs"] == "true"
-    record = read_json("results/simulate/simulate.json")
+    record = read_json("simulate")
     (entry,) = record["rows"]
     assert entry["bound_certificate"] == found.bound
     assert len(entry["temperatures"]) == len(entry["errors"]) == len(entry["bounds"])
@@ -93,7 +82,7 @@ def test_the_files_hold_what_simulate_finds(run):
 def test_another_error_or_length_is_simulated_anew(run):
     flags = [*SHAPE_FLAGS, "--mask=none", "--lengths=2,4"]
     assert run("simulate", *flags).code == 0
-    assert [row["n"] for row in read_csv("results/simulate/simulate.csv")] == ["2", "4"]
+    assert [row["n"] for row in read_csv("simulate")] == ["2", "4"]
     assert "1 of 3 lengths" in run("simulate", *flags, "--lengths=2,3,4").out
     assert "2 of 2 lengths" in run("simulate", *flags, "--epsilon=0.1").out
     few = [*flags, "--max_inputs=2", "--num_inputs=2", "--lengths=4"]
@@ -110,7 +99,7 @@ def simulate_ones(run, *flags):
     """The only row, and what was printed."""
     found = run("simulate", "--preset=ones", "--lengths=60", *flags, "--fresh")
     assert found.code == 0, found.err
-    (row,) = read_json("results/simulate/simulate.json")["rows"]
+    (row,) = read_json("simulate")["rows"]
     return row, found.out
 
 
@@ -122,7 +111,7 @@ def test_a_preset_is_tried_on_its_own_language_and_says_on_how_much(run):
     assert row["measured_on"] == "16 sampled inputs"
     assert "error is the largest of" in out
     assert "16 sampled inputs (ones and one-symbol neighbours)" in out
-    csv_row = read_csv("results/simulate/simulate.csv")[0]
+    csv_row = read_csv("simulate")[0]
     assert csv_row["measured_on"] == "16 sampled inputs"
     (label,) = [text.get_text() for text in simulation_figure([row]).legends[0].texts]
     assert label == "n = 60, gap 1: largest of 16 sampled inputs"

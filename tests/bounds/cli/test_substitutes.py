@@ -1,6 +1,5 @@
 """`influence` puts in the symbols that `--symbols` and `--candidates` list."""
 
-import csv
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,9 @@ from bounds import compute_influence, read_store
 from bounds.curves.inputs import sampled_inputs
 from bounds.store.output import sha256
 from tests.bounds.cli.letters import NAMES, OUT, QUICK, record, rows, tokens_of
+from tests.bounds.cli.outputs import read_csv
+
+pytestmark = pytest.mark.usefixtures("no_figures")
 
 
 def pairs():
@@ -142,8 +144,7 @@ def test_tokens_are_asked_about_without_their_padding(run, ask, folder):
 
 def scanned():
     """The value of every cell of `scan.csv` that was replaced."""
-    with open("results/scan/scan.csv", newline="") as file:
-        lines = [line for line in csv.DictReader(file) if line["value"] != ""]
+    lines = [line for line in read_csv("scan") if line["value"] != ""]
     return {(int(x["position"]), int(x["symbol"])): float(x["value"]) for x in lines}
 
 
@@ -204,9 +205,7 @@ def test_sampled_inputs_of_a_checkpoint_are_of_its_letters(run, folder):
     (folder / "vocab.txt").write_text("\n".join(NAMES[:14]))
     model = [f"--model={folder}", "--language=random", "--lengths=4,6"]
     assert run("curve", *model, "--num_inputs=2", "--bounds=none", *QUICK).code == 0
-    with open("results/curve/curve.csv", newline="") as file:
-        symbols = {int(line["symbol"]) for line in csv.DictReader(file)}
-    assert symbols <= set(range(5, 14))
+    assert {int(row["symbol"]) for row in read_csv("curve")} <= set(range(5, 14))
     with pytest.warns(match=UNNAMED):
         model = jm.from_pretrained(folder, dtype="float64")
     source = sampled_inputs(model, "random", 2, 0)

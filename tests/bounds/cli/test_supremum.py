@@ -1,8 +1,6 @@
 """`supremum` names the largest influence over all inputs, and an input that has it."""
 
-import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,15 +11,8 @@ from bounds.all_inputs import counts
 from bounds.all_inputs.counts import CountPlan
 from bounds.influence import compute_influence
 from tests.bounds.all_inputs.brute_force import largest_influence
+from tests.bounds.cli.outputs import read_json
 from tests.bounds.cli.shape import SHAPE_FLAGS
-
-OUT = Path("results/supremum")
-
-
-def read_json():
-    # NaN and infinity are no JSON, though Python would read them.
-    text = (OUT / "supremum.json").read_text()
-    return json.loads(text, parse_constant=pytest.fail)
 
 
 @pytest.fixture
@@ -33,7 +24,7 @@ def unmasked(model_file):
 def test_it_is_brute_force_over_all_inputs(run, unmasked):
     result = run("supremum", "--length=8", f"--model={unmasked}")
     assert result.code == 0, result.err
-    record, model = read_json(), jm.load(unmasked)
+    record, model = read_json("supremum"), jm.load(unmasked)
     assert record["max"] == pytest.approx(largest_influence(model, 8), rel=1e-10)
     assert record["exact"] is True
     assert (record["kind"], record["rtol_exact"]) == ("exact", 0.01)
@@ -53,14 +44,14 @@ def test_it_is_brute_force_over_all_inputs(run, unmasked):
 
 def test_a_random_model_lumps_by_default(run):
     assert run("supremum", "--length=6", *SHAPE_FLAGS).code == 0
-    assert read_json()["plan"] == "counts"
+    assert read_json("supremum")["plan"] == "counts"
 
 
 def test_beyond_the_budget_it_says_that_it_estimates(run, unmasked):
     result = run("supremum", "--length=8", f"--model={unmasked}", "--configurations=3")
     assert result.code == 0, result.err
     assert "an estimate from below" in result.out
-    record = read_json()
+    record = read_json("supremum")
     assert record["exact"] is False
     assert record["max_upper"] is None
     assert record["kind"].startswith("estimated")
@@ -70,7 +61,7 @@ def test_it_continues_where_it_was_stopped(run, unmasked, monkeypatch):
     monkeypatch.setattr(counts, "BLOCK", 5)
     command = ("supremum", "--length=8", f"--model={unmasked}", "--weighting=softmax")
     assert run(*command).code == 0
-    whole = read_json()
+    whole = read_json("supremum")
     ran, original = [], CountPlan.run
 
     def interrupted(self, block):
@@ -88,7 +79,7 @@ def test_it_continues_where_it_was_stopped(run, unmasked, monkeypatch):
     assert result.code == 0, result.err
     assert ran == ["stopped", 1, 2]
     assert "1 blocks are in the store" in result.out
-    again = read_json()
+    again = read_json("supremum")
     for name in ("max", "max_lower", "max_upper", "tokens", "position", "symbol"):
         assert again[name] == whole[name]
 
@@ -102,7 +93,7 @@ def test_hard_attention_reports_its_ties(run, model_file):
     result = run(*command, "--ties=warn")
     assert result.code == 0
     assert "warning" in result.err
-    assert read_json()["ambiguous"] is True
+    assert read_json("supremum")["ambiguous"] is True
 
 
 @pytest.mark.parametrize(
@@ -132,19 +123,19 @@ def test_under_a_mask_it_is_a_search_that_says_so_and_goes_on_where_it_stopped(r
     assert result.code == 0, result.err
     assert "layer 0 has mask 'future'" in result.out
     assert "an estimate from below" in result.out
-    found = read_json()
+    found = read_json("supremum")
     assert found["exact"] is False
     assert found["max_upper"] is None
     assert found["plan"] == "search"
     assert len(found["tokens"]) == 6
     again = run(*command)
     assert "8 blocks are in the store" in again.out
-    assert read_json()["max"] == found["max"]
+    assert read_json("supremum")["max"] == found["max"]
 
 
 def test_nothing_to_change_is_said(run):
     result = run("supremum", "--length=1", *SHAPE_FLAGS)
     assert result.code == 0, result.err
     assert "no input can be changed" in result.out
-    assert read_json()["position"] is None
-    assert not math.isnan(read_json()["max"])
+    assert read_json("supremum")["position"] is None
+    assert not math.isnan(read_json("supremum")["max"])

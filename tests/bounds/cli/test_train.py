@@ -1,8 +1,6 @@
 """`train` writes the model it trained, and goes on to the same bytes after any stop."""
 
-import csv
 import dataclasses
-import json
 import shutil
 import signal
 import subprocess
@@ -18,6 +16,7 @@ import jax_models as jm
 from bounds.cli import train
 from jax_models.languages import get_source
 from jax_models.training import Training, run_training
+from tests.bounds.cli.outputs import read_csv, read_json
 
 OUT = Path("results/train")
 CHECKPOINT = OUT / "checkpoint.safetensors"
@@ -37,11 +36,6 @@ QUICK = [
 
 def model_bytes(out=OUT):
     return (out / "model.safetensors").read_bytes()
-
-
-def read_csv():
-    with open(OUT / "train.csv", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 @pytest.fixture
@@ -84,14 +78,14 @@ def test_the_model_is_the_one_of_the_python_interface(run):
     training = Training(4, 6, 4, all_positions=True, checkpoint_every=2)
     found = run_training(model, get_source("parity", 0.5), training, batches)
     assert model_bytes() == jm.model_bytes(found.network)
-    rows = read_csv()
+    rows = read_csv("train")
     assert list(rows[0]) == "step loss optimal loss_3 loss_5 stderr_3 stderr_5".split()
     np.testing.assert_array_equal(
         [float(row["loss"]) for row in rows[:-1]], found.losses
     )
     assert [row["step"] for row in rows] == list("0123456")
     assert [row["step"] for row in rows if row["loss_3"]] == list("0246")
-    record = json.loads((OUT / "train.json").read_text())
+    record = read_json("train")
     assert record["training"]["all_positions"] is True
     assert [row["n"] for row in record["losses"]] == [3, 5]
     assert (OUT / "train.png").read_bytes().startswith(b"\x89PNG")
@@ -141,7 +135,7 @@ def test_a_prediction_at_the_end_token_has_a_symbol_for_it(run):
     model = jm.load(OUT / "model.safetensors")
     assert model.vocabulary == ("0", "1", "$")
     assert model.substitutable == (0, 1)
-    assert json.loads((OUT / "train.json").read_text())["flags"]["reading"] == "query"
+    assert read_json("train")["flags"]["reading"] == "query"
 
 
 @pytest.mark.slow

@@ -10,10 +10,7 @@ import jax_models as jm
 from bounds import bound_curve, compute_influence
 from bounds.curves.curve import BoundCurve, plot_curves
 from bounds.curves.inputs import GivenInputs, sampled_inputs
-from bounds.curves.measurement import (
-    influence_value,
-    weighting_label,
-)
+from bounds.curves.measurement import influence_value, weighting_label
 from bounds.store.table import Table
 from jax_models.model.reweight import with_temperature, with_weighting
 
@@ -36,7 +33,7 @@ def model():
 @pytest.fixture(scope="module")
 def curve(model):
     return bound_curve(
-        model, [4, 8], inputs="parity", num_inputs=3, seed=2, method="exhaustive"
+        model, [4, 6], inputs="parity", num_inputs=3, seed=2, method="exhaustive"
     )
 
 
@@ -56,7 +53,7 @@ def make_curve(*rows):
 
 
 def test_a_row_is_the_largest_influence_over_the_inputs(model, curve):
-    assert list(curve.column("n")) == [4, 8]
+    assert list(curve.column("n")) == [4, 6]
     source = sampled_inputs(model, "parity", 3, seed=2)
     for row in curve:
         results = [
@@ -76,21 +73,21 @@ def test_a_row_is_the_largest_influence_over_the_inputs(model, curve):
 
 def test_a_curve_is_read_by_row_and_shown_in_a_line(curve):
     assert curve[0] == next(iter(curve))
-    assert curve[-1]["n"] == 8
-    assert repr(curve).startswith("BoundCurve(softmax, activation, n = 4 to 8, 6 meas")
+    assert curve[-1]["n"] == 6
+    assert repr(curve).startswith("BoundCurve(softmax, activation, n = 4 to 6, 6 meas")
     assert "\n" not in repr(curve)
     assert "no length" in repr(make_curve())
 
 
 def test_a_curve_is_a_data_frame_where_pandas_is(curve):
     pytest.importorskip("pandas")
-    assert list(curve.to_pandas()["n"]) == [4, 8]
+    assert list(curve.to_pandas()["n"]) == [4, 6]
 
 
 def test_given_inputs_are_cut_to_each_length(model):
-    sequence = np.array([0, 1, 1, 0, 1, 0])
+    sequence = np.array([0, 1, 1, 0, 1, 0, 1])
     curve = bound_curve(
-        model, [3, 5], inputs=GivenInputs("file", (sequence,)), method="exhaustive"
+        model, [4, 6], inputs=GivenInputs("file", (sequence,)), method="exhaustive"
     )
     for row in curve:
         result = compute_influence(model, sequence[: row["n"]], method="exhaustive")

@@ -77,9 +77,9 @@ def test_padding_is_no_end_token():
 
 def test_random_strings_use_the_symbols_that_may_be_substituted():
     model = random_model(5, substitutable=(0, 2, 4))
-    assert set(sampled_inputs(model, "random", 1, 0).draw(200, 0)) == {0, 2, 4}
+    assert set(sampled_inputs(model, "random", 1, 0).draw(64, 0)) == {0, 2, 4}
     ended = random_model(4, substitutable=(0, 1, 3))
-    tokens = sampled_inputs(ended, "random", 1, 0).draw(200, 0)
+    tokens = sampled_inputs(ended, "random", 1, 0).draw(65, 0)
     assert set(tokens[:-1]) == {0, 1, 3}
     assert tokens[-1] == 2
 
@@ -132,13 +132,7 @@ def neighbours(vocab_size, language, count=16, **fields):
 
 @pytest.mark.parametrize(
     ("language", "symbols", "length", "ended"),
-    [
-        ("ones", 2, 40, False),
-        ("anbn", 2, 40, False),
-        ("parity", 2, 41, True),
-        ("dyck2", 4, 12, False),
-        ("flip_flop", 5, 12, False),
-    ],
+    [("ones", 2, 40, False), ("parity", 2, 41, True), ("dyck2", 4, 12, False)],
 )
 def test_inputs_are_members_and_strings_one_symbol_away(
     language, symbols, length, ended
@@ -169,7 +163,7 @@ def test_inputs_are_members_and_strings_one_symbol_away(
         )
 
 
-@pytest.mark.parametrize("length", [1, 2, 7, 1000])
+@pytest.mark.parametrize("length", [1, 2, 40])
 def test_neighbours_of_the_only_member_differ_from_it_at_both_ends_too(length):
     source = neighbours(2, "ones")
     inputs = np.stack([source.draw(length, k) for k in range(16)])

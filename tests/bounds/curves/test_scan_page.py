@@ -49,7 +49,7 @@ def array(kept):
     return flat.reshape([int(x) for x in shape.split(",")]) if shape else flat
 
 
-@pytest.mark.parametrize("n", [30, 512])
+@pytest.mark.parametrize("n", [30, 200])
 def test_a_map_tells_positions_rows_values_and_radii(n):
     random = np.random.default_rng(n)
     tokens, values = random.integers(0, 20, n), random.random((n, n))

@@ -5,13 +5,7 @@ import pytest
 from matplotlib.colors import to_rgba
 
 from bounds.curves.gap import Gap
-from bounds.figures.curve import (
-    BEND,
-    Decades,
-    Series,
-    curve_figure,
-    influence_figure,
-)
+from bounds.figures.curve import BEND, Decades, Series, curve_figure, influence_figure
 from bounds.figures.primitives import FORMATS, LOOKS, MAX_SERIES, reduced, save_figure
 
 N = np.repeat([16, 32, 64], 2)

@@ -35,9 +35,13 @@ def letter(symbol):
     return LETTERS[symbol]
 
 
-@pytest.fixture(params=[30, 127, 512])
+def drawn_tokens(n):
+    return np.random.default_rng(n).integers(0, 20, n)
+
+
+@pytest.fixture(params=[30, 128, 129])
 def tokens(request):
-    return np.random.default_rng(request.param).integers(0, 20, request.param)
+    return drawn_tokens(request.param)
 
 
 def test_a_heat_map_has_all_substitutes_and_marks_the_wild_type(tokens):
@@ -120,10 +124,16 @@ def glyphs(panel):
 
 
 @pytest.mark.parametrize(
-    "names", [letter, lambda s: f"##{LETTERS[s]}", lambda s: ".-"[s % 2]]
+    ("n", "names"),
+    [
+        (64, letter),
+        (65, letter),
+        (81, lambda s: f"##{LETTERS[s]}"),
+        (30, lambda s: ".-"[s % 2]),
+    ],
 )
-def test_letters_are_as_high_as_the_largest_change_at_their_position(tokens, names):
-    n = len(tokens)
+def test_letters_are_as_high_as_the_largest_change_at_their_position(n, names):
+    tokens = drawn_tokens(n)
     values = np.random.default_rng(3).normal(size=(n, 20, 3))
     values[np.arange(n), tokens] = np.nan
     scan = made(values, ("position", "symbol", "row"), tokens, rows=np.arange(3))

@@ -29,7 +29,7 @@ def drawn(figure):
     ]
 
 
-@pytest.mark.parametrize("n", [3, 30, 127, 200])
+@pytest.mark.parametrize("n", [3, 66, 67])
 def test_every_position_has_its_letter_its_value_and_its_substitute(n):
     names = ["[CLS]", *(("ACDE" * n)[: n - 2]), "[SEP]"]
     x = np.arange(1, n - 1)

@@ -12,12 +12,7 @@ import numpy as np
 import pytest
 
 from bounds.cli.start import keeps
-from bounds.store.results import (
-    ResultStore,
-    StoreBusyError,
-    cell_key,
-    read_store,
-)
+from bounds.store.results import ResultStore, StoreBusyError, cell_key, read_store
 from jax_models import InputError
 from tests.bounds.stores import CONFIG, config, fill
 
@@ -59,15 +54,6 @@ def test_a_recorded_result_is_found_by_its_configuration_alone(path):
 def test_an_integer_and_a_float_of_the_same_value_are_different_configurations():
     assert cell_key({"temperature": 1}) != cell_key({"temperature": 1.0})
     assert cell_key({"lengths": np.arange(3)}) == cell_key({"lengths": [0, 1, 2]})
-
-
-def test_every_float_comes_back_to_the_last_bit(path):
-    values = [0.1, 1 / 3, math.pi * 1e-300, np.nextafter(1.0, 2.0), 5e-324]
-    with ResultStore(path) as store:
-        store.record(CONFIG, {"values": values}, seconds=0.0)
-        found = store.find(CONFIG)
-    assert found is not None
-    assert found["values"] == values
 
 
 def test_nan_and_infinity_become_null(path):

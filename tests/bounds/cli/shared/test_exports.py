@@ -16,6 +16,8 @@ from bounds.cli.shared.exports import IMMATERIAL
 from bounds.cli.shared.record import Output
 from tests.jax_models.format.pretrained.folders import FIXTURES
 
+pytestmark = pytest.mark.usefixtures("no_figures")
+
 TINY = ("--d_model=4", "--d_ff=4", "--num_heads=1")
 # Commands that write files without a store between, and what makes another of them.
 WRITERS = {

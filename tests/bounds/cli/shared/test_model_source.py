@@ -11,8 +11,10 @@ import safetensors.numpy
 import jax_models as jm
 from bounds import read_store
 from jax_models.constructions import build_preset
+from tests.bounds.cli.outputs import read_json
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
+pytestmark = pytest.mark.usefixtures("no_figures")
+
 QUICK = {
     "influence": ["--length=3", "--method=exhaustive"],
     "constants": ["--lengths=4"],
@@ -26,7 +28,7 @@ def sha256_of(path):
 
 
 def recorded(command):
-    record = json.loads(Path(f"results/{command}/{command}.json").read_text())
+    record = read_json(command)
     return record["curves"][0] if command == "curve" else record
 
 

@@ -45,8 +45,7 @@ def test_the_platform_that_is_named_is_taken_and_recorded(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("platform", "remedy"),
-    [("gpu", "[cuda]"), ("cuda", "[cuda]"), ("tpu", "[tpu]")],
+    ("platform", "remedy"), [("gpu", "[cuda]"), ("cuda", "[cuda]"), ("tpu", "[tpu]")]
 )
 def test_one_that_is_missing_is_refused_in_one_line(tmp_path, capsys, platform, remedy):
     out = tmp_path / "out"

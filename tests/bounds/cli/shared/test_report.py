@@ -96,10 +96,7 @@ def test_few_lengths_are_said_to_be_too_few_in_the_table(lengths):
 @pytest.mark.parametrize(
     ("beside", "heading"),
     [
-        (
-            {"certified": 0.5},
-            "Beside the largest of them: certified for that input:",
-        ),
+        ({"certified": 0.5}, "Beside the largest of them: certified for that input:"),
         (
             {"log10_corrected": 2.0, "log10_printed": 3.0, "log10_half_weight": None},
             "Beside the largest of them: over all inputs of the length, decimal logarithms "
