@@ -37,7 +37,7 @@ __all__ = [
     "visible",
 ]
 
-from benchmarks.reference_rows import activate, layer_norm, read_head
+from benchmarks.reference_rows import activate, layer_norm, read_head, rms_norm
 
 Config = Mapping[str, Any]
 Tensors = Mapping[str, np.ndarray]
@@ -127,6 +127,8 @@ def forward(
     t = {name: ar.numbers(tensor) for name, tensor in tensors.items()}
 
     def norm(name: str, z: Any) -> Any:
+        if config.get("norm") == "rms_norm":
+            return rms_norm(z, t[f"{name}.scale"], epsilon, ar)
         return layer_norm(z, t[f"{name}.scale"], t[f"{name}.bias"], epsilon, ar)
 
     def feed_forward(prefix: str, z: Any) -> Any:

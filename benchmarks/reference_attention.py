@@ -86,7 +86,9 @@ def turned(rotary: Config, rows: np.ndarray, dtype: Any, ar: Arithmetic) -> np.n
     for pair in range(dims // 2):
         frequency = rotary["theta"] ** (-2 * pair / dims)
         scaling = rotary.get("scaling")
-        if scaling is not None and scaling["kind"] == "linear":
+        if scaling is not None and scaling["kind"] == "listed":
+            frequency = scaling["frequencies"][pair]
+        elif scaling is not None and scaling["kind"] == "linear":
             frequency /= scaling["factor"]
         elif scaling is not None:
             turns = scaling["original_length"] * frequency / (2 * math.pi)

@@ -4,6 +4,7 @@ A part of `benchmarks.reference`, written from docs/model-format.md alone; `ar` 
 `Arithmetic`.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,12 @@ def layer_norm(z: Any, scale: Any, bias: Any, epsilon: Any, ar: Any) -> Any:
     return (z - mean) / ar.sqrt(variance + epsilon) * scale + bias
 
 
+def rms_norm(z: Any, scale: Any, epsilon: Any, ar: Any) -> Any:
+    """z / sqrt(mean of squares + epsilon) * scale, by row."""
+    square = (z * z).sum(axis=-1, keepdims=True) / z.shape[-1]
+    return z / ar.sqrt(square + epsilon) * scale
+
+
 def activate(name: str, z: Any, ar: Any) -> Any:
     """The activation of a feed-forward block, entry by entry."""
     half = ar.numbers(1) / 2
@@ -28,6 +35,9 @@ def activate(name: str, z: Any, ar: Any) -> Any:
         return ar.tanh(z)
     if name == "silu":
         return z / (1 + ar.exp(-z))
+    if name == "gelu_tanh":
+        cubic = z + ar.numbers(0.044715) * z * z * z
+        return z * half * (1 + ar.tanh(ar.sqrt(ar.numbers(2 / math.pi)) * cubic))
     assert name == "gelu", name
     return z * half * (1 + ar.erf(z / ar.sqrt(ar.numbers(2))))
 

@@ -35,7 +35,7 @@ def is_even(strings):
 
 @pytest.mark.parametrize(
     ("num_layers", "num_heads"),
-    [(1, 1), (1, 2), (1, 3), (1, 8), (2, 1), (2, 2), (3, 1)],
+    [(1, 1), (1, 8), (2, 2), (3, 1)],
 )
 def test_computes_parity_of_every_string(num_layers, num_heads):
     strings = all_strings((num_heads + 1) ** num_layers)
@@ -55,7 +55,7 @@ LARGE = [(2, 4), *(pytest.param(*n, marks=pytest.mark.slow) for n in ((4, 1), (3
 @pytest.mark.parametrize(("num_layers", "num_heads"), LARGE)
 def test_computes_parity_of_random_strings(num_layers, num_heads, weighting, dtype):
     length = (num_heads + 1) ** num_layers
-    strings = np.random.default_rng(0).integers(0, 2, (200, length), np.int32)
+    strings = np.random.default_rng(0).integers(0, 2, (50, length), np.int32)
     size = {"num_layers": num_layers, "num_heads": num_heads}
     model = with_weighting(hard_parity_transformer(**size, dtype=dtype), weighting)
     assert (np.asarray(logits(model, strings)) == is_even(strings)).all()
@@ -73,8 +73,8 @@ def test_at_another_length_it_computes_something_else(length):
 
 
 def test_every_winner_is_decided_beyond_rounding():
-    model = hard_parity_transformer(num_layers=2, num_heads=8, dtype="float64")
-    string = np.random.default_rng(1).integers(0, 2, 81, np.int32)
+    model = hard_parity_transformer(num_layers=2, num_heads=4, dtype="float64")
+    string = np.random.default_rng(1).integers(0, 2, 25, np.int32)
     _, reports = jax.jit(jm.forward)(model, string)
     assert all(report is not None and float(report.gap) == 1 for report in reports)
 

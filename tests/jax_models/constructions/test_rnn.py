@@ -8,6 +8,7 @@ import jax_models as jm
 from jax_models.constructions.rnn import final_state, hidden_states, init_elman
 from jax_models.training import Training, measure_losses, run_training
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 SHAPE = {"vocab_size": 2, "num_classes": 3, "dtype": "float64"}
 
 

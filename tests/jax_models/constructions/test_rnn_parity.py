@@ -15,6 +15,7 @@ from jax_models.constructions import rnn_parity
 from jax_models.constructions.rnn import final_state, hidden_states
 from jax_models.training import cross_entropy
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 P = 0.3
 NETWORK = rnn_parity(P, 5.0, dtype="float64")
 STATES = jax.jit(jax.vmap(functools.partial(hidden_states, NETWORK)))

@@ -1,5 +1,6 @@
 """A model file means one model, bit by bit, and a bad file is refused by name."""
 
+import copy
 import dataclasses
 import json
 import os
@@ -97,7 +98,7 @@ def test_a_file_is_read_back_bit_by_bit(name, tmp_path):
 @pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize(
     "name",
-    ["float32", "mixed layers", "post", "no biases", "table", "coordinates", "power"],
+    ["float32", "mixed layers", "coordinates"],
 )
 def test_the_reference_reads_the_file_as_the_same_model(name, tmp_path):
     path = tmp_path / "model.safetensors"
@@ -262,9 +263,12 @@ BAD = [
 ]
 
 
+WHOLE = written(draw(position=None))
+
+
 def damaged(kind, at: Any, to: Any):
     """The config and tensors of a good file after one change."""
-    config, tensors = written(draw(position=None))
+    config, tensors = copy.deepcopy(WHOLE)
     place: Any = config
     if kind == "tensors":
         changed: Any = to(tensors[at]) if callable(to) else to
@@ -312,7 +316,7 @@ def test_a_formula_and_a_table_exclude_each_other():
     ],
 )
 def test_a_formula_without_a_value_is_refused_when_it_is_used(position, message):
-    config, tensors = written(draw(position=None))
+    config, tensors = WHOLE
     model = build_model({**config, "position": position}, tensors)
     with pytest.raises(jm.InputError, match=message):
         jm.apply(model, [0, 1])

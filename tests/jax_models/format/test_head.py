@@ -1,6 +1,7 @@
 """A head of several operations is read back as it is, or refused by what is wrong in it."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,10 @@ SHAPE = {"num_layers": 1, "num_heads": 2, "d_model": 4, "d_ff": 3, "vocab_size":
 NORM = {"norm": "layer_norm", "epsilon": 1e-5}
 
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+@functools.cache
 def draw(head="masked_lm", **options):
     shape = {**SHAPE, "num_classes": 5, "dtype": "float64", "layer_norm": "pre"}
     return jm.random_transformer(jax.random.key(0), **{**shape, **options}, head=head)

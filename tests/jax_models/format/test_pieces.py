@@ -14,6 +14,7 @@ from jax_models.model.rows import RmsNorm
 from tests.bounds.attention_pieces import PIECES, model_of
 from tests.written import written
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 pieces = pytest.mark.parametrize("piece", PIECES)
 
 

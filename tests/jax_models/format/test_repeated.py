@@ -9,6 +9,7 @@ from benchmarks import reference
 from jax_models.format.build import build_model
 from tests.written import written
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 SHAPE = {"num_layers": 4, "num_heads": 2, "d_model": 4, "d_ff": 3, "vocab_size": 3}
 MODEL = jm.random_transformer(
     jax.random.key(0), **SHAPE, dtype="float64", same_layers=(0, 1, 1, 0)

@@ -13,6 +13,7 @@ from jax_models.languages import (
     Parity,
     UniformStrings,
 )
+from tests.jax_models.programs.rasp.checkers import is_flip_flop
 
 
 def unmatched(string):
@@ -26,24 +27,9 @@ def unmatched(string):
     return stack
 
 
-def is_flip_flop(string):
-    """The definition read symbol by symbol, by name."""
-    word, memory = ["wri01"[token] for token in string], None
-    if len(word) < 2 or len(word) % 2 or word[0] != "w" or word[-2] != "r":
-        return False
-    for instruction, bit in zip(word[::2], word[1::2], strict=True):
-        if instruction not in "wri" or bit not in "01":
-            return False
-        if instruction == "w":
-            memory = bit
-        if instruction == "r" and bit != memory:
-            return False
-    return True
-
-
 DEFINITIONS = {
     "parity": lambda string: string.count(1) % 2 == 0,
-    "flip_flop": is_flip_flop,
+    "flip_flop": lambda string: is_flip_flop(["wri01"[token] for token in string]),
     "majority": lambda string: string.count(1) > string.count(0),
     "dyck1": lambda string: unmatched(string) == [],
     "dyck2": lambda string: unmatched(string) == [],

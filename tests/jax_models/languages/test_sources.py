@@ -93,6 +93,8 @@ def test_levels_are_those_of_all_prefixes(model, follows, n, shorter):
     close = {"rel": 1e-12}
     whole = best_given(follows, length, lambda string: string)
     assert levels.optimal == pytest.approx(whole, **close)
+    if isinstance(model, ParitySource):
+        assert model.optimal_cross_entropy == pytest.approx(whole, **close)
     last = best_given(follows, length, lambda string: string[-1])
     assert levels.last_symbol == pytest.approx(last, **close)
     constant = best_given(follows, length, lambda string: None)
@@ -247,6 +249,8 @@ def test_a_source_is_sampled_in_either_float_type_and_compiled_once(name):
         (lambda: get_source("palindromes", 0.5), "unknown source 'palindromes'"),
         (lambda: get_source("dyck2", 1.0), "bracket probability p = 1.0"),
         (lambda: get_source("parity", 0.0), "end probability p = 0.0"),
+        (lambda: ParitySource(1), "end probability p = 1"),
+        (lambda: ParitySource(-0.5), "end probability p = -0.5"),
         (lambda: DyckSource(0.3, 9), "k = 1 to 4"),
         (lambda: BoundedDyckSource(0.3, 2, 0), "depth = 0"),
         (lambda: AutomatonSource(((0,),), ((0.5,),), (0.4,)), "add to 1"),

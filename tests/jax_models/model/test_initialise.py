@@ -8,6 +8,7 @@ import pytest
 import jax_models as jm
 from jax_models.model.gaussian import gaussian_numbers
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 SHAPE = {"num_layers": 2, "num_heads": 2, "d_model": 8, "d_ff": 6, "vocab_size": 3}
 KEY = jax.random.key(3)
 

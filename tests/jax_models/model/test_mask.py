@@ -9,6 +9,7 @@ import pytest
 from benchmarks import reference
 from jax_models.model.mask import MASKS, SIGHTS, sees_any, visible
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 windows = pytest.mark.parametrize("window", [None, 1, 3])
 
 

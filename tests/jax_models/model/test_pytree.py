@@ -14,6 +14,8 @@ from jax_models.model.pytree import map_once
 from jax_models.model.reweight import at_length
 from jax_models.model.temperature import ConstantTemperature, InverseLogTemperature
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 def test_weightings_with_the_same_fields_are_distinct_structures():
     structures = [jax.tree.structure(kind()) for kind in jm.WEIGHTINGS.values()]

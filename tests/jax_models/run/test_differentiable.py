@@ -30,23 +30,21 @@ def make(name):
     return jm.random_transformer(jax.random.key(2), **options)
 
 
-@pytest.fixture(params=[None, 2])
-def tile(request, monkeypatch):
-    """Runs with all rows at once, and with few rows at a time."""
-    if request.param is not None:
+@pytest.mark.parametrize(
+    ("name", "tiled"), [*((name, True) for name in CASES), ("ties", False)]
+)
+def test_it_is_the_forward_pass(name, tiled, monkeypatch):
+    """With all rows at once, and with few rows at a time."""
+    if tiled:
         monkeypatch.setattr(blocks, "tile_elements", lambda: 2 * len(TOKENS) * 2)
-
-
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.usefixtures("tile")
-def test_it_is_the_forward_pass(name):
     model = make(name)
     expected = jm.apply(model, TOKENS, ties="ignore")
     at = jnp.asarray([5, 0], jnp.int32)
     rows = embed(model, TOKENS)
-    found = jax.jit(lambda z: (forward_embeddings(model, z),))(rows)[0]
+    found, some = jax.jit(
+        lambda z: (forward_embeddings(model, z), forward_embeddings(model, z, at))
+    )(rows)
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
-    some = jax.jit(lambda z: (forward_embeddings(model, z, at),))(rows)[0]
     np.testing.assert_allclose(some, expected[at], rtol=1e-12, atol=1e-13)
 
 

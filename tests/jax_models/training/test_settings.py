@@ -7,6 +7,8 @@ import pytest
 
 import jax_models as jm
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 def drawn(training, step, count=400):
     keys = jax.random.split(jax.random.key(0), count)

@@ -1,6 +1,7 @@
 """What coincides with the top column's value leaves no rounding behind."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -50,13 +51,18 @@ def truth():
         return np.asarray([[float(x) for x in row] for row in rows])
 
 
+@functools.cache
 def summary_of(settled):
+    return make_summary(SCORES, VALUES, settled=settled)
+
+
+@functools.partial(jax.jit, static_argnames="settled")
+def make_summary(scores, values, *, settled):
     """The summary of both rows, merged of two tiles."""
     softmax, keys = Softmax(), [slice(0, 2), slice(2, 5)]
 
     def tile(k):
-        arrays = (SCORES[..., k], VALUES[:, k], INDEX[k], SEEN[:, k])
-        return [jnp.asarray(x) for x in arrays]
+        return scores[..., k], values[:, k], INDEX[k], SEEN[:, k]
 
     summary = softmax.merge(*[softmax.lift(*tile(k)) for k in keys])
     if settled:
@@ -66,6 +72,7 @@ def summary_of(settled):
     return summary
 
 
+@jax.jit
 def replaced(summary):
     """The changes [r, v] by `replace` of the fourth column."""
     values = jnp.asarray(VALUES[:, 3:4]).swapaxes(1, 2)
@@ -77,9 +84,10 @@ def replaced(summary):
         value_change=jnp.asarray(MOVED)[None, :, None],
         visible=SEEN[:, 3:4],
     )
-    return np.asarray(Softmax().replace(summary, column))[:, 0, :, 0]
+    return Softmax().replace(summary, column)[:, 0, :, 0]
 
 
+@jax.jit
 def moved(summary):
     """The same by moving all columns, in two tiles."""
     softmax, parts = Softmax(), []
@@ -94,7 +102,7 @@ def moved(summary):
             carry=lambda w, here=here: contract(w, here[None, :, None] * MOVED),
         )
         parts.append(softmax.lift_change(summary, keys))
-    return np.asarray(softmax.read_change(softmax.merge_change(*parts)))[0]
+    return softmax.read_change(softmax.merge_change(*parts))[0]
 
 
 @pytest.mark.parametrize("form", [replaced, moved])
@@ -114,28 +122,30 @@ def test_it_is_lost_where_the_rest_is_not_settled():
 @pytest.mark.parametrize("width", [2, NARROW + 1])
 def test_contracting_apart_is_contracting_about(width):
     """And of equal values nothing is left."""
-    keys = jax.random.split(jax.random.key(0), 3)
-    weights = jax.random.uniform(keys[0], (2, 3, 7))
-    values = jax.random.normal(keys[1], (2, 7, width))
+    rng, apart = np.random.default_rng(0), jax.jit(contract_apart)
+    weights, values = rng.random((2, 3, 7)), rng.normal(size=(2, 7, width))
     for rows in (1, 3):
-        origin = jax.random.normal(keys[2], (2, rows, width))
+        origin = rng.normal(size=(2, rows, width))
         args = (weights, values, origin)
         np.testing.assert_allclose(
-            contract_apart(*args), contract_about(*args), rtol=1e-12, atol=1e-13
+            apart(*args), jax.jit(contract_about)(*args), rtol=1e-12, atol=1e-13
         )
-        same = jnp.full_like(values, 0.1)
-        left = contract_apart(weights, same, jnp.full_like(origin, 0.1))
-        assert (left == 0).all()
+        assert (apart(weights, 0 * values + 0.1, 0 * origin + 0.1) == 0).all()
+
+
+@jax.jit
+def settle(scores, values, seen):
+    """The summary of one tile, before and after it is settled."""
+    tile = scores, values, INDEX[: scores.shape[-1]], seen
+    summary = Softmax().lift(*tile)
+    return summary, Softmax().settle(summary, lambda lift: lift(*tile))
 
 
 def test_the_mean_of_one_value_is_that_value():
     """To the bit, whatever the weights; summed as it comes it would be off by some."""
-    keys = jax.random.split(jax.random.key(0), 2)
-    scores = 5 * jax.random.normal(keys[0], (1, 40, 5))
+    scores = 5 * np.random.default_rng(0).normal(size=(1, 40, 5))
     values = jnp.broadcast_to(jnp.asarray([0.1, 1.0]), (1, 5, 2))
-    tile = (scores, values, INDEX, jnp.ones((40, 5), bool))
-    summary = Softmax().lift(*tile)
-    settled = Softmax().settle(summary, lambda lift: lift(*tile))
+    summary, settled = settle(scores, values, jnp.ones((40, 5), bool))
     assert (settled.mean == jnp.asarray([0.1, 1.0])).all()
     assert (summary.mean != jnp.asarray([0.1, 1.0])).any()
 
@@ -149,12 +159,8 @@ def test_a_settled_summary_is_not_merged():
 
 
 def test_a_row_that_sees_one_column_or_none_settles():
-    softmax = Softmax()
-    scores, values = jnp.zeros((1, 2, 3)), jnp.ones((1, 3, 2))
     seen = jnp.asarray([[True, False, False], [False, False, False]])
-    tile = (scores, values, INDEX[:3], seen)
-    summary = softmax.lift(*tile)
-    settled = softmax.settle(summary, lambda lift: lift(*tile))
+    summary, settled = settle(jnp.zeros((1, 2, 3)), jnp.ones((1, 3, 2)), seen)
     assert (settled.above_top == 0).all()
     for field in dataclasses.fields(summary):
         if field.name != "rest_apart":

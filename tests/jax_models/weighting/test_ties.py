@@ -19,34 +19,40 @@ SEEN = np.ones((2, 4), bool)
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
+KINDS = "base", "replaced", "moved"
+NOTHING = np.zeros((1, 2, 4))
+
+
 def reports_of(weighting):
-    """The reports of base, replaced and moved rows, each as one compiled function."""
+    """The reports of base, replaced and moved rows by their kind, of one program."""
     values = jnp.ones((1, 4, 1))
 
-    def summarise(scores, seen):
-        return weighting.lift(scores, values, INDEX, seen)
+    def same(w, origin=0):
+        return w.sum(axis=-1, keepdims=True)
 
-    def base(scores, seen):
-        return weighting.ties(summarise(scores, seen), ROWS)
-
-    def replaced(scores, seen, change):
-        value = values.swapaxes(1, 2)
+    @jax.jit
+    def run(scores, seen, change):
+        summary, value = weighting.lift(scores, values, INDEX, seen), values.mT
         column = Column(INDEX, scores, change, value, value, seen)
-        return weighting.ties_replaced(summarise(scores, seen), column, ROWS)
-
-    def moved(scores, seen, change):
-        def same(w, origin=0):
-            return w.sum(axis=-1, keepdims=True)
-
-        keys = [
-            MovedKeys(INDEX[k], scores[..., k], change[..., k], seen[:, k], same, same)
+        first, second = (
+            weighting.lift_change(
+                summary,
+                MovedKeys(
+                    INDEX[k], scores[..., k], change[..., k], seen[:, k], same, same
+                ),
+            )
             for k in (slice(0, 2), slice(2, 4))
-        ]
-        summary = summarise(scores, seen)
-        first, second = (weighting.lift_change(summary, key) for key in keys)
-        return weighting.ties_changed(weighting.merge_change(first, second), ROWS)
+        )
+        return (
+            weighting.ties(summary, ROWS),
+            weighting.ties_replaced(summary, column, ROWS),
+            weighting.ties_changed(weighting.merge_change(first, second), ROWS),
+        )
 
-    return {f.__name__: jax.jit(f) for f in (base, replaced, moved)}
+    def report(kind, scores, seen=SEEN, change=NOTHING):
+        return run(scores, seen, change)[KINDS.index(kind)]
+
+    return report
 
 
 @pytest.fixture(scope="module", params=HARD)
@@ -71,13 +77,11 @@ def scores(*rows):
 
 CLEAR = (0.0, 2.0, 1.0, 0.5)
 BESIDE = (0.0, 1.0, 0.5, 0.75)  # The best stands in cell 4, the next in cell 3.
-NOTHING = np.zeros((1, 2, 4))
 
 
 def test_a_clear_row_is_not_flagged(reports):
-    for kind in ("base", "replaced", "moved"):
-        change = () if kind == "base" else (NOTHING,)
-        report = reports[kind](scores(CLEAR, CLEAR), SEEN, *change)
+    for kind in KINDS:
+        report = reports(kind, scores(CLEAR, CLEAR))
         assert not report.ambiguous
         assert float(report.gap) == 1.0
         assert float(report.spread) == 0.0
@@ -85,7 +89,7 @@ def test_a_clear_row_is_not_flagged(reports):
 
 
 def test_a_base_row_beside_an_occupied_cell_is_flagged(reports):
-    report = reports["base"](scores(CLEAR, BESIDE), SEEN)
+    report = reports("base", scores(CLEAR, BESIDE))
     assert report.ambiguous
     assert int(report.row) == 7
     np.testing.assert_array_equal(report.scores, [1.0, 0.75])
@@ -94,7 +98,7 @@ def test_a_base_row_beside_an_occupied_cell_is_flagged(reports):
 
 def test_the_first_ambiguous_row_is_named_though_a_later_gap_is_smaller(reports):
     # Cells 4 and 3 both: 1.125 (to even) and 0.75; then 0.875 (to even) and 0.75.
-    report = reports["base"](scores((0, 1.125, 0.75, 0), (0, 0.875, 0.75, 0)), SEEN)
+    report = reports("base", scores((0, 1.125, 0.75, 0), (0, 0.875, 0.75, 0)))
     assert int(report.row) == 3
     assert float(report.gap) == 0.125
 
@@ -102,16 +106,14 @@ def test_the_first_ambiguous_row_is_named_though_a_later_gap_is_smaller(reports)
 def test_hidden_keys_and_lower_cells_make_no_ambiguity(reports):
     hidden = SEEN.copy()
     hidden[1, 3] = False
-    assert not reports["base"](scores(CLEAR, BESIDE), hidden).ambiguous
+    assert not reports("base", scores(CLEAR, BESIDE), hidden).ambiguous
     # Neighbours below the best do not matter.
-    assert not reports["base"](scores(CLEAR, (0.0, 2.0, 1.0, 0.75)), SEEN).ambiguous
+    assert not reports("base", scores(CLEAR, (0.0, 2.0, 1.0, 0.75))).ambiguous
 
 
 def test_a_row_that_sees_nothing_compares_nothing(reports):
-    nothing = np.zeros_like(SEEN)
-    for kind in ("base", "replaced", "moved"):
-        change = () if kind == "base" else (NOTHING,)
-        report = reports[kind](scores(BESIDE, BESIDE), nothing, *change)
+    for kind in KINDS:
+        report = reports(kind, scores(BESIDE, BESIDE), np.zeros_like(SEEN))
         assert not report.ambiguous
         assert float(report.gap) == np.inf
         assert float(report.spread) == 0.0
@@ -119,11 +121,11 @@ def test_a_row_that_sees_nothing_compares_nothing(reports):
 
 def test_the_spread_is_the_width_of_a_tie(reports):
     tied = (0.0, 1.125, 1.0, 0.875)  # All three in cell 4.
-    report = reports["base"](scores(CLEAR, tied), SEEN)
+    report = reports("base", scores(CLEAR, tied))
     assert float(report.spread) == 0.25
     assert not report.ambiguous
     moved = scores(CLEAR, tied) - scores(CLEAR, CLEAR)
-    report = reports["moved"](scores(CLEAR, CLEAR), SEEN, moved)
+    report = reports("moved", scores(CLEAR, CLEAR), SEEN, moved)
     assert float(report.spread) == 0.25
     assert not report.ambiguous
 
@@ -156,14 +158,13 @@ def test_a_replaced_or_moved_row_is_flagged(
     for kind in ("replaced", "moved"):
         if kind == "replaced" and row == BESIDE:
             continue  # Where another column is the replaced one, the row stays flagged.
-        report = reports[kind](scores(CLEAR, row), SEEN, moves)
+        report = reports(kind, scores(CLEAR, row), SEEN, moves)
         assert bool(report.ambiguous) == ambiguous, kind
         if pair is not None:
             assert int(report.row) == 7
             np.testing.assert_array_equal(report.scores, pair)
 
 
-@pytest.mark.parametrize("kind", ["base", "replaced", "moved"])
 @pytest.mark.parametrize(
     ("row", "ambiguous"),
     [
@@ -177,23 +178,23 @@ def test_a_replaced_or_moved_row_is_flagged(
     ],
 )
 def test_scores_rounded_by_a_cell_are_ambiguous_where_they_meet(
-    rounded, reports, kind, row, ambiguous
+    rounded, reports, row, ambiguous
 ):
-    change = () if kind == "base" else (NOTHING,)
-    report = rounded[kind](scores((8.0, 4.0, 4.0, 4.0), row), SEEN, *change)
-    assert bool(report.ambiguous) == ambiguous
-    if ambiguous:
-        assert int(report.row) == 7
-        assert float(report.scores[0]) == row[0]
-    # It is the rounding that makes it so.
-    assert not reports[kind](scores(CLEAR, row), SEEN, *change).ambiguous
+    for kind in KINDS:
+        report = rounded(kind, scores((8.0, 4.0, 4.0, 4.0), row))
+        assert bool(report.ambiguous) == ambiguous, kind
+        if ambiguous:
+            assert int(report.row) == 7
+            assert float(report.scores[0]) == row[0]
+        # It is the rounding that makes it so.
+        assert not reports(kind, scores(CLEAR, row)).ambiguous, kind
 
 
 def test_what_makes_scores_meet_may_be_the_replacement(rounded):
     moves = np.zeros((1, 2, 4))
     moves[0, 1, 3] = 6.0
     for kind in ("replaced", "moved"):
-        report = rounded[kind](scores(CLEAR, (8.0, 4.0, 4.0, 2.0)), SEEN, moves)
+        report = rounded(kind, scores(CLEAR, (8.0, 4.0, 4.0, 2.0)), SEEN, moves)
         assert report.ambiguous
         assert float(report.scores[0]) == 8.0
 

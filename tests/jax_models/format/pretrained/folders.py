@@ -8,6 +8,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 import bounds
+import jax_models as jm
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -67,6 +68,20 @@ def with_value(name, value):
 def assert_rows_are(found, wanted, allowed):
     apart = np.linalg.norm(np.asarray(found) - wanted, axis=-1)
     assert (apart <= allowed * np.linalg.norm(wanted, axis=-1)).all()
+
+
+def by_rerunning(model, tokens, symbols, positions=None):
+    """Changes of the last row [n, V] when each position alone gets each symbol."""
+    base = np.asarray(jm.apply(model, tokens))[-1]
+    found = np.full((len(tokens), model.vocab_size), np.nan)
+    for i in range(len(tokens)) if positions is None else positions:
+        for symbol in symbols:
+            if symbol != tokens[i]:
+                other = tokens.copy()
+                other[i] = symbol
+                moved = np.asarray(jm.apply(model, other))[-1] - base
+                found[i, symbol] = np.linalg.norm(moved)
+    return found
 
 
 def assert_influences_are(model, expected, method):

@@ -22,6 +22,7 @@ from tests.jax_models.format.pretrained.folders import (
 from tests.jax_models.format.pretrained.layouts import (
     CONTACTS,
     DECODERS,
+    ENCODERS,
     LAYOUTS,
     NAMES,
     Checkpoint,
@@ -50,8 +51,21 @@ def test_every_family_is_in_the_table():
     assert {kinds.get(name, name) for name in FAMILIES} == set(NAMES)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("layout", LAYOUTS)
+def pairs(cases, of_every):
+    """Every case with an encoder and a decoder in turn, some with every family."""
+    found = []
+    for at, case in enumerate(cases):
+        two = ENCODERS[at % len(ENCODERS)], DECODERS[at % len(DECODERS)]
+        found += [(case, name) for name in (NAMES if case in of_every else two)]
+    return found
+
+
+# What goes by names that each family has of its own.
+BY_NAMES = {"no prefix", "model. for the prefix", "gamma", "left behind", "other heads"}
+BY_NAMES |= {"decoder alone", "embedding alone", "a compiled layer"}
+
+
+@pytest.mark.parametrize(("layout", "name"), pairs(LAYOUTS, BY_NAMES))
 def test_a_layout_is_the_model_of_the_plain_checkpoint(layout, name, tmp_path):
     kind = LAYOUTS[layout]
     plain, changed = (Checkpoint(name, dict(plain_tensors(name))) for _ in range(2))
@@ -132,8 +146,10 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("case", REFUSED)
+NAMED = {"untied without embedding", "untied without decoder", "no architectures"}
+
+
+@pytest.mark.parametrize(("case", "name"), pairs(REFUSED, NAMED))
 def test_a_layout_that_is_no_model_is_named(case, name, tmp_path):
     change, parts = REFUSED[case]
     one = Checkpoint(name, dict(plain_tensors(name)))

@@ -11,10 +11,12 @@ from safetensors.numpy import save_file
 
 import bounds
 import jax_models as jm
+from benchmarks import reference
 from jax_models.constructions import normalised_parity_transformer
 from jax_models.format.pretrained.reference import compare_outputs
-from tests.jax_models.format.pretrained import plain
+from tests.jax_models.format.pretrained.plain import assert_is_plain
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 WIDTH, HEADS, HALF = 20, 2, 10
 # Entries of the first half: is the token 1, the query; p/N, (-1)^p; k/N, 1/N; the mark.
 ONE, QUERY, PLACE, SIGN, SHARE, UNIT, MARK, OUT = range(1, 9)
@@ -126,7 +128,7 @@ def margin(model, length, odd):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_model_whose_rows_vanish_is_imported(dtype):
     model = published(16, dtype)
-    plain.assert_is_plain(model)
+    assert_is_plain(model)
     assert [x.feed_forward.w1.shape[0] for x in model.layers] == [3, 20]
     rows = np.linalg.norm(jm.apply(model, np.append(strings(16)[0], 2)), axis=-1)
     assert rows[:-1].max() < 1e4 * np.finfo(dtype).eps < 1 < rows[-1]
@@ -173,7 +175,7 @@ def test_stored_rows_that_vanish_differ_by_their_roundings_alone(tmp_path):
 @pytest.mark.parametrize("row", [0, -1])
 def test_an_error_in_any_row_is_noticed(monkeypatch, row, tmp_path):
     """Of 1e-6 of the largest row, in a row that vanishes too."""
-    forward = plain.plain_forward
+    forward = reference.forward
 
     def wrong(*given):
         rows = forward(*given)
@@ -181,9 +183,9 @@ def test_an_error_in_any_row_is_noticed(monkeypatch, row, tmp_path):
         return rows
 
     model, tokens = published(16), np.append(strings(16)[0], 2)
-    monkeypatch.setattr(plain, "plain_forward", wrong)
+    monkeypatch.setattr(reference, "forward", wrong)
     with pytest.raises(AssertionError, match="rows differ by"):
-        plain.assert_is_plain(model)
+        assert_is_plain(model)
     rows = np.array(jm.apply(model, tokens))
     rows[row] += 1e-6 * np.linalg.norm(rows, axis=-1).max()
     path = tmp_path / "rows.safetensors"

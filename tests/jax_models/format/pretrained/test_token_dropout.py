@@ -7,6 +7,7 @@ import pytest
 import bounds
 import jax_models as jm
 from jax_models.model.transformer import embed
+from tests.jax_models.format.pretrained.folders import by_rerunning
 from tests.jax_models.format.pretrained.test_families import expected, imported
 
 MASK = 3
@@ -17,19 +18,6 @@ def with_masks():
     tokens = expected("esm")["tokens"].copy()
     tokens[[2, 7]] = MASK
     return tokens
-
-
-def by_rerunning(model, tokens, symbols):
-    base = np.asarray(jm.apply(model, tokens))[-1]
-    found = np.full((len(tokens), model.vocab_size), np.nan)
-    for i in range(len(tokens)):
-        for symbol in symbols:
-            if symbol != tokens[i]:
-                other = tokens.copy()
-                other[i] = symbol
-                moved = np.asarray(jm.apply(model, other))[-1] - base
-                found[i, symbol] = np.linalg.norm(moved)
-    return found
 
 
 def test_masked_rows_are_zero_and_the_others_grow():

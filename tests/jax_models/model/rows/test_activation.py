@@ -10,6 +10,7 @@ from mpmath import MPContext
 from bounds.lemma5.closed_form import RELU_SLOPE, gelu_slope
 from jax_models.model.rows import ACTIVATIONS, Gelu, Relu, Steady
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 EVERY = ACTIVATIONS.items()
 STEADY = [(name, x) for name, x in EVERY if isinstance(x, Steady)]
 

@@ -12,6 +12,7 @@ import jax_models as jm
 from jax_models.model.scores import SCORES
 from tests.jax_models.model.scores.invented import NegativeSquaredDistance
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 HEADS, ROWS, KEYS, WIDTH, MODEL = 2, 3, 5, 4, 6
 DRAW = np.random.default_rng(4)
 VECTOR = DRAW.normal(size=(HEADS, WIDTH))
@@ -97,7 +98,7 @@ def test_no_score_is_larger_than_its_terms(score):
 def test_no_score_moves_by_more_than_its_slopes(score):
     slopes = score.slopes(QUERIES, KEYS_BEFORE, jnp.ones(()))
     rows = QUERIES, KEYS_BEFORE
-    moves = jax.jacfwd(score.scores, argnums=(0, 1))(*rows)
+    moves = jax.jit(jax.jacfwd(score.scores, argnums=(0, 1)))(*rows)
     for slope, move in zip(slopes, moves, strict=True):
         for head in range(HEADS):
             most = jnp.abs(move[head, :, :, head]).max(axis=(0, 1, 2))
@@ -115,7 +116,7 @@ def test_an_error_of_a_change_is_seen(monkeypatch):
         test_changes_are_differences_of_scores(SCORED["invented"], "query and key")
 
 
-def test_a_score_is_one_file_and_one_row(monkeypatch, quick_compilation):
+def test_a_score_is_one_file_and_one_row(monkeypatch):
     monkeypatch.setitem(SCORES, "invented", NegativeSquaredDistance())
     shape = {"num_layers": 1, "num_heads": 2, "d_model": 4, "d_ff": 4, "vocab_size": 2}
     model = jm.random_transformer(

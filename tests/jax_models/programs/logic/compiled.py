@@ -84,19 +84,9 @@ def strings_of(length, count, rng, symbols=2):
 def disagreements(formulas, mode, lengths, rng, *, count=4, dtype="float64"):
     """How often one compiled model errs about some formulas, run eagerly.
 
-    They are compiled together, as a conjunction, so that they share what they can.
-
-    Args:
-        formulas: the formulas.
-        mode: the mode.
-        lengths: of the strings.
-        rng: a NumPy generator.
-        count: strings of each length.
-        dtype: the float type of the model.
-
-    Returns:
-        How many truth values of the formulas are wrong, and the largest distance of the
-        coordinate of any sub-formula from 0 and 1.
+    They are compiled together, as a conjunction, so that they share what they can. How
+    many truth values of the formulas are wrong, and the largest distance of the
+    coordinate of any sub-formula from 0 and 1.
     """
     whole = all_of(formulas)
     model = compile_formula(whole, "ab", mode, dtype=dtype)

@@ -12,15 +12,7 @@ NOWHERE = -1
 
 
 def gram_starts(strings: np.ndarray, gram: Sequence[int]) -> np.ndarray:
-    """Tells where a word begins.
-
-    Args:
-        strings: symbol ids [count, n].
-        gram: the ids of the word.
-
-    Returns:
-        Booleans [count, n].
-    """
+    """Where a word begins [count, n]."""
     k = len(gram)
     rows = [
         [row[i : i + k] == list(gram) for i in range(len(row))]
@@ -30,31 +22,15 @@ def gram_starts(strings: np.ndarray, gram: Sequence[int]) -> np.ndarray:
 
 
 def gram_ends(strings: np.ndarray, gram: Sequence[int]) -> np.ndarray:
-    """Tells where a word ends.
-
-    Args:
-        strings: symbol ids [count, n].
-        gram: the ids of the word.
-
-    Returns:
-        Booleans [count, n].
-    """
+    """Where a word ends [count, n]."""
     return gram_starts(strings[:, ::-1], gram[::-1])[:, ::-1]
 
 
 def hop_outputs(strings: np.ndarray, num_hops: int) -> np.ndarray:
-    """Follows hops from every position and reads the symbol that they lead to.
+    """The symbols [count, n] that hops lead to, `NOWHERE` where one has no place to go.
 
-    find_1(i) = max{j ≤ i : j ≥ 2, w_{j−1} = w_i}, or nowhere; find_k = find_1 ∘ find_{k−1}.
-
-    Args:
-        strings: symbol ids [count, n].
-        num_hops: k >= 0.
-
-    Returns:
-        Symbol ids [count, n]; `NOWHERE` where a hop has no place to go.
-
-    Source: docs/logic.md, section 3.
+    find_1(i) = max{j ≤ i : j ≥ 2, w_{j−1} = w_i}, or nowhere; find_k = find_1 ∘ find_{k−1}
+    (docs/logic.md, section 3).
     """
 
     def target(row: Sequence[int], at: int) -> int:
@@ -73,16 +49,7 @@ def hop_outputs(strings: np.ndarray, num_hops: int) -> np.ndarray:
 
 
 def induction_outputs(strings: np.ndarray) -> np.ndarray:
-    """Reads what followed the latest earlier symbol that is like this one.
-
-    Args:
-        strings: symbol ids [count, n].
-
-    Returns:
-        Symbol ids [count, n]; `NOWHERE` where no earlier symbol is alike.
-
-    Source: docs/logic.md, section 3.
-    """
+    """The symbol [count, n] behind the latest earlier like one, `NOWHERE` without one."""
     outputs = np.full(strings.shape, NOWHERE)
     for place, row in enumerate(strings.tolist()):
         latest: dict[int, int] = {}

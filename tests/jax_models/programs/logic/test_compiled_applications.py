@@ -4,8 +4,6 @@ The logits are those of the model; what they should be comes from `direct` and f
 languages, not from the evaluator.
 """
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -24,7 +22,10 @@ from jax_models.programs.logic.modes import MODES
 from jax_models.programs.logic.parser import parse_formula
 from jax_models.programs.logic.self_test import eager_logits, engine_logits
 from tests.jax_models.programs.logic.direct import gram_ends, gram_starts, hop_outputs
-from tests.jax_models.programs.logic.test_applications import flip_flop_members
+from tests.jax_models.programs.logic.test_applications import (
+    all_strings,
+    flip_flop_members,
+)
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -81,10 +82,6 @@ def strings_for(name, length, count):
     if name == "flip-flop" and length >= 4 and length % 2 == 0:
         strings[: count // 2] = flip_flop_members(rng, length, count // 2)
     return strings
-
-
-def all_strings(symbols, length):
-    return np.array(list(itertools.product(range(symbols), repeat=length)))
 
 
 def test_every_mode_is_met():

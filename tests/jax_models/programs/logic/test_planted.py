@@ -59,7 +59,14 @@ def shifted(combination):
     return changed
 
 
-def least_exponent(layer):
+DEEP = "#<[Q_a] > #<[Q_b] and P P Q_a"
+MASKED = masked_lookup(gadgets.lookup)
+SHIFTED = shifted(builder.Builder.combination)
+CONSTANT = lambda scale, exponent, of: ConstantTemperature(scale)
+
+
+@property
+def LEAST(layer):
     return min((head.exponent for head in layer.heads if head.query), default=0)
 
 
@@ -76,130 +83,28 @@ def rightmost_of_all(plan, mode, side, left, right):
 
 
 PLANTED = {
-    "the gates of P stay open": ("T", "P Q_a", gadgets, "add_rounded", without_gates),
-    "P is not closed at the first position": (
-        "FU",
-        "P Q_a",
-        gadgets,
-        "add_rounded",
-        without_the_last_gate,
-    ),
-    "N is not closed at the last position": (
-        "U",
-        "N Q_a",
-        gadgets,
-        "add_rounded",
-        without_the_last_gate,
-    ),
-    "selection is not sharp": ("T", "Q_a S Q_b", gadgets, "SHARPNESS", 0.3),
-    "selection is not sharp (FT)": ("FT", "Q_a S Q_b", gadgets, "SHARPNESS", 0.03),
-    "selection is not sharp (FU)": ("FU", "Q_a S Q_b", gadgets, "SHARPNESS", 0.3),
-    "S looks to the other side": (
-        "T",
-        "Q_a S P Q_b",
-        gadgets,
-        "select",
-        leftmost(gadgets.select),
-    ),
-    "S forgets what must hold since": (
-        "TB",
-        "odd S Q_b",
-        translate,
-        "since",
-        rightmost_of_all,
-    ),
-    "a conjunction forgets one": (
-        "T",
-        "odd and Q_a",
-        translate,
-        "conjunction",
-        first_conjunct,
-    ),
-    "the mark of the end is nowhere": (
-        "FT",
-        "P Q_a",
-        gadgets,
-        "mask_of",
-        lambda side: "none",
-    ),
-    "a count of 0 is taken for 1": (
-        "T",
-        "#<[Q_a] >= 1",
-        gadgets,
-        "has_any",
-        constant_true,
-    ),
-    "a count of 0 is taken for 1 (TB)": (
-        "TB",
-        "#>[Q_a] >= 1",
-        gadgets,
-        "has_any",
-        constant_true,
-    ),
-    "a predicate has no value at 0": (
-        "U",
-        "even(#<[Q_a])",
-        translate,
-        "has_any",
-        constant_true,
-    ),
-    "a lookup is not sharp": (
-        "FT",
-        "#<[T] >= 3",
-        gadgets,
-        "lookup_sharpness",
-        lambda factors: 0.2,
-    ),
-    "the lookup of a suffix count is masked": (
-        "T",
-        "#>[Q_a] >= 3",
-        gadgets,
-        "lookup",
-        masked_lookup(gadgets.lookup),
-    ),
-    "a vote without an even position": (
-        "TB",
-        "#<[Q_a] >= 1",
-        gadgets,
-        "_add_where",
-        never,
-    ),
-    "a vote without an even position (FU)": (
-        "FU",
-        "#<[Q_a] >= 1",
-        gadgets,
-        "_add_where",
-        never,
-    ),
-    "a vote is not sharp": ("TB", "#<[Q_a] > #<[Q_b]", gadgets, "SHARPNESS", 0.1),
-    "both halves are taken": (
-        "FU",
-        "odd(#<[Q_a])",
-        translate,
-        "add_rounded",
-        without_gates,
-    ),
-    "a combination is off by one": (
-        "U",
-        "not P Q_a",
-        builder.Builder,
-        "combination",
-        shifted(builder.Builder.combination),
-    ),
-    "a layer is too warm": (
-        "FT",
-        "#<[Q_a] > #<[Q_b] and P P Q_a",
-        schedule.PlannedLayer,
-        "exponent",
-        property(least_exponent),
-    ),
-    "the temperature does not fall": (
-        "T",
-        "Q_a S Q_b",
-        compile,
-        "PowerTemperature",
-        lambda scale, exponent, of: ConstantTemperature(scale),
-    ),
+    "open gates of P": ("T", "P Q_a", gadgets, "add_rounded", without_gates),
+    "P open at 1": ("FU", "P Q_a", gadgets, "add_rounded", without_the_last_gate),
+    "N open at n": ("U", "N Q_a", gadgets, "add_rounded", without_the_last_gate),
+    "a blunt selection": ("T", "Q_a S Q_b", gadgets, "SHARPNESS", 0.3),
+    "a blunt selection, FT": ("FT", "Q_a S Q_b", gadgets, "SHARPNESS", 0.03),
+    "a blunt selection, FU": ("FU", "Q_a S Q_b", gadgets, "SHARPNESS", 0.3),
+    "the other side": ("T", "Q_a S P Q_b", gadgets, "select", leftmost(gadgets.select)),
+    "any since": ("TB", "odd S Q_b", translate, "since", rightmost_of_all),
+    "one conjunct": ("T", "odd and Q_a", translate, "conjunction", first_conjunct),
+    "no mark of the end": ("FT", "P Q_a", gadgets, "mask_of", lambda side: "none"),
+    "0 is 1": ("T", "#<[Q_a] >= 1", gadgets, "has_any", constant_true),
+    "0 is 1, TB": ("TB", "#>[Q_a] >= 1", gadgets, "has_any", constant_true),
+    "no value at 0": ("U", "even(#<[Q_a])", translate, "has_any", constant_true),
+    "a blunt lookup": ("FT", "#<[T] >= 3", gadgets, "lookup_sharpness", lambda _: 0.2),
+    "a masked lookup": ("T", "#>[Q_a] >= 3", gadgets, "lookup", MASKED),
+    "a vote of odd": ("TB", "#<[Q_a] >= 1", gadgets, "_add_where", never),
+    "a vote of odd, FU": ("FU", "#<[Q_a] >= 1", gadgets, "_add_where", never),
+    "a blunt vote": ("TB", "#<[Q_a] > #<[Q_b]", gadgets, "SHARPNESS", 0.1),
+    "both halves": ("FU", "odd(#<[Q_a])", translate, "add_rounded", without_gates),
+    "one too many": ("U", "not P Q_a", builder.Builder, "combination", SHIFTED),
+    "a warm layer": ("FT", DEEP, schedule.PlannedLayer, "exponent", LEAST),
+    "a constant temperature": ("T", "Q_a S Q_b", compile, "PowerTemperature", CONSTANT),
 }
 
 

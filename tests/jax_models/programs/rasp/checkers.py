@@ -44,7 +44,7 @@ def follow(word, hops):
 
 def is_flip_flop(word):
     """Pairs of an instruction and a bit: w first, r last, each r reads the latest w."""
-    if len(word) % 2:
+    if not len(word) or len(word) % 2:
         return False
     pairs = list(zip(word[::2], word[1::2], strict=True))
     if any(ins not in "wri" or bit not in "01" for ins, bit in pairs):

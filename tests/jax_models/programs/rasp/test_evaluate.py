@@ -1,7 +1,5 @@
 """The evaluator against plain Python, and the library's programs against checkers."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -15,12 +13,8 @@ from jax_models.programs.rasp import (
     k_hop_program,
 )
 from tests.jax_models.programs.rasp import checkers, naive
+from tests.jax_models.programs.rasp.cases import all_strings
 from tests.jax_models.programs.rasp.random_programs import ALPHABET, random_program
-
-
-def all_strings(alphabet, length):
-    ids = range(len(alphabet))
-    return np.array(list(itertools.product(ids, repeat=length)))
 
 
 def disagreements(program, strings):
