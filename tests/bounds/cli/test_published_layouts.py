@@ -11,6 +11,7 @@ from tests.jax_models.format.pretrained.layouts import (
     Checkpoint,
     gamma,
     left_behind,
+    put_before,
     to_torch,
 )
 
@@ -23,6 +24,7 @@ PUBLISHED = {
     "ESM-2": ("esm", left_behind, None, ESM),
     "IgLM": ("gpt2", left_behind, to_torch, IGLM),
     "BERT of 2018": ("bert", gamma, to_torch, BERT),
+    "GPT-2 of a trainer": ("gpt2", put_before("module._orig_mod."), None, IGLM),
 }
 
 

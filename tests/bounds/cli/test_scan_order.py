@@ -210,6 +210,7 @@ CASES = [
     ("log_probabilities", "max"),
     ("log_probabilities", "frobenius:map:nocenter"),
     ("log_odds", "mean"),
+    ("log_odds", "frobenius:tensor"),
     ("log_odds", "frobenius:tensor:noapc"),
     ("smoothed", "none"),
     ("smoothed", "frobenius:tensor:nocenter"),
