@@ -16,11 +16,16 @@ class Arithmetic:
     numbers: Callable[[Any], np.ndarray]  # floats or integers, taken exactly
     exp: Callable[[Any], Any]
     log: Callable[[Any], Any]
-    tanh: Callable[[Any], Any]
     sqrt: Callable[[Any], Any]
-    erf: Callable[[Any], Any]
     nearest_integer: Callable[[Any], np.ndarray]
+    # None where the number type has none.
+    tanh: Callable[[Any], Any] | None = None
+    erf: Callable[[Any], Any] | None = None
 
+
+# What formulas of positions are formed in, before they are rounded once.
+EXACT: Any = mpmath.MPContext()
+EXACT.dps = 40
 
 FLOAT64 = Arithmetic(
     numbers=lambda values: np.asarray(values, dtype=np.float64),

@@ -55,6 +55,20 @@ def long_cases(seconds):
     return max(1, min(len(seconds), int(LONG_LAW * len(seconds) / sum(seconds))))
 
 
+def counts(seconds):
+    """Returns the numbers of a function's line, None where all its cases are fast.
+
+    Args:
+        seconds: Of each of its cases.
+    """
+    fast = spread(len(seconds), fast_cases(seconds))
+    others = [x for k, x in enumerate(seconds) if k not in fast]
+    if not others:
+        return None
+    long = long_cases(others)
+    return (len(fast),) if long == len(others) else (len(fast), long)
+
+
 def spread(count, kept):
     """Returns so many of the numbers below a count, the first and the last among them."""
     return {round(i * (count - 1) / max(kept - 1, 1)) for i in range(kept)}
@@ -80,17 +94,11 @@ class Durations:
         cases, table = defaultdict(list), read_table()
         for nodeid, seconds in self.seconds.items():
             cases[function_of(nodeid)].append(seconds)
-        for name, seconds in cases.items():
-            fast = spread(len(seconds), fast_cases(seconds))
-            others = [x for k, x in enumerate(seconds) if k not in fast]
-            table[name] = len(fast), *([long_cases(others)] if others else [])
-            if table[name][1:] == (len(others),):
-                table[name] = (len(fast),)
-            if not others:
-                del table[name]
+        table |= {name: counts(seconds) for name, seconds in cases.items()}
         lines = (
-            f"{name} {' '.join(map(str, counts))}\n"
-            for name, counts in sorted(table.items())
+            f"{name} {' '.join(map(str, listed))}\n"
+            for name, listed in sorted(table.items())
+            if listed is not None
         )
         TABLE.write_text("".join(lines))
 
@@ -110,7 +118,7 @@ def mark_long(items, table):
         fast, *some = table.get(name, (len(found),))
         kept = spread(len(found), min(fast, len(found)))
         others = [item for number, item in enumerate(found) if number not in kept]
-        long = spread(len(others), min(*some, len(others)) if some else len(others))
+        long = spread(len(others), min([*some, len(others)]))
         for number, item in enumerate(others):
             item.add_marker("long" if number in long else "slow")
 

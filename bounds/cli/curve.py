@@ -317,9 +317,8 @@ def _write(
     """Write the CSV, JSON and figure files; return their names."""
     rows = [row for curve in curves for row in curve.measurements]
     record = output.record()
-    record["flags"]["lengths"] = (
-        lengths  # a text's or the records' own, where it has none
-    )
+    # A text's or the records' own, where it has none.
+    record["flags"]["lengths"] = lengths
     record["curves"] = [
         {
             "weighting": curve.label,

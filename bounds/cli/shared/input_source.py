@@ -31,10 +31,10 @@ BITS = 2
 
 def num_symbols(options: flags.FlagValues) -> int:
     """Returns how many symbols a model needs for the inputs that the flags name."""
-    given = read_given(options, None)
     tokenizer = open_tokenizer(options)
     if tokenizer is not None:
         return len(tokenizer.names)
+    given = read_given(options, None)
     if given is not None:
         return max(1, *(int(sequence.max()) + 1 for sequence in given.sequences))
     language = LANGUAGES.get(options.language)

@@ -34,17 +34,11 @@ def _number(value):
     return Decimal(value.item() if isinstance(value, np.generic) else value)
 
 
-def _unused(values):
-    raise NotImplementedError
-
-
 DECIMAL = reference.Arithmetic(
     numbers=lambda values: _elementwise(_number)(np.asarray(values)),
     exp=_elementwise(Decimal.exp),
     log=_elementwise(Decimal.ln),
-    tanh=_unused,
     sqrt=_elementwise(Decimal.sqrt),
-    erf=_unused,
     nearest_integer=_elementwise(lambda x: int(x.to_integral_value())),
 )
 EXP = np.frompyfunc(Decimal.exp, 1, 1)
