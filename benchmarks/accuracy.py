@@ -105,39 +105,47 @@ def build(config: Config) -> Problem:
     return Problem.ask(model, tokens, query=query)
 
 
-def exact_influences(problem: Problem, chosen: Sequence[int], digits: int) -> list[Any]:
-    """Returns influences in many digits, by rerunning the model.
+def exact_values(
+    problem: Problem, digits: int, chosen: Sequence[int] | None = None
+) -> np.ndarray:
+    """Returns what is asked of substitutions in many digits, by rerunning the model.
 
-    Two outputs are subtracted, as in `exhaustive`: of an influence that is not 10 digits
-    above their rounding nothing is known, and it counts as 0.
+    Two outputs are subtracted, as in `exhaustive`: of a norm that is not 10 digits above
+    their rounding nothing is known, and it counts as 0.
 
     Args:
-        problem: a question.
-        chosen: which of its substitutions.
+        problem: a question about "activation" or "logits".
         digits: decimal digits of the arithmetic.
+        chosen: which of its substitutions; all by default.
+
+    Returns:
+        Influences [p], or what a scan reads [p, r, ...], of mpmath's numbers.
     """
     arithmetic = reference.multiprecision(digits)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.safetensors"
         jm.save(problem.model, path)
         config, tensors = reference.read_file(path)
+    run = {"activation": reference.forward, "logits": reference.logits}[problem.target]
 
-    def output(tokens: np.ndarray) -> np.ndarray:
+    def outputs(tokens: np.ndarray) -> np.ndarray:
         # What rounding may decide otherwise is reported of the method, not here.
-        rows = reference.forward(config, tensors, tokens, arithmetic, ties="ignore")
-        return rows[problem.query]
+        return run(config, tensors, tokens, arithmetic, ties="ignore")[problem.rows]
 
-    def norm(vector: np.ndarray) -> Any:
-        return arithmetic.sqrt((vector * vector).sum()).item()
+    def norms(vectors: np.ndarray) -> Any:
+        found = arithmetic.sqrt((vectors * vectors).sum(axis=-1))
+        return np.where(found > floor, found, 0 * found)
 
-    base, found = output(problem.tokens), []
-    floor = norm(base) * 10 ** -(digits - 10)
-    for index in chosen:
+    base, floor = outputs(problem.tokens), 0
+    floor = norms(base).max() * arithmetic.numbers(10) ** -(digits - 10)
+    changes = []
+    for index in range(len(problem.pairs)) if chosen is None else chosen:
         tokens = problem.tokens.copy()
         tokens[problem.position[index]] = problem.symbol[index]
-        influence = norm(output(tokens) - base)
-        found.append(influence if influence > floor else 0 * influence)
-    return found
+        changes.append(outputs(tokens) - base)
+    if problem.reading is None:
+        return norms(np.stack(changes)[:, 0])
+    return problem.reading(np.stack(changes), norms)
 
 
 def computed(
@@ -193,7 +201,7 @@ def measure(config: Config) -> dict[str, Any]:
     spread = np.linspace(0, count - 1, config["sample"], dtype=int)
     chosen = sorted({int(first[0].argmax()), *spread.tolist()})
     start = time.perf_counter()
-    exact = exact_influences(problem, chosen, config["digits"])
+    exact = exact_values(problem, config["digits"], chosen).tolist()
     row: dict[str, Any] = {
         "influence": float(max(exact)),
         "substitutions": len(chosen),

@@ -1,108 +1,263 @@
 """Do the radii hold where rounding is hardest?
 
 Families of models made to lose digits, drawn by seed: every substitution of an input, by all
-exact methods, beside the same by rerunning in mpmath (`benchmarks.reference`). A row is one
-model: how many pairs (model, substitution), how many of them outside what the method states,
-and the largest error as a share of the radius. `--seeds=160` is 10^5 pairs.
+exact methods, beside the same in many digits (`benchmarks.reference`; of long float32 models
+in float64). A row is one model: how many pairs (method, substitution), how many of them are
+off by more than the radius, the largest error as a share of the radius, and the median radius
+as a share of the influence; of radii by moved inputs (`bounds.rounding`), and of those that
+the methods state.
 """
 
+import dataclasses
 import itertools
 from collections.abc import Iterator
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from absl import flags
 
-from benchmarks.accuracy import METHODS, computed, exact_influences
+from benchmarks.accuracy import exact_values
 from benchmarks.flags import benchmark_flags, define_choices, define_dtypes
 from benchmarks.page import table_text
-from benchmarks.radii_families import DRAWN, FAMILIES, LENGTH
+from benchmarks.published_parity import bit_influence
+from benchmarks.radii_attacks import (
+    KINDS,
+    LAYERS,
+    LONG,
+    PARITY,
+    SCANS,
+    SHARPNESS,
+    SMALL,
+)
 from benchmarks.script import Benchmark, Config, Measured, Row, run_script
-from bounds.influence.problem import Problem
+from bounds.influence.choice import Choice
+from bounds.influence.exhaustive import EXHAUSTIVE
+from bounds.influence.incremental import INCREMENTAL
+from bounds.influence.lumped import LUMPED
+from bounds.influence.method import Method, refusal
+from bounds.influence.moved import moved_problem, moved_radii
+from bounds.influence.partial import PARTIAL
+from bounds.influence.problem import Problem, SharedBase
+from bounds.influence.scan.question import Question
+from bounds.rounding.moved_inputs import RUNS
+from bounds.rounding.radii import Usual, largest_magnitude
+from jax_models.model.position import PositionTable
+from jax_models.model.transformer import encode_positions
 
+FAMILIES: dict[str, Any] = {**SMALL, **LONG, **PARITY, **SCANS}
+METHODS = (INCREMENTAL, LUMPED, EXHAUSTIVE, PARTIAL)
+# In place of a radius of 0.
+SMALLEST = 5e-324
+# Tokens from which passes of whole inputs take too long.
+PASSES = 200
 FLAGS = benchmark_flags("radii", table=True)
 CHOSEN = define_choices(FLAGS, "families", list(FAMILIES), list(FAMILIES), "families")
 DTYPES = define_dtypes(FLAGS, "float64", "float32")
 SEEDS = flags.DEFINE_integer(
-    "seeds", 4, "models of each family", lower_bound=1, flag_values=FLAGS
+    "seeds",
+    4,
+    "models of each family, or of each of its kinds",
+    lower_bound=1,
+    flag_values=FLAGS,
 )
 
 
 def cells() -> Iterator[dict[str, Any]]:
     """Yields what the rows differ in, all families of a seed together."""
-    for drawn, dtype in itertools.product(range(SEEDS.value), DTYPES.value):
+    most = SEEDS.value * max(KINDS.values())
+    for drawn, dtype in itertools.product(range(most), DTYPES.value):
         for family in CHOSEN.value:
-            for layers in (1, 2) if family in DRAWN else (None,):
+            if drawn >= SEEDS.value * KINDS.get(family, 1):
+                continue
+            if family in (*LONG, *SCANS) and dtype == "float64":
+                continue
+            for layers in LAYERS.get(family.partition(" (n =")[0], (None,)):
                 cell = {"family": family, "dtype": dtype, "layers": layers}
-                yield {**cell, "drawn": drawn, "n": LENGTH}
+                yield {**cell, "drawn": drawn}
 
 
-def build(config: Config) -> Problem:
-    """Returns the question of a row: all substitutions of a drawn input."""
+def build(config: Config) -> Any:
+    """Returns the question of a row: all substitutions of a drawn input, or a scan."""
     draw = np.random.default_rng([config["seed"], config["drawn"]])
-    model, tokens = FAMILIES[config["family"]](config, draw)
-    return Problem.ask(model, tokens)
+    return FAMILIES[config["family"]](config, draw)
 
 
 def digits(config: Config) -> int:
     """Returns the digits that tell an influence of e^-gap from 0 by subtraction."""
     wide = {"underflow": 744, "dominant": 300, "formula": 600, "leaving": 300}
-    wide |= {"peaked": 1000, "equal rows": 1000}
-    gap = wide.get(config["family"], 30)
+    wide |= {"peaked": 1000, "equal rows": 1000, "underflow (left out)": 744}
+    wide |= {"scores of tens": 744, "large": 744}
+    gap = wide.get(config["family"], 60)
     return 40 + int(gap / np.log(10) * (1 if config["dtype"] == "float64" else 0.25))
 
 
+def true_values(config: Config, problem: Problem) -> np.ndarray:
+    """Returns what is asked of every substitution, of floats or of mpmath's numbers.
+
+    Args:
+        config: of the row.
+        problem: its question.
+    """
+    family = config["family"]
+    if family in (*LONG, *PARITY) and config["dtype"] == "float32":
+        return found_by(INCREMENTAL, doubled(problem))
+    if family in PARITY:
+        one = bit_influence(SHARPNESS, problem.tokens.size - 1)
+        return np.full(problem.position.size, one)
+    return exact_values(problem, digits(config))
+
+
+def doubled(problem: Problem) -> Problem:
+    """Returns the question about the same float32 numbers in float64.
+
+    Args:
+        problem: about a float32 model; of its positions too the rounded numbers count.
+    """
+
+    def double(leaf: Any) -> Any:
+        single = hasattr(leaf, "dtype") and leaf.dtype == jnp.float32
+        return leaf.astype(jnp.float64) if single else leaf
+
+    model, n = jax.tree.map(double, problem.model), problem.tokens.size
+    if model.position is not None:
+        table = double(encode_positions(problem.model, n))
+        model = dataclasses.replace(model, position=PositionTable(table))
+    return dataclasses.replace(problem, model=model, shared=SharedBase())
+
+
+def found_by(method: Method, problem: Problem) -> np.ndarray:
+    """Returns what a method finds of every substitution, [p] or [p, r, ...]."""
+    return np.concatenate([block.influence for block in method.blocks(problem)])
+
+
+def made_by(method: Method, scan: Question, problem: Problem) -> Any:
+    """Returns what a scan makes of a method's changes, and its upper ends.
+
+    Args:
+        method: which finds them.
+        scan: what is made of them.
+        problem: its question, or that of a moved model.
+    """
+    asked = dataclasses.replace(scan, problem=problem)
+    values, _, upper = asked.find(Choice(method, "", None), None)[0]
+    return np.nan_to_num(values), np.nan_to_num(upper)
+
+
+def scanned(method: Method, scan: Question, problem: Problem) -> Any:
+    """Returns what a scan makes, its radii by moved inputs, and those that it states."""
+    values, upper = made_by(method, scan, problem)
+    moves = [
+        np.abs(made_by(method, scan, moved_problem(problem, run))[0] - values)
+        for run in range(1, RUNS + 1)
+    ]
+    sizes, farthest = np.abs(values), np.max(moves, axis=0)
+    magnitude = largest_magnitude(problem.model)
+    given = problem.model.dtype, problem.tokens.size, magnitude, method.subtracts
+    usual = Usual.of(sizes, farthest, *given)
+    return values, usual.radii(sizes, farthest), upper - values
+
+
+def compared(
+    values: np.ndarray, radii: np.ndarray, truth: np.ndarray
+) -> dict[str, float]:
+    """Returns how many values are off by more than their radii, and how wide these are.
+
+    Args:
+        values: as computed.
+        radii: theirs, of the same shape, or of its first axes.
+        truth: in many digits, of that shape.
+    """
+    radii = radii.reshape(radii.shape + (1,) * (values.ndim - radii.ndim))
+    radii = np.broadcast_to(radii, values.shape)
+    off = np.abs(truth - values.astype(truth.dtype)).astype(np.float64)
+    share = np.where(off > 0, off / np.where(radii > 0, radii, SMALLEST), 0.0)
+    moved = values != 0
+    wide = (radii[moved] / np.abs(values[moved])).astype(np.float64)
+    return {
+        "outside": int((~(off <= radii)).sum()),
+        "of_radius": float(share.max()),
+        "wide": float(np.median(wide)) if wide.size else 0.0,
+    }
+
+
 def measure(config: Config) -> dict[str, Any]:
-    """Returns one row: pairs, and what of them is outside, by method."""
-    problem = build(config)
-    every = range(problem.position.size)
-    exact = exact_influences(problem, every, digits(config))
-    row: dict[str, Any] = {"pairs": len(exact), "influence": float(max(exact))}
+    """Returns one row: by method pairs, what of them is outside, and how wide radii are."""
+    asked = build(config)
+    scan = asked if config["family"] in SCANS else None
+    # Of the programs that move, so that both kinds of radii are of one.
+    problem = dataclasses.replace(asked if scan is None else scan.problem, run=0)
+    if scan is None:
+        truth = true_values(config, problem)
+    else:
+        truth = made_by(INCREMENTAL, scan, doubled(problem))[0]
+    row: dict[str, Any] = {"influence": float(np.abs(truth).max())}
     for method in METHODS:
-        found = computed(method, problem)
-        if found is None:
+        passes = method in (EXHAUSTIVE, PARTIAL) and problem.tokens.size > PASSES
+        if passes or refusal(method, problem) is not None:
             continue
-        influence, radius, _ = found
-        errors = np.asarray(
-            [float(abs(x - float(y))) for x, y in zip(exact, influence, strict=True)]
-        )
-        row[f"{method.name}_outside"] = int((errors > radius).sum())
-        share = errors / np.where(radius > 0, radius, 1)
-        row[f"{method.name}_of_radius"] = float(share.max())
+        if scan is None:
+            values, radii = moved_radii(problem, method)
+            blocks = method.blocks(problem)
+            stated = np.concatenate([block.radius for block in blocks])
+        else:
+            values, radii, stated = scanned(method, scan, problem)
+        row[f"{method.name}_pairs"] = int(values.size)
+        for name, some in (("moved", radii), ("stated", stated)):
+            found = compared(values, some, truth)
+            row |= {f"{method.name}_{name}_{k}": x for k, x in found.items()}
     return row
+
+
+def of_methods(row: Row, what: str) -> list[float]:
+    """Returns what a row says of the methods that could do it."""
+    return [row[key] for m in METHODS if (key := f"{m.name}_{what}") in row]
 
 
 def show(config: Config, row: Row) -> str:
     """Returns one row as a line."""
-    outside = sum(row.get(f"{method.name}_outside", 0) for method in METHODS)
-    text = (
-        f"{config['family']} {config['dtype']} {config['layers'] or ''}: {row['pairs']}"
+    pairs = int(sum(of_methods(row, "pairs")))
+    outside = [int(sum(of_methods(row, f"{x}_outside"))) for x in ("moved", "stated")]
+    worst = max(of_methods(row, "moved_of_radius"))
+    name = f"{config['family']} {config['dtype']} {config['layers'] or ''}"
+    return (
+        f"{name} {config['drawn']}: {pairs} pairs, {outside[0]} outside (stated "
+        f"{outside[1]}), error / radius {worst:.2g}"
     )
-    return text + (f" pairs, {outside} outside" if outside else " pairs inside")
+
+
+HEAD = (
+    *("family", "type", "pairs", "outside", "error / radius", "radius / influence"),
+    *("stated: outside", "error / radius", "radius / influence"),
+)
 
 
 def table(measured: Measured) -> str:
     """Returns the rows by family and type as a Markdown table."""
-    names = [method.name for method in METHODS]
     lines = []
     for dtype in dict.fromkeys(config["dtype"] for config, _ in measured):
         for family in dict.fromkeys(config["family"] for config, _ in measured):
+            asked = dtype, family
             rows = [
                 row
                 for config, row in measured
-                if (config["dtype"], config["family"]) == (dtype, family)
+                if (config["dtype"], config["family"]) == asked
             ]
-            outside = sum(
-                row.get(f"{name}_outside", 0) for row in rows for name in names
-            )
-            worst = [
-                max(row.get(f"{name}_of_radius", 0.0) for row in rows) for name in names
-            ]
-            shares = [f"{share:.2g}" for share in worst]
-            pairs = sum(row["pairs"] for row in rows)
-            lines.append([family, dtype, str(pairs), str(outside), *shares])
-    head = ("family", "type", "pairs", "outside", *(f"{x} / radius" for x in names))
-    return table_text(head, lines)
+            if not rows:
+                continue
+            line = [family, dtype, str(_over(sum, rows, "pairs"))]
+            for name in ("moved", "stated"):
+                wide = [x for row in rows for x in of_methods(row, f"{name}_wide")]
+                line.append(str(_over(sum, rows, f"{name}_outside")))
+                line.append(f"{_over(max, rows, f'{name}_of_radius'):.2g}")
+                line.append(f"{np.median(wide):.2g}")
+            lines.append(line)
+    return table_text(HEAD, lines)
+
+
+def _over(function: Any, rows: list[Row], what: str) -> Any:
+    return function(x for row in rows for x in of_methods(row, what))
 
 
 BENCHMARK = Benchmark("radii", FLAGS, cells, measure, show, table)

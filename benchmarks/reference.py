@@ -10,7 +10,6 @@ Shapes: n tokens, width d, H heads of key width d_k and value width d_v.
 """
 
 import json
-import math
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 import safetensors
 
-from benchmarks.arithmetic import FLOAT64, Arithmetic, multiprecision
+from benchmarks.arithmetic import EXACT, FLOAT64, Arithmetic, multiprecision
 from benchmarks.reference_attention import (
     head_output,
     row_weights,
@@ -75,11 +74,11 @@ def position_table(config: Config, tensors: Tensors, n: int) -> np.ndarray:
 
 def _sinusoidal(n: int, d: int, base: float, scale: float) -> np.ndarray:
     table = np.zeros((n, d))
-    for j in range(n):
-        for m in range(d // 2):
-            angle = j / base ** (2 * m / d)
-            table[j, m] = scale * math.sin(angle)
-            table[j, d // 2 + m] = scale * math.cos(angle)
+    for m in range(d // 2):
+        frequency = EXACT.mpf(base) ** (EXACT.mpf(-2 * m) / d)
+        for j in range(n):
+            table[j, m] = scale * float(EXACT.sin(j * frequency))
+            table[j, d // 2 + m] = scale * float(EXACT.cos(j * frequency))
     return table
 
 

@@ -3,14 +3,13 @@
 As `benchmarks.reference`, written from docs/model-format.md alone.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from benchmarks.arithmetic import Arithmetic
+from benchmarks.arithmetic import EXACT, Arithmetic
 
 Config = Mapping[str, Any]
 
@@ -55,6 +54,7 @@ def scores(layer: Config, q: Any, k: Any, vector: Any, ar: Arithmetic) -> np.nda
     if layer["score"] == "scaled_dot_product":
         return (q @ k.T) / ar.sqrt(ar.numbers(q.shape[1]))
     assert layer["score"] == "additive", layer
+    assert ar.tanh is not None
     return ar.tanh(q[:, None, :] + k[None, :, :]) @ vector
 
 
@@ -84,14 +84,14 @@ def turned(rotary: Config, rows: np.ndarray, dtype: Any, ar: Arithmetic) -> np.n
     """Queries or keys (n, d_k) turned by their positions, pair by pair."""
     rows, dims = rows.copy(), rotary["dims"]
     for pair in range(dims // 2):
-        frequency = rotary["theta"] ** (-2 * pair / dims)
+        frequency = EXACT.mpf(rotary["theta"]) ** (EXACT.mpf(-2 * pair) / dims)
         scaling = rotary.get("scaling")
         if scaling is not None and scaling["kind"] == "listed":
-            frequency = scaling["frequencies"][pair]
+            frequency = EXACT.mpf(scaling["frequencies"][pair])
         elif scaling is not None and scaling["kind"] == "linear":
             frequency /= scaling["factor"]
         elif scaling is not None:
-            turns = scaling["original_length"] * frequency / (2 * math.pi)
+            turns = scaling["original_length"] * frequency / (2 * EXACT.pi)
             low = scaling["low_frequency_factor"]
             high = scaling["high_frequency_factor"]
             share = min(max((turns - low) / (high - low), 0), 1)
@@ -101,7 +101,8 @@ def turned(rotary: Config, rows: np.ndarray, dtype: Any, ar: Arithmetic) -> np.n
             here = (2 * pair, 2 * pair + 1)
         for position in range(len(rows)):
             angle = position * frequency
-            cos, sin = ar.numbers(np.array([math.cos(angle), math.sin(angle)], dtype))
+            turn = [float(EXACT.cos(angle)), float(EXACT.sin(angle))]
+            cos, sin = ar.numbers(np.array(turn, dtype))
             a, b = rows[position, here[0]], rows[position, here[1]]
             rows[position, here[0]] = a * cos - b * sin
             rows[position, here[1]] = b * cos + a * sin

@@ -17,6 +17,7 @@ from bounds.all_inputs.universe import AllInputs, Universe
 from bounds.influence.class_layers import run_configurations
 from bounds.influence.classes import Configurations, InputClasses, classify
 from bounds.influence.ties import Ties
+from bounds.numbers.euclidean import euclidean_norms
 
 # Inputs of a block.
 BLOCK = 2**10
@@ -105,13 +106,15 @@ def largest(
     best, where, ends, evaluated, met = -np.inf, None, (0.0, 0.0), 0, None
     for configurations, attained in parts:
         done = 0
-        for influence, radius, ties in run_configurations(
+        for change, radius, ties in run_configurations(
             universe.model,
             universe.places.encodings,
             configurations,
             length=universe.length,
             target=universe.target,
+            run=None,
         ):
+            influence = euclidean_norms(change)
             if not np.isfinite(influence).all():
                 raise NotFiniteError(
                     attained(done + int(np.flatnonzero(~np.isfinite(influence))[0]))

@@ -61,6 +61,7 @@ from jax_models.model.transformer import (
     embedded,
 )
 from jax_models.run.blocks import key_tile, tile_elements
+from jax_models.run.perturbation import perturbation
 from jax_models.weighting import TieReport
 
 # Substitutions at once in a one-layer model: [width, substitutions] stays in a cache.
@@ -84,11 +85,16 @@ class IncrementalState:
     score_steps: Array  # [] the most unit roundoffs of a layer's scores
     condition: Array  # [] of all layers, as `row_condition` says
     rows: Array | None = None  # [r] those that are watched, where they are many
+    run: Array | None = None  # [] which of the runs with moved rows (`moving`)
 
 
 @functools.partial(jax.jit, static_argnames="query")
 def prepare(
-    model: Transformer, tokens: Array, query: int | None, rows: Array | None = None
+    model: Transformer,
+    tokens: Array,
+    query: int | None,
+    rows: Array | None = None,
+    run: Array | None = None,
 ) -> IncrementalState:
     """Returns the base pass for influences on row `query`, or many.
 
@@ -97,7 +103,16 @@ def prepare(
         tokens: the input [n].
         query: the row that is watched; None where many are.
         rows: those [r].
+        run: which of the runs with moved rows [], 0 for none; None where none is asked.
     """
+    with perturbation(run, model.is_hard):
+        state = _prepare(model, tokens, query, rows)
+    return dataclasses.replace(state, run=run)
+
+
+def _prepare(
+    model: Transformer, tokens: Array, query: int | None, rows: Array | None
+) -> IncrementalState:
     n = tokens.shape[0]
     at = rows if query is None else jnp.asarray([query], jnp.int32)
     assert at is not None
@@ -280,9 +295,10 @@ def change_block(
         not they themselves, or what is read [i, r, ...] and its like [i, r]; and a tie
         report over everything that was evaluated.
     """
-    replaced = replace_tokens(model, tokens, state.first, position, symbol)
     options = query, target, row_tile, own_query, reading
-    (read, relative), ties = carry_block(model, state, replaced, *options)
+    with perturbation(state.run, model.is_hard):
+        replaced = replace_tokens(model, tokens, state.first, position, symbol)
+        (read, relative), ties = carry_block(model, state, replaced, *options)
     if len(model.layers) > 1:
         shrunk = shrinkage(model, state.first, position, symbol)
         relative = relative * over_rows(shrunk, relative)

@@ -41,7 +41,7 @@ from bounds.influence.sizes import (
 )
 from bounds.influence.substitution import least_size, padded
 from bounds.influence.target import AnyTarget, target_steps
-from bounds.influence.target_rounding import measure_target
+from bounds.influence.target_rounding import move_target
 from bounds.influence.ties import Ties
 from bounds.influence.under_way import ahead
 from bounds.numbers.rounding import change_radius
@@ -66,6 +66,7 @@ from jax_models.model.transformer import (
 )
 from jax_models.model.transformer import attention_input as read_rows
 from jax_models.run.blocks import tile_elements
+from jax_models.run.perturbation import perturbation
 from jax_models.weighting import (
     MovedKeys,
     TieReport,
@@ -203,22 +204,25 @@ def change_configurations(
     model: Transformer,
     encodings: Array,
     configurations: Configurations,
+    run: Array | None,
     *,
     target: AnyTarget,
 ) -> tuple[Array, Array, Array, TieReport]:
-    """Returns influences [b], the sizes that their rounding is relative to, and ties.
+    """Returns changes [b, c], the sizes that their rounding is relative to, and ties.
 
     Args:
         model: A transformer without masks, at its length, with a layer at least.
         encodings: The distinct position encodings [P, d].
         configurations: The configurations [b].
+        run: Which of the runs with moved rows [], 0 for none.
         target: as in `exit_program`.
 
     Returns:
-        Influences [b], sizes [b], roundoffs of scores [b], and a report over all of them.
+        Changes of the target [b, c], sizes [b], roundoffs of scores [b], and a report over
+        all of them.
     """
 
-    def run(one: Configurations) -> tuple[Array, Array, Array, TieReport]:
+    def find(one: Configurations) -> tuple[Array, Array, Array, TieReport]:
         rows = symbol_rows(model, one.symbol, encodings[one.place])
         # A class without rows is nothing that the model need be finite on.
         rows = jnp.where(one.count[:, None] > 0, rows, rows[-1])
@@ -243,9 +247,8 @@ def change_configurations(
             condition = jnp.maximum(condition, found.condition)
             share = jnp.maximum(share, found.share)
             reports.append(found.ties)
-        influence, relative = measure_target(
-            model, rows[0], change[0], target, sizes[0]
-        )
+        moves = move_target(model, rows[0], change[0], target, sizes[0])
+        change, relative = moves
         base = jnp.maximum(1, share) if model.is_hard else share
         whole = output_size(model, rows[0], None, target)
         size = condition * relative + base * whole
@@ -258,10 +261,12 @@ def change_configurations(
         if not all(layer.attention.weighting.hard for layer in model.layers):
             least = least_size(model.dtype) * jnp.maximum(1, whole)
             size = size + jnp.where((moved != 0).any(), least, 0)
-        return influence, size, score_steps, merge_reports(model, reports)
+        return change, size, score_steps, merge_reports(model, reports)
 
-    influence, size, score_steps, reports = jax.vmap(run)(configurations)
-    return influence, size, score_steps, reduce_reports(reports)
+    with perturbation(run, model.is_hard):
+        found = jax.vmap(find)(configurations)
+    change, size, score_steps, reports = found
+    return change, size, score_steps, reduce_reports(reports)
 
 
 def batch_size(model: Transformer, configurations: Configurations) -> int:
@@ -282,8 +287,9 @@ def run_configurations(
     *,
     length: int,
     target: AnyTarget,
+    run: Array | None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray, Ties | None]]:
-    """Yields influences and radii of batches of configurations, and the ties met.
+    """Yields changes [b, c] and radii of batches of configurations, and the ties met.
 
     Args:
         model: A transformer without masks, with a layer at least.
@@ -291,6 +297,7 @@ def run_configurations(
         configurations: At least one.
         length: n.
         target: as in `exit_program`.
+        run: which of the runs with moved rows [], 0 for none.
     """
     model, batch = at_length(model, length), batch_size(model, configurations)
     k = configurations.symbol.shape[1]
@@ -299,7 +306,7 @@ def run_configurations(
 
     def start_batch(part: Configurations) -> tuple[Configurations, Any]:
         filled = jax.device_put(jax.tree.map(lambda x: padded(x, batch), part))
-        return part, change_configurations(*shared, filled, target=target)
+        return part, change_configurations(*shared, filled, run, target=target)
 
     starts = range(0, len(configurations), batch)
     calls = (
@@ -308,8 +315,8 @@ def run_configurations(
     )
     for part, found in ahead(calls, IN_FLIGHT, threads=False):
         found = jax.device_get(found)
-        influence, size, score_steps = (
+        change, size, score_steps = (
             np.asarray(x, np.float64)[: len(part)] for x in found[:3]
         )
         radius = change_radius(model, k, size, score_steps, beyond)
-        yield influence, radius, Ties.of(found[3]) if model.is_hard else None
+        yield change, radius, Ties.of(found[3]) if model.is_hard else None

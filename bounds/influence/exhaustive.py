@@ -4,7 +4,6 @@ n (V - 1) forward passes, batched; a difference of two outputs, so its radius is
 unit roundoffs of the output's size and not of the influence.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -40,6 +39,7 @@ from bounds.influence.sizes import (
     substitutes,
     written_size,
 )
+from bounds.influence.stillness import still_where_nothing_moves
 from bounds.influence.target import AnyTarget, value_at_exit
 from bounds.influence.ties import Ties
 from bounds.numbers.rounding import (
@@ -63,6 +63,7 @@ from jax_models.model.transformer import (
     reduce_reports,
 )
 from jax_models.run.blocks import key_tile, tile_elements
+from jax_models.run.perturbation import perturbation
 from jax_models.weighting import TieReport
 
 # Radii beyond this share of what is watched are worth some passes of their own.
@@ -71,7 +72,12 @@ WIDE = 1e-4
 
 @functools.partial(jax.jit, static_argnames="target")
 def base_outputs(
-    model: Transformer, tokens: Array, rows: Array, *, target: AnyTarget | RowsTarget
+    model: Transformer,
+    tokens: Array,
+    rows: Array,
+    run: Array | None = None,
+    *,
+    target: AnyTarget | RowsTarget,
 ) -> tuple[Array, Array, Array, TieReport]:
     """Returns the targets of rows [r, c], what their rounding is relative to, and ties.
 
@@ -83,38 +89,40 @@ def base_outputs(
         model: a transformer.
         tokens: integers in [0, V) [n].
         rows: positions that are watched, counted from 0 [r].
+        run: which of the runs with moved rows [], 0 for none; None where none is asked.
         target: as in `exit_program`.
     """
-    below, reports, n = embed(model, tokens), [], tokens.shape[0]
-    largest = entered_size(model, embedded(model, tokens)).max()
-    steps = jnp.zeros((), model.dtype)
-    for depth, layer in enumerate(model.layers):
-        attention, inputs = layer.attention, attention_input(layer, below)
-        store = store_keys(attention, inputs)
-        largest = jnp.maximum(largest, scaled_norm(below).max())
-        largest = jnp.maximum(largest, written_size(layer, store.values))
-        at = rows if depth == len(model.layers) - 1 else None
-        asked = jnp.arange(n, dtype=jnp.int32) if at is None else at
-        queries = project_queries(attention, inputs[asked], n, asked)
-        scale = score_scale(attention, n, asked)
-        keys = store.keys
-        if depth == 0:  # whatever symbol comes in
-            others = substitutes(model, tokens, below)
-            place = sharpest_row(attention, n, asked)
-            place = jnp.broadcast_to(place, others.shape[:1])
-            more = project_queries(attention, others, n, place)
-            queries = jnp.concatenate([queries, more], axis=1)
-            more = project_keys(attention, others, n, place)
-            keys = jnp.concatenate([keys, more], axis=1)
-        own = score_rounding(attention, queries, keys, scale, n)
-        steps = jnp.maximum(steps, own if depth == 0 else ABOVE * own)
-        below, report = apply_layer(layer, below, at)
-        reports.append(report)
-    outputs = below if model.layers else below[rows]
-    sizes = watched_sizes(model, outputs, largest, target)
-    final = value_at_exit(model, outputs, "activation")
-    outputs = read_watched(model, final, target)
-    return outputs, sizes, steps, merge_reports(model, reports)
+    with perturbation(run, model.is_hard):
+        below, reports, n = embed(model, tokens), [], tokens.shape[0]
+        largest = entered_size(model, embedded(model, tokens)).max()
+        steps = jnp.zeros((), model.dtype)
+        for depth, layer in enumerate(model.layers):
+            attention, inputs = layer.attention, attention_input(layer, below)
+            store = store_keys(attention, inputs)
+            largest = jnp.maximum(largest, scaled_norm(below).max())
+            largest = jnp.maximum(largest, written_size(layer, store.values))
+            at = rows if depth == len(model.layers) - 1 else None
+            asked = jnp.arange(n, dtype=jnp.int32) if at is None else at
+            queries = project_queries(attention, inputs[asked], n, asked)
+            scale = score_scale(attention, n, asked)
+            keys = store.keys
+            if depth == 0:  # whatever symbol comes in
+                others = substitutes(model, tokens, below)
+                place = sharpest_row(attention, n, asked)
+                place = jnp.broadcast_to(place, others.shape[:1])
+                more = project_queries(attention, others, n, place)
+                queries = jnp.concatenate([queries, more], axis=1)
+                more = project_keys(attention, others, n, place)
+                keys = jnp.concatenate([keys, more], axis=1)
+            own = score_rounding(attention, queries, keys, scale, n)
+            steps = jnp.maximum(steps, own if depth == 0 else ABOVE * own)
+            below, report = apply_layer(layer, below, at)
+            reports.append(report)
+        outputs = below if model.layers else below[rows]
+        sizes = watched_sizes(model, outputs, largest, target)
+        final = value_at_exit(model, outputs, "activation")
+        outputs = read_watched(model, final, target)
+        return outputs, sizes, steps, merge_reports(model, reports)
 
 
 @functools.partial(jax.jit, static_argnames=("target", "reading"))
@@ -124,6 +132,7 @@ def _rerun(
     rows: Array,
     base: Array,
     sizes: Array,
+    run: Array | None,
     position: Array,
     symbol: Array,
     *,
@@ -136,9 +145,10 @@ def _rerun(
         y, reports = forward(model, tokens.at[at].set(to), rows)
         return y, merge_reports(model, list(reports))
 
-    finals, reports = jax.vmap(one)(position, symbol)
-    steep = steepness(model, tokens, rows, target)
-    found = read_differences(model, finals, base, sizes, steep, target, reading)
+    with perturbation(run, model.is_hard):
+        finals, reports = jax.vmap(one)(position, symbol)
+        steep = steepness(model, tokens, rows, target)
+        found = read_differences(model, finals, base, sizes, steep, target, reading)
     return found, reduce_reports(reports)
 
 
@@ -259,11 +269,13 @@ def _kernel(problem: Problem) -> Kernel | None:
         return None
     model, target = problem.model, problem.target
     tokens, rows = jnp.asarray(problem.tokens), jnp.asarray(problem.rows)
-    base, sizes, score_steps, ties = base_outputs(model, tokens, rows, target=target)
+    run = problem.moved_run
+    found = base_outputs(model, tokens, rows, run, target=target)
+    base, sizes, score_steps, ties = found
     steps = steps_of(problem, float(score_steps))
     return Kernel(
         _rerun,
-        (model, tokens, rows, base, sizes),
+        (model, tokens, rows, base, sizes, run),
         _parts(problem),
         subtraction_radii(problem, steps, sizes, base),
         Ties.of(ties) if model.is_hard else None,
@@ -306,43 +318,6 @@ def subtraction_radii(
     return radius
 
 
-def still_where_nothing_moves(
-    problem: Problem, blocks: Iterator[Block], done: int = 0
-) -> Iterator[Block]:
-    """Yields blocks of differences, 0 exactly where nothing that is watched can move.
-
-    Two passes differ there by what rounds in either. A scan does it itself, row by row.
-
-    Args:
-        problem: about a transformer.
-        blocks: of its substitutions, in order.
-        done: how many come before them.
-    """
-    if problem.reading is not None:
-        yield from blocks
-        return
-    moves = problem.reached()[:, 0]
-    for block in blocks:
-        found = block.influence
-        these, done = slice(done, done + found.size), done + found.size
-        influence, radius = stilled(moves[these], found, block.radius)
-        yield dataclasses.replace(block, influence=influence, radius=radius)
-
-
-def stilled(
-    moves: np.ndarray, found: np.ndarray, radius: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns differences and radii [p], 0 where nothing moves and a number was found.
-
-    Args:
-        moves: which can move what is watched [p].
-        found: the differences [p].
-        radius: theirs [p].
-    """
-    still = ~moves & np.isfinite(found)
-    return np.where(still, 0, found), np.where(still, 0, radius)
-
-
 def steps_of(problem: Problem, score_steps: float) -> float:
     """Returns the unit roundoffs of one evaluation of what a problem watches."""
     steps = rounding_steps(problem.model, problem.tokens.size, score_steps)
@@ -352,9 +327,10 @@ def steps_of(problem: Problem, score_steps: float) -> float:
 def _outline(problem: Problem) -> Outline | None:
     if not isinstance(problem.model, Transformer):
         return None
-    model, tokens, rows = shapes_of((problem.model, problem.tokens, problem.rows))
-    base = base_outputs.trace(model, tokens, rows, target=problem.target)
-    shared = (model, tokens, rows, *shapes_of(base.out_info)[:2])
+    asked = problem.model, problem.tokens, problem.rows, problem.moved_run
+    model, tokens, rows, run = shapes_of(asked)
+    base = base_outputs.trace(model, tokens, rows, run, target=problem.target)
+    shared = (model, tokens, rows, *shapes_of(base.out_info)[:2], run)
     return Outline(base, _rerun, shared, _parts(problem))
 
 
@@ -391,4 +367,5 @@ EXHAUSTIVE = Method(
     kernel=_kernel,
     outline=_outline,
     sizes=_sizes,
+    subtracts=True,
 )

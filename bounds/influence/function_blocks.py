@@ -19,6 +19,7 @@ import numpy as np
 from bounds.influence.callable import INPUTS_AT_ONCE, Callable, Radius, check_radius
 from bounds.influence.problem import Problem
 from bounds.influence.result import Block, Estimate
+from bounds.numbers.euclidean import euclidean_norms
 from bounds.numbers.rounding import SCALAR_STEPS, gamma_upper
 from jax_models import InputError
 
@@ -121,8 +122,8 @@ def function_blocks(problem: Problem) -> Iterator[Block]:
         # What is not finite is refused by its name, without a warning.
         with np.errstate(invalid="ignore", over="ignore"):
             change = found - base
-            norms = _norms(change)
-            values = norms if reading is None else reading(change, norm=_norms)
+            norms = euclidean_norms(change)
+            values = norms if reading is None else reading(change, norm=euclidean_norms)
         radius = np.zeros(norms.shape)
         if stated is not None:
             evaluations = _radii(stated, changed) + base_radius
@@ -146,13 +147,6 @@ def _by_row(found: np.ndarray) -> np.ndarray:
     """What is said of inputs [p], [p, c] or [p, g, c] as float64 [p, g, c]."""
     missing = {1: (1, 2), 2: (1,), 3: ()}[found.ndim]
     return np.expand_dims(found.astype(np.float64), missing)
-
-
-def _norms(change: np.ndarray) -> np.ndarray:
-    """Norms over the last axis, which neither overflow nor underflow on the way."""
-    scale = np.abs(change).max(axis=-1, initial=0.0)
-    divisor = np.where((scale > 0) & np.isfinite(scale), scale, 1.0)
-    return divisor * np.linalg.norm(change / divisor[..., None], axis=-1)
 
 
 def _norm_rounding(norm: np.ndarray, size: int) -> np.ndarray:

@@ -147,7 +147,7 @@ def _base_ties(problem: Problem, state: IncrementalState) -> Ties | None:
 def _state(problem: Problem) -> IncrementalState:
     def form() -> IncrementalState:
         tokens = jnp.asarray(problem.tokens)
-        return prepare(problem.model, tokens, *_watched(problem))
+        return prepare(problem.model, tokens, *_watched(problem), problem.moved_run)
 
     return problem.shared.find(problem, form)
 
@@ -206,7 +206,8 @@ def propagation_outline(problem: Problem) -> Outline | None:
         return None
     model, tokens = shapes_of((problem.model, problem.tokens))
     query, rows = _watched(problem)
-    base = prepare.trace(model, tokens, query, shapes_of(rows))
+    run = shapes_of(problem.moved_run)
+    base = prepare.trace(model, tokens, query, shapes_of(rows), run)
     shared = (model, tokens, shapes_of(base.out_info))
     return Outline(base, _function(problem), shared, tuple(_parts(problem)))
 

@@ -16,6 +16,7 @@ from bounds.influence.classes import MAX_CLASSES, Places, classify, tie_orders
 from bounds.influence.method import Method
 from bounds.influence.problem import Problem, one_row
 from bounds.influence.result import Block
+from bounds.numbers.euclidean import euclidean_norms
 from bounds.readings.rules import lacks_of_attention, lacks_of_dropout
 from jax_models import Transformer
 
@@ -99,17 +100,26 @@ def _blocks(problem: Problem) -> Iterator[Block]:
     configurations, whose = classes.configure(
         problem.position, problem.symbol, tie_orders(model)
     )
-    influence, radius, seen = [], [], None
-    for norms, radii, ties in run_configurations(
-        model, places.encodings, configurations, length=n, target=problem.target
+    read, radius, seen = [], [], None
+    for change, radii, ties in run_configurations(
+        model,
+        places.encodings,
+        configurations,
+        length=n,
+        target=problem.target,
+        run=problem.moved_run,
     ):
-        influence.append(norms)
+        if problem.reading is None:
+            read.append(euclidean_norms(change))
+        else:
+            read.append(problem.reading(change[:, None], euclidean_norms))
+            radii = radii[:, None]
         radius.append(radii)
         seen = ties if seen is None or ties is None else seen.merge(ties)
-    norms, radii = np.concatenate(influence), np.concatenate(radius)
+    found, radii = np.concatenate(read), np.concatenate(radius)
     for start in range(0, problem.position.size, BLOCK):
         part = whose[start : start + BLOCK]
-        yield Block(norms[part], radii[part], seen)
+        yield Block(found[part], radii[part], seen)
 
 
 LUMPED = Method(name="lumped", refuse=_refuse, cost=_cost, blocks=_blocks)

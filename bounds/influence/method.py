@@ -41,6 +41,8 @@ class Method:
     sizes: Callable[[Problem], BlockSizes | None] = _none
     # Whether its products may be of half precision: those of changes, subtracting nothing.
     rounds: bool = False
+    # Whether it finds outputs and subtracts them, not changes.
+    subtracts: bool = False
 
     @property
     def in_blocks(self) -> bool:

@@ -24,7 +24,6 @@ from bounds.influence.exhaustive import (
     read_differences,
     steepness,
     steps_of,
-    still_where_nothing_moves,
     subtraction_radii,
 )
 from bounds.influence.kernel import Kernel, Part, run_kernel
@@ -42,6 +41,7 @@ from bounds.influence.problem import Problem
 from bounds.influence.reading import Reading
 from bounds.influence.result import Block
 from bounds.influence.row_targets import RowsTarget
+from bounds.influence.stillness import still_where_nothing_moves
 from bounds.influence.target import AnyTarget
 from bounds.influence.ties import Ties
 from bounds.numbers.rounding import layer_steps
@@ -50,6 +50,7 @@ from jax_models import Transformer
 from jax_models.model.transformer import reduce_reports
 from jax_models.run.blocks import tile_elements
 from jax_models.run.mesh import count_devices
+from jax_models.run.perturbation import perturbation
 
 # Scores to a row of a matrix product: what makes 1,024 rows of a CPU's tile, which its
 # matrix rate needs, and 65,536 of an accelerator's.
@@ -83,6 +84,7 @@ def _partial_block(
     outputs: Array,
     sizes: Array,
     base: BasePass,
+    run: Array | None,
     position: Array,
     symbol: Array,
     *,
@@ -94,8 +96,10 @@ def _partial_block(
     """What `exhaustive` finds of a block, some sequences together."""
 
     def some(pairs: tuple[Array, Array]) -> Any:
-        found, reports = changed_rows(model, base, tokens, rows, *pairs, tile)
-        read = read_differences(model, found, outputs, sizes, steep, target, reading)
+        with perturbation(run, model.is_hard):
+            found, reports = changed_rows(model, base, tokens, rows, *pairs, tile)
+            asked = steep, target, reading
+            read = read_differences(model, found, outputs, sizes, *asked)
         return read, merge_reports(model, reports)
 
     steep = steepness(model, tokens, rows, target)
@@ -186,7 +190,9 @@ def _parts(problem: Problem) -> tuple[Part]:
 def _kernel(problem: Problem) -> Kernel:
     model, target = problem.model, problem.target
     tokens, rows = jnp.asarray(problem.tokens), jnp.asarray(problem.rows)
-    outputs, sizes, score_steps, ties = base_outputs(model, tokens, rows, target=target)
+    run = problem.moved_run
+    found = base_outputs(model, tokens, rows, run, target=target)
+    outputs, sizes, score_steps, ties = found
     steps = steps_of(problem, float(score_steps))
     if by_columns(model):
         # The heads of the first layer are a sum of what they were and of a change, that
@@ -195,7 +201,7 @@ def _kernel(problem: Problem) -> Kernel:
         steps += 2 * first
     return Kernel(
         _partial_block,
-        (model, tokens, rows, outputs, sizes, prepare_passes(model, tokens)),
+        (model, tokens, rows, outputs, sizes, prepare_passes(model, tokens, run), run),
         _parts(problem),
         subtraction_radii(problem, steps, sizes, outputs),
         Ties.of(ties) if model.is_hard else None,
@@ -204,10 +210,11 @@ def _kernel(problem: Problem) -> Kernel:
 
 
 def _outline(problem: Problem) -> Outline:
-    model, tokens, rows = shapes_of((problem.model, problem.tokens, problem.rows))
-    base = base_outputs.trace(model, tokens, rows, target=problem.target)
-    passes = shapes_of(prepare_passes.trace(model, tokens).out_info)
-    shared = (model, tokens, rows, *shapes_of(base.out_info)[:2], passes)
+    asked = problem.model, problem.tokens, problem.rows, problem.moved_run
+    model, tokens, rows, run = shapes_of(asked)
+    base = base_outputs.trace(model, tokens, rows, run, target=problem.target)
+    passes = shapes_of(prepare_passes.trace(model, tokens, run).out_info)
+    shared = (model, tokens, rows, *shapes_of(base.out_info)[:2], passes, run)
     return Outline(base, _partial_block, shared, _parts(problem))
 
 
@@ -223,4 +230,5 @@ PARTIAL = Method(
     kernel=_kernel,
     outline=_outline,
     sizes=_sizes,
+    subtracts=True,
 )

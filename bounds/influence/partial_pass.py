@@ -60,6 +60,7 @@ from jax_models.run.blocks import (
     slice_tile,
     tile_elements,
 )
+from jax_models.run.perturbation import perturbation
 from jax_models.weighting import TieReport
 from jax_models.weighting.base import same_position
 
@@ -136,8 +137,19 @@ def spans(
 
 
 @jax.jit
-def prepare_passes(model: Transformer, tokens: Array) -> BasePass:
-    """Returns the base pass of an input [n]."""
+def prepare_passes(model: Transformer, tokens: Array, run: Array | None) -> BasePass:
+    """Returns the base pass of an input [n].
+
+    Args:
+        model: a transformer.
+        tokens: the input.
+        run: which of the runs with moved rows [], 0 for none.
+    """
+    with perturbation(run, model.is_hard):
+        return _prepare(model, tokens)
+
+
+def _prepare(model: Transformer, tokens: Array) -> BasePass:
     rows, stores, first, heads, store = [], [], None, None, None
     n = tokens.shape[0]
     everywhere = jnp.arange(n, dtype=jnp.int32)

@@ -61,7 +61,7 @@ class SharedBase:
     def __init__(self) -> None:
         """Holds nothing yet."""
         self._asked: tuple[Any, np.ndarray, Any] | None = None
-        self._held: Any = None
+        self.held: Any = None  # the pass that was asked for last
 
     def find(self, problem: "Problem", form: collections.abc.Callable[[], Any]) -> Any:
         """Returns what `form` returned for these model, tokens and rows, or forms it.
@@ -70,7 +70,7 @@ class SharedBase:
             problem: the question.
             form: forms the base pass; the same function of the three in all calls.
         """
-        watched = problem.watches_many, problem.rows.tolist()
+        watched = problem.watches_many, problem.rows.tolist(), problem.run
         asked = (problem.model, problem.tokens, watched)
         held = self._asked
         if (
@@ -79,9 +79,9 @@ class SharedBase:
             or held[2] != asked[2]
             or not np.array_equal(held[1], asked[1])
         ):
-            self._held = None  # not both at a time
-            self._asked, self._held = asked, form()
-        return self._held
+            self.held = None  # not both at a time
+            self._asked, self.held = asked, form()
+        return self.held
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +105,7 @@ class Problem:
     reading: Reading | None = None
     # Of the products of changes; None where they are of the model's float type.
     precision: Rounding | None = None
+    run: int | None = None  # of those with moved inputs, 0 for none moved
 
     @classmethod
     def ask(
@@ -243,6 +244,11 @@ class Problem:
             return self.target.rows(self.model, self.tokens.size).astype(np.int32)
         watched = (self.query,) if self.watched is None else self.watched
         return np.asarray(watched, np.int32)
+
+    @property
+    def moved_run(self) -> jax.Array | None:
+        """The run, as programs take it."""
+        return self.run if self.run is None else jnp.uint32(self.run)
 
     def reached(self, these: slice = slice(None)) -> np.ndarray:
         """Returns what some substitutions may move at all [p, g], of a transformer.

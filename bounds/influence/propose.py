@@ -27,12 +27,12 @@ import numpy as np
 
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.checkpoint import Checkpoint, Standing
-from bounds.influence.exhaustive import still_where_nothing_moves, stilled
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.kernel import Kernel, Part, as_pair, run_blocks, run_kernel
 from bounds.influence.method import Method, Progress
 from bounds.influence.problem import Problem, SharedBase
 from bounds.influence.result import Block, Enclosures
+from bounds.influence.stillness import still_where_nothing_moves, stilled
 from bounds.influence.vanishing import not_finite
 from bounds.numbers.rounding import unit_roundoff
 from bounds.version import __version__

@@ -18,6 +18,7 @@ from jax_models.model.mask import visible
 from jax_models.model.pytree import register
 from jax_models.model.scores import RowMoves
 from jax_models.run.blocks import fold_tiles, key_tile, map_long_axis, slice_tile
+from jax_models.run.perturbation import perturb
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -65,7 +66,7 @@ def project_queries(
     if attention.query_norm is not None:
         queries = attention.query_norm(queries)
     queries = _turned(attention, queries, length, positions)
-    return _scaled(attention, queries, length, positions)
+    return perturb(_scaled(attention, queries, length, positions), positions)
 
 
 def project_query_changes(
@@ -107,7 +108,7 @@ def project_keys(
     keys = project(attention.key_by_head, attention.key_bias_by_head, rows)
     if attention.key_norm is not None:
         keys = attention.key_norm(keys)
-    return _turned(attention, keys, length, positions)
+    return perturb(_turned(attention, keys, length, positions), positions)
 
 
 def project_key_changes(
@@ -136,7 +137,8 @@ def project_key_changes(
 
 def project_values(attention: Attention, rows: Array) -> Array:
     """Returns values [h, k, v] of rows [k, d]."""
-    return project(attention.value_by_head, attention.value_bias_by_head, rows)
+    values = project(attention.value_by_head, attention.value_bias_by_head, rows)
+    return perturb(values)
 
 
 def project_value_changes(attention: Attention, change: Array) -> Array:
@@ -223,8 +225,8 @@ def score_changes(
         moved_queries: changes of the queries [h, r, e]; None where none has moved.
         moved_keys: of the keys [h, k, e].
     """
-    moved = attention.scoring.changes(queries, keys, moved_queries, moved_keys)
-    return _over_scale(attention, moved, length, positions)
+    changes = attention.scoring.changes(queries, keys, moved_queries, moved_keys)
+    return _over_scale(attention, changes, length, positions)
 
 
 def own_score_changes(
@@ -249,8 +251,9 @@ def own_score_changes(
         length: n.
         positions: of the rows [r].
     """
-    moved = attention.scoring.own_changes(queries, keys, moved_queries, moved_keys, own)
-    return _over_scale(attention, moved, length, positions)
+    moves = moved_queries, moved_keys, own
+    changes = attention.scoring.own_changes(queries, keys, *moves)
+    return _over_scale(attention, changes, length, positions)
 
 
 def score_changes_of_rows(
@@ -279,16 +282,16 @@ def score_changes_of_rows(
     """
     scoring, key = attention.scoring, attention.key_by_head
     if attention.linear_keys:
-        moved = scoring.changes_of_rows(key, queries, keys, moved_queries, rows)
-        return _over_scale(attention, moved, length, positions)
+        changes = scoring.changes_of_rows(key, queries, keys, moved_queries, rows)
+        return _over_scale(attention, changes, length, positions)
     formed = jnp.einsum("hed,kdr->hrke", key, rows.formed(), precision=HIGHEST)
     if attention.key_norm is not None:
         assert before is not None
         old = project(key, attention.key_bias_by_head, before)
         formed = attention.key_norm.change(old[:, None], formed)
     formed = _turned(attention, formed, length, key_positions)
-    moved = scoring.changes_of_keys(queries, keys, moved_queries, formed)
-    return _over_scale(attention, moved, length, positions)
+    changes = scoring.changes_of_keys(queries, keys, moved_queries, formed)
+    return _over_scale(attention, changes, length, positions)
 
 
 @register

@@ -1,9 +1,9 @@
 """Position encodings: a table, the sinusoidal formula, or sums of coordinate terms.
 
-Formulas are evaluated in float64 on the host and then cast, so that a float32 model and
-a float64 one encode the same numbers. Positions j count from 0; terms use p = j + offset
-with offset 1 by default. A formula encodes the positions `at` which rows are wanted, by
-default all.
+Formulas are evaluated on the host, sines as if rounded once to float64 (`angles`), and then
+cast, so that a float32 model and a float64 one encode the same numbers. Positions j count
+from 0; terms use p = j + offset with offset 1 by default. A formula encodes the positions
+`at` which rows are wanted, by default all.
 """
 
 import dataclasses
@@ -15,6 +15,7 @@ from jax import Array
 
 from jax_models.arguments import MAX_LENGTH, expect_integers, expect_number
 from jax_models.errors import InputError
+from jax_models.model.angles import exact_context, sine_and_cosine
 from jax_models.model.pytree import register
 
 
@@ -85,9 +86,13 @@ class Sinusoidal:
             raise InputError(
                 f"sinusoidal positions need an even width, got d = {width}"
             )
-        frequency = self.base ** (-2 * np.arange(width // 2) / width)
-        angle = _places(length, at)[:, None] * frequency
-        return self.scale * np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
+        context = exact_context()
+        base = context.mpf(self.base)
+        powers = [context.mpf(-2 * m) / width for m in range(width // 2)]
+        places = np.asarray(_places(length, at))
+        encoding = sine_and_cosine(places, [base**power for power in powers])
+        encoding *= self.scale
+        return encoding
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,13 +1,13 @@
 """Rotary positions: queries and keys turned, pair by pair, by angles of their positions.
 
 Coordinates (a, b) of pair m at position p become those of (a + ib) e^(i p f_m), so that
-the product of a query and a key depends on how far apart they stand. Angles, sines and
-cosines are formed in float64 on the host and then cast, as position formulas are.
+the product of a query and a key depends on how far apart they stand. Sines and cosines are
+formed on the host, as if rounded once to float64 (`angles`), and then cast, as position
+formulas are.
 """
 
 import dataclasses
 import functools
-import math
 from typing import Any, Literal, get_args
 
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from jax_models.arguments import (
     expect_sequence,
 )
 from jax_models.errors import InputError
+from jax_models.model.angles import exact_context, sine_and_cosine
 
 Pairing = Literal["half", "interleaved"]
 PAIRINGS: tuple[str, ...] = get_args(Pairing)
@@ -59,7 +60,7 @@ class Llama3Scaling:
 
     def scaled(self, frequencies: np.ndarray) -> np.ndarray:
         """Returns the frequencies [m] that are used for those of theta."""
-        turns = self.original_length * frequencies / (2 * math.pi)
+        turns = self.original_length * frequencies / (2 * exact_context().pi)
         low, high = self.low_frequency_factor, self.high_frequency_factor
         kept = np.clip((turns - low) / (high - low), 0, 1)
         return (1 - kept) * frequencies / self.factor + kept * frequencies
@@ -120,8 +121,11 @@ class Rotary:
 
     @property
     def frequencies(self) -> np.ndarray:
-        """Radians from one position to the next, in float64 [dims / 2]."""
-        found = self.theta ** (-2 * np.arange(self.dims // 2) / self.dims)
+        """Radians from one position to the next, of mpmath's numbers [dims / 2]."""
+        context = exact_context()
+        theta = context.mpf(self.theta)
+        powers = [context.mpf(-2 * m) / self.dims for m in range(self.dims // 2)]
+        found = np.array([theta**power for power in powers])
         return found if self.scaling is None else self.scaling.scaled(found)
 
     def turn(self, rows: Array, positions: Array, length: int) -> Array:
@@ -165,8 +169,11 @@ def _tables(
     rotary: Rotary, length: int, dtype: np.dtype
 ) -> tuple[np.ndarray, np.ndarray]:
     """Cosines and sines of all positions [n, dims / 2]."""
-    angles = np.arange(length)[:, None] * rotary.frequencies
-    return np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
+    context = exact_context()
+    frequencies = [context.mpf(f) for f in rotary.frequencies]
+    found = sine_and_cosine(np.arange(length), frequencies).astype(dtype)
+    sine, cosine = np.split(found, 2, axis=1)
+    return cosine, sine
 
 
 def _expect_numbers(scaling: Any, where: str) -> None:

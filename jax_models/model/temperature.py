@@ -7,9 +7,11 @@ the length, the rows' 0-based indices and the float type, and returns tau of eac
 """
 
 import dataclasses
+import math
 from typing import Literal
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from jax_models.arguments import expect_number
@@ -39,7 +41,7 @@ class InverseLogTemperature:
         """Returns tau(n) as a scalar of `dtype`."""
         if length == 1:
             return jnp.ones((), dtype)
-        return jnp.asarray(self.scale, dtype) / jnp.log(jnp.asarray(length, dtype))
+        return jnp.asarray(self.scale, dtype) / jnp.asarray(math.log(length), dtype)
 
 
 @register
@@ -60,7 +62,9 @@ class PowerTemperature:
     def __call__(self, length: int, rows: Array, dtype: jnp.dtype) -> Array:
         """Returns tau as a scalar, or one value per row when `of` is the position."""
         if self.of == "length":
-            base = jnp.asarray(length, dtype)
-        else:
-            base = (rows + 1).astype(dtype)
-        return jnp.asarray(self.scale, dtype) * base**self.exponent
+            with np.errstate(over="ignore"):
+                power = jnp.asarray(np.float64(length) ** self.exponent, dtype)
+        else:  # formed on the host and rounded once, as position formulas are
+            powers = np.arange(1.0, length + 1) ** self.exponent
+            power = jnp.asarray(powers, dtype).at[rows].get(mode="clip")
+        return jnp.asarray(self.scale, dtype) * power

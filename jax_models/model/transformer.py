@@ -31,6 +31,7 @@ from jax_models.model.token_dropout import TokenDropout
 from jax_models.run.blocks import key_tile, map_rows, row_block
 from jax_models.run.compiler import warn_of_miscompilation
 from jax_models.run.device_memory import require_memory
+from jax_models.run.perturbation import perturb
 from jax_models.weighting import TieReport
 
 
@@ -212,8 +213,8 @@ def symbol_rows(model: Transformer, symbols: Array, places: Array | None) -> Arr
         places: position encodings, broadcastable to [..., E]; None adds nothing.
     """
     rows = _symbol_embeddings(model, symbols)
-    rows = rows if places is None else rows + places
-    return rows if model.entry is None else model.entry(rows)
+    rows = rows if places is None else perturb(rows + places)
+    return rows if model.entry is None else perturb(model.entry(rows))
 
 
 def symbol_changes(
@@ -228,10 +229,11 @@ def symbol_changes(
         places: as in `symbol_rows`.
     """
     rows = _symbol_embeddings(model, old)
-    change = _symbol_embeddings(model, new) - rows
+    change = perturb(_symbol_embeddings(model, new) - rows)
     if model.entry is None:
         return change
-    return model.entry.change(rows if places is None else rows + places, change)
+    rows = rows if places is None else rows + places
+    return perturb(model.entry.change(rows, change))
 
 
 def attention_input(layer: Layer, rows: Array) -> Array:

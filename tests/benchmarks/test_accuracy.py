@@ -33,7 +33,7 @@ def question():
     """The question of `CONFIG`, some of its substitutions, and their influences."""
     problem = accuracy.build(CONFIG)
     chosen = [0, 2]
-    return problem, chosen, accuracy.exact_influences(problem, chosen, 30)
+    return problem, chosen, accuracy.exact_values(problem, 30, chosen)
 
 
 def test_the_reference_is_every_substitution_rerun(question):

@@ -12,6 +12,7 @@ from jax import Array
 
 from jax_models.model.rows.base import Operation
 from jax_models.model.rows.norm import Norm
+from jax_models.run.perturbation import perturb
 
 Rows = Mapping[str, Array]
 
@@ -51,7 +52,7 @@ class Program:
         Args:
             given: the rows that it starts from [..., d].
         """
-        return self.run(given, lambda step, *rows: step.operation(*rows))
+        return self.run(given, lambda step, *rows: perturb(step.operation(*rows)))
 
     def run(self, given: Mapping[str, Any], rule: Callable[..., Any]) -> dict[str, Any]:
         """Returns what a rule makes of all rows, by their names.
@@ -75,15 +76,15 @@ class Program:
             given: changes of the rows that it starts from, and of those that are known
                 [..., d].
         """
-        moved = dict(given)
+        changes = dict(given)
         for step in self.steps:
-            if step.name in moved:
+            if step.name in changes:
                 continue
-            rows = tuple(moved[name] for name in step.inputs)
+            rows = tuple(changes[name] for name in step.inputs)
             if not step.operation.linear:
                 rows = (*(base[name] for name in step.inputs), *rows)
-            moved[step.name] = step.operation.change(*rows)
-        return moved
+            changes[step.name] = perturb(step.operation.change(*rows))
+        return changes
 
     @property
     def bent(self) -> tuple[Step, ...]:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from bounds.influence import compute_influence
-from bounds.influence.function_blocks import _norm_rounding, _norms
+from bounds.influence.function_blocks import _norm_rounding
+from bounds.numbers.euclidean import euclidean_norms
 from bounds.numbers.kind import STATED
 from tests.bounds.influence.expect import refused
 from tests.bounds.influence.models import build
@@ -102,7 +103,7 @@ def exact_square(row):
 @pytest.mark.parametrize("size", [1e-320, 1e-200, 1.0, 1e200, 1e307])
 def test_the_rounding_of_a_norm_encloses_the_norm(size):
     rows = np.random.default_rng(0).normal(size=(40, 7)) * size
-    norms = _norms(rows)
+    norms = euclidean_norms(rows)
     rounding = _norm_rounding(norms, rows.shape[1])
     for row, norm, radius in zip(rows, norms, rounding, strict=True):
         low, high = (
@@ -114,7 +115,7 @@ def test_the_rounding_of_a_norm_encloses_the_norm(size):
 
 def test_a_norm_that_rounds_is_not_enclosed_without_its_rounding():
     rows = np.random.default_rng(0).normal(size=(40, 7))
-    squares = [Fraction(float(norm)) ** 2 for norm in _norms(rows)]
+    squares = [Fraction(float(norm)) ** 2 for norm in euclidean_norms(rows)]
     assert any(x != exact_square(row) for x, row in zip(squares, rows, strict=True))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import radii
-from benchmarks.accuracy import METHODS, computed, exact_influences
+from benchmarks.accuracy import computed, exact_values
 from benchmarks.published_parity import bit_influence, published_parity
 from benchmarks.radii import measure
 from benchmarks.radii_families import DRAWN, FORMULAS, LENGTH
@@ -37,8 +37,8 @@ def config(family, dtype, drawn=0, layers=1):
     return {**shape, "drawn": drawn, "seed": 0}
 
 
-def outside(row):
-    return sum(row.get(f"{method.name}_outside", 0) for method in METHODS)
+def outside(row, radii_by="stated"):
+    return sum(radii.of_methods(row, f"{radii_by}_outside"))
 
 
 @pytest.mark.parametrize("drawn", range(4))
@@ -46,8 +46,8 @@ def outside(row):
 @pytest.mark.parametrize("family", DRAWN)
 def test_the_truth_is_inside(family, dtype, drawn):
     row = measure(config(family, dtype, drawn))
-    assert row["pairs"] == 3 * (LENGTH - 1)
-    assert outside(row) == 0
+    assert row["incremental_pairs"] == 3 * (LENGTH - 1)
+    assert outside(row) == outside(row, "moved") == 0
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -69,7 +69,7 @@ def test_the_truth_is_inside_of_compiled_formulas(drawn, dtype):
     for again in range(2):
         row = measure(config("formula", dtype, drawn + again * len(FORMULAS), None))
         assert outside(row) == 0
-        assert row["incremental_of_radius"] < 0.5
+        assert row["incremental_stated_of_radius"] < 0.5
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -89,8 +89,7 @@ def test_the_truth_is_inside_where_values_are_wide(dtype):
         layers.append(dataclasses.replace(layer, attention=attention))
     model = dataclasses.replace(problem.model, layers=tuple(layers))
     wide = dataclasses.replace(problem, model=model)
-    every = range(problem.position.size)
-    exact = exact_influences(problem, every, radii.digits(formula))
+    exact = exact_values(problem, radii.digits(formula))
     found: Any = computed(INCREMENTAL, wide)
     for truth, influence, radius in zip(exact, found[0], found[1], strict=True):
         assert abs(truth - float(influence)) <= 0.5 * radius
@@ -104,7 +103,7 @@ def test_the_rest_is_summed_apart_from_the_top_column(monkeypatch):
     program.clear_cache()
     row = measure(asked)
     program.clear_cache()
-    assert row["incremental_of_radius"] > 1e5
+    assert row["incremental_stated_of_radius"] > 1e5
 
 
 def test_what_equal_top_columns_absorb_is_not_called_zero():
@@ -119,7 +118,7 @@ def test_what_a_dominant_column_leaves_keeps_its_digits(dtype):
     """A second such key at a gap of 20 and 40, where the values of both are 0."""
     row = measure(config("dominant", dtype, drawn=1))
     assert row["influence"] > 0
-    assert row["incremental_of_radius"] < 0.1
+    assert row["incremental_stated_of_radius"] < 0.1
 
 
 def test_a_change_that_underflows_is_not_called_zero(monkeypatch):
@@ -127,7 +126,7 @@ def test_a_change_that_underflows_is_not_called_zero(monkeypatch):
     asked = config("underflow", "float64", drawn=1)
     assert outside(measure(asked)) == 0
     monkeypatch.setattr(incremental, "may_move", lambda *a: np.zeros(a[3].shape, bool))
-    assert measure(asked)["incremental_outside"] > 0
+    assert measure(asked)["incremental_stated_outside"] > 0
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -136,14 +135,14 @@ def test_scores_that_share_an_offset_round_relative_to_it(dtype, monkeypatch):
     asked = config("offset", dtype, drawn=2)
     row = measure(asked)
     assert outside(row) == 0
-    assert row["incremental_of_radius"] < 0.2
+    assert row["incremental_stated_of_radius"] < 0.2
     monkeypatch.setattr(exhaustive, "score_rounding", lambda _, q, *__: 0 * q.max())
     program: Any = exhaustive.base_outputs  # which has it in its trace
     program.clear_cache()
     found = measure(asked)
     program.clear_cache()
-    assert found["exhaustive_outside"] > 0
-    assert found["exhaustive_of_radius"] > 3
+    assert found["exhaustive_stated_outside"] > 0
+    assert found["exhaustive_stated_of_radius"] > 3
 
 
 @pytest.mark.parametrize("dtype", TYPES)

@@ -145,8 +145,9 @@ def test_scores_are_divided_by_what_the_machine_divides_them_by(score, temperatu
         temperature=temperature,
         dtype="float64",
     )
-    attention, places = model.layers[0].attention, np.arange(5)
+    attention = model.layers[0].attention
     for length in (1, 5, 9):
+        places = np.arange(length)
         found = score_scale(attention, length, places)
         rows = jnp.asarray(places, jnp.int32)
         ran = attending.score_scale(attention, length, rows)

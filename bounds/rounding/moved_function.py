@@ -1,0 +1,89 @@
+"""The rounding radius of what a function of some parameters returns.
+
+Nothing is known of what a function rounds inside, and what it adds to large numbers may round
+alike as long as parameters move by a few roundings. So they move by θ = sqrt(u), up and down:
+with f+ and f- what it returns then,
+
+    m = max(|f+ + f- - 2 f|, 16 u |f+ - f-| / (2 θ)),
+
+the rounding of three evaluations and a curvature times θ^2 = u, and what sixteen roundings
+of the parameters make of the result. What is far smaller than a number that it is added to
+leaves no trace: a radius is at least 16 u times the largest magnitude of parameters,
+arguments and result. Large constants inside the function are not seen.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bounds.rounding.moved_inputs import RUNS, move_alike, unit_of
+from bounds.rounding.radii import RATIO, Usual, largest_magnitude
+from jax_models import InputError
+from jax_models.run.perturbation import UNITS
+
+
+def moved(
+    function: Callable[..., Any], params: Any, *args: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns what a function returns of its parameters, and the radius of its rounding.
+
+    The function runs once, and four times more with every float of `params` moved; radii are
+    four times those of a difference in `bounds.rounding.radii`, with v the magnitude of an
+    entry. A function that is compiled is compiled once.
+
+    Args:
+        function: of `params` and the arguments, to an array of floats; deterministic.
+        params: any pytree with an array of floats.
+        args: other arguments, which stay as they are.
+
+    Returns:
+        The array in float64, and its radii, of the same shape.
+
+    Raises:
+        InputError: there is nothing to move, or what is returned is no array of floats.
+    """
+    if not any(
+        jnp.issubdtype(jnp.result_type(x), jnp.floating)
+        for x in jax.tree.leaves(params)
+    ):
+        raise InputError(
+            "params has no floats, so that nothing can be moved; expected arrays of floats"
+        )
+    found = _called(function, params, args)
+    value = found.astype(np.float64)
+
+    # Parameters of a wider type than the result's may be rounded inside.
+    unit = max(unit_of(params), float(jnp.finfo(found.dtype).eps) / 2)
+
+    def again(run: int, sign: int) -> np.ndarray:
+        other = move_alike(params, run, lambda own: sign * math.sqrt(max(own, unit)))
+        return _called(function, other, args).astype(np.float64)
+
+    moves = np.zeros(value.shape)
+    for run in range(1, RUNS // 2 + 1):
+        up, down = again(run, 1) - value, again(run, -1) - value
+        with np.errstate(invalid="ignore"):
+            bent, along = np.abs(up + down), np.abs(up - down) / 2
+            far = np.maximum(bent, UNITS * math.sqrt(unit) * along)
+        moves = np.maximum(moves, np.where(np.isnan(far), np.inf, far))
+    length = max(map(np.size, jax.tree.leaves((params, args))))
+    magnitude = largest_magnitude((params, args, value))
+    sizes = np.abs(value)
+    usual = Usual.of(sizes, moves, found.dtype, length, magnitude, subtracted=True)
+    radii = np.maximum(RATIO * usual.radii(sizes, moves), RATIO**2 * unit * magnitude)
+    return value, radii
+
+
+def _called(
+    function: Callable[..., Any], params: Any, args: tuple[Any, ...]
+) -> np.ndarray:
+    found = np.asarray(function(params, *args))
+    if not jnp.issubdtype(found.dtype, jnp.floating):
+        raise InputError(
+            f"the function returned an array of {found.dtype}; expected floats"
+        )
+    return found

@@ -1,0 +1,100 @@
+"""From how far results moved to their radii.
+
+With v a result's size and m the farthest that it moved in some runs, over the v above 1e-3 of
+the largest let w be the median of m / v, at least 16 u, and m_0 that of m. Then
+
+    R = max(4 (m + w v), floor),                   of a change that was computed as one,
+    R = max(4 (m + max(w v, m_0)), floor),         of a difference of two results,
+    floor = max(2^10 n t A, c v_max),
+
+t the least normal number of the float type, A the largest magnitude among what the program
+was given, at least 1, and c = 2^-60 of single precision and below, 2^-500 of double.
+
+This is a model of rounding, tested in docs/precision.md, and no proof: it supposes that what
+rounds only inside the program rounds like something that was redrawn.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_models.run.perturbation import UNITS
+
+# Radius over farthest move.
+RATIO = 4.0
+# Of the largest size: what is smaller says nothing of how far results usually move.
+SMALL = 1e-3
+# Least numbers of the type for each of the terms that may underflow.
+UNDERFLOWS = 2.0**10
+
+
+@dataclasses.dataclass(frozen=True)
+class Usual:
+    """What all results of one question say of each radius."""
+
+    relative: float  # w
+    absolute: float  # m_0, 0 where nothing is subtracted
+    floor: float
+
+    @classmethod
+    def of(
+        cls,
+        sizes: np.ndarray,
+        moves: np.ndarray,
+        dtype: Any,
+        length: int,
+        magnitude: float,
+        subtracted: bool,
+    ) -> "Usual":
+        """Returns it of all results, or of some that were moved.
+
+        Args:
+            sizes: v, of any shape.
+            moves: m, likewise.
+            dtype: the float type of the program.
+            length: n, terms of a sum that may underflow.
+            magnitude: A.
+            subtracted: whether results are differences of two.
+        """
+        info = jnp.finfo(dtype)
+        finite, unit = np.isfinite(sizes), float(info.eps) / 2
+        largest = float(sizes[finite].max(initial=0.0))
+        large = finite & (sizes > SMALL * largest)
+        found = np.median(moves[large] / sizes[large]) if large.any() else 0.0
+        relative = max(float(found), UNITS * unit)
+        share = 2.0**-500 if info.bits == 64 else 2.0**-60
+        underflows = UNDERFLOWS * length * magnitude * float(info.tiny)
+        floor = max(underflows, share * largest)
+        if not subtracted:
+            return cls(relative, 0.0, floor)
+        absolute = float(np.median(moves[large])) if large.any() else 0.0
+        return cls(relative, absolute, floor)
+
+    def radii(self, sizes: np.ndarray, moves: np.ndarray) -> np.ndarray:
+        """Returns the radii R of results, infinite where they are no numbers.
+
+        Args:
+            sizes: v, of any shape.
+            moves: m, likewise.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            usual = np.maximum(self.relative * sizes, self.absolute)
+            found = np.maximum(RATIO * (moves + usual), self.floor)
+        return np.where(np.isnan(found), np.inf, found)
+
+
+def largest_magnitude(tree: Any) -> float:
+    """Returns A: the largest magnitude among a pytree's floats, at least 1.
+
+    Args:
+        tree: of arrays and numbers.
+    """
+    floats = (
+        np.abs(np.asarray(x, np.float64)).max(initial=1.0)
+        for x in jax.tree.leaves(tree)
+        if jnp.issubdtype(jnp.result_type(x), jnp.floating)
+    )
+    return max((float(x) for x in floats), default=1.0)

@@ -1,0 +1,191 @@
+"""No influence is off by more than what moved inputs say of it, and errors are noticed."""
+
+import contextlib
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import jax_models as jm
+from benchmarks import radii
+from benchmarks.radii_attacks import SMALL
+from benchmarks.radii_families import BUILT, DRAWN
+from bounds.influence import change_block, moved
+from bounds.influence.exhaustive import EXHAUSTIVE
+from bounds.influence.incremental import INCREMENTAL
+from bounds.influence.moved import moved_radii
+from bounds.influence.problem import Problem, SharedBase
+from bounds.rounding.moved_inputs import move_alike
+from bounds.rounding.radii import Usual
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+# Two layers of one shape, so that they share a program.
+ALIKE = ("opposed heads", "nearly equal", "row offset", "sink", "large")
+SEEDS = range(10)
+
+
+def config(family, drawn, dtype="float32", layers=2):
+    return {
+        "family": family,
+        "drawn": drawn,
+        "dtype": dtype,
+        "layers": layers,
+        "seed": 0,
+    }
+
+
+def question(family, drawn, **options):
+    return dataclasses.replace(radii.build(config(family, drawn, **options)), run=0)
+
+
+def shares(asked, method, truth):
+    """Errors as shares of the radii, and radii as shares of the influences."""
+    values, radius = moved_radii(asked, method)
+    found = np.where(values > 0, values, np.inf)
+    return np.abs(values - truth) / radius, radius / found
+
+
+def truth_of(asked):
+    """In float64, of the same float32 numbers."""
+    return radii.found_by(INCREMENTAL, radii.doubled(asked))
+
+
+def test_a_thousand_seeded_pairs_are_inside():
+    worst, pairs = {}, 0
+    for family in ALIKE:
+        for drawn in SEEDS:
+            asked = question(family, drawn)
+            found, _ = shares(asked, INCREMENTAL, truth_of(asked))
+            worst[family] = max(worst.get(family, 0), found.max())
+            pairs += found.size
+    assert pairs >= 1000
+    assert max(worst.values()) < 0.5, worst
+
+
+@pytest.mark.parametrize("family", [x for x in SMALL if x not in (*DRAWN, *BUILT)])
+def test_changes_and_differences_are_inside_on_every_attack(monkeypatch, family):
+    """Those of `radii_families` are in `test_radii`."""
+    monkeypatch.setattr(radii, "METHODS", (INCREMENTAL, EXHAUSTIVE))
+    layers = radii.LAYERS.get(family, (None,))[0]
+    row = radii.measure(config(family, 1, "float64", layers))
+    assert sum(radii.of_methods(row, "moved_outside")) == 0
+    assert max(radii.of_methods(row, "moved_of_radius")) < 0.5
+
+
+def test_what_a_scan_makes_of_a_table_is_inside():
+    row = radii.measure(config("maps", 5, layers=1))
+    assert sum(radii.of_methods(row, "moved_outside")) == 0
+    assert max(radii.of_methods(row, "moved_of_radius")) < 0.5
+
+
+def test_nearly_equal_symbols_are_known_to_their_last_digits(monkeypatch):
+    """Embeddings that moved entry by entry would make radii of them far wider."""
+    asked = question("nearly equal", 1)
+    truth = truth_of(asked)
+    assert shares(asked, INCREMENTAL, truth)[1].max() < 5e-3
+    plain = moved.moved_problem
+
+    def every_weight(problem, run):
+        model = move_alike(problem.model, run)
+        return dataclasses.replace(plain(problem, run), model=model)
+
+    monkeypatch.setattr(moved, "moved_problem", every_weight)
+    assert shares(asked, INCREMENTAL, truth)[1].max() > 1
+
+
+def norm_offset():
+    """Three influences are off by some hundred thousand of what moved weights tell."""
+    asked = question("norm offset", 1, dtype="float64", layers=None)
+    truth = radii.true_values(config("norm offset", 1, "float64", None), asked)
+    return asked, truth.astype(np.float64)
+
+
+def test_what_a_norm_takes_away_is_seen_where_rows_move(monkeypatch):
+    asked, truth = norm_offset()
+    for method in (INCREMENTAL, EXHAUSTIVE):
+        assert shares(asked, method, truth)[0].max() < 0.5
+    monkeypatch.setattr(
+        change_block, "perturbation", lambda *_: contextlib.nullcontext()
+    )
+    programs: Any = change_block.prepare, change_block.change_block
+    for program in programs:  # which have it in their traces
+        program.clear_cache()
+    found = shares(asked, INCREMENTAL, truth)[0].max()
+    for program in programs:
+        program.clear_cache()
+    assert found > 100
+
+
+def test_weights_alone_do_not_tell_what_keys_share(monkeypatch):
+    """Neither rows that are formed nor the base pass moved: scores round alike in all."""
+    asked = question("row offset", 1, dtype="float64", layers=None)
+    truth = radii.true_values(config("row offset", 1, "float64", None), asked)
+    truth = truth.astype(np.float64)
+    assert shares(asked, EXHAUSTIVE, truth)[0].max() < 0.5
+    plain = moved.moved_problem
+
+    def weights(problem, run):
+        return dataclasses.replace(plain(problem, run), shared=SharedBase(), run=0)
+
+    monkeypatch.setattr(moved, "moved_problem", weights)
+    assert shares(asked, EXHAUSTIVE, truth)[0].max() > 1
+
+
+@pytest.mark.parametrize("method", [INCREMENTAL, EXHAUSTIVE], ids=lambda x: x.name)
+def test_the_same_radii_in_any_order(method):
+    """Signs depend on contents and the run alone."""
+    asked = question("sink", 0)
+    values, found = moved_radii(asked, method)
+    order = np.random.default_rng(0).permutation(len(asked.pairs))
+    turned = dataclasses.replace(asked, pairs=asked.pairs.only(order))
+    other, radius = moved_radii(turned, method)
+    np.testing.assert_array_equal(other, values[order])
+    np.testing.assert_array_equal(radius, found[order])
+
+
+@pytest.mark.parametrize("planted", [("moved.RUNS", 0), ("moved.Usual.radii", None)])
+def test_runs_that_do_not_count_are_noticed(monkeypatch, planted):
+    asked = question("plain", 1)
+    truth = truth_of(asked)
+    share, wide = (x.max() for x in shares(asked, INCREMENTAL, truth))
+    assert share < 0.05
+    assert wide < 5e-3
+    where, value = planted
+    if value is None:  # a fiftieth of the radii
+        plain = Usual.radii
+        value = lambda *given: plain(*given) / 50
+    monkeypatch.setattr(f"bounds.influence.{where}", value)
+    assert shares(asked, INCREMENTAL, truth)[0].max() > 4 * share
+
+
+@pytest.mark.parametrize("method", [INCREMENTAL, EXHAUSTIVE], ids=lambda x: x.name)
+def test_what_nothing_reads_has_no_radius(method):
+    asked = question("features", 4)  # a window of three tokens, under a mask
+    values, found = moved_radii(asked, method)
+    still = ~asked.reached()[:, 0]
+    assert still.any()
+    assert (values[still] == 0).all()
+    assert (found[still] == 0).all()
+    assert (found[~still] > 0).all()
+
+
+def test_programs_that_move_leave_nothing_in_the_traces_of_others():
+    """Whatever is traced apart inside them is kept for programs of any run and length."""
+    model = jm.random_transformer(
+        jax.random.key(0),
+        num_layers=1,
+        num_heads=1,
+        d_model=2,
+        d_ff=2,
+        vocab_size=3,
+        num_classes=3,
+        head="tied",
+    )
+    for length in (3, 4, 3):
+        tokens = np.arange(length) % 3
+        asked = Problem.ask(model, tokens, target="logits")
+        plain = radii.found_by(EXHAUSTIVE, asked)
+        values, _ = moved_radii(asked, EXHAUSTIVE)
+        np.testing.assert_allclose(values, plain, rtol=1e-4)

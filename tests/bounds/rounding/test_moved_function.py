@@ -1,0 +1,104 @@
+"""What a function returns is within its radius of the truth."""
+
+from fractions import Fraction
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bounds.rounding import moved, moved_function
+from bounds.rounding.moved_inputs import move_alike
+from jax_models import InputError
+
+TIMES = 100_000
+
+
+@jax.jit
+def added_up(params):
+    """Each number added to itself again and again."""
+    zero = jnp.zeros_like(params)
+    return jax.lax.fori_loop(0, TIMES, lambda _, total: total + params, zero)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_loop_of_equal_additions_drifts_within_its_radius(dtype):
+    params = jnp.asarray(np.random.default_rng(0).uniform(0.1, 1, 64), dtype)
+    value, radius = moved(added_up, params)
+    exact = [TIMES * Fraction(x) for x in np.asarray(params, np.float64).tolist()]
+    off = [
+        float(abs(t - Fraction(v))) for t, v in zip(exact, value.tolist(), strict=True)
+    ]
+    assert (np.array(off) < 0.5 * radius).all()
+    assert max(off) > 1000 * float(jnp.finfo(dtype).eps) * value.max()  # it does drift
+    assert (radius < 0.1 * value).all()
+
+
+def difference(params):
+    """Sums of numbers that cancel to their last digits."""
+    return (params[0] + params[1]).sum(axis=-1) - params[1].sum(axis=-1)
+
+
+def cancelling(dtype):
+    draw = np.random.default_rng(1)
+    small, large = draw.uniform(size=(200, 8)), 1e4 * draw.uniform(size=(200, 8))
+    return jnp.asarray(np.stack([small, large]), dtype)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+def test_what_cancels_is_within_its_radius(dtype):
+    params = cancelling("float32").astype(dtype)
+    value, radius = moved(difference, params)
+    terms = [
+        [Fraction(x) for x in row] for row in np.asarray(params[0], np.float64).tolist()
+    ]
+    off = [
+        float(abs(sum(t) - Fraction(v)))
+        for t, v in zip(terms, value.tolist(), strict=True)
+    ]
+    assert (np.array(off) <= radius).all()
+
+
+def test_moves_of_a_few_roundings_leave_a_drift_outside(monkeypatch):
+    """The oracle notices: what is added to far larger numbers rounds alike in all runs."""
+    params = jnp.asarray(np.random.default_rng(0).uniform(0.1, 1, 64), "float64")
+
+    def near(tree, run, step):
+        return move_alike(tree, run)
+
+    monkeypatch.setattr(moved_function, "move_alike", near)
+    value, radius = moved(added_up, params)
+    exact = np.array([float(TIMES * Fraction(x)) for x in params.tolist()])
+    assert (np.abs(value - exact) > radius).any()
+
+
+def test_what_is_lost_beside_a_large_number_is_within_its_radius():
+    """All runs say 0."""
+    params = jnp.asarray([[1.0, 2.0], [1e6, 1e6]], "bfloat16")
+    value, radius = moved(difference, params)
+    assert value == 0
+    assert radius >= 3
+
+
+def test_arguments_stay_and_the_function_is_compiled_once():
+    params = {"weight": jnp.asarray([0.25, 0.5]), "count": jnp.arange(2)}
+    run: Any = jax.jit(
+        lambda params, x: params["weight"] * x + params["count"].astype(x.dtype)
+    )
+    value, radius = moved(run, params, jnp.asarray(3.0))
+    assert value.tolist() == [0.75, 2.5]
+    assert value.dtype == radius.dtype == np.float64
+    assert run._cache_size() == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "params", "said"),
+    [
+        (lambda p: jnp.arange(3), jnp.ones(2), "array of int"),
+        (lambda p: jnp.ones(2), {"a": jnp.arange(3)}, "params has no floats"),
+    ],
+)
+def test_what_cannot_be_moved_is_refused(function, params, said):
+    with pytest.raises(InputError, match=said):
+        moved(function, params)
