@@ -37,12 +37,12 @@ from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.lumped import LUMPED
 from bounds.influence.method import Method, refusal
-from bounds.influence.moved import moved_problem, moved_radii
+from bounds.influence.moved import found_by, moved_problem, moved_radii
 from bounds.influence.partial import PARTIAL
 from bounds.influence.problem import Problem, SharedBase
 from bounds.influence.scan.question import Question
 from bounds.rounding.moved_inputs import RUNS
-from bounds.rounding.radii import Usual, largest_magnitude
+from bounds.rounding.radii import Usual, farthest, largest_magnitude
 from jax_models.model.position import PositionTable
 from jax_models.model.transformer import encode_positions
 
@@ -127,11 +127,6 @@ def doubled(problem: Problem) -> Problem:
     return dataclasses.replace(problem, model=model, shared=SharedBase())
 
 
-def found_by(method: Method, problem: Problem) -> np.ndarray:
-    """Returns what a method finds of every substitution, [p] or [p, r, ...]."""
-    return np.concatenate([block.influence for block in method.blocks(problem)])
-
-
 def made_by(method: Method, scan: Question, problem: Problem) -> Any:
     """Returns what a scan makes of a method's changes, and its upper ends.
 
@@ -148,15 +143,16 @@ def made_by(method: Method, scan: Question, problem: Problem) -> Any:
 def scanned(method: Method, scan: Question, problem: Problem) -> Any:
     """Returns what a scan makes, its radii by moved inputs, and those that it states."""
     values, upper = made_by(method, scan, problem)
-    moves = [
-        np.abs(made_by(method, scan, moved_problem(problem, run))[0] - values)
-        for run in range(1, RUNS + 1)
-    ]
-    sizes, farthest = np.abs(values), np.max(moves, axis=0)
+
+    def move(run: int) -> np.ndarray:
+        again, _ = made_by(method, scan, moved_problem(problem, run))
+        return np.abs(again - values)
+
+    sizes, moves = np.abs(values), farthest(values.shape, map(move, range(1, RUNS + 1)))
     magnitude = largest_magnitude(problem.model)
     given = problem.model.dtype, problem.tokens.size, magnitude, method.subtracts
-    usual = Usual.of(sizes, farthest, *given)
-    return values, usual.radii(sizes, farthest), upper - values
+    usual = Usual.of(sizes, moves, *given)
+    return values, usual.radii(sizes, moves), upper - values
 
 
 def compared(

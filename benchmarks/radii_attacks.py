@@ -17,7 +17,7 @@ import jax_models as jm
 from benchmarks.published_parity import published_parity
 from benchmarks.radii_families import BUILT, DRAWN, LENGTH, SIZES, Config
 from bounds.influence.problem import Problem
-from bounds.influence.reading import Reading
+from bounds.influence.reading import Kind, Reading
 from bounds.influence.scan.frobenius import Frobenius
 from bounds.influence.scan.question import Question
 from bounds.influence.scan.reductions import Reduce
@@ -241,10 +241,10 @@ def left_out(config: Config, draw: Draw) -> Problem:
     return Problem.ask(model, tokens, positions=range(1, LENGTH))
 
 
-def _features(config: Config) -> dict[str, Any]:
-    """A feature of models each, by the number that was drawn."""
-    slopes = jnp.asarray([0.5, 0.0625], config["dtype"])
-    every: list[dict[str, Any]] = [
+def _features(dtype: str) -> list[dict[str, Any]]:
+    """What models are given, a feature each."""
+    slopes = jnp.asarray([0.5, 0.0625], dtype)
+    return [
         {"temperature": jm.InverseLogTemperature(0.7)},
         {
             "temperature": jm.PowerTemperature(0.9, -0.5, "position"),
@@ -264,26 +264,28 @@ def _features(config: Config) -> dict[str, Any]:
         {"weighting": ("rightmost_hard", "softmax")},
         {"weighting": ("softmax", "average_hard")},
     ]
-    return every[config["drawn"] % len(every)]
 
 
 def features(config: Config, draw: Draw, length: int = LENGTH) -> Problem:
     """Temperatures, biases of the distance, rotary, windows, scores, blocks, weightings."""
-    model = _random(config, **_features(config))
+    every = _features(config["dtype"])
+    model = _random(config, **every[config["drawn"] % len(every)])
     return Problem.ask(model, _tokens(draw, model, length))
+
+
+DEEP: tuple[dict[str, Any], ...] = (
+    {"layer_norm": "pre", "activation": "gelu"},
+    {"layer_norm": "post", "activation": "gelu"},
+    {"layer_norm": "pre", "norm": "rms_norm", "activation": "silu"},
+    {"layer_norm": "none"},
+    {"layer_norm": "pre", "weighting": "average_hard"},
+)
 
 
 def deep(config: Config, draw: Draw, length: int = LENGTH) -> Problem:
     """Four layers to six, with norms before or behind, or without."""
-    kinds = [
-        {"layer_norm": "pre", "activation": "gelu"},
-        {"layer_norm": "post", "activation": "gelu"},
-        {"layer_norm": "pre", "norm": "rms_norm", "activation": "silu"},
-        {"layer_norm": "none"},
-        {"layer_norm": "pre", "weighting": "average_hard"},
-    ]
     which = config["drawn"]
-    model = _random(config, num_layers=4 + which % 3, **kinds[which % len(kinds)])
+    model = _random(config, num_layers=4 + which % 3, **DEEP[which % len(DEEP)])
     return Problem.ask(model, _tokens(draw, model, length))
 
 
@@ -295,9 +297,12 @@ def peaked(config: Config, draw: Draw, length: int = LENGTH) -> Problem:
     return Problem.ask(model, _tokens(draw, model, length))
 
 
+READ: tuple[Kind, ...] = ("signed", "largest", "norm")
+
+
 def every_row(config: Config, draw: Draw, length: int = LENGTH) -> Problem:
     """All rows' logits: signed, the largest, or their norm."""
-    kind = ("signed", "largest", "norm")[config["drawn"] % 3]
+    kind = READ[config["drawn"] % len(READ)]
     model = _random(config, num_layers=config["layers"], num_classes=4)
     problem = Problem.ask(
         model, _tokens(draw, model, length), target="logits", include_query=True
@@ -347,7 +352,8 @@ def _family(name: str) -> Ask:
 
 
 # Families of several kinds, of which the number that was drawn says which.
-KINDS = {"features": 15, "deep": 5, "maps": len(MAPS), "every row": 3}
+KINDS = {"deep": len(DEEP), "maps": len(MAPS), "every row": len(READ)}
+KINDS["features"] = len(_features("float32"))
 # With one layer and two, or two and three; the others have the layers they have.
 LAYERS: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(DRAWN, (1, 2)),

@@ -85,7 +85,7 @@ class IncrementalState:
     score_steps: Array  # [] the most unit roundoffs of a layer's scores
     condition: Array  # [] of all layers, as `row_condition` says
     rows: Array | None = None  # [r] those that are watched, where they are many
-    run: Array | None = None  # [] which of the runs with moved rows (`moving`)
+    run: Array | None = None  # [] which of the runs with moved rows
 
 
 @functools.partial(jax.jit, static_argnames="query")

@@ -9,13 +9,10 @@ import numpy as np
 from bounds.influence.method import Method
 from bounds.influence.problem import Problem, SharedBase
 from bounds.influence.reading import Reading
+from bounds.influence.stillness import stilled
 from bounds.numbers.euclidean import euclidean_norms
-from bounds.rounding.moved_inputs import (
-    RUNS,
-    move_alike,
-    move_apart,
-)
-from bounds.rounding.radii import Usual, largest_magnitude
+from bounds.rounding.moved_inputs import RUNS, move_alike, move_apart
+from bounds.rounding.radii import Usual, farthest, largest_magnitude
 from jax_models import Transformer
 
 
@@ -70,22 +67,22 @@ def moved_radii(problem: Problem, method: Method) -> tuple[np.ndarray, np.ndarra
     signed = Reading("signed", read.chosen)
     base = dataclasses.replace(problem, reading=signed, run=0, shared=SharedBase())
     read = dataclasses.replace(read, chosen=None)
-    changes = _changes(base, method)
+    changes = found_by(method, base)
     values = _read(read, changes)
-    moves = np.zeros(values.shape)
-    for run in range(1, RUNS + 1):
-        apart = _changes(moved_problem(base, run), method) - changes
-        far = np.abs(_read(read, apart))
-        moves = np.maximum(moves, np.where(np.isnan(far), np.inf, far))
+
+    def move(run: int) -> np.ndarray:
+        apart = found_by(method, moved_problem(base, run)) - changes
+        return np.abs(_read(read, apart))
+
+    moves = farthest(values.shape, map(move, range(1, RUNS + 1)))
     reached = problem.reached()
     reached = reached.reshape(reached.shape + (1,) * (values.ndim - reached.ndim))
-    # Two passes differ there by what rounds in either.
-    values = np.where(reached | ~np.isfinite(values), values, 0.0)
+    values, moves = stilled(reached, values, moves)
     size = np.abs(values)
     magnitude = largest_magnitude((base.model, base.shared.held))
     given = problem.model.dtype, problem.tokens.size, magnitude, method.subtracts
     usual = Usual.of(size, moves, *given)
-    radii = np.where(reached | ~np.isfinite(values), usual.radii(size, moves), 0.0)
+    _, radii = stilled(reached, values, usual.radii(size, moves))
     if problem.reading is None:
         return size[:, 0], radii[:, 0]
     return values, radii
@@ -95,6 +92,11 @@ def _read(reading: Reading, changes: np.ndarray) -> np.ndarray:
     return np.asarray(reading(changes.astype(np.float64), euclidean_norms))
 
 
-def _changes(problem: Problem, method: Method) -> np.ndarray:
-    """The changes of what is watched of every row [p, r, c]."""
+def found_by(method: Method, problem: Problem) -> np.ndarray:
+    """Returns what a method finds of every substitution, [p] or [p, r, ...].
+
+    Args:
+        method: one that can do it.
+        problem: the question.
+    """
     return np.concatenate([block.influence for block in method.blocks(problem)])

@@ -35,12 +35,12 @@ def still_where_nothing_moves(
 def stilled(
     moves: np.ndarray, found: np.ndarray, radius: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns differences and radii [p], 0 where nothing moves and a number was found.
+    """Returns differences and radii [p, ...], 0 where nothing moves and a number was found.
 
     Args:
-        moves: which can move what is watched [p].
-        found: the differences [p].
-        radius: theirs [p].
+        moves: which can move what is watched, broadcastable to them.
+        found: the differences.
+        radius: theirs, of the same shape.
     """
     still = ~moves & np.isfinite(found)
     return np.where(still, 0, found), np.where(still, 0, radius)

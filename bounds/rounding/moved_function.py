@@ -20,8 +20,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bounds.rounding.moved_inputs import RUNS, move_alike, unit_of
-from bounds.rounding.radii import RATIO, Usual, largest_magnitude
+from bounds.rounding.moved_inputs import RUNS, float_leaves, move_alike, unit_of
+from bounds.rounding.radii import RATIO, Usual, farthest, largest_magnitude
 from jax_models import InputError
 from jax_models.run.perturbation import UNITS
 
@@ -46,10 +46,7 @@ def moved(
     Raises:
         InputError: there is nothing to move, or what is returned is no array of floats.
     """
-    if not any(
-        jnp.issubdtype(jnp.result_type(x), jnp.floating)
-        for x in jax.tree.leaves(params)
-    ):
+    if not float_leaves(params):
         raise InputError(
             "params has no floats, so that nothing can be moved; expected arrays of floats"
         )
@@ -63,13 +60,13 @@ def moved(
         other = move_alike(params, run, lambda own: sign * math.sqrt(max(own, unit)))
         return _called(function, other, args).astype(np.float64)
 
-    moves = np.zeros(value.shape)
-    for run in range(1, RUNS // 2 + 1):
+    def move(run: int) -> np.ndarray:
         up, down = again(run, 1) - value, again(run, -1) - value
         with np.errstate(invalid="ignore"):
             bent, along = np.abs(up + down), np.abs(up - down) / 2
-            far = np.maximum(bent, UNITS * math.sqrt(unit) * along)
-        moves = np.maximum(moves, np.where(np.isnan(far), np.inf, far))
+            return np.maximum(bent, UNITS * math.sqrt(unit) * along)
+
+    moves = farthest(value.shape, map(move, range(1, RUNS // 2 + 1)))
     length = max(map(np.size, jax.tree.leaves((params, args))))
     magnitude = largest_magnitude((params, args, value))
     sizes = np.abs(value)

@@ -52,13 +52,22 @@ def move_apart(tree: Any, run: int) -> Any:
     return _moved(tree, run, sixteen_units, alike=False)
 
 
+def float_leaves(tree: Any) -> list[Any]:
+    """Returns the arrays of floats and the floats of a pytree.
+
+    Args:
+        tree: of arrays and numbers.
+    """
+    return [x for x in jax.tree.leaves(tree) if _is_float(x)]
+
+
 def unit_of(tree: Any) -> float:
     """Returns the unit roundoff of a pytree's floats, the largest where they differ.
 
     Args:
         tree: of arrays and numbers; float64's where it has no array of floats.
     """
-    arrays = [x for x in jax.tree.leaves(tree) if _is_float(x) and np.ndim(x)]
+    arrays = [x for x in float_leaves(tree) if np.ndim(x)]
     units = [float(jnp.finfo(jnp.result_type(x)).eps) / 2 for x in arrays]
     return max(units, default=2.0**-53)
 

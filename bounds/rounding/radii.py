@@ -15,12 +15,13 @@ rounds only inside the program rounds like something that was redrawn.
 """
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bounds.rounding.moved_inputs import float_leaves
 from jax_models.run.perturbation import UNITS
 
 # Radius over farthest move.
@@ -86,15 +87,24 @@ class Usual:
         return np.where(np.isnan(found), np.inf, found)
 
 
+def farthest(shape: tuple[int, ...], moves: Iterable[np.ndarray]) -> np.ndarray:
+    """Returns m, the largest of the moves of some runs, infinite where one is no number.
+
+    Args:
+        shape: of the results.
+        moves: of each run how far they moved, of that shape.
+    """
+    found = np.zeros(shape)
+    for far in moves:
+        found = np.maximum(found, np.where(np.isnan(far), np.inf, far))
+    return found
+
+
 def largest_magnitude(tree: Any) -> float:
     """Returns A: the largest magnitude among a pytree's floats, at least 1.
 
     Args:
         tree: of arrays and numbers.
     """
-    floats = (
-        np.abs(np.asarray(x, np.float64)).max(initial=1.0)
-        for x in jax.tree.leaves(tree)
-        if jnp.issubdtype(jnp.result_type(x), jnp.floating)
-    )
-    return max((float(x) for x in floats), default=1.0)
+    floats = (np.abs(np.asarray(x, np.float64)) for x in float_leaves(tree))
+    return max((float(x.max(initial=1.0)) for x in floats), default=1.0)

@@ -27,19 +27,32 @@ def exact_context() -> Any:
     return context
 
 
-def sine_and_cosine(places: np.ndarray, frequencies: Sequence[Any]) -> np.ndarray:
+def falling_frequencies(base: float, width: int) -> np.ndarray:
+    """Returns base^(-2m/width), m = 0 … width/2 - 1, of mpmath's numbers [width / 2].
+
+    Args:
+        base: above 0.
+        width: even.
+    """
+    exact = exact_context().mpf
+    return np.array([exact(base) ** (exact(-2 * m) / width) for m in range(width // 2)])
+
+
+def sine_and_cosine(
+    places: np.ndarray, frequencies: np.ndarray | Sequence[Any]
+) -> np.ndarray:
     """Returns sin(j f) and beside them cos(j f) in float64 [j, 2 m].
 
     Args:
         places: j, integers in [0, 2^31) [j].
-        frequencies: f in radians, of mpmath's numbers [m].
+        frequencies: f in radians, of mpmath's numbers or floats [m].
     """
     context, count = exact_context(), len(frequencies)
     scale = 2.0**PART_BITS
     j = places.astype(np.float64)
     found = np.empty((j.size, 2 * count))
     for column, frequency in enumerate(frequencies):
-        turns = frequency / (2 * context.pi)
+        turns = context.mpf(frequency) / (2 * context.pi)
         turns = turns - context.floor(turns)
         first = context.floor(turns * scale) / scale
         second = context.floor((turns - first) * scale**2) / scale**2

@@ -15,7 +15,7 @@ from jax import Array
 
 from jax_models.arguments import MAX_LENGTH, expect_integers, expect_number
 from jax_models.errors import InputError
-from jax_models.model.angles import exact_context, sine_and_cosine
+from jax_models.model.angles import falling_frequencies, sine_and_cosine
 from jax_models.model.pytree import register
 
 
@@ -86,11 +86,8 @@ class Sinusoidal:
             raise InputError(
                 f"sinusoidal positions need an even width, got d = {width}"
             )
-        context = exact_context()
-        base = context.mpf(self.base)
-        powers = [context.mpf(-2 * m) / width for m in range(width // 2)]
         places = np.asarray(_places(length, at))
-        encoding = sine_and_cosine(places, [base**power for power in powers])
+        encoding = sine_and_cosine(places, falling_frequencies(self.base, width))
         encoding *= self.scale
         return encoding
 

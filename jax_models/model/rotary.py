@@ -21,7 +21,7 @@ from jax_models.arguments import (
     expect_sequence,
 )
 from jax_models.errors import InputError
-from jax_models.model.angles import exact_context, sine_and_cosine
+from jax_models.model.angles import exact_context, falling_frequencies, sine_and_cosine
 
 Pairing = Literal["half", "interleaved"]
 PAIRINGS: tuple[str, ...] = get_args(Pairing)
@@ -122,10 +122,7 @@ class Rotary:
     @property
     def frequencies(self) -> np.ndarray:
         """Radians from one position to the next, of mpmath's numbers [dims / 2]."""
-        context = exact_context()
-        theta = context.mpf(self.theta)
-        powers = [context.mpf(-2 * m) / self.dims for m in range(self.dims // 2)]
-        found = np.array([theta**power for power in powers])
+        found = falling_frequencies(self.theta, self.dims)
         return found if self.scaling is None else self.scaling.scaled(found)
 
     def turn(self, rows: Array, positions: Array, length: int) -> Array:
@@ -169,9 +166,7 @@ def _tables(
     rotary: Rotary, length: int, dtype: np.dtype
 ) -> tuple[np.ndarray, np.ndarray]:
     """Cosines and sines of all positions [n, dims / 2]."""
-    context = exact_context()
-    frequencies = [context.mpf(f) for f in rotary.frequencies]
-    found = sine_and_cosine(np.arange(length), frequencies).astype(dtype)
+    found = sine_and_cosine(np.arange(length), rotary.frequencies).astype(dtype)
     sine, cosine = np.split(found, 2, axis=1)
     return cosine, sine
 

@@ -61,10 +61,11 @@ class PowerTemperature:
 
     def __call__(self, length: int, rows: Array, dtype: jnp.dtype) -> Array:
         """Returns tau as a scalar, or one value per row when `of` is the position."""
-        if self.of == "length":
-            with np.errstate(over="ignore"):
-                power = jnp.asarray(np.float64(length) ** self.exponent, dtype)
-        else:  # formed on the host and rounded once, as position formulas are
-            powers = np.arange(1.0, length + 1) ** self.exponent
-            power = jnp.asarray(powers, dtype).at[rows].get(mode="clip")
+        alone = self.of == "length"
+        base = np.float64(length) if alone else np.arange(1.0, length + 1)
+        # Formed on the host and rounded once, as position formulas are.
+        with np.errstate(over="ignore"):
+            power = jnp.asarray(base**self.exponent, dtype)
+        if not alone:
+            power = power.at[rows].get(mode="clip")
         return jnp.asarray(self.scale, dtype) * power

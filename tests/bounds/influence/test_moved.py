@@ -4,11 +4,9 @@ import contextlib
 import dataclasses
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
-import jax_models as jm
 from benchmarks import radii
 from benchmarks.radii_attacks import SMALL
 from benchmarks.radii_families import BUILT, DRAWN
@@ -19,6 +17,7 @@ from bounds.influence.moved import moved_radii
 from bounds.influence.problem import Problem, SharedBase
 from bounds.rounding.moved_inputs import move_alike
 from bounds.rounding.radii import Usual
+from tests.bounds.influence.models import build
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 # Two layers of one shape, so that they share a program.
@@ -173,16 +172,7 @@ def test_what_nothing_reads_has_no_radius(method):
 
 def test_programs_that_move_leave_nothing_in_the_traces_of_others():
     """Whatever is traced apart inside them is kept for programs of any run and length."""
-    model = jm.random_transformer(
-        jax.random.key(0),
-        num_layers=1,
-        num_heads=1,
-        d_model=2,
-        d_ff=2,
-        vocab_size=3,
-        num_classes=3,
-        head="tied",
-    )
+    model = build({"num_layers": 1, "head": "tied"})
     for length in (3, 4, 3):
         tokens = np.arange(length) % 3
         asked = Problem.ask(model, tokens, target="logits")

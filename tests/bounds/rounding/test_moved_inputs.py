@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import jax_models as jm
 from bounds.rounding.moved_inputs import (
     RUNS,
     move_alike,
@@ -13,6 +12,7 @@ from bounds.rounding.moved_inputs import (
     unit_of,
 )
 from jax_models.run.perturbation import UNITS
+from tests.bounds.influence.models import build
 
 TREE = {
     "weight": jnp.asarray(
@@ -73,15 +73,8 @@ def test_the_same_again():
 
 
 def test_a_model_keeps_its_structure_so_that_nothing_is_compiled_anew():
-    model = jm.random_transformer(
-        jax.random.key(0),
-        num_layers=1,
-        num_heads=1,
-        d_model=2,
-        d_ff=2,
-        vocab_size=2,
-        temperature=0.5,
-    )
+    options = {"num_layers": 1, "temperature": "inverse_log", "dtype": "float32"}
+    model = build(options)
     moved = move_alike(model, 1)
 
     def kinds(tree):
