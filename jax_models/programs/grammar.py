@@ -96,8 +96,8 @@ class Parser:
     def __init__(self, text: str) -> None:
         """Begins at the first token."""
         self.text = text
-        self.previous: Token | None = None
         self._lines = [0, *(found.end() for found in re.finditer("\n", text))]
+        self.previous = Token("start", "", 0, 0, self.place(0))
         self._left = self.split()
         self._next: Token | None = None
 
@@ -174,33 +174,20 @@ class Parser:
 
     def expression(self, least: int = 0) -> Rule:
         """Reads the longest expression whose operators bind at least that tightly."""
-        left: list[Operand] = []
-        operator = self.grammar.prefix.get(self.next.kind)
-        if not operator or operator.strength < least:
-            left = [(yield self.atom())]
-            operator = self.operator_after(*left)
-        while operator and operator.strength >= least:
-            by = left[0].by if left else None
-            if by and by.strength < operator.strength + operator.alone:
-                break
-            token = self.take()
-            for operand in left:
-                self.check(operator, token, operand)
-            right = yield self.right_operand(operator, token)
-            value = self.make(operator, token, *left, right)
-            first = left[0].first if left else token
-            left = [self.operand(value, first, operator)]
-            operator = self.operator_after(*left)
-        return left[0]
-
-    def operand(self, value: Any, first: Token, by: Operator | None = None) -> Operand:
-        """Returns what was read from a token to the last that was taken."""
-        last = self.previous or first
-        return Operand(value, first, last.stop, by)
-
-    def right_operand(self, operator: Operator, token: Token) -> Rule:
-        """Reads what stands to the right of an operator."""
-        return self.expression(operator.right)
+        first = self.next
+        operator = self.grammar.prefix.get(first.kind)
+        if operator and operator.strength >= least:
+            value = yield self.apply(operator, self.take())
+        else:
+            operator, value = None, (yield self.atom())
+        while True:
+            operand = Operand(value, first, self.previous.stop, operator)
+            after = self.operator_after(operand)
+            if not after or after.strength < least:
+                return operand
+            if operator and operator.strength < after.strength + after.alone:
+                return operand
+            operator, value = after, (yield self.apply(after, self.take(), operand))
 
     def operator_after(self, operand: Operand) -> Operator | None:
         """Returns the infix operator that follows an operand, if one does."""
@@ -210,13 +197,10 @@ class Parser:
         """Yields what a grammar makes of a token: another, or none."""
         yield token
 
-    def check(self, operator: Operator, token: Token, operand: Operand) -> None:
-        """Refuses a left operand that an operator does not take."""
-
     def atom(self) -> Rule:
-        """Reads an operand that begins with no prefix operator."""
+        """Reads the value of an operand that begins with no prefix operator."""
         raise NotImplementedError
 
-    def make(self, operator: Operator, token: Token, *operands: Operand) -> Any:
-        """Returns the value of an operator applied to its operands."""
+    def apply(self, operator: Operator, token: Token, *left: Operand) -> Rule:
+        """Reads what is right of an operator; returns its value, of no left if prefix."""
         raise NotImplementedError

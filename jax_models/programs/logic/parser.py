@@ -119,8 +119,7 @@ def locate_formula(
     whole, after = parser.run(parser.expression()), parser.next
     if after.kind != "end":
         after.place.fail(f"found {after.kind} without an opening one; take it out")
-    parser.require(whole, FormulaNode)
-    return whole.value, parser.places
+    return parser.require(whole, FormulaNode), parser.places
 
 
 _GRAMMAR = Grammar(
@@ -233,19 +232,17 @@ class _Parser(Parser):
                 self.take()
                 opening = self.expect("[", "[", after=f" after {token.kind}")
                 inside = yield self._enclosed(opening)
-                self.require(inside, FormulaNode)
                 side = "prefix" if token.kind == "#<" else "suffix"
-                value = Term.of(Count(side, inside.value))
+                value = Term.of(Count(side, self.require(inside, FormulaNode)))
             case name if name in CONSTANTS:
                 value = CONSTANTS[self.take().kind]()
             case _:
-                last = self.previous
+                last = self.previous.text
                 self.miss(
                     "a formula or a number; write for instance Q_a or #<[Q_a] >= 1",
-                    f" after {last.text}" if last else " at the beginning",
+                    f" after {last}" if last else " at the beginning",
                 )
-        self._locate(value, token)
-        return self.operand(value, token)
+        return self._located(value, token)
 
     def _symbol(self, token: Token) -> Formula:
         name, known = token.text, self.alphabet
@@ -268,28 +265,26 @@ class _Parser(Parser):
         if token.kind != "mod":
             return syntax.ODD if token.kind == "odd" else syntax.EVEN
         separator = self.expect("(", "(", after=" after mod")
-        modulus, residues = 0, []
+        numbers: list[int] = []  # the modulus, then the residues
         while separator.kind != ")":
-            what = "the residue r" if modulus else "the modulus m"
-            what += (
-                " of mod(m,r), an integer; a predicate of a count is mod(m,r)(#<[phi])"
+            which = "residue r" if numbers else "modulus m"
+            number = self.expect(
+                f"the {which} of mod(m,r), an integer; a predicate of a count is "
+                "mod(m,r)(#<[phi])",
+                "integer",
             )
-            number = self.expect(what, "integer")
-            if not modulus:
-                modulus = int(number.text)
-                if not modulus:
-                    number.place.fail("found the modulus 0, expected at least 1")
-            elif int(number.text) >= modulus:
+            numbers.append(int(number.text))
+            if not numbers[0]:
+                number.place.fail("found the modulus 0, expected at least 1")
+            if max(numbers[1:], default=0) >= numbers[0]:
                 number.place.fail(
-                    f"found the residue {number.text} modulo {modulus}, expected 0 to "
-                    f"{modulus - 1}"
+                    f"found the residue {number.text} modulo {numbers[0]}, expected 0 to "
+                    f"{numbers[0] - 1}"
                 )
-            else:
-                residues.append(int(number.text))
             separator = self.expect(", or ) in mod", ",", ")")
-        if not residues:
+        if len(numbers) == 1:
             separator.place.fail("found ) after the modulus, expected , and a residue")
-        return Predicate(modulus, tuple(residues))
+        return Predicate(numbers[0], tuple(numbers[1:]))
 
     def _single_count(self, inside: Operand) -> Count:
         match inside.value:
@@ -301,28 +296,27 @@ class _Parser(Parser):
             "are of #<[phi] or #>[phi] alone, since other terms may be negative"
         )
 
-    def check(self, operator: Operator, token: Token, operand: Operand) -> None:
-        self.require(operand, operator.takes, f" for {token.kind}")
-
-    def make(self, operator: Operator, token: Token, *operands: Operand) -> Any:
-        self.check(operator, token, operands[-1])
+    def apply(self, operator: Operator, token: Token, *left: Operand) -> Rule:
+        use = f" for {token.kind}"
+        values = [self.require(operand, operator.takes, use) for operand in left]
+        right = yield self.expression(operator.right)
+        values.append(self.require(right, operator.takes, use))
         try:
-            value = operator.make(*(operand.value for operand in operands))
+            value = operator.make(*values)
         except InputError as error:  # of the syntax tree, which knows no columns
             token.place.fail(str(error))
         if value is None:
-            left, right = map(self._shown, operands)
+            factors = " and ".join(map(self._shown, (*left, right)))
             token.place.fail(
-                f"found the product of {left} and {right}, expected an integer on one "
-                "side of *; products of two counts are not linear"
+                f"found the product of {factors}, expected an integer on one side of *; "
+                "products of two counts are not linear"
             )
-        self._locate(value, token)
-        return value
+        return self._located(value, token)
 
-    def require(self, operand: Operand, kind: type, use: str = "") -> None:
-        """Checks that an operand is a formula or a number, whichever is wanted."""
+    def require(self, operand: Operand, kind: type, use: str = "") -> Any:
+        """The value of an operand, a formula or a number, whichever is wanted."""
         if isinstance(operand.value, kind):
-            return
+            return operand.value
         found = self._shown(operand)
         operand.first.place.fail(
             f"found the formula {found}, expected a number{use}; numbers are integers "
@@ -332,8 +326,8 @@ class _Parser(Parser):
             f"formula{use}; compare it, as in {found} >= 1"
         )
 
-    def _locate(self, value: Formula | Term, token: Token) -> None:
-        """Notes that the parts of a value that are new were made by a token."""
+    def _located(self, value: Formula | Term, token: Token) -> Formula | Term:
+        """A value, its parts that are new noted as made by a token."""
         new: list[Formula | Count] = (
             [count for _, count in value.terms] if isinstance(value, Term) else [value]
         )
@@ -342,6 +336,7 @@ class _Parser(Parser):
             if part not in self.places:
                 self.places[part] = token.place
                 new += syntax.children(part)
+        return value
 
     def _shown(self, operand: Operand) -> str:
         found = " ".join(self.text[operand.first.start : operand.stop].split())

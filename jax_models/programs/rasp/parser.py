@@ -11,6 +11,7 @@ Source:
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from jax_models.arguments import expect_kind
 from jax_models.model.mask import Mask
@@ -160,7 +161,7 @@ class _Parser(Parser):
                 value = yield self._nested(self._lookup())
             case _:
                 self.miss("a value")
-        return self.operand(value, token)
+        return value
 
     def _factor(self) -> Rule:
         return (yield self.expression(_FACTOR)).value
@@ -212,51 +213,45 @@ class _Parser(Parser):
         self.expect("i at the end of a mask", "i")
         return _MASKS[order.kind]
 
-    def check(self, operator: Operator, token: Token, operand: Operand) -> None:
-        if token.kind == "*" and not isinstance(operand.value, syntax.Integer):
-            token.place.fail(
+    def apply(self, operator: Operator, token: Token, *left: Operand) -> Rule:
+        place, kind = token.place, token.kind
+        first: Any = left[0].value if left else None
+        if kind == "*" and not isinstance(left[0].value, syntax.Integer):
+            place.fail(
                 "only an integer multiplies a vector, as in 3 * x: write it first"
             )
+        if operator.make is Member:
+            if kind == "not":
+                self.expect("'in' after 'not' behind a value", "in")
+            member = Member(place, first, self._symbols())
+            return member if kind == "in" else Not(place, member)
+        right = yield self.expression(operator.right)
+        second = right.value
+        match kind:
+            case "not":
+                return second.operand if _is_bare(right, Not) else Not(place, second)
+            case "or" | "and":
+                parts = first.operands if left[0].by is operator else (first,)
+                return operator.make(parts[0].place, (*parts, second))
+            case "!=":
+                return Not(place, syntax.Compare(place, "=", first, second))
+            case "=" | "<" | "<=" | ">" | ">=":
+                return syntax.Compare(place, kind, first, second)
+            case "*":
+                terms = ((first.value, second),)
+            case sign:
+                terms = _terms(*left) + _terms(right, sign=int(f"{sign}1"))
+        if len(terms) == 1 and terms[0][0] == 1:
+            return terms[0][1]
+        return Sum(left[0].first.place if left else place, terms)
 
-    def right_operand(self, operator: Operator, token: Token) -> Rule:
-        if operator.make is not Member:
-            return (yield self.expression(operator.right))
-        if token.kind == "not":
-            self.expect("'in' after 'not' behind a value", "in")
+    def _symbols(self) -> tuple[str, ...]:
         self.expect("'{' and a list of symbols", "{")
         symbols = [self.expect("a symbol such as 'a'", "symbol").text]
         while self.accept(","):
             symbols.append(self.expect("a symbol such as 'a'", "symbol").text)
         self.expect("',' or '}' after a symbol", "}")
-        return self.operand(tuple(symbols), token)
-
-    def make(self, operator: Operator, token: Token, *operands: Operand) -> Expression:
-        left, right = operands[0].value, operands[-1].value
-        place, start = token.place, operands[0].first.place
-        match token.kind:
-            case "or" | "and":
-                parts = left.operands if operands[0].by is operator else (left,)
-                return operator.make(parts[0].place, (*parts, right))
-            case "not" if len(operands) == 1:
-                return (
-                    right.operand if _is_bare(operands[0], Not) else Not(place, right)
-                )
-            case "in" | "not":
-                found = Member(place, left, right)
-                return found if token.kind == "in" else Not(place, found)
-            case "!=":
-                return Not(place, syntax.Compare(place, "=", left, right))
-            case "=" | "<" | "<=" | ">" | ">=":
-                return syntax.Compare(place, token.kind, left, right)
-            case "*":
-                terms = ((left.value, right),)
-            case "-" if len(operands) == 1:
-                terms, start = _terms(operands[0], -1), place
-            case sign:
-                terms = _terms(operands[0]) + _terms(operands[1], int(f"{sign}1"))
-        if len(terms) == 1 and terms[0][0] == 1:
-            return terms[0][1]
-        return Sum(start, terms)
+        return tuple(symbols)
 
 
 def _is_bare(operand: Operand, kind: type) -> bool:
@@ -266,11 +261,13 @@ def _is_bare(operand: Operand, kind: type) -> bool:
     )
 
 
-def _terms(operand: Operand, sign: int = 1) -> tuple[tuple[int, Expression], ...]:
-    """Returns the terms of a sum in no brackets, or another operand as one term."""
-    bare = _is_bare(operand, Sum)
-    terms = operand.value.terms if bare else ((1, operand.value),)
-    return terms if sign == 1 else tuple((-factor, term) for factor, term in terms)
+def _terms(*operands: Operand, sign: int = 1) -> tuple[tuple[int, Expression], ...]:
+    """The terms of sums in no brackets, and other operands as one term each."""
+    terms = []
+    for operand in operands:
+        bare = _is_bare(operand, Sum)
+        terms += operand.value.terms if bare else [(1, operand.value)]
+    return tuple((sign * factor, term) for factor, term in terms)
 
 
 def parse_program(text: str) -> Program:

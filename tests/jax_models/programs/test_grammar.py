@@ -42,16 +42,15 @@ class Bracketed(Parser):
     )
 
     def atom(self):
-        token = self.next
         if self.accept("("):
             inside = yield self.expression()
             self.expect("a bracket", ")")
-            return self.operand(inside.value, token)
-        return self.operand(self.expect("a word", "word").text, token)
+            return inside.value
+        return self.expect("a word", "word").text
 
-    def make(self, operator, token, *operands):
-        left = operands[0].value if operands[1:] else ""
-        return f"({left}{token.text}{operands[-1].value})"
+    def apply(self, operator, token, *left):
+        right = yield self.expression(operator.right)
+        return f"({left[0].value if left else ''}{token.text}{right.value})"
 
 
 def read(text):
