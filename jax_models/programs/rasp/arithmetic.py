@@ -90,8 +90,7 @@ def is_zero(circuit: Circuit, value: IntegerValue) -> AffineForm:
 
 def difference(first: IntegerValue, second: IntegerValue) -> IntegerValue:
     """Returns first - second."""
-    apart = syntax.added(first.range, syntax.scaled(-1, second.range))
-    return IntegerValue(first.form - second.form, apart)
+    return IntegerValue(first.form - second.form, first.range + -1 * second.range)
 
 
 def times_length(circuit: Circuit, form: AffineForm) -> AffineForm:

@@ -2,13 +2,20 @@
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jax_models.arguments import check_alphabet
 from jax_models.programs.rasp import syntax
 from jax_models.programs.rasp.parser import parse_program
-from jax_models.programs.rasp.syntax import BooleanType, Expression, IntegerType, Type
+from jax_models.programs.rasp.syntax import (
+    BooleanType,
+    Expression,
+    IntegerType,
+    SymbolType,
+    Type,
+)
 
 # An integer type that is wider than that at a length is refused there: 64-bit integers.
 LARGEST = 2**62
@@ -29,79 +36,92 @@ class CheckedProgram:
         return self.program.result
 
 
+# What an operand must be, as a message puts it after the name of the operator.
+_WANTED = {
+    BooleanType: "takes Booleans",
+    IntegerType: "takes integers",
+    SymbolType: "tests a symbol",
+}
+
+
+@dataclasses.dataclass(frozen=True)
 class _Checker:
-    """Types of expressions, each found once."""
+    """Types of names, and of expressions as they are found."""
 
-    def __init__(self, alphabet: tuple[str, ...]) -> None:
-        self.types: dict[Expression, Type] = {}
-        self.names: dict[str, Type] = {
-            syntax.POSITION: syntax.POSITIONS,
-            syntax.INPUT: syntax.SymbolType(alphabet),
-        }
+    names: dict[str, Type]
+    types: dict[Expression, Type]
+    in_lookup: bool = False  # in its predicate or value, where variables have an index
 
-    def find(self, node: Expression, inside: bool = False) -> Type:
-        """The type; `inside` the brackets of a lookup variables have an index."""
-        found = self._find(node, inside)
-        self.types[node] = found
+    def find(self, node: Expression) -> Type:
+        found = self.types[node] = self._find(node)
         return found
 
-    def _find(self, node: Expression, inside: bool) -> Type:
+    def _find(self, node: Expression) -> Type:
         match node:
             case syntax.Variable():
-                return self._variable(node, inside)
+                return self._variable(node)
             case syntax.Integer(value=value):
                 return syntax.exactly(value)
             case syntax.Symbol(value=value):
-                return syntax.SymbolType((value,))
+                return SymbolType((value,))
             case syntax.Not() | syntax.And() | syntax.Or():
-                word = f"'{type(node).__name__.lower()}'"
                 for operand in syntax.children(node):
-                    self._boolean(operand, inside, word)
+                    self._expect(
+                        BooleanType, operand, f"'{type(node).__name__.lower()}'"
+                    )
             case syntax.Compare():
-                self._compare(node, inside)
+                self._compare(node)
             case syntax.Member(operand=operand, symbols=symbols):
-                wants = "'in {...}' tests a symbol"
-                found = self._expect(syntax.SymbolType, operand, inside, wants)
+                found = self._expect(SymbolType, operand, "'in {...}'")
                 for symbol in symbols:
                     _require_possible(node, symbol, found)
             case syntax.Sum(terms=terms):
-                parts = (
-                    syntax.scaled(factor, self._integer(term, inside, "a sum"))
+                ranges = (
+                    factor * self._expect(IntegerType, term, "a sum")
                     for factor, term in terms
                 )
-                return functools.reduce(syntax.added, parts)
+                return functools.reduce(operator.add, ranges)
             case syntax.Conditional(condition=condition, first=first, second=second):
-                self._boolean(condition, inside, "'if'")
-                one, other = self.find(first, inside), self.find(second, inside)
-                return _joined(node, one, other, "two values")
+                self._expect(BooleanType, condition, "'if'")
+                return _joined(node, self.find(first), self.find(second), "two values")
+            case syntax.PrefixSum() | syntax.Lookup() if self.in_lookup:
+                what = "psum" if isinstance(node, syntax.PrefixSum) else "a lookup"
+                node.place.fail(f"{what} stands in a lookup; give it a name before")
             case syntax.PrefixSum(operand=operand):
-                return self._prefix_sum(node, operand, inside)
-            case syntax.Lookup():
-                return self._lookup(node, inside)
+                found = self._expect(IntegerType, operand, "psum")
+                if found.low.slope or found.high.slope:
+                    operand.place.fail(
+                        "psum takes integers of a range that does not grow with the "
+                        f"length, and this is {_a(found)}"
+                    )
+                return syntax.prefix_summed(found)
+            case syntax.Lookup(predicate=predicate, value=value, default=default):
+                within = dataclasses.replace(self, in_lookup=True)
+                within._expect(BooleanType, predicate, "'the predicate of a lookup'")
+                found = within.find(value)
+                if "i" in syntax.indices(value):
+                    value.place.fail(
+                        "the value of a lookup is taken at j: write its variables as x(j)"
+                    )
+                return _joined(node, found, self.find(default), "value and the default")
         return BooleanType()
 
-    def _expect(self, kind: Any, node: Expression, inside: bool, wants: str) -> Any:
-        """The type of an expression that must be of a kind; a Boolean is a bit too."""
-        found = self.find(node, inside)
+    def _expect(self, kind: type[Type], node: Expression, by: str) -> Any:
+        """The type of an operand that must be of a kind; a Boolean is a bit too."""
+        found = self.find(node)
         if kind is IntegerType and isinstance(found, BooleanType):
             return syntax.BIT
         if not isinstance(found, kind):
-            node.place.fail(f"{wants}, and this is {_a(found)}")
+            node.place.fail(f"{by} {_WANTED[kind]}, and this is {_a(found)}")
         return found
 
-    def _boolean(self, node: Expression, inside: bool, what: str) -> None:
-        self._expect(BooleanType, node, inside, f"{what} takes Booleans")
-
-    def _integer(self, node: Expression, inside: bool, what: str) -> IntegerType:
-        return self._expect(IntegerType, node, inside, f"{what} takes integers")
-
-    def _variable(self, node: syntax.Variable, inside: bool) -> Type:
+    def _variable(self, node: syntax.Variable) -> Type:
         name = node.name
-        if inside and not node.index:
+        if self.in_lookup and not node.index:
             node.place.fail(
                 f"{name} stands in a lookup without an index: write {name}(i) or {name}(j)"
             )
-        if node.index and not inside:
+        if node.index and not self.in_lookup:
             node.place.fail(
                 f"{name}({node.index}) has an index outside the predicate and the value "
                 f"of a lookup: write {name}"
@@ -113,39 +133,17 @@ class _Checker:
             )
         return self.names[name]
 
-    def _compare(self, node: syntax.Compare, inside: bool) -> None:
-        left, right = self.find(node.left, inside), self.find(node.right, inside)
+    def _compare(self, node: syntax.Compare) -> None:
+        left, right = self.find(node.left), self.find(node.right)
         if node.operator != "=" or isinstance(left, IntegerType):
             for side in (node.left, node.right):
-                self._integer(side, inside, f"'{node.operator}'")
-        elif isinstance(left, syntax.SymbolType) or not isinstance(right, IntegerType):
+                self._expect(IntegerType, side, f"'{node.operator}'")
+        elif isinstance(left, SymbolType) or not isinstance(right, IntegerType):
             if type(left) is not type(right):
                 node.place.fail(f"'=' compares {_a(left)} with {_a(right)}")
             for one, other in ((node.left, right), (node.right, left)):
                 if isinstance(one, syntax.Symbol):
                     _require_possible(one, one.value, other)
-
-    def _prefix_sum(self, node: Expression, operand: Expression, inside: bool) -> Type:
-        if inside:
-            node.place.fail("psum stands in a lookup; give it a name before")
-        found = self._integer(operand, inside, "psum")
-        if found.low.slope or found.high.slope:
-            operand.place.fail(
-                "psum takes integers of a range that does not grow with the length, "
-                f"and this is {_a(found)}"
-            )
-        return syntax.prefix_summed(found)
-
-    def _lookup(self, node: syntax.Lookup, inside: bool) -> Type:
-        if inside:
-            node.place.fail("a lookup stands in a lookup; give it a name before")
-        self._boolean(node.predicate, True, "'the predicate of a lookup'")
-        value = self.find(node.value, True)
-        if "i" in syntax.indices(node.value):
-            node.value.place.fail(
-                "the value of a lookup is taken at j: write its variables as x(j)"
-            )
-        return _joined(node, value, self.find(node.default), "value and the default")
 
 
 def _a(found: Type) -> str:
@@ -160,10 +158,8 @@ def _require_possible(node: Expression, symbol: str, of: Any) -> None:
 def _joined(node: Expression, one: Type, other: Type, what: str) -> Type:
     """Returns the type of what is of one of two types."""
     match one, other:
-        case syntax.SymbolType(), syntax.SymbolType():
-            return syntax.SymbolType(
-                tuple(dict.fromkeys((*one.symbols, *other.symbols)))
-            )
+        case SymbolType(), SymbolType():
+            return SymbolType(tuple(dict.fromkeys(one.symbols + other.symbols)))
         case BooleanType(), BooleanType():
             return one
         case (BooleanType() | IntegerType(), BooleanType() | IntegerType()):
@@ -191,7 +187,9 @@ def check_program(text: str, alphabet: str | Sequence[str]) -> CheckedProgram:
     """
     symbols = check_alphabet(alphabet)
     program = parse_program(text)
-    checker = _Checker(symbols)
+    checker = _Checker(
+        {syntax.POSITION: syntax.POSITIONS, syntax.INPUT: SymbolType(symbols)}, {}
+    )
     definitions: dict[str, Expression] = {}
     for definition in program.definitions:
         if definition.name in definitions:

@@ -197,7 +197,7 @@ class _Lowering:
         for factor, term in terms:
             part = as_integer(self.value(term))
             form += part.form * factor
-            found = syntax.added(found, syntax.scaled(factor, part.range))
+            found += factor * part.range
         return IntegerValue(form, found)
 
     def _prefix_sum(self, node: Expression) -> AffineForm:

@@ -53,10 +53,20 @@ class BooleanType:
 
 @dataclasses.dataclass(frozen=True)
 class IntegerType:
-    """Integers between two linear functions of the length n, for every n >= 1."""
+    """Integers between two linear functions of the length n, for every n >= 1.
+
+    Sums and multiples are the ranges of sums and multiples.
+    """
 
     low: Linear
     high: Linear
+
+    def __add__(self, other: "IntegerType") -> "IntegerType":
+        return IntegerType(self.low + other.low, self.high + other.high)
+
+    def __rmul__(self, factor: int) -> "IntegerType":
+        ends = (self.low, self.high) if factor >= 0 else (self.high, self.low)
+        return IntegerType(*(factor * end for end in ends))
 
     def __str__(self) -> str:
         return f"integer from {self.low} to {self.high}"
@@ -85,17 +95,6 @@ POSITIONS = IntegerType(Linear(0, 1), Linear(1, 0))
 def exactly(value: int) -> IntegerType:
     """Returns the type of one integer."""
     return IntegerType(Linear(0, value), Linear(0, value))
-
-
-def scaled(factor: int, of: IntegerType) -> IntegerType:
-    """Returns the range of a multiple."""
-    ends = (of.low, of.high) if factor >= 0 else (of.high, of.low)
-    return IntegerType(factor * ends[0], factor * ends[1])
-
-
-def added(first: IntegerType, second: IntegerType) -> IntegerType:
-    """Returns the range of a sum."""
-    return IntegerType(first.low + second.low, first.high + second.high)
 
 
 def joined(first: IntegerType, second: IntegerType) -> IntegerType:
