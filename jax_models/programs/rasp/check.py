@@ -36,11 +36,14 @@ class CheckedProgram:
         return self.program.result
 
 
-# What an operand must be, as a message puts it after the name of the operator.
-_WANTED = {
-    BooleanType: "takes Booleans",
-    IntegerType: "takes integers",
-    SymbolType: "tests a symbol",
+# Operators whose operands are all of one type, and what a message says of it.
+_OPERANDS: dict[type, tuple[type[Type], str]] = {
+    syntax.Not: (BooleanType, "'not' takes Booleans"),
+    syntax.And: (BooleanType, "'and' takes Booleans"),
+    syntax.Or: (BooleanType, "'or' takes Booleans"),
+    syntax.Member: (SymbolType, "'in {...}' tests a symbol"),
+    syntax.Sum: (IntegerType, "a sum takes integers"),
+    syntax.PrefixSum: (IntegerType, "psum takes integers"),
 }
 
 
@@ -52,11 +55,23 @@ class _Checker:
     types: dict[Expression, Type]
     in_lookup: bool = False  # in its predicate or value, where variables have an index
 
-    def find(self, node: Expression) -> Type:
+    def find(self, node: Expression, *wanted: Any) -> Any:
+        """The type; `wanted` is one that it must be, and what a message says of it."""
         found = self.types[node] = self._find(node)
-        return found
+        return _expect(node, found, *wanted) if wanted else found
 
     def _find(self, node: Expression) -> Type:
+        match node:
+            case syntax.PrefixSum() | syntax.Lookup() if self.in_lookup:
+                what = "psum" if isinstance(node, syntax.PrefixSum) else "a lookup"
+                node.place.fail(f"{what} stands in a lookup; give it a name before")
+            case syntax.Lookup():
+                return self._lookup(node)
+            case syntax.Conditional(condition=condition, first=first, second=second):
+                self.find(condition, BooleanType, "'if' takes Booleans")
+                return _joined(node, self.find(first), self.find(second), "two values")
+        wanted = _OPERANDS.get(type(node), ())
+        found = [self.find(operand, *wanted) for operand in syntax.children(node)]
         match node:
             case syntax.Variable():
                 return self._variable(node)
@@ -64,56 +79,33 @@ class _Checker:
                 return syntax.exactly(value)
             case syntax.Symbol(value=value):
                 return SymbolType((value,))
-            case syntax.Not() | syntax.And() | syntax.Or():
-                for operand in syntax.children(node):
-                    self._expect(
-                        BooleanType, operand, f"'{type(node).__name__.lower()}'"
-                    )
             case syntax.Compare():
-                self._compare(node)
-            case syntax.Member(operand=operand, symbols=symbols):
-                found = self._expect(SymbolType, operand, "'in {...}'")
+                _check_compared(node, *found)
+            case syntax.Member(symbols=symbols):
                 for symbol in symbols:
-                    _require_possible(node, symbol, found)
+                    _require_possible(node, symbol, *found)
             case syntax.Sum(terms=terms):
-                ranges = (
-                    factor * self._expect(IntegerType, term, "a sum")
-                    for factor, term in terms
-                )
-                return functools.reduce(operator.add, ranges)
-            case syntax.Conditional(condition=condition, first=first, second=second):
-                self._expect(BooleanType, condition, "'if'")
-                return _joined(node, self.find(first), self.find(second), "two values")
-            case syntax.PrefixSum() | syntax.Lookup() if self.in_lookup:
-                what = "psum" if isinstance(node, syntax.PrefixSum) else "a lookup"
-                node.place.fail(f"{what} stands in a lookup; give it a name before")
+                factors = [factor for factor, _ in terms]
+                return functools.reduce(operator.add, map(operator.mul, factors, found))
             case syntax.PrefixSum(operand=operand):
-                found = self._expect(IntegerType, operand, "psum")
-                if found.low.slope or found.high.slope:
+                if found[0].low.slope or found[0].high.slope:
                     operand.place.fail(
                         "psum takes integers of a range that does not grow with the "
-                        f"length, and this is {_a(found)}"
+                        f"length, and this is {_a(found[0])}"
                     )
-                return syntax.prefix_summed(found)
-            case syntax.Lookup(predicate=predicate, value=value, default=default):
-                within = dataclasses.replace(self, in_lookup=True)
-                within._expect(BooleanType, predicate, "'the predicate of a lookup'")
-                found = within.find(value)
-                if "i" in syntax.indices(value):
-                    value.place.fail(
-                        "the value of a lookup is taken at j: write its variables as x(j)"
-                    )
-                return _joined(node, found, self.find(default), "value and the default")
+                return syntax.prefix_summed(*found)
         return BooleanType()
 
-    def _expect(self, kind: type[Type], node: Expression, by: str) -> Any:
-        """The type of an operand that must be of a kind; a Boolean is a bit too."""
-        found = self.find(node)
-        if kind is IntegerType and isinstance(found, BooleanType):
-            return syntax.BIT
-        if not isinstance(found, kind):
-            node.place.fail(f"{by} {_WANTED[kind]}, and this is {_a(found)}")
-        return found
+    def _lookup(self, node: syntax.Lookup) -> Type:
+        within = dataclasses.replace(self, in_lookup=True)
+        wants = "'the predicate of a lookup' takes Booleans"
+        within.find(node.predicate, BooleanType, wants)
+        value = within.find(node.value)
+        if "i" in syntax.indices(node.value):
+            node.value.place.fail(
+                "the value of a lookup is taken at j: write its variables as x(j)"
+            )
+        return _joined(node, value, self.find(node.default), "value and the default")
 
     def _variable(self, node: syntax.Variable) -> Type:
         name = node.name
@@ -133,17 +125,26 @@ class _Checker:
             )
         return self.names[name]
 
-    def _compare(self, node: syntax.Compare) -> None:
-        left, right = self.find(node.left), self.find(node.right)
-        if node.operator != "=" or isinstance(left, IntegerType):
-            for side in (node.left, node.right):
-                self._expect(IntegerType, side, f"'{node.operator}'")
-        elif isinstance(left, SymbolType) or not isinstance(right, IntegerType):
-            if type(left) is not type(right):
-                node.place.fail(f"'=' compares {_a(left)} with {_a(right)}")
-            for one, other in ((node.left, right), (node.right, left)):
-                if isinstance(one, syntax.Symbol):
-                    _require_possible(one, one.value, other)
+
+def _expect(node: Expression, found: Type, wanted: type[Type], wants: str) -> Any:
+    """The type of an expression if it is the one wanted; a Boolean is a bit too."""
+    if wanted is IntegerType and isinstance(found, BooleanType):
+        return syntax.BIT
+    if not isinstance(found, wanted):
+        node.place.fail(f"{wants}, and this is {_a(found)}")
+    return found
+
+
+def _check_compared(node: syntax.Compare, left: Type, right: Type) -> None:
+    if node.operator != "=" or isinstance(left, IntegerType):
+        for side, found in ((node.left, left), (node.right, right)):
+            _expect(side, found, IntegerType, f"'{node.operator}' takes integers")
+    elif isinstance(left, SymbolType) or not isinstance(right, IntegerType):
+        if type(left) is not type(right):
+            node.place.fail(f"'=' compares {_a(left)} with {_a(right)}")
+        for side, other in ((node.left, right), (node.right, left)):
+            if isinstance(side, syntax.Symbol):
+                _require_possible(side, side.value, other)
 
 
 def _a(found: Type) -> str:

@@ -161,6 +161,15 @@ def test_many_definitions_are_no_deep_recursion():
     assert plan_program(program).layers == ()
 
 
+def test_each_of_nested_comparisons_is_checked_once():
+    text = "in = 'a'"
+    for _ in range(49):
+        text = f"1 + 2 * ({text}) <= 2"
+    program = check_program(f"x = {text}\nreturn x", "ab")
+    # Checked twice at each level, the innermost would be checked 2^49 times.
+    assert evaluate_program(program, [0, 1]).tolist() == [False, True]
+
+
 @pytest.mark.parametrize("alphabet", ["", "aba"])
 def test_an_alphabet_names_each_symbol_once(alphabet):
     with pytest.raises(InputError, match="alphabet"):
