@@ -9,7 +9,7 @@ their own, so that nesting is bounded by memory alone.
 import bisect
 import dataclasses
 import re
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from jax_models.errors import InputError
@@ -31,12 +31,17 @@ class Place:
         return f"{line}column {self.column}"
 
     def fail(self, message: str) -> NoReturn:
-        """Raises the error of what stands here.
-
-        Raises:
-            InputError: always.
-        """
+        """Raises an `InputError` that begins with the place."""
         raise InputError(f"{self.subject}{self}: {message}")
+
+
+def fields_of_kind(kind: Any, fields: Iterable[Any]) -> Iterator[Any]:
+    """Yields the values of a kind among the fields of a node, those in tuples included."""
+    for field in fields:
+        if isinstance(field, kind):
+            yield field
+        elif isinstance(field, tuple):
+            yield from fields_of_kind(kind, field)
 
 
 class Token(NamedTuple):

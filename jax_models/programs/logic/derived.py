@@ -14,6 +14,7 @@ from jax_models.programs.logic.syntax import (
     Or,
     Previous,
     Since,
+    collect,
 )
 
 
@@ -72,10 +73,7 @@ def at_least_one(terms: Iterable[tuple[int, Count]], constant: int) -> Formula:
     Returns:
         A comparison, or a `Constant` where all counts cancel.
     """
-    factors: dict[Count, int] = {}
-    for factor, count in terms:
-        factors[count] = factors.get(count, 0) + factor
-    kept = tuple((factor, count) for count, factor in factors.items() if factor)
+    kept = collect(terms)
     return Comparison(kept, constant) if kept else Constant(constant >= 1)
 
 
@@ -106,10 +104,7 @@ class Term:
         return not self.terms
 
     def __add__(self, other: "Term") -> "Term":
-        factors = {count: factor for factor, count in self.terms}
-        for factor, count in other.terms:
-            factors[count] = factors.get(count, 0) + factor
-        terms = tuple((factor, count) for count, factor in factors.items() if factor)
+        terms = collect(self.terms + other.terms)
         return Term(terms, self.constant + other.constant)
 
     def __rmul__(self, factor: int) -> "Term":

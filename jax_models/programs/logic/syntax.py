@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, dataclass_transform
 import numpy as np
 
 from jax_models.errors import InputError
+from jax_models.programs.grammar import fields_of_kind
 
 Made = TypeVar("Made")
 
@@ -50,27 +51,23 @@ class Node(metaclass=Interned):
     """What a formula is made of: formulas, counts and predicates."""
 
     def __post_init__(self) -> None:
-        """Checks the parts that are nodes."""
+        """Checks the fields that hold nodes."""
         for name, part in vars(self).items():
-            if name in ("operand", "left", "right") and not isinstance(
-                part, FormulaNode
-            ):
-                counted = isinstance(self, Count)
-                what = (
-                    "what is counted"
-                    if counted
-                    else f"the {name} of {type(self).__name__}"
-                )
-                advice = "; compare it with a number" if isinstance(part, Count) else ""
-                raise InputError(
-                    f"{what} must be a formula, got {type(part).__name__}{advice}"
-                )
-            if name == "predicate" and not isinstance(part, Predicate):
-                raise InputError(f"expected a Predicate, got {part!r}")
-            if name == "count" and not isinstance(part, Count):
-                raise InputError(
-                    f"a predicate is of the position or of one count, got {part!r}"
-                )
+            match name:
+                case "operand" | "left" | "right" if not isinstance(part, FormulaNode):
+                    advice = "; compare it with a number" * isinstance(part, Count)
+                    what = f"the {name} of {type(self).__name__}"
+                    if isinstance(self, Count):
+                        what = "what is counted"
+                    raise InputError(
+                        f"{what} must be a formula, got {type(part).__name__}{advice}"
+                    )
+                case "predicate" if not isinstance(part, Predicate):
+                    raise InputError(f"expected a Predicate, got {part!r}")
+                case "count" if not isinstance(part, Count):
+                    raise InputError(
+                        f"a predicate is of the position or of one count, got {part!r}"
+                    )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), tuple(vars(self).values())
@@ -100,7 +97,6 @@ class Symbol(FormulaNode):
     name: str
 
     def __post_init__(self) -> None:
-        """Checks the name."""
         if not isinstance(self.name, str) or not self.name:
             raise InputError(
                 f"a symbol is named by a string that is not empty, got {self.name!r}"
@@ -113,8 +109,7 @@ class Constant(FormulaNode):
     value: bool
 
     def __post_init__(self) -> None:
-        """Makes the value a bool."""
-        object.__setattr__(self, "value", bool(self.value))
+        vars(self).update(value=bool(self.value))
 
 
 class Prefixed(FormulaNode):
@@ -168,7 +163,6 @@ class Count(Node):
     operand: "Formula"
 
     def __post_init__(self) -> None:
-        """Checks the side and the operand."""
         if self.side not in ("prefix", "suffix"):
             raise InputError(f"a count is of a prefix or a suffix, got {self.side!r}")
         super().__post_init__()
@@ -186,7 +180,7 @@ class Comparison(FormulaNode):
 
     def __post_init__(self) -> None:
         """Collects equal counts."""
-        terms = _collect(self.terms)
+        terms = collect(self.terms)
         if not terms:
             raise InputError(
                 "a comparison needs a count that does not cancel; at_least_one makes a "
@@ -199,11 +193,11 @@ class Comparison(FormulaNode):
                 f"a comparison has an integer of {longest} bits, more than {MOST_BITS}; "
                 "scale it down"
             )
-        object.__setattr__(self, "terms", terms)
-        object.__setattr__(self, "constant", constant)
+        vars(self).update(terms=terms, constant=constant)
 
 
-def _collect(terms: Iterable[tuple[int, Count]]) -> tuple[tuple[int, Count], ...]:
+def collect(terms: Iterable[tuple[int, Count]]) -> tuple[tuple[int, Count], ...]:
+    """Returns the terms with equal counts collected, and without those that cancel."""
     factors: dict[Count, int] = {}
     for factor, count in terms:
         if not isinstance(count, Count):
@@ -234,7 +228,6 @@ class Predicate(Node):
     residues: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        """Checks the modulus and the residues."""
         modulus = _integer(self.modulus)
         residues = tuple(sorted({_integer(r) for r in self.residues}))
         if modulus < 1:
@@ -244,8 +237,7 @@ class Predicate(Node):
                 f"residues modulo {modulus} are some of 0 to {modulus - 1}, got "
                 f"{self.residues}"
             )
-        object.__setattr__(self, "modulus", modulus)
-        object.__setattr__(self, "residues", residues)
+        vars(self).update(modulus=modulus, residues=residues)
 
     def holds(self, numbers: np.ndarray) -> np.ndarray:
         """Decides θ of each of some integers, as booleans of the same shape."""
@@ -275,10 +267,7 @@ EVEN = Predicate(2, (0,))
 
 def children(node: Formula | Count) -> tuple[Formula | Count, ...]:
     """Returns the formulas and counts that a formula or count is made of directly."""
-    parts: tuple[Any, ...] = tuple(vars(node).values())
-    if isinstance(node, Comparison):
-        parts = tuple(count for _, count in node.terms)
-    return tuple(part for part in parts if isinstance(part, Formula | Count))
+    return tuple(fields_of_kind(FormulaNode | Count, vars(node).values()))
 
 
 def subformulas(node: Formula | Count) -> Iterator[Formula | Count]:

@@ -46,6 +46,7 @@ from jax_models.programs.rasp.syntax import (
     Lookup,
     Not,
     Or,
+    children,
     indices,
     with_children,
     without_index,
@@ -292,18 +293,10 @@ def _settle(node: Expression, values: Mapping[Expression, bool]) -> Expression:
         return Boolean(node.place, values[node])
     if indices(node) <= {"j"}:
         return node
-    match node:
-        case Not(operand=operand):
-            parts = (operand,)
-        case And(operands=operands) | Or(operands=operands):
-            parts = operands
-        case Conditional(condition=condition, first=first, second=second):
-            parts = (condition, first, second)
-        case Compare(left=left, right=right):
-            parts = (left, right)
-        case _:
-            return node
-    return with_children(node, tuple(_settle(part, values) for part in parts))
+    if not isinstance(node, Not | And | Or | Conditional | Compare):
+        return node
+    settled = (_settle(part, values) for part in children(node))
+    return with_children(node, tuple(settled))
 
 
 def _components(value: Value) -> list[tuple[AffineForm, Polynomial]]:

@@ -10,11 +10,11 @@ Source:
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Literal, dataclass_transform
 
 from jax_models.model.mask import Mask
-from jax_models.programs.grammar import Place
+from jax_models.programs.grammar import Place, fields_of_kind
 
 POSITION = "pos"
 INPUT = "in"
@@ -237,16 +237,7 @@ class Program:
 
 def children(node: Expression) -> tuple[Expression, ...]:
     """Returns the expressions that a node is made of."""
-    return tuple(_nodes(tuple(vars(node).values())))
-
-
-def _nodes(value: Any) -> Iterator[Any]:
-    """Yields the nodes of a field."""
-    if isinstance(value, Node):
-        yield value
-    elif isinstance(value, tuple):
-        for part in value:
-            yield from _nodes(part)
+    return tuple(fields_of_kind(Node, vars(node).values()))
 
 
 def with_children(node: Expression, parts: tuple[Expression, ...]) -> Expression:
@@ -255,11 +246,10 @@ def with_children(node: Expression, parts: tuple[Expression, ...]) -> Expression
 
     def put(value: Any) -> Any:
         if isinstance(value, tuple):
-            return tuple(put(part) for part in value)
+            return tuple(map(put, value))
         return next(left) if isinstance(value, Node) else value
 
-    fields = {name: put(value) for name, value in vars(node).items()}
-    return type(node)(**fields)
+    return type(node)(*map(put, vars(node).values()))
 
 
 def indices(node: Expression) -> frozenset[str]:
