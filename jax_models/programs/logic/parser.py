@@ -11,7 +11,7 @@ begins with the column.
 import difflib
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from jax_models.arguments import check_alphabet, expect_kind
 from jax_models.errors import InputError
@@ -46,6 +46,8 @@ CONSTANTS: dict[str, Callable[[], Formula]] = {
     "first": derived.first,
     "last": derived.last,
 }
+PREDICATES = {"odd": syntax.ODD, "even": syntax.EVEN}  # and mod(m,r,s,...)
+SIDES: dict[str, Literal["prefix", "suffix"]] = {"#<": "prefix", "#>": "suffix"}
 _CONSTANT_HINTS = {
     "T": "; T is the constant true",
     "F": f"; F is the constant false, eventually phi is written {ELSEWHERE['F']}",
@@ -75,9 +77,7 @@ INFIX = {
     "*": Operator(8, 9, derived.product, Term),
 }
 WORDS = frozenset(
-    word
-    for word in (*PREFIX, *INFIX, *CONSTANTS, "odd", "even", "mod")
-    if word.isalpha()
+    word for word in (*PREFIX, *INFIX, *CONSTANTS, *PREDICATES, "mod") if word.isalpha()
 )
 _NAMELESS = """, expected the name of a symbol after Q_; put other characters in quotes, \
 as in Q_'('"""
@@ -122,51 +122,48 @@ def locate_formula(
     return parser.require(whole, FormulaNode), parser.places
 
 
-_GRAMMAR = Grammar(
-    # Integers are shorter than Python reads, so that their sums can still be written.
-    pattern=re.compile(
-        r"""(?P<space>\s+)
-        | Q_(?P<symbol>\w+)
-        | Q_'(?P<quoted>(?:[^'\\]|\\['\\])+)'
-        | (?P<too_long>[0-9]{3001,})(?!\w)
-        | (?P<integer>[0-9]+)(?!\w)
-        | (?P<word>(?!Q_)[^\W\d]\w*)
-        | (?P<elsewhere><->|<=>|[=!]=|=>|&&?|\|\|?|[!~↔→∧∨¬⊤⊥])
-        | (?P<mark>->|>=|<=|\#<|\#>|[][()+*<>=,-])
-        | (?P<no_quoted>Q_')
-        | Q_(?P<no_name>(?s:.))
-        | (?P<no_symbol>Q_)
-        | (?P<no_count>\#)
-        | (?P<no_integer>[0-9]+\w+)
-        | (?P<no_word>(?s:.))""",
-        re.VERBOSE,
-    ),
-    refused={
-        "too_long": "found an integer of {length} digits, expected at most 3000; scale "
-        "the comparison down",
-        "no_quoted": "found Q_' without a symbol and a closing quote, expected Q_'x'; "
-        r"inside quotes write \' for a quote and \\ for a backslash",
-        "no_name": "found Q_ and then {token.text!r}" + _NAMELESS,
-        "no_symbol": "found Q_" + _NAMELESS,
-        "no_count": "found '#', expected a count; write #<[phi] or #>[phi]",
-        "no_integer": "found {token.shown!r}, expected an integer of digits alone; a "
-        "product is written with *",
-        "no_word": "found the character {token.text!r}, expected a formula's words and "
-        "marks; a symbol is written Q_a, or Q_'x' in quotes",
-    },
-    names={"end": "the end", "symbol": "the symbol {!r}"},
-    words=WORDS,
-    prefix=PREFIX,
-    infix=INFIX,
-    missed="found {found}, expected {what}",
-    subject="formula, ",
-)
-
-
 class _Parser(Parser):
     """One reading of a formula."""
 
-    grammar = _GRAMMAR
+    grammar = Grammar(
+        # Integers are shorter than Python reads, so that their sums can still be written.
+        pattern=re.compile(
+            r"""(?P<space>\s+)
+            | Q_(?P<symbol>\w+)
+            | Q_'(?P<quoted>(?:[^'\\]|\\['\\])+)'
+            | (?P<too_long>[0-9]{3001,})(?!\w)
+            | (?P<integer>[0-9]+)(?!\w)
+            | (?P<word>(?!Q_)[^\W\d]\w*)
+            | (?P<elsewhere><->|<=>|[=!]=|=>|&&?|\|\|?|[!~↔→∧∨¬⊤⊥])
+            | (?P<mark>->|>=|<=|\#<|\#>|[][()+*<>=,-])
+            | (?P<no_quoted>Q_')
+            | Q_(?P<no_name>(?s:.))
+            | (?P<no_symbol>Q_)
+            | (?P<no_count>\#)
+            | (?P<no_integer>[0-9]+\w+)
+            | (?P<no_word>(?s:.))""",
+            re.VERBOSE,
+        ),
+        refused={
+            "too_long": "found an integer of {length} digits, expected at most 3000; scale "
+            "the comparison down",
+            "no_quoted": "found Q_' without a symbol and a closing quote, expected Q_'x'; "
+            r"inside quotes write \' for a quote and \\ for a backslash",
+            "no_name": "found Q_ and then {token.text!r}" + _NAMELESS,
+            "no_symbol": "found Q_" + _NAMELESS,
+            "no_count": "found '#', expected a count; write #<[phi] or #>[phi]",
+            "no_integer": "found {token.shown!r}, expected an integer of digits alone; a "
+            "product is written with *",
+            "no_word": "found the character {token.text!r}, expected a formula's words and "
+            "marks; a symbol is written Q_a, or Q_'x' in quotes",
+        },
+        names={"end": "the end", "symbol": "the symbol {!r}"},
+        words=WORDS,
+        prefix=PREFIX,
+        infix=INFIX,
+        missed="found {found}, expected {what}",
+        subject="formula, ",
+    )
 
     def __init__(self, text: str, alphabet: Sequence[str] | None) -> None:
         super().__init__(text)
@@ -221,7 +218,8 @@ class _Parser(Parser):
             case "integer":
                 value = Term.of(int(self.take().text))
             case "odd" | "even" | "mod":
-                predicate = self._predicate(self.take())
+                self.take()
+                predicate = PREDICATES.get(token.kind) or self._modulo()
                 value = syntax.AtPosition(predicate)
                 if self.next.kind == "(":
                     inside = yield self._enclosed(self.take())
@@ -232,8 +230,8 @@ class _Parser(Parser):
                 self.take()
                 opening = self.expect("[", "[", after=f" after {token.kind}")
                 inside = yield self._enclosed(opening)
-                side = "prefix" if token.kind == "#<" else "suffix"
-                value = Term.of(Count(side, self.require(inside, FormulaNode)))
+                counted = self.require(inside, FormulaNode)
+                value = Term.of(Count(SIDES[token.kind], counted))
             case name if name in CONSTANTS:
                 value = CONSTANTS[self.take().kind]()
             case _:
@@ -261,9 +259,7 @@ class _Parser(Parser):
         self.expect(what, closing)
         return inside
 
-    def _predicate(self, token: Token) -> Predicate:
-        if token.kind != "mod":
-            return syntax.ODD if token.kind == "odd" else syntax.EVEN
+    def _modulo(self) -> Predicate:
         separator = self.expect("(", "(", after=" after mod")
         numbers: list[int] = []  # the modulus, then the residues
         while separator.kind != ")":

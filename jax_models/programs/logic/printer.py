@@ -9,13 +9,15 @@ import re
 
 from jax_models.arguments import expect_kind
 from jax_models.programs.logic import syntax
-from jax_models.programs.logic.parser import INFIX, PREFIX
+from jax_models.programs.logic.parser import INFIX, PREDICATES, PREFIX, SIDES
 from jax_models.programs.logic.syntax import Comparison, Count, Formula, Predicate
 
 _WORDS = {
     operator.make: (word, operator)
     for word, operator in (*INFIX.items(), *PREFIX.items())
 }
+_PREDICATES = {predicate: word for word, predicate in PREDICATES.items()}
+_SIDES = {side: mark for mark, side in SIDES.items()}
 _ATOM = 6
 
 # Text, or a formula and how tightly its place asks it to bind.
@@ -83,13 +85,12 @@ def _parts(formula: Formula) -> tuple[int, list[Part]]:
 
 
 def _predicate(predicate: Predicate) -> str:
-    if predicate.modulus == 2 and len(predicate.residues) == 1:
-        return "odd" if predicate.residues == (1,) else "even"
-    return f"mod({','.join(map(str, (predicate.modulus, *predicate.residues)))})"
+    numbers = ",".join(map(str, (predicate.modulus, *predicate.residues)))
+    return _PREDICATES.get(predicate, f"mod({numbers})")
 
 
 def _count(count: Count) -> list[Part]:
-    return ["#<[" if count.side == "prefix" else "#>[", (count.operand, 0), "]"]
+    return [_SIDES[count.side], "[", (count.operand, 0), "]"]
 
 
 def _comparison(comparison: Comparison, relation: str) -> list[Part]:

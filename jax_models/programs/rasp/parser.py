@@ -31,47 +31,44 @@ COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
 _FACTOR = 7  # strength of what no operator enters
 
 
-_GRAMMAR = Grammar(
-    pattern=re.compile(
-        r"""(?P<space>[ \t\r]+|--.*|\#.*)
-        | (?P<newline>\n)
-        | (?P<quote>['"])(?P<symbol>(?:(?!(?P=quote)).)+)(?P=quote)
-        | (?P<too_long>[0-9]{19,})
-        | (?P<integer>[0-9]+)
-        | (?P<word>[^\W\d]\w*)
-        | (?P<mark><=|>=|!=|[][=<>+*(){},:;-])
-        | (?P<no_symbol>['"])
-        | (?P<no_word>.)""",
-        re.VERBOSE,
-    ),
-    refused={
-        # Vectors of integers have 64 bits.
-        "too_long": "the integer has {length} digits; at most 18 are read",
-        "no_symbol": "this quotation mark begins no symbol; write one symbol between two "
-        "marks, as in 'a'",
-        "no_word": "the character {token.text!r} begins no word of a program",
-    },
-    words=frozenset(
-        "and or not if then else true false pos in psum right_j left_j return i j".split()
-    ),
-    names={"end": "the end of the program", "newline": "the end of the line"},
-    prefix={"not": Operator(3, 3, Not), "-": Operator(5, 6, Sum)},
-    infix={
-        "or": Operator(1, 2, syntax.Or),
-        "and": Operator(2, 3, syntax.And),
-        **dict.fromkeys(COMPARISONS, Operator(4, 5, syntax.Compare, alone=True)),
-        **dict.fromkeys(("in", "not"), Operator(4, 5, Member, alone=True)),
-        **dict.fromkeys(("+", "-"), Operator(5, 6, Sum)),
-        "*": Operator(6, _FACTOR, Sum, alone=True),
-    },
-    missed="expected {what}, found {found}",
-)
-
-
 class _Parser(Parser):
     """One reading of a program."""
 
-    grammar = _GRAMMAR
+    grammar = Grammar(
+        pattern=re.compile(
+            r"""(?P<space>[ \t\r]+|--.*|\#.*)
+            | (?P<newline>\n)
+            | (?P<quote>['"])(?P<symbol>(?:(?!(?P=quote)).)+)(?P=quote)
+            | (?P<too_long>[0-9]{19,})
+            | (?P<integer>[0-9]+)
+            | (?P<word>[^\W\d]\w*)
+            | (?P<mark><=|>=|!=|[][=<>+*(){},:;-])
+            | (?P<no_symbol>['"])
+            | (?P<no_word>.)""",
+            re.VERBOSE,
+        ),
+        refused={
+            # Vectors of integers have 64 bits.
+            "too_long": "the integer has {length} digits; at most 18 are read",
+            "no_symbol": "this quotation mark begins no symbol; write one symbol between two "
+            "marks, as in 'a'",
+            "no_word": "the character {token.text!r} begins no word of a program",
+        },
+        words=frozenset(
+            "and or not if then else true false pos in psum right_j left_j return i j".split()
+        ),
+        names={"end": "the end of the program", "newline": "the end of the line"},
+        prefix={"not": Operator(3, 3, Not), "-": Operator(5, 6, Sum)},
+        infix={
+            "or": Operator(1, 2, syntax.Or),
+            "and": Operator(2, 3, syntax.And),
+            **dict.fromkeys(COMPARISONS, Operator(4, 5, syntax.Compare, alone=True)),
+            **dict.fromkeys(("in", "not"), Operator(4, 5, Member, alone=True)),
+            **dict.fromkeys(("+", "-"), Operator(5, 6, Sum)),
+            "*": Operator(6, _FACTOR, Sum, alone=True),
+        },
+        missed="expected {what}, found {found}",
+    )
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -240,7 +237,8 @@ class _Parser(Parser):
             case "*":
                 terms = ((first.value, second),)
             case sign:
-                terms = _terms(*left) + _terms(right, sign=int(f"{sign}1"))
+                terms = _terms(left[0]) if left else ()
+                terms += _terms(right, int(f"{sign}1"))
         if len(terms) == 1 and terms[0][0] == 1:
             return terms[0][1]
         return Sum(left[0].first.place if left else place, terms)
@@ -261,12 +259,10 @@ def _is_bare(operand: Operand, kind: type) -> bool:
     )
 
 
-def _terms(*operands: Operand, sign: int = 1) -> tuple[tuple[int, Expression], ...]:
-    """The terms of sums in no brackets, and other operands as one term each."""
-    terms = []
-    for operand in operands:
-        bare = _is_bare(operand, Sum)
-        terms += operand.value.terms if bare else [(1, operand.value)]
+def _terms(operand: Operand, sign: int = 1) -> tuple[tuple[int, Expression], ...]:
+    """Returns the terms of a sum in no brackets, or another operand as one term."""
+    bare = _is_bare(operand, Sum)
+    terms = operand.value.terms if bare else ((1, operand.value),)
     return tuple((sign * factor, term) for factor, term in terms)
 
 
