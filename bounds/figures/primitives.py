@@ -10,7 +10,7 @@ import contextlib
 import io
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -285,7 +285,8 @@ def heat_map(
 
 def symbol_rows(
     names: Sequence[str],
-    positions: Sequence[int],
+    shown: Iterable[int],
+    marked: int | None,
     letters: bool,
     row_height: float,
     draw: Callable[["Axes", range], None],
@@ -295,8 +296,9 @@ def symbol_rows(
     """Draws an input in rows of positions, their symbols below, letters or words.
 
     Values, labelled `quantity`, are what `draw` draws on the axes of a row; rows reach from
-    the first to the last of the positions. Longer names among letters are left out.
+    the first to the last position shown or marked. Longer names among letters are left out.
     """
+    positions = {*shown, *([] if marked is None else [marked])} or {0}
     first, last = min(positions), max(positions)
     across = min(LETTERS if letters else WORDS, last - first + 1)
     starts = range(first, last + 1, across)

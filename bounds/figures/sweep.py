@@ -85,11 +85,11 @@ def choose_layout(
     numbers = [n for n in columns if any(is_number(row.get(n)) for row in rows)]
     plain = [name for name in numbers if not name.startswith(SWEPT)]
     kinds = [flags[name] for name in swept if name not in data]
-    varying = {n for n in (N, *kinds, SERIES) if len(values(rows, n)) > 1}
-    several = [name for name in kinds if name in varying]
+    lengths = [N] if len(values(rows, N)) > 1 else []
+    varying = [n for n in (*kinds, SERIES) if len(values(rows, n)) > 1]
+    several = [n for n in varying if n != SERIES]
     counted = [n for n in several if all(is_number(row.get(n)) for row in rows)]
-    lengths = [N] if N in varying else []
-    across = next(iter([*lengths, *counted, *several, *flags.values(), N]))
+    across = [*lengths, *counted, *several, *flags.values(), N][0]
     across = across if x is None else flags.get(x, x)
     if x is not None and across not in (*flags.values(), *numbers):
         raise InputError(f"--x={x}: {_offer([*swept, *plain])}")
@@ -98,7 +98,7 @@ def choose_layout(
     up = y or next((name for name in results if name in numbers), None)
     if up is None:
         raise InputError(f"nothing to draw; name a column by --y: {_offer(plain)}")
-    lines = [n for n in (*kinds, SERIES) if n != across and n in varying]
+    lines = [n for n in varying if n != across]
     if flags.get(SERIES) in lines and SERIES in lines:
         lines.remove(SERIES)  # the swept flag says it
     if across == N:  # the flags that choose it tell nothing apart
