@@ -19,8 +19,8 @@ from bounds.figures.primitives import (
     curves,
     draw_guide,
     draw_values,
+    draw_zeros,
     floor_below,
-    mark_length,
     mark_query,
     reduced,
     show_legend,
@@ -38,6 +38,11 @@ DECADES = 8.0
 # Share of the axis of n between an arrow and the values whose distance it marks.
 BESIDE = 0.05
 BEND = "n = 1 + e²ᴬ, A half the range of a\nrow of logits: bound on a weight 1/2"
+# Text upright at the line of a length.
+ALONG_A_LENGTH: Mapping[str, Any] = {
+    **{"xycoords": ("data", "axes fraction"), "rotation": 90, "ha": "right"},
+    **{"color": "0.3", "bbox": BACKDROP},
+}
 TITLE = "lines: the largest; light marks: every input"
 
 
@@ -74,28 +79,27 @@ def curve_figure(
     series = _merge(series)
     bounded = [(one, c) for one, c in zip(series, COLOURS, strict=False) if one.bounds]
     x, y = (np.concatenate([getattr(one, axis) for one in series]) for axis in "xy")
-    floor, positive = floor_below(y), y > 0
-    height, drawn_floor = 5.0 if bounded else 3.6, None if positive.all() else floor
-    with curves(quantity, height=height, floor=drawn_floor) as (figure, axes):
+    floor, positive, height = floor_below(y), y > 0, 5.0 if bounded else 3.6
+    with curves(quantity, height=height, floor=floor) as (figure, axes):
         shifts = _shifts(series)
         for k, (one, shift) in enumerate(zip(series, shifts, strict=True)):
             draw_values(axes, one.x * shift, one.y, k, one.label, floor=floor)
         for n in [n for n in trained_to if x.min() <= n <= x.max()]:
-            mark_length(axes, n, f"trained to n = {n}")
+            axes.axvline(n, color="0.4", linewidth=0.9, linestyle="-.", zorder=0)
+            place, text = (n, 0.02), f"trained to n = {n}"
+            write(axes, text, place, (-2, 0), size=7, **ALONG_A_LENGTH)
         lines = [(one.label.partition(" (")[0], c, one.bounds) for one, c in bounded]
-        kinds = draw_bounds(axes, lines, y.max(initial=0.0) or 1.0)
+        draw_bounds(axes, lines, y.max(initial=0.0) or 1.0)
         # One gap: of the first line whose constant falls, else of the first.
         gaps = [(one.gap, colour) for one, colour in bounded if one.gap is not None]
         for gap, colour in sorted(gaps, key=lambda pair: pair[0].bend is None)[:1]:
-            kinds += _draw_gap(axes, gap, colour)
+            _draw_gap(axes, gap, colour)
         if len(ends := np.unique(x[positive]).astype(float)) > 1:
             first = y[positive & (x == ends[0])].max() * 1.6
-            place, _ = draw_guide(axes, ends[[0, -1]], first)
-            look = {"ha": "left", "color": "0.4", "bbox": BACKDROP}
-            write(axes, "proportional to 1/n", place, size=7, **look)
+            look = {"size": 7, "ha": "left", "bbox": BACKDROP}
+            draw_guide(axes, ends[[0, -1]], first, "proportional to 1/n", 0, **look)
         aside = "; what coincides is set side by side" if len({*shifts}) > 1 else ""
-        handles = [*axes.get_legend_handles_labels()[0], *kinds]
-        show_legend(figure, handles=handles, title=TITLE + aside)
+        show_legend(figure, title=TITLE + aside)
     return figure
 
 
@@ -120,29 +124,27 @@ def _shifts(series: Sequence[Series]) -> list[float]:
     x = np.concatenate([one.x for one in series])
     step = float(x.max() / x.min()) ** 0.015 if len(x) else 1.0
     places: list[int] = []
-    zeros = [{(n, 0.0) for n in one.x[one.y == 0]} for one in series]
     tops = [{*zip(*reduced(one.x, one.y), strict=True)} for one in series]
-    marks = [drawn | floor for drawn, floor in zip(tops, zeros, strict=True)]
-    for k, mine in enumerate(marks):
+    zeros = [{(n, 0.0) for n in one.x[one.y == 0]} for one in series]
+    marks = [line | floor for line, floor in zip(tops, zeros, strict=True)]
+    for mine in marks:
         taken = {
-            places[j]
-            for j in range(k)
-            for (n, y), (m, z) in itertools.product(mine, marks[j])
+            place
+            for place, others in zip(places, marks, strict=False)
+            for (n, y), (m, z) in itertools.product(mine, others)
             if n == m and abs(y - z) <= ALIKE * z
         }
-        places.append(next(p for p in range(k + 1) if p not in taken))
+        places.append(next(p for p in itertools.count() if p not in taken))
     return [step**place for place in places]
 
 
 def draw_bounds(
     axes: "Axes", bounded: Sequence[tuple[str, str, Sequence[Decades]]], largest: float
-) -> list[Any]:
+) -> None:
     """Draws the bounds of curves, each with its name and colour, near the largest value.
 
-    Others are named above the axes. Returns a handle for a legend of each kind drawn.
+    Others are named above the axes. A legend has each kind drawn, in grey.
     """
-    from matplotlib.lines import Line2D
-
     drawn: dict[str, Mapping[str, Any]] = {}
     far: dict[str, list[str]] = {}
     for k, (name, colour, lines) in enumerate(bounded):
@@ -160,16 +162,12 @@ def draw_bounds(
             drawn[line.legend] = line.look
     words = [f"beyond the axis, {kind}: {', '.join(s)}" for kind, s in far.items()]
     axes.set_title("\n".join(words), fontsize=7, color="0.3", loc="left")
-    return [
-        Line2D([], [], color="0.3", label=kind, **{"markersize": 5, **look})
-        for kind, look in drawn.items()
-    ]
+    for kind, look in drawn.items():
+        axes.plot([], [], color="0.3", label=kind, **{"markersize": 5, **look})
 
 
-def _draw_gap(axes: "Axes", gap: Gap, colour: str) -> list[Any]:
-    """Marks the decades from exact to constant, and the bend; returns its legend handle."""
-    from matplotlib.lines import Line2D
-
+def _draw_gap(axes: "Axes", gap: Gap, colour: str) -> None:
+    """Marks the decades from exact to constant, and the bend where it is known."""
     if (decades := gap.decades) is not None and decades <= DECADES:
         low, high = gap.corrected - decades, gap.corrected
         # Beside the marks, which would hide its heads, between lines that lead to them.
@@ -182,24 +180,20 @@ def _draw_gap(axes: "Axes", gap: Gap, colour: str) -> list[Any]:
         middle = (place, 10.0 ** ((low + high) / 2))
         beside = {"size": 7, "ha": "left", "va": "center"}
         write(axes, f"{decades:.1f} decades", middle, (5, 0), **beside)
-    if gap.bend is None:
-        return []
-    look = {"color": colour, "linewidth": 0.8, "linestyle": ":"}
-    axes.axvline(10**gap.bend, zorder=0, **look)
-    return [Line2D([], [], label=BEND, **look)]
+    if gap.bend is not None:
+        look = {"color": colour, "linewidth": 0.8, "linestyle": ":", "label": BEND}
+        axes.axvline(10**gap.bend, zorder=0, **look)
 
 
 def influence_figure(series: Series, quantity: str, query: int | None) -> "Figure":
     """Figure of the largest influence at each position; the query is marked, if any."""
     seen, floor = series.y > 0, floor_below(series.y)
-    drawn_floor = None if seen.all() else floor
-    shape = ("position (counted from 0)", 3.0, ("linear", "log"))
-    with curves(quantity, *shape, drawn_floor) as (figure, axes):
-        look = {"color": COLOURS[0], "markersize": 3}
-        axes.plot(series.x[seen], series.y[seen], "o", **look)
-        if not seen.all():
-            zeros = series.x[~seen]
-            axes.plot(zeros, [floor] * len(zeros), "o", markerfacecolor="white", **look)
+    shape = ("position (counted from 0)", 3.0, ("linear", "log"), floor)
+    look = {"color": COLOURS[0], "marker": "o", "markersize": 3, "linestyle": "none"}
+    with curves(quantity, *shape) as (figure, axes):
+        axes.plot(series.x[seen], series.y[seen], **look)
+        if floor is not None:
+            draw_zeros(axes, series.x[~seen], floor, **look)
         if query is not None:
             mark_query(axes, query, size=8)
     return figure

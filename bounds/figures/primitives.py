@@ -10,7 +10,7 @@ import contextlib
 import io
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +26,11 @@ if TYPE_CHECKING:
 FORMATS = ("png", "pdf", "svg")
 # Okabe and Ito's colours, which colour-blind readers can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (1, 2)))
 # Colour, marker and dash of the lines of one figure, in order.
 LOOKS: tuple[Mapping[str, Any], ...] = tuple(
     {"color": colour, "marker": marker, "linestyle": dash}
-    for colour, marker, dash in zip(COLOURS, _MARKERS, _DASHES, strict=True)
+    for colour, marker, dash in zip(COLOURS, "os^DvPX", _DASHES, strict=True)
 )
 MAX_SERIES = len(LOOKS)
 STYLE: dict[Any, Any] = {
@@ -47,6 +46,9 @@ STYLE: dict[Any, Any] = {
 # Inches: one column of a paper, and a page.
 COLUMN, PAGE = 5.2, 7.2
 LENGTH = "length n (tokens)"
+GUIDE: Mapping[str, Any] = {"color": "0.6", "linewidth": 0.8, "zorder": 0}
+# Makes a text readable where a line that belongs to something else goes through.
+BACKDROP = {"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.8}
 # Labels below which an axis does not show its scale; numbers between these are written out.
 FEWEST_LABELS, PLAIN = 2, (1e-4, 1e5)
 # Positions of one row of symbols, of letters and of longer names.
@@ -117,13 +119,8 @@ def curves(
             return
         draw_floor(axes, floor)
         top = axes.get_ylim()[1]
-        # No ticks around the floor, where the axis is no longer logarithmic: from the
-        # decade of the least value, 10^0.6 above it.
-        lowest = 3.9 * floor
-        label_logarithms(axes, lowest)
-        for minor in (False, True):
-            ticks = axes.get_yticks(minor=minor)
-            axes.set_yticks(ticks[ticks >= lowest], minor=minor)
+        # The axis is logarithmic from the decade of the least value, 10^0.6 above the floor.
+        label_logarithms(axes, lowest=3.9 * floor)
         axes.set_ylim(floor / 2, top)
 
 
@@ -158,51 +155,42 @@ def draw_values(
     sizes = {"linewidth": 2.4 - 0.25 * index, "markersize": 7.5 - 0.75 * index}
     axes.plot(*reduced(x[seen], y[seen], reduce), label=label, **sizes, **LOOKS[index])
     if floor is not None:
-        zeros = np.unique(x[~seen])
-        heights = np.full(len(zeros), floor)
-        axes.plot(zeros, heights, markersize=5, markerfacecolor="white", **mark)
+        draw_zeros(axes, np.unique(x[~seen]), floor, markersize=5, **mark)
 
 
-def floor_below(y: np.ndarray) -> float:
-    """Height at which zeros among values are drawn: under the decade of the least other."""
+def draw_zeros(axes: "Axes", x: np.ndarray, floor: float, **look: Any) -> None:
+    """Draws zeros as open marks on the floor."""
+    axes.plot(x, np.full(len(x), floor), markerfacecolor="white", **look)
+
+
+def floor_below(y: np.ndarray) -> float | None:
+    """Height of zeros: under the decade of the least other value; None without zeros."""
+    if (y > 0).all():
+        return None
     least = y[y > 0].min(initial=np.inf)
     return 0.1 if np.isinf(least) else float(10 ** (np.floor(np.log10(least)) - 0.6))
 
 
 def draw_floor(axes: "Axes", floor: float) -> None:
     """Draws the line of values that are zero, labelled 0."""
-    axes.axhline(floor, color="0.6", linewidth=0.8, linestyle=":", zorder=0)
+    axes.axhline(floor, linestyle=":", **GUIDE)
     aside: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "ha": "right"}
     write(axes, "0", (0.0, floor), (-4, 0), size=8, va="center", **aside)
 
 
-def draw_guide(axes: "Axes", x: np.ndarray, first: float) -> list[tuple[float, float]]:
-    """Draws a grey line of slope -1 from `first` at x[0], and returns its points."""
-    guide = first * x[0] / x
-    axes.plot(x, guide, color="0.6", linewidth=0.8, zorder=0)
-    return list(zip(x, guide, strict=True))
-
-
 def mark_query(axes: "Axes", query: int, size: float) -> None:
     """Draws a line at the position that is read, behind the values, named above."""
-    axes.axvline(query, color="0.6", linewidth=0.8, linestyle="--", zorder=0)
+    axes.axvline(query, linestyle="--", **GUIDE)
     write(axes, "query", (query, 1.0), size=size, xycoords=("data", "axes fraction"))
 
 
-# Makes a text readable where a line that belongs to something else goes through.
-BACKDROP = {"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.8}
-
-
-def mark_length(axes: "Axes", length: int, text: str) -> None:
-    """Draws a line at a length, behind the values, with a text along it."""
-    axes.axvline(length, color="0.4", linewidth=0.9, linestyle="-.", zorder=0)
-    look = {"rotation": 90, "ha": "right", "va": "bottom", "color": "0.3"}
-    place: dict[str, Any] = {
-        "xycoords": ("data", "axes fraction"),
-        "bbox": BACKDROP,
-        **look,
-    }
-    write(axes, text, (length, 0.02), (-2, 0), size=7, **place)
+def draw_guide(
+    axes: "Axes", x: np.ndarray, first: float, text: str, at: int, **look: Any
+) -> None:
+    """Draws a grey line of slope -1 from `first` at x[0], a text at its point `at`."""
+    guide = first * x[0] / x
+    axes.plot(x, guide, **GUIDE)
+    write(axes, text, (x[at], guide[at]), color="0.4", **look)
 
 
 def write(
@@ -222,8 +210,8 @@ def write(
 def label_logarithms(axes: "Axes", lowest: float = 0.0) -> None:
     """Labels powers of the base alone, or, where too few are seen, numbers between them.
 
-    Matplotlib labels the minor ticks of a short axis, over each other. Ticks of the y axis
-    below `lowest` do not count.
+    Matplotlib labels the minor ticks of a short axis, over each other. The y axis has no
+    ticks below `lowest`, if that is not 0.
     """
     from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter, NullLocator
 
@@ -245,6 +233,9 @@ def label_logarithms(axes: "Axes", lowest: float = 0.0) -> None:
                 axis.set_minor_locator(NullLocator())
             if sum(low <= x <= high for x in axis.get_majorticklocs()) >= FEWEST_LABELS:
                 break
+    for minor in (False, True) if lowest else ():
+        ticks = axes.get_yticks(minor=minor)
+        axes.set_yticks(ticks[ticks >= lowest], minor=minor)
 
 
 def _write_tick(value: float, place: float | None = None) -> str:
@@ -258,7 +249,7 @@ def _write_tick(value: float, place: float | None = None) -> str:
 
 def heat_map(
     values: np.ndarray,
-    look: Mapping[str, Any],
+    top: float,
     quantity: str,
     height: float,
     rows: int,
@@ -266,9 +257,15 @@ def heat_map(
 ) -> "Figure":
     """Draws values [P, K], P across, grey where NaN, beside a scale labelled `quantity`.
 
-    P is cut into rows, each decorated with its slice of P; `look` has the colour map and
-    norm, at whose ends the scale is open if values lie beyond.
+    P is cut into rows, each decorated with its slice of P. The scale ends at `top`, and is
+    open there if values lie beyond: of signed values red and blue about 0, else from light
+    to dark with the square root, so that small values show.
     """
+    from matplotlib.colors import Normalize, PowerNorm
+
+    look: dict[str, Any] = {"cmap": "magma_r", "norm": PowerNorm(0.5, 0.0, top)}
+    if (values < 0).any():
+        look = {"cmap": "RdBu_r", "norm": Normalize(-top, top)}
     across = -(-len(values) // rows)
     with new_figure((PAGE, height), rows) as (figure, panels):
         images = []
@@ -279,8 +276,7 @@ def heat_map(
             images.append(axes.imshow(values[these].T, **cells, **look))
             axes.set_xlim(-0.5, across - 0.5)
             decorate(axes, these)
-        low, high = images[0].get_clim()
-        beyond = 2 * bool(np.nanmax(values) > high) + bool(np.nanmin(values) < low)
+        beyond = 2 * bool(np.nanmax(values) > top) + bool(np.nanmin(values) < -top)
         extend = ("neither", "min", "max", "both")[beyond]
         bar: dict[str, Any] = {"extend": extend, "fraction": 0.05, "pad": 0.02}
         figure.colorbar(images[0], ax=panels, label=quantity, **bar)
@@ -289,7 +285,8 @@ def heat_map(
 
 def symbol_rows(
     names: Sequence[str],
-    positions: Sequence[int],
+    shown: Iterable[int],
+    marked: int | None,
     letters: bool,
     row_height: float,
     draw: Callable[["Axes", range], None],
@@ -299,8 +296,9 @@ def symbol_rows(
     """Draws an input in rows of positions, their symbols below, letters or words.
 
     Values, labelled `quantity`, are what `draw` draws on the axes of a row; rows reach from
-    the first to the last of the positions. Longer names among letters are left out.
+    the first to the last position shown or marked. Longer names among letters are left out.
     """
+    positions = {*shown, *([] if marked is None else [marked])} or {0}
     first, last = min(positions), max(positions)
     across = min(LETTERS if letters else WORDS, last - first + 1)
     starts = range(first, last + 1, across)

@@ -1,10 +1,8 @@
 """Figures of a scan: substitutes at positions, rows against positions, or letters.
 
 A position x substitute heat map marks the symbol that stands there; a position x row map
-shows the largest over substitutes; letters are as high as the largest change. Signed
-changes are red and blue about 0; others go from light to dark with their square root, so
-that small ones show. A scale ends at the largest value off the diagonal, since a row's own
-position outshines all others.
+shows the largest over substitutes; letters are as high as the largest change. A scale
+ends at the largest value off the diagonal, since a row's own position outshines all others.
 """
 
 from collections.abc import Callable, Sequence
@@ -60,12 +58,9 @@ def scan_figure(
     few = "symbol" in scan.axes and scan.symbols.shape[-1] <= MOST_SYMBOLS
     if shape == "heat" or (shape == "auto" and few):
         return _heat(scan, quantity, name, row)
-    values, largest = (
-        np.abs(_reduce(scan, ("position",))),
-        largest_label(scan, quantity),
-    )
+    values, largest = _reduce(scan, ("position",)), largest_label(scan, quantity)
     there = ~np.isnan(values)
-    series = Series("", scan.positions[there], values[there])
+    series = Series("", scan.positions[there], np.abs(values[there]))
     if shape == "auto":
         return influence_figure(series, largest, row)
     names = [name(int(symbol)) for symbol in scan.tokens]
@@ -108,20 +103,10 @@ def spread(scan: Scan, *tables: np.ndarray) -> tuple[np.ndarray, ...]:
     return symbols, *filled
 
 
-def _colours(values: np.ndarray, apart: np.ndarray) -> dict[str, Any]:
-    """Colour map and scale of values; those apart do not set its end."""
-    from matplotlib.colors import Normalize, PowerNorm
-
-    top = top_of(values, apart)
-    if (values < 0).any():
-        return {"cmap": "RdBu_r", "norm": Normalize(-top, top)}
-    return {"cmap": "magma_r", "norm": PowerNorm(0.5, 0.0, top)}
-
-
 def _map(scan: Scan, quantity: str, name: Callable[[int], str]) -> "Figure":
     """Map of watched rows, downwards, against replaced positions."""
     values = _reduce(scan, ("position", "row"))
-    look = _colours(values, scan.positions[:, None] == scan.rows)
+    top = top_of(values, scan.positions[:, None] == scan.rows)
 
     def decorate(axes: "Axes", these: slice) -> None:
         _name(axes.xaxis, scan.positions[these], scan.tokens, name)
@@ -130,7 +115,7 @@ def _map(scan: Scan, quantity: str, name: Callable[[int], str]) -> "Figure":
         axes.set_ylabel("row that is watched")
 
     largest = "largest over substitutes: " if "symbol" in scan.axes else ""
-    return heat_map(values, look, f"{largest}{quantity}", 6.2, 1, decorate)
+    return heat_map(values, top, f"{largest}{quantity}", 6.2, 1, decorate)
 
 
 def _heat(
@@ -138,9 +123,7 @@ def _heat(
 ) -> "Figure":
     """Map of substitutes against positions, a dot at the symbol that stands there."""
     symbols, values = spread(scan, _reduce(scan, ("position", "symbol")))
-    look = _colours(
-        values, scan.positions[:, None] == np.array([-1 if row is None else row])
-    )
+    top = top_of(values, scan.positions[:, None] == (-1 if row is None else row))
     rows = -(-len(values) // ACROSS)
     height = max(min(0.14, 3.0 / symbols.size) * symbols.size + 0.55, 1.2)
     shown = range(0, symbols.size, -(-symbols.size // NAMED_SYMBOLS))
@@ -155,7 +138,7 @@ def _heat(
         axes.set_yticks(shown, labels, fontsize=6, parse_math=False)
         axes.tick_params(axis="y", length=0)
 
-    figure = heat_map(values, look, quantity, height * rows + 0.5, rows, decorate)
+    figure = heat_map(values, top, quantity, height * rows + 0.5, rows, decorate)
     watched = "" if row is None else f"; row {row} is watched"
     figure.supylabel("substitute", fontsize=9)
     figure.supxlabel(f"position; a dot marks the symbol there{watched}", fontsize=9)

@@ -85,11 +85,11 @@ def choose_layout(
     numbers = [n for n in columns if any(is_number(row.get(n)) for row in rows)]
     plain = [name for name in numbers if not name.startswith(SWEPT)]
     kinds = [flags[name] for name in swept if name not in data]
-    varying = {n for n in (N, *kinds, SERIES) if len(values(rows, n)) > 1}
-    several = [name for name in kinds if name in varying]
+    lengths = [N] if len(values(rows, N)) > 1 else []
+    varying = [n for n in (*kinds, SERIES) if len(values(rows, n)) > 1]
+    several = [n for n in varying if n != SERIES]
     counted = [n for n in several if all(is_number(row.get(n)) for row in rows)]
-    lengths = [N] if N in varying else []
-    across = next(iter([*lengths, *counted, *several, *flags.values(), N]))
+    across = [*lengths, *counted, *several, *flags.values(), N][0]
     across = across if x is None else flags.get(x, x)
     if x is not None and across not in (*flags.values(), *numbers):
         raise InputError(f"--x={x}: {_offer([*swept, *plain])}")
@@ -98,7 +98,7 @@ def choose_layout(
     up = y or next((name for name in results if name in numbers), None)
     if up is None:
         raise InputError(f"nothing to draw; name a column by --y: {_offer(plain)}")
-    lines = [n for n in (*kinds, SERIES) if n != across and n in varying]
+    lines = [n for n in varying if n != across]
     if flags.get(SERIES) in lines and SERIES in lines:
         lines.remove(SERIES)  # the swept flag says it
     if across == N:  # the flags that choose it tell nothing apart
@@ -131,9 +131,9 @@ def _offer(names: Sequence[str]) -> str:
 def sweep_figure(rows: Sequence[Row], layout: Layout, unit: str = "") -> "Figure":
     """Figure of the rows that have numbers in column y; `unit` is of influences."""
     rows = [row for row in rows if is_number(row.get(layout.y))]
-    panels = list(dict.fromkeys(_names(row, layout.panels) for row in rows))
+    panels = list(dict.fromkeys(_values(row, layout.panels) for row in rows))
     shown = panels[:: -(-len(panels) // MOST_PANELS)]
-    lines = list(dict.fromkeys(_names(row, layout.lines) for row in rows))
+    lines = list(dict.fromkeys(_values(row, layout.lines) for row in rows))
     across = min(PANELS_PER_ROW, len(shown))
     down = -(-len(shown) // across)
     size = (COLUMN if across == 1 else 2.8 * across, 0.6 + 3.0 * down)
@@ -144,19 +144,23 @@ def sweep_figure(rows: Sequence[Row], layout: Layout, unit: str = "") -> "Figure
     with new_figure(size, down, across, sharex=True, sharey=True) as (figure, grid):
         for axes in grid[len(shown) :]:
             axes.set_axis_off()
+        labels: list[str] = []
         for axes, panel in zip(grid, shown, strict=False):
-            axes.set_title(", ".join(panel), fontsize=8)
+            flags = zip(layout.panels, panel, strict=True)
+            names = (f"{flag.removeprefix(SWEPT)} = {value}" for flag, value in flags)
+            axes.set_title(", ".join(names), fontsize=8)
             axes.set_xlabel(_axis_name(layout.x))
-            some = [row for row in rows if _names(row, layout.panels) == panel]
+            some = [row for row in rows if _values(row, layout.panels) == panel]
             for k, line in enumerate(lines):
-                chosen = [row for row in some if _names(row, layout.lines) == line]
+                chosen = [row for row in some if _values(row, layout.lines) == line]
                 if not chosen:
                     continue
                 at = (row.get(layout.x) for row in chosen)
                 x = np.array([*(at if numeric else map(places.index, at))])
                 y = np.array([row[layout.y] for row in chosen], float)
-                label = ", ".join(_write(chosen[0].get(name)) for name in layout.lines)
-                draw_values(axes, x, y, k, label, np.median)
+                label = ", ".join(line)
+                draw_values(axes, x, y, k, "" if label in labels else label, np.median)
+                labels.append(label)
                 repeated |= len(x) != len(np.unique(x))
         for axes in grid[::across]:
             axes.set_ylabel(quantity)
@@ -165,12 +169,9 @@ def sweep_figure(rows: Sequence[Row], layout: Layout, unit: str = "") -> "Figure
             figure.suptitle(f"{len(shown)} of {len(panels)} panels", fontsize=8)
         notes = ["lines: medians; light marks: every value"] if repeated else []
         title = "\n".join([*notes, ", ".join(map(_axis_name, layout.lines))]).strip()
-        found = [axes.get_legend_handles_labels() for axes in grid]
-        handles = {text: one for pair in found for one, text in zip(*pair, strict=True)}
-        if any(handles):
-            columns = 1 if max(map(len, handles)) > LONG_LABEL else 2
-            named = {"handles": handles.values(), "labels": handles.keys()}
-            show_legend(figure, **named, ncols=columns, title=title)
+        if layout.lines:
+            columns = 1 if max(map(len, labels)) > LONG_LABEL else 2
+            show_legend(figure, ncols=columns, title=title)
         elif title:
             figure.supxlabel(title, fontsize=8)
     return figure
@@ -191,9 +192,9 @@ def _scale(axes: "Axes", places: list[Any], numeric: bool, y: np.ndarray) -> Non
     label_logarithms(axes)
 
 
-def _names(row: Row, columns: tuple[str, ...]) -> tuple[str, ...]:
+def _values(row: Row, columns: tuple[str, ...]) -> tuple[str, ...]:
     """Values of a row in some columns, as they are shown."""
-    return tuple(f"{x.removeprefix(SWEPT)} = {_write(row.get(x))}" for x in columns)
+    return tuple(_write(row.get(column)) for column in columns)
 
 
 def _axis_name(column: str) -> str:

@@ -64,8 +64,8 @@ def sequence_figure(
 
     note = "; on each line the substitute that changes most"
     height = 1.3 if letters else 1.9
-    positions = [*series.x.tolist(), *([] if query is None else [query])] or [0]
-    return symbol_rows(names, positions, letters, height, draw, quantity, note)
+    places = series.x.tolist()
+    return symbol_rows(names, places, query, letters, height, draw, quantity, note)
 
 
 def letter_figure(
@@ -76,8 +76,7 @@ def letter_figure(
     height_at = dict(zip(series.x.tolist(), series.y, strict=True))
     others = [height for p, height in height_at.items() if p != row]
     top = ROOM * (max(others, default=0.0) or max(height_at.values(), default=1) or 1)
-    own = [] if row is None else [row]
-    shown = [*height_at] or own or [0]
+    shown = [*height_at] or ([0] if row is None else [row])
     letters = 2 * sum(len(names[p]) == 1 for p in shown) > len(shown)
 
     def draw(axes: "Axes", positions: range) -> None:
@@ -93,7 +92,7 @@ def letter_figure(
 
     note = "" if row is None else f"; row {row}, shaded, is watched"
     row_height = 1.1 if letters else 1.6
-    return symbol_rows(names, [*shown, *own], letters, row_height, draw, quantity, note)
+    return symbol_rows(names, shown, row, letters, row_height, draw, quantity, note)
 
 
 def _draw_symbol(

@@ -8,6 +8,7 @@ import numpy as np
 from bounds.curves.decay import fit_decay, show_exponent
 from bounds.figures.curve import Decades, draw_bounds
 from bounds.figures.primitives import (
+    GUIDE,
     LOOKS,
     curves,
     draw_floor,
@@ -146,20 +147,18 @@ def lipschitz_figure(table: Table, target: str) -> "Figure":
             axes.plot(n, values, label=label, linewidth=1.6, markersize=5, **look)
             if name == "substitution" and len(n) > 1:
                 # Below a ratio that falls slower than 1/n, too.
-                first = (
-                    min(0.5 * values.min() * n.max(), 0.7 * (values * n).min()) / n[0]
+                scaled = min(0.5 * values.min() * n.max(), 0.7 * (values * n).min())
+                draw_guide(
+                    axes, n, scaled / n[0], "1/n", -1, size=8, ha="right", va="top"
                 )
-                end = draw_guide(axes, n, first)[-1]
-                write(axes, "1/n", end, size=8, color="0.4", ha="right", va="top")
         lines = []
         for number, (name, label) in enumerate(BOUNDS.items()):
             n, logs = _column(table, f"log10_{name}")
             look = {"linestyle": (0, (1 + number, 1.5)), "linewidth": 1.3}
             lines += [Decades(label, look, n, logs)] if len(n) else []
         top = _column(table, "estimate")[1].max(initial=np.finfo(float).tiny)
-        kinds = draw_bounds(axes, [("", "0.35", lines)], top)
-        handles = [*axes.get_legend_handles_labels()[0], *kinds]
-        show_legend(figure, size=7.5, handles=handles)
+        draw_bounds(axes, [("", "0.35", lines)], top)
+        show_legend(figure, size=7.5)
     return figure
 
 
@@ -171,26 +170,23 @@ def simulation_figure(table: Table) -> "Figure":
     Rows are those of `Simulation.row` with sweeps.
     """
     rows = [row for row in table if row["temperatures"]]
-    if len(rows) > MOST_LENGTHS:
-        evenly = np.linspace(0, len(rows) - 1, MOST_LENGTHS).round().astype(int)
-        rows = [rows[index] for index in evenly]
+    shown = min(len(rows), MOST_LENGTHS)
+    rows = [rows[k] for k in np.linspace(0, len(rows) - 1, shown).round().astype(int)]
     with curves(ERROR, TEMPERATURE, 4.2) as (figure, axes):
         for row, look in zip(rows, LOOKS, strict=False):
             colour, taus = look["color"], np.array(row["temperatures"])
-            errors, bounds = (
-                np.array(row[name], float) for name in ("errors", "bounds")
-            )
-            errors[errors < FLOOR] = FLOOR
+            errors = np.maximum(np.array(row["errors"], float), FLOOR)
+            bounds = np.maximum(np.array(row["bounds"], float), FLOOR / 10)
             gap = "none" if row["gap"] is None else f"{row['gap']:.3g}"
             label = f"n = {row['n']}, gap {gap}: largest of {row.get('measured_on')}"
             axes.plot(taus, errors, label=label, ms=4, **{**look, "linestyle": "none"})
-            axes.plot(taus, np.maximum(bounds, FLOOR / 10), color=colour, linewidth=1.3)
+            axes.plot(taus, bounds, color=colour, linewidth=1.3)
             if (tau := row["tau_certificate"]) is not None:
                 axes.plot(tau, row["bound_certificate"] or FLOOR, color=colour, **STAR)
             if tau := row["tau_formula"]:
                 axes.plot(tau, FLOOR, color=colour, **BAR)
         for epsilon in [row["epsilon"] for row in rows][:1]:
-            axes.axhline(epsilon, color="0.6", linewidth=0.8, linestyle="--", zorder=0)
+            axes.axhline(epsilon, linestyle="--", **GUIDE)
             beside = {"xycoords": ("axes fraction", "data"), "ha": "left"}
             write(axes, "ε", (1.0, epsilon), size=8, color="0.4", **beside)
         draw_floor(axes, FLOOR)

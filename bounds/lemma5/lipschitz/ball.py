@@ -22,7 +22,7 @@ from jax_models.model.transformer import encode_positions
 
 
 def ball_radius(model: Transformer, length: int) -> float:
-    """Returns max |embedding[s] + position[j]| over symbols s and positions j < n."""
+    """Largest |embedding[s] + position[j]| over symbols s and positions j < n."""
     positions = np.asarray(encode_positions(model, length), np.float64)
     embedding = np.asarray(model.embedding, np.float64)
     return max(float(np.linalg.norm(positions + e, axis=1).max()) for e in embedding)
@@ -41,21 +41,11 @@ def ascend(
     target: str,
     steps: int,
 ) -> tuple[Array, Array, Array]:
-    """Returns the largest local norm |J_i(z) v| met by an ascent over z and v, with z and v.
+    """Largest |J_i(z) v| met by an ascent over z, of which `free` rows move, and v.
 
-    Maximises ln |J_i(z) v| over the rows z, by Adam with projection to the ball, and over
-    the unit direction v, by power iteration: the gradient in v already is J^T J v.
-
-    Args:
-        model: A softmax transformer.
-        rows: The first z [n, d].
-        direction: The first v [d], not zero.
-        position: i [].
-        free: Which rows may move [n]; the others stay.
-        radius: Of the ball [].
-        query: Position of the output.
-        target: "activation" or "logits".
-        steps: Steps of the ascent.
+    Maximises ln |J_i(z) v| over the rows z [n, d], by Adam with projection to the ball, and
+    over the unit direction v [d], by power iteration: the gradient in v already is J^T J v.
+    Returns the z and v that attain it, too.
     """
     optimiser = optax.adam(optax.cosine_decay_schedule(1.0, steps))
     rate = 0.1 * radius / rows.shape[1] ** 0.5  # a tenth of a row at the radius

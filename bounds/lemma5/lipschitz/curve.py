@@ -22,9 +22,12 @@ from bounds.curves.measurement import weighting_label
 from bounds.influence.problem import Target
 from bounds.lemma5.certificate import certify_influence
 from bounds.lemma5.constants import ClosedForms, closed_form_bounds
-from bounds.lemma5.lipschitz.result import LipschitzEstimate
-from bounds.lemma5.lipschitz.searches import Effort, estimate_lipschitz
-from bounds.lemma5.lipschitz.substitution import embedding_distances
+from bounds.lemma5.lipschitz.result import Estimate, LipschitzEstimate
+from bounds.lemma5.lipschitz.searches import (
+    Effort,
+    embedding_distances,
+    estimate_lipschitz,
+)
 from bounds.store.table import RowPerLength, Table
 from jax_models import InputError, Transformer
 from jax_models.arguments import show
@@ -115,18 +118,9 @@ def lipschitz_curve(
     if effort is not None and not isinstance(effort, Effort):
         raise InputError(f"effort = {show(effort)}; expected an Effort, or None")
     source = open_inputs(model, inputs, num_inputs, seed)
-    rows = [
-        measure_lipschitz(
-            model,
-            n,
-            source,
-            effort=effort or Effort(),
-            seed=seed,
-            query=query,
-            target=target,
-        )
-        for n in lengths
-    ]
+    asked: Any = {"seed": seed, "query": query, "target": target}
+    asked["effort"] = effort or Effort()
+    rows = [measure_lipschitz(model, n, source, **asked) for n in lengths]
     return LipschitzCurve(weighting_label(model), target, Table(tuple(rows)))
 
 
@@ -140,49 +134,36 @@ def measure_lipschitz(
     query: int | None,
     target: Target,
 ) -> dict[str, Any]:
-    """Returns the row of one length; `notes` give the reason of each missing bound.
-
-    Raises:
-        InputError: As in `estimate_lipschitz`.
-    """
+    """Row of one length; `notes` give the reason of each missing bound."""
+    asked: Any = {"query": query, "target": target}
     found = estimate_lipschitz(
-        model,
-        length,
-        inputs=source,
-        **dataclasses.asdict(effort),
-        seed=seed,
-        query=query,
-        target=target,
+        model, length, inputs=source, **dataclasses.asdict(effort), seed=seed, **asked
     )
-    notes = []
-    supremum = None
-    try:
-        supremum = exact_supremum(model, length, query=query, target=target).max
-    except InputError as error:
-        notes.append(f"no supremum: {error}")
+    exact = found.searches[0]
+    supremum, notes = None, []
     logs: dict[str, float] = {}
     loose: dict[str, float] = {}
+
+    def compare(bounds: Mapping[str, float], observed: float) -> None:
+        logs.update(bounds)
+        loose.update(looseness(bounds, observed))
+
     try:
-        forms = closed_form_bounds(model, length, query=query, target=target)
+        supremum = exact_supremum(model, length, **asked).max
+    except InputError as error:
+        notes.append(f"no supremum: {error}")
+    try:
+        forms = closed_form_bounds(model, length, **asked)
     except InputError as error:
         notes.append(f"no closed form: {error}")
     else:
-        saturated = {SATURATING: forms.corrected.others.log10_value}
-        for bounds, observed in (
-            (log10_lipschitz(forms), found.value),
-            (saturated, max(found.influence, supremum or 0.0)),
-        ):
-            logs |= bounds
-            loose |= looseness(bounds, observed)
+        compare(log10_lipschitz(forms), found.value)
+        corrected = {SATURATING: forms.corrected.others.log10_value}
+        compare(corrected, max(found.influence, supremum or 0.0))
     try:
-        certified = _certificates(model, source, found)
+        compare(_certificates(model, source, found, exact), exact.value)
     except InputError as error:
         notes.append(f"no certificate: {error}")
-    else:
-        exact = found.find("substitution")
-        assert exact is not None
-        logs |= certified
-        loose |= looseness(certified, exact.value)
     return {
         **found.row(),
         "supremum": supremum,
@@ -193,12 +174,11 @@ def measure_lipschitz(
 
 
 def log10_lipschitz(forms: ClosedForms) -> dict[str, float]:
-    """Returns log10 of bound / D by name, of the forms that are proportional to D and apply.
-
-    Nothing where D = 0, where no symbol changes anything.
-    """
+    """Decimal logarithms of bound / D, of the forms proportional to D that apply."""
     distance = forms.constants.embedding.distance
-    found = {name: getattr(forms, name) for name in PROPORTIONAL if distance > 0}
+    if distance == 0:  # no symbol changes anything
+        return {}
+    found = {name: getattr(forms, name) for name in PROPORTIONAL}
     return {
         name: form.others.log10_value - math.log10(distance)
         for name, form in found.items()
@@ -207,24 +187,21 @@ def log10_lipschitz(forms: ClosedForms) -> dict[str, float]:
 
 
 def looseness(log10_bounds: Mapping[str, float], observed: float) -> dict[str, float]:
-    """Returns the decades of bounds above what was observed; infinite above nothing."""
+    """Decades of bounds above an observed value; infinite above 0."""
     if observed == 0:
         return dict.fromkeys(log10_bounds, math.inf)
     return {name: bound - math.log10(observed) for name, bound in log10_bounds.items()}
 
 
 def _certificates(
-    model: Transformer, source: InputSource, found: LipschitzEstimate
+    model: Transformer, source: InputSource, found: LipschitzEstimate, exact: Estimate
 ) -> dict[str, float]:
-    """Returns log10 of certificate / distance at the substitution of largest ratio."""
-    exact = found.find("substitution")
-    if exact is None or exact.position is None or exact.symbol is None:
+    """Decimal logarithms of certificate / distance at the exact substitution."""
+    if exact.position is None or exact.symbol is None or exact.input is None:
         return {}
     if not jax.config.read("jax_enable_x64"):
         return {}
-    assert exact.input is not None
-    tokens = source.draw(found.length, exact.input)
-    at = exact.position, exact.symbol
+    tokens, at = source.draw(found.length, exact.input), (exact.position, exact.symbol)
     distance = embedding_distances(model, tokens)[at]
     logs = {}
     for method in CERTIFICATES:

@@ -36,20 +36,12 @@ def power_iteration(
     start: Array,
     iterations: int,
 ) -> tuple[Array, Array, Array]:
-    """Returns lower estimates of the norms of linear maps A_b, by v <- A^T A v / |.|.
+    """Lower estimates of the norms [b] of linear maps A_b, by v <- A^T A v / |.|.
 
     Every value is |A_b v_b| of a unit vector v_b, hence at most the operator norm up to
-    rounding, and grows with the iterations. Stops early when none grows any more.
-
-    Args:
-        product: From vectors [b, d] to A_b v_b [b, m].
-        transpose: From vectors [b, m] to A_b^T u_b [b, d].
-        start: First vectors [b, d], not zero.
-        iterations: Iterations at most.
-
-    Returns:
-        The norms [b], the unit vectors [b, d] that attain them, and the number of
-        iterations made.
+    rounding, and grows with the iterations, which stop when none grows any more. `product`
+    maps vectors [b, d] to [b, m], `transpose` those back. Returns the vectors [b, d] and
+    the number of iterations, too.
     """
 
     def normalise(vectors: Array, otherwise: Array) -> Array:
@@ -77,19 +69,13 @@ def power_iteration(
 
 
 def output_at(model: Transformer, rows: Array, query: int, target: str) -> Array:
-    """Returns the target [m] at the query from the rows y^(0) [n, d]; differentiable."""
+    """Target [m] at the query from the rows y^(0) [n, d]; differentiable."""
     (y,) = forward_embeddings(model, rows, jnp.asarray([query], jnp.int32))
     return read_target(model, y, target)
 
 
 def _output_directions(width: int, elements: int, seed: int) -> np.ndarray:
-    """Orthonormal rows [k, m] that are pulled back; a random subspace of a wide output.
-
-    Args:
-        width: m.
-        elements: Of the blocks that one direction gives.
-        seed: Seed of the subspace.
-    """
+    """Orthonormal rows [k, m] that are pulled back; a random subspace of a wide output."""
     count = min(width, MAX_ROWS, max(CANDIDATES, MAX_ELEMENTS // elements))
     if count == width:
         return np.eye(width)
@@ -121,7 +107,7 @@ def _sketched_norms(
     )
 
 
-@functools.partial(jax.jit, static_argnames=("query", "target", "iterations"))
+@functools.partial(jax.jit, static_argnames=("query", "target"))
 def norms_at(
     model: Transformer,
     rows: Array,
@@ -130,9 +116,8 @@ def norms_at(
     *,
     query: int,
     target: str,
-    iterations: int = ITERATIONS,
 ) -> tuple[Array, Array, Array]:
-    """Returns `power_iteration` of the blocks of some positions [b], by jvp and vjp."""
+    """Norms [b] of the blocks of some positions by jvp and vjp, vectors [b, d], count."""
     function = lambda z: output_at(model, z, query, target)
     _, pull = jax.vjp(function, rows)
 
@@ -146,24 +131,15 @@ def norms_at(
     def transpose(images: Array) -> Array:
         return jax.vmap(lambda at, image: pull(image)[0][at])(positions, images)
 
-    return power_iteration(product, transpose, start, iterations)
+    return power_iteration(product, transpose, start, ITERATIONS)
 
 
 def block_norms(
     model: Transformer, rows: Array, *, query: int, target: str, seed: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Returns the local operator norm of every position: |d y_q / d y_i^(0)|_2.
+    """Lower estimates of |d y_q / d y_i^(0)|_2 of every position [n] at the rows [n, d].
 
-    Args:
-        model: A softmax transformer.
-        rows: y^(0), where the derivative is taken [n, d].
-        query: Position of the output.
-        target: "activation" or "logits".
-        seed: Seed of the first vectors, and of the subspace of a wide output.
-
-    Returns:
-        Lower estimates of the norms [n], the unit directions that attain them [n, d],
-        and the number of power iterations made.
+    Returns the unit directions that attain them [n, d], and the number of iterations, too.
     """
     how: Any = {"query": query, "target": target}
     width = model.width if target == "activation" else model.classes

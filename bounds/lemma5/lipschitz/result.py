@@ -73,13 +73,14 @@ class LipschitzEstimate(Estimate):
             [n], NaN where the position may not change or none was computed.
     """
 
-    length: int = dataclasses.field(kw_only=True)
-    query: int = dataclasses.field(kw_only=True)
-    target: Target = dataclasses.field(kw_only=True)
-    radius: float = dataclasses.field(kw_only=True)
-    influence: float = dataclasses.field(kw_only=True)
-    searches: tuple[Estimate, ...] = dataclasses.field(kw_only=True)
-    position_norms: np.ndarray = dataclasses.field(kw_only=True, compare=False)
+    _: dataclasses.KW_ONLY
+    length: int
+    query: int
+    target: Target
+    radius: float
+    influence: float
+    searches: tuple[Estimate, ...]
+    position_norms: np.ndarray = dataclasses.field(compare=False)
 
     @property
     def scaled(self) -> float:
@@ -88,10 +89,7 @@ class LipschitzEstimate(Estimate):
 
     def find(self, method: str) -> Estimate | None:
         """Returns what one search met; None where it was not made."""
-        for search in self.searches:
-            if search.method == method:
-                return search
-        return None
+        return next((one for one in self.searches if one.method == method), None)
 
     def row(self) -> dict[str, Any]:
         """Returns the numbers as a row of a table, one column per search."""

@@ -1,24 +1,22 @@
-"""The estimate at one length: three searches, each over several inputs."""
+"""Estimate of the Lipschitz constant at one length: three searches over several inputs."""
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import get_args
 
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from bounds.curves.inputs import InputSource, check_changeable, open_inputs
+from bounds.influence import compute_influence
 from bounds.influence.problem import Target, check_head_row
 from bounds.influence.substitution import check_query
 from bounds.lemma5.lipschitz.ball import ascend, ball_radius
 from bounds.lemma5.lipschitz.jacobian import block_norms
 from bounds.lemma5.lipschitz.result import Estimate, LipschitzEstimate
-from bounds.lemma5.lipschitz.substitution import (
-    Substitution,
-    all_positions,
-    largest_ratio,
-)
 from bounds.readings.rules import lacks_of_dropout, of_one_text
 from jax_models import InputError, Transformer
 from jax_models.arguments import (
@@ -34,6 +32,9 @@ from jax_models.run.device_memory import PYTHON_STEP, require_operations
 from jax_models.run.evaluate import check_tokens, require_readout
 
 SEARCHES = ("substitution", "local", "ball")
+# Of deeper models than this, at longer lengths, only so many positions are substituted,
+# those of largest local norm: each costs a forward pass.
+INCREMENTAL_LAYERS, EXHAUST_TO, POSITIONS = 2, 256, 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Effort:
     steps: int = 100
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
+        """Refuses numbers out of range."""
         for name, least in (("restarts", 0), ("steps", 1)):
             expect_integer(name, getattr(self, name), least)
         what = f"{self.restarts} ascents of {self.steps} steps"
@@ -60,56 +61,30 @@ class Effort:
 class Look:
     """One input, and what was found on it before any ascent."""
 
-    input: int
-    tokens: np.ndarray  # [n]
+    rows: Array  # [n, d], y^(0)
     free: np.ndarray  # [n] bool: holds a token that may be substituted
     norms: np.ndarray  # [n] local norms, NaN where the position may not change
-    directions: np.ndarray  # [n, d] of unit vectors that attain them
-    iterations: int
-    best: Substitution
-
-    @property
-    def position(self) -> int:
-        """The position of largest local norm."""
-        return int(np.nanargmax(self.norms))
-
-    @property
-    def norm(self) -> float:
-        """The largest local norm."""
-        return float(np.nanmax(self.norms))
+    direction: np.ndarray  # [d] unit vector that attains the largest norm
+    local: Estimate
+    substitution: Estimate
+    influence: float  # the largest of a substitution, rounding off
 
 
 @dataclasses.dataclass(frozen=True)
 class Searches:
-    """The searches at one length: each returns its best as an `Estimate`.
-
-    Attributes:
-        model: A softmax transformer, settled at the length.
-        query: Position of the output, from 0.
-        target: "activation" or "logits".
-        include_query: Whether the query's own embedding may change too.
-        effort: How much is searched.
-        seed: Seed of all that is random.
-    """
+    """Searches at one length, of a model settled there, for one output."""
 
     model: Transformer
     query: int
     target: Target
     include_query: bool
-    effort: Effort
+    steps: int
     seed: int
 
     def look(self, index: int, tokens: np.ndarray, slopes: bool) -> Look:
-        """Returns the local norms and the best exact substitution on one input.
+        """Local norms and the best exact substitution on one input.
 
-        Args:
-            index: Which input it is.
-            tokens: The input [n].
-            slopes: Whether local norms are wanted; without, they are all taken as 1
-                where the choice of substitutions does not need them.
-
-        Raises:
-            InputError: No position of the input may change.
+        Without `slopes` norms are 1 where they do not choose what is substituted.
         """
         listed = self.model.substitutable
         free = np.isin(tokens, tokens if listed is None else listed)
@@ -120,53 +95,51 @@ class Searches:
                 f"{sorted(listed or ())} are substituted, and not at the query"
             )
         rows = embedded(self.model, jnp.asarray(tokens, jnp.int32))
-        if slopes or not all_positions(self.model, len(tokens)):
+        norms, directions, iterations = np.ones(len(tokens)), np.asarray(rows), 0
+        if slopes or not _are_all_substituted(self.model, len(tokens)):
             norms, directions, iterations = block_norms(
                 self.model, rows, query=self.query, target=self.target, seed=self.seed
             )
-        else:
-            norms, directions, iterations = np.ones(len(tokens)), np.asarray(rows), 0
         norms[~movable] = np.nan
-        best = largest_ratio(
+        top = int(np.nanargmax(norms))
+        norm = float(norms[top])
+        local = Estimate(norm, "local", self.seed, iterations, top, input=index)
+        exact = self._substitute(index, tokens, norms)
+        return Look(rows, free, norms, directions[top], local, *exact)
+
+    def _substitute(
+        self, index: int, tokens: np.ndarray, norms: np.ndarray
+    ) -> tuple[Estimate, float]:
+        """Substitution of largest ratio on one input, and the largest influence of any."""
+        positions: list[int] | None = None
+        if not _are_all_substituted(self.model, len(tokens)):
+            order = np.argsort(-np.nan_to_num(norms, nan=-1.0), kind="stable")
+            positions = np.sort(order[:POSITIONS]).tolist()
+        found = compute_influence(
             self.model,
             tokens,
-            norms,
             query=self.query,
             target=self.target,
+            positions=positions,
             include_query=self.include_query,
         )
-        return Look(index, tokens, free, norms, directions, iterations, best)
+        assert found.lower is not None
+        distances = embedding_distances(self.model, tokens)
+        # Equal embeddings have no influence on anything, and no ratio.
+        possible = ~np.isnan(found.lower) & (distances > 0)
+        ratios = np.divide(
+            found.lower, distances, out=-np.ones_like(distances), where=possible
+        )
+        at = np.unravel_index(np.argmax(ratios), ratios.shape)
+        position, symbol = (int(x) if possible.any() else None for x in at)
+        ratio, made = max(float(ratios[at]), 0.0), found.substitutions
+        best = Estimate(ratio, "substitution", self.seed, made, position, symbol, index)
+        return best, found.max_lower
 
-    def substitution(self, looks: list[Look]) -> Estimate:
-        """Returns the largest exact ratio over all inputs."""
-        top = max(looks, key=lambda look: look.best.ratio)
-        best, made = top.best, sum(look.best.count for look in looks)
-        at = best.position, best.symbol, top.input
-        return Estimate(best.ratio, "substitution", self.seed, made, *at)
-
-    def local(self, looks: list[Look]) -> Estimate:
-        """Returns the largest local norm over all inputs."""
-        top, made = max(looks, key=lambda x: x.norm), sum(x.iterations for x in looks)
-        at = top.position, None, top.input
-        return Estimate(top.norm, "local", self.seed, made, *at)
-
-    def ball(self, looks: list[Look]) -> Estimate:
-        """Returns the largest local norm that gradient ascent met in the ball."""
-        order = sorted(looks, key=lambda look: -look.norm)
-        made = self.effort.restarts * self.effort.steps
-        best = Estimate(0.0, "ball", self.seed, made)
-        for restart in range(self.effort.restarts):
-            look = order[restart % len(order)]
-            value = self._ascend(look, restart)
-            if value > best.value:
-                at = {"position": look.position, "input": look.input}
-                best = dataclasses.replace(best, value=value, **at)
-        return best
-
-    def _ascend(self, look: Look, restart: int) -> float:
-        """The largest local norm met from an input; restarts but the first begin off it."""
-        dtype, radius = self.model.dtype, ball_radius(self.model, len(look.tokens))
-        rows = np.asarray(embedded(self.model, jnp.asarray(look.tokens, jnp.int32)))
+    def ascend(self, look: Look, restart: int) -> Estimate:
+        """Largest local norm met from an input; restarts but the first begin off it."""
+        dtype, radius = self.model.dtype, ball_radius(self.model, len(look.rows))
+        rows, position = np.asarray(look.rows), look.local.position
         if restart:
             # Half way to a random point on the border: far from the tokens and from
             # other restarts, and inside, where the ascent can turn every way.
@@ -174,19 +147,38 @@ class Searches:
             border = draw.standard_normal(rows.shape)
             border *= radius / np.linalg.norm(border, axis=1, keepdims=True)
             rows = np.where(look.free[:, None], (rows + border) / 2, rows)
-        direction = look.directions[look.position]
+        direction = look.direction if look.direction.any() else look.direction + 1
         value, _, _ = ascend(
             self.model,
             jnp.asarray(rows, dtype),
-            jnp.asarray(direction if direction.any() else direction + 1, dtype),
-            jnp.asarray(look.position, jnp.int32),
+            jnp.asarray(direction, dtype),
+            jnp.asarray(position, jnp.int32),
             jnp.asarray(look.free),
             jnp.asarray(radius, dtype),
             query=self.query,
             target=self.target,
-            steps=self.effort.steps,
+            steps=self.steps,
         )
-        return float(value)
+        begun = {"position": position, "input": look.local.input}
+        return Estimate(float(value), "ball", self.seed, self.steps, **begun)
+
+
+def _are_all_substituted(model: Transformer, length: int) -> bool:
+    """Whether every position of an input is substituted."""
+    return len(model.layers) <= INCREMENTAL_LAYERS or length <= EXHAUST_TO
+
+
+def embedding_distances(model: Transformer, tokens: np.ndarray) -> np.ndarray:
+    """Distances |embedding[s] - embedding[x_i]| of every substitution [n, V]."""
+    embedding = np.asarray(model.embedding, np.float64)
+    between = np.array([np.linalg.norm(embedding - e, axis=1) for e in embedding])
+    return between[tokens]
+
+
+def _largest(found: Sequence[Estimate]) -> Estimate:
+    """Largest of one search's estimates, with the iterations of all."""
+    top = max(found, key=lambda one: one.value)
+    return dataclasses.replace(top, iterations=sum(one.iterations for one in found))
 
 
 def estimate_lipschitz(
@@ -248,7 +240,7 @@ def estimate_lipschitz(
         >>> found.method, found.scaled == 4 * found.value
         ('substitution', True)
     """
-    effort = Effort(restarts, steps)
+    Effort(restarts, steps)  # refuses bad numbers
     choose_name("target", target, get_args(Target))
     searches = choose_names("searches", searches, SEARCHES)
     if not searches:
@@ -275,23 +267,29 @@ def estimate_lipschitz(
             f"an estimate of Lipschitz constants cannot follow the model: {lack}"
         )
     model = at_length(model, length)
-    search = Searches(model, query, target, include_query, effort, seed)
+    search = Searches(model, query, target, include_query, steps, seed)
     slopes = set(searches) != {"substitution"}
     looks = [search.look(index, tokens, slopes) for index, tokens in enumerate(drawn)]
-    ways = {"substitution": search.substitution, "local": search.local}
-    ways |= {"ball": search.ball} if restarts else {}
-    found = [ways[name](looks) for name in ways if name in searches]
+    found = []
+    if "substitution" in searches:
+        found.append(_largest([look.substitution for look in looks]))
+    if "local" in searches:
+        found.append(_largest([look.local for look in looks]))
+    if "ball" in searches and restarts:
+        order = sorted(looks, key=lambda look: -look.local.value)
+        starts = enumerate(itertools.islice(itertools.cycle(order), restarts))
+        found.append(_largest([search.ascend(look, k) for k, look in starts]))
     if not found:
         raise InputError("restarts = 0 leaves none of the searches asked for")
     top = max(found, key=lambda one: one.value)
-    norms = [look.norms for look in looks if look.iterations]
+    norms = [look.norms for look in looks if look.local.iterations]
     return LipschitzEstimate(
         **dataclasses.asdict(top),
         length=length,
         query=query,
         target=target,
         radius=ball_radius(model, length),
-        influence=max(look.best.influence for look in looks),
+        influence=max(look.influence for look in looks),
         searches=tuple(found),
         position_norms=functools.reduce(np.fmax, norms, np.full(length, np.nan)),
     )
