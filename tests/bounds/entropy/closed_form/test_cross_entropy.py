@@ -246,22 +246,3 @@ def test_floors_of_2dyck_fall_with_epsilon_to_the_optimum(reading):
     # Nothing is open under a closing bracket after two symbols.
     assert dyck_floor(0.3, 2, "last", 0.0).value == floors[-1].value
     assert dyck_floor(0.3, 2, "query", 0.0) > floors[-1]
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: parity_floor(0.0, 3, "last", 0.1), "end_probability is 0.0"),
-        (lambda: parity_floor(0.5, 0, "last", 0.1), "length is 0"),
-        (lambda: parity_floor(0.5, 3, "first", 0.1), "reading is 'first'"),
-        (lambda: parity_floor(0.5, 3, "last", -1.0), "closeness is -1.0"),
-        (lambda: parity_pair_floor(0.5, 1, "last", 0, 0.0), "no pairs at length 1"),
-        (lambda: dyck_floor(1.0, 3, "last", 0.1), "up_probability is 1.0"),
-        (lambda: dyck_floor(0.5, 3, "first", 0.1), "reading is 'first'"),
-        (lambda: dyck_pair_floor(0.5, "last", math.nan), "closeness is nan"),
-        (lambda: height_shares(0.5, 0), "length is 0"),
-    ],
-)
-def test_numbers_out_of_range_are_refused(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()

@@ -213,17 +213,3 @@ def test_the_least_growth_constant_covers_every_layer():
     assert growth_constant(0.0, [0.0]) == 1.0
     with pytest.raises(ValueError, match=r"embedding_norm is 0\.0"):
         growth_constant(0.0, [1.0])
-
-
-def test_a_growth_below_one_is_refused_with_the_reason():
-    with pytest.raises(ValueError, match=r"growth is 0\.01, expected at least 1"):
-        printed(
-            scores=[DotProduct(1.0)],
-            embedding_norm=1.0,
-            growth=0.01,
-            output_lipschitz=0.01,
-            num_heads=1,
-            num_layers=1,
-        )
-    with pytest.raises(ValueError, match="no scores"):
-        printed_tight(scores=[], norm=1.0, output_lipschitz=1.0, num_heads=1)

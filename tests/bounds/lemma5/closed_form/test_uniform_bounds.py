@@ -192,20 +192,3 @@ def test_nothing_overflows():
     assert printed_shape_bound(uniform_constants(layers), 9, 1.0).own.value == math.inf
     infinite = LayerConstants(math.inf, (head,), 1.0)
     assert influence_recursion([infinite], 9, 1.0)[-1].others.value == math.inf
-
-
-def test_bad_arguments_are_refused():
-    constants = UniformConstants(1.0, 1.0, 1, 1)
-    for closed in CLOSED.values():
-        with pytest.raises(ValueError, match="length is 1, expected an integer >= 2"):
-            closed(constants, 1, 1.0)
-        with pytest.raises(ValueError, match=r"distance is -1\.0"):
-            closed(constants, 2, -1.0)
-    with pytest.raises(ValueError, match="num_heads is 0"):
-        UniformConstants(1.0, 1.0, 0, 1)
-    with pytest.raises(ValueError, match="no layers"):
-        uniform_constants([])
-    with pytest.raises(ValueError, match="no layers"):
-        influence_recursion([], 2, 1.0)
-    with pytest.raises(ValueError, match=r"length is 2\.5"):
-        influence_recursion(random_layers(np.random.default_rng(0), 1), 2.5, 1.0)  # pyright: ignore[reportArgumentType]

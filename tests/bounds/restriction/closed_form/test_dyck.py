@@ -261,12 +261,6 @@ def test_the_closed_form_is_weaker_than_the_table_and_certified(layers, heads):
     assert closed.top > computable_length(layers, heads)
 
 
-def test_a_closed_form_of_one_layer_is_refused():
-    """It has a threshold of its own, `one_layer_dyck_threshold`."""
-    with pytest.raises(ValueError, match="num_layers is 1, expected an integer >= 2"):
-        closed_form_dyck(1, 1)
-
-
 @pytest.mark.parametrize("heads", [1, 2, 3])
 def test_one_layer_leaves_both_classes_whatever_is_fixed(heads):
     """P = H, M = 2H: after any H brackets of the window, fixed in any way."""
@@ -285,8 +279,6 @@ def test_one_layer_leaves_both_classes_whatever_is_fixed(heads):
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"num_heads": 0}, "num_heads is 0"),
-        ({"delta": Fraction(1, 4)}, r"delta is 1/4, expected a number in \(0, 1/4\)"),
         ({"deep": ()}, "1 steps, 0 shares of deep activations and 1 spreads"),
         ({"steps": (SwitchingStep(Fraction(3, 5), 5),)}, "star_probability is 3/5"),
         ({"spreads": (Fraction(0),)}, r"spreads\[0\] is 0"),

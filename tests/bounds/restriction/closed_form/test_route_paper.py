@@ -198,17 +198,3 @@ def test_the_giant_is_its_formula():
     c = Tower(1, 2e6)
     assert giant(c, interval(3), 5, interval(7)) >= Tower(2, 2e6 + 1.58)
     assert giant(c, interval(3), 5, interval(7)) < Tower(2, 2e6 + 1.59)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ((0, 1, Fraction(1, 2)), "num_layers is 0"),
-        ((1, 0, Fraction(1, 2)), "num_heads is 0"),
-        ((2, 1, 0.5), "free is the float 0.5, expected an exact number"),
-        ((2, 1, Fraction(1)), "free is 1, expected a number between 0 and 1"),
-    ],
-)
-def test_a_number_out_of_range_is_named(arguments, complaint):
-    with pytest.raises(ValueError, match=complaint):
-        paper_route(*arguments, Weight.PAPER)

@@ -178,22 +178,3 @@ def test_free_bits_and_a_start_are_what_a_language_asks_for():
 
 def test_steps_that_lose_everything_prove_nothing():
     assert switching_proof(1, [SwitchingStep(Fraction(1, 2), 1)]) is None
-
-
-@pytest.mark.parametrize(
-    ("make", "complaint"),
-    [
-        (lambda: SwitchingStep(0.35, 5), "star_probability is the float 0.35"),
-        (
-            lambda: SwitchingStep(Fraction(1, 3), 0),
-            "depth is 0, expected an integer >= 1",
-        ),
-        (lambda: switching_proof(0, []), "num_heads is 0"),
-        (lambda: switching_proof(1, [], free=0), "free is 0"),
-        (lambda: switching_proof(1, [], start=2), "start is 2, expected a number"),
-        (lambda: closed_form_switching(0, 1), "num_layers is 0"),
-    ],
-)
-def test_a_number_out_of_range_is_named(make, complaint):
-    with pytest.raises(ValueError, match=complaint):
-        make()

@@ -208,18 +208,3 @@ def test_the_share_of_deep_activations_at_depth_one(p):
         exact = (1 - p) * r ** (most + 1) + 2 * p * r**most
         share = deep_probability(1, 1, most, p)
         assert exact <= share <= exact + Fraction(1, 10**28)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ((0, 1, 3, Fraction(1, 5)), "width is 0, expected an integer >= 1"),
-        ((1, 0, 3, Fraction(1, 5)), "num_lists is 0"),
-        ((1, 1, 0, Fraction(1, 5)), "most is 0"),
-        ((1, 1, 3, 0.2), "star_probability is the float 0.2, expected an exact number"),
-        ((1, 1, 3, Fraction(1)), "star_probability is 1, expected a number between"),
-    ],
-)
-def test_a_number_out_of_range_is_named(arguments, complaint):
-    with pytest.raises(ValueError, match=complaint):
-        depth_tails(*arguments)
