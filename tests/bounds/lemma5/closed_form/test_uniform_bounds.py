@@ -130,17 +130,6 @@ def test_a_forgotten_change_of_weights_is_caught():
         assert (case.exact > wrong * (1 + 1e-12)) == (case.name == "moving weight")
 
 
-@pytest.mark.parametrize("field", ["half_oscillation", "output_lipschitz"])
-@pytest.mark.parametrize("name", CLOSED)
-def test_it_grows_with_every_constant(field, name):
-    values = dict(half_oscillation=0.4, output_lipschitz=1.2)
-    base = CLOSED[name](UniformConstants(**values, num_heads=2, num_layers=3), 9, 1.0)
-    values[field] *= 1.1
-    more = CLOSED[name](UniformConstants(**values, num_heads=2, num_layers=3), 9, 1.0)
-    assert base.others < more.others
-    assert base.own < more.own
-
-
 def grown(layer, path):
     """The layer with one number ten percent larger."""
     import dataclasses

@@ -197,15 +197,6 @@ def test_a_row_of_one_position_has_no_error():
     assert closed.perturbed_distance(1.0, 0.1, 0.1, 1).value == 0
 
 
-def test_a_larger_coefficient_would_overturn_the_gap():
-    """Lemma 8 (b) with more than γ n/(n - 1): the winner at j* = 1 loses."""
-    n, gap = 10, 1.0
-    term = 1.01 * gap * n / (n - 1) * np.arange(1, n + 1) / n
-    scores = np.where(np.arange(n) == 0, 0.0, -gap)
-    assert (scores + term).argmax() != 0
-    assert (scores + term / (1.01 * n / (n - 1))).argmax() == 0
-
-
 def head_error(g, beta, b):
     """The largest error of a head with scores g + beta b over all Booleans v [rows]."""
     weights = softmax(g + beta * b)
