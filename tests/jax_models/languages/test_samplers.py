@@ -159,15 +159,6 @@ def test_the_test_rejects_a_read_of_the_first_write():
     assert p_value(wrong, flip_flops(8)) == 0
 
 
-def test_types_of_brackets_are_independent_of_the_nesting():
-    tokens = np.asarray(DyckWords(2).sample(jax.random.key(2), 6, DRAWS))
-    expected = expected_distribution(DyckWords(2), 6)
-    assert p_value(tokens, expected) > 1e-3
-    # Planted: every bracket inside another takes the other type.
-    wrong = np.where((tokens[:, :1] < 2) & (np.arange(6) == 1), 2, tokens)
-    assert p_value(wrong, expected) < 1e-6
-
-
 @pytest.mark.parametrize("name", [*LANGUAGES, "random"])
 def test_long_samples_are_members_and_end_on_request(name):
     language = get_language(name, 5 if name == "random" else None)

@@ -47,7 +47,11 @@ def test_the_arrays_are_shared(model):
 
 def test_a_tie_resolution_is_kept():
     model = jm.random_transformer(
-        jax.random.key(0), **SHAPE, weighting="leftmost_hard", tie_resolution=0.25
+        jax.random.key(0),
+        **SHAPE,
+        dtype="float64",
+        weighting="leftmost_hard",
+        tie_resolution=0.25,
     )
     changed = with_weighting(model, "average_hard")
     for layer in changed.layers:

@@ -169,12 +169,3 @@ def test_the_growing_amplifier_needs_no_temperature(lengths, numbers):
     assert not ratios.violations
     # The bound drops a factor e^{-|y|} that only short rows would notice.
     assert ratios.largest > 0.98
-
-
-def test_the_thresholds_of_section_13():
-    """|D - 1/2| >= 1/4 with temperature 1/(2 n log 8): true >= 0.8, false <= 1/9."""
-    y = np.log(8) / 2
-    wrong = max(closed.amplifier_weight(y, n).value for n in range(2, 60))
-    assert wrong == pytest.approx(0.2, rel=1e-12)
-    wrong = max(closed.amplifier_weight(-y, n).value for n in range(2, 60))
-    assert wrong == pytest.approx(1 / 9, rel=1e-12)
