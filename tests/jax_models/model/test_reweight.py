@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -69,6 +70,12 @@ def test_a_float_type_rounds_each_weight_once(model):
 def test_an_unknown_weighting_is_refused(model):
     with pytest.raises(jm.InputError, match="softmax"):
         with_weighting(model, "hardish")
+
+
+@pytest.mark.parametrize("dtype", ["float16", jnp.bfloat16, "int32", "double trouble"])
+def test_any_other_type_is_refused_by_name(model, dtype):
+    with pytest.raises(jm.InputError, match="; expected float32 or float64"):
+        with_dtype(model, dtype)
 
 
 def test_float64_needs_x64(model):
