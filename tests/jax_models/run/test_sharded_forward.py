@@ -167,33 +167,17 @@ def test_summaries_are_merged_in_order_of_position():
         np.testing.assert_allclose(shared, expected, **CLOSE)
 
 
-PLANTED = {
-    "in the wrong order": lambda x: x[::-1],
-    "without the first share": lambda x: x[1:],
-    "without the last tile": lambda x: x[:-1],
-    "from the second device on": lambda x: jnp.roll(x, 1, axis=0),
-}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if "last" in name else pytest.param(name, marks=pytest.mark.slow)
-        for name in PLANTED
-    ],
-)
-def test_a_wrong_merge_is_noticed(name, monkeypatch):
+def test_a_merge_without_the_last_tile_is_noticed(monkeypatch):
     fold = sharded_forward.fold_stacked
     monkeypatch.setattr(
         sharded_forward,
         "fold_stacked",
-        lambda merge, stacked: fold(merge, jax.tree.map(PLANTED[name], stacked)),
+        lambda merge, stacked: fold(merge, jax.tree.map(lambda x: x[:-1], stacked)),
     )
     sharded_forward._compiled.cache_clear()
     model, tokens = of_last_seen(), jnp.append(MANY, MANY[:3])  # no tile is empty
     shared = jm.apply(model, tokens, mesh=jm.device_mesh(2))
     sharded_forward._compiled.cache_clear()
-    # The last share holds what rows of the first do not see under the mask.
     assert np.abs(shared - jm.apply(model, tokens)).max() > 1e-3
 
 
