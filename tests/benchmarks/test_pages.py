@@ -10,7 +10,6 @@ from benchmarks import pages, quick, row_value, scaling
 from benchmarks.docs_check.figures import image_difference
 from benchmarks.page import column_table, digits
 from benchmarks.results_file import read_lines, results_files, rows_of, write_lines
-from benchmarks.timing import spread
 from bounds.figures.primitives import save_figure
 from jax_models import InputError
 
@@ -121,15 +120,6 @@ def test_a_point_that_has_moved_makes_its_figure_stale(tmp_path):
     row = {**row, "forward_seconds": 1.5 * row["forward_seconds"]}
     (moved,) = save_figure(draw([(config, row), *others]), tmp_path / "moved", ["png"])
     assert "percent" in str(image_difference(stated, moved))
-
-
-def test_a_typed_number_makes_the_page_stale(copied):
-    page = copied / "docs" / "benchmarks.md"
-    first = rows_of(read_lines(pages.FOLDER / "nvidia-h200.jsonl"), "influence_speed")
-    stated = f"| {digits(first[0][1]['incremental_seconds'])} |"
-    assert stated in page.read_text()
-    page.write_text(page.read_text().replace(stated, "| 0.0001 |", 1))
-    assert any("benchmarks.md" in line for line in pages.stale())
 
 
 def test_a_number_in_a_sentence_follows_its_row(copied):
@@ -246,24 +236,3 @@ def test_a_column_that_no_row_fills_is_left_out():
     }
     lines = column_table(columns, [(1, None), (2, 0.1234)]).splitlines()
     assert lines == ["| n | some |", "| --- | --- |", "| 1 |  |", "| 2 | 0.123 |"]
-
-
-@pytest.mark.parametrize(
-    ("row", "text"),
-    [
-        ({"a_seconds": 2.5, "a_fastest": 2.25, "a_slowest": 31.0}, "2.5 (2.25–31)"),
-        ({"a_seconds": 2.5, "a_fastest": 2.5, "a_slowest": 2.5}, "2.5"),
-        ({"a_seconds": 2.5}, "2.5"),
-    ],
-    ids=["several calls", "one call", "not known"],
-)
-def test_a_median_stands_before_the_spread_of_its_calls(row, text):
-    assert spread(row, "a") == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.0012345, "0.00123"), (98.25, "98.2"), (123.6, "124"), (4096.0, "4096")],
-)
-def test_digits_are_those_that_a_reader_can_use(value, text):
-    assert digits(value) == text

@@ -40,15 +40,6 @@ def test_the_fraction_is_of_the_roof_at_the_intensity(size, roof):
     assert row["fraction"] == 4.0 / roof
 
 
-def test_seconds_are_shown_with_their_spread():
-    timing, program = Timing(2.0, 1.0, 3.0, 3, 0.0), roofline.Program(print, 8, 4, 16)
-    peaks = {"peak_flops_per_second": 100.0, "peak_bytes_per_second": 25.0}
-    row = (
-        timing.columns("kernel") | peaks | roofline.rates(program, timing, 100.0, 25.0)
-    )
-    assert "2 (1–3)" in roofline.line({**CONFIG, "kernel": "pairs L=2"}, row)
-
-
 def test_a_forward_pass_moves_its_arguments_and_its_result():
     program = roofline.forward_program(CONFIG)
     model = roofline.random_model(CONFIG)

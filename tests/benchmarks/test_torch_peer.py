@@ -56,8 +56,6 @@ def test_times_are_compared_where_the_answers_agree(answer):
     assert row["difference"] < 1e-12
     assert row["alone_speedup"] == 8.0 / row["incremental_seconds"]
     assert len(torch_peer.line(CONFIG, row)) == len(torch_peer.HEAD)
-    spread = {"peer_alone_fastest": 7.0, "peer_alone_slowest": 9.0}
-    assert "8 (7–9)" in torch_peer.line(CONFIG, row | spread)
     answer(1 + 2e-9)
     with pytest.raises(RuntimeError, match=r"differ by (2|1\.9)"):
         torch_peer.measure(CONFIG)

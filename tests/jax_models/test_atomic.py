@@ -1,4 +1,4 @@
-"""A model is saved whole or not at all, like every file that is written."""
+"""A model is saved whole or not at all, and so is every file that is written."""
 
 import os
 
@@ -6,6 +6,7 @@ import jax
 import pytest
 
 import jax_models as jm
+from bounds.store.output import write_bytes
 
 MODEL = jm.random_transformer(
     jax.random.key(0),
@@ -16,11 +17,17 @@ MODEL = jm.random_transformer(
     vocab_size=2,
     dtype="float64",
 )
+WRITERS = {
+    "save": lambda path: jm.save(MODEL, path),
+    "write_bytes": lambda path: write_bytes(path, b"new"),
+}
+every_writer = pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
 
 
+@every_writer
 @pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_a_failed_save_leaves_the_old_file_and_nothing_beside_it(
-    tmp_path, monkeypatch, step
+def test_a_failure_leaves_the_old_file_and_nothing_beside_it(
+    tmp_path, monkeypatch, step, write
 ):
     path = tmp_path / "model.safetensors"
     path.write_bytes(b"old")
@@ -30,16 +37,17 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_beside_it(
 
     monkeypatch.setattr(os, step, fail)
     with pytest.raises(OSError, match="No space") as refused:
-        jm.save(MODEL, path)
+        write(path)
     assert refused.value.filename == str(path)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_saved_model_is_as_readable_as_any_other_file(tmp_path):
+@every_writer
+def test_a_written_file_is_as_readable_as_any_other(tmp_path, write):
     before = os.umask(0o027)
     try:
-        jm.save(MODEL, tmp_path / "ours")
+        write(tmp_path / "ours")
         (tmp_path / "other").write_bytes(b"")
     finally:
         os.umask(before)

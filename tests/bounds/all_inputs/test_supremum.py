@@ -67,23 +67,14 @@ def assert_brute_force(model, length, *, plan="counts", **question):
     return best
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name == "softmax" else pytest.param(name, marks=pytest.mark.slow)
-        for name in WEIGHTINGS
-    ],
-)
-def test_all_binary_inputs_of_twelve_tokens(name):
-    assert_brute_force(build({**BINARY, "weighting": name}), 12)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("num_layers", [1, 3])
+@pytest.mark.parametrize("num_layers", [1, 2, 3])
 @pytest.mark.parametrize("name", WEIGHTINGS)
 def test_all_binary_inputs_of_up_to_twelve_tokens(name, num_layers):
-    options = {"layer_norm": "post"} if num_layers == 1 else {"score": "additive"}
-    model = build({**BINARY, **options, "weighting": name, "num_layers": num_layers})
+    options = {1: {"layer_norm": "post"}, 2: {}, 3: {"score": "additive"}}
+    model = build(
+        {**BINARY, **options[num_layers], "weighting": name, "num_layers": num_layers}
+    )
     for length in (1, 2, 5, 12):
         assert_brute_force(model, length, target="logits")
     for query in (0, 5):
@@ -124,7 +115,7 @@ def test_periodic_positions_and_more_symbols(name, plan):
 
 
 def test_an_end_token_stands_at_the_query_and_nowhere_else():
-    model = build({"position": None})
+    model = build({"position": None, "num_layers": 1})
     model = dataclasses.replace(model, substitutable=(0, 1))
     best = assert_brute_force(model, 7)
     assert best.tokens[-1] == 2
@@ -147,16 +138,16 @@ def test_no_row_without_a_name_stands_at_the_query():
 
 
 def test_what_cannot_change_has_the_supremum_zero():
-    model = build(BINARY)
+    model = build({**BINARY, "num_layers": 1})
     best = bounds.supremum(model, 1)
     assert (best.max, best.max_upper, best.position, best.exact) == (0, 0, None, True)
     assert bounds.supremum(model, 1, include_query=True).max > 0
-    alone = dataclasses.replace(build({"position": None}), substitutable=(1,))
+    alone = dataclasses.replace(model, substitutable=(1,))
     assert bounds.supremum(alone, 5).position is None
 
 
 def test_the_comparison_catches_a_count_vector_left_out(monkeypatch):
-    model = build(BINARY)
+    model = build({**BINARY, "num_layers": 1})
     best = bounds.supremum(model, 7)
     left = np.bincount(best.tokens[:-1], minlength=2)
     left[best.tokens[best.position]] -= 1
@@ -206,8 +197,8 @@ def test_a_hundred_thousand_tokens_take_less_than_a_minute(name):
 
 def test_beyond_the_budget_it_is_an_estimate_and_says_so():
     model = build({"position": None, "num_layers": 1})
-    exact = bounds.supremum(model, 9)
-    found = bounds.supremum(model, 9, budget=100)
+    exact = bounds.supremum(model, 7)
+    found = bounds.supremum(model, 7, budget=30)
     assert not found.exact
     assert found.plan == "search"
     assert "estimated" in repr(found)
@@ -216,8 +207,8 @@ def test_beyond_the_budget_it_is_an_estimate_and_says_so():
     # Few classes: a search that compares inputs by them does not stop below the top.
     assert found.max == pytest.approx(exact.max, rel=1e-10)
     assert found.recomputed == pytest.approx(found.max, rel=1e-9)
-    assert bounds.supremum(model, 9, budget=100).max == found.max, "it is repeatable"
-    assert "more than the budget of 100 configurations" in found.reason
+    assert bounds.supremum(model, 7, budget=30).max == found.max, "it is repeatable"
+    assert "more than the budget of 30 configurations" in found.reason
 
 
 def test_the_search_over_classes_goes_to_any_length():
@@ -328,7 +319,8 @@ def test_a_bare_function_is_refused():
 
 
 def test_an_ambiguous_tie_on_some_input_is_an_error_a_warning_or_ignored():
-    model = weighted(build(BINARY), "average_hard", "average_hard", tie_resolution=2.0)
+    model = build({**BINARY, "num_layers": 1})
+    model = weighted(model, "average_hard", tie_resolution=2.0)
     with pytest.raises(jm.TieError, match=r"on some input of length 9: .*cells"):
         bounds.supremum(model, 9)
     with pytest.warns(AmbiguousTieWarning, match="on some input"):

@@ -132,7 +132,6 @@ def test_the_record_says_how_it_was_made(run):
         (["--target=logits"], "read-out"),
         (["--lengths=4", "--query=4"], "query = 4 is out of range"),
         (["--target=loss"], "--target=loss"),
-        (["--preset=nope"], "unknown preset 'nope'; known are random, parity"),
     ],
 )
 def test_a_wrong_question_is_one_line(run, flags, complaint):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from bounds import bound_curve, read_store
+from bounds import bound_curve
 from bounds.curves.inputs import GivenInputs
 from tests.bounds.cli.letters import NAMES, SPECIAL, largest_change, tokens_of
 from tests.bounds.cli.outputs import read_csv, read_json
@@ -185,10 +185,3 @@ def test_flags_that_do_not_fit_are_one_line(run, folder, fasta, flags, complaint
     assert fasta
     run("curve", f"--model={folder}", *flags).assert_refused(complaint)
     assert not OUT.exists()
-
-
-def test_texts_can_be_swept(run, folder):
-    command = ["batch", "--command=curve", f"--model={folder}", *PLAIN]
-    sweep = [*command, "--sequence=ACDE", "--lengths=6", "--sweep", "query=0,1"]
-    assert run(*sweep).code == 0
-    assert len(read_store("results/batch/results.sqlite")) == 2

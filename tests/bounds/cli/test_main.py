@@ -93,13 +93,6 @@ def test_a_bad_flag_is_one_line(capsys, command, flag, complaint):
     assert complaint in err
 
 
-def test_a_number_that_is_none_is_one_line(capsys):
-    code, out, err = run(capsys, "simulate", "--epsilon=nan")
-    assert (code, out) == (1, "")
-    assert_one_line(err)
-    assert "--epsilon = nan is not a number" in err
-
-
 @pytest.mark.parametrize(
     ("flag", "expected"),
     [

@@ -155,7 +155,8 @@ def test_results_are_not_lost_for_a_name_that_cannot_be_printed(
     printed = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict")
     monkeypatch.setattr(sys, "stdout", printed)
     out = tmp_path / name
-    for command in (["sample"], ["curve", "--lengths=4", *SMALL]):
+    quick = ["--weighting=softmax", "--method=exhaustive", "--bounds=none"]
+    for command in (["sample"], ["curve", "--lengths=4", *SMALL, *quick]):
         assert main([*command, f"--out={out}"]) == 0
     record = json.loads((out / "sample.json").read_bytes())
     assert record["flags"]["out"] == str(out)

@@ -154,13 +154,8 @@ def test_brackets_are_learnt_too(run, language):
         (["--weighting=average_hard"], "no gradient"),
         (["--language=english"], "--language=english"),
         (["--p=1"], "expected one inside (0, 1)"),
-        (["--learning_rate=-1"], "learning_rate = -1.0"),
-        (["--growth=2"], "growth = 2.0"),
         (["--num_lengths=5"], "only 4 lengths"),
-        (["--lengths=5,3"], "lengths must increase"),
-        (["--mask=none", "--all_positions"], "see what it is to predict"),
         (["--reading=query", "--all_positions"], "follows the whole sequence alone"),
-        (["--d_model=5", "--num_heads=1"], "even width"),
     ],
 )
 def test_what_cannot_be_trained_is_one_line(run, flags, complaint):

@@ -19,7 +19,7 @@ def test_an_interrupted_measurement_goes_on(tmp_path, monkeypatch, quick_compila
     monkeypatch.setattr(choice, "SCREEN_PAYS", 0.1)
     monkeypatch.setattr(propose, "WORTH", (0, 0))
     model = jm.random_transformer(
-        jax.random.key(0), num_layers=3, num_heads=2, d_model=8, d_ff=8, vocab_size=3
+        jax.random.key(0), num_layers=2, num_heads=1, d_model=4, d_ff=4, vocab_size=3
     )
     inputs = {(12, 0): np.arange(12) % 3}
     source = GivenInputs("given", tuple(inputs.values()))

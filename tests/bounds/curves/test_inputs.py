@@ -43,18 +43,6 @@ def test_seed_length_and_index_give_different_inputs():
     assert len({tuple(tokens) for tokens in drawn}) == 4
 
 
-@pytest.mark.parametrize("language", ["parity", "dyck1", "dyck2"])
-def test_a_sample_is_a_string_of_its_language(language):
-    symbols = get_language(language).symbols
-    source = sampled_inputs(random_model(len(symbols)), language, 1, seed=0)
-    tokens = source.draw(32, 0)
-    assert tokens.shape == (32,)
-    assert tokens.dtype == np.int32
-    # Bit strings of either parity are drawn.
-    assert language == "parity" or get_language(language).contains(tokens)
-    assert set(tokens) == set(range(len(symbols)))
-
-
 def test_the_end_token_follows_where_the_model_has_one():
     tokens = sampled_inputs(build_preset("parity"), "parity", 1, seed=0).draw(33, 0)
     assert tokens.shape == (33,)

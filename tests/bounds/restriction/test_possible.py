@@ -112,16 +112,6 @@ def test_a_position_that_is_missing_from_a_set_is_noticed():
         assert escapes(model, rho, without_one(analysis, depth))[0] > 0
 
 
-def test_the_sets_of_the_other_tie_rule_are_noticed():
-    noticed = 0
-    for seed in range(4):
-        model, rho, _ = case(seed)
-        other = jm.with_weighting(model, "rightmost_hard")
-        wrong = analyse(other, PartialInput(rho.astype(np.int32)), LENGTH - 1)
-        noticed += escapes(model, rho, wrong)[0] > 0
-    assert noticed
-
-
 def test_edges_of_a_layer_are_the_sets_of_all_heads_and_rows():
     model, rho, analysis = case(1)
     partial = PartialInput(rho.astype(np.int32))

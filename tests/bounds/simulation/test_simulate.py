@@ -13,7 +13,7 @@ from bounds.simulation import simulate
 from bounds.simulation.certificate import certified_error
 from bounds.simulation.compute import break_ties, needs_tie_breaking
 from bounds.simulation.measure import measure_hard_model
-from bounds.simulation.result import final_activations, measured_errors, tempered_twin
+from bounds.simulation.result import final_activations, tempered_twin
 from jax_models.model.attention import Attention
 from jax_models.model.feed_forward import FeedForward
 from jax_models.model.layer import Layer
@@ -135,12 +135,6 @@ def test_a_unique_hard_model_with_ties_is_simulated_through_its_tieless_form():
     assert certified_error(found.measured_given, 1e-9) > 0.01
     assert (found.errors <= found.bounds + 1e-12).all()
     assert found.errors[-1] > 0.01
-
-
-@pytest.mark.slow
-def test_without_the_term_no_temperature_would_do():
-    model, _ = hidden_ties(LEFT, "none")
-    assert measured_errors(model, INPUTS, [1e-9])[0] > 0.01
 
 
 CASES = [

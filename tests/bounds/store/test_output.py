@@ -3,7 +3,6 @@
 import csv
 import json
 import math
-import os
 
 import numpy as np
 import pytest
@@ -22,30 +21,6 @@ def test_a_file_is_written_in_a_folder_that_is_made(tmp_path):
     write_bytes(path, b"content")
     assert path.read_bytes() == b"content"
     assert [entry.name for entry in path.parent.iterdir()] == ["file"]
-
-
-@pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_a_failure_leaves_the_old_file_and_nothing_beside_it(
-    tmp_path, monkeypatch, step
-):
-    path = tmp_path / "file"
-    write_bytes(path, b"old")
-
-    def fail(*arguments):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, step, fail)
-    with pytest.raises(OSError, match="No space") as refused:
-        write_bytes(path, b"new")
-    assert refused.value.filename == str(path)
-    assert path.read_bytes() == b"old"
-    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
-
-
-def test_a_written_file_is_as_readable_as_any_other(tmp_path):
-    write_bytes(tmp_path / "ours", b"")
-    (tmp_path / "other").write_bytes(b"")
-    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "other").stat().st_mode
 
 
 def test_json_has_null_for_what_is_not_finite(tmp_path):

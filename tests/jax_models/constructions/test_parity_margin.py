@@ -80,13 +80,13 @@ def sharpness(num_tokens, scaled):
 
 
 def closed_form(num_tokens, odd, c):
-    """OUT of the construction without its factor 1/N, with enough digits."""
+    """OUT of the construction without its factor 1/N, with 50 digits."""
     with mpmath.workdps(50):
         even, rest = mpmath.mpf((num_tokens + 1) // 2), num_tokens // 2
         mine, other = (rest, even) if odd else (even, rest)
         low, high = mpmath.exp(-2 * mpmath.mpf(c)), mpmath.exp(2 * mpmath.mpf(c))
         gap = 1 / (mine + other * low) - 1 / (mine + other * high)
-        return float(gap if odd else -gap)
+        return gap if odd else -gap
 
 
 def perturbed_logit(tokens, c, epsilon):
@@ -125,7 +125,7 @@ def test_the_logit_is_the_closed_form_at_every_length(scaled, lengths, count):
         c = sharpness(length + 1, scaled)
         for tokens in strings(length, count):
             odd = (tokens == 1).sum() % 2 == 1
-            expected = -closed_form(length + 1, odd, c) / (length + 1)
+            expected = float(-closed_form(length + 1, odd, c) / (length + 1))
             assert expected < 0 if odd else expected > 0
             found = query_logit(config, tensors, tokens)
             assert found == pytest.approx(expected, rel=RELATIVE, abs=0)
@@ -165,7 +165,7 @@ def test_the_norms_of_one_layer_take_away_one_factor_of_the_length(
             row = query_row(config, tensors, tokens)
             found = row[Coordinate.OUT] / row[Coordinate.QUERY]
             odd = (tokens == 1).sum() % 2 == 1
-            expected = closed_form(length + 1, odd, c)
+            expected = float(closed_form(length + 1, odd, c))
             # N marks that should be 0 are as large as the mean of a row of size 1/N
             # rounds it: some N units of 2^-52 in all, beside the one mark that is 1.
             relative = 16 * len(tokens) * UNIT
@@ -177,7 +177,7 @@ def test_the_closed_form_sees_a_row_that_is_normalised_otherwise():
     tensors["layers.1.ffn.w2"] = np.zeros_like(tensors["layers.1.ffn.w2"])
     tokens = strings(9, 6)[5]
     odd = (tokens == 1).sum() % 2 == 1
-    expected = closed_form(10, odd, SHARPNESS)
+    expected = float(closed_form(10, odd, SHARPNESS))
     right = query_row(config, tensors, tokens)
     assert right[Coordinate.OUT] / right[Coordinate.QUERY] == pytest.approx(expected)
     # Without OTHER the row with the mark is larger than the rest.
@@ -220,3 +220,65 @@ def test_a_constant_in_the_layer_norm_shrinks_the_margin_but_keeps_its_sign(
             # OUT is N^2/size^2 times smaller than what its rows round to.
             relative = 4 * len(tokens) ** 2 * (1 + epsilon * len(tokens) ** 2) * UNIT
             assert found == pytest.approx(expected, rel=relative, abs=0)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_every_bit_of_every_string_has_the_same_influence(length):
+    c = 1.5
+    config, tensors = written(parity_transformer(c=c, dtype="float64"))
+    odd, even = (closed_form(length + 1, odd, c) for odd in (True, False))
+    expected = float(odd - even) / (length + 1)
+    if length % 2:
+        assert expected == pytest.approx(4 * math.tanh(c) / (length + 1) ** 2)
+    for string in itertools.product((0, 1), repeat=length):
+        found = reference.influence(
+            config,
+            tensors,
+            (*string, 2),
+            target="logits",
+            arithmetic=reference.multiprecision(40),
+        )
+        assert np.isnan(found[-1]).all()
+        assert np.isnan(found[:, 2]).all()
+        assert (np.isfinite(found).sum(axis=1)[:-1] == 1).all()
+        # The model's own numbers are float64: p/N is rounded, the result is not.
+        np.testing.assert_allclose(
+            found[np.isfinite(found)], expected, rtol=1e-15, atol=0
+        )
+
+
+def sharp_hat(config, tensors):
+    """The paper's second difference in place of the flat hat: the same on integers."""
+    changed = dict(tensors)
+    w1 = np.zeros_like(tensors["layers.0.ffn.w1"])
+    gap, unit, match = 3, 4, 5
+    w1[:3, gap] = 1.0
+    w1[:3, unit] = [1.0, 0.0, -1.0]
+    w2 = np.zeros_like(tensors["layers.0.ffn.w2"])
+    w2[match, :3] = [1.0, -2.0, 1.0]
+    changed.update({"layers.0.ffn.w1": w1, "layers.0.ffn.w2": w2})
+    return config, changed
+
+
+def test_the_flat_hat_loses_no_digits_where_the_sharp_one_does():
+    # In exact arithmetic on the model's rounded position encoding p/N.
+    exact = reference.multiprecision(40)
+    model = written(parity_transformer(c=1.0, dtype="float32"))
+    errors = {}
+    for name, (config, tensors) in {"flat": model, "sharp": sharp_hat(*model)}.items():
+        tokens = [0, 1, 1, 0, 1, 1, 0, 1, 1, 1, 2]
+        found = reference.logits(config, tensors, tokens, exact)[-1, 0]
+        expected = -closed_form(11, True, 1.0) / 11
+        errors[name] = abs(float(found / expected - 1))
+    assert errors["flat"] < 1e-15
+    assert errors["sharp"] > 1e-8
+
+
+def test_parity_keeps_its_margin_on_long_strings():
+    length, model = 999, parity_transformer(c=1.0, dtype="float64")
+    for seed, bias in ((0, 0.5), (1, 0.02), (2, 0.98)):
+        bits = np.random.default_rng(seed).random(length) < bias
+        tokens = np.append(bits.astype(int), 2)
+        found = float(jm.apply_logits(model, tokens)[-1, 0])
+        expected = -closed_form(length + 1, bits.sum() % 2 == 1, 1.0) / (length + 1)
+        assert found == pytest.approx(expected, rel=1e-11, abs=0)

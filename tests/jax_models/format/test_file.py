@@ -5,8 +5,6 @@ import dataclasses
 import json
 import os
 import re
-import subprocess
-import sys
 from typing import Any
 
 import jax
@@ -96,10 +94,7 @@ def test_a_file_is_read_back_bit_by_bit(name, tmp_path):
 
 
 @pytest.mark.usefixtures("quick_compilation")
-@pytest.mark.parametrize(
-    "name",
-    ["float32", "mixed layers", "coordinates"],
-)
+@pytest.mark.parametrize("name", ["float32", "coordinates"])
 def test_the_reference_reads_the_file_as_the_same_model(name, tmp_path):
     path = tmp_path / "model.safetensors"
     model = MODELS[name]
@@ -109,14 +104,6 @@ def test_the_reference_reads_the_file_as_the_same_model(name, tmp_path):
     found = jm.apply(jm.load(path), tokens)
     tolerance = 1e-4 if model.dtype == np.float32 else 1e-11
     np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
-
-
-def test_saving_replaces_a_file_as_a_whole(tmp_path):
-    path = tmp_path / "model.safetensors"
-    path.write_bytes(b"x" * 100_000)
-    jm.save(MODELS["plain"], path)
-    assert_same(MODELS["plain"], jm.load(path))
-    assert os.listdir(tmp_path) == ["model.safetensors"]
 
 
 @pytest.mark.parametrize("name", ["layer_norm", "activation"])
@@ -367,32 +354,14 @@ def test_a_missing_file_is_refused(name, tmp_path):
 
 
 def test_float64_without_x64_is_refused_with_the_remedy(tmp_path):
-    """In a process of its own, where nothing switched x64 on."""
     for name in ("plain", "float32"):
         jm.save(MODELS[name], tmp_path / name)
-    code = """
-import sys, jax, numpy as np, jax_models as jm
-def refused(f):
-    try:
-        f()
-    except jm.InputError as error:
-        assert "jax_enable_x64" in str(error), error
-    else:
-        raise AssertionError("not refused")
-refused(lambda: jm.load(sys.argv[1] + "/plain"))
-refused(lambda: jm.random_transformer(jax.random.key(0), num_layers=0, num_heads=1,
-    d_model=2, d_ff=1, vocab_size=2, dtype="float64"))
-model = jm.load(sys.argv[1] + "/float32")
-assert model.embedding.dtype == np.float32
-jax.config.update("jax_enable_x64", True)
-model = jm.load(sys.argv[1] + "/plain")
-assert model.embedding.dtype == np.float64
-jax.config.update("jax_enable_x64", False)
-refused(lambda: jm.apply(model, [0, 1]))
-"""
-    environment = {k: v for k, v in os.environ.items() if k != "JAX_ENABLE_X64"}
-    subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)],
-        check=True,
-        env=environment,
-    )
+    with jax.enable_x64(False):
+        assert jm.load(tmp_path / "float32").dtype == np.float32
+        for refused in (
+            lambda: jm.load(tmp_path / "plain"),
+            lambda: draw(num_layers=0),
+            lambda: jm.apply(MODELS["plain"], [0, 1]),
+        ):
+            with pytest.raises(jm.InputError, match=r"jax_enable_x64.*_X64=1"):
+                refused()

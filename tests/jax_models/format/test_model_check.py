@@ -40,9 +40,9 @@ NAN, INF = float("nan"), float("inf")
 BAD = [
     *(
         (ATTENTION + "temperature", jm.ConstantTemperature(value), "temperature.value")
-        for value in (-1, 0, NAN, INF, "1", True, jnp.ones(2))
+        for value in (0, "1", True, jnp.ones(2))
     ),
-    *((ATTENTION + "temperature", value, "temperature") for value in (-1, NAN, "1")),
+    *((ATTENTION + "temperature", value, "temperature") for value in (-1, "1")),
     (ATTENTION + "temperature", jm.InverseLogTemperature(-1), "scale = -1.0"),
     (ATTENTION + "temperature", jm.PowerTemperature(0.0, 1), "scale = 0.0"),
     (ATTENTION + "temperature", jm.PowerTemperature(1, 1, "position"), "future mask"),
@@ -59,7 +59,6 @@ BAD = [
     ("layers.0.combine", "concat", "combine|shape|unexpected"),
     ("layers", (None,), r"model.layers\[0\] = None"),
     ("layers", 2, "model.layers = 2"),
-    ("embedding", jnp.full((3, 4), NAN), "'embedding' has the non-finite value nan"),
     ("embedding", jnp.ones((3, 4), jnp.int32), "type int32"),
     ("embedding", jnp.ones((3, 4), jnp.float32), "mix the types"),
     ("embedding", [[1.0]], "model.embedding = "),
@@ -70,11 +69,7 @@ BAD = [
     ("vocabulary", ("a", "b"), "2 names"),
     ("vocabulary", ("a", "b", 3), r"model.vocabulary\[2\] = 3"),
     ("substitutable", (0, 3), "substitutable lists 3"),
-    ("substitutable", (), r"substitutable = \[\]; list symbols"),
-    ("substitutable", [0, 1, 0], "substitutable lists 0 2 times"),
-    ("vocabulary", ("a", "b", "b"), "vocabulary lists 'b' 2 times"),
     ("special", (2,), r"special = \[2\]; expected symbols .* neither substitutable"),
-    ("special", (9,), r"special = \[9\]; expected symbols"),
     ("substitutable", (0.5,), r"model.substitutable\[0\] = 0.5"),
 ]
 
@@ -152,24 +147,13 @@ def test_every_public_function_of_a_model_stands_among_the_entrances():
 
 
 @pytest.mark.parametrize("number", [0.5, 2, np.float32(0.25), np.array(0.125)])
-def test_a_plain_number_is_a_constant_temperature(number, tmp_path):
-    schedule = jm.ConstantTemperature(float(number))
-    expected = bounds.compute_influence(draw(temperature=schedule), TOKENS)
-    path = tmp_path / "model.safetensors"
-    for model in (
-        draw(temperature=number),
-        jm.with_temperature(draw(), number),
-        replaced(
-            replaced(draw(), ATTENTION + "temperature", number),
-            "layers.0.attention.temperature",
-            number,
-        ),
-    ):
-        assert bounds.compute_influence(model, TOKENS).max == expected.max
-        jm.save(model, path)
-        again = bounds.compute_influence(jm.load(path), TOKENS)
-        assert again.max == expected.max
-    assert expected.max != bounds.compute_influence(draw(), TOKENS).max
+def test_a_plain_number_is_a_constant_temperature(number):
+    expected = jm.model_bytes(draw(temperature=jm.ConstantTemperature(float(number))))
+    same = replaced(draw(), ATTENTION + "temperature", number)
+    same = replaced(same, "layers.0.attention.temperature", number)
+    for model in (draw(temperature=number), jm.with_temperature(draw(), number), same):
+        assert jm.model_bytes(model) == expected
+    assert jm.model_bytes(draw()) != expected
 
 
 def test_lists_and_numpy_arrays_become_what_a_model_holds():

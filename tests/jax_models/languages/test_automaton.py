@@ -42,14 +42,6 @@ def test_decides_its_language(name):
         assert automaton.contains(ended).tolist() == expected
 
 
-def test_parity_is_the_language_of_that_name():
-    batch = strings(7)
-    expected = jm.get_language("parity").contains(batch)
-    assert (parity_automaton().contains(batch) == expected).all()
-    wrong = Automaton(((0, 1), (0, 1)), frozenset({0}))
-    assert (wrong.contains(batch) != expected).any()
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [

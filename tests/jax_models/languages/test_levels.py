@@ -53,12 +53,6 @@ def test_parity_has_the_levels_of_the_table(p, optimal, last, unigram, n):
     assert levels.unigram == pytest.approx(unigram, abs=HALF_UNIT)
 
 
-def test_the_first_symbol_alone_decides_parity():
-    levels = ParitySource(0.3).levels(1)
-    assert levels.last_symbol == pytest.approx(levels.optimal, rel=1e-14)
-    assert levels.unigram > levels.optimal + 0.05
-
-
 @pytest.mark.parametrize(("p", "printed", "limits"), DYCK)
 def test_p0_is_that_of_the_table_and_of_dynamic_programming(p, printed, limits):
     for n, value in zip(LENGTHS, printed, strict=True):
@@ -112,25 +106,6 @@ def test_survivors_follow_the_quasi_stationary_law_not_the_restarted_chain():
         law = heights.height_law(n, 0.25)
         np.testing.assert_allclose(law[:20], limit[n % 2, :20], atol=1e-3)
     assert (heights.limiting_height_law(0.5, 9) == 0).all()
-
-
-@pytest.mark.parametrize("p", [0.1, 0.25, 0.4, 0.6])
-@pytest.mark.parametrize("n", [8, 9])
-def test_what_one_symbol_leaves_open_in_dyck2_has_a_closed_form(p, n):
-    """After x_n closes, its type and the height are unknown: two separate terms."""
-    source, q = DyckSource(p), 1 - p
-    law = source.step_law(n)
-    closes, on_ground = law[1].sum(), law[1, 0]
-    share = on_ground / closes
-    entropy = sum(-x * math.log(x) for x in (share, 1 - share) if x)
-    p0 = heights.closing_above_ground(n, p)
-    levels = source.levels(n)
-    assert levels.optimal == pytest.approx(
-        -p * math.log(p) - q * math.log(q) + p * math.log(2), rel=1e-14
-    )
-    assert levels.last_symbol == pytest.approx(
-        levels.optimal + q * p0 * math.log(2) + closes * q * entropy, rel=1e-12
-    )
 
 
 @pytest.mark.parametrize("p", [0.0, 1e-30, 1e-9, 0.3, 1 - 1e-9, 1.0])

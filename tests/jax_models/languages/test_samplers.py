@@ -128,44 +128,21 @@ def test_samples_follow_the_stated_distribution(language, length):
     assert p_value(tokens, expected_distribution(language, length)) > 1e-3
 
 
-def fair_walk(rng, length, is_word):
+def fair_walk(rng, length):
     """The sampler one writes first: fair steps, except where one is forced."""
     height, steps = 0, []
-    for t in range(length):
-        must_fall = is_word and height == length - t
-        step = 1 if height == 0 else -1 if must_fall else rng.choice((1, -1))
+    for _ in range(length):
+        step = 1 if height == 0 else rng.choice((1, -1))
         height += step
         steps.append((1 - step) // 2)
     return steps
 
 
-@pytest.mark.parametrize("language", [DyckWords(1), DyckPrefixes(1)])
-def test_the_test_rejects_a_fair_walk_held_at_zero(language):
-    rng = np.random.default_rng(0)
-    is_word = isinstance(language, DyckWords)
-    draws = np.array([fair_walk(rng, 8, is_word) for _ in range(4000)])
+def test_the_test_rejects_a_fair_walk_held_at_zero():
+    rng, language = np.random.default_rng(0), DyckPrefixes(1)
+    draws = np.array([fair_walk(rng, 8) for _ in range(4000)])
     assert language.contains(draws).all()
     assert p_value(draws, expected_distribution(language, 8)) < 1e-6
-
-
-def test_the_test_rejects_a_biased_bit():
-    draws = np.random.default_rng(0).random((DRAWS, 6)) < 0.51
-    assert p_value(draws.astype(int), expected_distribution(Parity(), 6)) < 1e-3
-
-
-def test_the_test_rejects_a_read_of_the_first_write():
-    draws = np.asarray(FlipFlop().sample(jax.random.key(1), 8, DRAWS))
-    wrong = np.where((draws == 1)[:, [0, *range(7)]], draws[:, [1]], draws)
-    assert p_value(wrong, flip_flops(8)) == 0
-
-
-def test_types_of_brackets_are_independent_of_the_nesting():
-    tokens = np.asarray(DyckWords(2).sample(jax.random.key(2), 6, DRAWS))
-    expected = expected_distribution(DyckWords(2), 6)
-    assert p_value(tokens, expected) > 1e-3
-    # Planted: every bracket inside another takes the other type.
-    wrong = np.where((tokens[:, :1] < 2) & (np.arange(6) == 1), 2, tokens)
-    assert p_value(wrong, expected) < 1e-6
 
 
 @pytest.mark.parametrize("name", [*LANGUAGES, "random"])

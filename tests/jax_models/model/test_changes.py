@@ -137,17 +137,11 @@ def test_the_change_of_a_product_keeps_its_digits(dtype):
     assert_exact_product(Product().change, dtype)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda x, y, dx, dy: (x + dx) * (y + dy) - x * y,
-        lambda x, y, dx, dy: dx * y + x * dy,
-    ],
-    ids=["a subtraction", "the second order left out"],
-)
-def test_a_wrong_change_of_a_product_is_caught(wrong):
+def test_a_subtraction_of_products_is_caught():
     with pytest.raises(AssertionError):
-        assert_exact_product(wrong, np.float64)
+        assert_exact_product(
+            lambda x, y, dx, dy: (x + dx) * (y + dy) - x * y, np.float64
+        )
 
 
 def norm_of(norm, rows):

@@ -71,9 +71,8 @@ def test_rows_of_a_batch_are_those_of_each_sequence_alone(name):
     assert largest_difference(padded(CASES[name])) < 1e-13
 
 
-@pytest.mark.parametrize("name", ["softmax", "what is behind", "average"])
-def test_padding_that_is_seen_is_caught(name):
-    model = dataclasses.replace(padded(CASES[name]), padding=None)
+def test_padding_that_is_seen_is_caught():
+    model = dataclasses.replace(padded(num_layers=1), padding=None)
     assert largest_difference(model) > 1e-3
 
 

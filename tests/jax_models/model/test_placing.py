@@ -22,16 +22,10 @@ def test_products_of_turned_queries_and_keys_depend_on_the_distance_alone():
 
 
 @pytest.mark.parametrize("both", [True, False])
-def test_buckets_are_those_of_the_logarithm_and_of_the_reference(both):
+def test_buckets_are_those_of_the_reference(both):
     n, count, most = 300, 32, 128
     found = distance_buckets(n, count, both, most)
     entry = {"kind": "buckets", "bidirectional": both, "max_distance": most}
     apart = np.arange(1 - n, n)
     expected = [bucket(entry, count, x) for x in apart.tolist()]
     np.testing.assert_array_equal(found, expected)
-    own = count // (1 + both)
-    near, size = own // 2, np.abs(apart) if both else np.maximum(-apart, 0)
-    with np.errstate(divide="ignore"):
-        far = near + np.log(size / near) / np.log(most / near) * (own - near)
-    whole = np.where(size < near, size, np.minimum(np.floor(far + 1e-9), own - 1))
-    np.testing.assert_array_equal(found % own, whole)

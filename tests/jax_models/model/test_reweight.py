@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -47,7 +48,11 @@ def test_the_arrays_are_shared(model):
 
 def test_a_tie_resolution_is_kept():
     model = jm.random_transformer(
-        jax.random.key(0), **SHAPE, weighting="leftmost_hard", tie_resolution=0.25
+        jax.random.key(0),
+        **SHAPE,
+        dtype="float64",
+        weighting="leftmost_hard",
+        tie_resolution=0.25,
     )
     changed = with_weighting(model, "average_hard")
     for layer in changed.layers:
@@ -65,6 +70,12 @@ def test_a_float_type_rounds_each_weight_once(model):
 def test_an_unknown_weighting_is_refused(model):
     with pytest.raises(jm.InputError, match="softmax"):
         with_weighting(model, "hardish")
+
+
+@pytest.mark.parametrize("dtype", ["float16", jnp.bfloat16, "int32", "double trouble"])
+def test_any_other_type_is_refused_by_name(model, dtype):
+    with pytest.raises(jm.InputError, match="; expected float32 or float64"):
+        with_dtype(model, dtype)
 
 
 def test_float64_needs_x64(model):

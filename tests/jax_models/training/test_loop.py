@@ -1,9 +1,8 @@
-"""Training lowers the loss below what no model of single symbols can do, repeatably."""
+"""Training lowers the loss below what no model of single symbols can do."""
 
 import dataclasses
 
 import jax
-import numpy as np
 import pytest
 
 import jax_models as jm
@@ -32,10 +31,6 @@ def test_a_model_learns_more_of_parity_than_symbol_frequencies():
     )
     assert learnt < UNIGRAM - 0.02
     assert learnt > SOURCE.optimal_cross_entropy
-    again, losses_again = jm.train(make(), SOURCE, TRAINING, jax.random.key(1))
-    np.testing.assert_array_equal(losses, losses_again)
-    for one, other in zip(*map(jax.tree.leaves, (model, again)), strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +40,7 @@ def test_a_model_learns_more_of_parity_than_symbol_frequencies():
         ({"weighting": "average_hard"}, {}, "no gradient"),
         ({"mask": "none"}, {"all_positions": True}, "see what it is to predict"),
         ({}, {"steps": 0}, "steps = 0"),
+        ({}, {"learning_rate": 0.0}, "learning_rate = 0.0"),
         ({}, {"weight_decay": -1.0}, "weight_decay = -1.0"),
         ({}, {"growth": 2.0}, "growth = 2.0"),
         ({}, {"num_lengths": 11}, "only 10 lengths"),

@@ -113,9 +113,3 @@ def test_a_bound_rests_on_finite_numbers():
     moved, radius = order.settle(centre, jnp.array([0.5, 0.0, 0.0, NAN]))
     np.testing.assert_array_equal(radius, [0.5, INF, INF, INF])
     np.testing.assert_array_equal(moved, [[1, 2], [0, 0], [0, 0], [0, 0]])
-
-
-def test_reductions_keep_what_is_no_number():
-    numbers = jnp.array([1.0, NAN, 2.0] * 40)
-    assert np.isnan(numbers.max())
-    assert np.isnan(jnp.max(numbers, where=numbers != 1, initial=0.0))

@@ -1,9 +1,10 @@
 """A wrong argument of a closed form is a ValueError of one line that names it.
 
 Every public callable has a row of right arguments; each of them is replaced by whatever
-there is. A result is fine too, where the value is as good as the right one.
+there is. What is in the argument's range is taken, and nothing else.
 """
 
+import contextlib
 import dataclasses
 import inspect
 import math
@@ -18,13 +19,15 @@ import pytest
 from bounds.entropy import closed_form as ce
 from bounds.lemma5 import closed_form as cf
 from bounds.numbers.interval import interval
+from bounds.numbers.statements import nonnegative, positive, probability, whole
 from bounds.restriction import closed_form as de
 from bounds.restriction.closed_form.dyck import CERTIFIED
 from bounds.simulation import closed_form as ap
 
 VALUES = [
     *(None, True, 0, -1, 3.5, math.nan, math.inf, 1j, np.float32(0.5), Fraction(1, 3)),
-    *("", "a", "a\nb", "1/2", b"a", object(), object, range(0), {}, np.zeros(2)),
+    *("", "a", "a\nb", "1/2", "1/0", b"a", object(), object, range(0), {}),
+    *(np.zeros(2), -(10**400)),
     *([], [None], ["a"], [1.0], (0,), [[0]], [math.nan]),
 ]
 
@@ -34,6 +37,7 @@ LAYER = cf.LayerConstants(1.0, (HEAD,), 1.0)
 UNIFORM = cf.UniformConstants(0.5, 1.0, 1, 2)
 SHAPE = ap.NetworkShape(2, 2, 2, 2, 1.5)
 STEP = de.SwitchingStep(Fraction(1, 3), 2)
+PROVES = de.SwitchingStep(Fraction(7, 20), 9)
 DYCK = de.DyckParameters(1, (STEP,), (Fraction(1, 99),), (None,), Fraction(1, 5))
 SHARE = Fraction(1, 2)
 
@@ -58,7 +62,7 @@ perturbed = {"gap": 1.0, "error": 0.25, "temperature": 0.5, "visible": 3}
 end, up = {"end_probability": 0.25}, {"up_probability": 0.25}
 read = {"length": 3, "reading": "last"}
 size = {"num_layers": 2, "num_heads": 1}
-free = {**size, "free": SHARE}
+free = {"num_layers": 1, "num_heads": 1, "free": SHARE}
 chain = {"most": 2, "star_probability": SHARE, "digits": 20}
 
 RIGHT: dict[str, dict[str, Any]] = {
@@ -108,7 +112,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "layer_norm_output_norm": {"scale": 1.0, "shift_norm": 1.0, "width": 2},
     "length_exponent": {"half_oscillation": 0.5, "log_scale": 1.0},
     "masked_recursion": {
-        **{**whole_input, "masks": ["future", "none"], "position": 0},
+        **{**whole_input, "masks": ["future", "none"], "position": 1},
         **{"saturating": True},
     },
     "printed": {**printed, "embedding_norm": 1.0, "growth": 1.0, "num_layers": 2},
@@ -174,11 +178,75 @@ RIGHT: dict[str, dict[str, Any]] = {
     "paper_route": {**free, "weight": de.Weight.PAPER},
     "parity_routes": {**free, "read_out": False},
     "switching_proof": {
-        **{"num_heads": 1, "steps": [STEP], "free": 1, "start": SHARE},
+        **{"num_heads": 1, "steps": [PROVES], "free": 1, "start": Fraction(1)},
         **{"read_out": False, "digits": 20},
     },
     "switching_routes": {**size, "needed": 1, "read_out": False},
 }
+
+THIRD, INF = Fraction(1, 3), math.inf
+PROBES = (-1, 0, THIRD, 0.5, 1, 2, 3.5, INF, math.nan, None, "a", [])
+# Which of them an argument takes, by its name or FUNCTION:ARGUMENT; none if by neither.
+RANGES: list[tuple[list[Any], str]] = [
+    (
+        [0, THIRD, 0.5, 1, 2, 3.5, INF],
+        "attended_norm attention_offset block_lipschitz block_offset c centred_norm "
+        "closeness distance embedding_norm gain half_norm half_oscillation input_gain "
+        "log_scale m1 m2 middle_gain mu norm offset output_cap output_gain product query "
+        "output_lipschitz radius scale shift_norm skip_gain spread sup "
+        "gated_rounding_error:error rounding_error:error",
+    ),
+    ([THIRD, 0.5, 1, 2, 3.5, INF], "growth_constant:embedding_norm"),
+    ([0.5, 1, 2, 3.5, INF], "feed_forward_lipschitz:slope"),
+    ([1, 2, 3.5, INF], "growth own"),
+    (
+        [THIRD, 0.5, 1, 2, 3.5],
+        "curvature epsilon gap kappa sharpness slope step temperature",
+    ),
+    ([0.5, 1, 2, 3.5], "lookup_error:sharpness"),
+    (
+        [1, 2, 3.5],
+        "embedding parameter cubic_lookup_error:kappa perturbed_distance:gap "
+        "perturbed_ties_distance:gap",
+    ),
+    ([THIRD, 0.5, 1, 2], "cubic_lookup_error:temperature lookup_error:temperature"),
+    (
+        [THIRD, 0.5, 1],
+        "high simulation_temperature:error tied_simulation_temperature:error",
+    ),
+    ([THIRD, 0.5], "end_probability error up_probability"),
+    # As exact numbers alone.
+    ([THIRD, 1], "start"),
+    ([THIRD], "free star_probability"),
+    ([0, THIRD, 0.5, 1, 2], "other"),
+    ([0, THIRD, 0.5], "low"),
+    ([0, THIRD], "perturbed_distance:error perturbed_ties_distance:error"),
+    ([0], "layer_error:error"),
+    ([-1, THIRD, 0.5, 1, 2, 3.5], "amplifier_weight:score"),
+    ([-1, 0, 1, 2], "growing_amplifier_weight:number"),
+    ([-1, 0, 2], "MaskedInfluence.others:query"),
+    ([0, 1, 2, None], "masked_recursion:position"),
+    ([0, 1, 2], "activation_bound:layer gates number"),
+    ([0, 1], "last_symbol position"),
+    (
+        [1, 2],
+        "bits depth digits hidden hidden_layers key_width layer length most needed "
+        "num_heads num_layers num_lists tied visible width NetworkShape:heads "
+        "NetworkShape:layers closed_form_switching:free switching_proof:free",
+    ),
+    (
+        [2],
+        "PrintedConstants.attention_weight:length PrintedConstants.others:length "
+        "head_change:length influence_recursion:length masked_recursion:length "
+        "printed_shape_bound:length single_exponential_bound:length "
+        "parity_pair_floor:length closed_form_dyck:num_layers amplifier_weight:visible "
+        "constant_gap_temperature:visible growing_amplifier_weight:visible "
+        "perturbed_ties_distance:visible tie_break_range:visible",
+    ),
+    ([], "causal_bound:length"),
+    ([[]], "norms residual_norm:omegas switching_proof:steps"),
+]
+TAKEN = {name: taken for taken, names in RANGES for name in names.split()}
 
 Call = Callable[..., Any]
 
@@ -205,12 +273,17 @@ def replacements(right: Any) -> Iterator[Any]:
                     continue
 
 
+def run(call: Call, arguments: dict[str, Any]) -> None:
+    """A call, and all that it yields."""
+    result = call(**arguments)
+    if inspect.isgenerator(result):
+        list(result)
+
+
 def fault(call: Call, name: str, arguments: dict[str, Any]) -> str | None:
     """What is wrong with how a call takes its argument, None where nothing is."""
     try:
-        result = call(**arguments)
-        if inspect.isgenerator(result):
-            list(result)
+        run(call, arguments)
     except ValueError as error:
         said = str(error)
         if "\n" in said or "expected" not in said or name not in said:
@@ -247,6 +320,18 @@ def test_right_arguments_are_taken_and_whatever_else_is_named(name):
     assert not found, "\n".join(found)
 
 
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_in_its_range_is_taken_and_nothing_else(name):
+    for argument in RIGHT[name].keys() - {"self"}:
+        found = []
+        for value in PROBES:
+            with contextlib.suppress(ValueError):
+                run(found_by(name), {**RIGHT[name], argument: value})
+                found.append(value)
+        expected = TAKEN.get(f"{name}:{argument}", TAKEN.get(argument, []))
+        assert found == expected, argument
+
+
 def test_a_raw_error_and_one_that_names_nothing_are_noticed():
     def raw(norm):
         return [x.gain for x in norm]
@@ -259,3 +344,11 @@ def test_a_raw_error_and_one_that_names_nothing_are_noticed():
 
     for call in (raw, nameless, lines):
         assert len(faults(call, {"norm": 1.0})) >= len(VALUES) - 5
+
+
+def test_numbers_of_every_kind_are_taken():
+    assert nonnegative("size", np.float32(2)) == 2.0
+    assert positive("size", Fraction(1, 2)) == 0.5
+    assert whole("size", 10**400, 1) == 10**400
+    assert whole("size", np.int32(3), 1) == whole("size", 3.0, 1) == 3
+    assert probability("share", "7/20") == Fraction(7, 20)

@@ -92,12 +92,3 @@ def test_the_neighbour_of_the_query_has_no_logarithm():
     scaled = [b.log_value + math.log(n) for b, n in zip(far, lengths, strict=True)]
     growth = np.polyfit(np.log(np.log(lengths)), scaled, 1)[0]
     assert 1.5 < growth < 2.0
-
-
-def test_bad_arguments_are_refused():
-    with pytest.raises(ValueError, match=r"position is 4, expected it in \[0, 4\)"):
-        causal_bound([LAYER], 5, 4, 1.0)
-    with pytest.raises(ValueError, match="no layers"):
-        causal_bound([], 5, 0, 1.0)
-    with pytest.raises(ValueError, match="length is 0"):
-        scaled_causal_average_influence(0, 1)

@@ -51,43 +51,9 @@ def test_the_recursion_dominates_them_too():
     assert dominated(CASES) == []
 
 
-def planted(weight, with_weight_change=True):
-    """Returns Corollary B with another weight bound, or without one of its terms."""
-
-    def change_bound(score, norm, length, query, other, own, saturating):
-        heaviest = weight(score.half_oscillation(norm), length)
-        change = other + heaviest * (own - other)
-        if with_weight_change:
-            logit_other = (
-                score.query_slope(norm) * query + score.key_slope(norm) * other
-            )
-            logit_own = score.query_slope(norm) * query + score.key_slope(norm) * own
-            change += norm * (logit_other + 2 * heaviest * logit_own)
-        return change
-
-    return change_bound
-
-
-@pytest.mark.parametrize(
-    ("wrong", "caught"),
-    [
-        (planted(weight_bound, with_weight_change=False), {"moving weight"}),
-        (planted(lambda a, n: weight_bound(a / 2, n)), {"heavy key", "moving weight"}),
-        (
-            planted(lambda a, n: weight_bound(a, n + 1)),
-            {"uniform, n = 2", "uniform, n = 8"},
-        ),
-    ],
-    ids=["weight change dropped", "exp(A) for exp(2A)", "n + 1 for n"],
-)
-def test_a_planted_error_is_caught(monkeypatch, wrong, caught):
-    monkeypatch.setattr(recursion, "change_bound", wrong)
-    assert set(dominated(CASES)) == caught
-
-
-def test_the_planted_scaffold_without_an_error_is_the_bound(monkeypatch):
-    monkeypatch.setattr(recursion, "change_bound", planted(weight_bound))
-    assert dominated(CASES) == []
+def test_an_off_by_one_length_is_caught(monkeypatch):
+    monkeypatch.setattr(recursion, "weight_bound", lambda a, n: weight_bound(a, n + 1))
+    assert set(dominated(CASES)) == {"uniform, n = 2", "uniform, n = 8"}
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -146,14 +112,3 @@ def test_it_saturates_at_the_diameter():
     assert bound.value == pytest.approx(4.0, rel=1e-15)
     linear = head_change(score, 2.0, 3, 1e6, 1e6, 1e6, saturating=False)
     assert linear.value > 1e7
-
-
-def test_bad_numbers_are_refused():
-    with pytest.raises(
-        ValueError, match=r"own is 0\.1, expected at least other = 0\.2"
-    ):
-        head_change(DotProduct(1.0), 1.0, 3, 0.0, 0.2, 0.1)
-    with pytest.raises(ValueError, match="length is 1, expected an integer >= 2"):
-        head_change(DotProduct(1.0), 1.0, 1, 0.0, 0.0, 0.1)
-    with pytest.raises(ValueError, match=r"norm is -1\.0, expected a number >= 0"):
-        head_change(DotProduct(1.0), -1.0, 2, 0.0, 0.0, 0.1)

@@ -105,15 +105,3 @@ def test_outputs_stay_in_their_ball_and_reach_its_edge():
 def test_without_epsilon_it_is_refused_with_the_reason(epsilon):
     with pytest.raises(ValueError, match="has no Lipschitz constant, and Lemma 5"):
         layer_norm_lipschitz(1.0, epsilon)
-
-
-def test_without_epsilon_there_is_indeed_no_constant():
-    ratio = [
-        np.linalg.norm(
-            layer_norm(np.array([0.0, s]), 1.0, 0.0, 0.0)
-            - layer_norm(np.array([s, 0.0]), 1.0, 0.0, 0.0)
-        )
-        / s
-        for s in (1.0, 1e-3, 1e-6)
-    ]
-    assert ratio == pytest.approx([2 * math.sqrt(2) * 10.0**k for k in (0, 3, 6)])

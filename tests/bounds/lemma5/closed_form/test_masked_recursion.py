@@ -130,19 +130,13 @@ def test_it_dominates_where_it_is_nearly_attained():
     assert all(causal(case) for case in CASES)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "caught"),
-    [
-        (lambda r, c, m, e: (r, c, m, math.sqrt(e)), {"heavy key", "moving weight"}),
-        (lambda r, c, m, e: (r, c, m + 1, e), {"uniform, n = 2", "uniform, n = 8"}),
-    ],
-    ids=["exp(A) for exp(2A)", "n + 1 for n"],
-)
-def test_a_planted_error_is_caught(monkeypatch, wrong, caught):
+def test_an_off_by_one_length_is_caught(monkeypatch):
     module = __import__(masked_recursion.__module__, fromlist=["_"])
     true = module.largest_weighted_mean
-    monkeypatch.setattr(module, "largest_weighted_mean", lambda *a: true(*wrong(*a)))
-    assert {case.name for case in CASES if not causal(case)} == caught
+    wrong = lambda r, c, m, e: true(r, c, m + 1, e)
+    monkeypatch.setattr(module, "largest_weighted_mean", wrong)
+    caught = {case.name for case in CASES if not causal(case)}
+    assert caught == {"uniform, n = 2", "uniform, n = 8"}
 
 
 @pytest.mark.parametrize("mask", ["none", "future", "past"])

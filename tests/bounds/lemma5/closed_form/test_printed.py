@@ -87,11 +87,6 @@ def test_the_tight_claim_does_not_follow_for_large_a():
     assert not claim.implied_by(influence_recursion([layer], 10**12, 1.0)[-1].others)
 
 
-def test_the_threshold_of_the_tight_claim():
-    root = mpmath.findroot(lambda a: 3 * (1 + a) - 16 * (1 + mpmath.exp(-2 * a)), 4.3)
-    assert f"{float(root):.3f}" == "4.334"
-
-
 @pytest.mark.parametrize(
     "scores",
     [
@@ -137,73 +132,6 @@ def test_the_formulas_with_fifty_digits(scores):
     assert constants.reading is Reading.PRINTED
 
 
-def test_the_small_model_of_the_literature_comparison():
-    """A = .193, L_f = 1.089, D = .704, H = 1, L = 2 at n = 10^6: log10 = -1.6.
-
-    With norms at most 1 and the literal F = 2 the printed A is 4 · .193 = .772, so
-    C = 2 (1 + e^1.544 + 1.089) = 13.54 and C^4 D/n = 33650 · .704e-6 = 10^-1.63.
-    """
-    constants = printed(
-        scores=[DotProduct(0.193)],
-        embedding_norm=1.0,
-        growth=1.0,
-        output_lipschitz=1.089,
-        num_heads=1,
-        num_layers=2,
-    )
-    assert constants.others(2, 10**6, 0.704).log10_value == pytest.approx(
-        -1.63, abs=5e-3
-    )
-
-
-def test_for_a_small_model_the_recursion_is_useful_where_the_claim_is_not():
-    """The same A and L_f, omega = 1/4: n K_2(n) is flat, and 4 decades are between."""
-    layer = LayerConstants.residual(
-        norm=1.0, scores=[DotProduct(0.193)], omegas=[0.25], block_lipschitz=1.089
-    )
-    scaled = [
-        n * influence_recursion([layer] * 2, n, 1.0, saturating=False)[-1].others.value
-        for n in (10**2, 10**3, 10**6)
-    ]
-    assert max(scaled) / min(scaled) < 1.005
-    proved = influence_recursion([layer] * 2, 10**6, 0.704)[-1].others
-    assert proved.log10_value < -1.63 - 4
-
-
-@pytest.mark.parametrize(("depth", "mu"), [(1, 0.5), (2, 20.0), (3, 20.0)])
-def test_the_pattern_of_the_closed_forms(depth, mu):
-    """C2 < tight < literal; at large A their exponents are 2AL, 4AL and 16AL.
-
-    One F for all layers, and C_fact^L (|p| + |v|) equal to it: the mildest literal F.
-    """
-    norm, n, distance = 2.0, 2048, 0.5
-    score = DotProduct(mu)
-    layer = LayerConstants.residual(
-        norm=norm, scores=[score], omegas=[0.5], block_lipschitz=1.5, output_cap=8.0
-    )
-    uniform = uniform_constants([layer] * depth)
-    shared: Any = {
-        "scores": [score],
-        "output_lipschitz": uniform.output_lipschitz,
-        "num_heads": 1,
-    }
-    tight = printed_tight(norm=norm, **shared)
-    literal = printed(embedding_norm=norm, growth=1.0, num_layers=depth, **shared)
-    statements = (
-        influence_recursion([layer] * depth, n, distance)[-1].others,
-        printed_shape_bound(uniform, n, distance).others,
-        tight.others(depth, n, distance),
-        literal.others(depth, n, distance),
-    )
-    sizes = [x.log10_value for x in statements]
-    assert sizes == sorted(sizes)
-    if mu == 20:
-        assert 1.9 < sizes[2] / sizes[1] < 2.05
-        assert 7.5 < sizes[3] / sizes[1] < 8.1
-        # The recursion says far less: it has no exponential but in one weight.
-        assert sizes[0] < 6 < 100 < sizes[1]
-
-
 def test_the_least_growth_constant_covers_every_layer():
     norms = [1.5, 0.5, 6.0, 11.0]
     growth = growth_constant(1.5, norms[1:])
@@ -213,17 +141,3 @@ def test_the_least_growth_constant_covers_every_layer():
     assert growth_constant(0.0, [0.0]) == 1.0
     with pytest.raises(ValueError, match=r"embedding_norm is 0\.0"):
         growth_constant(0.0, [1.0])
-
-
-def test_a_growth_below_one_is_refused_with_the_reason():
-    with pytest.raises(ValueError, match=r"growth is 0\.01, expected at least 1"):
-        printed(
-            scores=[DotProduct(1.0)],
-            embedding_norm=1.0,
-            growth=0.01,
-            output_lipschitz=0.01,
-            num_heads=1,
-            num_layers=1,
-        )
-    with pytest.raises(ValueError, match="no scores"):
-        printed_tight(scores=[], norm=1.0, output_lipschitz=1.0, num_heads=1)

@@ -92,12 +92,12 @@ def test_uniform_constants_are_the_largest_over_layers_and_heads():
     assert uniform_constants([one, two]) == UniformConstants(4.5, 12.0, 2, 2)
 
 
-def missed(closed, change=lambda constants, n: (constants, n)):
+def missed(closed):
     """Returns the sharp cases that a closed form does not dominate."""
     names = []
     for case in CASES:
-        constants, n = change(uniform_constants([case.layer]), case.length)
-        bound = closed(constants, n, case.distance).others
+        constants = uniform_constants([case.layer])
+        bound = closed(constants, case.length, case.distance).others
         if case.exact > bound.value * (1 + 1e-12):
             names.append(case.name)
     return set(names)
@@ -114,31 +114,6 @@ def test_exp_of_a_instead_of_two_a_is_caught(name, monkeypatch):
     true = module.exp
     monkeypatch.setattr(module, "exp", lambda x: true(x / 2))
     assert "moving weight" in missed(CLOSED[name])
-
-
-def test_an_off_by_one_length_is_caught():
-    """By C1, which the uniform average attains; C2 is three times as large."""
-    wrong = missed(single_exponential_bound, lambda constants, n: (constants, n + 1))
-    assert wrong == {"uniform, n = 2", "uniform, n = 8"}
-
-
-def test_a_forgotten_change_of_weights_is_caught():
-    """C1 with 1 in place of 1 + 4A."""
-    for case in CASES:
-        a = uniform_constants([case.layer]).half_oscillation
-        wrong = math.exp(2 * a) / case.length * case.distance
-        assert (case.exact > wrong * (1 + 1e-12)) == (case.name == "moving weight")
-
-
-@pytest.mark.parametrize("field", ["half_oscillation", "output_lipschitz"])
-@pytest.mark.parametrize("name", CLOSED)
-def test_it_grows_with_every_constant(field, name):
-    values = dict(half_oscillation=0.4, output_lipschitz=1.2)
-    base = CLOSED[name](UniformConstants(**values, num_heads=2, num_layers=3), 9, 1.0)
-    values[field] *= 1.1
-    more = CLOSED[name](UniformConstants(**values, num_heads=2, num_layers=3), 9, 1.0)
-    assert base.others < more.others
-    assert base.own < more.own
 
 
 def grown(layer, path):
@@ -192,20 +167,3 @@ def test_nothing_overflows():
     assert printed_shape_bound(uniform_constants(layers), 9, 1.0).own.value == math.inf
     infinite = LayerConstants(math.inf, (head,), 1.0)
     assert influence_recursion([infinite], 9, 1.0)[-1].others.value == math.inf
-
-
-def test_bad_arguments_are_refused():
-    constants = UniformConstants(1.0, 1.0, 1, 1)
-    for closed in CLOSED.values():
-        with pytest.raises(ValueError, match="length is 1, expected an integer >= 2"):
-            closed(constants, 1, 1.0)
-        with pytest.raises(ValueError, match=r"distance is -1\.0"):
-            closed(constants, 2, -1.0)
-    with pytest.raises(ValueError, match="num_heads is 0"):
-        UniformConstants(1.0, 1.0, 0, 1)
-    with pytest.raises(ValueError, match="no layers"):
-        uniform_constants([])
-    with pytest.raises(ValueError, match="no layers"):
-        influence_recursion([], 2, 1.0)
-    with pytest.raises(ValueError, match=r"length is 2\.5"):
-        influence_recursion(random_layers(np.random.default_rng(0), 1), 2.5, 1.0)  # pyright: ignore[reportArgumentType]

@@ -50,7 +50,6 @@ def test_the_chain_holds_for_every_pair_of_settings():
 
 
 SILENT = {
-    "values": lambda name: ".value" in name,
     "outputs": lambda name: ".output" in name,
     "symbols": lambda name: name == "embedding",
 }

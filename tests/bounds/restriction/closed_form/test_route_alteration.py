@@ -1,11 +1,9 @@
-"""Route A: the published table, Theorem 6 by sampling, and its limits."""
+"""Route A: the published table, its recursion with many digits, and its limits."""
 
 import itertools
-import math
 from fractions import Fraction
 
 import mpmath
-import numpy as np
 import pytest
 
 from bounds.numbers.interval import interval, upper
@@ -82,25 +80,6 @@ def test_the_published_closed_form(heads, c, m):
     # One more than the real number where c > 1, in place of rounding it up.
     kept = 2 ** float(reduction.lg_kept().mid)
     assert m * (1 - 12**-c) - 1 <= kept <= m + 1
-
-
-@pytest.mark.parametrize(("n", "heads", "m", "q"), [(400, 1, 6, 0.5), (300, 2, 9, 0.4)])
-def test_sampled_captures_fail_no_more_often_than_the_theorem_says(n, heads, m, q):
-    """A list of m disjoint bits is missed with probability (1 - q/2)^m."""
-    rng = np.random.default_rng(n)
-    failures = trials = 0
-    for _ in range(60):
-        rho = np.where(rng.random(n) < q, rng.integers(2, size=n), -1)
-        # 2 H lists for each position: the first m entries, and each one's best value.
-        entries = np.argsort(rng.random((2 * heads * n, n)), axis=1)[:, :m]
-        best = rng.integers(2, size=entries.shape)
-        captured = (rho[entries] == best).any(axis=1)
-        failures += int((~captured).sum())
-        trials += len(captured)
-    bound = (1 - q / 2) ** m
-    # All lists of one draw share its restriction: 60 draws are the samples.
-    assert failures / trials <= bound * (1 + 3 / math.sqrt(60))
-    assert failures / trials >= bound / 2
 
 
 @pytest.mark.parametrize("c", [2, 57, 5505, 10**30, 1 << 5000])

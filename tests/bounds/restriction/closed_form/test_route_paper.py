@@ -11,7 +11,6 @@ from bounds.restriction.closed_form.route_paper import (
     PaperReduction,
     Weight,
     best_paper_reduction,
-    giant,
     paper_route,
     sufficient_log2_k,
 )
@@ -139,21 +138,6 @@ def test_the_closed_forms_are_sufficient(weight, c, heads):
     assert reduction.fails(k // 100)
 
 
-def test_thresholds_grow_with_layers_heads_and_the_share():
-    lengths = {
-        (layers, heads, share): paper_route(
-            layers, heads, Fraction(share, 10), Weight.BALANCED
-        ).length
-        for layers, heads, share in itertools.product((1, 2, 3, 4), (1, 3), (3, 8))
-    }
-    order = (1, 2, 3, 4)
-    for (layers, heads, share), length in lengths.items():
-        if layers < 4:
-            assert length < lengths[order[order.index(layers) + 1], heads, share]
-        assert length <= lengths[layers, 3, share]
-        assert length <= lengths[layers, heads, 8]
-
-
 def test_a_layer_is_an_exponential():
     """lg c_{l+1} is lg(4/(1-R)) c_l and little more."""
     route = paper_route(5, 2, Fraction(1, 2), Weight.BALANCED)
@@ -177,38 +161,3 @@ def test_the_formula_beyond_integers_is_above_the_exact_one(weight):
     assert exact.level == above.level == 2
     assert exact <= above
     assert above.top - exact.top < 1e-9
-
-
-def test_the_local_lemma_keeps_half_of_the_first_term():
-    """With A = 1/(f+1), 2^c H / f is far below δ² q (1 - 2η) C / 6."""
-    for c, heads in itertools.product((2, 5, 50, 2000), (1, 100)):
-        free, kept = interval(1) / 100, interval(99) / 100
-        eta, delta = (1 - kept) / (4 * c), interval(1) / (4 * c)
-        q = (1 - kept / (1 - 2 * eta)) / (1 + delta)
-        first = delta**2 * q * (1 - 2 * eta) * free / 3
-        lg_k = sufficient_log2_k(
-            interval(c), heads, free, eta, delta, q, Weight.BALANCED
-        )
-        lg_f = 2 * (c + lg_k) + log(c**2 * heads / (eta * free)) / log(interval(2))
-        loss = exp((c - lg_f) * log(interval(2))) * heads
-        assert 2 * loss.b < first.a
-
-
-def test_the_giant_is_its_formula():
-    c = Tower(1, 2e6)
-    assert giant(c, interval(3), 5, interval(7)) >= Tower(2, 2e6 + 1.58)
-    assert giant(c, interval(3), 5, interval(7)) < Tower(2, 2e6 + 1.59)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ((0, 1, Fraction(1, 2)), "num_layers is 0"),
-        ((1, 0, Fraction(1, 2)), "num_heads is 0"),
-        ((2, 1, 0.5), "free is the float 0.5, expected an exact number"),
-        ((2, 1, Fraction(1)), "free is 1, expected a number between 0 and 1"),
-    ],
-)
-def test_a_number_out_of_range_is_named(arguments, complaint):
-    with pytest.raises(ValueError, match=complaint):
-        paper_route(*arguments, Weight.PAPER)

@@ -32,11 +32,6 @@ PARAMETERS = {
     # Double precision in the specification, 1.50e7 there; settled here.
     (4, 4): ([(".2", 11), (".09", 16), (".11", 27)], 14950584),
 }
-CLOSED = {
-    2: ["200", "649", "2746", "12131"],
-    3: ["66454", "529137", "5.53e6", "6.00e7"],
-    4: ["4.87e7", "9.42e8", "2.40e10", "6.23e11"],
-}
 
 
 def steps_of(parameters):
@@ -69,18 +64,6 @@ def test_the_check_of_the_table_notices_an_off_by_one():
             assert_threshold(proof, wrong)
 
 
-def test_the_hand_check():
-    """L = 2, H = 1: R = .65 r^6 + .7 r^5 = 0.03887, φ = 0.27226, 10/φ = 36.73."""
-    proof = switching_proof(1, [SwitchingStep(Fraction(7, 20), 5)])
-    r = 2 * Fraction(7, 20) / Fraction(27, 20)
-    share = Fraction(13, 20) * r**6 + Fraction(7, 10) * r**5
-    assert share <= proof.deep[0] <= share + Fraction(1, 10**29)
-    assert round(float(proof.deep[0]), 5) == 0.03887
-    assert round(float(proof.fractions[0]), 5) == 0.27226
-    assert 10 / float(proof.fractions[0]) == pytest.approx(36.73, abs=0.005)
-    assert_threshold(proof, 37)
-
-
 @pytest.mark.parametrize("shape", RELEASED, ids=str)
 def test_the_released_parameters_are_proofs_and_no_worse(shape):
     layers, heads = shape
@@ -93,14 +76,6 @@ def test_the_released_parameters_are_proofs_and_no_worse(shape):
     fine = switching_proof(heads, RELEASED[shape], digits=60)
     assert fine.length == proof.length
     assert computable_length(layers, heads) < proof.length
-
-
-@pytest.mark.parametrize("layers", CLOSED)
-def test_the_closed_form_is_the_published_one(layers):
-    for heads, text in zip((1, 2, 4, 8), CLOSED[layers], strict=True):
-        length = closed_form_switching(layers, heads).length.integer
-        published = f"{length:.2e}".replace("e+0", "e").replace("e+", "e")
-        assert text in (str(length), published)
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3, 4, 5])
@@ -178,22 +153,3 @@ def test_free_bits_and_a_start_are_what_a_language_asks_for():
 
 def test_steps_that_lose_everything_prove_nothing():
     assert switching_proof(1, [SwitchingStep(Fraction(1, 2), 1)]) is None
-
-
-@pytest.mark.parametrize(
-    ("make", "complaint"),
-    [
-        (lambda: SwitchingStep(0.35, 5), "star_probability is the float 0.35"),
-        (
-            lambda: SwitchingStep(Fraction(1, 3), 0),
-            "depth is 0, expected an integer >= 1",
-        ),
-        (lambda: switching_proof(0, []), "num_heads is 0"),
-        (lambda: switching_proof(1, [], free=0), "free is 0"),
-        (lambda: switching_proof(1, [], start=2), "start is 2, expected a number"),
-        (lambda: closed_form_switching(0, 1), "num_layers is 0"),
-    ],
-)
-def test_a_number_out_of_range_is_named(make, complaint):
-    with pytest.raises(ValueError, match=complaint):
-        make()

@@ -188,8 +188,3 @@ def test_numbers_for_a_record():
 )
 def test_ends_of_intervals_as_integers(exact, below, above):
     assert (floor(interval(exact)), ceiling(interval(exact))) == (below, above)
-
-
-def test_a_negative_number_is_refused():
-    with pytest.raises(ValueError, match="number is -1, expected an integer >= 0"):
-        Tower.of(-1)

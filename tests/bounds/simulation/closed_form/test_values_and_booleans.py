@@ -169,28 +169,3 @@ def test_the_growing_amplifier_needs_no_temperature(lengths, numbers):
     assert not ratios.violations
     # The bound drops a factor e^{-|y|} that only short rows would notice.
     assert ratios.largest > 0.98
-
-
-def test_the_thresholds_of_section_13():
-    """|D - 1/2| >= 1/4 with temperature 1/(2 n log 8): true >= 0.8, false <= 1/9."""
-    y = np.log(8) / 2
-    wrong = max(closed.amplifier_weight(y, n).value for n in range(2, 60))
-    assert wrong == pytest.approx(0.2, rel=1e-12)
-    wrong = max(closed.amplifier_weight(-y, n).value for n in range(2, 60))
-    assert wrong == pytest.approx(1 / 9, rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("call", "complaint"),
-    [
-        (lambda: closed.amplifier_weight(1.0, 1), "visible is 1"),
-        (lambda: closed.amplifier_weight(0.0, 4), "score"),
-        (lambda: closed.growing_amplifier_weight(1.0, 0.5, 4), "number is 0.5"),
-        (lambda: closed.rounding_error(0.1, 0.8, 0.2), "low = 0.8, high = 0.2"),
-        (lambda: closed.value_transfer(-1.0, 1.0), "spread is -1.0"),
-        (lambda: closed.gated_rounding_error(0.1, -1), "gates is -1"),
-    ],
-)
-def test_numbers_out_of_their_domain_are_refused(call, complaint):
-    with pytest.raises(ValueError, match=complaint):
-        call()

@@ -323,12 +323,8 @@ def test_half_precision_becomes_float32_and_one_line_says_so(kind, tmp_path):
 
 
 def test_float64_without_x64_is_refused(tmp_path):
-    before = jax.config.read("jax_enable_x64")
-    jax.config.update("jax_enable_x64", False)
-    try:
+    with jax.enable_x64(False):
         line = refusal(copied("bert", tmp_path), dtype="float64")
-    finally:
-        jax.config.update("jax_enable_x64", before)
     assert_says(line, "float64", "switched off", "jax_enable_x64")
 
 

@@ -68,13 +68,12 @@ def test_padding_behind_the_tokens_changes_no_row(name):
     assert_rows_are(found, np.asarray(jm.apply(model, tokens)), 1e-13)
 
 
-@folders
+@pytest.mark.parametrize("name", FAST)
 def test_the_folder_keeps_its_type(name):
     model = imported(name, None)
     assert model.dtype == jnp.float32
-    if name in FAST:
-        found = jm.apply(model, expected(name)["tokens"])
-        assert_rows_are(found, expected(name)["rows"], 1e-4)
+    found = jm.apply(model, expected(name)["tokens"])
+    assert_rows_are(found, expected(name)["rows"], 1e-4)
 
 
 def test_a_pooler_is_asked_for_by_name():
