@@ -302,7 +302,7 @@ def masked_recursion(
             f"{len(layers)} layers and {len(masks)} masks, expected one mask per layer"
         )
     if position is not None and (position := whole("position", position, 0)) >= n:
-        raise ValueError(f"position is {position}, expected it in [0, {n})")
+        raise ValueError(f"position is {position}, expected it in [0, length = {n})")
     instance("saturating", saturating, bool)
     changes, scale = np.zeros(n + 1), interval(nonnegative("distance", distance))
     if scale.b == np.inf or any(_is_unbounded(layer) for layer in layers):

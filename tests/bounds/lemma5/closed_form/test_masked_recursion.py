@@ -251,7 +251,9 @@ def test_bad_arguments_are_refused():
         ValueError, match=r"masks\[0\] is 'causal', expected one of none"
     ):
         masked_recursion([MIXED], ["causal"], 3, 1.0)
-    with pytest.raises(ValueError, match=r"position is 3, expected it in \[0, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"position is 3, expected it in \[0, length = 3\)"
+    ):
         masked_recursion([MIXED], ["none"], 3, 1.0, position=3)
     found = masked_recursion([MIXED], ["none"], 3, 1.0, position=2)
     for query in (-1, 2, 3):
