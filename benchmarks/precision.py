@@ -34,10 +34,10 @@ from benchmarks.proposal_cost import (
 )
 from benchmarks.script import Benchmark, Config, Measured, Row, run_script
 from benchmarks.trained import CAUSAL, ENCODERS, draw_question, read_trained
-from bounds.influence.precision import PRECISIONS, Precision
 from bounds.influence.reading import Reading
-from bounds.influence.rounded_products import round_products
 from bounds.influence.row_targets import read_watched
+from bounds.rounding.precision import PRECISIONS, Precision
+from bounds.rounding.rounded_products import round_products
 from jax_models import InputError
 from jax_models.constructions.parity import parity_transformer
 from jax_models.model.transformer import Transformer, forward

@@ -42,3 +42,16 @@ def quick_compilation():
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", before)
+
+
+@pytest.fixture
+def plant(monkeypatch):
+    """Replaces a name of a module, in programs that are compiled from then on."""
+
+    def replace(module, name, value):
+        monkeypatch.setattr(module, name, value)
+        jax.clear_caches()
+
+    yield replace
+    monkeypatch.undo()
+    jax.clear_caches()

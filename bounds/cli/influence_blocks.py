@@ -19,8 +19,8 @@ from bounds.influence.compute import Propose, answer
 from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import is_sparse
 from bounds.influence.lumped import LUMPED
-from bounds.influence.precision import PRECISIONS
 from bounds.numbers.kind import kind_of_ends
+from bounds.rounding.precision import PRECISIONS
 from bounds.store.forms import SIZE, each, fields, ordered
 from bounds.store.output import canonical_json, sha256
 from bounds.store.sweep import Cell

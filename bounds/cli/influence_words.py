@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from bounds.cli.influence_question import Asked
-from bounds.influence.ranked import MARGIN
 from bounds.influence.result import MeasuredError, said_of
 from bounds.influence.row_targets import LogProbabilitySum
 from bounds.numbers.notation import enclosure_label
+from bounds.rounding.ranked import MARGIN
 
 ENDS = ("max_lower", "max_upper")
 

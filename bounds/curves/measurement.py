@@ -12,9 +12,9 @@ from bounds.influence.block_memory import BlockSizes
 from bounds.influence.choice import SCREENS, Choice, choose_method
 from bounds.influence.compute import answer
 from bounds.influence.method import Stopping
-from bounds.influence.precision import Precision
 from bounds.influence.problem import Problem
 from bounds.numbers.notation import temperature_label
+from bounds.rounding.precision import Precision
 from bounds.store.forms import fields, ordered
 from bounds.store.output import sha256
 from jax_models.format.temperature import encode_temperature

@@ -15,9 +15,7 @@ from bounds.influence.callable import Callable as Function
 from bounds.influence.callable import Radius
 from bounds.influence.choice import METHOD_NAMES, SCREENS, Choice, Keep, choose_method
 from bounds.influence.maxima import Maxima
-from bounds.influence.measured_error import measure_error
 from bounds.influence.method import Method, Progress, Screen, Stopping
-from bounds.influence.precision import PRECISIONS, Precision
 from bounds.influence.problem import Problem, SharedBase, Watched
 from bounds.influence.propose import (
     decide_proposed,
@@ -25,12 +23,14 @@ from bounds.influence.propose import (
     pays,
     proposal_refused,
 )
-from bounds.influence.ranked import RANKED, decide_ranked
 from bounds.influence.result import Enclosures, Estimate, Influence, Ranked
 from bounds.influence.substitution import Symbols
 from bounds.influence.ties import judge_ties
 from bounds.influence.vanishing import not_finite, refuse_vanishing_rows
 from bounds.numbers.kind import RTOL_EXACT, Kind, check_rtol_exact, kind_of
+from bounds.rounding.measured_error import measure_error
+from bounds.rounding.precision import PRECISIONS, Precision
+from bounds.rounding.ranked import RANKED, decide_ranked
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_hook, refuse_unread
 from jax_models.run.evaluate import TieRule

@@ -32,13 +32,13 @@ from bounds.influence.outline import Outline, shapes_of
 from bounds.influence.problem import Problem
 from bounds.influence.reading import over_rows, read_changes
 from bounds.influence.result import Block
-from bounds.influence.rounded_block import rounded_block
 from bounds.influence.row_targets import watched_sizes, watched_steps
 from bounds.influence.sparse import Window, change_windows, make_steps
 from bounds.influence.substitution import least_size, may_move
 from bounds.influence.ties import Ties
 from bounds.numbers.rounding import change_radius
 from bounds.readings.rules import lacks_of_dropout
+from bounds.rounding.rounded_block import rounded_block
 from jax_models.model.transformer import Transformer
 
 # Forward passes for one substitution at each position where few rows change: what

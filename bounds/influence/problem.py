@@ -14,7 +14,6 @@ from jax.sharding import Mesh
 
 from bounds.influence.callable import Callable, Radius
 from bounds.influence.classes import Places, distinct_places
-from bounds.influence.precision import Precision, Rounding, choose_precision
 from bounds.influence.reading import Reading
 from bounds.influence.row_targets import Pooled, RowsTarget
 from bounds.influence.substitution import (
@@ -31,6 +30,7 @@ from bounds.influence.targets import (
     TargetOperation,
 )
 from bounds.numbers.kind import ROUNDING, STATED
+from bounds.rounding.precision import Precision, Rounding, choose_precision
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integer
 from jax_models.format.model_check import check_model

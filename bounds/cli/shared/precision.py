@@ -6,10 +6,10 @@ from typing import Any
 
 from absl import flags
 
-from bounds.influence.measured_error import measure_error
-from bounds.influence.precision import PRECISIONS
 from bounds.influence.problem import Problem
 from bounds.influence.result import MeasuredError
+from bounds.rounding.measured_error import measure_error
+from bounds.rounding.precision import PRECISIONS
 from bounds.store.forms import fields
 from bounds.store.sweep import Cell
 

@@ -14,7 +14,6 @@ from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.method import Method, Progress
 from bounds.influence.partial import PARTIAL
-from bounds.influence.precision import Precision
 from bounds.influence.problem import Problem, SharedBase, Watched, check_head_row
 from bounds.influence.reading import Reading
 from bounds.influence.scan.layout import Layout, by_position
@@ -38,6 +37,7 @@ from bounds.influence.substitution import Symbols
 from bounds.influence.ties import Ties, judge_ties
 from bounds.influence.vanishing import refuse_vanishing_rows
 from bounds.numbers.kind import RTOL_EXACT, check_rtol_exact, kind_of_largest
+from bounds.rounding.precision import Precision
 from jax_models import InputError, Transformer
 from jax_models.arguments import (
     choose_name,

@@ -9,13 +9,13 @@ from jax.sharding import Mesh
 
 from bounds.influence.batch import of_each_input
 from bounds.influence.callable import Callable as Function
-from bounds.influence.measured_error import measure_error
-from bounds.influence.precision import Precision
 from bounds.influence.problem import Watched
 from bounds.influence.scan.question import Question
 from bounds.influence.scan.reductions import Reduce
 from bounds.influence.substitution import Symbols
 from bounds.numbers.kind import RTOL_EXACT
+from bounds.rounding.measured_error import measure_error
+from bounds.rounding.precision import Precision
 from jax_models import Transformer
 from jax_models.arguments import choose_name, expect_hook
 from jax_models.run.evaluate import TieRule

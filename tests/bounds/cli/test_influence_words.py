@@ -4,7 +4,8 @@ from collections import Counter
 
 import pytest
 
-from bounds.influence import METHODS, ranked
+from bounds.influence import METHODS
+from bounds.rounding import ranked
 from tests.bounds.cli.outputs import read_csv, read_json
 
 

@@ -1,6 +1,5 @@
 """Fixtures of the influence tests."""
 
-import jax
 import pytest
 
 from bounds.influence import partial, partial_pass
@@ -12,16 +11,3 @@ def small_tiles(monkeypatch):
     monkeypatch.setattr(partial, "TILE", 4)
     monkeypatch.setattr(partial, "SCORES_PER_ROW", 2**16)
     monkeypatch.setattr(partial_pass, "SHORT", 4)
-
-
-@pytest.fixture
-def plant(monkeypatch):
-    """Replaces a name of a module, in programs that are compiled from then on."""
-
-    def replace(module, name, value):
-        monkeypatch.setattr(module, name, value)
-        jax.clear_caches()
-
-    yield replace
-    monkeypatch.undo()
-    jax.clear_caches()

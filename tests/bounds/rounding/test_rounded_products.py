@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.influence.precision import PRECISIONS, Rounding
-from bounds.influence.rounded_products import round_products
+from bounds.rounding.precision import PRECISIONS, Rounding
+from bounds.rounding.rounded_products import round_products
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 HIGHEST = jax.lax.Precision.HIGHEST

@@ -13,8 +13,8 @@ from jax import Array
 
 from bounds.influence.change_block import IncrementalState, carry_block
 from bounds.influence.first_layer import replace_tokens
-from bounds.influence.precision import Rounding
-from bounds.influence.rounded_products import round_products
+from bounds.rounding.precision import Rounding
+from bounds.rounding.rounded_products import round_products
 from jax_models.model.transformer import Transformer
 from jax_models.weighting import TieReport
 

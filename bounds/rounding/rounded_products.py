@@ -16,7 +16,7 @@ from typing import Any
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 
-from bounds.influence.precision import Rounding
+from bounds.rounding.precision import Rounding
 
 
 def round_products(

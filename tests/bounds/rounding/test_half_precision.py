@@ -8,10 +8,11 @@ import pytest
 
 import bounds
 import jax_models as jm
-from bounds.influence import METHODS, Problem, measured_error, rounded_block
-from bounds.influence.precision import PRECISIONS
+from bounds.influence import METHODS, Problem
 from bounds.influence.result import Estimate
-from bounds.influence.rounded_products import round_products
+from bounds.rounding import measured_error, rounded_block
+from bounds.rounding.precision import PRECISIONS
+from bounds.rounding.rounded_products import round_products
 from tests.bounds.influence.expect import refused
 from tests.bounds.influence.models import TOKENS, build, scaled_weights
 

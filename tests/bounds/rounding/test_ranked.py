@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from bounds import device_mesh
-from bounds.influence import METHODS, Problem, compute_influence, measured_error, ranked
+from bounds.influence import METHODS, Problem, compute_influence
 from bounds.influence.result import Ranked
 from bounds.numbers.kind import ROUNDING
+from bounds.rounding import measured_error, ranked
 from tests.bounds.influence.models import build
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -16,18 +16,18 @@ import dataclasses
 import numpy as np
 
 from bounds.influence.incremental import INCREMENTAL
-from bounds.influence.measured_error import (
+from bounds.influence.method import Method, Progress
+from bounds.influence.problem import Problem, SharedBase
+from bounds.influence.propose import Proposals, blocks_behind, decide, moving
+from bounds.influence.result import Enclosures, Ranked
+from bounds.rounding.measured_error import (
     SAMPLE,
     relative_errors,
     sample_of,
     summarised,
     what_moved,
 )
-from bounds.influence.method import Method, Progress
-from bounds.influence.precision import PRECISIONS
-from bounds.influence.problem import Problem, SharedBase
-from bounds.influence.propose import Proposals, blocks_behind, decide, moving
-from bounds.influence.result import Enclosures, Ranked
+from bounds.rounding.precision import PRECISIONS
 from jax_models.model.reweight import with_dtype
 from jax_models.run.mesh import count_devices
 
@@ -36,7 +36,7 @@ MARGIN = 4
 # What the largest of a ranking rests on, besides the radii of what was decided.
 RANKED = (
     f"no estimate in half precision is off by more than {MARGIN} times the largest error "
-    "of those decided; see bounds/influence/ranked.py"
+    "of those decided; see bounds/rounding/ranked.py"
 )
 
 
