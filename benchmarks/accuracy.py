@@ -36,10 +36,13 @@ from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import random_tokens
 from bounds.figures.primitives import LOOKS
 from bounds.influence.exhaustive import EXHAUSTIVE
+from bounds.influence.gather import gather
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.lumped import LUMPED
 from bounds.influence.method import Method
+from bounds.influence.moved import radii_of
 from bounds.influence.problem import Problem
+from bounds.influence.reading import choose
 
 FLAGS = benchmark_flags("accuracy", table=True, figure=True)
 LENGTHS = define_lengths(FLAGS, "32")
@@ -145,7 +148,12 @@ def exact_values(
         changes.append(outputs(tokens) - base)
     if problem.reading is None:
         return norms(np.stack(changes)[:, 0])
-    return problem.reading(np.stack(changes), norms)
+    found = choose(np.stack(changes), problem.chosen)
+    if problem.reading.kind == "signed":
+        return found
+    if problem.reading.kind == "largest":
+        return abs(found).max(axis=-1)
+    return found[..., 0] if found.shape[-1] == 1 else norms(found)
 
 
 def computed(
@@ -157,10 +165,11 @@ def computed(
     """
     if method.refuse(problem) is not None:
         return None
-    blocks = list(method.blocks(problem))
-    ambiguous = any(one.ties is not None and one.ties.ambiguous for one in blocks)
-    influence = np.concatenate([one.influence for one in blocks])
-    return influence, np.concatenate([one.radius for one in blocks]), ambiguous
+    found = gather(problem, method, "all")
+    asked = problem, found.values, found.moves, found.magnitude
+    radii = radii_of(*asked, subtracted=method.subtracts)
+    ambiguous = found.ties is not None and found.ties.ambiguous
+    return found.values, radii, ambiguous
 
 
 def compare(

@@ -57,7 +57,7 @@ def run_all(problem: Problem, method: Any, limit: int | None = None) -> int:
     """Runs a method's blocks, at most `limit` substitutions, and returns how many."""
     done = 0
     for block in method.blocks(problem):
-        done += block.influence.size
+        done += len(block.changes)
         if limit is not None and done >= limit:
             break
     return done

@@ -15,7 +15,7 @@ import bounds
 import jax_models as jm
 from benchmarks.page import digits, table_text
 from benchmarks.script import Measured, Row
-from bounds.influence.compute import Propose
+from bounds.influence.answer import Propose
 
 TYPES: tuple[Propose, ...] = ("float32", "bfloat16", "float16")
 REPEATS = 3
@@ -34,11 +34,9 @@ def measure_proposals(
     """
 
     def ask(propose: Propose | None) -> tuple[bounds.Influence, float]:
-        # Where the maximum alone is kept float32 may propose by itself.
-        keep = "position_max" if propose is None else "max"
         start = time.perf_counter()
         found = bounds.compute_influence(
-            model, tokens, keep=keep, propose=propose, **asked
+            model, tokens, keep="max", propose=propose, **asked
         )
         return found, time.perf_counter() - start
 

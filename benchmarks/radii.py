@@ -4,8 +4,7 @@ Families of models made to lose digits, drawn by seed: every substitution of an 
 exact methods, beside the same in many digits (`benchmarks.reference`; of long float32 models
 in float64). A row is one model: how many pairs (method, substitution), how many of them are
 off by more than the radius, the largest error as a share of the radius, and the median radius
-as a share of the influence; of radii by moved inputs (`bounds.rounding`), and of those that
-the methods state.
+as a share of the influence. Older rows have the same of radii that were derived by hand.
 """
 
 import dataclasses
@@ -37,12 +36,12 @@ from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.lumped import LUMPED
 from bounds.influence.method import Method, refusal
-from bounds.influence.moved import found_by, moved_problem, moved_radii
+from bounds.influence.moved import found_by, moved_radii
 from bounds.influence.partial import PARTIAL
-from bounds.influence.problem import Problem, SharedBase
+from bounds.influence.problem import Problem
+from bounds.influence.scan import making
 from bounds.influence.scan.question import Question
-from bounds.rounding.moved_inputs import RUNS
-from bounds.rounding.radii import Usual, farthest, largest_magnitude
+from bounds.influence.shared_base import SharedBase
 from jax_models.model.position import PositionTable
 from jax_models.model.transformer import encode_positions
 
@@ -128,31 +127,17 @@ def doubled(problem: Problem) -> Problem:
 
 
 def made_by(method: Method, scan: Question, problem: Problem) -> Any:
-    """Returns what a scan makes of a method's changes, and its upper ends.
+    """Returns what a scan makes of a method's changes, and its radii by moved inputs.
 
     Args:
         method: which finds them.
         scan: what is made of them.
-        problem: its question, or that of a moved model.
+        problem: its question.
     """
     asked = dataclasses.replace(scan, problem=problem)
-    values, _, upper = asked.find(Choice(method, "", None), None)[0]
-    return np.nan_to_num(values), np.nan_to_num(upper)
-
-
-def scanned(method: Method, scan: Question, problem: Problem) -> Any:
-    """Returns what a scan makes, its radii by moved inputs, and those that it states."""
-    values, upper = made_by(method, scan, problem)
-
-    def move(run: int) -> np.ndarray:
-        again, _ = made_by(method, scan, moved_problem(problem, run))
-        return np.abs(again - values)
-
-    sizes, moves = np.abs(values), farthest(values.shape, map(move, range(1, RUNS + 1)))
-    magnitude = largest_magnitude(problem.model)
-    given = problem.model.dtype, problem.tokens.size, magnitude, method.subtracts
-    usual = Usual.of(sizes, moves, *given)
-    return values, usual.radii(sizes, moves), upper - values
+    choice = Choice(method, "", None)
+    found = making.result(asked, making.find(asked, choice, "all"), choice, "all")
+    return np.nan_to_num(found.values), np.nan_to_num(found.upper - found.values)
 
 
 def compared(
@@ -182,8 +167,7 @@ def measure(config: Config) -> dict[str, Any]:
     """Returns one row: by method pairs, what of them is outside, and how wide radii are."""
     asked = build(config)
     scan = asked if config["family"] in SCANS else None
-    # Of the programs that move, so that both kinds of radii are of one.
-    problem = dataclasses.replace(asked if scan is None else scan.problem, run=0)
+    problem = asked if scan is None else scan.problem
     if scan is None:
         truth = true_values(config, problem)
     else:
@@ -195,14 +179,11 @@ def measure(config: Config) -> dict[str, Any]:
             continue
         if scan is None:
             values, radii = moved_radii(problem, method)
-            blocks = method.blocks(problem)
-            stated = np.concatenate([block.radius for block in blocks])
         else:
-            values, radii, stated = scanned(method, scan, problem)
+            values, radii = made_by(method, scan, problem)
         row[f"{method.name}_pairs"] = int(values.size)
-        for name, some in (("moved", radii), ("stated", stated)):
-            found = compared(values, some, truth)
-            row |= {f"{method.name}_{name}_{k}": x for k, x in found.items()}
+        found = compared(values, radii, truth)
+        row |= {f"{method.name}_moved_{k}": x for k, x in found.items()}
     return row
 
 
@@ -214,18 +195,18 @@ def of_methods(row: Row, what: str) -> list[float]:
 def show(config: Config, row: Row) -> str:
     """Returns one row as a line."""
     pairs = int(sum(of_methods(row, "pairs")))
-    outside = [int(sum(of_methods(row, f"{x}_outside"))) for x in ("moved", "stated")]
+    outside = int(sum(of_methods(row, "moved_outside")))
     worst = max(of_methods(row, "moved_of_radius"))
     name = f"{config['family']} {config['dtype']} {config['layers'] or ''}"
     return (
-        f"{name} {config['drawn']}: {pairs} pairs, {outside[0]} outside (stated "
-        f"{outside[1]}), error / radius {worst:.2g}"
+        f"{name} {config['drawn']}: {pairs} pairs, {outside} outside, error / radius "
+        f"{worst:.2g}"
     )
 
 
 HEAD = (
     *("family", "type", "pairs", "outside", "error / radius", "radius / influence"),
-    *("stated: outside", "error / radius", "radius / influence"),
+    *("derived by hand: outside", "error / radius", "radius / influence"),
 )
 
 
@@ -245,6 +226,9 @@ def table(measured: Measured) -> str:
             line = [family, dtype, str(_over(sum, rows, "pairs"))]
             for name in ("moved", "stated"):
                 wide = [x for row in rows for x in of_methods(row, f"{name}_wide")]
+                if not wide:
+                    line += [""] * 3
+                    continue
                 line.append(str(_over(sum, rows, f"{name}_outside")))
                 line.append(f"{_over(max, rows, f'{name}_of_radius'):.2g}")
                 line.append(f"{np.median(wide):.2g}")

@@ -127,7 +127,7 @@ def measure(config: Config) -> dict[str, Any]:
 
     def influences() -> np.ndarray:
         blocks = INCREMENTAL.blocks(asked_anew(problem))
-        return np.concatenate([one.influence for one in blocks])
+        return np.concatenate([problem.read(one.changes) for one in blocks])
 
     time_it = functools.partial(
         time_call, repeats=config["repeats"], budget=config["budget"]

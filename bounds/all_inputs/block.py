@@ -7,10 +7,12 @@ have depend on which positions have which encoding; short inputs are then gone t
 they are.
 """
 
+import bisect
 import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+import jax.numpy as jnp
 import numpy as np
 
 from bounds.all_inputs.universe import AllInputs, Universe
@@ -18,6 +20,8 @@ from bounds.influence.class_layers import run_configurations
 from bounds.influence.classes import Configurations, InputClasses, classify
 from bounds.influence.ties import Ties
 from bounds.numbers.euclidean import euclidean_norms
+from bounds.rounding.moved_inputs import RUNS
+from bounds.rounding.radii import Usual, farthest, largest_magnitude
 
 # Inputs of a block.
 BLOCK = 2**10
@@ -103,33 +107,52 @@ def largest(
         parts: Configurations, at least one in all, and for each part the input behind
             one of them.
     """
-    best, where, ends, evaluated, met = -np.inf, None, (0.0, 0.0), 0, None
+    values, moves, behind, met = [], [], [], None
+    starts = [0]
     for configurations, attained in parts:
-        done = 0
-        for change, radius, ties in run_configurations(
-            universe.model,
-            universe.places.encodings,
-            configurations,
-            length=universe.length,
-            target=universe.target,
-            run=None,
-        ):
-            influence = euclidean_norms(change)
-            if not np.isfinite(influence).all():
-                raise NotFiniteError(
-                    attained(done + int(np.flatnonzero(~np.isfinite(influence))[0]))
-                )
-            top = int(np.argmax(influence))
-            if influence[top] > best:
-                best, where = float(influence[top]), (attained, done + top)
-            lower = max(ends[0], float((influence - radius).max()))
-            ends = lower, max(ends[1], float((influence + radius).max()))
-            met = ties if met is None or ties is None else met.merge(ties)
-            done += influence.size
-        evaluated += done
-    assert where is not None
-    attained, index = where
-    return Found(best, *ends, attained(index), evaluated, met)
+        base, ties = _changes(universe, configurations, 0)
+        influence = euclidean_norms(base)
+        if not np.isfinite(influence).all():
+            bad = int(np.flatnonzero(~np.isfinite(influence))[0])
+            raise NotFiniteError(attained(bad))
+        far = (
+            euclidean_norms(_changes(universe, configurations, run)[0] - base)
+            for run in range(1, RUNS + 1)
+        )
+        values.append(influence)
+        moves.append(farthest(influence.shape, far))
+        behind.append(attained)
+        starts.append(starts[-1] + influence.size)
+        met = ties if met is None or ties is None else met.merge(ties)
+    value, move = np.concatenate(values), np.concatenate(moves)
+    best = int(np.argmax(value))
+    magnitude = largest_magnitude((universe.model, universe.places.encodings))
+    given = universe.model.dtype, universe.length, magnitude, False
+    usual = Usual.of(value, move, *given, float(value[best]))
+    still = (value == 0) & (move == 0) & universe.model.is_hard
+    radius = np.where(still, 0.0, usual.radii(value, move))
+    ends = max(0.0, float((value - radius).max())), float((value + radius).max())
+    part = bisect.bisect_right(starts, best) - 1
+    attained = behind[part](best - starts[part])
+    return Found(float(value[best]), *ends, attained, value.size, met)
+
+
+def _changes(
+    universe: Universe, configurations: Configurations, run: int
+) -> tuple[np.ndarray, Ties | None]:
+    """The changes of some configurations [b, c] in a run, and the ties met."""
+    changes, met = [], None
+    for change, ties in run_configurations(
+        universe.models[run],
+        universe.places.encodings,
+        configurations,
+        length=universe.length,
+        target=universe.target,
+        run=jnp.uint32(run),
+    ):
+        changes.append(change)
+        met = ties if met is None or ties is None else met.merge(ties)
+    return np.concatenate(changes).astype(np.float64), met
 
 
 class NotFiniteError(ArithmeticError):

@@ -1,6 +1,7 @@
 """Which inputs the supremum runs over, and which substitutions."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,9 +13,11 @@ from bounds.influence.classes import (
     tie_orders,
 )
 from bounds.influence.lumped import refuse_length, refuse_model
+from bounds.influence.moved import moved_model
 from bounds.influence.problem import Target, check_head_row
 from bounds.influence.substitution import check_query
 from bounds.readings.rules import lacks_of_dropout, of_one_text
+from bounds.rounding.moved_inputs import RUNS
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_integers, expect_length
 from jax_models.format.model_check import check_model
@@ -87,6 +90,12 @@ class Universe(AllInputs):
 
     places: Places
     orders: tuple[bool, bool]
+
+    @functools.cached_property
+    def models(self) -> tuple[Transformer, ...]:
+        """The model, and the same in runs with moved inputs."""
+        runs = range(1, RUNS + 1)
+        return self.model, *(moved_model(self.model, run) for run in runs)
 
     @property
     def sizes(self) -> np.ndarray:

@@ -8,7 +8,7 @@ so: the same command continues where it stopped.
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,10 +16,10 @@ import jax
 import numpy as np
 from absl import flags
 
-from bounds.cli.influence_blocks import BLOCK, COLUMNS, SUMMARY, Blocks, read_rows
+from bounds.cli.influence_blocks import COLUMNS, SUMMARY, Blocks, rows_of
 from bounds.cli.influence_pieces import SECONDS, find_pieces, follow_pieces
 from bounds.cli.influence_question import NAMES, Asked
-from bounds.cli.influence_words import ENDS, finding
+from bounds.cli.influence_words import finding
 from bounds.cli.shared import flags as shared
 from bounds.cli.shared.devices import (
     Devices,
@@ -35,21 +35,22 @@ from bounds.cli.shared.precision import (
 )
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import Output
+from bounds.cli.shared.rounding import define_rounding
 from bounds.cli.shared.subject import define_memory_limit, define_one_input, read_one
 from bounds.cli.shared.substitutes import define_substitutes, read_substitutes
 from bounds.cli.shared.target import define_target, unit_of
 from bounds.cli.shared.texts import define_texts, open_tokenizer
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
-from bounds.curves.measurement import enclosed_value
+from bounds.curves.measurement import block_columns, enclosed_value
 from bounds.figures.curve import Series, influence_figure
 from bounds.figures.symbols import sequence_figure
+from bounds.influence import Influence
+from bounds.influence.answer import Propose
 from bounds.influence.block_memory import BlockSizes
-from bounds.influence.choice import choose_method
-from bounds.influence.compute import Propose
 from bounds.influence.method import Screen, Stopping
-from bounds.numbers.kind import ROUNDING, RTOL_EXACT, kind_of
+from bounds.numbers.kind import RTOL_EXACT
 from bounds.store.output import write_csv, write_json
-from bounds.store.sweep import Results, finish_cells, found_rows, missing_cells
+from bounds.store.sweep import Cell, Results, finish_cells, found_rows
 from bounds.version import __version__
 from jax_models.arguments import show
 from jax_models.run.device_memory import bytes_label
@@ -85,10 +86,10 @@ def describe_run(asked: Asked, blocks: Blocks, devices: Devices) -> list[str]:
     if not problems:
         return [*lines, "nothing can be substituted"]
     largest = max(problems, key=lambda one: one.position.size)
-    choice = choose_method(question.method, largest)
-    way = choice.way
+    choice, way = blocks.choice, blocks.choice.way
     lines += [
         f"method: {way.name} ({choice.reason})",
+        f"radii of rounding: {blocks.rounding}",
         f"substitutions: {total}, in {len(problems)} parts of at most "
         f"{largest.position.size}; {_kept(blocks, ranges)}",
         "estimated cost: some tens of forward passes, more where bounds are loose"
@@ -102,9 +103,9 @@ def describe_run(asked: Asked, blocks: Blocks, devices: Devices) -> list[str]:
 
 def _kept(blocks: Blocks, ranges: Sequence[tuple[int, int]]) -> str:
     """Returns when what is found of a part is kept, in words."""
-    start, stop = max(ranges, key=lambda one: one[1] - one[0])
-    least = blocks.least(start)
-    if 2 * least > stop - start:
+    most = max(stop - start for start, stop in ranges)
+    least = blocks.least()
+    if 2 * least > most:
         return "each is kept when it is done"
     return f"kept every {SECONDS:.0f} s or so, {least} positions at least"
 
@@ -137,6 +138,7 @@ def define_flags() -> flags.FlagValues:
     define_substitutes(values)
     shared.define_method(values)
     define_precision(values)
+    define_rounding(values)
     define_memory_limit(values)
     shared.define_stopping(values)
     flags.DEFINE_enum(
@@ -194,29 +196,29 @@ def run(options: flags.FlagValues) -> None:
         quiet_ties(),
     ):
         planned = Blocks.plan(asked, progress, devices.mesh)
-        found, seconds = find_pieces(
+        found, top, seconds = find_pieces(
             store, planned, devices, progress, fresh=output.fresh
         )
-        blocks, error = split_error(found)
+        pieces, error = split_error(found)
+        result = planned.join(pieces, top)
     record = {
         **output.record(),
         "n": n,
         "query": asked.subject.question.query,
-        **(largest := _joined(blocks)),
+        **(largest := _largest(result, pieces)),
         **asked.named(largest["position"], largest["symbol"]),
         **asked.hashes,
-        **error_columns(error),
+        **error_columns(error or result.measured_error),
         "rtol_exact": RTOL_EXACT,
         "seconds": seconds,
     }
     rows = [
         {**row, **asked.named(row["position"], row["symbol"])}
-        for block in blocks
-        for row in read_rows(block)
+        for row in rows_of(result)
     ]
     with output.exports() as staged:
         names = _write(staged, asked, record, rows)
-    print(finding(asked, record, error))
+    print(finding(asked, record, error or result.measured_error))
     print(f"Written to {output.folder}: {', '.join(names)}")
     warn_of_ties(int(record["ambiguous"]))
 
@@ -236,41 +238,37 @@ def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, An
         InputError: The flags do not fit together, or the input is refused.
     """
     asked = _ask(options)
-    cells = Blocks.plan(asked).cells()
-    if missing_cells(store, cells, fresh=False):  # tables are not read here
-        cells = Blocks.plan(dataclasses.replace(asked, keep="max")).cells()
+    blocks = Blocks.plan(asked)
     with quiet_ties():
-        finish_cells(store, cells)
-    blocks, error = split_error(list(found_rows(store, cells)))
-    joined = _joined(blocks)
-    del joined["levels"], joined["hypotheses"]
+        pieces, error = split_error(list(_finished(store, blocks.cells())))
+        top = None
+        if blocks.moves_top:
+            (top,) = _finished(store, [blocks.top(blocks.values(pieces))])
+        result = blocks.join(pieces, top)
+    largest = _largest(result, pieces)
+    del largest["levels"], largest["hypotheses"]
     query = asked.subject.question.query
-    named = {**asked.hashes, **error_columns(error)}
-    return [{"n": len(asked.tokens), "query": query, **joined, **named}]
+    named = {**asked.hashes, **error_columns(error or result.measured_error)}
+    return [{"n": len(asked.tokens), "query": query, **largest, **named}]
 
 
-def _joined(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns what is said of the largest influence of all blocks."""
-    best = max(blocks, key=lambda block: block["max"])  # the first of equals
-    # The ends of the maximum are the maxima of the ends, of whichever block.
-    ends = {end: max(block[end] for block in blocks) for end in ENDS}
-    decided = [x for block in blocks if (x := block.get("decided")) is not None]
-    left = sum(block["uncertified"] for block in blocks)
-    lower, upper = (ends[end] for end in ENDS)
-    kind = "enclosure" if left else kind_of(best["max"], lower, upper)
-    kinds = {block.get("kind") for block in blocks}
-    kind = "estimated" if "estimated" in kinds else kind
+def _finished(store: Results, cells: list[Cell]) -> Iterator[Mapping[str, Any]]:
+    """What cells found, those computed that are not in the store."""
+    finish_cells(store, cells)
+    return iter(found_rows(store, cells))
+
+
+def _largest(result: Influence, pieces: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns what is said of the largest influence of all."""
     return {
-        **{name: best.get(name) for name in (*SUMMARY, *BLOCK)},
-        **ends,
-        "exact": kind == "exact",
-        "kind": kind,
-        "hypotheses": best.get("hypotheses", [] if kind == "estimated" else [ROUNDING]),
-        "evaluated": sum(block["evaluated"] for block in blocks),
-        "uncertified": left,
-        "decided": sum(decided) if decided else None,
-        "levels": [level for block in blocks for level in block["levels"]],
-        "ambiguous": any(block["ambiguous"] for block in blocks),
+        **{name: getattr(result, name) for name in SUMMARY},
+        **block_columns(result.block),
+        "exact": result.exact,
+        "kind": result.kind,
+        "rounding": result.rounding,
+        "hypotheses": list(result.hypotheses),
+        "levels": [dataclasses.asdict(level) for level in result.levels],
+        "ambiguous": any(piece["ambiguous"] for piece in pieces),
     }
 
 
@@ -294,6 +292,7 @@ def _ask(options: flags.FlagValues) -> Asked:
         tokenizer,
         symbols,
         options.propose,
+        options.rounding,
     )
 
 

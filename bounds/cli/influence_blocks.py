@@ -1,31 +1,42 @@
 """One input's influences in blocks of positions, so that long work can be resumed."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from jax.sharding import Mesh
 
-import jax_models as jm
 from bounds.cli.influence_question import Asked
-from bounds.cli.shared.precision import ERROR, ERROR_FORM, error_columns, with_error
+from bounds.cli.influence_records import (
+    ENCLOSED_FORM,
+    GATHERED_FORM,
+    enclosures,
+    gathered,
+    has_numbers,
+    record_enclosed,
+    record_gathered,
+)
+from bounds.cli.shared.packed import pack, unpack
+from bounds.cli.shared.precision import with_error
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.target import target_key
 from bounds.curves.measurement import block_columns
-from bounds.influence import SCREENS, Influence, Problem, SharedBase
+from bounds.influence import Influence, Problem, SharedBase
+from bounds.influence.answer import Propose, enclose, find, settle
 from bounds.influence.choice import Choice, Keep, choose_method
-from bounds.influence.compute import Propose, answer
 from bounds.influence.exhaustive import EXHAUSTIVE
+from bounds.influence.gather import Gathered, block_of, top_moves, top_of
 from bounds.influence.incremental import is_sparse
 from bounds.influence.lumped import LUMPED
+from bounds.influence.method import Method, Screen
+from bounds.influence.rounding import Done, choose_rounding
+from bounds.influence.ties import judge_ties
 from bounds.numbers.kind import kind_of_ends
-from bounds.rounding.precision import PRECISIONS
-from bounds.store.forms import SIZE, each, fields, ordered
 from bounds.store.output import canonical_json, sha256
 from bounds.store.sweep import Cell
 from bounds.version import __version__
-from jax_models.run.mesh import count_devices
+from jax_models.run.mesh import count_devices, first_says
 
 # Substitutions beyond which only the largest of each position is kept.
 MAX_PAIRS = 2**18
@@ -45,8 +56,6 @@ SUMMARY = (
     "uncertified",
     "decided",
 )
-# The sizes that its method worked in.
-BLOCK = ("block_substitutions", "block_rows")
 # Behind which position a piece of a block ends; what goes to the block's end has none.
 REACHED = "reached"
 # The method's own blocks of a piece, at least: so many run at a time.
@@ -62,10 +71,9 @@ class Blocks:
     Attributes:
         asked: What is asked.
         size: Positions of a block.
-        keep: Which tables are kept.
+        choice: How all are done.
+        rounding: Which results have radii.
         key: What all blocks' results depend on.
-        choices: How a block is done, by its start: what it costs, and so what is the
-            cheapest, is a block's own.
         progress: Counts positions as they are done; None counts nothing.
         mesh: Devices that positions are shared out over; None is one.
         shared: The base pass of all blocks.
@@ -74,9 +82,9 @@ class Blocks:
 
     asked: Asked
     size: int
-    keep: Keep
+    choice: Choice
+    rounding: Done
     key: Mapping[str, Any]
-    choices: dict[int, Choice]
     progress: Progress | None = None
     mesh: Mesh | None = None
     shared: SharedBase = dataclasses.field(default_factory=SharedBase)
@@ -88,25 +96,25 @@ class Blocks:
     ) -> "Blocks":
         """Returns the blocks of what is asked."""
         subject, question = asked.subject, asked.subject.question
-        n, vocab = len(asked.tokens), subject.model.vocab_size
-        size = block_size(subject.model, asked.tokens, question.method, asked.propose)
-        few = n * asked.symbols_each <= MAX_PAIRS and n * vocab <= MAX_TABLE
-        keep = asked.keep or ("pairs" if few else "position_max")
-        # Sizes change the last bits: results of others are not gone on from. A limit that
-        # leaves them as they are changes nothing.
-        planned = choose_method(question.method, asked.problem(0, min(size, n)))
+        whole = asked.problem(0, len(asked.tokens), mesh=mesh)
+        choice = choose_method(question.method, whole)
+        way = choice.way
+        rounding = choose_rounding(whole, way, asked.rounding, asked.propose)
+        size = block_size(whole, choice.way, asked.propose)
         key = {
             "command": "influence",
             "version": __version__,
             "dtype": subject.model.dtype.name,
             "seed": subject.seed,
             "target": target_key(question.target),
-            "method": question.method,
+            "method": choice.way.name,
             "ties": question.ties,
+            "rounding": rounding,
             "include_query": asked.include_query,
-            "keep": keep,
             "query": question.query,
-            **block_columns(planned.sizes),
+            # Sizes change the last bits: results of others are not gone on from. A limit
+            # that leaves them as they are changes nothing.
+            **block_columns(choice.sizes),
             **asked.hashes,
         }
         if asked.tokenizer is not None:
@@ -120,7 +128,16 @@ class Blocks:
             key["precision"] = question.precision
         if asked.screens:
             key |= {"rtol": asked.stopping.rtol, "budget": asked.stopping.budget}
-        return cls(asked, size, keep, key, {0: planned}, progress, mesh)
+        return cls(asked, size, choice, rounding, key, progress, mesh)
+
+    @property
+    def encloses(self) -> bool:
+        """Whether all positions are done at once, by a screen or a proposal."""
+        return self.asked.screens or self.asked.propose is not None
+
+    def problem(self, start: int, stop: int) -> Problem:
+        """Returns the question about some positions."""
+        return self.asked.problem(start, stop, mesh=self.mesh, shared=self.shared)
 
     def cells(self) -> list[Cell]:
         """Returns the blocks as cells of a sweep, in order of position.
@@ -131,7 +148,7 @@ class Blocks:
         return with_error(
             [self.cell(start) for start in range(0, n, self.size)],
             asked.subject.question.precision,
-            lambda: asked.problem(0, n, mesh=self.mesh, shared=self.shared),
+            lambda: self.problem(0, n),
         )
 
     def cell(self, start: int, most: int | None = None) -> Cell:
@@ -139,88 +156,124 @@ class Blocks:
 
         Where a piece ends stands in its result (`reached`), not in its key.
         """
-        asked, question = self.asked, self.asked.subject.question
-        stop = min(start - start % self.size + self.size, len(asked.tokens))
+        stop = min(start - start % self.size + self.size, len(self.asked.tokens))
         config = {**self.key, "start": start, "stop": stop}
         end = stop if most is None else min(start + most, stop)
         label = f"positions {start} to {end - 1}"
 
         def compute() -> dict[str, Any]:
-            reported, counted = 0, False
+            reported = 0
 
             def report(done: int, total: int) -> None:
-                nonlocal reported, counted
+                nonlocal reported
                 if self.progress is None:
                     return
-                if counted:  # a screen counts what its levels left
-                    self.progress.advance(label, end - start - reported)
-                    reported = end - start
+                if self.encloses and reported == end - start:  # it counts what is left
                     self.progress.recount(done, total)
                     return
-                if done == total:  # told below, beside what it found
-                    counted = True
-                    return
-                self.progress.advance(label, (end - start) * done // total - reported)
-                reported = (end - start) * done // total
+                now = (end - start) * done // total
+                if now < end - start or self.encloses:  # the last beside what it found
+                    self.progress.advance(label, now - reported)
+                    reported = now
 
-            kept = asked.checkpoint(config)
-            stopping = dataclasses.replace(
-                asked.stopping, checkpoint=None if kept is None else str(kept)
-            )
-            found = answer(
-                asked.problem(start, end, mesh=self.mesh, shared=self.shared),
-                self.choice(start),
-                question.ties,
-                self.keep,
-                stopping,
-                report,
-                propose=asked.propose,
-            )
-            piece = summarise(found) | ({} if end == stop else {REACHED: end})
+            found = self._find(config, self.problem(start, end), report)
+            piece = {**found, **({} if end == stop else {REACHED: end})}
             if self.progress is not None:
                 self.progress.note(largest_so_far([*self.found, piece]))
                 self.progress.advance(label, end - start - reported)
             return piece
 
-        symbols = range(asked.subject.model.vocab_size)
+        def is_whole(found: Mapping[str, Any]) -> bool:
+            pairs = self.problem(start, found.get(REACHED, stop)).pairs
+            return has_numbers(found, len(pairs))
+
+        form = ENCLOSED_FORM if self.encloses else GATHERED_FORM
         form = {
-            **fields(*SUMMARY, *BLOCK, "ambiguous kind? hypotheses?", levels=[dict]),
-            **{"ties": (dict, None), f"{ERROR}?": ERROR_FORM},
-            **{"position": (range(stop), None), "symbol": (symbols, None)},
-            "=": ordered("max_lower", "max_upper"),
+            **form,
+            **{"position": (range(start, stop), None), "=": is_whole},
             f"{REACHED}?": range(start + 1, stop),
-            "substitutions": {
-                **{"position": [range(stop)], "symbol": [symbols]},
-                **each("lower upper", [SIZE]),
-                "=": lambda found: len({*map(len, found.values())}) == 1,
-            },
         }
         return Cell(config, label, compute, form=form)
 
-    def choice(self, start: int) -> Choice:
-        """Returns how the block of a position is done."""
-        first = start - start % self.size
-        if first not in self.choices:
-            stop = min(first + self.size, len(self.asked.tokens))
-            more = {"mesh": self.mesh, "shared": self.shared}
-            problem = self.asked.problem(first, stop, **more)
-            self.choices[first] = choose_method(
-                self.asked.subject.question.method, problem
-            )
-        return self.choices[first]
+    def _find(
+        self, config: Mapping[str, Any], problem: Problem, report: Any
+    ) -> dict[str, Any]:
+        """What is recorded of the influences of some positions."""
+        choice, ties = self.choice, self.asked.subject.question.ties
+        if not self.encloses:
+            found = find(problem, choice, self.rounding, report)
+            judge_ties(problem.model, found.ties, "these positions", ties)
+            return record_gathered(problem, found)
+        kept = self.asked.checkpoint(config)
+        stopping = dataclasses.replace(
+            self.asked.stopping, checkpoint=None if kept is None else str(kept)
+        )
+        asked = self.asked.propose, stopping, report, self.rounding
+        return record_enclosed(problem, *enclose(problem, choice, *asked))
 
-    def least(self, start: int) -> int:
+    def top(self, values: np.ndarray | None) -> Cell:
+        """Returns what makes runs with moved inputs of the largest, as a cell.
+
+        Args:
+            values: of all substitutions; None in a process that follows.
+        """
+        n = len(self.asked.tokens)
+        config = {**self.key, "start": n, "stop": n, "part": "top"}
+
+        def compute() -> dict[str, Any]:
+            problem, chosen = self.problem(0, n), np.zeros(0, np.int64)
+            if values is not None:
+                chosen = top_of(values, block_of(self.choice.sizes))
+            chosen = np.frombuffer(first_says(chosen.tobytes()), np.int64)
+            assert isinstance(self.choice.way, Method)
+            moves, _ = top_moves(problem, self.choice.way, chosen)
+            return {"chosen": chosen, "moves": pack(moves)}
+
+        count = 2**63 if values is None else values.size
+        form = {"chosen": [range(count)], "moves": str}
+        return Cell(config, "the largest again, moved", compute, form=form)
+
+    @property
+    def moves_top(self) -> bool:
+        """Whether the largest are to be moved when all are known."""
+        return self.rounding == "top" and not self.encloses
+
+    def values(self, found: Sequence[Mapping[str, Any]]) -> np.ndarray:
+        """Returns the influences of all pieces in order."""
+        return Gathered.join([gathered(one) for one in found]).values
+
+    def join(
+        self, found: Sequence[Mapping[str, Any]], top: Mapping[str, Any] | None
+    ) -> Influence:
+        """Returns the result of all pieces.
+
+        Args:
+            found: what is recorded of them, in order.
+            top: what is recorded of the largest, where they are moved.
+        """
+        n, vocab = len(self.asked.tokens), self.asked.subject.model.vocab_size
+        problem, choice = self.problem(0, n), self.choice
+        few = len(problem.pairs) <= MAX_PAIRS and n * vocab <= MAX_TABLE
+        if self.encloses:
+            (one,) = found
+            choice = dataclasses.replace(choice, reason=one["reason"])
+            whole = enclosures(one)
+        else:
+            whole = Gathered.join([gathered(one) for one in found])
+            if top is not None:
+                chosen = np.asarray(top["chosen"], np.int64)
+                whole = whole.with_moves(chosen, unpack(top["moves"], chosen.size))
+        keep: Keep = "pairs" if few else "position_max"
+        return settle(problem, choice, whole, self.rounding, "ignore", keep)
+
+    def least(self) -> int:
         """Returns the positions of the smallest piece of a block.
 
         As many substitutions as the method works on at a time, so that each is computed
-        in a piece as in the block. A screen looks for the largest of all, float32
-        proposes one of a block, and lumping computes classes: theirs are not cut.
-
-        Args:
-            start: A position of the block.
+        in a piece as in the block. Lumping computes classes: its blocks are not cut.
         """
-        choice = self.choice(start)
-        if self.asked.screens or self.asked.propose or choice.way is LUMPED:
+        choice = self.choice
+        if self.encloses or choice.way is LUMPED:
             return self.size
         if choice.sizes is None:
             return max(1, SPARSE_PIECE // self.asked.symbols_each)
@@ -230,57 +283,27 @@ class Blocks:
 
 
 def block_size(
-    model: jm.Transformer,
-    tokens: np.ndarray,
-    method: str,
-    propose: Propose | None = None,
+    problem: Problem, way: Method | Screen, propose: Propose | None = None
 ) -> int:
     """Returns how many positions are done, and recorded, at a time.
 
     A run has one base pass for all blocks of `incremental`, which are worth some ten
     passes together; `exhaustive` takes one for every position, and `lumped` looks at each
     class of positions once in every block.
+
+    Args:
+        problem: of all positions.
+        way: what answers it.
+        propose: the float type in which the largest are looked for.
     """
-    if method in SCREENS or propose in PRECISIONS:
-        return len(tokens)  # the largest of all is what it looks for
-    if method == EXHAUSTIVE.name:
+    n = problem.tokens.size
+    if isinstance(way, Screen) or propose is not None:
+        return n  # the largest of all is what it looks for
+    if way is EXHAUSTIVE:
         return 256
-    n, problem = len(tokens), Problem.ask(model, tokens, positions=())
-    able = method in ("auto", LUMPED.name)
-    lumps = able and LUMPED.refuse(problem) is None
-    if lumps or len(model.layers) <= 2:
+    if way is LUMPED or len(problem.model.layers) <= 2:
         return max(8192, -(-n // 4))
     return max(1024, n // 16) if is_sparse(problem) else 256
-
-
-def summarise(result: Influence) -> dict[str, Any]:
-    """Returns what is recorded of one block: the largest influence, and all of them."""
-    ends = result.position_lower, result.position_upper
-    if result.lower is not None and result.upper is not None:
-        position, symbol = np.nonzero(~np.isnan(result.lower))
-        lower, upper = result.lower[position, symbol], result.upper[position, symbol]
-    elif result.position_symbol is not None:
-        position = np.flatnonzero(result.position_symbol >= 0)
-        symbol = result.position_symbol[position]
-        lower, upper = (end[position] for end in ends if end is not None)
-    else:
-        position, symbol, lower, upper = np.empty((4, 0))
-    return {
-        **{name: getattr(result, name) for name in SUMMARY},
-        **({"kind": result.kind} if result.estimated else {}),  # others by their ends
-        **({"hypotheses": result.hypotheses} if result.estimated else {}),
-        **error_columns(result.measured_error),
-        **block_columns(result.block),
-        "levels": [dataclasses.asdict(level) for level in result.levels],
-        "ambiguous": result.ties is not None and result.ties.ambiguous,
-        "ties": None if result.ties is None else dataclasses.asdict(result.ties),
-        "substitutions": {
-            "position": position,
-            "symbol": symbol,
-            "lower": lower,
-            "upper": upper,
-        },
-    }
 
 
 def largest_so_far(found: Iterable[Mapping[str, Any]]) -> str:
@@ -292,13 +315,28 @@ def largest_so_far(found: Iterable[Mapping[str, Any]]) -> str:
     return f"largest so far {best['max']:.6g} at position {best['position']}"
 
 
-def read_rows(block: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the substitutions of a recorded block as rows, by position, then symbol."""
-    columns = block["substitutions"]
-    names = ("position", "symbol", "lower", "upper")
-    estimated = block.get("kind") == "estimated"
+def rows_of(result: Influence) -> list[dict[str, Any]]:
+    """Returns the substitutions of a result as rows, by position, then symbol."""
+    if result.lower is not None and result.upper is not None:
+        assert result.enclosed is not None
+        tables = result.lower, result.upper, result.enclosed
+        position, symbol = np.nonzero(~np.isnan(result.lower))
+        at: Any = position, symbol
+    else:
+        assert result.position_lower is not None and result.position_upper is not None
+        assert result.position_symbol is not None
+        assert result.position_enclosed is not None
+        tables = result.position_lower, result.position_upper, result.position_enclosed
+        position = np.flatnonzero(result.position_symbol >= 0)
+        symbol, at = result.position_symbol[position], position
+    columns = (x.tolist() for x in (position, symbol, *(x[at] for x in tables)))
     return [
-        dict(zip(names, row, strict=True))
-        | {"kind": kind_of_ends(row[2], row[3], estimated)}
-        for row in zip(*(columns[name] for name in names), strict=True)
+        dict(
+            zip(
+                COLUMNS,
+                (p, s, lower, upper, kind_of_ends(lower, upper, known)),
+                strict=True,
+            )
+        )
+        for p, s, lower, upper, known in zip(*columns, strict=True)
     ]

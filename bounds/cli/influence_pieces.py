@@ -27,8 +27,8 @@ def find_pieces(
     progress: Progress,
     *,
     fresh: bool,
-) -> tuple[list[Found], float]:
-    """Returns what each piece found, kept in the store, and the seconds that all took."""
+) -> tuple[list[Found], Found | None, float]:
+    """Returns what pieces found and the largest again, and the seconds that all took."""
     cells, n = blocks.cells(), len(blocks.asked.tokens)
     devices.agree(cells, [False] * len(cells))
     found: list[Found] = blocks.found
@@ -51,13 +51,18 @@ def find_pieces(
         seconds += store.seconds(cell.config) or 0.0
         start = end
     devices.tell((n, 0))
-    for cell in cells[len(range(0, n, blocks.size)) :]:  # the measured error
+
+    def also(cell: Cell) -> Found:
+        nonlocal seconds
         missing = fresh or store.find(cell.config, cell.form) is None
         if devices.agree([cell], [missing])[0]:
             _compute(store, blocks, cell, fresh)
-        found.append(store.find(cell.config, cell.form) or {})
         seconds += store.seconds(cell.config) or 0.0
-    return found, seconds
+        return store.find(cell.config, cell.form) or {}
+
+    top = also(blocks.top(blocks.values(found))) if blocks.moves_top else None
+    measured = map(also, cells[len(range(0, n, blocks.size)) :])
+    return [*found, *measured], top, seconds
 
 
 def follow_pieces(blocks: Blocks, devices: Devices) -> None:
@@ -66,13 +71,14 @@ def follow_pieces(blocks: Blocks, devices: Devices) -> None:
     devices.agree(cells, [False] * len(cells))
     while (told := devices.tell((0, 0)))[0] < n:
         _piece(blocks, *told).compute()
-    for cell in cells[len(range(0, n, blocks.size)) :]:  # as the leading one asks
+    also = cells[len(range(0, n, blocks.size)) :]  # as the leading one asks
+    for cell in [blocks.top(None), *also] if blocks.moves_top else also:
         devices.follow([cell])
 
 
 def _piece(blocks: Blocks, start: int, most: int) -> Cell:
     """The piece that begins with a position: no smaller than may be, nor what it leaves."""
-    least = blocks.least(start)
+    least = blocks.least()
     stop = min(start - start % blocks.size + blocks.size, len(blocks.asked.tokens))
     most = max(1, most // least) * least
     return blocks.cell(start, most if start + most + least <= stop else None)
@@ -91,7 +97,7 @@ def _compute(
     took = time.perf_counter() - began
     found = store.find(cell.config, cell.form) or {}
     # A screen that did not close may be asked to go further.
-    closed = found and not (blocks.asked.screens and found["uncertified"])
+    closed = found and not (blocks.asked.screens and found["left"])
     if kept is not None and closed:
         kept.unlink(missing_ok=True)
     return found, took

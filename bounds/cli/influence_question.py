@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +11,10 @@ import jax_models as jm
 from bounds.cli.shared.substitutes import special_symbols
 from bounds.curves.measurement import Subject, tokens_sha256
 from bounds.influence import SCREENS, Problem
+from bounds.influence.answer import Propose
 from bounds.influence.checkpoint import checkpoint_name
-from bounds.influence.compute import Propose
 from bounds.influence.method import Stopping
+from bounds.influence.rounding import Rounding
 from bounds.influence.row_targets import RowsTarget
 
 # What names a substitution, where a tokenizer names symbols.
@@ -34,8 +35,8 @@ class Asked:
             None where they are numbers.
         symbols: What is put in [K], or at each position [n, K], filled up with -1; None
             is all that the model substitutes.
-        propose: The float type that all are computed in first; None leaves it open.
-        keep: "max" where nothing but the maximum is read, else None.
+        propose: The float type that all are computed in first; None is none.
+        rounding: Which results have radii.
     """
 
     subject: Subject
@@ -45,7 +46,7 @@ class Asked:
     tokenizer: jm.Tokenizer | None = None
     symbols: np.ndarray | None = None
     propose: Propose | None = None
-    keep: Literal["max"] | None = None
+    rounding: Rounding = "auto"
 
     @property
     def tokens(self) -> np.ndarray:

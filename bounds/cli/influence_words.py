@@ -49,7 +49,7 @@ def finding(
         )
     if decided is not None:
         maximum += f" ({decided} decided in float64 after {asked.propose or 'float32'})"
-    if error is not None:
+    if decided is None and record["kind"] == "estimated":
         maximum = f"{record['max']:.6g}, estimated by {record['method']}"
     if record["uncertified"]:
         return (

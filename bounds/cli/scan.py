@@ -15,7 +15,7 @@ from absl import flags
 import jax_models as jm
 from bounds.cli.scan_parts import Asked, Parts
 from bounds.cli.scan_plan import describe_plan
-from bounds.cli.scan_words import parse_reduce, parse_rows
+from bounds.cli.scan_words import finding, parse_reduce, parse_rows, quantity_of
 from bounds.cli.shared import flags as shared
 from bounds.cli.shared.devices import (
     Devices,
@@ -27,6 +27,7 @@ from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.precision import define_precision, error_columns
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import Output
+from bounds.cli.shared.rounding import define_rounding
 from bounds.cli.shared.subject import define_memory_limit, define_one_input, read_one
 from bounds.cli.shared.substitutes import (
     define_substitutes,
@@ -45,13 +46,13 @@ from bounds.cli.shared.validators import validate_choices, validate_grammar
 from bounds.curves.scan_page import open_plotly, scan_page
 from bounds.figures.primitives import FORMATS
 from bounds.figures.scan import SHAPES, check_shape, scan_figure
-from bounds.influence.result import said_of
-from bounds.influence.scan import Frobenius, Scan
+from bounds.influence.scan import Scan
 from bounds.influence.scan.question import METHODS
 from bounds.influence.scan.result import SYMBOL_NAMES
-from bounds.numbers.notation import enclosure_label
 from bounds.store.output import write_bytes, write_json
+from bounds.store.results import ResultStore
 from bounds.store.sweep import (
+    Cell,
     Results,
     finish_cells,
     found_rows,
@@ -123,6 +124,7 @@ def define_flags() -> flags.FlagValues:
         flag_values=values,
     )
     define_precision(values)
+    define_rounding(values)
     shared.define_ties(values)
     define_memory_limit(values)
     shared.define_dtype(values)
@@ -171,10 +173,13 @@ def run(options: flags.FlagValues) -> None:
         return
     if not devices.leads:
         with quiet_ties():
-            devices.follow(Parts.plan(asked, devices.mesh).cells())
+            parts = Parts.plan(asked, devices.mesh)
+            devices.follow(cells := parts.cells())
+            if parts.moves_top:
+                devices.follow([parts.top(cells, None)])
         return
-    found, parts, seconds = _compute(asked, devices, output)
-    scan = parts.join(found)
+    found, top, parts, seconds = _compute(asked, devices, output)
+    scan = parts.join(found, top)
     ambiguous = sum(part["ambiguous"] for part in found)
     record = {
         **output.record(),
@@ -187,7 +192,7 @@ def run(options: flags.FlagValues) -> None:
     }
     with output.exports() as staged:
         names = _write(staged, asked, scan, record)
-    print(_finding(asked, scan, record))
+    print(finding(asked, scan, record))
     print(f"Written to {output.folder}: {', '.join(names)}")
     warn_of_ties(ambiguous)
 
@@ -210,8 +215,12 @@ def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, An
     cells = parts.cells()
     with quiet_ties():
         finish_cells(store, cells)
-    found = found_rows(store, cells)
-    described = describe(asked, parts.join(found))
+        found, top = list(found_rows(store, cells)), None
+        if parts.moves_top:
+            again = parts.top(cells, parts.values(found))
+            finish_cells(store, [again])
+            (top,) = found_rows(store, [again])
+    described = describe(asked, parts.join(found, top))
     return [{**described, "ambiguous": any(part["ambiguous"] for part in found)}]
 
 
@@ -240,6 +249,7 @@ def describe(asked: Asked, scan: Scan) -> dict[str, Any]:
         "target_symbol": entry,
         "target": target_key(asked.subject.question.target),
         "kind": scan.kind,
+        "rounding": scan.rounding,
         "method": scan.method,
         "reason": scan.reason,
         **error_columns(scan.measured_error),
@@ -256,8 +266,8 @@ def describe(asked: Asked, scan: Scan) -> dict[str, Any]:
 
 def _compute(
     asked: Asked, devices: Devices, output: Output
-) -> tuple[list[Mapping[str, Any]], Parts, float]:
-    """What every part found, from the store or computed and kept there."""
+) -> tuple[list[Mapping[str, Any]], Mapping[str, Any] | None, Parts, float]:
+    """What every part found and the largest again, computed or from the store."""
     parts = _plan(asked, devices, output)
     count = len(parts.whole.layout.positions)
     with (
@@ -273,10 +283,23 @@ def _compute(
                 done = cell.config["stop"] - cell.config["start"]
                 progress.skip(f"{cell.label}, from the store", done)
         for cell in todo:
-            for failure in run_cells(store, [cell]):
-                raise jm.InputError(failure.message)
+            _keep(store, cell)
+        found: list[Mapping[str, Any]] = list(found_rows(store, cells))
+        top = None
+        if parts.moves_top:
+            cells.append(again := parts.top(cells, parts.values(found)))
+            missing = bool(missing_cells(store, [again], fresh=output.fresh))
+            if devices.agree([again], [missing])[0]:
+                _keep(store, again)
+            (top,) = found_rows(store, [again])
         seconds = sum(store.seconds(cell.config) or 0.0 for cell in cells)
-        return list(found_rows(store, cells)), parts, seconds
+        return found, top, parts, seconds
+
+
+def _keep(store: ResultStore, cell: Cell) -> None:
+    """Computes a cell and keeps what it finds, or says why it cannot."""
+    for failure in run_cells(store, [cell]):
+        raise jm.InputError(failure.message)
 
 
 def _plan(asked: Asked, devices: Devices, output: Output) -> Parts:
@@ -308,9 +331,8 @@ def _ask(options: flags.FlagValues) -> Asked:
     if entries is not None:
         entries = [number_symbol(x, tokenizer, "--target_symbols") for x in entries]
     symbols = read_substitutes(options, subject.model, tokenizer, length)
-    return Asked(
-        subject, rows, reduce, positions, symbols, entries, options.diagonal, tokenizer
-    )
+    asked = subject, rows, reduce, positions, symbols, entries, options.diagonal
+    return Asked(*asked, tokenizer, options.rounding)
 
 
 def _write(
@@ -334,7 +356,7 @@ def _write(
             "written; scan.npz has all of them"
         )
     scan.to_npz(output.path("scan.npz"))
-    quantity = _quantity(unit_of(output.values["target"]), asked, scan)
+    quantity = quantity_of(unit_of(output.values["target"]), asked, scan)
     quantity += "" if scan.exact else f", {scan.kind}"
     figure = scan_figure(scan, quantity, name, output.values["figure"])
     names += ["scan.npz", "scan.json", *output.draw(figure)]
@@ -343,51 +365,3 @@ def _write(
         write_bytes(output.path("scan.html"), page)
         names.append("scan.html")
     return names
-
-
-def _quantity(unit: str, asked: Asked, scan: Scan) -> str:
-    """Returns what the values are: of a norm's unit what is made of it.
-
-    Args:
-        unit: As in `‖Δ logits‖₂, nats`.
-        asked: What is asked.
-        scan: What was found.
-    """
-    whole, comma, measured = unit.partition(",")
-    change, rest = whole.strip("‖₂|"), f"{comma}{measured}"
-    match asked.reduce:
-        case "none":
-            return (f"largest |{change}|" if "target" in scan.axes else change) + rest
-        case "max":
-            return f"largest |{change}|{rest}"
-        case Frobenius(apc=apc):
-            return (
-                f"Frobenius norm of {change}{', less its average product' * apc}{rest}"
-            )
-    signed = change + rest if np.nanmin(scan.values) < 0 else unit
-    return f"mean {signed}" if asked.reduce == "mean" else signed
-
-
-def _finding(asked: Asked, scan: Scan, record: Mapping[str, Any]) -> str:
-    """Returns what was found, in one sentence."""
-    where = f"at position {record['position']}"
-    if "wild_type" in record:
-        where += f" ({record['wild_type']})"
-    if record["symbol"] is not None:
-        where += f", symbol {record['symbol']}"
-        if "symbol_name" in record:
-            where += f" ({record['symbol_name']})"
-    if record["row"] is not None:
-        where += f", row {record['row']}"
-    lower, upper = record["lower"], record["upper"]
-    ends = sorted((abs(lower), abs(upper)))
-    ends[0] = 0.0 if lower < 0 < upper else ends[0]
-    shape = " x ".join(f"{size} {axis}s" for axis, size in record["shape"].items())
-    largest = enclosure_label(record["max"], *ends)
-    if scan.kind == "estimated":
-        largest = f"{record['max']:.6g}"
-    return (
-        f"n = {record['n']}: {scan.substitutions} substitutions of "
-        f"{target_key(asked.subject.question.target)}, {shape}; the largest is "
-        f"{largest}, {scan.kind} by {scan.method}, {where}{said_of(scan.measured_error)}."
-    )

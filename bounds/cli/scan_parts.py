@@ -4,10 +4,7 @@ Tables, maxima and means go position by position: theirs are put behind one anot
 Frobenius map is of all positions at once, and is made of the parts of their table.
 """
 
-import base64
 import dataclasses
-import math
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,25 +12,31 @@ import numpy as np
 from jax.sharding import Mesh
 
 import jax_models as jm
+from bounds.cli.shared.packed import pack, unpack
 from bounds.cli.shared.precision import split_error, with_error
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.target import target_key
 from bounds.curves.measurement import Subject, block_columns, tokens_sha256
-from bounds.influence.scan import Frobenius, Scan
+from bounds.influence.choice import Choice
+from bounds.influence.method import Method
+from bounds.influence.moved import magnitude_of
+from bounds.influence.rounding import Done, Rounding, choose_rounding, runs_of
+from bounds.influence.scan import Scan, making
+from bounds.influence.scan.making import Made
 from bounds.influence.scan.question import Question
 from bounds.influence.scan.reductions import Piece, Reduce, require_table
 from bounds.influence.substitution import choose_query
-from bounds.influence.ties import judge_ties
-from bounds.store.forms import COUNT
+from bounds.influence.ties import Ties, judge_ties
+from bounds.store.forms import COUNT, SIZE
 from bounds.store.output import canonical_json, sha256
 from bounds.store.sweep import Cell
 from bounds.version import __version__
+from jax_models.run.mesh import first_says
 
 # Substitutions of a part, at least, and blocks of a method that works in such.
 PART, BLOCKS = 256, 2
 # Bytes of its table, if more than one position has more.
 PART_BYTES = 2**26
-ENDS = ("values", "lower", "upper")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +53,7 @@ class Asked:
         target_symbols: The entries of the target that count; None is all.
         diagonal: Whether cells whose position is the row count.
         tokenizer: What names symbols; None where they are numbers.
+        rounding: Which cells have radii.
     """
 
     subject: Subject
@@ -60,6 +64,7 @@ class Asked:
     target_symbols: Sequence[int] | None = None
     diagonal: bool = True
     tokenizer: jm.Tokenizer | None = None
+    rounding: Rounding = "auto"
 
     @property
     def tokens(self) -> np.ndarray:
@@ -100,16 +105,16 @@ class Parts:
     Attributes:
         asked: What is asked.
         whole: The question about all positions.
-        method: Of all parts.
-        reason: Why it is that one.
+        choice: How all parts are done.
+        rounding: Which cells have radii.
         size: Positions of a part.
         mesh: Devices that substitutions are shared out over; None is one.
     """
 
     asked: Asked
     whole: Question
-    method: str
-    reason: str
+    choice: Choice
+    rounding: Done
     size: int
     mesh: Mesh | None
 
@@ -119,6 +124,9 @@ class Parts:
         whole = asked.question(mesh)
         whole.require_substitutions()
         choice, cells = whole.plan(asked.subject.question.method), whole.layout.cells
+        way = choice.way
+        assert isinstance(way, Method)
+        rounding = choose_rounding(whole.problem, way, asked.rounding)
         square = whole.reduction.square
         if square:
             require_table("the table of the map", *cells.shape, *whole.shape)
@@ -129,7 +137,7 @@ class Parts:
             int(PART_BYTES / (24.0 * each * np.prod(whole.shape))),
             len(cells),
         )
-        return cls(asked, whole, choice.way.name, choice.reason, max(1, size), mesh)
+        return cls(asked, whole, choice, rounding, max(1, size), mesh)
 
     def cells(self, progress: Progress | None = None) -> list[Cell]:
         """Returns the parts as cells of a sweep."""
@@ -144,12 +152,13 @@ class Parts:
             "rows": self._rows,
             "reduce": "none" if square else asked.reduce,
             "diagonal": part.diagonal,
-            "method": self.method,
+            "method": self.choice.way.name,
+            "rounding": self.rounding,
             "ties": asked.subject.question.ties,
             "symbols_sha256": _sha256(whole.layout.symbols),
             "positions_sha256": _sha256(whole.layout.positions),
             # Sizes change the last bits: results of others are not gone on from.
-            **block_columns(part.plan(self.method).sizes),
+            **block_columns(part.plan(self.choice.way.name).sizes),
             **asked.hashes,
         }
         precision = asked.subject.question.precision
@@ -157,6 +166,48 @@ class Parts:
             key["precision"] = precision
         cells = [self._cell(key, start, progress) for start, _ in self.bounds]
         return with_error(cells, precision, lambda: whole.problem)
+
+    @property
+    def moves_top(self) -> bool:
+        """Whether the largest cells are to be moved when all are known."""
+        return self.rounding == "top" and not self.whole.reduction.square
+
+    def top(self, cells: Sequence[Cell], values: np.ndarray | None) -> Cell:
+        """Returns what makes runs with moved inputs of the largest, as a cell.
+
+        Args:
+            cells: the parts.
+            values: of all cells; None in a process that follows.
+        """
+        whole, count = self.whole, len(self.whole.layout.positions)
+        config = {**cells[0].config, "start": count, "stop": count, "part": "top"}
+
+        def compute() -> dict[str, Any]:
+            rows = np.zeros(0, np.int64)
+            if values is not None:
+                rows = making.top(whole, values, self.choice)
+            rows = np.frombuffer(first_says(rows.tobytes()), np.int64)
+            some = making.only(whole, rows, self.choice)
+            moves = making.find(some, self.choice, "all").moves
+            shape = moves.shape
+            return {
+                "ambiguous": False,
+                "rows": rows,
+                "shape": shape,
+                "moves": pack(moves),
+            }
+
+        form = {
+            "ambiguous": bool,
+            "rows": [range(count)],
+            "shape": [COUNT],
+            "moves": str,
+        }
+        return Cell(config, "the largest again, moved", compute, form=form)
+
+    def values(self, found: Sequence[Mapping[str, Any]]) -> np.ndarray:
+        """Returns the values of all parts."""
+        return np.concatenate([_arrays(one)[0] for one in found])
 
     @property
     def bounds(self) -> list[tuple[int, int]]:
@@ -193,17 +244,29 @@ class Parts:
                     reported = now
 
             part = self.whole.part(start, stop)
-            ends, seen = part.find(part.plan(self.method), report)
-            judge_ties(self.asked.subject.model, seen, label, question.ties)
+            choice = part.plan(self.choice.way.name)
+            assert isinstance(choice.way, Method)
+            if self.whole.reduction.by_target:  # the tables of all runs
+                met: list[Ties | None] = []
+                arrays = making.made(part, choice, runs_of(self.rounding), met, report)
+                magnitude = magnitude_of(part.problem, choice.way)
+                ties = met[0] if met else None
+            else:
+                made = making.find(part, choice, self.rounding, report)
+                arrays, ties = [made.values, made.moves], made.ties
+                magnitude = made.magnitude
+            judge_ties(self.asked.subject.model, ties, label, question.ties)
             report(1, 1)
             return {
-                "shape": ends[0].shape,
-                "ambiguous": seen is not None and seen.ambiguous,
-                **{name: _pack(end) for name, end in zip(ENDS, ends, strict=True)},
+                "shape": arrays[0].shape,
+                "ambiguous": ties is not None and ties.ambiguous,
+                "magnitude": magnitude,
+                "arrays": [pack(array) for array in arrays],
             }
 
         form = {
-            **{"ambiguous": bool, "shape": [COUNT], **dict.fromkeys(ENDS, str)},
+            **{"ambiguous": bool, "shape": [COUNT], "magnitude": SIZE},
+            "arrays": [str],
             "=": lambda found: self._is_part(start, stop, found),
         }
         return Cell({**key, "start": start, "stop": stop}, label, compute, form=form)
@@ -216,57 +279,61 @@ class Parts:
             there, rows = there.any(axis=1), rows[:1]
         shape = (*there.shape, *rows)
         there = np.broadcast_to(there.reshape(there.shape + (1,) * len(rows)), shape)
-        if tuple(found["shape"]) != shape:
+        signed, runs = self.whole.reduction.by_target, runs_of(self.rounding)
+        count = 1 + runs if signed else 2
+        if tuple(found["shape"]) != shape or len(found["arrays"]) != count:
             return False
         try:
-            ends = [_unpack(found, name) for name in ENDS]
-        except (ValueError, zlib.error):
+            arrays = _arrays(found)
+        except ValueError:
             return False
-        return all((np.isfinite(end) == there).all() for end in ends)
+        whole = arrays if signed else arrays[:1]  # moves may be of no run
+        return all((np.isfinite(array) == there).all() for array in whole)
 
-    def join(self, found: Sequence[Mapping[str, Any]]) -> Scan:
-        """Returns the scan that parts make, in order."""
+    def join(
+        self, found: Sequence[Mapping[str, Any]], top: Mapping[str, Any] | None = None
+    ) -> Scan:
+        """Returns the scan that parts make, in order.
+
+        Args:
+            found: what is recorded of them.
+            top: what is recorded of the largest, where they are moved.
+        """
         found, error = split_error(found)
-        if not isinstance(self.whole.reduction, Frobenius):
-            parts = [[_unpack(one, end) for end in ENDS] for one in found]
-            values, lower, upper = (np.concatenate(x) for x in zip(*parts, strict=True))
-            ends = values, lower, upper
+        parts = [_arrays(one) for one in found]
+        magnitude = max(one["magnitude"] for one in found)
+        arrays = [np.concatenate(x) for x in zip(*parts, strict=True)]
+        whole = self.whole
+        if whole.reduction.by_target:
+            made = whole.reduction.make
+            tables = arrays
+            if whole.reduction.square:
+                tables = [
+                    made(whole.layout, whole.shape, lambda table=x: self._pieces(table))
+                    for x in arrays
+                ]
+            joined = making.compared(whole, tables, magnitude, None)
         else:
-            ends = self.whole.reduction.make(
-                self.whole.layout, self.whole.shape, lambda: self._pieces(found)
-            )
-        joined = self.whole.result(ends, self.method, self.reason, None)
-        return dataclasses.replace(joined, measured_error=error)
+            joined = Made(arrays[0], arrays[1], magnitude, None)
+        if top is not None:
+            moves = joined.moves.copy()
+            moves[np.asarray(top["rows"])] = unpack(top["moves"], *top["shape"])
+            joined = dataclasses.replace(joined, moves=moves)
+        scan = making.result(whole, joined, self.choice, self.rounding)
+        return dataclasses.replace(scan, measured_error=error)
 
-    def _pieces(self, found: Sequence[Mapping[str, Any]]) -> Iterator[Piece]:
-        """The changes of each position, from the parts of the table."""
-        row = 0
-        for one in found:
-            for values, upper in zip(
-                _unpack(one, "values"), _unpack(one, "upper"), strict=True
-            ):
-                columns = np.flatnonzero(self.whole.layout.cells[row] >= 0)
-                if columns.size:
-                    changes, above = values[columns], upper[columns]
-                    # No less than the radius that was added, and rounded.
-                    radius = (above - changes + np.spacing(np.abs(above))).max(axis=-1)
-                    moved = ((changes != 0) | (above != 0)).any(axis=-1)
-                    yield row, columns, changes, np.where(moved, radius, 0.0)
-                row += 1
+    def _pieces(self, table: np.ndarray) -> Iterator[Piece]:
+        """The changes of each position, from the table of all."""
+        for row, cells in enumerate(self.whole.layout.cells):
+            columns = np.flatnonzero(cells >= 0)
+            if columns.size:
+                yield row, columns, table[row, columns]
+
+
+def _arrays(found: Mapping[str, Any]) -> list[np.ndarray]:
+    """The arrays of a part."""
+    return [unpack(text, *found["shape"]) for text in found["arrays"]]
 
 
 def _sha256(array: np.ndarray) -> str:
     return sha256(canonical_json(array.tolist()).encode())
-
-
-def _pack(array: np.ndarray) -> str:
-    """An array's float64 as text: JSON has no NaN, and more than twice the characters."""
-    content = np.ascontiguousarray(array, "<f8").tobytes()
-    return base64.b64encode(zlib.compress(content, 1)).decode()
-
-
-def _unpack(part: Mapping[str, Any], name: str) -> np.ndarray:
-    size = 8 * math.prod(part["shape"])
-    # No more than the array's, whatever it would grow to.
-    content = zlib.decompressobj().decompress(base64.b64decode(part[name]), size + 1)
-    return np.frombuffer(content, "<f8").reshape(part["shape"])

@@ -9,14 +9,14 @@ from bounds.cli.influence import describe_blocks
 from bounds.cli.scan_parts import Parts
 from bounds.cli.shared.target import target_key
 from bounds.influence.method import Method
-from bounds.influence.scan import Frobenius
+from bounds.influence.rounding import runs_of
 from bounds.version import __version__
 from jax_models.arguments import show
 from jax_models.run.mesh import count_devices
 
-# Bytes of a cell: three float64. In the store they are text, four characters for three
-# bytes where they cannot be compressed.
-ARRAYS, STORED = 24, 32
+# Bytes of a cell: three float64 and whether it is enclosed. A number of the store is text,
+# four characters for three bytes where it cannot be compressed.
+ARRAYS, STORED = 25, 11
 
 
 def describe_plan(parts: Parts) -> list[str]:
@@ -31,7 +31,7 @@ def describe_plan(parts: Parts) -> list[str]:
     asked, whole = parts.asked, parts.whole
     model, problem = asked.subject.model, whole.problem
     count = count_devices(parts.mesh)
-    choice = whole.plan(parts.method)
+    choice = parts.choice
     way = choice.way
     assert isinstance(way, Method)
     questions = [whole.part(*ends).problem for ends in parts.bounds]
@@ -45,9 +45,10 @@ def describe_plan(parts: Parts) -> list[str]:
         for axis in whole.axes
     ]
     cells = math.prod(shape)
-    kept = cells
-    if isinstance(asked.reduce, Frobenius):  # made of the whole table
+    kept = 2 * cells  # with how far they moved
+    if whole.reduction.by_target:  # the whole tables of all runs
         kept = positions * symbols * math.prod(whole.shape)
+        kept *= 1 + runs_of(parts.rounding)
     return [
         f"version {__version__}, jax {jax.__version__}, {count} of "
         f"{jax.device_count()} devices: {jax.devices()[0].device_kind}",
@@ -56,12 +57,13 @@ def describe_plan(parts: Parts) -> list[str]:
         f"{show(target_key(asked.subject.question.target))}",
         "scan: "
         + " x ".join(f"{n} {x}s" for n, x in zip(shape, whole.axes, strict=True)),
-        f"method: {parts.method} ({parts.reason})",
+        f"method: {way.name} ({choice.reason})",
+        f"radii of rounding: {parts.rounding}",
         f"substitutions: {sum(sizes)}, in {len(parts.bounds)} parts of at most "
         f"{parts.size} positions; each is kept when it is done",
         f"estimated cost: {sum(map(way.cost, problems)):.3g} forward passes",
-        *describe_blocks(parts.method, choice.sizes, sizes, count),
-        f"store: {kept} cells, at most {_bytes(STORED * kept)}",
+        *describe_blocks(way.name, choice.sizes, sizes, count),
+        f"store: {kept} numbers, at most {_bytes(STORED * kept)}",
         f"scan.npz: {cells} cells, {_bytes(ARRAYS * cells)}",
     ]
 

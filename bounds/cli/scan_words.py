@@ -1,11 +1,17 @@
-"""What the words of `scan` mean: its rows, and what is made of the changes."""
+"""What the words of `scan` mean, its rows and what is made of changes, and what it says."""
 
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 import jax_models as jm
-from bounds.cli.shared.target import MAX_DIGITS
-from bounds.influence.scan import Frobenius
+from bounds.cli.scan_parts import Asked
+from bounds.cli.shared.target import MAX_DIGITS, target_key
+from bounds.influence.result import said_of
+from bounds.influence.scan import Frobenius, Scan
 from bounds.influence.scan.reductions import Reduce
+from bounds.numbers.notation import enclosure_label
 from jax_models.arguments import show
 
 WORDS = ("none", "max", "mean")
@@ -52,3 +58,57 @@ def parse_rows(text: str | None) -> Any:
             )
     rows = [int(part) for part in parts]
     return rows[0] if len(rows) == 1 else rows
+
+
+def quantity_of(unit: str, asked: Asked, scan: Scan) -> str:
+    """Returns what the values are: of a norm's unit what is made of it.
+
+    Args:
+        unit: As in `‖Δ logits‖₂, nats`.
+        asked: What is asked.
+        scan: What was found.
+    """
+    whole, comma, measured = unit.partition(",")
+    change, rest = whole.strip("‖₂|"), f"{comma}{measured}"
+    match asked.reduce:
+        case "none":
+            return (f"largest |{change}|" if "target" in scan.axes else change) + rest
+        case "max":
+            return f"largest |{change}|{rest}"
+        case Frobenius(apc=apc):
+            return (
+                f"Frobenius norm of {change}{', less its average product' * apc}{rest}"
+            )
+    signed = change + rest if np.nanmin(scan.values) < 0 else unit
+    return f"mean {signed}" if asked.reduce == "mean" else signed
+
+
+def finding(asked: Asked, scan: Scan, record: Mapping[str, Any]) -> str:
+    """Returns what was found, in one sentence.
+
+    Args:
+        asked: What was asked.
+        scan: What was found.
+        record: What `scan.json` says.
+    """
+    where = f"at position {record['position']}"
+    if "wild_type" in record:
+        where += f" ({record['wild_type']})"
+    if record["symbol"] is not None:
+        where += f", symbol {record['symbol']}"
+        if "symbol_name" in record:
+            where += f" ({record['symbol_name']})"
+    if record["row"] is not None:
+        where += f", row {record['row']}"
+    lower, upper = record["lower"], record["upper"]
+    ends = sorted((abs(lower), abs(upper)))
+    ends[0] = 0.0 if lower < 0 < upper else ends[0]
+    shape = " x ".join(f"{size} {axis}s" for axis, size in record["shape"].items())
+    largest = enclosure_label(record["max"], *ends)
+    if scan.kind == "estimated":
+        largest = f"{record['max']:.6g}"
+    return (
+        f"n = {record['n']}: {scan.substitutions} substitutions of "
+        f"{target_key(asked.subject.question.target)}, {shape}; the largest is "
+        f"{largest}, {scan.kind} by {scan.method}, {where}{said_of(scan.measured_error)}."
+    )

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from bounds.curves.inputs import InputSource
+from bounds.influence.answer import answer
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.choice import SCREENS, Choice, choose_method
-from bounds.influence.compute import answer
 from bounds.influence.method import Stopping
 from bounds.influence.problem import Problem
 from bounds.numbers.notation import temperature_label

@@ -9,15 +9,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bounds.influence.exhaustive import base_outputs
+from bounds.influence.change_block import merge_reports
+from bounds.influence.moved import moved_model
 from bounds.influence.substitution import padded
-from bounds.numbers.rounding import rounding_steps, subtraction_radius
-from jax_models import InputError, Transformer
+from bounds.numbers.euclidean import euclidean_norms
+from bounds.rounding.moved_inputs import RUNS
+from bounds.rounding.radii import Usual, farthest, largest_magnitude
+from jax_models import InputError, Transformer, forward
 from jax_models.languages import Source
 from jax_models.languages.base import check_sample
 from jax_models.model.reweight import at_length
-from jax_models.model.transformer import encode_positions
+from jax_models.model.transformer import encode_positions, read_logits
 from jax_models.run.evaluate import require_readout
+from jax_models.run.perturbation import perturbation
 
 # Numbers of one next-symbol table held at a time.
 CHUNK = 2**23
@@ -225,16 +229,19 @@ def predict(
     model = at_length(model, n)
     heads = max((x.attention.num_heads for x in model.layers), default=1)
     batch = min(MAX_BATCH, max(1, BATCH_ELEMENTS // (heads * n * min(n, 1024))), count)
-    found = []
-    for start in range(0, count, batch):
-        part = slice(start, start + batch)
-        rows, prefixes = (padded(x[part], batch) for x in (tokens, strings))
-        answer = _predict(model, source, jnp.asarray(rows), jnp.asarray(prefixes))
-        size = len(tokens[part])
-        found.append([np.asarray(x)[:size] for x in answer])
-    logits, wanted, sizes, score_steps, ambiguous = (
-        np.concatenate(parts) for parts in zip(*found, strict=True)
-    )
+
+    def evaluate(run: int) -> list[np.ndarray]:
+        found, moved = [], moved_model(model, run) if run else model
+        for start in range(0, count, batch):
+            part = slice(start, start + batch)
+            rows, prefixes = (padded(x[part], batch) for x in (tokens, strings))
+            given = jnp.uint32(run), jnp.asarray(rows), jnp.asarray(prefixes)
+            answer = _predict(moved, source, *given)
+            size = len(tokens[part])
+            found.append([np.asarray(x)[:size] for x in answer])
+        return [np.concatenate(parts) for parts in zip(*found, strict=True)]
+
+    logits, wanted, ambiguous = evaluate(0)
     if not np.isfinite(logits).all():
         raise InputError("the model's logits are not finite; rescale its weights")
     if ambiguous.any():
@@ -242,20 +249,27 @@ def predict(
             f"on {int(ambiguous.sum())} of {count} inputs rounding decides a winner of "
             "hard attention; change the model's tie_resolution"
         )
-    steps = rounding_steps(model, n, score_steps)
-    radius = subtraction_radius(model.dtype, steps, sizes)
     # In float64 whatever the model's type: a loss is not to be rounded once more.
     logits = logits.astype(np.float64)
     losses = np.logaddexp.reduce(logits, axis=1) - (wanted * logits).sum(axis=1)
-    return Predictions(logits, losses, radius.astype(np.float64))
+    # Between the logits that moved farthest apart.
+    apart = (np.ptp(evaluate(run)[0] - logits, axis=1) for run in range(1, RUNS + 1))
+    moves, size = farthest(losses.shape, apart), euclidean_norms(logits)
+    given = model.dtype, n, largest_magnitude(model), True, float(size.max())
+    return Predictions(logits, losses, Usual.of(size, moves, *given).radii(size, moves))
 
 
 @functools.partial(jax.jit, static_argnames="source")
-def _predict(model: Transformer, source: Source, tokens: Any, prefixes: Any) -> Any:
+def _predict(
+    model: Transformer, source: Source, run: Any, tokens: Any, prefixes: Any
+) -> Any:
     query = jnp.asarray([tokens.shape[1] - 1], jnp.int32)
-    logits, sizes, score_steps, ties = jax.vmap(
-        lambda x: base_outputs(model, x, query, target="logits")
-    )(tokens)
-    logits, sizes = logits[:, 0], sizes[:, 0]
-    wanted = source.next_symbol(prefixes)[:, -1]
-    return logits, wanted, sizes, score_steps, ties.ambiguous
+
+    def one(row: Any) -> Any:
+        with perturbation(run, model.is_hard):
+            final, reports = forward(model, row, query)
+            logits = read_logits(model, final)[0]
+            return logits, merge_reports(model, list(reports)).ambiguous
+
+    logits, ambiguous = jax.vmap(one)(tokens)
+    return logits, source.next_symbol(prefixes)[:, -1], ambiguous

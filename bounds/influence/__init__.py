@@ -8,9 +8,10 @@ from bounds.influence.callable import Callable
 from bounds.influence.choice import METHODS, SCREENS
 from bounds.influence.compute import compute_influence
 from bounds.influence.method import Method, Screen
-from bounds.influence.problem import Problem, SharedBase
+from bounds.influence.problem import Problem
 from bounds.influence.result import Block, Influence, MeasuredError
 from bounds.influence.row_targets import LogProbabilitySum, Pooled, RowsTarget
+from bounds.influence.shared_base import SharedBase
 from bounds.influence.targets import (
     LogitDifference,
     LogOdds,

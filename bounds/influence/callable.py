@@ -4,12 +4,14 @@ Shapes: b inputs of n tokens, r rows that are watched, c what is watched of each
 """
 
 import collections.abc
+import copy
 from typing import Any, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bounds.rounding.moved_inputs import float_leaves, move_alike
 from jax_models import InputError
 from jax_models.arguments import expect_integer, expect_kind, show
 
@@ -54,14 +56,16 @@ class Callable:
             apply: from `params` and int32 tokens, [b, n] if `batched` and else [n], to
                 an array, [b, ...] if `batched`. Of JAX, without side effects.
             params: any tree; its arrays are arguments of the compiled program, the rest
-                is part of it.
+                is part of it. Where some are of floats, radii are found by moving them.
             batched: whether `apply` takes many inputs at once; else it is `jax.vmap`ped.
             vocab_size: V.
             radius: how far what `apply` returns of an input (of a matrix, each row), as
                 float64, may be from the true value in the 2-norm; a number, or a function
-                of the tokens [n] that returns one. Without it influences are estimates.
-            host: whether `apply` takes the tokens alone and NumPy arrays in and out, as a
-                model of PyTorch or ONNX Runtime behind a function does.
+                of the tokens [n] that returns one. Without it and without parameters
+                influences are estimates.
+            host: whether `apply` takes NumPy arrays and returns one, as a model of PyTorch
+                or ONNX Runtime behind a function does: the tokens alone, or `params` first
+                where they are given.
             check: whether a batch of inputs is compared with single passes first, in
                 every question. They may differ by the square root of the float type's
                 epsilon times the largest entry: 1.5e-8 in float64, 3.5e-4 in float32, so
@@ -74,11 +78,6 @@ class Callable:
             raise InputError(f"apply = {show(apply)}; expected a function")
         for name, flag in (("batched", batched), ("host", host), ("check", check)):
             expect_kind(name, flag, bool, "True or False")
-        if host and params is not None:
-            raise InputError(
-                "host=True calls apply with the tokens alone, but params were given; let "
-                "apply hold them, and leave params out"
-            )
         if radius is not None and not callable(radius):
             radius = check_radius(radius)
         self.vocab_size = expect_integer("vocab_size", vocab_size, 1)
@@ -88,7 +87,8 @@ class Callable:
         leaves, tree = jax.tree.flatten(params)
         kinds = [isinstance(x, jax.Array | np.ndarray) for x in leaves]
         pairs = list(zip(leaves, kinds, strict=True))
-        self._arrays = [jnp.asarray(x) for x, array in pairs if array]
+        as_array = np.asarray if host else jnp.asarray
+        self._arrays = [as_array(x) for x, array in pairs if array]
         others = [None if array else x for x, array in pairs]
 
         def run(arrays: Any, tokens: Any, rows: Any) -> Any:
@@ -97,9 +97,10 @@ class Callable:
                 next(given) if array else x
                 for x, array in zip(others, kinds, strict=True)
             ]
-            return self._call((jax.tree.unflatten(tree, filled),), tokens, rows)
+            asked = (jax.tree.unflatten(tree, filled),)
+            return self._call(() if host and params is None else asked, tokens, rows)
 
-        self._compiled = jax.jit(run)
+        self._run = run if host else jax.jit(run)
 
     @classmethod
     def of_function(
@@ -153,6 +154,38 @@ class Callable:
         name = getattr(self._apply, "__name__", type(self._apply).__name__)
         return f"Callable({name}, vocab_size={self.vocab_size})"
 
+    @property
+    def arrays(self) -> list[Any]:
+        """The arrays among the parameters."""
+        return self._arrays
+
+    @property
+    def params_move(self) -> bool:
+        """Whether there are floats among those, which show how it rounds."""
+        return bool(float_leaves(self._arrays))
+
+    @property
+    def size(self) -> int:
+        """How many numbers the parameters have, at least 1."""
+        return max(1, sum(int(np.size(x)) for x in self._arrays))
+
+    def moved(self, run: int, step: float) -> "Callable":
+        """Returns the function with every float of its parameters moved.
+
+        Args:
+            run: which of the runs with other signs, from 1.
+            step: how far, relative to each, up or down.
+        """
+        other = copy.copy(self)  # shares the compiled program
+        moved = move_alike(self._arrays, run, lambda _: step)
+        other._arrays = list(map(np.asarray, moved)) if self._host else moved
+        return other
+
+    @property
+    def may_differ(self) -> bool:
+        """Whether it may say another thing of one input again: what is compiled does not."""
+        return self._host
+
     def evaluate(self, tokens: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Returns what it says of inputs: [b], [b, c], or of the rows of each [b, r, c].
 
@@ -164,9 +197,9 @@ class Callable:
             InputError: what it says is of no such shape, or of no numbers.
         """
         if self._host:
-            return _numbers(self._call((), np.array(tokens), rows))
+            return _numbers(self._run(self._arrays, np.array(tokens), rows))
         try:
-            found = self._compiled(self._arrays, tokens, rows)
+            found = self._run(self._arrays, tokens, rows)
         except jax.errors.JAXTypeError as error:
             raise InputError(
                 f"the function asks for the values of traced arrays "

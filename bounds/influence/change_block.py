@@ -8,58 +8,34 @@ a change summary. More layers: all rows move (`deep`).
 
 import dataclasses
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from bounds.influence.block_memory import BlockSizes, base_bytes, fit_block
-from bounds.influence.centred_store import keys_about
 from bounds.influence.deep import propagate, propagate_to
 from bounds.influence.first_layer import (
     PreparedLayer,
     Replaced,
+    other_rows,
     own_rows,
     prepare_first,
     prepare_layer,
     replace_tokens,
     replaced_columns,
-    shrinkage,
+    take_rows,
 )
-from bounds.influence.only_layer import many_rows, query_row
 from bounds.influence.query_row import (
     QueryRow,
     prepare_query_row,
 )
-from bounds.influence.reading import Reading, over_rows, read_changes
-from bounds.influence.row_targets import RowsTarget
+from bounds.influence.reading import Chosen, choose
+from bounds.influence.row_targets import RowsTarget, change_watched
 from bounds.influence.second_layer import second_layer
-from bounds.influence.sizes import (
-    ABOVE,
-    entry_condition,
-    mean_size,
-    norm_condition,
-    row_condition,
-    scaled_norm,
-    score_rounding,
-    sharpest_row,
-    substitutes,
-)
 from bounds.influence.target import AnyTarget
-from jax_models.model.attending import (
-    project_queries,
-    project_value_changes,
-    project_values,
-    score_scale,
-)
-from jax_models.model.layer import Layer
 from jax_models.model.pytree import register
-from jax_models.model.transformer import (
-    Transformer,
-    attention_input,
-    embedded,
-)
+from jax_models.model.transformer import Transformer
 from jax_models.run.blocks import key_tile, tile_elements
 from jax_models.run.perturbation import perturbation
 from jax_models.weighting import TieReport
@@ -82,8 +58,6 @@ class IncrementalState:
     output: (
         Array  # [d] final activation of the query row before the final norm, or [r, d]
     )
-    score_steps: Array  # [] the most unit roundoffs of a layer's scores
-    condition: Array  # [] of all layers, as `row_condition` says
     rows: Array | None = None  # [r] those that are watched, where they are many
     run: Array | None = None  # [] which of the runs with moved rows
 
@@ -119,67 +93,18 @@ def _prepare(
     alone = len(model.layers) == 1 and rows is None
     wanted = at if alone else jnp.arange(n, dtype=jnp.int32)
     first = prepare_first(model, tokens, wanted)
-    others = substitutes(model, tokens, first.rows)
-    steps = _first_rounding(model.layers[0], first, others, wanted)
-    # The last layer's is of changes alone: what all values share drops out of them.
-    values = first.store.values if alone else _values(model.layers[0], first.rows)
-    size = mean_size(first.output)
-    condition = row_condition(model.layers[0], first.rows, values, size)
-    condition = jnp.maximum(condition, entry_condition(model, embedded(model, tokens)))
     if alone:
-        return IncrementalState(first, (), None, first.output[0], steps, condition)
+        return IncrementalState(first, (), None, first.output[0])
     bases = [first]
     asked = [wanted] * (len(model.layers) - 2)
     asked = asked if rows is None or len(model.layers) == 1 else [*asked, rows]
     for layer, these in zip(model.layers[1:], asked, strict=False):
-        base = prepare_layer(layer, bases[-1].output, these)
-        own = ABOVE * _rounding(layer, base.queries, base.store.keys, these)
-        steps = jnp.maximum(steps, own)
-        values, size = _values(layer, base.rows), mean_size(base.output)
-        own = row_condition(layer, base.rows, values, size)
-        condition = jnp.maximum(condition, own)
-        bases.append(base)
-    for layer, base in zip(model.layers[:-1], bases, strict=False):
-        condition = jnp.maximum(condition, norm_condition(layer, base.base.rows))
+        bases.append(prepare_layer(layer, bases[-1].output, these))
     if rows is not None:
         final = bases[-1].output if len(bases) > 1 else first.output[rows]
-        return IncrementalState(
-            first, tuple(bases[1:]), None, final, steps, condition, rows
-        )
-    layer = model.layers[-1]
-    last = prepare_query_row(layer, bases[-1].output, at[0])
-    own = ABOVE * _rounding(layer, last.query, last.keys, at)
-    steps = jnp.maximum(steps, own)
-    values = project_value_changes(layer.attention, last.inputs)
-    own = row_condition(layer, last.rows, values, scaled_norm(last.output))
-    condition = jnp.maximum(condition, own)
-    return IncrementalState(
-        first, tuple(bases[1:]), last, last.output, steps, condition
-    )
-
-
-def _values(layer: Layer, rows: Array) -> Array:
-    return project_values(layer.attention, attention_input(layer, rows))
-
-
-def _rounding(layer: Layer, queries: Array, keys: Array, at: Array) -> Array:
-    scale = score_scale(layer.attention, keys.shape[1], at)
-    return score_rounding(layer.attention, queries, keys, scale, keys.shape[1])
-
-
-def _first_rounding(
-    layer: Layer, first: PreparedLayer, others: Array, at: Array
-) -> Array:
-    """That of the first layer, whatever symbol comes in."""
-    attention, n = layer.attention, first.store.length
-    anywhere = sharpest_row(attention, n, at)
-    anywhere = jnp.broadcast_to(anywhere, others.shape[:1])
-    queries = project_queries(attention, others, n, anywhere)
-    keys = keys_about(attention, others, first.centre, n, anywhere)
-    both = jnp.concatenate([first.store.keys, keys], axis=1)
-    scale = score_scale(attention, n, at)
-    asked = jnp.concatenate([first.queries, queries], axis=1)
-    return score_rounding(attention, asked, both, scale, n)
+        return IncrementalState(first, tuple(bases[1:]), None, final, rows)
+    last = prepare_query_row(model.layers[-1], bases[-1].output, at[0])
+    return IncrementalState(first, tuple(bases[1:]), last, last.output)
 
 
 def block_sizes(
@@ -260,7 +185,7 @@ def block_bytes(
 
 @functools.partial(
     jax.jit,
-    static_argnames=("query", "target", "row_tile", "own_query", "reading"),
+    static_argnames=("query", "target", "row_tile", "own_query", "chosen"),
 )
 def change_block(
     model: Transformer,
@@ -273,9 +198,9 @@ def change_block(
     target: AnyTarget | RowsTarget,
     row_tile: int,
     own_query: bool = False,
-    reading: Reading | None = None,
-) -> tuple[Any, TieReport]:
-    """Returns the influences of a block of substitutions and the ties they met.
+    chosen: Chosen = None,
+) -> tuple[Array, TieReport]:
+    """Returns what a block of substitutions changes and the ties they met.
 
     Args:
         model: a transformer.
@@ -288,21 +213,15 @@ def change_block(
         row_tile: rows per tile of the second layer.
         own_query: for one layer, whether the block is the query's own token; otherwise
             it must not hold it.
-        reading: of a scan; None reads norms.
+        chosen: which entries of the target count; None for all.
 
     Returns:
-        Norms of the change [i], with what they are rounded relative to [i] where that is
-        not they themselves, or what is read [i, r, ...] and its like [i, r]; and a tie
-        report over everything that was evaluated.
+        Changes [i, g, c], and a tie report over everything that was evaluated.
     """
-    options = query, target, row_tile, own_query, reading
+    options = query, target, row_tile, own_query, chosen
     with perturbation(state.run, model.is_hard):
         replaced = replace_tokens(model, tokens, state.first, position, symbol)
-        (read, relative), ties = carry_block(model, state, replaced, *options)
-    if len(model.layers) > 1:
-        shrunk = shrinkage(model, state.first, position, symbol)
-        relative = relative * over_rows(shrunk, relative)
-    return read if relative is read else (read, relative), ties
+        return carry_block(model, state, replaced, *options)
 
 
 def carry_block(
@@ -313,9 +232,9 @@ def carry_block(
     target: AnyTarget | RowsTarget,
     row_tile: int,
     own_query: bool,
-    reading: Reading | None,
-) -> tuple[tuple[Any, Any], TieReport]:
-    """Returns what is read of the changes that replaced tokens make, and the ties.
+    chosen: Chosen,
+) -> tuple[Array, TieReport]:
+    """Returns the changes [i, g, c] that replaced tokens make, and the ties.
 
     Args:
         model: a transformer.
@@ -325,15 +244,25 @@ def carry_block(
         target: likewise.
         row_tile: likewise.
         own_query: likewise.
-        reading: likewise.
+        chosen: likewise.
     """
     first, layer, last = state.first, model.layers[0], state.last
     at = state.rows if query is None else jnp.asarray([query], jnp.int32)
     assert at is not None
-    if len(model.layers) > 1:
-        columns = replaced_columns(first, replaced)
+    layers, bases = model.layers, (first, *state.middle)
+    columns = replaced_columns(first, replaced)
+    if len(layers) == 1 and query is not None:
+        # The base pass holds the query's row alone.
+        if own_query:
+            slots = jnp.zeros_like(replaced.position)
+            found, ties = own_rows(layer, first, replaced, slots)
+        else:
+            rows = take_rows(first, jnp.zeros_like(at))
+            others, ties = other_rows(layer, first, columns, at, rows)
+            found = others[0].T
+        reports = []
+    else:
         own, ties = own_rows(layer, first, replaced, replaced.position)
-        layers, bases = model.layers, (first, *state.middle)
         if last is None:
             found, reports = propagate_to(layers, bases, columns, own, row_tile, at)
         elif len(layers) == 2:
@@ -344,14 +273,9 @@ def carry_block(
             found, reports = propagate(
                 layers, bases, last, columns, own, at[0], row_tile
             )
-        reports.append(ties)
-    elif query is None:
-        found, reports = many_rows(layer, first, replaced, at, row_tile)
-    else:
-        found, reports = query_row(layer, first, replaced, at, own_query)
-    change, sizes = found
-    read = read_changes(model, state.output, change, target, reading, sizes)
-    return read, merge_reports(model, reports)
+    reports.append(ties)
+    moved = change_watched(model, state.output, found, target)
+    return choose(moved, chosen), merge_reports(model, reports)
 
 
 def merge_reports(model: Transformer, reports: list[TieReport | None]) -> TieReport:

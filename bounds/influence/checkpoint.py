@@ -27,7 +27,7 @@ from jax_models.atomic import write_atomically
 from jax_models.model.pytree import in_bytes
 from jax_models.run.mesh import first_says
 
-FORMAT = "attention-bounds screen 3"
+FORMAT = "attention-bounds screen 4"
 SECONDS_BETWEEN_SAVES = 5.0
 
 
@@ -35,10 +35,13 @@ SECONDS_BETWEEN_SAVES = 5.0
 class Standing:
     """What is known of P substitutions, and the level under way."""
 
-    lower: np.ndarray  # [P]
+    lower: np.ndarray  # [P] of closed levels
     upper: np.ndarray  # [P]
     estimate: np.ndarray  # [P] NaN where not screened or proposed
+    error: np.ndarray  # [P] what a screen's estimates are off by at most
+    move: np.ndarray  # [P] how far estimates moved, NaN where no run was made
     value: np.ndarray  # [P] exact values, NaN where not evaluated
+    value_move: np.ndarray  # [P] how far those moved
     step: int = 0  # of the ladder
     chosen: np.ndarray | None = None  # what its level screens; None before it is chosen
     done: int = 0  # how many of them are screened, or of all are proposed
@@ -48,11 +51,13 @@ class Standing:
     @classmethod
     def nothing(cls, count: int) -> "Standing":
         """Returns what is known of so many substitutions ahead of everything."""
-        estimate, value = np.full((2, count), np.nan)
-        return cls(np.zeros(count), np.full(count, np.inf), estimate, value)
+        nothing = np.full((len(ARRAYS) - 2, count), np.nan)
+        estimate, error, move, value, value_move = nothing
+        ends = np.zeros(count), np.full(count, np.inf)
+        return cls(*ends, estimate, error, move, value, value_move)
 
 
-ARRAYS = ("lower", "upper", "estimate", "value")
+ARRAYS = ("lower", "upper", "estimate", "error", "move", "value", "value_move")
 UNDER_WAY = ("step", "done", "spent")
 # What the contents of an archive that was damaged or written by others may raise.
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
@@ -105,8 +110,8 @@ class Checkpoint:
         if standing is None:
             raise InputError(
                 f"{self._path} is the checkpoint of another question: another model, "
-                "input, query, set of substitutions, or version; name another file, or "
-                "delete it"
+                "input, query, set of substitutions, rounding, or version; name another "
+                "file, or delete it"
             )
         return standing
 
@@ -153,11 +158,8 @@ class Checkpoint:
         np.savez(
             content,
             about=np.asarray(json.dumps(about)),
-            lower=standing.lower,
-            upper=standing.upper,
-            estimate=standing.estimate,
-            value=standing.value,
             chosen=chosen,
+            **{name: getattr(standing, name) for name in ARRAYS},
         )
         write_atomically(self._path, content.getvalue())
         self._saved = time.monotonic()

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Literal
 
+import jax
+
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
@@ -11,7 +13,7 @@ from bounds.influence.lumped import LUMPED
 from bounds.influence.method import Method, Screen, refusal
 from bounds.influence.partial import PARTIAL
 from bounds.influence.problem import Problem
-from bounds.influence.propose import worth_compiling
+from bounds.influence.rounding import operations
 from bounds.influence.screening.ladder import SCREENED
 from jax_models import InputError
 from jax_models.arguments import choose_name
@@ -30,6 +32,8 @@ SCREENS = {way.name: way for way in _ALL if isinstance(way, Screen)}
 SCREEN_PAYS = 8
 METHOD_NAMES = ("auto", *(way.name for way in _ALL))
 Keep = Literal["pairs", "position_max", "max"]
+# Operations that compiling a screen is worth, on a CPU and elsewhere.
+WORTH = (2.0**38, 2.0**47)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +88,8 @@ def choose_method(
     if keep == "max" and SCREENED in among and refusals[SCREENED.name] is None:
         passes = best.cost(problem)
         level = SCREENED.cost(problem)
-        if SCREEN_PAYS * level <= passes and worth_compiling(problem, passes):
+        worth = operations(problem, passes) >= WORTH[jax.default_backend() != "cpu"]
+        if SCREEN_PAYS * level <= passes and worth:
             reason = (
                 f"the maximum alone is asked: a screen costs about {level:.3g} forward "
                 f"passes, {best.name} {passes:.3g}; what the screen leaves is enumerated"

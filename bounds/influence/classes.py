@@ -11,20 +11,17 @@ Shapes: n positions, b configurations, c classes of the input without the query,
 """
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
 import numpy as np
 
-from jax_models.model.position import Coordinates, PositionTable, Sinusoidal
+from jax_models.model.position import PositionTable
 from jax_models.model.pytree import register
 from jax_models.model.transformer import Transformer, encode_positions
 
 # Classes of one input, at most.
 MAX_CLASSES = 256
-# Share of the embedding below which the differences of positions count as rounding does.
-NEAR = 1 / 16
 
 
 @register
@@ -84,41 +81,6 @@ def distinct_places(model: Transformer, length: int) -> Places | None:
     if len(first) > MAX_CLASSES:
         return None
     return Places(rows[first], of.ravel())
-
-
-def places_repeat(model: Transformer, length: int) -> bool:
-    """Whether two positions have the same encoding, or all positions nearly one.
-
-    Nearly: what encodings differ by is below `NEAR` of every symbol's embedding, so that
-    the values of two columns of one symbol cancel when one is taken from the other. Two
-    positions alone that are nearly alike, or nearly so to one symbol, are not looked for.
-    """
-    if model.position is None or length == 1:
-        return length > 1
-    if isinstance(model.position, PositionTable):
-        repeat, spread = _compare(np.asarray(encode_positions(model, length)))
-    else:
-        width = model.embedding_width
-        formula = (model.position, length, width, model.dtype)
-        repeat, spread = _compare_formula(*formula)
-    smallest = np.abs(np.asarray(model.embedding)).max(axis=1).min()
-    return repeat or spread < NEAR * float(smallest)
-
-
-@functools.lru_cache(maxsize=64)
-def _compare_formula(
-    formula: Sinusoidal | Coordinates, length: int, width: int, dtype: Any
-) -> tuple[bool, float]:
-    """The comparison of a formula's rows, made once: a one-layer sweep takes less time."""
-    return _compare(formula.encode(length, width).astype(dtype))
-
-
-def _compare(rows: np.ndarray) -> tuple[bool, float]:
-    """Whether two rows are equal, and how far a coordinate spreads at most."""
-    spread = float(np.ptp(rows, axis=0).max())
-    if len(np.unique(rows[:, 0])) == len(rows):  # then no more is looked at
-        return False, spread
-    return int(equal_rows(rows).max()) < len(rows) - 1, spread
 
 
 def equal_rows(rows: np.ndarray) -> np.ndarray:

@@ -1,42 +1,30 @@
-"""`compute_influence`: checks the question, chooses a method, gathers its blocks."""
+"""`compute_influence`: checks the question, chooses a method, and answers it."""
 
 import dataclasses
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
-import numpy as np
 from jax.sharding import Mesh
 
+from bounds.influence.answer import Propose, answer
 from bounds.influence.batch import of_each_input
-from bounds.influence.block_memory import BlockSizes
 from bounds.influence.callable import Callable as Function
 from bounds.influence.callable import Radius
-from bounds.influence.choice import METHOD_NAMES, SCREENS, Choice, Keep, choose_method
-from bounds.influence.maxima import Maxima
-from bounds.influence.method import Method, Progress, Screen, Stopping
-from bounds.influence.problem import Problem, SharedBase, Watched
-from bounds.influence.propose import (
-    decide_proposed,
-    lacks_of_proposal,
-    pays,
-    proposal_refused,
-)
-from bounds.influence.result import Enclosures, Estimate, Influence, Ranked
+from bounds.influence.choice import METHOD_NAMES, SCREENS, Keep, choose_method
+from bounds.influence.method import Stopping
+from bounds.influence.problem import Problem, Watched
+from bounds.influence.result import Influence
+from bounds.influence.rounding import Rounding
+from bounds.influence.shared_base import SharedBase
 from bounds.influence.substitution import Symbols
-from bounds.influence.ties import judge_ties
-from bounds.influence.vanishing import not_finite, refuse_vanishing_rows
-from bounds.numbers.kind import RTOL_EXACT, Kind, check_rtol_exact, kind_of
+from bounds.numbers.kind import RTOL_EXACT, check_rtol_exact
 from bounds.rounding.measured_error import measure_error
-from bounds.rounding.precision import PRECISIONS, Precision
-from bounds.rounding.ranked import RANKED, decide_ranked
-from jax_models import InputError, Transformer
-from jax_models.arguments import choose_name, expect_hook, refuse_unread
+from bounds.rounding.precision import Precision
+from jax_models import Transformer
+from jax_models.arguments import choose_name, refuse_unread
 from jax_models.run.evaluate import TieRule
-from jax_models.run.mesh import check_agreement, written_out
-
-Propose = Literal["float32", "bfloat16", "float16"]
 
 
 @of_each_input
@@ -65,14 +53,15 @@ def compute_influence(
     progress: Callable[[int, int], None] | None = None,
     shared: SharedBase | None = None,
     precision: Precision | None = None,
+    rounding: Rounding = "auto",
 ) -> Influence:
     """Returns how much each single-symbol substitution changes the query row, exactly.
 
     influence(i, s) = |y_q(x with x_i := s) - y_q(x)|_2 over all positions i != q and
-    symbols s != x_i, in the units of the activations (or of the logits). Every one comes
-    with its rounding radius, and where that of the maximum is more than rtol_exact of it
-    the answer is an enclosure, not exact. Of a function that is not ours it is estimated,
-    unless a radius is stated.
+    symbols s != x_i, in the units of the activations (or of the logits). The largest, or
+    all (`rounding`), come with a radius of rounding, and where that of the maximum is more
+    than rtol_exact of it the answer is an enclosure, not exact. What is asked of a function
+    without parameters is estimated, unless a radius is stated.
 
     Args:
         model: a transformer, or a `Callable`, to which only `exhaustive` applies; or a
@@ -100,10 +89,9 @@ def compute_influence(
             "warn" or "ignore".
         keep: "pairs" keeps the tables [n, V], "position_max" only maxima [n], "max" the
             maximum alone.
-        propose: "float32" computes all in float32 first, and in float64 those whose upper
-            end reaches the largest lower end: the maximum, its position and its symbol
-            are what they are without, the ends of the others those of float32. By default
-            that is done with keep="max", where it is cheaper by count; `reason` says so.
+        propose: "float32" computes all in float32 first, with radii, and in float64 those
+            whose upper end reaches the largest lower end: the maximum, its position and its
+            symbol are what they are without, the ends of the others those of float32.
             "bfloat16" or "float16" ranks all as `precision` estimates them, and computes
             in float64 from the top until the rest is below by four times the largest
             error measured: value, position and symbol are exact, that they are the
@@ -135,6 +123,10 @@ def compute_influence(
         precision: "bfloat16" or "float16": that of the products of changes, of
             "incremental" alone, without hard attention. What is found is estimated, and
             the error of a sample stands beside it (`MeasuredError`).
+        rounding: "all" gives every result a radius of rounding, by four more runs with
+            moved inputs; "top" those of a block with the largest, and the others are
+            estimated; "none" estimates. "auto" is all where that takes about a second of
+            one core, and top beyond. A stated radius goes before.
 
     Returns:
         An `Influence`; of a list of inputs a list of them.
@@ -147,6 +139,7 @@ def compute_influence(
     choose_name("method", method, METHOD_NAMES)
     choose_name("ties", ties, get_args(TieRule))
     choose_name("keep", keep, get_args(Keep))
+    choose_name("rounding", rounding, get_args(Rounding))
     if propose is not None:
         choose_name("propose", propose, get_args(Propose))
     rtol_exact = check_rtol_exact(rtol_exact)
@@ -174,167 +167,8 @@ def compute_influence(
             refuse_unread(name, value, default, 'it is of method="screened"')
     # A proposal that is asked for is of a method.
     choice = choose_method(method, problem, keep=keep if propose is None else "pairs")
-    found = answer(problem, choice, ties, keep, stopping, progress, rtol_exact, propose)
+    asked = ties, keep, stopping, progress, rtol_exact, propose, rounding
+    found = answer(problem, choice, *asked)
     if problem.precision is not None:
         found = dataclasses.replace(found, measured_error=measure_error(problem))
     return dataclasses.replace(found, seconds=time.perf_counter() - started)
-
-
-def answer(
-    problem: Problem,
-    choice: Choice,
-    ties: TieRule = "error",
-    keep: Keep = "pairs",
-    stopping: Stopping | None = None,
-    progress: Progress | None = None,
-    rtol_exact: float = RTOL_EXACT,
-    propose: Propose | None = None,
-) -> Influence:
-    """Returns the influences of a problem, done as was chosen.
-
-    Args:
-        problem: the question.
-        choice: of this problem, or of one that differs in its input alone.
-        ties: what to do where rounding decides a hard-attention winner.
-        keep: which tables are kept.
-        stopping: of a screen; see `compute_influence`.
-        progress: called with (substitutions done, all) after every block.
-        rtol_exact: the largest radius of a maximum called exact, relative to it.
-        propose: the float type that all are computed in first; None leaves it open.
-
-    Raises:
-        InputError: processes do not agree, an influence is not a finite number, or
-            nothing can be proposed.
-        TieError: for an ambiguous tie under ties="error".
-    """
-    started, pairs, way = time.perf_counter(), problem.pairs, choice.way
-    expect_hook("progress", progress)
-    stopping = stopping or Stopping()
-    if choice.to_the_end:
-        stopping = dataclasses.replace(stopping, rtol=0.0, budget=None)
-    found, met, enclosed = Maxima(pairs, dense=keep == "pairs"), None, None
-    estimated = not problem.enclosed
-    refuse_vanishing_rows(problem)
-    if len(pairs) and problem.mesh is not None:
-        agree(problem, stopping, choice.sizes, keep, propose)
-    reason = choice.reason
-    if len(pairs):
-        enclosed, reason = _enclosed(problem, choice, keep, propose, stopping, progress)
-    if enclosed is not None:
-        found.enclose(enclosed)
-    blocks, farthest, highest = (), found.best, -np.inf
-    if len(pairs) and enclosed is None and isinstance(way, Method):
-        blocks = way.blocks(problem)
-    for block in blocks:
-        if not np.isfinite(block.influence).all():
-            bad = int(np.flatnonzero(~np.isfinite(block.influence))[0])
-            raise not_finite(problem, found.done + bad)
-        upper = block.influence + block.radius
-        if upper.max() > highest:
-            farthest, highest = found.done + int(upper.argmax()), upper.max()
-        found.add(block)
-        estimated |= isinstance(block, Estimate)
-        met = block.ties if met is None or block.ties is None else met.merge(block.ties)
-        if progress is not None:
-            progress(found.done, len(pairs))
-    if met is not None:
-        judge_ties(problem.model, met, f"row {met.row}", ties)
-    kind: Kind = kind_of(found.max, found.max_lower, found.max_upper, rtol_exact)
-    screens = isinstance(way, Screen)
-    if enclosed is not None and screens and enclosed.left.size:
-        kind = "enclosure"
-    ranked = isinstance(enclosed, Ranked)
-    estimated |= ranked
-    kind = "estimated" if estimated else kind
-    position, symbol = None, None
-    if found.best is not None:
-        refuse_vanishing_rows(problem, *{found.best, farthest})
-        position, symbol = pairs[found.best]
-    return Influence(
-        lower=found.lower,
-        upper=found.upper,
-        **found.by_position(keep != "max"),
-        max=found.max,
-        max_lower=found.max_lower,
-        max_upper=found.max_upper,
-        position=position,
-        symbol=symbol,
-        query=problem.query,
-        target=problem.target,
-        method=way.name,
-        kind=kind,
-        hypotheses=problem.hypotheses + ((RANKED,) if ranked else ()),
-        rtol_exact=rtol_exact,
-        reason=reason,
-        zeros=found.zeros,
-        substitutions=len(pairs),
-        ties=met,
-        seconds=time.perf_counter() - started,
-        evaluated=len(pairs) if enclosed is None else enclosed.evaluated,
-        uncertified=0 if enclosed is None else enclosed.left.size,
-        levels=() if enclosed is None else enclosed.levels,
-        decided=None if enclosed is None or screens else enclosed.evaluated,
-        block=choice.sizes,
-        measured_error=enclosed.error if ranked else None,
-    )
-
-
-def _enclosed(
-    problem: Problem,
-    choice: Choice,
-    keep: Keep,
-    propose: Propose | None,
-    stopping: Stopping,
-    progress: Progress | None,
-) -> tuple[Enclosures | None, str]:
-    """Returns what a screen or a proposal encloses, None without them, and why so."""
-    way, reason = choice.way, choice.reason
-    if isinstance(way, Screen):
-        if propose is not None:
-            lack = f"{way.name!r} finds its own candidates"
-            raise InputError(proposal_refused(propose, lack))
-        return way.enclose(problem, stopping, progress), reason
-    lack = lacks_of_proposal(problem, way, propose or "float32")
-    if propose is not None and lack is not None:
-        raise InputError(proposal_refused(propose, lack))
-    if propose in PRECISIONS:
-        found = decide_ranked(problem, way, propose, progress, stopping.checkpoint)
-        return found, f"{reason}; all ranked in {propose}, {_told(found, problem)}"
-    if propose is None and (
-        keep != "max" or lack is not None or not pays(problem, way, choice.sizes)
-    ):
-        return None, reason
-    kept, always = stopping.checkpoint, propose is not None
-    found = decide_proposed(problem, way, progress, kept, always=always)
-    if found is None:
-        return None, f"{reason}; float32 tells too little apart to propose"
-    return found, f"{reason}; all proposed in float32, {_told(found, problem)}"
-
-
-def _told(found: Enclosures, problem: Problem) -> str:
-    return f"{found.evaluated} of {len(problem.pairs)} decided in float64"
-
-
-def agree(
-    problem: Problem,
-    stopping: Stopping | None,
-    sizes: BlockSizes | None,
-    *asked_too: Any,
-) -> None:
-    """Raises `InputError` in every process unless all of them ask the same.
-
-    Args:
-        problem: the question, over a mesh.
-        stopping: of a screen; None of a scan.
-        sizes: of blocks.
-        asked_too: what else is asked.
-    """
-    assert problem.mesh is not None
-    arrays = (problem.model, problem.tokens, problem.position, problem.symbol)
-    # All or none keep where they stand: process 0 reads it for the others. Blocks are
-    # of one size in all of them, whatever memory each has.
-    stopping = stopping or Stopping()
-    kept = stopping.checkpoint is not None
-    asked = (problem.query, problem.target, stopping.rtol, stopping.budget, kept, sizes)
-    asked += (problem.watched, problem.reading, problem.precision, *asked_too)
-    check_agreement(repr(asked).encode() + written_out(arrays, problem.mesh))

@@ -21,17 +21,7 @@ from bounds.influence.first_layer import (
     other_rows,
     take_rows,
 )
-from bounds.influence.head_rounding import (
-    beside,
-    carry_rows,
-    distances,
-    heads_and_sizes,
-    lift_with_sizes,
-    moved_scores,
-    read_with_sizes,
-    value_sizes,
-)
-from bounds.influence.pointwise import change_rows
+from bounds.influence.pointwise import change_rows, read_change
 from bounds.influence.query_row import (
     QueryRow,
     RowTile,
@@ -63,9 +53,14 @@ HIGHEST = jax.lax.Precision.HIGHEST
 
 
 def first_rows(
-    layer: Layer, first: PreparedLayer, columns: ReplacedColumns, own: Array, tile: int
+    layer: Layer,
+    first: PreparedLayer,
+    columns: ReplacedColumns,
+    own: Array,
+    tile: int,
+    wanted: Array | None = None,
 ) -> tuple[Array, TieReport | None]:
-    """Returns the changes of all rows after the first layer [i, n, d], and the ties.
+    """Returns the changes of rows after the first layer [i, r, d], and the ties.
 
     Args:
         layer: the first layer.
@@ -73,44 +68,40 @@ def first_rows(
         columns: the replaced columns [i].
         own: the changes of the replaced rows themselves [i, d].
         tile: rows at once.
+        wanted: positions of the rows [r]; all by default.
     """
+    if wanted is None:
+        wanted = jnp.arange(first.store.length, dtype=jnp.int32)
 
     def run(at: Array) -> Any:
         changes, ties = other_rows(layer, first, columns, at, take_rows(first, at))
         here = same_position(at[:, None], columns.position, own.dtype)
         return jnp.where(here[:, None], own.T, changes), report_each(at, ties)
 
-    changes, ties = map_rows(run, jnp.arange(first.store.length, dtype=jnp.int32), tile)
+    changes, ties = map_rows(run, wanted, tile)
     return changes.transpose(2, 0, 1), join_reports(ties)
 
 
 def move_rows(
     layer: Layer, base: PreparedLayer, change: Array, wanted: Array | None = None
-) -> tuple[Any, TieReport | None]:
+) -> tuple[Array, TieReport | None]:
     """Returns the changes of a layer's rows [r, d] when all its rows change, and ties.
 
     Args:
         layer: any layer but the first.
         base: its base pass, of the wanted rows.
         change: of its input rows [n, d].
-        wanted: positions of the rows [r], of the last layer: with what their changes are
-            rounded relative to [r, d]; all rows by default, without.
+        wanted: positions of the rows [r], of the last layer; all by default.
     """
     attention, n = layer.attention, base.store.length
     weighting, everywhere = attention.weighting, jnp.arange(n, dtype=jnp.int32)
-    inner, size = read_with_sizes(layer, base.rows, change)
+    inner = read_change(layer, base.rows, change)
     before = attention_input(layer, base.rows)
     keys = project_key_changes(attention, inner, n, everywhere, before)
-    values, last = project_value_changes(attention, inner), wanted is not None
+    values = project_value_changes(attention, inner)
     wanted = everywhere if wanted is None else wanted
     own = inner[wanted], n, wanted, before[wanted]
     queries = project_query_changes(attention, *own)
-    sizes = scores = None
-    apart = distances(base.store.values)
-    if last:
-        sizes = value_sizes(attention, size)
-        scores = moved_scores(layer, base, inner, size, wanted, queries, keys)
-        values = values if weighting.hard else beside(values, sizes)
     slots = jnp.arange(wanted.shape[0], dtype=jnp.int32)
 
     def run(block: tuple[Array, Array, Array, Array]) -> Any:
@@ -133,19 +124,12 @@ def move_rows(
                 spread=spread_of(weighting, at_keys),
                 carry=lambda w: contract(w, carried),
             )
-            if scores is None:
-                return weighting.lift_change(summary, change)
-            by_key, by_query = scores
-            off = slice_tile(by_key, index, 1)[:, None], by_query[:, slot, None]
-            return lift_with_sizes(attention, summary, change, jnp.hypot(*off))
+            return weighting.lift_change(summary, change)
 
         folded = fold_tiles(lift, weighting.merge_change, n, key_tile(n))
         heads = weighting.read_change(folded)
         ties = report_each(at, weighting.ties_changed(folded, at))
-        if sizes is None:
-            return change_rows(layer, rows, entering, join_heads(heads)), ties
-        moved = heads_and_sizes(weighting, heads, sizes, apart)
-        return carry_rows(layer, rows, entering, *moved), ties
+        return change_rows(layer, rows, entering, join_heads(heads)), ties
 
     per_pair = 4 * attention.num_heads * attention.pair_width
     block = row_block(wanted.shape[0], per_pair * key_tile(n))
@@ -156,8 +140,8 @@ def move_rows(
 
 def last_row(
     layer: Layer, last: QueryRow, changes: Array, query: Array, tile: int
-) -> tuple[tuple[Array, Array], list[TieReport | None]]:
-    """Returns the last layer's query row as `read_query_row` has it, and tie reports.
+) -> tuple[Array, list[TieReport | None]]:
+    """Returns the change of the last layer's query row [i, d], and tie reports.
 
     Args:
         layer: the last layer.
@@ -191,8 +175,8 @@ def propagate(
     own: Array,
     query: Array,
     tile: int,
-) -> tuple[tuple[Array, Array], list[TieReport | None]]:
-    """Returns the change of the final query row [i, d], its size [i, d], and ties.
+) -> tuple[Array, list[TieReport | None]]:
+    """Returns the change of the final query row [i, d], and tie reports.
 
     Args:
         layers: all layers, L >= 3.
@@ -215,7 +199,7 @@ def propagate_to(
     own: Array,
     tile: int,
     wanted: Array | None = None,
-) -> tuple[Any, list[TieReport | None]]:
+) -> tuple[Array, list[TieReport | None]]:
     """Returns the changes of all rows after some layers [i, n, d], and tie reports.
 
     Args:
@@ -224,10 +208,11 @@ def propagate_to(
         columns: the replaced columns [i].
         own: the changes of the replaced rows after the first layer [i, d].
         tile: rows at once.
-        wanted: positions of rows [r], behind two layers or more: the changes are theirs
-            [i, r, d], and with them is what they are rounded relative to [i, r, d].
+        wanted: positions of rows [r]: the changes behind the last layer are theirs
+            [i, r, d].
     """
-    changes, ties = first_rows(layers[0], bases[0], columns, own, tile)
+    at = wanted if len(layers) == 1 else None
+    changes, ties = first_rows(layers[0], bases[0], columns, own, tile, at)
     reports = [ties]
     for depth, (layer, base) in enumerate(zip(layers[1:], bases[1:], strict=True), 2):
         at = wanted if depth == len(layers) else None

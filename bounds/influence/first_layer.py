@@ -7,7 +7,6 @@ j rows, h heads, e = d_k, v = d_v.
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,7 +14,6 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.influence.centred_store import centred_store
-from bounds.influence.head_rounding import lift_with_sizes
 from bounds.influence.pointwise import (
     RowBase,
     base_rows,
@@ -89,8 +87,6 @@ class Replaced:
     key_change: Array  # [h, i, e]
     value_change: Array  # [h, i, v]
     new_value: Array  # [h, i, v] of the replaced row, as of one that is no replacement
-    # [h, i] what its own scores are rounded relative to, where that is asked
-    off: Array | None = None
 
 
 @register
@@ -169,26 +165,6 @@ def replace_tokens(
         project_value_changes(attention, moved),
         project_value_changes(attention, after - first.centre),
     )
-
-
-def shrinkage(
-    model: Transformer, first: PreparedLayer, position: Array, symbol: Array
-) -> Array:
-    """Returns how much larger replaced rows are than those that come in, at least 1 [i].
-
-    Above the first layer a row that has moved is the sum of what it was and its change,
-    and has the rounding of either.
-
-    Args:
-        model: a transformer.
-        first: the base pass of its first layer.
-        position: the replaced positions [i].
-        symbol: the substitutes [i].
-    """
-    places = None if first.places is None else first.places[position]
-    rows = first.rows[position], symbol_rows(model, symbol, places)
-    before, after = (jnp.abs(x).max(axis=1) for x in rows)
-    return jnp.maximum(before / jnp.where(after > 0, after, jnp.inf), 1)
 
 
 def replaced_columns(first: PreparedLayer, replaced: Replaced) -> ReplacedColumns:
@@ -304,17 +280,12 @@ def slice_rows(first: PreparedLayer, at: Array) -> Any:
     )
 
 
-def _own_change(layer: Layer, base: RowBase, replaced: Replaced, heads: Array) -> Any:
-    return change_rows(layer, base, replaced.row_change, join_heads(heads))
-
-
 def own_rows(
     layer: Layer,
     first: PreparedLayer,
     replaced: Replaced,
     slots: Array,
-    write: Callable[..., Any] = _own_change,
-) -> tuple[Any, TieReport | None]:
+) -> tuple[Array, TieReport | None]:
     """Returns the changes of row i itself, for each replacement i [i, d].
 
     Args:
@@ -322,9 +293,6 @@ def own_rows(
         first: its base pass.
         replaced: the block of substitutions [i].
         slots: where the base pass holds row i [i].
-        write: from the layer, its base of the rows, their substitutions and what the
-            heads change by [h, i, v], with A, B and C of `lift_with_sizes` where the
-            substitutions have what scores are off by, to what is returned of them.
     """
     weighting, heads = layer.attention.weighting, layer.attention.num_heads
     per_row = 4 * heads * key_tile(first.store.length)
@@ -335,7 +303,8 @@ def own_rows(
         moved = _swap_heads(moved)
         change = _own_block(layer, first, moved, at)
         base = jax.tree.map(lambda x: x[at], first.base)
-        rows = write(layer, base, moved, weighting.read_change(change))
+        heads = join_heads(weighting.read_change(change))
+        rows = change_rows(layer, base, moved.row_change, heads)
         ties = weighting.ties_changed(change, moved.position)
         shape = (at.shape[0],)
         return rows, jax.tree.map(
@@ -350,7 +319,6 @@ def _swap_heads(replaced: Replaced) -> Replaced:
     """Exchanges the head and substitution axes of the projections."""
     projected = ("query_change", "key_change", "value_change", "new_value")
     swapped = {name: getattr(replaced, name).swapaxes(0, 1) for name in projected}
-    swapped["off"] = None if replaced.off is None else replaced.off.T
     return dataclasses.replace(replaced, **swapped)
 
 
@@ -385,10 +353,7 @@ def _own_block(
                 + _own(w, own)[..., None] * (replaced.new_value - o)
             ),
         )
-        if replaced.off is None:
-            return weighting.lift_change(summary, keys_moved)
-        off = replaced.off[..., None]
-        return lift_with_sizes(attention, summary, keys_moved, off, beside=False)
+        return weighting.lift_change(summary, keys_moved)
 
     return fold_tiles(lift, weighting.merge_change, n, key_tile(n))
 

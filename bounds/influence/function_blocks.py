@@ -1,7 +1,7 @@
 """Influences on a function of the tokens that is not ours: called again and again.
 
-How far rounding takes such a function from what it stands for cannot be seen from
-outside. Its influences are estimates, unless the caller states a radius r(x) of each
+How far rounding takes such a function from what it stands for is seen where its parameters
+can be moved (`bounds.influence.moved`), or where the caller states a radius r(x) of each
 evaluation: |f(x) - what f stands for|_2 <= r(x). Then
 
     | |f(x') - f(x)| - influence | <= r(x') + r(x) + the rounding of the norm.
@@ -18,8 +18,8 @@ import numpy as np
 
 from bounds.influence.callable import INPUTS_AT_ONCE, Callable, Radius, check_radius
 from bounds.influence.problem import Problem
-from bounds.influence.result import Block, Estimate
-from bounds.numbers.euclidean import euclidean_norms
+from bounds.influence.reading import choose
+from bounds.influence.result import Block
 from bounds.numbers.rounding import SCALAR_STEPS, gamma_upper
 from jax_models import InputError
 
@@ -31,8 +31,10 @@ SMALLEST = float(np.finfo(np.float64).smallest_subnormal)
 class FunctionBase:
     """What a function says of the input itself."""
 
-    outputs: np.ndarray  # [g, c] float64
+    found: np.ndarray  # [c] or [g, c], of the function's own type
+    outputs: np.ndarray  # the same in float64 [g, c]
     by_row: bool  # whether it says something of each row
+    deterministic: bool  # whether it says the same of the input again
 
 
 def function_base(problem: Problem) -> FunctionBase:
@@ -53,7 +55,7 @@ def _form_base(problem: Problem) -> FunctionBase:
     if model.check:  # with substitutions from everywhere
         count = min(len(problem.pairs), INPUTS_AT_ONCE - 1)
         chosen = np.linspace(0, max(len(problem.pairs) - 1, 0), count).astype(np.int64)
-        inputs = np.concatenate([inputs, _changed(problem, chosen)])
+        inputs = np.concatenate([inputs, changed_inputs(problem, chosen)])
     raw = model.batch(inputs, rows)
     found = _by_row(raw)
     if not np.isfinite(found[0]).all():
@@ -63,7 +65,10 @@ def _form_base(problem: Problem) -> FunctionBase:
         )
     if model.check:
         _compare(model, inputs, rows, raw)
-    return FunctionBase(found[0], raw.ndim == 3)
+    same = True
+    if model.params_move and model.may_differ:
+        same = np.array_equal(model.batch(inputs, rows), raw, equal_nan=True)
+    return FunctionBase(raw[0], found[0], raw.ndim == 3, same)
 
 
 def _compare(
@@ -102,16 +107,11 @@ def _compare(
 
 
 def function_blocks(problem: Problem) -> Iterator[Block]:
-    """Yields the influences on a `Callable`, with radius 0 where none is stated.
-
-    Or what a scan reads [p, g, ...], with a radius of each row [p, g].
-    """
-    model, stated, reading = problem.model, problem.radius, problem.reading
-    base = function_base(problem).outputs
-    base_radius = _radii(stated, problem.tokens[None])[0]
+    """Yields what substitutions change of a `Callable`."""
+    model, base = problem.model, function_base(problem).outputs
     for start in range(0, problem.position.size, INPUTS_AT_ONCE):
         stop = min(start + INPUTS_AT_ONCE, problem.position.size)
-        changed = _changed(problem, np.arange(start, stop))
+        changed = changed_inputs(problem, slice(start, stop))
         found = _by_row(model.batch(changed, problem.rows))
         if found.shape[1:] != base.shape:
             raise InputError(
@@ -122,24 +122,30 @@ def function_blocks(problem: Problem) -> Iterator[Block]:
         # What is not finite is refused by its name, without a warning.
         with np.errstate(invalid="ignore", over="ignore"):
             change = found - base
-            norms = euclidean_norms(change)
-            values = norms if reading is None else reading(change, norm=euclidean_norms)
-        radius = np.zeros(norms.shape)
-        if stated is not None:
-            evaluations = _radii(stated, changed) + base_radius
-            radius += (evaluations * (1 + gamma_upper(SCALAR_STEPS)))[:, None]
-            radius += _norm_rounding(norms, base.shape[1])
-        if reading is None:  # of the one row
-            values, radius = values[:, 0], radius[:, 0]
-        block = Block(values, radius, None)
-        yield Estimate.of(values) if stated is None else block
+        yield Block(choose(change, problem.chosen), None)
 
 
-def _changed(problem: Problem, chosen: np.ndarray) -> np.ndarray:
-    """The inputs of some substitutions [p, n]."""
-    changed = np.repeat(problem.tokens[None], chosen.size, axis=0)
-    at = problem.position[chosen]
-    changed[np.arange(chosen.size), at] = problem.symbol[chosen]
+def evaluation_radii(problem: Problem) -> np.ndarray:
+    """Returns how far changes may be from the true ones [p], by the radius that was stated.
+
+    Args:
+        problem: about a `Callable`, with such a radius.
+    """
+    assert problem.radius is not None
+    own = _radii(problem.radius, problem.tokens[None])[0]
+    others = [
+        _radii(problem.radius, changed_inputs(problem, slice(at, at + INPUTS_AT_ONCE)))
+        for at in range(0, problem.position.size, INPUTS_AT_ONCE)
+    ]
+    evaluations = np.concatenate([*others, np.empty(0)]) + own
+    return evaluations * (1 + gamma_upper(SCALAR_STEPS))
+
+
+def changed_inputs(problem: Problem, chosen: np.ndarray | slice) -> np.ndarray:
+    """Returns the inputs of some substitutions [p, n]."""
+    at, symbols = problem.position[chosen], problem.symbol[chosen]
+    changed = np.repeat(problem.tokens[None], at.size, axis=0)
+    changed[np.arange(at.size), at] = symbols
     return changed
 
 
@@ -149,14 +155,19 @@ def _by_row(found: np.ndarray) -> np.ndarray:
     return np.expand_dims(found.astype(np.float64), missing)
 
 
-def _norm_rounding(norm: np.ndarray, size: int) -> np.ndarray:
-    """The rounding of a difference, its norm, and the ends: 0 where nothing differs."""
+def norm_rounding(norm: np.ndarray, size: int) -> np.ndarray:
+    """Returns the rounding of a difference, its norm, and the ends; 0 where none differs.
+
+    Args:
+        norm: of the difference, or of an entry of it.
+        size: entries of the difference.
+    """
     rounding = gamma_upper(size + SCALAR_STEPS) * norm + SMALLEST
     return np.where(norm > 0, rounding, 0.0)
 
 
-def _radii(stated: Radius | None, inputs: np.ndarray) -> np.ndarray:
-    """The stated radius of each input [p, n]; 0 where there is none."""
+def _radii(stated: Radius, inputs: np.ndarray) -> np.ndarray:
+    """The stated radius of each input [p, n]."""
     if callable(stated):
         return np.asarray([check_radius(stated(x), f" of {x}") for x in inputs])
-    return np.full(len(inputs), 0.0 if stated is None else stated)
+    return np.full(len(inputs), stated)

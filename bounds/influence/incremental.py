@@ -23,20 +23,16 @@ from bounds.influence.change_block import (
     merge_reports,
     prepare,
 )
-from bounds.influence.classes import places_repeat
-from bounds.influence.equal_columns import column_share, hard_share
-from bounds.influence.first_layer import prepare_layer, shrinkage
+from bounds.influence.first_layer import prepare_layer
 from bounds.influence.kernel import Kernel, Part, run_kernel
 from bounds.influence.method import Method
 from bounds.influence.outline import Outline, shapes_of
 from bounds.influence.problem import Problem
-from bounds.influence.reading import over_rows, read_changes
+from bounds.influence.reading import choose
 from bounds.influence.result import Block
-from bounds.influence.row_targets import watched_sizes, watched_steps
+from bounds.influence.row_targets import change_watched
 from bounds.influence.sparse import Window, change_windows, make_steps
-from bounds.influence.substitution import least_size, may_move
 from bounds.influence.ties import Ties
-from bounds.numbers.rounding import change_radius
 from bounds.readings.rules import lacks_of_dropout
 from bounds.rounding.rounded_block import rounded_block
 from jax_models.model.transformer import Transformer
@@ -77,8 +73,7 @@ def follow(problem: Problem, state: IncrementalState) -> Iterator[Window]:
 
 
 _prepare_last = jax.jit(prepare_layer)
-shrink = jax.jit(shrinkage)
-measure = jax.jit(read_changes, static_argnames=("target", "reading"))
+_change_watched = jax.jit(change_watched, static_argnames="target")
 
 
 def _cost(problem: Problem) -> float:
@@ -98,41 +93,6 @@ def _cost(problem: Problem) -> float:
     if is_sparse(problem) and not (model.position is None and any(averages)):
         return 1 + min(SPARSE_PASSES * each, 3 * count)
     return 1 + 3 * count
-
-
-def _radius(
-    problem: Problem, state: IncrementalState
-) -> Callable[[np.ndarray, Any], np.ndarray]:
-    """Radii of influences, from the base pass."""
-    model, share = problem.model, 0.0
-    score_steps, condition = float(state.score_steps), float(state.condition)
-    bases = (state.first, *state.middle)
-    if model.is_hard:
-        share = float(hard_share(model, bases, state.last))
-    elif places_repeat(model, problem.tokens.size):  # some columns may be equal
-        share = float(column_share(model, bases, state.last))
-    outputs = jnp.atleast_2d(state.output)
-    size = watched_sizes(model, outputs, None, problem.target)
-    size = np.asarray(size, np.float64) if problem.reading else float(size[0])
-    base = share and share * size
-    beyond = watched_steps(model, problem.target, problem.tokens.size)
-
-    if problem.reading:
-        moves = problem.reached()
-    else:
-        replaced = problem.position, problem.symbol
-        moves = may_move(model, problem.tokens, problem.rows, *replaced)
-    least = least_size(model.dtype) * np.maximum(1.0, size)
-
-    def radius(relative: np.ndarray, these: Any) -> np.ndarray:
-        # A change of exactly zero is one where nothing that is read has moved, or no
-        # decision of a hard layer noticed. Softmax of equal columns may have lost it.
-        seen = (relative > 0) | (moves[these] & (not model.is_hard))
-        size = np.where(seen, condition * relative + base, 0.0)
-        size = size + np.where(moves[these], least, 0.0)
-        return change_radius(model, problem.tokens.size, size, score_steps, beyond)
-
-    return radius
 
 
 def _base_ties(problem: Problem, state: IncrementalState) -> Ties | None:
@@ -163,7 +123,6 @@ def propagation_kernel(problem: Problem) -> Kernel | None:
         _function(problem),
         (model, tokens, state),
         tuple(_parts(problem)),
-        _radius(problem, state) if problem.precision is None else None,
         _base_ties(problem, state),
         IN_FLIGHT,
     )
@@ -184,20 +143,14 @@ def _blocks(problem: Problem) -> Iterator[Block]:
         yield from run_kernel(kernel, problem)
         return
     state = _state(problem)
-    seen, radius = _base_ties(problem, state), _radius(problem, state)
+    seen = _base_ties(problem, state)
     assert seen is not None
-    done = 0
     for window in follow(problem, state):
         change = jnp.asarray(window.change)
-        options = {"target": problem.target, "reading": problem.reading}
-        found = measure(problem.model, state.output, change, **options)
-        influence, relative = (np.asarray(x, np.float64) for x in found)
-        these, done = slice(done, done + len(influence)), done + len(influence)
-        replaced = problem.position[these], problem.symbol[these]
-        shrunk = np.asarray(shrink(problem.model, state.first, *replaced))
-        relative = relative * over_rows(shrunk, relative)
+        asked = problem.model, state.output, change
+        changes = np.asarray(_change_watched(*asked, target=problem.target))
         seen = seen.merge(window.ties)
-        yield Block(influence, radius(relative, these), seen)
+        yield Block(choose(changes, problem.chosen), seen)
 
 
 def propagation_outline(problem: Problem) -> Outline | None:
@@ -235,7 +188,7 @@ def _parts(problem: Problem) -> Iterator[Part]:
         "target": problem.target,
         "row_tile": sizes.rows,
         "own_query": False,
-        "reading": problem.reading,
+        "chosen": problem.chosen,
     }
     if problem.precision is not None:
         options["rounding"] = problem.precision

@@ -20,7 +20,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from bounds.influence.problem import Problem
-from bounds.influence.result import Block, Estimate
+from bounds.influence.result import Block
 from bounds.influence.substitution import padded
 from bounds.influence.ties import Ties
 from bounds.influence.under_way import ahead
@@ -102,30 +102,16 @@ class Kernel:
     """What is run on every block of substitutions.
 
     `function(*shared, position [p], symbol [p], **options)` returns arrays [p, ...], of a
-    method the norms [p], or these and what they are rounded relative to, and a tie report
-    over all of them, None of a screen. It is compiled by `jax.jit`.
+    method changes [p, g, c], and a tie report over all of them, None of a screen. It is
+    compiled by `jax.jit`.
     """
 
     function: Callable[..., Any]
     shared: tuple[Any, ...]
     parts: tuple[Part, ...]
-    # From what influences are rounded relative to [p], and the index of their
-    # substitutions, to radii [p]; None where nothing encloses them.
-    radius: Callable[[np.ndarray, Any], np.ndarray] | None
     ties: Ties | None  # of the base pass; None where no layer is hard
     # Blocks under way at a time.
     in_flight: int = 1
-
-    def radii(self, relative: np.ndarray, at: Any) -> np.ndarray:
-        """Returns radii [p], infinite where sizes overflow.
-
-        Args:
-            relative: what influences are rounded relative to [p].
-            at: the indices of their substitutions.
-        """
-        assert self.radius is not None
-        found = self.radius(relative, at)
-        return np.where(np.isnan(found), np.inf, found)
 
     def behind(self, done: int) -> "Kernel":
         """Returns the kernel of what is behind some whole blocks, in the same blocks."""
@@ -138,35 +124,24 @@ class Kernel:
 Runner = Callable[[Kernel, Mapping[str, Any], np.ndarray, np.ndarray], Any]
 
 
-def as_pair(found: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Returns norms and what they are rounded relative to, of what a kernel found."""
-    found = found if isinstance(found, tuple) else (found, found)
-    norms, relative = (np.asarray(x, np.float64) for x in found)
-    return norms, relative
-
-
 def run_kernel(
     kernel: Kernel, problem: Problem, run: Runner | None = None
 ) -> Iterator[Block]:
     """Yields the blocks of a problem in order.
 
     Args:
-        kernel: what is run, and returns norms.
+        kernel: what is run, and returns changes.
         problem: its question.
         run: runs one block; see `run_blocks`.
     """
     seen = kernel.ties
     where = problem.position, problem.symbol
-    for these, norms, ties in run_blocks(kernel, *where, problem.mesh, run):
+    for these, changes, ties in run_blocks(kernel, *where, problem.mesh, run):
         # One transfer; the blocks after this one are queued already.
-        norms, ties = jax.device_get((norms, None if seen is None else ties))
-        influence, relative = (x[: these.stop - these.start] for x in as_pair(norms))
+        changes, ties = jax.device_get((changes, None if seen is None else ties))
         if seen is not None:
             seen = seen.merge(Ties.of(ties))
-        if kernel.radius is None:
-            yield Estimate.of(influence)
-        else:
-            yield Block(influence, kernel.radii(relative, these), seen)
+        yield Block(changes[: these.stop - these.start], seen)
 
 
 def run_blocks(

@@ -15,8 +15,8 @@ from bounds.influence.class_layers import run_configurations
 from bounds.influence.classes import MAX_CLASSES, Places, classify, tie_orders
 from bounds.influence.method import Method
 from bounds.influence.problem import Problem, one_row
+from bounds.influence.reading import choose
 from bounds.influence.result import Block
-from bounds.numbers.euclidean import euclidean_norms
 from bounds.readings.rules import lacks_of_attention, lacks_of_dropout
 from jax_models import Transformer
 
@@ -100,8 +100,8 @@ def _blocks(problem: Problem) -> Iterator[Block]:
     configurations, whose = classes.configure(
         problem.position, problem.symbol, tie_orders(model)
     )
-    read, radius, seen = [], [], None
-    for change, radii, ties in run_configurations(
+    found, seen = [], None
+    for change, ties in run_configurations(
         model,
         places.encodings,
         configurations,
@@ -109,17 +109,12 @@ def _blocks(problem: Problem) -> Iterator[Block]:
         target=problem.target,
         run=problem.moved_run,
     ):
-        if problem.reading is None:
-            read.append(euclidean_norms(change))
-        else:
-            read.append(problem.reading(change[:, None], euclidean_norms))
-            radii = radii[:, None]
-        radius.append(radii)
+        found.append(choose(change[:, None], problem.chosen))
         seen = ties if seen is None or ties is None else seen.merge(ties)
-    found, radii = np.concatenate(read), np.concatenate(radius)
+    changes = np.concatenate(found)
     for start in range(0, problem.position.size, BLOCK):
         part = whose[start : start + BLOCK]
-        yield Block(found[part], radii[part], seen)
+        yield Block(changes[part], seen)
 
 
 LUMPED = Method(name="lumped", refuse=_refuse, cost=_cost, blocks=_blocks)

@@ -6,6 +6,7 @@ their blocks. Neither knows about devices: what runs in blocks is a `Kernel`.
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.kernel import Kernel
@@ -80,7 +81,8 @@ class Screen:
     name: str
     refuse: Callable[[Problem], str | None]
     cost: Callable[[Problem], float]
-    enclose: Callable[[Problem, Stopping, Progress | None], Enclosures]
+    # Told too which results have radii.
+    enclose: Callable[[Problem, Stopping, Progress | None, Any], Enclosures]
     sizes: Callable[[Problem], BlockSizes]
 
 

@@ -20,11 +20,8 @@ from bounds.influence.change_block import merge_reports
 from bounds.influence.exhaustive import (
     base_outputs,
     batches_under_way,
+    differences,
     pass_bytes,
-    read_differences,
-    steepness,
-    steps_of,
-    subtraction_radii,
 )
 from bounds.influence.kernel import Kernel, Part, run_kernel
 from bounds.influence.method import Method
@@ -38,19 +35,18 @@ from bounds.influence.partial_pass import (
     spans,
 )
 from bounds.influence.problem import Problem
-from bounds.influence.reading import Reading
+from bounds.influence.reading import Chosen, choose
 from bounds.influence.result import Block
 from bounds.influence.row_targets import RowsTarget
-from bounds.influence.stillness import still_where_nothing_moves
 from bounds.influence.target import AnyTarget
 from bounds.influence.ties import Ties
-from bounds.numbers.rounding import layer_steps
 from bounds.readings.rules import lacks_of_dropout
 from jax_models import Transformer
 from jax_models.model.transformer import reduce_reports
 from jax_models.run.blocks import tile_elements
 from jax_models.run.mesh import count_devices
 from jax_models.run.perturbation import perturbation
+from jax_models.weighting import TieReport
 
 # Scores to a row of a matrix product: what makes 1,024 rows of a CPU's tile, which its
 # matrix rate needs, and 65,536 of an accelerator's.
@@ -76,41 +72,37 @@ def _refuse(problem: Problem) -> str | None:
     return lacks_of_dropout(model)
 
 
-@functools.partial(jax.jit, static_argnames=("target", "reading", "together", "tile"))
+@functools.partial(jax.jit, static_argnames=("target", "chosen", "together", "tile"))
 def _partial_block(
     model: Transformer,
     tokens: Array,
     rows: Array,
     outputs: Array,
-    sizes: Array,
     base: BasePass,
     run: Array | None,
     position: Array,
     symbol: Array,
     *,
     target: AnyTarget | RowsTarget,
-    reading: Reading | None,
+    chosen: Chosen,
     together: int,
     tile: int,
-) -> Any:
+) -> tuple[Array, TieReport]:
     """What `exhaustive` finds of a block, some sequences together."""
 
     def some(pairs: tuple[Array, Array]) -> Any:
         with perturbation(run, model.is_hard):
             found, reports = changed_rows(model, base, tokens, rows, *pairs, tile)
-            asked = steep, target, reading
-            read = read_differences(model, found, outputs, sizes, *asked)
-        return read, merge_reports(model, reports)
+            moved = choose(differences(model, found, outputs, target), chosen)
+        return moved, merge_reports(model, reports)
 
-    steep = steepness(model, tokens, rows, target)
     together = math.gcd(position.shape[0], together)
     groups = position.shape[0] // together
     pairs = position.reshape(groups, together), symbol.reshape(groups, together)
     if groups == 1:
         return some(jax.tree.map(lambda x: x[0], pairs))
-    read, reports = jax.lax.map(some, pairs)
-    read = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), read)
-    return read, reduce_reports(reports)
+    moved, reports = jax.lax.map(some, pairs)
+    return moved.reshape(-1, *moved.shape[2:]), reduce_reports(reports)
 
 
 def _tile(model: Transformer, length: int) -> int:
@@ -179,7 +171,7 @@ def _parts(problem: Problem) -> tuple[Part]:
     block, together = _block_sizes(problem)
     options = {
         "target": problem.target,
-        "reading": problem.reading,
+        "chosen": problem.chosen,
         "together": together,
         "tile": _tile(problem.model, problem.tokens.size),
     }
@@ -191,19 +183,12 @@ def _kernel(problem: Problem) -> Kernel:
     model, target = problem.model, problem.target
     tokens, rows = jnp.asarray(problem.tokens), jnp.asarray(problem.rows)
     run = problem.moved_run
-    found = base_outputs(model, tokens, rows, run, target=target)
-    outputs, sizes, score_steps, ties = found
-    steps = steps_of(problem, float(score_steps))
-    if by_columns(model):
-        # The heads of the first layer are a sum of what they were and of a change, that
-        # is rounded as both are.
-        first = layer_steps(model, model.layers[0], tokens.size, float(score_steps))
-        steps += 2 * first
+    outputs, ties = base_outputs(model, tokens, rows, run, target=target)
+    problem.shared.largest_output = float(jnp.abs(outputs).max())
     return Kernel(
         _partial_block,
-        (model, tokens, rows, outputs, sizes, prepare_passes(model, tokens, run), run),
+        (model, tokens, rows, outputs, prepare_passes(model, tokens, run), run),
         _parts(problem),
-        subtraction_radii(problem, steps, sizes, outputs),
         Ties.of(ties) if model.is_hard else None,
         batches_under_way(),
     )
@@ -214,12 +199,12 @@ def _outline(problem: Problem) -> Outline:
     model, tokens, rows, run = shapes_of(asked)
     base = base_outputs.trace(model, tokens, rows, run, target=problem.target)
     passes = shapes_of(prepare_passes.trace(model, tokens, run).out_info)
-    shared = (model, tokens, rows, *shapes_of(base.out_info)[:2], passes, run)
+    shared = (model, tokens, rows, shapes_of(base.out_info)[0], passes, run)
     return Outline(base, _partial_block, shared, _parts(problem))
 
 
 def _blocks(problem: Problem) -> Iterator[Block]:
-    return still_where_nothing_moves(problem, run_kernel(_kernel(problem), problem))
+    return run_kernel(_kernel(problem), problem)
 
 
 PARTIAL = Method(

@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.influence.carried_rounding import base_terms
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import register
 from jax_models.model.rows import Affine, Relu, Step
@@ -31,8 +30,6 @@ class RowBase:
     """Base quantities of a layer's rows."""
 
     rows: dict[str, Array]  # those that are `kept` of `Layer.writes`
-    # What rows that the block reads are rounded relative to [..., m].
-    terms: dict[str, Array] = dataclasses.field(default_factory=dict)
     # The least change of the block's input that flips each neuron, in float32 and never
     # rounded up [..., f], and the 8 neurons where it is least [..., 8].
     distance: Array | None = None
@@ -49,13 +46,8 @@ def base_rows(layer: Layer, rows: Array, heads: Array) -> tuple[RowBase, Array]:
     """
     program = layer.writes
     found = program.value({"y": rows, "heads": heads})
-    given = {name: jnp.abs(found[name]) for name in ("y", "heads")}
-    terms = base_terms(program, found, given)
-    bent = [name for step in program.bent for name in step.inputs]
-    into = [x for x in program.steps if isinstance(x.operation, Affine)]
-    entered = {x.inputs[0] for x in into if x.name in bent}
     kept = {name: found[name] for name in program.kept}
-    return RowBase(kept, {x: terms[x] for x in sorted(entered)}), found[program.output]
+    return RowBase(kept), found[program.output]
 
 
 MOST_FLIPS = 8

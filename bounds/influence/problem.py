@@ -14,8 +14,9 @@ from jax.sharding import Mesh
 
 from bounds.influence.callable import Callable, Radius
 from bounds.influence.classes import Places, distinct_places
-from bounds.influence.reading import Reading
+from bounds.influence.reading import Chosen, Reading
 from bounds.influence.row_targets import Pooled, RowsTarget
+from bounds.influence.shared_base import SharedBase
 from bounds.influence.substitution import (
     Substitutions,
     Symbols,
@@ -29,7 +30,6 @@ from bounds.influence.targets import (
     TargetFunction,
     TargetOperation,
 )
-from bounds.numbers.kind import ROUNDING, STATED
 from bounds.rounding.precision import Precision, Rounding, choose_precision
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integer
@@ -48,40 +48,6 @@ Watched: TypeAlias = (
     | RowsTarget
     | TargetFunction
 )
-
-
-class SharedBase:
-    """A base pass of questions about one model, input and watched row (or rows).
-
-    Hand the same object to each of them (`compute_influence(shared=)`, as for a sweep in
-    parts), and `incremental` forms the pass once. It holds the last one asked for, as long
-    as the object lives: O(n d) numbers for each layer.
-    """
-
-    def __init__(self) -> None:
-        """Holds nothing yet."""
-        self._asked: tuple[Any, np.ndarray, Any] | None = None
-        self.held: Any = None  # the pass that was asked for last
-
-    def find(self, problem: "Problem", form: collections.abc.Callable[[], Any]) -> Any:
-        """Returns what `form` returned for these model, tokens and rows, or forms it.
-
-        Args:
-            problem: the question.
-            form: forms the base pass; the same function of the three in all calls.
-        """
-        watched = problem.watches_many, problem.rows.tolist(), problem.run
-        asked = (problem.model, problem.tokens, watched)
-        held = self._asked
-        if (
-            held is None
-            or held[0] is not asked[0]
-            or held[2] != asked[2]
-            or not np.array_equal(held[1], asked[1])
-        ):
-            self.held = None  # not both at a time
-            self._asked, self.held = asked, form()
-        return self.held
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +71,7 @@ class Problem:
     reading: Reading | None = None
     # Of the products of changes; None where they are of the model's float type.
     precision: Rounding | None = None
-    run: int | None = None  # of those with moved inputs, 0 for none moved
+    run: int = 0  # of those with moved inputs; nothing is moved in 0
 
     @classmethod
     def ask(
@@ -220,17 +186,19 @@ class Problem:
         return self.pairs.symbol
 
     @property
-    def enclosed(self) -> bool:
-        """Whether it is known how far rounding takes what is found."""
-        known = isinstance(self.model, Transformer) or self.radius is not None
-        return known and self.precision is None
+    def chosen(self) -> Chosen:
+        """Which entries of the target count; None for all."""
+        return None if self.reading is None else self.reading.chosen
 
-    @property
-    def hypotheses(self) -> tuple[str, ...]:
-        """What the radii of what is found rest on."""
-        if not self.enclosed:
-            return ()
-        return (ROUNDING,) if isinstance(self.model, Transformer) else (STATED,)
+    def read(self, changes: np.ndarray) -> np.ndarray:
+        """Returns what is read of changes [p, g, c]: norms [p], or as `reading` says.
+
+        Args:
+            changes: of what is watched, of the chosen entries.
+        """
+        if self.reading is None:
+            return np.abs(Reading("norm")(changes)[:, 0])
+        return self.reading(changes)
 
     @property
     def watches_many(self) -> bool:
@@ -246,9 +214,9 @@ class Problem:
         return np.asarray(watched, np.int32)
 
     @property
-    def moved_run(self) -> jax.Array | None:
+    def moved_run(self) -> jax.Array:
         """The run, as programs take it."""
-        return self.run if self.run is None else jnp.uint32(self.run)
+        return jnp.uint32(self.run)
 
     def reached(self, these: slice = slice(None)) -> np.ndarray:
         """Returns what some substitutions may move at all [p, g], of a transformer.
@@ -364,10 +332,10 @@ def target_function(model: Transformer, target: TargetFunction) -> Callable:
         return Callable.of_rows(lambda *x: traced(logits(*x)), model, **options)
     compiled = jax.jit(logits)
 
-    def on_host(tokens: Any, rows: Any) -> Any:
+    def on_host(model: Transformer, tokens: Any, rows: Any) -> Any:
         return [apply(x) for x in np.asarray(compiled(model, tokens, rows))]
 
-    return Callable.of_rows(on_host, host=True, **options)
+    return Callable.of_rows(on_host, model, host=True, **options)
 
 
 def _as_callable(model: Any, vocab_size: Any, radius: Any) -> Callable:

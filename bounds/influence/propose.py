@@ -6,52 +6,37 @@ All substitutions are computed in float32 with their radii. Those whose upper en
 the largest lower end are computed in float64, in blocks of the size that all would be: the
 first of the largest of them is the maximum that float64 finds among all.
 
-A float32 model is the given one with every weight, embedding, position and temperature
-rounded once. To first order a rounding of a product or sum is a rounding of its operands,
-of which the rounding model counts at least one for each: one more is at most twice as many
-(`CONVERTED`). What that has to spare, the scalar operations of every layer, is far more
-than a float64 radius, 2^-29 of a float32 one, so that no computed float64 value of what is
-left out reaches the maximum either.
-
-Where changes are carried, one operand is not so: the change of a symbol, e' - e, is rounded
-relative to itself, and rounding e and e' before moves it by up to u (|e| + |e'|). A radius
-counts one rounding of it at least, and there counts that of the embeddings instead.
+A float32 model is the given one with every weight, embedding and position rounded once. In
+the runs of its radii all of them move by sixteen roundings of float32, so that what this one
+makes of the influences counts.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import jax
 import numpy as np
 
-from bounds.influence.block_memory import BlockSizes
 from bounds.influence.checkpoint import Checkpoint, Standing
 from bounds.influence.incremental import INCREMENTAL
-from bounds.influence.kernel import Kernel, Part, as_pair, run_blocks, run_kernel
+from bounds.influence.kernel import run_kernel
 from bounds.influence.method import Method, Progress
-from bounds.influence.problem import Problem, SharedBase
+from bounds.influence.moved import (
+    MovedBase,
+    Readings,
+    magnitude_of,
+    radii_of,
+    read_blocks,
+)
+from bounds.influence.problem import Problem
 from bounds.influence.result import Block, Enclosures
-from bounds.influence.stillness import still_where_nothing_moves, stilled
+from bounds.influence.shared_base import SharedBase
 from bounds.influence.vanishing import not_finite
-from bounds.numbers.rounding import unit_roundoff
+from bounds.rounding.moved_inputs import RUNS, move_alike
 from bounds.version import __version__
 from jax_models import Transformer
 from jax_models.model.reweight import with_dtype
 from jax_models.run.mesh import count_devices
-
-# Radii about the given model's influences, of the radii about its float32 copy's.
-CONVERTED = 2
-# Blocks from which half as many, two that decide and a second base pass are fewer.
-FEWEST_BLOCKS = 8
-# A share of the change of a symbol beyond which its rounding is not of first order.
-FIRST_ORDER = 2.0**-8
-# From radii [p] of some substitutions to radii.
-Widen = Callable[[np.ndarray, slice | np.ndarray], np.ndarray]
-# Operations that compiling a second program is worth, on a CPU and elsewhere.
-WORTH = (2**38, 2**47)
-# A radius of the largest value of a block, relative to it, beyond which nothing is left out.
-TELLS_APART = 0.1
 
 
 def lacks_of_proposal(
@@ -89,46 +74,14 @@ def proposal_refused(propose: str, lack: str) -> str:
     return f"propose = {propose!r}: {lack}; leave propose out"
 
 
-def pays(problem: Problem, way: Method, sizes: BlockSizes | None) -> bool:
-    """Whether proposing promises to be cheaper by count, if radii tell enough apart.
-
-    A float32 block counts half a float64 one. Besides that it is a second program to
-    compile, which pays where there is much to do.
-
-    Args:
-        problem: a question that lacks nothing.
-        way: its method.
-        sizes: of its blocks.
-    """
-    if sizes is None:
-        return False
-    devices = count_devices(problem.mesh)
-    blocks = len(problem.pairs) / (sizes.substitutions * devices)
-    return blocks >= FEWEST_BLOCKS and worth_compiling(problem, way.cost(problem))
-
-
-def worth_compiling(problem: Problem, passes: float) -> bool:
-    """Whether work is so much that another program may be compiled to save half of it.
-
-    Args:
-        problem: of a transformer.
-        passes: the work in forward passes.
-    """
-    model, n = problem.model, problem.tokens.size
-    devices = count_devices(problem.mesh)
-    weights = sum(x.size for x in jax.tree.leaves(model.layers) if hasattr(x, "size"))
-    one_pass = 2.0 * n * (weights + 2 * n * model.width * len(model.layers))
-    return passes * one_pass >= WORTH[jax.default_backend() != "cpu"] * devices
-
-
 class Proposals:
     """What is proposed of all substitutions and decided of some, kept in a file.
 
     Attributes:
         estimate: What is proposed [P], NaN where nothing is yet.
-        lower: Lower ends [P].
-        upper: Upper ends [P].
+        move: How far that moved [P].
         value: What is decided [P], NaN where nothing is.
+        value_move: How far that moved [P].
         done: How many are proposed, the first ones.
     """
 
@@ -144,101 +97,111 @@ class Proposals:
         if checkpoint is not None:
             self._file = Checkpoint(checkpoint, problem, *rules, __version__)
         kept = self._file and self._file.read()
-        known = kept or Standing.nothing(len(problem.pairs))
-        self.lower, self.upper, self.value = known.lower, known.upper, known.value
-        self.estimate, self.done = known.estimate, known.done
+        self._known = known = kept or Standing.nothing(len(problem.pairs))
+        self.estimate, self.move, self.done = known.estimate, known.move, known.done
+        self.value, self.value_move = known.value, known.value_move
 
-    def add(self, estimate: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> None:
-        """Takes in the next ones' estimates [p] and ends [p]."""
-        these = slice(self.done, self.done + estimate.size)
-        self.estimate[these], self.done = estimate, these.stop
-        self.lower[these], self.upper[these] = lower, upper
+    def add(self, found: Readings) -> None:
+        """Takes in the next ones' estimates."""
+        these = slice(self.done, self.done + found.values.size)
+        self.estimate[these], self.move[these] = found.values, found.moves
+        self.done = these.stop
         self._save()
 
-    def decide(self, problem: Problem, at: np.ndarray, *found: np.ndarray) -> None:
-        """Takes in values [p] and radii [p] of some.
+    def decide(self, problem: Problem, at: np.ndarray, found: Readings) -> None:
+        """Takes in the values of some.
 
         Args:
             problem: the question.
             at: their indices [p].
-            found: the values and the radii.
+            found: the values, and how far they moved.
 
         Raises:
             InputError: a value is not a finite number.
         """
-        value, radius = found
-        require_finite(problem, at, value)
-        self.value[at] = value
-        self.lower[at], self.upper[at] = np.maximum(value - radius, 0), value + radius
+        require_finite(problem, at, found.values)
+        self.value[at], self.value_move[at] = found.values, found.moves
         self._save()
+
+    def ends(self, problem: Problem, way: Method) -> tuple[np.ndarray, np.ndarray]:
+        """Returns lower and upper ends of what is decided [P], NaN where nothing is."""
+        asked = problem, self.value, self.value_move, magnitude_of(problem, way)
+        radius = radii_of(*asked, subtracted=way.subtracts)
+        return np.maximum(self.value - radius, 0), self.value + radius
 
     def _save(self) -> None:
         if self._file is not None:
-            ends = self.lower, self.upper
-            self._file.save(Standing(*ends, self.estimate, self.value, done=self.done))
+            self._file.save(dataclasses.replace(self._known, done=self.done))
 
 
 def decide_proposed(
     problem: Problem,
     way: Method,
+    propose: str,
     progress: Progress | None,
     checkpoint: str | None,
-    *,
-    always: bool,
-) -> Enclosures | None:
+) -> Enclosures:
     """Returns enclosures of all influences, those that may be the largest in float64.
 
     Args:
         problem: a question that lacks nothing, with substitutions.
         way: its method.
+        propose: "float32".
         progress: called with (substitutions proposed, all) after every block.
         checkpoint: the file that keeps where it stands; None keeps nothing.
-        always: whether to go on where float32 tells too little apart.
-
-    Returns:
-        The enclosures; None where that is given up.
 
     Raises:
         InputError: an influence that is decided is not a finite number.
     """
-    known = Proposals(problem, checkpoint, "float32", way.name, way.sizes(problem))
-    if not _propose(known, problem, way, progress, always):
-        return None
-    kernel, moves = way.kernel(problem), moving(problem, way)
-    assert kernel is not None
+    known = Proposals(problem, checkpoint, propose, way.name, way.sizes(problem))
+    low = _rounded(problem)
+    count = len(problem.pairs)
+    for block in blocks_behind(known.done, low, way, RUNS):
+        known.add(block)
+        if progress is not None:
+            progress(known.done, count)
+    asked = low, known.estimate, known.move, magnitude_of(low, way)
+    radius = radii_of(*asked, subtracted=way.subtracts)
+    # What float32 has no number for may be anything.
+    lost = ~np.isfinite(known.estimate + radius)
+    lower = np.where(lost, 0.0, np.maximum(known.estimate - radius, 0))
+    upper = np.where(lost, np.inf, known.estimate + radius)
+
+    def enclosed() -> tuple[np.ndarray, np.ndarray]:
+        decided = ~np.isnan(known.value)
+        low, high = known.ends(problem, way)
+        return np.where(decided, low, lower), np.where(decided, high, upper)
 
     def left() -> np.ndarray:
-        open_ones = np.isnan(known.value) & (known.upper >= known.lower.max())
-        return np.flatnonzero(open_ones)
+        low, high = enclosed()
+        return np.flatnonzero(np.isnan(known.value) & (high >= low.max()))
 
     # The block of the largest first: what it comes to leaves others out.
     begun = np.isfinite(known.value).any()
-    some = left() if begun else np.argmax(known.estimate, keepdims=True)
+    some = left() if begun else np.argmax(np.where(lost, np.inf, upper), keepdims=True)
     while some.size:
-        blocks = _whole(problem, kernel, some)
-        for at, *found in decide(problem, kernel, blocks, moves):
-            which = np.isin(at, some)
-            known.decide(problem, at[which], *(x[which] for x in found))
+        whole = _whole(problem, way, some)
+        for at, found in decide(problem, way, whole, RUNS):
+            known.decide(problem, at, found)
         some = left()
-    return Enclosures(known.lower, known.upper, known.value, some, ())
+    ends = enclosed()
+    return Enclosures(*ends, np.ones(count, bool), known.value, some, ())
 
 
-def moving(problem: Problem, way: Method) -> np.ndarray | None:
-    """Returns which substitutions can move what is watched [P], where a way subtracts.
-
-    Args:
-        problem: the question.
-        way: what decides it; one that carries changes finds 0 by itself, and None.
-    """
-    return None if way.rounds else problem.reached()[:, 0]
+def _rounded(problem: Problem) -> Problem:
+    """The same question about the model in float32."""
+    model = with_dtype(problem.model, "float32")
+    return dataclasses.replace(problem, model=model, shared=SharedBase())
 
 
-def _whole(problem: Problem, kernel: Kernel, chosen: np.ndarray) -> np.ndarray:
+def _whole(problem: Problem, way: Method, chosen: np.ndarray) -> np.ndarray:
     """All substitutions of the blocks that some are in, so that each has its own place.
 
     What a block finds of one may differ in the last digit from place to place, and equal
     influences are told apart by their digits.
     """
+    kernel = way.kernel(problem)
+    assert kernel is not None
     devices = count_devices(problem.mesh)
     found = []
     for part in kernel.parts:
@@ -250,110 +213,70 @@ def _whole(problem: Problem, kernel: Kernel, chosen: np.ndarray) -> np.ndarray:
     return np.concatenate(found)
 
 
-def conversion(problem: Problem, way: Method) -> Widen:
-    """Returns what makes of radii about a float32 copy's influences those about the model's.
-
-    Args:
-        problem: about the given model.
-        way: what finds the influences.
-    """
-    if not way.rounds:
-        return lambda radius, _: CONVERTED * radius
-    assert isinstance(problem.model, Transformer)
-    embedding = np.asarray(problem.model.embedding, np.float64)
-    sizes = np.linalg.norm(embedding, axis=1)
-
-    def widen(radius: np.ndarray, these: slice | np.ndarray) -> np.ndarray:
-        new, old = problem.symbol[these], problem.tokens[problem.position[these]]
-        moved = np.linalg.norm(embedding[new] - embedding[old], axis=1)
-        # Equal ones stay equal.
-        times = np.where(
-            moved > 0, (sizes[new] + sizes[old]) / np.where(moved > 0, moved, 1), 1.0
-        )
-        far = times * unit_roundoff(np.float32) > FIRST_ORDER
-        return np.where(far, np.inf, CONVERTED * np.maximum(1.0, times) * radius)
-
-    return widen
-
-
-def _propose(
-    known: Proposals,
-    problem: Problem,
-    way: Method,
-    progress: Progress | None,
-    always: bool,
-) -> bool:
-    """Adds values in float32 and radii around what float64 is of; False: given up."""
-    low = with_dtype(problem.model, "float32")
-    low = dataclasses.replace(problem, model=low, shared=SharedBase())
-    widen, count = conversion(problem, way), len(problem.pairs)
-    tells = always or bool((known.estimate[: known.done] > 0).any())
-    for block in blocks_behind(known.done, low, way):
-        these = slice(known.done, known.done + block.influence.size)
-        found, radius = block.influence, widen(block.radius, these)
-        # What float32 has no number for may be anything.
-        lost = ~np.isfinite(found + radius)
-        found, radius = np.where(lost, 0.0, found), np.where(lost, np.inf, radius)
-        top = int(np.argmax(found))
-        if not tells and found[top] > 0:
-            tells = True
-            if radius[top] > TELLS_APART * found[top]:
-                return False
-        estimate = np.where(lost, np.inf, found)
-        known.add(estimate, np.maximum(found - radius, 0), found + radius)
-        if progress is not None:
-            progress(known.done, count)
-    return True
-
-
-def blocks_behind(done: int, problem: Problem, way: Method) -> Iterator[Block]:
-    """Returns a method's blocks behind those of some substitutions.
+def blocks_behind(
+    done: int, problem: Problem, way: Method, runs: int
+) -> Iterator[Readings]:
+    """Returns what a method finds behind some substitutions of a float32 model.
 
     Args:
         done: how many, whole blocks of them.
         problem: the question.
         way: the method, which is `in_blocks`.
+        runs: how many runs with moved inputs are made beside.
     """
-    if not done:
-        return way.blocks(problem)
     if done == len(problem.pairs):
         return iter(())
-    kernel = way.kernel(problem)
-    assert kernel is not None
-    blocks = run_kernel(kernel.behind(done), problem)
-    return blocks if way.rounds else still_where_nothing_moves(problem, blocks, done)
+
+    def blocks(problem: Problem) -> Iterator[Block]:
+        kernel = way.kernel(problem)
+        assert kernel is not None
+        return run_kernel(kernel.behind(done), problem)
+
+    return read_blocks(problem, blocks, runs, done, _moved_with_embeddings)
+
+
+def _moved_with_embeddings(problem: Problem, run: int) -> Problem:
+    """The question about the float32 model, embeddings and positions moved as well."""
+    moved = move_alike(problem.model, run)
+    return dataclasses.replace(problem, model=moved, shared=MovedBase(run), run=run)
 
 
 def decide(
     problem: Problem,
-    kernel: Kernel,
+    way: Method,
     chosen: np.ndarray,
-    moves: np.ndarray | None = None,
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    runs: int,
+    batch: int | None = None,
+) -> Iterator[tuple[np.ndarray, Readings]]:
     """Yields influences of some substitutions, computed as they are among all.
 
     Args:
         problem: the question.
-        kernel: what computes all of them.
+        way: the method, which is `in_blocks`.
         chosen: the indices of those that are to be computed, in order.
-        moves: which of all can move what is watched [P]; None where the kernel finds 0
-            of the others by itself.
+        runs: how many runs with moved inputs are made beside.
+        batch: substitutions of a block; those of the method's blocks of all by default.
 
     Yields:
-        Of each block the indices [p], influences [p] and radii [p].
+        Of each block the indices [p], and what is read of them.
     """
-    for part in kernel.parts:
-        some = chosen[(part.start <= chosen) & (chosen < part.end)]
-        alone = Part(0, some.size, part.batch, part.options)
-        one = dataclasses.replace(kernel, parts=(alone,))
-        where = problem.position[some], problem.symbol[some]
-        for these, found, _ in run_blocks(one, *where, problem.mesh):
-            at = some[these]
-            value, relative = (x[: at.size] for x in as_pair(jax.device_get(found)))
-            radius = kernel.radii(relative, at)
-            if moves is not None:
-                value, radius = stilled(moves[at], value, radius)
-            yield at, value, radius
+    if batch is None:
+        whole = way.kernel(problem)
+        assert whole is not None
+        batch = max(part.batch for part in whole.parts)
+    some = dataclasses.replace(problem, pairs=problem.pairs.only(chosen))
+
+    def blocks(problem: Problem) -> Iterator[Block]:
+        kernel = way.kernel(problem)
+        assert kernel is not None
+        parts = tuple(dataclasses.replace(x, batch=batch) for x in kernel.parts)
+        return run_kernel(dataclasses.replace(kernel, parts=parts), problem)
+
+    done = 0
+    for found in read_blocks(some, blocks, runs):
+        at = chosen[done : done + found.values.size]
+        done += at.size
+        yield at, found
 
 
 def require_finite(problem: Problem, at: np.ndarray, value: np.ndarray) -> None:

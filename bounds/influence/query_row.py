@@ -6,7 +6,6 @@ Shapes: i substitutions, j rows, h heads, e = d_k.
 """
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -16,31 +15,17 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.influence.centred_store import common_part, keys_about
-from bounds.influence.head_rounding import (
-    carry_rows,
-    distances,
-    lift_with_sizes,
-    read_with_sizes,
-    rms_entry,
-    taken_apart,
-    value_sizes,
-)
 from bounds.influence.pointwise import (
     RowBase,
     base_rows,
-)
-from bounds.influence.score_sizes import (
-    key_sizes,
-    query_sizes,
-    score_slopes,
-    slopes_of_rows,
+    change_rows,
+    read_change,
 )
 from jax_models.model.attending import (
     KeyStore,
     compute_scores,
     project_queries,
     project_query_changes,
-    project_value_changes,
     project_values,
     score_changes_of_rows,
     summarise,
@@ -74,7 +59,6 @@ class QueryRow:
     summary: Any  # fields [h, 1, ...], values are input rows [d]
     base: RowBase  # [1, ...]
     output: Array  # [d] the layer's output at the query
-    apart: Array  # [h, 1, v] how far values are from their mean
     ties: TieReport | None
 
 
@@ -97,7 +81,6 @@ def prepare_query_row(layer: Layer, rows: Array, query: Array) -> QueryRow:
     offset = project_values(attention, centre[None])
     heads = heads + jnp.where(sees_any(attention.sight, at, n)[:, None], offset, 0)
     base, output = base_rows(layer, rows[at], join_heads(heads))
-    seen = visible(attention.sight, at, everywhere)[0]
     return QueryRow(
         rows=rows,
         inputs=centred,
@@ -108,7 +91,6 @@ def prepare_query_row(layer: Layer, rows: Array, query: Array) -> QueryRow:
         summary=summary,
         base=base,
         output=output[0],
-        apart=distances(project_value_changes(attention, centred), seen),
         ties=attention.weighting.ties(summary, at),
     )
 
@@ -120,23 +102,15 @@ class MovedQuery:
 
     row_change: Array  # [i, d]
     query_change: Array  # [h, i, e], already divided by the score scale
-    by_key: Array  # [h, 1, e] how far entries of keys move its scores
-    asked: Array  # [h, i] what those are off by through the query
 
 
 def move_query(layer: Layer, last: QueryRow, row_change: Array) -> MovedQuery:
     """Returns the moved query of each configuration from its row's change [i, d]."""
     attention = layer.attention
     row, n = last.rows[last.position], last.rows.shape[0]
-    moved, size = read_with_sizes(layer, row, row_change)
-    before = attention_input(layer, row)
+    moved, before = read_change(layer, row, row_change), attention_input(layer, row)
     queries = project_query_changes(attention, moved, n, last.position, before)
-    asked = jnp.abs(last.query) + jnp.abs(queries)
-    seen = visible(attention.sight, last.position, jnp.arange(n, dtype=jnp.int32))
-    keys = jnp.where(seen[0][:, None], last.keys, 0)
-    by_query, by_key = score_slopes(attention, asked, keys, n)
-    sizes = query_sizes(attention, by_query, before, moved, size)
-    return MovedQuery(row_change, queries, by_key, sizes)
+    return MovedQuery(row_change, queries)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,28 +136,11 @@ class RowTile:
         """Returns the changes of all rows [j, d, i]."""
         return jnp.where(self.here[:, None], self.own, self.changes)
 
-    def beside(self, sizes: Array) -> "RowTile":
-        """Returns the tile with sizes [j, d, i] as one more coordinate of changes."""
-        changes = jnp.concatenate([self.changes, rms_entry(sizes, 1)], axis=1)
-        own = jnp.concatenate([self.own, jnp.zeros_like(self.own[:1])])
-        return dataclasses.replace(self, changes=changes, own=own)
-
     def products(self, queries: Array) -> Array:
         """Returns sum_d queries[h, d, i] change[j, d, i] as [h, j, i]."""
         others = self.once(row_products, queries, self.changes)
         alone = (queries * self.own).sum(axis=1)[:, None]
         return jnp.where(self.here, alone, others)
-
-    def roots(self, slopes: Array) -> Array:
-        """Returns sqrt(sum_d (slopes[h, d, i] change[j, d, i])^2) as [h, j, i]."""
-        others, own = jnp.abs(self.changes).max(axis=(0, 1)), jnp.abs(self.own).max(0)
-        largest, most = jnp.maximum(others, own), slopes.max()
-        scale, steep = (jnp.where(x > 0, x, 1) for x in (largest, most))
-        squares = dataclasses.replace(
-            self, changes=(self.changes / scale) ** 2, own=(self.own / scale) ** 2
-        )
-        found = squares.products((slopes / steep) ** 2)
-        return steep * (scale * jnp.sqrt(found))
 
     def once(self, function: Callable[..., Array], *arguments: Any) -> Array:
         """Returns function(*arguments), behind a wall; zeros where no row is valid."""
@@ -210,17 +167,14 @@ def lift_rows(layer: Layer, last: QueryRow, moved: MovedQuery, rows: RowTile) ->
     """
     attention, at, n = layer.attention, rows.at, last.rows.shape[0]
     keys, inputs = slice_tile(last.keys, at, 1), slice_tile(last.inputs, at, 0)
-    before, carried = slice_tile(last.rows, at, 0), rows
-    sizes = rows
+    before = slice_tile(last.rows, at, 0)
     if layer.reads.bent:
-        entered, found = jax.vmap(
-            lambda one: read_with_sizes(layer, before, one), in_axes=2, out_axes=2
+        entered = jax.vmap(
+            lambda one: read_change(layer, before, one), in_axes=2, out_axes=2
         )(rows.formed())
         rows = dataclasses.replace(
             rows, changes=entered, position=jnp.full_like(rows.position, -1)
         )
-        sizes = dataclasses.replace(rows, changes=found)
-        carried = rows.beside(found) if _holds_sizes(layer) else rows
     change = MovedKeys(
         index=at,
         score=slice_tile(last.scores, at, 2),
@@ -237,26 +191,9 @@ def lift_rows(layer: Layer, last: QueryRow, moved: MovedQuery, rows: RowTile) ->
         ),
         visible=visible(attention.sight, last.position, at) & rows.valid,
         spread=spread_of(attention.weighting, inputs),
-        carry=carried.weighted,
+        carry=rows.weighted,
     )
-    if attention.weighting.hard:
-        return attention.weighting.lift_change(last.summary, change)
-    if attention.linear_keys:
-        slopes = slopes_of_rows(attention, moved.by_key)[..., None]
-        scores = sizes.roots(slopes).swapaxes(1, 2)
-    else:
-        read = attention_input(layer, before)
-        by_key = functools.partial(key_sizes, attention, moved.by_key, read)
-        formed = rows.formed(), sizes.formed()
-        scores = jax.vmap(by_key, in_axes=2, out_axes=1)(*formed)
-    scores = jnp.hypot(scores, moved.asked[..., None])
-    beside = _holds_sizes(layer)
-    return lift_with_sizes(attention, last.summary, change, scores, beside)
-
-
-def _holds_sizes(layer: Layer) -> bool:
-    """Whether sizes go beside the rows: where a norm may annihilate their changes."""
-    return bool(layer.reads.bent) and not layer.attention.weighting.hard
+    return attention.weighting.lift_change(last.summary, change)
 
 
 def row_products(queries: Array, rows: Array) -> Array:
@@ -297,30 +234,21 @@ def weighted_rows(weights: Array, rows: Array) -> Array:
 
 def read_query_row(
     layer: Layer, last: QueryRow, moved: MovedQuery, change: Any
-) -> tuple[tuple[Array, Array], TieReport | None]:
-    """Returns the change of the query row's output [i, d], its size, and ties.
+) -> tuple[Array, TieReport | None]:
+    """Returns the change of the query row's output [i, d], and the ties.
 
     Args:
         layer: the layer.
         last: its base pass.
         moved: the query row's own change.
         change: the summary of all rows.
-
-    Returns:
-        The change [i, d], and what it is rounded relative to [i, d]; and the ties.
     """
     attention = layer.attention
-    values, width = attention.weighting.read_change(change), last.inputs.shape[1]
-    by_score: Any = 0.0
-    # The kernel of two layers notes nothing of scores.
-    if values.shape[-1] > width:
-        values, by_score = taken_apart(values, last.apart)
-    sizes = jnp.abs(values[..., :width])
-    if _holds_sizes(layer):
-        sizes = jnp.broadcast_to(values[..., width:], sizes.shape)
     heads = jnp.einsum(
-        "hvd,hid->hiv", attention.value_by_head, values[..., :width], precision=HIGHEST
+        "hvd,hid->hiv",
+        attention.value_by_head,
+        attention.weighting.read_change(change),
+        precision=HIGHEST,
     )
-    sizes = join_heads(value_sizes(attention, sizes) + by_score)
-    output = carry_rows(layer, last.base, moved.row_change, join_heads(heads), sizes)
+    output = change_rows(layer, last.base, moved.row_change, join_heads(heads))
     return output, attention.weighting.ties_changed(change, last.position)

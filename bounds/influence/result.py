@@ -13,24 +13,10 @@ from bounds.numbers.notation import enclosure_label
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """Influences of consecutive substitutions, with radius and ties."""
+    """What consecutive substitutions change."""
 
-    influence: np.ndarray  # [p]
-    radius: np.ndarray  # [p], the true value is within it of the computed one
-    ties: Ties | None
-
-
-@dataclasses.dataclass(frozen=True)
-class Estimate(Block):
-    """Influences of which nothing is known but their values: the radius is 0, and no end.
-
-    Whoever answers with one says that the answer is estimated.
-    """
-
-    @classmethod
-    def of(cls, influence: np.ndarray) -> "Estimate":
-        """Returns the block of values [p], or of what a scan reads [p, r, ...]."""
-        return cls(influence, np.zeros(influence.shape[:2]), None)
+    changes: np.ndarray  # [p, g, c] of what is watched: of each of g rows, or of all
+    ties: Ties | None  # None where no layer is hard
 
 
 # Entries from which one in a hundred is not the largest alone.
@@ -94,9 +80,16 @@ class Enclosures:
 
     lower: np.ndarray  # [P]
     upper: np.ndarray  # [P]
+    enclosed: np.ndarray  # [P] whether ends have what rounds; else they are estimates
     value: np.ndarray  # [P] exact values, NaN where not evaluated
     left: np.ndarray  # those not evaluated that may exceed every one that was
     levels: tuple[Level, ...]
+
+    @classmethod
+    def nothing(cls) -> "Enclosures":
+        """Returns those of no substitution."""
+        none = np.empty(0)
+        return cls(none, none, none > 0, none, np.empty(0, np.int64), ())
 
     @property
     def evaluated(self) -> int:
@@ -118,8 +111,9 @@ class Ranked(Enclosures):
 class Influence(OfKind):
     """Single-position influences on one input: enclosures, the maximum, and how.
 
-    `lower` and `upper` enclose |y_q(x with x_i := s) - y_q(x)|_2. For exact methods they
-    differ by the stated rounding radius only, for `screened` by what was not evaluated;
+    `lower` and `upper` enclose |y_q(x with x_i := s) - y_q(x)|_2 where `enclosed`; elsewhere
+    either is the computed value, an estimate. For exact methods they
+    differ by the radius of rounding only, for `screened` by what was not evaluated;
     `max`, `position` and `symbol` are of an exact evaluation, and the maximum wherever
     `uncertified` is 0; `max_upper` bounds it in any case. `kind` says what the maximum is:
     exact | enclosure, as of a screen that did not close | estimated, where nothing is
@@ -134,6 +128,8 @@ class Influence(OfKind):
     position_lower: np.ndarray | None  # [n] maxima over symbols, NaN where none
     position_upper: np.ndarray | None  # [n]
     position_symbol: np.ndarray | None  # [n] the maximising symbol, -1 where none
+    enclosed: np.ndarray | None  # [n, V] where ends enclose
+    position_enclosed: np.ndarray | None  # [n] where they do for that symbol
     max: float  # the maximum of the computed values, 0 where nothing is substituted
     max_lower: float
     max_upper: float
@@ -144,6 +140,8 @@ class Influence(OfKind):
     method: str
     kind: Kind  # "exact" to a radius of at most `rtol_exact` of the maximum
     reason: str  # why this method
+    # Which results have radii: "all", "top", the largest, "none", or "stated" ones.
+    rounding: str
     zeros: int  # how many influences are not told apart from 0: lower is 0
     substitutions: int
     ties: Ties | None

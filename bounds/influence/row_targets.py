@@ -6,26 +6,19 @@ rows that are watched, c what is watched of them.
 
 import abc
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bounds.influence.sizes import (
-    output_size,
-    scaled_norm,
-)
 from bounds.influence.target import (
     AnyTarget,
     change_target,
     read_target,
-    target_steps,
     value_at_exit,
 )
-from bounds.influence.target_rounding import measure_target, move_target
-from bounds.influence.targets import SCALAR_STEPS, LogProbability, log_mean_exponential
+from bounds.influence.targets import log_mean_exponential
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_integers
 from jax_models.model.pooling import Pooling
@@ -48,35 +41,13 @@ class RowsTarget(abc.ABC):
         """Returns it [c] from final activations [r, d]."""
 
     @abc.abstractmethod
-    def size(self, model: Transformer, outputs: Array, within: Array | None) -> Array:
-        """Returns what the rounding of one evaluation is relative to []; see `output_size`.
-
-        Args:
-            model: a transformer.
-            outputs: rows after the last layer, before the final norm [r, d].
-            within: the largest size met before, where it is known.
-        """
-
-    def steepness(self, model: Transformer, rows: Array) -> Array:
-        """Returns what `size` grows with when final activations [r, d] change []."""
-        del model
-        return jnp.ones((), rows.dtype)
-
-    @abc.abstractmethod
-    def steps(self, model: Transformer, length: int) -> int:
-        """Returns how many unit roundoffs it adds to those of the rows or logits."""
-
-    @abc.abstractmethod
-    def move(
-        self, model: Transformer, outputs: Array, changes: Array, sizes: Array
-    ) -> tuple[Array, Array]:
-        """Returns its changes [i, c], and what their norms are rounded relative to [i].
+    def change(self, model: Transformer, outputs: Array, changes: Array) -> Array:
+        """Returns its changes [i, c].
 
         Args:
             model: a transformer.
             outputs: rows after the last layer, before the final norm [r, d].
             changes: of those [i, r, d].
-            sizes: what these are rounded relative to [i, r, d].
         """
 
 
@@ -100,47 +71,11 @@ class Pooled(RowsTarget):
         """Returns the pooled vector."""
         return _pooling(model)(rows)
 
-    def size(self, model: Transformer, outputs: Array, within: Array | None) -> Array:
-        """Returns the mean size of rows, behind a division by their mean's norm too.
-
-        | a/|a| - b/|b| | is at most 2 |a - b| / |a|.
-        """
-        each = jax.vmap(lambda row: output_size(model, row, within, "activation"))
-        size = each(outputs).mean()
-        final = value_at_exit(model, outputs, "activation")
-        return size * self.steepness(model, final) + int(_pooling(model).normalised)
-
-    def steepness(self, model: Transformer, rows: Array) -> Array:
-        """Returns 2 over the norm of the mean where that is divided by, else 1."""
-        if not _pooling(model).normalised:
-            return super().steepness(model, rows)
-        return 2 / scaled_norm(rows.mean(axis=0))
-
-    def steps(self, model: Transformer, length: int) -> int:
-        """Returns those of a sum over rows, and of a norm."""
-        return SCALAR_STEPS + length + model.width
-
-    def move(
-        self, model: Transformer, outputs: Array, changes: Array, sizes: Array
-    ) -> tuple[Array, Array]:
-        """Returns the pooled change, and the mean of norms of those of rows.
-
-        Over a norm, the mean p of rows y becomes p + m, and r is the lesser of |p| and
-        |p + m|: a change is off by what rounds in m, times 2 / r, and by what rounds in y,
-        times at most 4 / r, and at most 16 |m| / r^2 where |m| is below r / 2, since the
-        second derivative of x / |x| is at most 3 / |x|^2.
-        """
-        options = outputs, changes, "activation", sizes
-        moved, relative = _by_row(move_target, model, *options)
+    def change(self, model: Transformer, outputs: Array, changes: Array) -> Array:
+        """Returns the pooled change."""
+        moved = _by_row(model, outputs, changes, "activation")
         rows = value_at_exit(model, outputs, "activation")
-        relative = relative.mean(axis=-1)
-        if _pooling(model).normalised:
-            mean, by = rows.mean(axis=0), moved.mean(axis=-2)
-            least = jnp.minimum(scaled_norm(mean), scaled_norm(mean + by))
-            curved = jnp.minimum(4, 16 * scaled_norm(by) / least)
-            relative = 2 * relative + curved * scaled_norm(rows).mean()
-            relative = relative / least
-        return _pooling(model).change(rows, moved), relative
+        return _pooling(model).change(rows, moved)
 
 
 def _pooling(model: Transformer) -> Pooling:
@@ -196,30 +131,12 @@ class LogProbabilitySum(RowsTarget):
         """Returns the sum."""
         return self.each(read_logits(model, rows)).sum(keepdims=True)
 
-    def size(self, model: Transformer, outputs: Array, within: Array | None) -> Array:
-        """Returns the sum of those of rows; a log-probability rises by the root of 2."""
-        each = jax.vmap(lambda row: output_size(model, row, within, "logits"))
+    def change(self, model: Transformer, outputs: Array, changes: Array) -> Array:
+        """Returns the sum's change."""
         logits = value_at_exit(model, outputs, "logits")
-        own = LogProbability(0).lipschitz(0) * each(outputs)
-        own = own + jnp.abs(self.each(logits)) + jnp.abs(logits).max(axis=-1)
-        return own.sum()
-
-    def steps(self, model: Transformer, length: int) -> int:
-        """Returns those of a log-probability, and of the sum."""
-        return target_steps(model, LogProbability(0)) + len(self.symbols)
-
-    def move(
-        self, model: Transformer, outputs: Array, changes: Array, sizes: Array
-    ) -> tuple[Array, Array]:
-        """Returns the sum's change, and the sum of what those of rows are rounded by."""
-        logits = value_at_exit(model, outputs, "logits")
-        moved = _by_row(change_target, model, outputs, changes, "logits")
-        others = moved - self._own(moved)
-        found = -log_mean_exponential(logits, others)[..., 0]
-        # What a row's is rounded relative to is that of any symbol.
-        options = outputs, changes, LogProbability(0), sizes
-        _, relative = _by_row(measure_target, model, *options)
-        return found.sum(axis=-1, keepdims=True), relative.sum(axis=-1)
+        moved = _by_row(model, outputs, changes, "logits")
+        found = -log_mean_exponential(logits, moved - self._own(moved))[..., 0]
+        return found.sum(axis=-1, keepdims=True)
 
     def each(self, logits: Array) -> Array:
         """Returns of every row's logits [r, v] its symbol's log-probability [r]."""
@@ -233,20 +150,14 @@ class LogProbabilitySum(RowsTarget):
 
 
 def _by_row(
-    function: Any,
-    model: Transformer,
-    outputs: Array,
-    changes: Array,
-    target: AnyTarget,
-    *sizes: Array,
-) -> Any:
-    """What a function of one row [d] and its changes [i, d] returns, [i, r, ...]."""
+    model: Transformer, outputs: Array, changes: Array, target: AnyTarget
+) -> Array:
+    """The changes of a target of one row [d], of every row [i, r, c]."""
 
-    def one(output: Array, change: Array, *sizes: Array) -> Any:
-        return function(model, output, change, target, *sizes)
+    def one(output: Array, change: Array) -> Array:
+        return change_target(model, output, change, target)
 
-    axes = (0, *(1 for _ in (changes, *sizes)))
-    return jax.vmap(one, in_axes=axes, out_axes=1)(outputs, changes, *sizes)
+    return jax.vmap(one, in_axes=(0, 1), out_axes=1)(outputs, changes)
 
 
 def read_watched(
@@ -258,76 +169,22 @@ def read_watched(
     return jax.vmap(lambda row: read_target(model, row, target))(rows)
 
 
-def measure_watched(
+def change_watched(
     model: Transformer,
     outputs: Array,
     changes: Array,
     target: AnyTarget | RowsTarget,
-    sizes: Array,
-) -> tuple[Array, Array]:
-    """Returns norms [i] of a target's change, and what they are rounded relative to [i].
+) -> Array:
+    """Returns the changes of all targets [i, g, c].
 
     Args:
         model: a transformer.
         outputs: the row after the last layer, before the final norm [d], or rows [r, d].
         changes: of those [i, d], or [i, r, d].
-        target: as in `exit_program`, or of all rows.
-        sizes: what the changes are rounded relative to [..., d].
-    """
-    if not isinstance(target, RowsTarget):
-        return measure_target(model, outputs, changes, target, sizes)
-    moved, relative = target.move(model, outputs, changes, sizes)
-    found = scaled_norm(moved)
-    return found, jnp.maximum(found, relative)
-
-
-def move_watched(
-    model: Transformer,
-    outputs: Array,
-    changes: Array,
-    target: AnyTarget | RowsTarget,
-    sizes: Array,
-) -> tuple[Array, Array]:
-    """Returns the changes of all targets [i, g, c], and what norms are relative to [i, g].
-
-    Args:
-        model: a transformer.
-        outputs: rows after the last layer, before the final norm [r, d].
-        changes: of those [i, r, d].
         target: as in `exit_program`, of each row, or of all rows.
-        sizes: what the changes are rounded relative to [i, r, d].
     """
+    if outputs.ndim == 1:
+        outputs, changes = outputs[None], changes[:, None]
     if isinstance(target, RowsTarget):
-        found = target.move(model, outputs, changes, sizes)
-        moved, relative = (x[:, None] for x in found)
-    else:
-        moved, relative = _by_row(move_target, model, outputs, changes, target, sizes)
-    return moved, jnp.maximum(scaled_norm(moved), relative)
-
-
-def watched_sizes(
-    model: Transformer,
-    outputs: Array,
-    within: Array | None,
-    target: AnyTarget | RowsTarget,
-) -> Array:
-    """Returns what the rounding of one evaluation of each is relative to [g].
-
-    Args:
-        model: a transformer.
-        outputs: rows after the last layer, before the final norm [r, d].
-        within: the largest size met before, where it is known.
-        target: as in `exit_program`, or of all rows.
-    """
-    if isinstance(target, RowsTarget):
-        return target.size(model, outputs, within)[None]
-    return jax.vmap(lambda row: output_size(model, row, within, target))(outputs)
-
-
-def watched_steps(
-    model: Transformer, target: AnyTarget | RowsTarget, length: int
-) -> int:
-    """Returns how many unit roundoffs a target adds to those of the logits."""
-    if isinstance(target, RowsTarget):
-        return target.steps(model, length)
-    return target_steps(model, target)
+        return target.change(model, outputs, changes)[:, None]
+    return _by_row(model, outputs, changes, target)

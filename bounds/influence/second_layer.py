@@ -39,8 +39,8 @@ def second_layer(
     own: Array,
     query: Array,
     row_tile: int,
-) -> tuple[tuple[Array, Array], list[TieReport | None]]:
-    """Returns the second layer's query row as `read_query_row` has it, and tie reports.
+) -> tuple[Array, list[TieReport | None]]:
+    """Returns the change of the second layer's query row [i, d], and tie reports.
 
     Args:
         layer: the second layer.

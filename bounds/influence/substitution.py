@@ -44,27 +44,6 @@ def reaching(sights: Sequence[Sight], length: int, query: int) -> tuple[int, int
     return first, last
 
 
-def may_move(
-    model: Transformer,
-    tokens: np.ndarray,
-    rows: np.ndarray,
-    position: np.ndarray,
-    symbol: np.ndarray,
-) -> np.ndarray:
-    """Returns which substitutions move what a softmax layer reads [p].
-
-    Args:
-        model: a transformer.
-        tokens: the input [n].
-        rows: the positions that are watched [r].
-        position: the replaced positions [p].
-        symbol: the substitutes [p].
-    """
-    if all(layer.attention.weighting.hard for layer in model.layers):
-        return np.zeros(position.shape, bool)
-    return np.any(reached(model, tokens, rows, position, symbol), axis=1)
-
-
 def reached(
     model: Transformer,
     tokens: np.ndarray,
@@ -93,16 +72,6 @@ def reached(
     differs = of[symbol] != of[tokens[position]]
     at = position[:, None]
     return differs[:, None] & (first <= at) & (at <= last)
-
-
-def least_size(dtype: object) -> float:
-    """Returns the size whose unit roundoff is the least number that a type holds.
-
-    Args:
-        dtype: a float type; what it flushes to 0 is below its least normal number.
-    """
-    info = jnp.finfo(dtype)
-    return 2 * float(info.tiny) / float(info.eps)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -69,14 +69,6 @@ def change_target(
     return program.change(base, {"y": change})[program.output]
 
 
-def target_steps(model: Transformer, target: AnyTarget) -> int:
-    """Returns how many unit roundoffs a target adds to those of the logits."""
-    if not isinstance(target, TargetOperation):
-        return 0
-    assert model.classes is not None
-    return target.steps(model.classes)
-
-
 def read_target(model: Transformer, output: Array, target: AnyTarget) -> Array:
     """Returns the target from the final activation of the query row [d]."""
     if target == "activation":

@@ -4,7 +4,6 @@
 value and change. Shapes: v logits, c what is watched.
 """
 
-import abc
 import dataclasses
 import math
 from collections.abc import Callable
@@ -18,25 +17,9 @@ from jax_models import InputError
 from jax_models.arguments import expect_integer, expect_number, show
 from jax_models.model.rows import Operation
 
-# The norm of a difference of two unit vectors is at most the root of 2, rounded up.
-ROOT_2 = 1.4142135623730952
-SCALAR_STEPS = 32
-
 
 class TargetOperation(Operation):
     """A function of the logits. Final ones are values: frozen, of plain numbers."""
-
-    @abc.abstractmethod
-    def lipschitz(self, classes: int) -> float:
-        """Returns a Lipschitz constant between Euclidean norms, rounded up.
-
-        Args:
-            classes: v.
-        """
-
-    def steps(self, classes: int) -> int:
-        """Returns how many unit roundoffs a value is off by, of the size of the logits."""
-        return 2 * classes + SCALAR_STEPS
 
     def symbols_named(self) -> tuple[int, ...]:
         """Returns the logits that it names."""
@@ -91,10 +74,6 @@ class LogProbabilities(TargetOperation):
         others = change - jnp.take(change, top, axis=-1)[..., None]
         return others - log_mean_exponential(logits, others)
 
-    def lipschitz(self, classes: int) -> float:
-        """Returns 1 + the root of v: the Jacobian is I - 1 p^T, |p| <= 1."""
-        return 1 + math.sqrt(classes) * (1 + 2e-16)
-
 
 @dataclasses.dataclass(frozen=True)
 class LogProbability(TargetOperation):
@@ -116,11 +95,6 @@ class LogProbability(TargetOperation):
         logits, change = rows
         others = change - change[..., self.symbol, None]
         return -log_mean_exponential(logits, others)
-
-    def lipschitz(self, classes: int) -> float:
-        """Returns the root of 2: the gradient is e_s - p."""
-        del classes
-        return ROOT_2
 
     def symbols_named(self) -> tuple[int, ...]:
         """Returns the symbol."""
@@ -164,16 +138,6 @@ class LogitDifference(TargetOperation):
     def change(self, *rows: Array) -> Array:
         """Returns the difference of the changes."""
         return self(rows[1])
-
-    def lipschitz(self, classes: int) -> float:
-        """Returns the root of 2."""
-        del classes
-        return ROOT_2
-
-    def steps(self, classes: int) -> int:
-        """Returns 1: a difference."""
-        del classes
-        return 1
 
     def symbols_named(self) -> tuple[int, ...]:
         """Returns both."""
@@ -236,12 +200,6 @@ class LogOdds(TargetOperation):
         against = _log_ratio(*map(self._against, (shares, moved, after)))
         return (own - against) / math.log(2)
 
-    def lipschitz(self, classes: int) -> float:
-        """Returns c √(2 s) / ln 2, c = 2 with an epsilon: of each, two gradients e - p."""
-        del classes
-        each = (2 if self.epsilon else 1) * ROOT_2 / math.log(2)
-        return each * math.sqrt(len(self.symbols)) * (1 + 1e-15)
-
     def symbols_named(self) -> tuple[int, ...]:
         """Returns the symbols."""
         return self.symbols
@@ -273,8 +231,8 @@ class TargetFunction:
     Attributes:
         apply: From logits to a vector [c]; run on many inputs at once if made by `jax.jit`.
         radius: How far what it returns may be from the true vector in the 2-norm, the
-            logits' own rounding included: a number. None where nothing is stated; its
-            influences are then estimated.
+            logits' own rounding included: a number. None where nothing is stated: radii
+            are then found by moving the model's weights, as of a `Callable`'s parameters.
     """
 
     apply: Callable[[Any], Any]

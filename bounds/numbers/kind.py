@@ -15,9 +15,11 @@ RTOL_EXACT = 0.01
 
 # What the radii of computed influences suppose.
 ROUNDING = (
-    "first order in the unit roundoff, and roundings independent where they are sampled; "
-    "see bounds/numbers/rounding.py"
+    "what rounds only inside the program rounds like what moved by sixteen roundings; see "
+    "docs/precision.md"
 )
+# What a maximum supposes where the largest results alone have radii.
+TOP = "no result without a radius is off by its distance from the maximum"
 # What those of a function that is not ours suppose.
 STATED = "the radius that was stated of every evaluation"
 
@@ -82,17 +84,17 @@ def kind_of_largest(
 
 
 def kind_of_ends(
-    lower: float, upper: float, estimated: bool, rtol_exact: float = RTOL_EXACT
+    lower: float, upper: float, enclosed: bool, rtol_exact: float = RTOL_EXACT
 ) -> Kind:
     """Returns what one value of many is, of any sign, of which the ends were kept.
 
     Args:
         lower: its lower end.
         upper: its upper end.
-        estimated: whether there are estimates among them, whose ends are the value.
+        enclosed: whether the ends enclose it.
         rtol_exact: the largest radius of an exact one, relative to it, below 1.
     """
-    if estimated and lower == upper:
+    if not enclosed:
         return "estimated"
     middle, radius = abs(lower / 2 + upper / 2), upper / 2 - lower / 2
     return kind_of(middle, middle - radius, middle + radius, rtol_exact)

@@ -10,9 +10,10 @@ import jax
 import numpy as np
 
 from bounds.influence.incremental import INCREMENTAL
-from bounds.influence.problem import Problem, SharedBase
+from bounds.influence.moved import found_by
+from bounds.influence.problem import Problem
 from bounds.influence.result import MeasuredError
-from bounds.influence.substitution import may_move
+from bounds.influence.shared_base import SharedBase
 from jax_models.model.reweight import with_dtype
 
 SAMPLE = 32
@@ -42,8 +43,9 @@ def measure_error(problem: Problem) -> MeasuredError | None:
     model = with_dtype(problem.model, dtype)
     shared = problem.shared if model is problem.model else SharedBase()
     exactly = dataclasses.replace(problem, model=model, shared=shared, precision=None)
-    estimates, values = _found(problem), _found(exactly)
-    moved = what_moved(problem).reshape(*values.shape[:2], *(1,) * (values.ndim - 2))
+    estimates, values = (found_by(INCREMENTAL, x) for x in (problem, exactly))
+    moved = what_moved(problem)
+    moved = moved.reshape(moved.shape + (1,) * (values.ndim - moved.ndim))
     moved = np.broadcast_to(moved, values.shape)
     errors = relative_errors(estimates[moved], values[moved])
     return summarised(errors, len(chosen), dtype)
@@ -83,16 +85,7 @@ def summarised(errors: np.ndarray, substitutions: int, reference: str) -> Measur
     return MeasuredError(substitutions, errors.size, median, high, most, reference)
 
 
-def _found(problem: Problem) -> np.ndarray:
-    """What is read of each substitution [p, 1] or [p, r, ...]."""
-    blocks = [block.influence for block in INCREMENTAL.blocks(problem)]
-    found = np.concatenate(blocks)
-    return found[:, None] if problem.reading is None else found
-
-
 def what_moved(problem: Problem) -> np.ndarray:
     """Returns what of the substitutions read may have moved at all [P], or [P, r]."""
-    if problem.reading is not None:
-        return problem.reached()
-    replaced = problem.position, problem.symbol
-    return may_move(problem.model, problem.tokens, problem.rows, *replaced)
+    reached = problem.reached()
+    return reached[:, 0] if problem.reading is None else reached

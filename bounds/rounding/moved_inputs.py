@@ -104,7 +104,8 @@ def _move(leaf: Any, step: Step | float, salt: int, alike: bool) -> Any:
 def _times(values: np.ndarray, keys: np.ndarray, salt: int, step: float) -> Any:
     """Values times 1 +- a step each, with signs of their keys."""
     factor = np.where(_signs(keys, salt), 1 - step, 1 + step)
-    return jnp.asarray(values * factor.astype(values.dtype))
+    with np.errstate(over="ignore"):  # an infinite result has an infinite radius
+        return jnp.asarray(values * factor.astype(values.dtype))
 
 
 def _signs(keys: np.ndarray, salt: int) -> np.ndarray:

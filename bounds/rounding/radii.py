@@ -49,6 +49,7 @@ class Usual:
         length: int,
         magnitude: float,
         subtracted: bool,
+        largest: float | None = None,
     ) -> "Usual":
         """Returns it of all results, or of some that were moved.
 
@@ -59,10 +60,12 @@ class Usual:
             length: n, terms of a sum that may underflow.
             magnitude: A.
             subtracted: whether results are differences of two.
+            largest: v_max, where these are not all results.
         """
         info = jnp.finfo(dtype)
-        finite, unit = np.isfinite(sizes), float(info.eps) / 2
-        largest = float(sizes[finite].max(initial=0.0))
+        unit, finite = float(info.eps) / 2, np.isfinite(sizes)
+        if largest is None:
+            largest = float(sizes[finite].max(initial=0.0))
         large = finite & (sizes > SMALL * largest)
         found = np.median(moves[large] / sizes[large]) if large.any() else 0.0
         relative = max(float(found), UNITS * unit)
@@ -101,10 +104,12 @@ def farthest(shape: tuple[int, ...], moves: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def largest_magnitude(tree: Any) -> float:
-    """Returns A: the largest magnitude among a pytree's floats, at least 1.
+    """Returns A: the largest finite magnitude among a pytree's floats, at least 1.
 
     Args:
         tree: of arrays and numbers.
     """
     floats = (np.abs(np.asarray(x, np.float64)) for x in float_leaves(tree))
-    return max((float(x.max(initial=1.0)) for x in floats), default=1.0)
+    return max(
+        (float(x.max(initial=1.0, where=np.isfinite(x))) for x in floats), default=1.0
+    )

@@ -17,9 +17,10 @@ import numpy as np
 
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.method import Method, Progress
-from bounds.influence.problem import Problem, SharedBase
-from bounds.influence.propose import Proposals, blocks_behind, decide, moving
+from bounds.influence.problem import Problem
+from bounds.influence.propose import Proposals, blocks_behind, decide
 from bounds.influence.result import Enclosures, Ranked
+from bounds.influence.shared_base import SharedBase
 from bounds.rounding.measured_error import (
     SAMPLE,
     relative_errors,
@@ -27,6 +28,7 @@ from bounds.rounding.measured_error import (
     summarised,
     what_moved,
 )
+from bounds.rounding.moved_inputs import RUNS
 from bounds.rounding.precision import PRECISIONS
 from jax_models.model.reweight import with_dtype
 from jax_models.run.mesh import count_devices
@@ -63,7 +65,7 @@ def decide_ranked(
     known = Proposals(problem, checkpoint, name, way.name, sizes)
     _estimate(known, problem, name, progress)
     estimate, value = known.estimate, known.value
-    kernel, moves = way.kernel(problem), moving(problem, way)
+    kernel = way.kernel(problem)
     assert kernel is not None
     batch = kernel.parts[0].batch * count_devices(problem.mesh)
     # What has no estimate may be anything: it is decided, and measures nothing.
@@ -73,19 +75,21 @@ def decide_ranked(
     first = np.union1d(sample_of(estimate.size), order[:SAMPLE])
     chosen = first[np.isnan(value[first])]
     while True:
-        for at, *found in decide(problem, kernel, np.sort(chosen), moves):
-            known.decide(problem, at, *found)
+        for at, found in decide(problem, way, np.sort(chosen), RUNS):
+            known.decide(problem, at, found)
+        lower, upper = known.ends(problem, way)
         decided = np.isfinite(value)
         of = decided & measures
         errors = relative_errors(estimate[of], value[of])
         off = MARGIN * errors.max() if errors.size else np.inf
         # An estimate off by so much of a value as large as the best is still above this.
-        floor = (1 - off) * known.lower[decided].max() if off < 1 else -np.inf
+        floor = (1 - off) * lower[decided].max() if off < 1 else -np.inf
         chosen = order[~decided[order] & (estimate[order] >= floor)][:batch]
         if not chosen.size:
             break
     left = np.flatnonzero(~decided)
-    found = known.lower, known.upper, value, left, ()
+    lower, upper = (np.where(decided, end, estimate) for end in (lower, upper))
+    found = lower, upper, decided, value, left, ()
     if not left.size:
         return Enclosures(*found)
     return Ranked(*found, summarised(errors, estimate.size - left.size, "float64"))
@@ -101,8 +105,10 @@ def _estimate(
         shared=SharedBase(),
         precision=PRECISIONS[name],
     )
-    for block in blocks_behind(known.done, low, INCREMENTAL):
-        found = np.where(np.isfinite(block.influence), block.influence, np.inf)
-        known.add(found, found, found)
+    for block in blocks_behind(known.done, low, INCREMENTAL, 0):
+        lost = ~np.isfinite(block.values)
+        known.add(
+            dataclasses.replace(block, values=np.where(lost, np.inf, block.values))
+        )
         if progress is not None:
             progress(known.done, known.estimate.size)

@@ -25,7 +25,7 @@ CHANGES = ("row_change", "query_change", "key_change", "value_change")
 @functools.partial(
     jax.jit,
     static_argnames=(
-        *("query", "target", "row_tile", "own_query", "reading"),
+        *("query", "target", "row_tile", "own_query", "chosen"),
         "rounding",
     ),
 )
@@ -38,8 +38,8 @@ def rounded_block(
     *,
     rounding: Rounding,
     **options: Any,
-) -> tuple[Any, TieReport]:
-    """Returns estimates of the influences of a block, and no ties.
+) -> tuple[Array, TieReport]:
+    """Returns estimates of what a block changes, and no ties.
 
     Args:
         model: a transformer without hard attention.
@@ -51,15 +51,14 @@ def rounded_block(
         options: as in `change_block`.
 
     Returns:
-        Norms of the change [i], or what is read [i, r, ...]; and an empty report.
+        Changes [i, g, c], and an empty report.
     """
     replaced = replace_tokens(model, tokens, state.first, position, symbol)
     fixed = jax.tree.map(lambda _: False, (model, state, replaced))
     moved = dataclasses.replace(fixed[2], **dict.fromkeys(CHANGES, True))
-    (read, _), ties = round_products(
+    return round_products(
         rounding,
         functools.partial(carry_block, **options),
         (model, state, replaced),
         (*fixed[:2], moved),
     )
-    return read, ties

@@ -42,10 +42,6 @@ class Alibi:
         apart = jnp.abs(rows[:, None] - keys[None, :]).astype(self.slopes.dtype)
         return -self.slopes[:, None, None] * apart
 
-    def largest(self, length: int) -> Array:
-        """Returns the largest |bias| at a length []."""
-        return jnp.abs(self.slopes).max() * (length - 1)
-
 
 @register
 @dataclasses.dataclass(frozen=True)
@@ -80,11 +76,6 @@ class DistanceBuckets:
         buckets = jnp.asarray(distance_buckets(length, *shape))
         which = keys[None, :] - rows[:, None] + (length - 1)
         return self.table[:, buckets.at[which].get(mode="clip")]
-
-    def largest(self, length: int) -> Array:
-        """Returns the largest |bias| []."""
-        del length
-        return jnp.abs(self.table).max()
 
 
 DistanceBias = Alibi | DistanceBuckets

@@ -145,15 +145,6 @@ class Rotary:
             joined = jnp.stack(turned, axis=-1).reshape(*rows.shape[:-1], self.dims)
         return jnp.concatenate([joined, rows[..., self.dims :]], axis=-1)
 
-    def sizes(self, rows: Array) -> Array:
-        """Returns the sizes of pairs, and the other coordinates [..., e - dims / 2].
-
-        No position changes them, and by Cauchy-Schwarz the products of those of a query
-        and a key add up to no less than the terms of the product of both.
-        """
-        a, b = self._pairs(rows)
-        return jnp.concatenate([jnp.hypot(a, b), rows[..., self.dims :]], axis=-1)
-
     def _pairs(self, rows: Array) -> tuple[Array, Array]:
         half = self.dims // 2
         if self.pairing == "half":

@@ -229,15 +229,6 @@ class Weighting(abc.ABC):
             [r, h, v, i]: entry (r, i) is the change at row r when column i is replaced.
         """
 
-    def replaced_weight(self, summary: Any, column: Column) -> tuple[Array, Array]:
-        """Returns at most the weight t of a column once it is replaced [h, r, i], and t'.
-
-        t' is its derivative by the column's score, 0 where winners alone are read.
-        """
-        seen = column.visible.astype(column.score.dtype)
-        seen = jnp.broadcast_to(seen, column.score.shape)
-        return seen, jnp.zeros_like(seen)
-
     @abc.abstractmethod
     def lift_change(self, summary: Any, moved: MovedKeys) -> Any:
         """Summarises a tile of moved keys against the row's own `summary` [h, i or 1]."""

@@ -34,7 +34,6 @@ from jax_models.weighting.softmax_change import (
 from jax_models.weighting.softmax_replaced import (
     difference,
     replace_column,
-    replaced_weights,
 )
 
 
@@ -246,13 +245,6 @@ class Softmax(Weighting):
     def replace(self, summary: SoftmaxSummary, column: Column) -> Array:
         """Returns the change of the mean [r, h, v, i]; see `replaced_factors`."""
         return replace_column(summary, column)
-
-    def replaced_weight(
-        self, summary: SoftmaxSummary, column: Column
-    ) -> tuple[Array, Array]:
-        """See `Weighting.replaced_weight`: t, and t (1 - t)."""
-        weights = replaced_weights(summary, column)
-        return weights.new, weights.new * weights.new_rest
 
     def lift_change(self, summary: SoftmaxSummary, moved: MovedKeys) -> SoftmaxChange:
         """Summarises a tile of moved keys."""

@@ -58,7 +58,7 @@ def test_a_row_has_the_errors_of_all_methods_and_their_radii_hold():
 def test_a_planted_error_is_outside_the_radius(monkeypatch, wrong):
     def blocks(problem):
         for block in INCREMENTAL.blocks(problem):
-            yield dataclasses.replace(block, influence=wrong * block.influence)
+            yield dataclasses.replace(block, changes=wrong * block.changes)
 
     planted = dataclasses.replace(INCREMENTAL, blocks=blocks)
     others = accuracy.METHODS[1:]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from benchmarks import influence_speed
-from bounds.influence.problem import SharedBase
+from bounds.influence.shared_base import SharedBase
 
 CONFIG: dict[str, Any] = {
     "dtype": "float64",

@@ -15,7 +15,7 @@ import pytest
 import bounds
 import jax_models as jm
 from benchmarks import reference
-from bounds.influence import target_rounding
+from bounds.influence import target
 from bounds.restriction.checker import check_certificate
 from bounds.simulation.paper_shape import check_simulable
 from jax_models.format.build import build_model
@@ -166,13 +166,13 @@ def test_a_head_whose_last_map_is_left_out_is_caught(monkeypatch):
     case: dict[str, Any] = {**PIECES["classifier head"], "num_layers": 1, "d_ff": 3}
     model, tokens = build(case), TOKENS[:6]
     exact = reference.influence(*written(model), tokens, target="logits")
-    whole = target_rounding.exit_program
+    whole = target.exit_program
 
     def short(*asked):
         program = whole(*asked)
         return dataclasses.replace(program, output=program.steps[-2].name)
 
-    monkeypatch.setattr(target_rounding, "exit_program", short)
+    monkeypatch.setattr(target, "exit_program", short)
     found = bounds.compute_influence(
         model, tokens, method="incremental", target="logits"
     )

@@ -17,8 +17,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from bounds.influence.scan.layout import Layout
-from bounds.influence.scan.reductions import Ends, Piece, Reduction
-from bounds.numbers.rounding import unit_roundoff
+from bounds.influence.scan.reductions import Piece, Reduction
 from jax_models import InputError
 from jax_models.arguments import choose_name, expect_kind
 from jax_models.run.device_memory import bytes_label, host_bytes
@@ -44,6 +43,11 @@ class Frobenius(Reduction):
     kind = "signed"
     by_target = True
     square = True
+
+    @property
+    def positive(self) -> bool:
+        """Returns whether nothing is subtracted from norms."""
+        return not self.apc
 
     def __post_init__(self) -> None:
         for name in ("center", "apc"):
@@ -89,7 +93,7 @@ class Frobenius(Reduction):
         layout: Layout,
         shape: tuple[int, ...],
         pieces: Callable[[], Iterable[Piece]],
-    ) -> Ends:
+    ) -> np.ndarray:
         """Returns the map; in two passes where the tensor does not fit and is centred."""
         tensor = (*layout.cells.shape, *shape)
         # A transpose pairs by name: rows go with positions, entries with symbols.
@@ -101,14 +105,12 @@ class Frobenius(Reduction):
         if self.symmetrize == "tensor":
             assert layout.entries is not None
             entries = _places(layout.symbols[0], layout.entries)
-        size, off = (np.zeros((tensor[0], shape[0])) for _ in range(2))
 
         def blocks() -> Iterator[tuple[int, np.ndarray]]:
             missing = set(range(tensor[0]))
-            for row, columns, found, radius in pieces():
+            for row, columns, found in pieces():
                 one = np.zeros(tensor[1:])
                 one[columns] = found[:, rows][..., entries]
-                off[row], size[row] = _norms(radius[:, rows, None]), _norms(one)
                 missing.remove(row)
                 yield row, one
             for row in missing:  # nothing is substituted there, and nothing changes
@@ -121,38 +123,24 @@ class Frobenius(Reduction):
                 mean += one / tensor[0]
                 if kept is not None:
                     kept[row] = one
-        values = np.zeros(size.shape)
+        values = np.zeros((tensor[0], shape[0]))
         for row, one in blocks() if kept is None else enumerate(kept):
             moved = _centred(one - mean) if self.center else one
             values[row] = _norms(moved)
             if kept is not None:
                 kept[row] = moved
-        if self.center:
-            size, off = (_spread(x) for x in (size, off))
         if self.symmetrize == "tensor":
             assert kept is not None
             for row, one in enumerate(kept):
                 values[row] = _norms(one + kept[:, :, row].transpose(2, 0, 1)) / 2
-            size, off = ((x + x.T) / 2 for x in (size, off))
-        terms = sum(tensor) + tensor[1] * tensor[3] + 16
-        off = off + terms * unit_roundoff(np.float64) * size
-        ends = self._finished(values, off, layout.diagonal[:, rows])
-        values, lower, upper = (end[:, back] for end in ends)
-        return values, lower, upper
+        return self._finished(values, layout.diagonal[:, rows])[:, back]
 
-    def _finished(
-        self, values: np.ndarray, off: np.ndarray, diagonal: np.ndarray
-    ) -> Ends:
+    def _finished(self, values: np.ndarray, diagonal: np.ndarray) -> np.ndarray:
         """The map of norms, its diagonal 0, less average products and symmetrised."""
-        values, off = (np.where(diagonal, 0.0, x) for x in (values, off))
+        values = np.where(diagonal, 0.0, values)
         if self.apc:
-            product, beside = _average_product(values, off)
-            values, off = values - product, off + beside
-            values, off = (np.where(diagonal, 0.0, x) for x in (values, off))
-        if self.symmetrize == "map":
-            values, off = ((x + x.T) / 2 for x in (values, off))
-        lower = values - off
-        return values, lower if self.apc else np.maximum(lower, 0), values + off
+            values = np.where(diagonal, 0.0, values - _average_product(values))
+        return (values + values.T) / 2 if self.symmetrize == "map" else values
 
 
 def _places(names: np.ndarray, listed: np.ndarray) -> np.ndarray:
@@ -176,33 +164,11 @@ def _centred(block: np.ndarray) -> np.ndarray:
     return block
 
 
-def _spread(sizes: np.ndarray) -> np.ndarray:
-    """What sizes of blocks [P, r] become where means over P and r are subtracted.
-
-    Means over the axes of a block itself make no norm larger.
-    """
-    sizes = sizes + sizes.mean(axis=0, keepdims=True)
-    return sizes + sizes.mean(axis=1, keepdims=True)
-
-
-def _average_product(m: np.ndarray, off: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """m[i, .] m[., j] / m[., .] of a map that is not negative, and what it is off by."""
-
-    def product(by_row: np.ndarray, by_column: np.ndarray, total: float) -> np.ndarray:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            found = by_row * by_column / total
-        return np.where(by_row * by_column > 0, found, 0.0)
-
-    def sums(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return x.sum(axis=1, keepdims=True), x.sum(axis=0, keepdims=True)
-
-    rounded = sum(m.shape) * unit_roundoff(np.float64)
-    found = product(*sums(m), m.sum())
-    above, below = m + off, np.maximum(m - off, 0)
-    upper = product(*sums(above), below.sum())
-    lower = product(*sums(below), above.sum())
-    beside = np.maximum(upper - found, found - lower)
-    return found, beside + 4 * rounded * (found + m)
+def _average_product(m: np.ndarray) -> np.ndarray:
+    """m[i, .] m[., j] / m[., .] of a map that is not negative."""
+    product = m.sum(axis=1, keepdims=True) * m.sum(axis=0, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(product > 0, product / m.sum(), 0.0)
 
 
 def _fits(tensor: tuple[int, ...]) -> bool:

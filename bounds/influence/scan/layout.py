@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from bounds.influence.moved import Readings
 from bounds.influence.problem import Problem
-from bounds.influence.result import Block, Estimate
 from bounds.influence.substitution import Symbols
 from bounds.influence.vanishing import not_finite, refuse_vanishing_rows
-from jax_models import InputError, Transformer
+from jax_models import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,12 +69,12 @@ class Layout:
         cells = np.where(found == wanted, cells, -1)
         return cls(at, to, problem.rows, cells, entries)
 
-    def part(self, start: int, stop: int) -> tuple["Layout", np.ndarray]:
+    def only(self, rows: np.ndarray | slice) -> tuple["Layout", np.ndarray]:
         """The layout of positions of the table, and their substitutions in order [p]."""
-        cells = self.cells[start:stop]
+        cells = self.cells[rows]
         kept = np.sort(cells[cells >= 0])
         cells = np.where(cells >= 0, np.searchsorted(kept, cells), -1)
-        at, to = self.positions[start:stop], self.symbols[start:stop]
+        at, to = self.positions[rows], self.symbols[rows]
         return dataclasses.replace(self, positions=at, symbols=to, cells=cells), kept
 
     @property
@@ -98,19 +98,17 @@ class Layout:
 
 
 def by_position(
-    problem: Problem, blocks: Iterable[Block]
-) -> Iterator[tuple[slice, np.ndarray, np.ndarray, Any]]:
+    problem: Problem, blocks: Iterable[Readings]
+) -> Iterator[tuple[slice, np.ndarray, Any]]:
     """Yields what blocks found, all substitutions of some positions at a time.
-
-    Cells that no substitution moves are exactly 0.
 
     Args:
         problem: the question, of a reading.
         blocks: of it, in order.
 
     Yields:
-        A slice of the substitutions, what is read of them [p, r, ...], its radius [p, r],
-        and what the last block met of ties.
+        A slice of the substitutions, what is read of them beside how far it moved
+        [p, r, ..., 2], and what the last block met of ties.
 
     Raises:
         InputError: something found is no finite number.
@@ -118,10 +116,11 @@ def by_position(
     position, held, start, end = problem.position, [], 0, 0
     farthest, highest = 0, -np.inf
     for block in blocks:
-        these = slice(end, end + len(block.influence))
+        these = slice(end, end + len(block.values))
         end = these.stop
-        held.append(_checked(problem, these, block))
-        sizes = np.abs(held[-1][0]).reshape(end - these.start, -1).max(axis=1)
+        _check(problem, these, block.values)
+        held.append(np.stack([block.values, block.moves], axis=-1))
+        sizes = np.abs(block.values).reshape(end - these.start, -1).max(axis=1)
         if sizes.max() > highest:
             farthest, highest = these.start + int(sizes.argmax()), sizes.max()
         # Of the last position there may be more to come.
@@ -131,27 +130,15 @@ def by_position(
             else int(np.searchsorted(position, position[end - 1]))
         )
         if whole > start:
-            values, radius = (np.concatenate(x) for x in zip(*held, strict=True))
-            count = whole - start
-            yield slice(start, whole), values[:count], radius[:count], block.ties
-            held, start = [(values[count:], radius[count:])], whole
+            found, count = np.concatenate(held), whole - start
+            yield slice(start, whole), found[:count], block.ties
+            held, start = [found[count:]], whole
     if end:
         refuse_vanishing_rows(problem, farthest)
 
 
-def _checked(
-    problem: Problem, these: slice, block: Block
-) -> tuple[np.ndarray, np.ndarray]:
-    """What a block found, and its radii; both 0 where nothing can move."""
-    assert not (problem.enclosed and isinstance(block, Estimate))
-    values, radius = block.influence, block.radius
+def _check(problem: Problem, these: slice, values: np.ndarray) -> None:
+    """Refuses what is no finite number."""
     finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
     if not finite.all():
-        at = these.start + int(np.flatnonzero(~finite)[0])
-        raise not_finite(problem, at)
-    if isinstance(problem.model, Transformer):
-        moves = problem.reached(these)
-        radius = np.where(moves, radius, 0.0)
-        moves = moves.reshape(moves.shape + (1,) * (values.ndim - 2))
-        values = np.where(moves, values, 0.0)
-    return values, radius
+        raise not_finite(problem, these.start + int(np.flatnonzero(~finite)[0]))

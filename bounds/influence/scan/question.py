@@ -1,7 +1,7 @@
 """A scan that was asked for, checked: what is watched, where it goes, what is made of it."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,41 +9,35 @@ from jax.sharding import Mesh
 
 from bounds.influence.callable import Callable
 from bounds.influence.choice import Choice, choose_method
-from bounds.influence.compute import agree
 from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
-from bounds.influence.method import Method, Progress
 from bounds.influence.partial import PARTIAL
-from bounds.influence.problem import Problem, SharedBase, Watched, check_head_row
+from bounds.influence.problem import Problem, Watched, check_head_row
 from bounds.influence.reading import Reading
-from bounds.influence.scan.layout import Layout, by_position
+from bounds.influence.scan.layout import Layout
 from bounds.influence.scan.reductions import (
     NAMED,
-    Ends,
     Function,
-    Piece,
     Reduce,
     Reduction,
     Table,
     require_table,
 )
-from bounds.influence.scan.result import Scan
 from bounds.influence.scan.watched import (
     chosen_entries,
     watch_rows,
     watched_width,
 )
+from bounds.influence.shared_base import SharedBase
 from bounds.influence.substitution import Symbols
-from bounds.influence.ties import Ties, judge_ties
 from bounds.influence.vanishing import refuse_vanishing_rows
-from bounds.numbers.kind import RTOL_EXACT, check_rtol_exact, kind_of_largest
+from bounds.numbers.kind import RTOL_EXACT, check_rtol_exact
 from bounds.rounding.precision import Precision
 from jax_models import InputError, Transformer
 from jax_models.arguments import (
     choose_name,
     expect_kind,
 )
-from jax_models.run.evaluate import TieRule
 
 METHODS = (INCREMENTAL, EXHAUSTIVE, PARTIAL)
 AXES = ("position", "symbol", "row", "target")
@@ -172,9 +166,7 @@ class Question:
         reduction.check(layout, width)
         if isinstance(reduction, Function):  # it is given the axes that there are
             apply = reduction.apply
-            reduction = Function(
-                lambda x: apply(_trimmed(x, AXES[1:], alone, width)[0])
-            )
+            reduction = Function(lambda x: apply(trimmed(x, AXES[1:], alone, width)[0]))
         reading = Reading(reduction.kind, chosen)
         problem = dataclasses.replace(problem, reading=reading)
         axes = alone, of_row, width, names
@@ -182,7 +174,7 @@ class Question:
 
     def part(self, start: int, stop: int) -> "Question":
         """The question about positions of the table; of a map, about the table."""
-        layout, kept = self.layout.part(start, stop)
+        layout, kept = self.layout.only(slice(start, stop))
         problem = dataclasses.replace(self.problem, pairs=self.problem.pairs.only(kept))
         part = dataclasses.replace(self, problem=problem, layout=layout)
         if not self.reduction.square:
@@ -208,24 +200,6 @@ class Question:
         rows = self.problem.rows.size if self.of_row else 1
         return (rows, self.width) if self.reduction.by_target else (rows,)
 
-    def answer(self, method: str, ties: TieRule, progress: Progress | None) -> Scan:
-        """Returns what is found.
-
-        Args:
-            method: its name, or "auto".
-            ties: what to do where rounding decides a hard-attention winner.
-            progress: called with (substitutions done, all).
-
-        Raises:
-            InputError: the method cannot do it, or a change is no finite number.
-            TieError: for an ambiguous tie under ties="error".
-        """
-        choice = self.plan(method)
-        ends, seen = self.find(choice, progress)
-        if seen is not None:
-            judge_ties(self.problem.model, seen, f"row {seen.row}", ties)
-        return self.result(ends, choice.way.name, choice.reason, seen)
-
     def plan(self, method: str) -> Choice:
         """Returns how it is done.
 
@@ -240,87 +214,15 @@ class Question:
         require_table("the table", len(self.layout.positions), *by_symbol, *made)
         return choose_method(method, self.problem, METHODS)
 
-    def find(
-        self, choice: Choice, progress: Progress | None
-    ) -> tuple[Ends, Ties | None]:
-        """Returns what the reduction makes, all its axes there, and what is met of ties.
-
-        Args:
-            choice: how it is done.
-            progress: called with (substitutions done, all).
-
-        Raises:
-            InputError: a change is no finite number.
-        """
-        problem, layout = self.problem, self.layout
-        way, met = choice.way, []
-        assert isinstance(way, Method)
-        if len(problem.pairs) and problem.mesh is not None:
-            agree(problem, None, choice.sizes)
-
-        def pieces() -> Iterator[Piece]:
-            blocks = way.blocks(problem) if len(problem.pairs) else ()
-            for these, values, radius, seen in by_position(problem, blocks):
-                met[:] = [seen]
-                for row, columns, at in layout.rows_of(these):
-                    own = self._zeroed(row)
-                    found, off = values[at], radius[at]
-                    found[:, own], off[:, own] = 0, 0
-                    yield row, columns, found, off
-                if progress is not None:
-                    progress(these.stop, len(problem.pairs))
-
-        ends = self.reduction.make(layout, self.shape, pieces)
-        return ends, met[0] if met else None
-
-    def result(self, ends: Ends, method: str, reason: str, seen: Ties | None) -> Scan:
-        """Returns the result that has what was made.
-
-        Args:
-            ends: as `find` returns them.
-            method: the name of what found them.
-            reason: why it did.
-            seen: what was met of ties.
-        """
-        problem, layout = self.problem, self.layout
-        known = problem.enclosed and not self.reduction.estimated
-        if not known:
-            ends = ends[0], ends[0], ends[0]
-        symbols = layout.symbols
-        alike = (symbols == symbols[:1]).all()
-        axes = self._axes
-        if not isinstance(self.reduction, Function):
-            trimmed = [_trimmed(x, axes, self.alone, self.width) for x in ends]
-            values, lower, upper = (x for x, _ in trimmed)
-            ends, axes = (values, lower, upper), trimmed[0][1]
-        return Scan(
-            *ends,
-            axes=axes,
-            positions=layout.positions,
-            symbols=symbols[0] if alike and len(symbols) else symbols,
-            rows=problem.rows,
-            target_symbols=self.target_symbols if self.reduction.by_target else None,
-            tokens=problem.tokens,
-            target=problem.target,
-            kind=kind_of_largest(*ends, self.rtol_exact) if known else "estimated",
-            hypotheses=problem.hypotheses if known else (),
-            rtol_exact=self.rtol_exact,
-            method=method,
-            reason=reason,
-            substitutions=len(problem.pairs),
-            ties=seen,
-            seconds=0.0,
-        )
-
     @property
     def axes(self) -> tuple[str, ...]:
         """The axes of what is found."""
-        return _trimmed(
-            np.empty((1,) * len(self._axes)), self._axes, self.alone, self.width
+        return trimmed(
+            np.empty((1,) * len(self.made_axes)), self.made_axes, self.alone, self.width
         )[1]
 
     @property
-    def _axes(self) -> tuple[str, ...]:
+    def made_axes(self) -> tuple[str, ...]:
         """The axes of what is made, where none is left out."""
         made = self.reduction
         has = {"symbol": made.by_symbol, "target": made.by_symbol and made.by_target}
@@ -330,18 +232,29 @@ class Question:
             if has.get(x, x == "position" or not isinstance(made, Function))
         )
 
-    def _zeroed(self, row: int) -> np.ndarray:
-        """Which watched rows of a table's row are left at 0 [r]."""
+    def zeroed(self, row: int) -> np.ndarray:
+        """Returns which watched rows of a table's row are left at 0 [r].
+
+        Args:
+            row: the position's place in the table.
+        """
         whole = self.diagonal or self.reduction.square
         if whole or not self.of_row:
             return np.zeros(self.shape[0], bool)
         return self.layout.diagonal[row]
 
 
-def _trimmed(
+def trimmed(
     array: np.ndarray, axes: Sequence[str], alone: bool, width: int
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """An array without the axes of one row and of one entry, and its axes."""
+    """Returns an array without the axes of one row and of one entry, and its axes.
+
+    Args:
+        array: of all axes.
+        axes: their names.
+        alone: whether there is no axis of rows.
+        width: entries that count of what is watched.
+    """
     gone = {"row"} if alone else set()
     gone |= {"target"} if width == 1 else set()
     array = array.squeeze(tuple(i for i, x in enumerate(axes) if x in gone))

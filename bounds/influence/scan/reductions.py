@@ -14,15 +14,12 @@ import numpy as np
 
 from bounds.influence.reading import Kind
 from bounds.influence.scan.layout import Layout
-from bounds.numbers.rounding import unit_roundoff
 from jax_models import InputError
 from jax_models.run.device_memory import require_memory
 
 # Of one position: its row p, the columns that are filled [k], what is read of them
-# [k, r, ...], its radius [k, r].
-Piece: TypeAlias = tuple[int, np.ndarray, np.ndarray, np.ndarray]
-# Values and their lower and upper ends, of one shape.
-Ends: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
+# [k, r, ...].
+Piece: TypeAlias = tuple[int, np.ndarray, np.ndarray]
 
 
 class Reduction(abc.ABC):
@@ -33,7 +30,8 @@ class Reduction(abc.ABC):
     # Whether it is of each symbol, and of each entry of the target.
     by_symbol = False
     by_target = False
-    estimated = False
+    # Whether lower ends are at least 0.
+    positive = False
     # Whether it is of pairs of positions, those of one with itself left at 0.
     square = False
 
@@ -54,12 +52,12 @@ class Reduction(abc.ABC):
         layout: Layout,
         shape: tuple[int, ...],
         pieces: Callable[[], Iterable[Piece]],
-    ) -> Ends:
-        """Returns it, with its ends.
+    ) -> np.ndarray:
+        """Returns it.
 
         Args:
             layout: positions, symbols and rows.
-            shape: of what is read of one substitution, (r,) or (r, c).
+            shape: of what is read of one substitution, (r,) or (r, c); of a table any.
             pieces: gives all positions, as often as it is called.
         """
 
@@ -81,14 +79,12 @@ class Table(Reduction):
         layout: Layout,
         shape: tuple[int, ...],
         pieces: Callable[[], Iterable[Piece]],
-    ) -> Ends:
+    ) -> np.ndarray:
         """Returns the cells, NaN where nothing is substituted."""
-        whole = (*layout.cells.shape, *shape)
-        values, lower, upper = (np.full(whole, np.nan) for _ in range(3))
-        for row, columns, found, radius in pieces():
+        values = np.full((*layout.cells.shape, *shape), np.nan)
+        for row, columns, found in pieces():
             values[row, columns] = found
-            lower[row, columns], upper[row, columns] = _ends(found, radius)
-        return values, lower, upper
+        return values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,20 +92,16 @@ class Largest(Reduction):
     """The largest absolute value over substitutes and the target's entries [P, r]."""
 
     kind = "largest"
+    positive = True
 
     def make(
         self,
         layout: Layout,
         shape: tuple[int, ...],
         pieces: Callable[[], Iterable[Piece]],
-    ) -> Ends:
+    ) -> np.ndarray:
         """Returns maxima, NaN where nothing is substituted."""
-
-        def of(found: np.ndarray, radius: np.ndarray) -> Ends:
-            lower, upper = np.maximum(found - radius, 0), found + radius
-            return found.max(axis=0), lower.max(axis=0), upper.max(axis=0)
-
-        return _of_each(layout, shape, pieces, of)
+        return _of_each(layout, shape, pieces, lambda found: found.max(axis=0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,21 +113,14 @@ class Mean(Reduction):
         layout: Layout,
         shape: tuple[int, ...],
         pieces: Callable[[], Iterable[Piece]],
-    ) -> Ends:
+    ) -> np.ndarray:
         """Returns means, NaN where nothing is substituted."""
-
-        def of(found: np.ndarray, radius: np.ndarray) -> Ends:
-            mean = found.mean(axis=0)
-            rounds = (len(found) + 1) * unit_roundoff(np.float64)
-            off = (radius + rounds * np.abs(found)).mean(axis=0)
-            return mean, mean - off, mean + off
-
-        return _of_each(layout, shape, pieces, of)
+        return _of_each(layout, shape, pieces, lambda found: found.mean(axis=0))
 
 
 @dataclasses.dataclass(frozen=True)
 class Function(Reduction):
-    """One's own function of the signed changes of a position; an estimate.
+    """One's own function of the signed changes of a position.
 
     Attributes:
         apply: From changes [K, r, c], 0 where nothing is substituted, to an array of one
@@ -145,17 +130,16 @@ class Function(Reduction):
     apply: Callable[[np.ndarray], Any]
     kind = "signed"
     by_target = True
-    estimated = True
 
     def make(
         self,
         layout: Layout,
         shape: tuple[int, ...],
         pieces: Callable[[], Iterable[Piece]],
-    ) -> Ends:
+    ) -> np.ndarray:
         """Returns what the function says, NaN where nothing is substituted."""
         made: dict[int, np.ndarray] = {}
-        for row, columns, found, _ in pieces():
+        for row, columns, found in pieces():
             changes = np.zeros((layout.cells.shape[1], *shape))
             changes[columns] = found
             made[row] = _as_numbers(self.apply(changes))
@@ -169,7 +153,7 @@ class Function(Reduction):
         values = np.full((len(layout.positions), *shape), np.nan)
         for row, one in made.items():
             values[row] = one
-        return values, values, values
+        return values
 
 
 def _as_numbers(returned: Any) -> np.ndarray:
@@ -201,21 +185,13 @@ def _of_each(
     layout: Layout,
     shape: tuple[int, ...],
     pieces: Callable[[], Iterable[Piece]],
-    function: Callable[[np.ndarray, np.ndarray], Ends],
-) -> Ends:
-    """Values [P, r] of a function of each position, and their ends."""
-    whole = len(layout.positions), *shape
-    kept = values, lower, upper = [np.full(whole, np.nan) for _ in range(3)]
-    for row, _, found, radius in pieces():
-        for one, end in zip(kept, function(found, radius), strict=True):
-            one[row] = end
-    return values, lower, upper
-
-
-def _ends(found: np.ndarray, radius: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper ends of what is read, whatever its sign."""
-    radius = radius.reshape(radius.shape + (1,) * (found.ndim - radius.ndim))
-    return found - radius, found + radius
+    function: Callable[[np.ndarray], np.ndarray],
+) -> np.ndarray:
+    """Values [P, r] of a function of each position."""
+    values = np.full((len(layout.positions), *shape), np.nan)
+    for row, _, found in pieces():
+        values[row] = function(found)
+    return values
 
 
 def bytes_of(*shape: int) -> float:

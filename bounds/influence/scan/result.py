@@ -30,14 +30,16 @@ class Scan(OfKind):
 
     `values` have the axes that `axes` names, of "position", "symbol", "row" and "target"
     (one's own function names none beyond "position"). They are NaN where nothing is
-    substituted. `lower` and `upper` enclose them; where they are `estimated`, all three are
-    one. `kind` is that of the largest absolute value. A cell that no substitution can move,
-    such as a row before the position under a causal mask, is exactly 0 and so are its ends.
+    substituted. `lower` and `upper` enclose them where `enclosed`; elsewhere all three are
+    one, an estimate. `kind` is that of the largest absolute value. A cell that no
+    substitution can move, such as a row before the position under a causal mask, is exactly
+    0 and so are its ends.
     """
 
     values: np.ndarray
     lower: np.ndarray
     upper: np.ndarray
+    enclosed: np.ndarray  # where ends enclose
     axes: tuple[str, ...]
     positions: np.ndarray  # [P]
     symbols: np.ndarray  # [K], or [P, K] where they go with the position, -1 for none
@@ -50,6 +52,7 @@ class Scan(OfKind):
     )
     method: str
     reason: str  # why this method
+    rounding: str  # which cells have radii: "all", "top", "none", or "stated" ones
     substitutions: int
     ties: Ties | None
     seconds: float
@@ -109,7 +112,7 @@ class Scan(OfKind):
             ends = self.values[at], self.lower[at], self.upper[at]
             line |= dict(zip(_COLUMNS[3:6], map(float, ends), strict=True))
             line["kind"] = kind_of_ends(
-                line["lower"], line["upper"], self.estimated, self.rtol_exact
+                line["lower"], line["upper"], bool(self.enclosed[at]), self.rtol_exact
             )
             if name is not None:
                 line["wild_type"] = name(int(self.tokens[line["position"]]))
@@ -150,14 +153,15 @@ class Scan(OfKind):
         """Writes the arrays with their axes as a NumPy archive.
 
         Args:
-            path: the file, with values, lower, upper, kind (one word, of the largest),
-                axes, positions, symbols, rows, tokens, and target_symbols where there
-                are some.
+            path: the file, with values, lower, upper, enclosed, kind (one word, of the
+                largest), axes, positions, symbols, rows, tokens, and target_symbols
+                where there are some.
 
         Raises:
             OSError: the file cannot be written.
         """
-        names = ("values", "lower", "upper", "positions", "symbols", "rows", "tokens")
+        names = ("values", "lower", "upper", "enclosed")
+        names += ("positions", "symbols", "rows", "tokens")
         arrays = {name: getattr(self, name) for name in names}
         if self.target_symbols is not None:
             arrays["target_symbols"] = self.target_symbols

@@ -10,6 +10,8 @@ from jax.sharding import Mesh
 from bounds.influence.batch import of_each_input
 from bounds.influence.callable import Callable as Function
 from bounds.influence.problem import Watched
+from bounds.influence.rounding import Rounding
+from bounds.influence.scan.making import answer
 from bounds.influence.scan.question import Question
 from bounds.influence.scan.reductions import Reduce
 from bounds.influence.substitution import Symbols
@@ -43,6 +45,7 @@ def scan(
     memory_limit: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     precision: Precision | None = None,
+    rounding: Rounding = "auto",
 ) -> Any:
     """Returns what every substitution does to one row, to many, or to all, exactly.
 
@@ -84,6 +87,8 @@ def scan(
         progress: called with (substitutions done, all) after every block.
         precision: as in `compute_influence`: "bfloat16" or "float16" is estimated, with
             `Scan.measured_error` beside it.
+        rounding: as in `compute_influence`; of "top" whole positions with the largest
+            cells have radii, of a map none.
 
     Returns:
         A `Scan`; of a list of inputs a list of them.
@@ -110,10 +115,11 @@ def scan(
     }
     started = time.perf_counter()
     choose_name("ties", ties, get_args(TieRule))
+    choose_name("rounding", rounding, get_args(Rounding))
     expect_hook("progress", progress)
     asked = Question.ask(model, tokens, **options)
     asked.require_substitutions()
-    found = asked.answer(method, ties, progress)
+    found = answer(asked, method, ties, progress, rounding)
     if asked.problem.precision is not None:
         found = dataclasses.replace(found, measured_error=measure_error(asked.problem))
     return dataclasses.replace(found, seconds=time.perf_counter() - started)

@@ -54,8 +54,8 @@ def pull_columns(
     statistics: RowStatistics,
     positions: Array,
     heads: Array,
-) -> tuple[Array, Array]:
-    """Returns N_m [n, c, d], and a bound on the magnitude of its terms [n].
+) -> Array:
+    """Returns N_m [n, c, d].
 
     Args:
         attention: a softmax sublayer.
@@ -68,8 +68,6 @@ def pull_columns(
     count, c = attention.num_heads, heads.shape[1]
     everywhere = jnp.arange(n, dtype=jnp.int32)
     by_head = heads.reshape(heads.shape[0], c, count, -1)
-    size = jnp.sqrt((by_head**2).sum(axis=(1, 3)))  # [r, h]
-    query_size = jnp.sqrt((statistics.query**2).sum(axis=-1))
     lse = prepared.summary.lse
 
     def run(block: tuple[Array, Array, Array]) -> Any:
@@ -87,24 +85,13 @@ def pull_columns(
             by_score = weights[..., None] * read
             to_keys = _product("hjmc,hje->hmce", by_score, queries)
             to_values = _product("hjm,jchv->hmcv", weights, sent)
-            reach = jnp.sqrt((value * value).sum(axis=-1))
-            sizes = slice_tile(size, at, 0).T[..., None]
-            scored = reach * slice_tile(query_size, at, 0).T[..., None]
-            plain, scored = weights * sizes, weights * sizes * scored
-            return to_keys, to_values, plain.sum(axis=1), scored.sum(axis=1)
+            return to_keys, to_values
 
-        to_keys, to_values, plain, scored = fold_tiles(
+        to_keys, to_values = fold_tiles(
             lift, lambda a, b: jax.tree.map(jnp.add, a, b), heads.shape[0], TILE
         )
         pulled = _product("hmce,hed->mcd", to_keys, attention.key_by_head)
-        pulled = pulled + _product("hmcv,hvd->mcd", to_values, attention.value_by_head)
-        sizes = [
-            jnp.sqrt((w * w).sum(axis=(1, 2)))
-            for w in (attention.value_by_head, attention.key_by_head)
-        ]
-        magnitude = _product("h,hm->m", sizes[0], plain)
-        magnitude = magnitude + _product("h,hm->m", sizes[1], scored)
-        return pulled, magnitude
+        return pulled + _product("hmcv,hvd->mcd", to_values, attention.value_by_head)
 
     columns = (everywhere, store.keys.swapaxes(0, 1), store.values.swapaxes(0, 1))
     return map_rows(run, columns, min(TILE, n))
@@ -151,7 +138,6 @@ class ScreenedLayer:
     input_weight: Array  # [n] norm of the cotangent of what attention reads
     row_weight: Array  # [n] of the cotangent of the row, past attention
     query_weight: Array  # [n] of that through the row's own query
-    magnitude: Array  # [n] of the terms of N_m
     map_norms: tuple[Array, Array, Array]  # [h] of keys, values and queries
     query_scale: Array  # [n] what the queries are divided by
     centres: tuple[Array, Array]  # [h, e] and [h, v], mean key and value
@@ -183,7 +169,7 @@ def make_screened_layer(
     )
     scale = row_scales(attention, n, positions)
     heads = pulled["heads"]
-    columns, magnitude = pull_columns(attention, prepared, statistics, positions, heads)
+    columns = pull_columns(attention, prepared, statistics, positions, heads)
     queries = pull_queries(attention, statistics, scale, heads)
     read = columns.at[positions].add(queries)
     program = layer.reads
@@ -200,7 +186,6 @@ def make_screened_layer(
         input_weight=spectral_norms(read),
         row_weight=spectral_norms(pulled["y"]),
         query_weight=spectral_norms(queries),
-        magnitude=magnitude,
         map_norms=map_norms(layer),
         query_scale=scale,
         centres=(store.keys.mean(axis=1), store.values.mean(axis=1)),

@@ -129,7 +129,6 @@ class LayerStep:
     state: State  # of the layer's output rows
     estimate: Array  # [c, i] of the change of what is wanted
     defect: Array  # [i] bound on what the estimate leaves out
-    magnitude: Array  # [i] of the terms, for their rounding
 
 
 def screen_layer(
@@ -197,15 +196,10 @@ def screen_layer(
     if field is not None:
         estimate = estimate - field.sum(axis=0)
     defect = defect.sum(axis=0) + (base.input_weight[:, None] * inputs.defect).sum(0)
-    sizes = jnp.sqrt((inputs.others**2).sum(axis=1)) + inputs.unknown
-    after = jnp.sqrt((known**2).sum(axis=1)) + unknown
-    magnitude = (base.magnitude[:, None] * sizes).sum(axis=0)
-    magnitude = magnitude + (base.rows.out_weight[:, None] * after).sum(axis=0)
     return LayerStep(
         State(known, unknown, own.change, own.unknown, reads),
         estimate,
         defect + own.defect,
-        magnitude,
     )
 
 

@@ -50,7 +50,6 @@ from bounds.influence.screening.moved_row import (
 )
 from bounds.influence.screening.row_map import move_row_map
 from bounds.influence.screening.state import Inputs, State, move_columns, read_inputs
-from bounds.influence.sizes import scaled_norm
 from bounds.influence.target import change_target, target_map
 from bounds.numbers.matrix_norm import spectral_norms
 from bounds.readings.slopes import slope
@@ -74,8 +73,8 @@ def screen_last_row(
     query: Array,
     target: str,
     row_tile: int,
-) -> tuple[Array, Array, Array]:
-    """Returns the known change of the target [c, i], a bound on the rest, a magnitude.
+) -> tuple[Array, Array]:
+    """Returns the known change of the target [c, i], and a bound on the rest.
 
     The rest [i] is what the target moves further, but for the base derivative of the
     unknown changes of the layer's input.
@@ -122,9 +121,7 @@ def screen_last_row(
         moved = Moved(final[None], output.known, output.unknown)
         beyond = defect(model.final_norm, moved)[0]
         rest = rest + spectral_norms(target_map(model, target)) * beyond
-    sizes = jnp.sqrt((inputs.change**2).sum(axis=1)) + inputs.unknown
-    magnitude = (base.magnitude[:, None] * sizes).sum(axis=0)
-    return change, rest, magnitude + jnp.sqrt((change**2).sum(axis=0))
+    return change, rest
 
 
 def _unknown_columns(reader: LastReads, state: State, inputs: Inputs) -> Array:
@@ -158,9 +155,7 @@ class Screened:
     """What the screen says of a block of substitutions [i]."""
 
     change: Array  # [i, c] the estimated change of the target
-    estimate: Array  # its norm
     error: Array  # R
-    magnitude: Array  # of the terms of the estimate, for their rounding
 
 
 @jax.jit
@@ -259,7 +254,7 @@ def screen_states(
     """
     states = [enter(model, tokens, base.first, position, symbol, row_tile)]
     zeros = jnp.zeros(position.shape, model.dtype)
-    error, magnitude, estimate = zeros, zeros, jnp.zeros((), model.dtype)
+    error, estimate = zeros, jnp.zeros((), model.dtype)
     sights = [model.layers[0].attention.sight]
     middle = zip(model.layers[1:-1], base.middle, envelopes, strict=True)
     for layer, one, envelope in middle:
@@ -276,13 +271,10 @@ def screen_states(
         )
         states.append(step.state)
         estimate, error = estimate + step.estimate, error + step.defect
-        magnitude = magnitude + step.magnitude
-    known, rest, terms = screen_last_row(
+    known, rest = screen_last_row(
         model, base.last, states[-1], position, jnp.int32(query), target, row_tile
     )
-    change = (known + estimate).T
-    found = Screened(change, scaled_norm(change), error + rest, magnitude + terms)
-    return found, tuple(states)
+    return Screened((known + estimate).T, error + rest), tuple(states)
 
 
 @functools.partial(jax.jit, static_argnames=("query", "target", "row_tile"))

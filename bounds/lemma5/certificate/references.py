@@ -17,12 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from bounds.influence.problem import Problem, Target
-from bounds.influence.sizes import scaled_norm
 from bounds.influence.substitution import padded
 from bounds.lemma5.certificate.base_pass import prepare_pass, runs
 from bounds.lemma5.certificate.moved_rows import OwnMove
 from bounds.lemma5.certificate.output import exact_without_layers
 from bounds.numbers.bound import Sense, directed
+from bounds.numbers.euclidean import scaled_norm
 from bounds.numbers.kind import Kind, OfKind
 
 CertificateMethod = Literal["centred", "base"]

@@ -15,8 +15,8 @@ import numpy as np
 import optax
 from jax import Array
 
-from bounds.influence.sizes import scaled_norm
 from bounds.lemma5.lipschitz.jacobian import output_at
+from bounds.numbers.euclidean import scaled_norm
 from jax_models import Transformer
 from jax_models.model.transformer import encode_positions
 

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bounds.influence.sizes import scaled_norm
 from bounds.influence.target import read_target
+from bounds.numbers.euclidean import scaled_norm
 from jax_models import Transformer
 from jax_models.run.differentiable import forward_embeddings
 

@@ -11,8 +11,6 @@ class Operation(abc.ABC):
 
     # Whether it is affine in its rows: its change is then a function of theirs alone.
     linear: ClassVar[bool] = False
-    # Whether its slope moves little where its row does.
-    smooth: ClassVar[bool] = True
     # The degree in its rows of what it multiplies up, whose roundings count as often.
     degree: ClassVar[int] = 1
 

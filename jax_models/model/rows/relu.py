@@ -16,7 +16,6 @@ from jax_models.model.rows.activation import Steady
 class Relu(Steady):
     """max(z, 0)."""
 
-    smooth: ClassVar[bool] = False
     steepest: ClassVar[float] = 1.0
 
     def __call__(self, *rows: Array) -> Array:

@@ -45,14 +45,3 @@ class AdditiveScore(PairwiseScore):
         moved = [x for x in (moved_queries, moved_keys) if x is not None]
         inner = tanh_change(queries + keys, sum(moved[1:], moved[0]))
         return (inner * self.vector[:, None, None]).sum(axis=-1)
-
-    def slopes(self, queries: Array, keys: Array, scale: Any) -> tuple[Array, Array]:
-        """See `Score.slopes`: |w_e| over the scale, as no tanh is steeper than 1."""
-        del queries, keys
-        found = jnp.abs(self.vector) / jnp.min(scale)
-        return found, found
-
-    def largest_terms(self, queries: Array, keys: Array, scale: Any) -> Array:
-        """See `Score.largest_terms`: |w|_1 over the scale, as no tanh is above 1."""
-        del queries, keys
-        return (jnp.abs(self.vector).sum(axis=1).max() / scale).max()

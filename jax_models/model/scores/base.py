@@ -148,23 +148,3 @@ class Score(abc.ABC):
         """
         moved = jnp.einsum("hed,kdr->hrke", key, rows.formed(), precision=HIGHEST)
         return self.changes_of_keys(queries, keys, moved_queries, moved)
-
-    @abc.abstractmethod
-    def slopes(self, queries: Array, keys: Array, scale: Any) -> tuple[Array, Array]:
-        """Returns at most how scores move with each entry of a query, and of a key [h, e].
-
-        Args:
-            queries: as in `largest_terms`.
-            keys: likewise.
-            scale: likewise.
-        """
-
-    @abc.abstractmethod
-    def largest_terms(self, queries: Array, keys: Array, scale: Any) -> Array:
-        """Returns the most that a score's terms come to before they cancel [].
-
-        Args:
-            queries: as scores use them [h, r, e].
-            keys: likewise [h, k, e].
-            scale: what divides scores; of bilinear ones it has divided the queries.
-        """

@@ -1,7 +1,7 @@
 """Inner products of queries and keys, over sqrt(d_k) or as they are."""
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -96,14 +96,3 @@ class DotProductScore(Score):
             return by_keys.swapaxes(1, 2) + self.scores(moved, keys)
 
         return rows.once(change, rows.products(back), moved_queries, keys)
-
-    def slopes(self, queries: Array, keys: Array, scale: Any) -> tuple[Array, Array]:
-        """See `Score.slopes`: max_k |k_e|, and max_r |q_e|."""
-        del scale
-        return jnp.abs(keys).max(axis=1), jnp.abs(queries).max(axis=1)
-
-    def largest_terms(self, queries: Array, keys: Array, scale: Any) -> Array:
-        """See `Score.largest_terms`: sum_e |q_e| max_k |k_e|."""
-        del scale
-        largest = jnp.abs(keys).max(axis=1, keepdims=True)
-        return (jnp.abs(queries) * largest).sum(axis=-1).max()

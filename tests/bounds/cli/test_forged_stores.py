@@ -218,7 +218,7 @@ IMPOSSIBLE = {
         *({"n": 9}, {"input": 1}, {"influence_lower": -1}),
         {"influence_lower": 1e9},
     ],
-    "influence": [{"max_upper": -5}, {"max_lower": 1e9}, {"position": 4}],
+    "influence": [{"max": -5}, {"magnitude": -1}, {"position": 4}, {"count": 9}],
     "supremum": [
         {"max_upper": -5},
         {"max_lower": 1e9},

@@ -3,10 +3,12 @@
 import hashlib
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import bounds
 import jax_models as jm
 from benchmarks import reference
 from bounds import read_store
@@ -117,16 +119,16 @@ def test_what_a_screen_leaves_open_is_counted_by_itself(
 ):
     monkeypatch.setattr("bounds.cli.shared.progress.SECONDS_BETWEEN_LINES", 0.0)
     monkeypatch.setattr("bounds.cli.shared.progress.LOOK_AGAIN", 1e3)
-    plain = influence_blocks.answer
+    plain = influence_blocks.enclose
 
-    def in_phases(*arguments, **named):
-        *question, report = arguments
+    def in_phases(problem, choice, propose, stopping, report, rounding):
         for step in ((6, 14), (14, 14), (1, 4), (4, 4)):
             report(*step)
-        return plain(*question, **named)
+        return plain(problem, choice, propose, stopping, None, rounding)
 
-    monkeypatch.setattr(influence_blocks, "answer", in_phases)
-    told = run("influence", f"--model={three_symbols}", f"--tokens={tokens_file}").out
+    monkeypatch.setattr(influence_blocks, "enclose", in_phases)
+    flags = [f"--model={three_symbols}", f"--tokens={tokens_file}"]
+    told = run("influence", *flags, "--propose=float32").out
     found = re.findall(r"(\d of 7 positions)(?: done, (\d of 4) left open)?", told)
     whole = "7 of 7 positions"
     assert found == [
@@ -137,23 +139,37 @@ def test_what_a_screen_leaves_open_is_counted_by_itself(
     ]
 
 
-def test_the_upper_end_of_the_maximum_is_that_of_any_block(
+def test_radii_are_those_of_all_whatever_the_blocks(
     run, three_symbols, tokens_file, monkeypatch
 ):
-    summarise = influence_blocks.summarise
-
-    def widened(result):
-        # The first block's radius is larger than all else.
-        wide = {"max_upper": 90.0} if result.position in (0, 1) else {}
-        return {**summarise(result), **wide}
-
-    monkeypatch.setattr(influence_blocks, "block_size", lambda *arguments: 2)
-    monkeypatch.setattr(influence_blocks, "summarise", widened)
     flags = [f"--model={three_symbols}", f"--tokens={tokens_file}"]
-    run("influence", *flags, "--method=exhaustive")
+    flags += ["--method=exhaustive", "--rounding=all"]
+    run("influence", *flags)
+    whole = Path("results/influence/influence.csv").read_text()
+    monkeypatch.setattr(influence_blocks, "block_size", lambda *arguments: 2)
+    run("influence", *flags, "--fresh")
+    assert Path("results/influence/influence.csv").read_text() == whole
+
+
+@pytest.mark.parametrize("rounding", ["all", "top", "none"])
+def test_the_command_gives_the_radii_that_are_asked_for(
+    rounding, run, three_symbols, tokens_file, monkeypatch
+):
+    monkeypatch.setattr("bounds.influence.gather.FEWEST", 4)
+    monkeypatch.setattr("bounds.influence.gather.BLOCK", 4)
+    monkeypatch.setattr("bounds.influence.exhaustive.batch_size", lambda *_: 4)
+    flags = [f"--model={three_symbols}", f"--tokens={tokens_file}"]
+    run("influence", *flags, "--method=exhaustive", f"--rounding={rounding}")
+    model = jm.load(three_symbols)
+    asked: dict[str, Any] = {"method": "exhaustive", "rounding": rounding}
+    found: Any = bounds.compute_influence(model, TOKENS, **asked)
     record = read_json("influence")
-    assert record["position"] > 1
-    assert record["max_upper"] == 90.0
+    names = ("max", "max_lower", "max_upper", "kind", "rounding")
+    assert [record[x] for x in names] == [getattr(found, x) for x in names]
+    kinds = [row["kind"] for row in read_csv("influence")]
+    known = {"all": len(kinds), "top": 4, "none": 0}[rounding]
+    assert sum(kind != "estimated" for kind in kinds) == known
+    assert found.enclosed.sum() == known
 
 
 def test_a_maximum_that_nothing_moves_is_exactly_zero(run, model_file):

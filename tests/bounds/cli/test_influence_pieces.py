@@ -37,7 +37,7 @@ def kept():
 )
 def test_pieces_of_any_length_join_to_the_whole(run, monkeypatch, seconds, starts):
     with monkeypatch.context() as patch:
-        patch.setattr(Blocks, "least", lambda self, start: self.size)
+        patch.setattr(Blocks, "least", lambda self: self.size)
         run(*ASKED)
     assert list(kept()) == [0]
     whole = (OUT / "influence.csv").read_text()

@@ -247,8 +247,8 @@ def test_a_dry_run_says_what_the_run_does_and_writes_nothing(
     store = read_store(OUT / "results.sqlite")
     count = f"{record['substitutions']}, in {len(store)} parts"
     assert told["substitutions"].startswith(count)
-    kept = sum(np.prod(row["shape"]) for row in store)
-    assert told["store"].startswith(f"{kept} cells, ")
+    kept = sum(np.prod(row["shape"]) * len(row["arrays"]) for row in store)
+    assert told["store"].startswith(f"{kept} numbers, ")
     assert told["scan.npz"].startswith(f"{arrays()['values'].size} cells, ")
     assert {"estimated cost", "blocks"} <= set(told)
 

@@ -272,13 +272,13 @@ def test_pairing_by_index_is_noticed(target, path, monkeypatch):
 
 
 def test_a_part_in_another_order_is_noticed(path, monkeypatch):
-    part = Layout.part
+    only = Layout.only
 
-    def turned(layout, start, stop):
-        found, kept = part(layout, start, stop)
+    def turned(layout, rows):
+        found, kept = only(layout, rows)
         return dataclasses.replace(found, cells=found.cells[:, ::-1]), kept
 
-    monkeypatch.setattr(Layout, "part", turned)
+    monkeypatch.setattr(Layout, "only", turned)
     with pytest.raises(AssertionError):
         assert_one_answer(path, "logits", "frobenius")
 

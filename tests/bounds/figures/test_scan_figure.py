@@ -16,6 +16,7 @@ def made(values, axes, tokens, **changed):
     return Scan(
         **{
             **dict.fromkeys(("values", "lower", "upper"), values),
+            **{"enclosed": np.ones(values.shape, bool), "rounding": "all"},
             **{"axes": axes, "positions": np.arange(n), "symbols": np.arange(20)},
             **{"rows": np.arange(n), "target_symbols": None, "tokens": tokens},
             **{"target": "logits", "kind": "exact", "method": "exhaustive"},

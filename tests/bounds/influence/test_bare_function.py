@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bounds.influence import compute_influence
-from bounds.influence.function_blocks import _norm_rounding
+from bounds.influence.function_blocks import norm_rounding
 from bounds.numbers.euclidean import euclidean_norms
 from bounds.numbers.kind import STATED
 from tests.bounds.influence.expect import refused
@@ -104,7 +104,7 @@ def exact_square(row):
 def test_the_rounding_of_a_norm_encloses_the_norm(size):
     rows = np.random.default_rng(0).normal(size=(40, 7)) * size
     norms = euclidean_norms(rows)
-    rounding = _norm_rounding(norms, rows.shape[1])
+    rounding = norm_rounding(norms, rows.shape[1])
     for row, norm, radius in zip(rows, norms, rounding, strict=True):
         low, high = (
             Fraction(float(norm)) + s * Fraction(float(radius)) for s in (-1, 1)

@@ -64,9 +64,14 @@ def test_a_scan_of_a_models_own_pass_is_that_of_the_model(reduce, batched):
     question = {"rows": "all", "reduce": reduce, "target": "logits"}
     expected = scan(MODEL, TOKENS, method="exhaustive", **question)
     found = scan(wrapped(batched), TOKENS, **question)
-    assert meet(found, expected)
-    assert (found.kind, found.axes) == ("exact", expected.axes)
-    assert np.nanmax(found.upper - found.lower) > 0
+    assert found.axes == expected.axes
+    if isinstance(reduce, Frobenius):  # of it a stated radius says nothing
+        assert found.kind == "estimated"
+        np.testing.assert_allclose(found.values, expected.values, atol=100 * RADIUS)
+    else:
+        assert meet(found, expected)
+        assert found.kind == "exact"
+        assert np.nanmax(found.upper - found.lower) > 0
     np.testing.assert_array_equal(found.target_symbols, expected.target_symbols)
 
 
@@ -103,11 +108,12 @@ def test_influences_on_a_row_of_a_matrix_are_those_of_the_model(query):
     assert (found.kind, found.query) == ("exact", query % N)
 
 
-def test_without_a_radius_nothing_is_enclosed():
-    model = wrap(lambda table, tokens: table[tokens], TABLE[0])
+def test_without_a_radius_and_parameters_nothing_is_enclosed():
+    held = jnp.asarray(TABLE[0])
+    model = wrap(lambda _, tokens: held[tokens], None)
     for reduce in REDUCTIONS:
         found = scan(model, TOKENS, rows="all", reduce=reduce)
-        assert found.kind == "estimated"
+        assert (found.kind, found.rounding) == ("estimated", "none")
         np.testing.assert_array_equal(found.lower, found.values)
         np.testing.assert_array_equal(found.upper, found.values)
 
@@ -204,7 +210,8 @@ def test_parameters_are_arguments_of_the_program_and_no_constants():
     model = wrap(apply, params)
     sizes = []
     for given in (model, wrap(lambda _, tokens: apply(params, tokens), None)):
-        traced = given._compiled.trace(
+        program: Any = given._run
+        traced = program.trace(
             given._arrays, np.zeros((1, N), np.int32), np.zeros(1, np.int32)
         )
         sizes.append(sum(np.size(x) for x in traced.jaxpr.consts))
@@ -338,7 +345,6 @@ def test_shapes_that_follow_the_input_are_refused(batched):
         (lambda: wrap(batched=1), "batched = 1; expected True or False"),
         (lambda: wrap(vocab_size=0), "vocab_size = 0"),
         (lambda: wrap(radius=-1.0), "radius = -1"),
-        (lambda: wrap(host=True), "host=True .*params were given"),
         (lambda: scan(wrap(), [0, V]), "token"),
         (lambda: scan(logits, TOKENS), "wrap a function in bounds.Callable"),
         (

@@ -1,33 +1,20 @@
-"""Maxima are kept block by block, as from the whole list of influences at once."""
-
-import tracemalloc
+"""Tables and maxima of positions are those of the whole list of influences."""
 
 import numpy as np
 import pytest
 
-from bounds.influence import choice, compute
-from bounds.influence.maxima import Maxima
-from bounds.influence.method import Method
-from bounds.influence.result import Block
+from bounds.influence.gather import Gathered, top_of
+from bounds.influence.maxima import by_position, tabulate
 from bounds.influence.substitution import list_substitutions
+from bounds.influence.ties import Ties
 
 N, V = 7, 4
 TOKENS = np.random.default_rng(0).integers(0, V, N)
 PAIRS = list_substitutions(TOKENS, V, query=3)
 
 
-def gathered(value, radius, size, dense=True):
-    """The maxima of blocks of `size` substitutions."""
-    maxima = Maxima(PAIRS, dense)
-    for start in range(0, len(PAIRS), size):
-        part = slice(start, start + size)
-        maxima.add(Block(value[part], radius[part], None))
-    return maxima
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 5, len(PAIRS)])
 @pytest.mark.parametrize("kind", ["drawn", "equal", "zeros", "wide"])
-def test_any_blocks_give_the_maxima_of_the_whole(kind, size):
+def test_tables_have_every_pair_and_positions_their_maxima(kind):
     rng = np.random.default_rng(1)
     value = rng.integers(0, 4, len(PAIRS)) / 4  # so that there are equal ones
     radius = rng.random(len(PAIRS))
@@ -37,30 +24,31 @@ def test_any_blocks_give_the_maxima_of_the_whole(kind, size):
         value[:], radius[:] = 0.0, 0.0
     if kind != "wide":
         radius *= 1e-3
-    found = gathered(value, radius, size)
     lower, upper = np.maximum(value - radius, 0), value + radius
-    for table, ends in ((found.lower, lower), (found.upper, upper)):
+    enclosed = rng.random(len(PAIRS)) < 0.8
+    given = PAIRS, value, lower, upper, enclosed
+    found = tabulate(*given) | by_position(*given)
+    for table, ends in ((found["lower"], lower), (found["upper"], upper)):
         np.testing.assert_array_equal(table, PAIRS.scatter(ends))
-    assert (found.max, found.zeros) == (value.max(), (lower == 0).sum())
-    assert found.best == np.flatnonzero(value == value.max())[0]
-    assert (found.max_lower, found.max_upper) == (lower.max(), upper.max())
+    assert found["enclosed"].sum() == enclosed.sum()
     for i in range(N):
         at = PAIRS.position == i
+        ends = [found[f"position_{end}"][i] for end in ("lower", "upper")]
         if i == 3:
             assert not at.any()
-            assert np.isnan([found.position_lower[i], found.position_upper[i]]).all()
-            assert found.position_symbol[i] == -1
+            assert np.isnan(ends).all()
+            assert found["position_symbol"][i] == -1
             continue
-        assert found.position_lower[i] == lower[at].max()
-        assert found.position_upper[i] == upper[at].max()
+        assert ends == [lower[at].max(), upper[at].max()]
         first = np.flatnonzero(value[at] == value[at].max())[0]
-        assert found.position_symbol[i] == PAIRS.symbol[at][first]
+        assert found["position_symbol"][i] == PAIRS.symbol[at][first]
+        assert found["position_enclosed"][i] == enclosed[at][first]
 
 
-def test_no_block_is_no_influence():
-    empty = Maxima(PAIRS, dense=False)
-    assert (empty.max, empty.max_lower, empty.max_upper, empty.best) == (0, 0, 0, None)
-    assert np.isnan(empty.position_upper).all()
+def test_no_pair_is_no_influence():
+    none = np.zeros(0)
+    empty = by_position(PAIRS.only(np.zeros(0, int)), none, none, none, none > 0)
+    assert np.isnan(empty["position_upper"]).all()
 
 
 def test_every_pair_is_listed_once_in_order():
@@ -69,29 +57,28 @@ def test_every_pair_is_listed_once_in_order():
     assert PAIRS.position.dtype == PAIRS.symbol.dtype == np.int32
 
 
-def constant_influences(problem):
-    """Blocks of 4096 influences, all 1."""
-    for start in range(0, problem.position.size, 4096):
-        count = problem.position[start : start + 4096].size
-        yield Block(np.ones(count), np.zeros(count), None)
+@pytest.mark.parametrize("count", [16, 64, 1000])
+def test_the_top_is_the_largest_and_a_quarter_spread_over_all(count):
+    values = np.random.default_rng(2).permutation(500).astype(float)
+    chosen = top_of(values, count)
+    assert chosen.size == np.unique(chosen).size == min(count, 500)
+    assert (np.diff(chosen) > 0).all()
+    largest = np.argsort(-values)[: chosen.size - count // 4]
+    assert np.isin(largest, chosen).all()
+    if count < 500:
+        assert chosen[0] == 0
+        assert chosen[-1] == 499
 
 
-def test_position_maxima_take_no_memory_for_pairs_but_their_list(monkeypatch):
-    """Two 32-bit integers per pair, and less than one more for finding them."""
-    method = Method("fixed", lambda _: None, lambda _: 1.0, constant_influences)
-    monkeypatch.setattr(choice, "_ALL", (method,))
-    n, v = 4096, 256
-    tokens = np.zeros(n, np.int64)
-    peaks = {}
-    for keep in ("position_max", "pairs"):
-        tracemalloc.start()
-        result = compute.compute_influence(
-            lambda tokens: tokens, tokens, vocab_size=v, keep=keep
-        )
-        peaks[keep] = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert result.substitutions == (n - 1) * (v - 1)
-        assert result.max == 1.0
-    tables = 2 * 8 * n * v
-    assert peaks["position_max"] < 12 * n * v
-    assert peaks["pairs"] < 12 * n * v + tables
+def test_parts_are_joined_in_order_with_the_worst_of_their_ties():
+    worse = Ties(0.25, 0.0, True, 4, (1.0, 0.75))
+    parts = [
+        Gathered.nothing(),
+        Gathered(np.ones(2), np.zeros(2), 3.0, Ties(0.5, 0.0, False, 1, (1.0, 0.5))),
+        Gathered(np.full(1, 2.0), np.full(1, np.nan), 2.0, worse),
+    ]
+    whole = Gathered.join(parts)
+    assert whole.values.tolist() == [1, 1, 2]
+    assert (whole.magnitude, whole.ties) == (3.0, worse)
+    moved = whole.with_moves(np.array([2]), np.array([0.5]))
+    assert moved.moves.tolist() == [0, 0, 0.5]

@@ -1,6 +1,5 @@
 """No influence is off by more than what moved inputs say of it, and errors are noticed."""
 
-import contextlib
 import dataclasses
 from typing import Any
 
@@ -10,11 +9,12 @@ import pytest
 from benchmarks import radii
 from benchmarks.radii_attacks import SMALL
 from benchmarks.radii_families import BUILT, DRAWN
-from bounds.influence import change_block, moved
+from bounds.influence import moved
 from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.moved import moved_radii
-from bounds.influence.problem import Problem, SharedBase
+from bounds.influence.problem import Problem
+from bounds.influence.shared_base import SharedBase
 from bounds.rounding.moved_inputs import move_alike
 from bounds.rounding.radii import Usual
 from tests.bounds.influence.models import build
@@ -36,7 +36,7 @@ def config(family, drawn, dtype="float32", layers=2):
 
 
 def question(family, drawn, **options):
-    return dataclasses.replace(radii.build(config(family, drawn, **options)), run=0)
+    return radii.build(config(family, drawn, **options))
 
 
 def shares(asked, method, truth):
@@ -94,27 +94,20 @@ def test_nearly_equal_symbols_are_known_to_their_last_digits(monkeypatch):
     assert shares(asked, INCREMENTAL, truth)[1].max() > 1
 
 
-def norm_offset():
-    """Three influences are off by some hundred thousand of what moved weights tell."""
+def test_what_a_norm_takes_away_is_seen_where_rows_move(monkeypatch):
+    """Three influences are off by some hundred thousand of what a moved base pass tells."""
     asked = question("norm offset", 1, dtype="float64", layers=None)
     truth = radii.true_values(config("norm offset", 1, "float64", None), asked)
-    return asked, truth.astype(np.float64)
-
-
-def test_what_a_norm_takes_away_is_seen_where_rows_move(monkeypatch):
-    asked, truth = norm_offset()
+    truth = truth.astype(np.float64)
     for method in (INCREMENTAL, EXHAUSTIVE):
         assert shares(asked, method, truth)[0].max() < 0.5
-    monkeypatch.setattr(
-        change_block, "perturbation", lambda *_: contextlib.nullcontext()
-    )
-    programs: Any = change_block.prepare, change_block.change_block
-    for program in programs:  # which have it in their traces
-        program.clear_cache()
-    found = shares(asked, INCREMENTAL, truth)[0].max()
-    for program in programs:
-        program.clear_cache()
-    assert found > 100
+    plain = moved.moved_problem
+
+    def nothing_inside(problem, run):
+        return dataclasses.replace(plain(problem, run), run=0)
+
+    monkeypatch.setattr(moved, "moved_problem", nothing_inside)
+    assert shares(asked, INCREMENTAL, truth)[0].max() > 100
 
 
 def test_weights_alone_do_not_tell_what_keys_share(monkeypatch):
@@ -144,18 +137,19 @@ def test_the_same_radii_in_any_order(method):
     np.testing.assert_array_equal(radius, found[order])
 
 
-@pytest.mark.parametrize("planted", [("moved.RUNS", 0), ("moved.Usual.radii", None)])
+@pytest.mark.parametrize("planted", ["farthest", "Usual.radii"])
 def test_runs_that_do_not_count_are_noticed(monkeypatch, planted):
     asked = question("plain", 1)
     truth = truth_of(asked)
     share, wide = (x.max() for x in shares(asked, INCREMENTAL, truth))
     assert share < 0.05
     assert wide < 5e-3
-    where, value = planted
-    if value is None:  # a fiftieth of the radii
-        plain = Usual.radii
-        value = lambda *given: plain(*given) / 50
-    monkeypatch.setattr(f"bounds.influence.{where}", value)
+    plain = Usual.radii
+    wrong: Any = {
+        "farthest": lambda shape, moves: 0 * sum(moves),
+        "Usual.radii": lambda *given: plain(*given) / 50,
+    }
+    monkeypatch.setattr(f"bounds.influence.moved.{planted}", wrong[planted])
     assert shares(asked, INCREMENTAL, truth)[0].max() > 4 * share
 
 

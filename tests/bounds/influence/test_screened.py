@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from bounds.influence import choice, compute_influence, propose
-from bounds.influence.screening import enumeration, ladder
+from bounds.influence import choice, compute_influence
+from bounds.influence.gather import FEWEST
+from bounds.influence.screening import climb, enumeration, ladder
 from bounds.numbers.kind import ROUNDING
 from jax_models.model.reweight import with_dtype
 from tests.bounds.influence.expect import refused
@@ -42,7 +43,8 @@ def assert_encloses(found, exact, tolerance=1e-8):
 def compare(model, tokens=TOKENS, **question):
     """Returns the screen's answer after comparing it with the exhaustive one."""
     found = compute_influence(model, tokens, method="screened", **question)
-    question = {k: v for k, v in question.items() if k not in ("rtol", "budget")}
+    mine = ("rtol", "budget", "progress", "rounding")
+    question = {k: v for k, v in question.items() if k not in mine}
     exact = compute_influence(model, tokens, method="exhaustive", **question)
     assert_encloses(found, exact)
     return found
@@ -65,7 +67,7 @@ def test_the_maximum_is_exact_with_few_evaluations(quick_compilation):
 @pytest.mark.parametrize("seed", [1, 3])
 def test_the_largest_estimate_is_evaluated_first(seed, monkeypatch, quick_compilation):
     """Where attention is peaked errors are large, and upper ends in their order."""
-    monkeypatch.setattr(ladder, "LADDER", ladder.LADDER[:1])
+    monkeypatch.setattr(climb, "LADDER", climb.LADDER[:1])
     # The query's own two, and the two largest estimates.
     found = compare(small(1.0, seed), include_query=True, budget=4)
     exact = compute_influence(
@@ -94,46 +96,47 @@ def test_a_screen_that_does_not_close_says_so(quick_compilation):
 @pytest.fixture
 def enumerating(monkeypatch, quick_compilation):
     """What one level leaves is enumerated, however few."""
-    monkeypatch.setattr(ladder, "LADDER", ladder.LADDER[:1])
+    monkeypatch.setattr(climb, "LADDER", climb.LADDER[:1])
     monkeypatch.setattr(ladder, "MANY", 1)
     monkeypatch.setattr(enumeration.Enumeration, "block", 12)  # asked at a time
 
 
-@pytest.mark.parametrize("tells_apart", [enumeration.TELLS_APART, 0.0])
-def test_without_a_budget_what_is_left_is_enumerated(
-    tells_apart, monkeypatch, enumerating
-):
-    """The largest of all, of which float32 rules most out, or float64 computes all."""
-    monkeypatch.setattr(enumeration, "TELLS_APART", tells_apart)
+@pytest.mark.parametrize("rounding", ["all", "top"])
+def test_without_a_budget_what_is_left_is_enumerated(rounding, enumerating):
+    """The largest of all, and it alone has a radius where the top does."""
     done = []
-    found = compare(small(scale=2.0), budget=None, progress=lambda *x: done.append(x))
-    assert found.kind == "exact"
-    assert (found.evaluated < 20) == bool(tells_apart)
+    asked = {"budget": None, "progress": lambda *x: done.append(x)}
+    found = compare(small(scale=2.0), rounding=rounding, **asked)
+    assert (found.kind, found.rounding) == ("exact", rounding)
     assert done[-1][0] == done[-1][1]
+    there = ~np.isnan(found.lower)
+    assert (found.enclosed[there].sum() == FEWEST) == (rounding == "top")
+    assert found.enclosed[found.position, found.symbol]
 
 
-def test_a_proposal_without_a_radius_would_be_noticed(monkeypatch, enumerating):
-    """Float32 that loses the largest loses the maximum, and `compare` sees it."""
-    decide = enumeration.decide
+def test_a_screen_without_radii_would_be_noticed(monkeypatch, quick_compilation):
+    """Where float32 rounds estimates by more than their errors."""
+    model, tokens = with_dtype(small(scale=0.02), "float32"), TOKENS
+    exact = compute_influence(with_dtype(model, "float64"), tokens, method="exhaustive")
+    monkeypatch.setattr(climb, "LADDER", climb.LADDER[:1])
 
-    def planted(problem, kernel, chosen):
-        for at, value, radius in decide(problem, kernel, chosen):
-            wrong = problem.model.dtype == np.float32
-            yield at, value / (1e3 if wrong else 1), radius / (1e3 if wrong else 1)
+    def outside(rounding):
+        asked = {"method": "screened", "rounding": rounding, "budget": 2}
+        found = compute_influence(model, tokens, **asked)
+        return (found.lower > exact.upper).sum() + (found.upper < exact.lower).sum()
 
-    monkeypatch.setattr(enumeration, "decide", planted)
-    with pytest.raises(AssertionError):
-        compare(small(scale=2.0), budget=None)
+    assert outside("all") == 0
+    assert outside("top") > 0
 
 
 def test_auto_screens_where_the_maximum_alone_is_asked(monkeypatch, quick_compilation):
     """And where that is cheaper by count; it goes to the end."""
-    monkeypatch.setattr(ladder, "LADDER", ladder.LADDER[:1])
+    monkeypatch.setattr(climb, "LADDER", climb.LADDER[:1])
     asked = {"keep": "max"}
     exact = compute_influence(small(scale=2.0), TOKENS, **asked)
     assert exact.method == "partial"
     monkeypatch.setattr(choice, "SCREEN_PAYS", 0.1)
-    monkeypatch.setattr(propose, "WORTH", (0, 0))
+    monkeypatch.setattr(choice, "WORTH", (0, 0))
     found = compute_influence(small(scale=2.0), TOKENS, **asked)
     assert found.method == "screened"
     assert "what the screen leaves is enumerated" in found.reason
@@ -154,14 +157,14 @@ def test_a_tolerance_stops_early(quick_compilation):
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_what_is_not_a_number_bounds_nothing(bad, monkeypatch, quick_compilation):
     """A substitution whose error is not finite is never taken to be below the maximum."""
-    screen = ladder.screen_block
+    screen = climb.screen_block
 
     def broken(*arguments, **options):
         found, _ = screen(*arguments, **options)
         error = jnp.where(arguments[4] == 3, bad, found.error)
         return dataclasses.replace(found, error=error), None
 
-    monkeypatch.setattr(ladder, "screen_block", broken)
+    monkeypatch.setattr(climb, "screen_block", broken)
     found = compute_influence(small(), TOKENS, method="screened", budget=8)
     assert found.uncertified >= 1
     assert found.max_upper == np.inf
@@ -245,7 +248,7 @@ def test_few_substitutions_are_left_of_peaked_attention(
     mask, position, most, monkeypatch
 ):
     """n = 1024, scale 1, the third level: of 1023, where 461 and causally 237 were."""
-    monkeypatch.setattr(ladder, "LADDER", ladder.LADDER[2:])
+    monkeypatch.setattr(climb, "LADDER", climb.LADDER[2:])
     shape = {"num_heads": 2, "d_model": 16, "d_ff": 32, "vocab_size": 2}
     model = jm.random_transformer(
         jax.random.key(0), num_layers=3, **shape, mask=mask, dtype="float64"

@@ -53,7 +53,8 @@ def over(num_devices, problem):
 
 def influences(method, problem):
     blocks = list(method.blocks(problem))
-    return np.concatenate([block.influence for block in blocks]), blocks[-1].ties
+    found = [problem.read(block.changes) for block in blocks]
+    return np.concatenate(found), blocks[-1].ties
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,7 @@ def test_every_device_has_its_own_share():
     part = dataclasses.replace(made.parts[0], batch=EACH, options={})
     kernel = dataclasses.replace(made, function=where, shared=(), parts=(part,))
     blocks = run_kernel(kernel, over(8, problem))
-    found = np.concatenate([block.influence for block in blocks])
+    found = np.concatenate([block.changes for block in blocks])
     shares = np.repeat(np.arange(8), EACH)
     np.testing.assert_array_equal(found, np.tile(shares, 2)[: len(problem.pairs)])
 

@@ -5,6 +5,7 @@ The oracle is each target as its definition says, in many digits.
 
 import dataclasses
 import functools
+import itertools
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ import pytest
 
 import bounds
 from benchmarks import reference
+from bounds.influence import gather
 from bounds.influence.targets import (
     LogitDifference,
     LogOdds,
@@ -98,7 +100,7 @@ def assert_exact(target, change, dtype: Any):
         error = max(
             abs(MP.mpf(float(a)) - b) for a, b in zip(found, exact, strict=True)
         )
-        size = target.lipschitz(5) * np.linalg.norm(moved.astype(float))
+        size = 8 * np.linalg.norm(moved.astype(float))  # no target is as steep
         assert found.dtype == dtype
         assert error <= 32 * float(np.finfo(dtype).eps) * (1 + abs(logits).max()) * size
 
@@ -118,15 +120,13 @@ def test_a_subtraction_of_two_values_is_caught(name):
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_values_are_as_defined_and_slopes_within_the_constant(name):
+def test_values_are_as_defined(name):
     target = TARGETS[name]
     for logits, _ in numbers():
         found = np.asarray(target(jnp.asarray(logits)))
         np.testing.assert_allclose(
             found, np.float64(defined(target, map(float, logits))), 1e-12, 1e-13
         )
-        jacobian = np.asarray(jax.jacobian(target)(jnp.asarray(logits)))
-        assert np.linalg.norm(jacobian, 2) <= target.lipschitz(5) * (1 + 1e-12)
 
 
 @pytest.mark.parametrize(
@@ -221,27 +221,37 @@ def test_a_difference_that_cancels_is_enclosed():
 
 
 def test_a_radius_relative_to_the_difference_alone_is_caught(plant):
-    plant(LogitDifference, "lipschitz", lambda self, classes: 0.0)
+    few = 2.0**-51
+    plant(gather, "radii_of", lambda _, values, *given, **more: few * np.abs(values))
     assert not enclosed_difference()
 
 
 # ------------------------------------------------------------------ one's own function
 
 
-def test_ones_own_function_is_estimated_or_enclosed_as_stated():
+def test_ones_own_function_has_radii_of_moved_weights_or_what_is_stated():
     model, tokens = build({"head": "masked_lm"}), TOKENS[:6]
     named = bounds.compute_influence(model, tokens, target="log_probabilities")
     plain = lambda logits: np.asarray(jax.nn.log_softmax(logits))
     for apply in (plain, jax.jit(jax.nn.log_softmax)):
-        estimate = bounds.compute_influence(model, tokens, target=TargetFunction(apply))
-        assert estimate.estimated
-        np.testing.assert_allclose(estimate.upper, named.upper, 1e-9)
-        found = bounds.compute_influence(
-            model, tokens, target=TargetFunction(apply, radius=1e-13)
+        moved, stated = (
+            bounds.compute_influence(
+                model, tokens, target=TargetFunction(apply, radius=radius)
+            )
+            for radius in (None, 1e-13)
         )
-        assert found.exact
-        assert found.method == "exhaustive"
-        assert meet(found, named)
+        for found in (moved, stated):
+            assert found.exact
+            assert found.method == "exhaustive"
+            assert meet(found, named)
+        assert (moved.rounding, stated.rounding) == ("all", "stated")
+
+
+def test_ones_own_function_that_changes_its_mind_is_estimated():
+    counts = itertools.count()
+    target = TargetFunction(lambda logits: np.asarray(logits) + 1e-9 * next(counts))
+    found = bounds.compute_influence(build({}), TOKENS[:6], target=target)
+    assert found.estimated
 
 
 def test_symbols_that_the_model_does_not_replace_stay():

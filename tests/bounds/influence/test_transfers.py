@@ -9,7 +9,7 @@ import pytest
 import bounds
 from bounds.influence import METHODS, Problem, change_block, class_layers, exhaustive
 from bounds.influence.kernel import Kernel, Part, run_kernel
-from bounds.influence.screening import ladder
+from bounds.influence.screening import climb
 from bounds.influence.substitution import Substitutions
 from jax_models.run.mesh import device_mesh
 from tests.bounds.influence.models import build
@@ -45,7 +45,7 @@ def test_a_sweep_transfers_nothing_unasked(monkeypatch, method, options, threads
     with jax.transfer_guard("disallow"):
         after = list(run_kernel(kernel, problem))
     for one, two in zip(before, after, strict=True):
-        np.testing.assert_array_equal(one.influence, two.influence)
+        np.testing.assert_array_equal(one.changes, two.changes)
 
 
 def test_the_guard_sees_a_transfer_that_no_one_asked_for():
@@ -92,9 +92,8 @@ def test_blocks_are_queued_before_one_is_fetched_and_each_is_fetched_once(in_fli
     pairs = Substitutions(np.arange(24), np.arange(24), 24, 25)
     many = Problem(None, np.zeros(1), 0, "activation", pairs)
     part = Part(0, 24, 4, {})
-    radius = lambda influence, _: np.zeros_like(influence)
-    kernel = Kernel(start, (), (part,), radius, None, in_flight)
-    assert sum(len(b.influence) for b in run_kernel(kernel, many, start)) == 24
+    kernel = Kernel(start, (), (part,), None, in_flight)
+    assert sum(len(b.changes) for b in run_kernel(kernel, many, start)) == 24
     for block in range(blocks):
         assert events.count(("fetched", block)) == 1
         fetched = events.index(("fetched", block))
@@ -110,7 +109,7 @@ def test_an_accelerator_has_the_next_block_before_one_is_fetched(
     assert exhaustive.batches_under_way() == least
     assert change_block.IN_FLIGHT >= 2
     assert class_layers.IN_FLIGHT >= 2
-    assert ladder.IN_FLIGHT >= 2
+    assert climb.IN_FLIGHT >= 2
 
 
 @pytest.mark.slow

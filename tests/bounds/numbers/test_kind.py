@@ -49,21 +49,20 @@ def test_many_are_what_the_largest_is(sign):
 
 
 @pytest.mark.parametrize(
-    ("lower", "upper", "estimated", "kind"),
+    ("lower", "upper", "enclosed", "kind"),
     [
-        (0.995, 1.005, False, "exact"),
-        (-1.005, -0.995, False, "exact"),
-        (0.98, 1.02, False, "enclosure"),
-        (-1e-300, 1e-300, False, "enclosure"),
-        (0.0, 0.0, False, "exact"),
-        (1.0, 1.0, False, "exact"),
-        (1.0, 1.0, True, "estimated"),
-        (0.995, 1.005, True, "exact"),  # decided among estimates
+        (0.995, 1.005, True, "exact"),
+        (-1.005, -0.995, True, "exact"),
         (0.98, 1.02, True, "enclosure"),
+        (-1e-300, 1e-300, True, "enclosure"),
+        (0.0, 0.0, True, "exact"),
+        (1.0, 1.0, True, "exact"),
+        (1.0, 1.0, False, "estimated"),
+        (0.98, 1.02, False, "estimated"),  # a screen's, without what rounds
     ],
 )
-def test_one_of_many_is_what_its_ends_say(lower, upper, estimated, kind):
-    assert kind_of_ends(lower, upper, estimated) == kind
+def test_one_of_many_is_what_its_ends_say(lower, upper, enclosed, kind):
+    assert kind_of_ends(lower, upper, enclosed) == kind
 
 
 def test_nothing_is_exact():

@@ -1,6 +1,5 @@
 """The rounding radii hold what rounding does, and are no wider than they say."""
 
-import contextlib
 import dataclasses
 from fractions import Fraction
 from typing import Any
@@ -12,24 +11,14 @@ import pytest
 
 import jax_models as jm
 from benchmarks import reference
-from bounds.influence import (
-    change_block,
-    class_layers,
-    compute_influence,
-    equal_columns,
-    incremental,
-    row_targets,
-)
+from bounds.influence import compute_influence
 from bounds.numbers import interval
 from bounds.numbers.rounding import (
-    KINK_STEPS,
     certificate_roundoff,
-    change_radius,
     gamma,
     gamma_upper,
     layer_roundoff,
     rounding_steps,
-    subtraction_radius,
     summation_depth,
     term_roundoff,
     tiled_summation,
@@ -86,30 +75,17 @@ def test_the_steps_of_a_certificate_are_those_counted_by_hand():
     model = shapes()
     assert summation_depth(100) == 101
     assert summation_depth(3 * 8192) == 8195
-    # A layer: keys, score, scalars, projections to and from d, queries, heads, neurons.
-    layer = 101 + 3 + 16 + 2 * 4 + 2 + 4 + 6
-    assert rounding_steps(model, 100, 3.0) == 2 * layer + 16
+    # A layer: keys, scalars, projections to and from d, queries, heads, neurons.
+    layer = 101 + 16 + 2 * 4 + 2 + 4 + 6
+    assert rounding_steps(model, 100) == 2 * layer + 16
     twice = 2.0**-52
     found = float(layer_roundoff(model.layers[0], 101, 3.0))
-    assert found == pytest.approx(twice * layer, rel=1e-12, abs=0)
+    assert found == pytest.approx(twice * (layer + 3), rel=1e-12, abs=0)
     assert term_roundoff(10) == gamma_upper(36)
     # A radius: weights twice and their sums, an exponential, norms by squaring.
     each = 3 + 300 + 3 * 101 + (8 + 2 * 4) * 4 + 64
     steps = 3 * each + rounding_steps(model, 100)
     assert certificate_roundoff(model, 100, 3.0, 300.0) == twice * steps
-
-
-def test_radii_are_proportional_to_what_they_are_relative_to():
-    model = draw()
-    # With neurons that have a kink.
-    steps = rounding_steps(model, 16, 3.0) + KINK_STEPS * 16
-    influence = np.asarray([0.0, 1e-9, 2.0])
-    radius = change_radius(model, 16, influence, 3.0)
-    assert radius[0] == 0
-    np.testing.assert_allclose(radius[1:], radius[2] / 2 * influence[1:], rtol=1e-14)
-    assert radius[2] == subtraction_radius(np.float64, steps, 2.0)
-    single = dataclasses.replace(model, embedding=model.embedding.astype(np.float32))
-    assert change_radius(single, 16, 1.0) == change_radius(model, 16, 1.0) * 2.0**29
 
 
 def test_a_sum_in_tiles_is_as_deep_as_counted_by_hand():
@@ -141,8 +117,9 @@ def test_the_radius_holds_the_exact_influence(dtype, layer_norm, method):
     assert (result.lower <= exact)[asked].all()
     assert (exact <= result.upper)[asked].all()
     # Not so wide as to hold anything.
-    error = np.abs((result.lower + result.upper) / 2 - exact)[asked]
-    assert (error / (result.upper - result.lower)[asked]).max() > 1e-4
+    radius = (result.upper - result.lower)[asked] / 2
+    widest = 1e-2 if dtype == "float32" else 1e-10
+    assert (radius / exact.astype(float)[asked]).max() < widest
 
 
 def peaked(num_layers, position=None, seed=0):
@@ -156,46 +133,18 @@ MANY = [0, 1, 1, 0, 1, 0, 0, 1]
 
 @pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize(
-    ("model", "method", "noticed"),
+    ("model", "method"),
     [
-        (peaked(1), "incremental", False),
-        (peaked(1, jm.Sinusoidal(scale=1e-6)), "incremental", False),
-        (peaked(2), "incremental", True),
-        (peaked(2), "lumped", False),
-        (peaked(3, seed=9), "lumped", True),
+        (peaked(1), "incremental"),
+        (peaked(1, jm.Sinusoidal(scale=1e-6)), "incremental"),
+        (peaked(2), "incremental"),
+        (peaked(2), "lumped"),
+        (peaked(3, seed=9), "lumped"),
     ],
     ids=["one layer", "nearly equal", "two layers", "two lumped", "three lumped"],
 )
-def test_the_radius_holds_what_equal_columns_leave(model, method, noticed, monkeypatch):
+def test_the_radius_holds_what_equal_columns_leave(model, method):
     assert beyond(model, MANY, method) <= 0
-    if not noticed:
-        return
-    # By far more than the radius without the share, where rows are no longer to the bit
-    # what their symbols are.
-    monkeypatch.setattr(incremental, "column_share", no_size)
-    monkeypatch.setattr(class_layers, "largest_weight", no_size)
-    with traced_anew():
-        assert beyond(model, MANY, method) > 100
-
-
-def no_size(*_):
-    """In place of a term of the radius."""
-    return jnp.zeros(())
-
-
-@contextlib.contextmanager
-def traced_anew():
-    """The programs that have the terms of a radius in their traces."""
-    programs: Any = (
-        class_layers.change_configurations,
-        change_block.prepare,
-        equal_columns.hard_share,
-    )
-    for program in programs:
-        program.clear_cache()
-    yield
-    for program in programs:
-        program.clear_cache()
 
 
 # Numbers whose sums round in any order.
@@ -240,34 +189,27 @@ BOTH = ["incremental", pytest.param("lumped", marks=pytest.mark.slow)]
 @pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("method", BOTH)
 @pytest.mark.parametrize(
-    ("values", "num_layers", "term"),
+    ("values", "num_layers"),
     [
-        ([*ROOTS, ROOTS.sum(), ROOTS.sum() / 3.5 + 1e-4], 1, "output_size"),
-        ([*ROOTS, 1e-3 - ROOTS.sum(), 1e-3 / 7 + 1e-10], 1, "written_share"),
-        ([1e6 + 1e-5 * x for x in (*ROOTS, 0, 1e5)], 2, "output_size"),
+        ([*ROOTS, ROOTS.sum(), ROOTS.sum() / 3.5 + 1e-4], 1),
+        ([*ROOTS, 1e-3 - ROOTS.sum(), 1e-3 / 7 + 1e-10], 1),
+        ([1e6 + 1e-5 * x for x in (*ROOTS, 0, 1e5)], 2),
     ],
     ids=["near the mean", "cancelling", "carried"],
 )
-def test_the_radius_holds_what_a_hard_mean_rounds(
-    values, num_layers, term, method, monkeypatch
-):
+def test_the_radius_holds_what_a_hard_mean_rounds(values, num_layers, method):
     """A key leaves the best cell, whose value is near the mean or far below the others'."""
     model, tokens = (
         averaging([*values, values[-1]], num_layers),
         [3, 6, 1, 5, 0, 4, 2, 7, 7, 8],
     )
     assert beyond(model, tokens, method) <= 0
-    # By far more than the radius without the term.
-    for module in (incremental, class_layers, equal_columns, row_targets):
-        monkeypatch.setattr(module, term, no_size, raising=False)
-    with traced_anew():
-        assert beyond(model, tokens, method) > 100
 
 
 @pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("method", BOTH)
 @pytest.mark.parametrize("bias", ["value_bias", "output_bias"])
-def test_the_radius_holds_what_cancels_in_rows(bias, method, monkeypatch):
+def test_the_radius_holds_what_cancels_in_rows(bias, method):
     """The first layer writes a million where the embedding holds minus a million."""
     model, size = draw(mask="none", position=None), 1e6
     first: Any = model.layers[0].attention
@@ -288,11 +230,6 @@ def test_the_radius_holds_what_cancels_in_rows(bias, method, monkeypatch):
     )
     tokens = [0, 1, 1, 0, 1, 0]
     assert beyond(model, tokens, method) <= 0
-    # By far more than the radius without the condition.
-    monkeypatch.setattr(change_block, "row_condition", no_size)
-    monkeypatch.setattr(class_layers, "row_condition", no_size)
-    with traced_anew():
-        assert beyond(model, tokens, method) > 100
 
 
 def test_gamma_bounds_a_sum_that_loses_all_it_can():

@@ -9,7 +9,7 @@ import pytest
 import bounds
 import jax_models as jm
 from bounds.influence import METHODS, Problem
-from bounds.influence.result import Estimate
+from bounds.influence.rounding import choose_rounding
 from bounds.rounding import measured_error, rounded_block
 from bounds.rounding.precision import PRECISIONS
 from bounds.rounding.rounded_products import round_products
@@ -155,12 +155,13 @@ def test_influences_are_estimated_and_never_exact():
             dataclasses.replace(found, kind=kind)
 
 
-def test_an_estimate_is_another_type_that_screens_nothing():
+def test_estimates_have_no_radii():
     problem = Problem.ask(build(ONE), TOKENS, precision="bfloat16")
-    assert not problem.enclosed
-    method = METHODS["incremental"]
-    assert {type(block) for block in method.blocks(problem)} == {Estimate}
-    assert method.kernel(problem).radius is None
+    assert choose_rounding(problem, METHODS["incremental"], "auto") == "none"
+    with refused("rounding = 'all', but products of bfloat16 are estimates"):
+        bounds.compute_influence(
+            build(ONE), TOKENS, precision="bfloat16", rounding="all"
+        )
 
 
 def row_sum(tokens):

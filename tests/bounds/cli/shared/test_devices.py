@@ -1,5 +1,6 @@
 """The flags that share work out are checked before anything is computed."""
 
+import json
 import socket
 
 import jax
@@ -7,7 +8,6 @@ import pytest
 
 from bounds.cli.main import main
 from bounds.cli.shared import devices
-from bounds.store.results import read_store
 
 SMALL = ["influence", "--length=12", "--d_model=4", "--num_heads=1", "--d_ff=4"]
 
@@ -69,7 +69,7 @@ def test_devices_of_one_process_share_the_positions(tmp_path, capsys):
     found = []
     for name, flags in (("one", []), ("eight", ["--num_devices=8"])):
         assert main([*SMALL, f"--out={tmp_path}/{name}", *flags]) == 0
-        found += read_store(tmp_path / name / "results.sqlite").rows
+        found.append(json.loads((tmp_path / name / "influence.json").read_text()))
     one, eight = found
     assert (one["position"], one["symbol"]) == (eight["position"], eight["symbol"])
     assert abs(one["max"] - eight["max"]) <= one["max_upper"] - one["max_lower"]

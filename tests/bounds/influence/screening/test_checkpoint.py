@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bounds.influence import checkpoint, compute_influence
-from bounds.influence.screening import ladder
+from bounds.influence.screening import climb, ladder
 from tests.bounds.influence.expect import refused
 from tests.bounds.influence.test_screened import TOKENS, small
 
@@ -23,8 +23,8 @@ class Killed(Exception):
 def setting(monkeypatch):
     """Two levels in blocks of 8, every standing kept, levels chosen without a clock."""
     monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0.0)
-    monkeypatch.setattr(ladder, "MOST", 8)
-    monkeypatch.setattr(ladder, "LADDER", ladder.LADDER[:2])
+    monkeypatch.setattr(climb, "MOST", 8)
+    monkeypatch.setattr(climb, "LADDER", climb.LADDER[:2])
     monkeypatch.setattr(ladder, "_pays", lambda *arguments: True)
 
 
@@ -32,7 +32,7 @@ def setting(monkeypatch):
 def counted(monkeypatch):
     """What is screened and evaluated, and when to stop."""
     counts = {"blocks": 0, "evaluated": 0, "stop": np.inf}
-    screen_block, evaluate = ladder.screen_block, ladder.Climb.evaluate
+    screen_block, evaluate = climb.screen_block, climb.Climb.evaluate
 
     def screen(*arguments, **options):
         counts["blocks"] += 1
@@ -50,8 +50,8 @@ def counted(monkeypatch):
         if counts["stop"] < 0:
             raise Killed
 
-    monkeypatch.setattr(ladder, "screen_block", screen)
-    monkeypatch.setattr(ladder.Climb, "evaluate", one_batch)
+    monkeypatch.setattr(climb, "screen_block", screen)
+    monkeypatch.setattr(climb.Climb, "evaluate", one_batch)
     return counts, step
 
 
@@ -81,7 +81,7 @@ def test_a_stopped_screen_ends_as_one_that_was_not(tmp_path, counted):
             stops += 1
     assert stops > 5
     # Blocks that were under way are lost, what was evaluated is not.
-    assert counts["blocks"] <= blocks + (ladder.IN_FLIGHT + 1) * stops
+    assert counts["blocks"] <= blocks + (climb.IN_FLIGHT + 1) * stops
     assert counts["evaluated"] == evaluated
     for name in ("lower", "upper"):
         np.testing.assert_array_equal(getattr(found, name), getattr(whole, name))

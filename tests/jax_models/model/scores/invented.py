@@ -2,8 +2,6 @@
 
 import dataclasses
 
-import jax.numpy as jnp
-
 from jax_models.model.scores import PairwiseScore
 
 
@@ -20,11 +18,3 @@ class NegativeSquaredDistance(PairwiseScore):
         moved = 0.0 if moved_queries is None else moved_queries
         moved = moved if moved_keys is None else moved - moved_keys
         return -(moved * (2 * (queries - keys) + moved)).sum(axis=-1)
-
-    def slopes(self, queries, keys, scale):
-        far = jnp.abs(queries).max(axis=1) + jnp.abs(keys).max(axis=1)
-        return 2 * far / jnp.min(scale), 2 * far / jnp.min(scale)
-
-    def largest_terms(self, queries, keys, scale):
-        far = jnp.abs(queries) + jnp.abs(keys).max(axis=1, keepdims=True)
-        return ((far**2).sum(axis=-1).max() / scale).max()

@@ -1,0 +1,116 @@
+"""What the store keeps of a piece of one input's influences, and what it stands for."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from bounds.cli.shared.packed import pack, unpack
+from bounds.cli.shared.precision import ERROR, ERROR_FORM, split_error
+from bounds.influence import Problem
+from bounds.influence.gather import Gathered
+from bounds.influence.result import Enclosures, Level, Ranked
+from bounds.influence.ties import Ties
+from bounds.store.forms import COUNT, SIZE, fields
+
+# Arrays of all substitutions of a piece, which have numbers in the first.
+GATHERED = ("values", "moves")
+ENCLOSED = ("lower", "upper", "enclosed", "value")
+_OF_ALL = fields("max position ambiguous", count=COUNT)
+GATHERED_FORM = {
+    **_OF_ALL,
+    **dict.fromkeys(GATHERED, str),
+    **{"magnitude": SIZE, "ties": (dict, None)},
+}
+ENCLOSED_FORM = {
+    **_OF_ALL,
+    **dict.fromkeys(ENCLOSED, str),
+    **fields("reason", left=[COUNT], levels=[dict]),
+    ERROR: ERROR_FORM,
+}
+
+
+def record_gathered(problem: Problem, found: Gathered) -> dict[str, Any]:
+    """Returns what is recorded of influences.
+
+    Args:
+        problem: the question.
+        found: of all its substitutions.
+    """
+    ties = found.ties
+    return {
+        **_summary(problem, found.values),
+        **{name: pack(getattr(found, name)) for name in GATHERED},
+        "magnitude": found.magnitude,
+        "ties": None if ties is None else dataclasses.asdict(ties),
+        "ambiguous": ties is not None and ties.ambiguous,
+    }
+
+
+def record_enclosed(problem: Problem, found: Enclosures, reason: str) -> dict[str, Any]:
+    """Returns what is recorded of enclosures.
+
+    Args:
+        problem: the question.
+        found: of all its substitutions.
+        reason: why they were found so.
+    """
+    error = found.error if isinstance(found, Ranked) else None
+    return {
+        **_summary(problem, found.value),
+        **{name: pack(getattr(found, name)) for name in ENCLOSED},
+        "ambiguous": False,
+        "reason": reason,
+        "left": found.left,
+        "levels": [dataclasses.asdict(level) for level in found.levels],
+        ERROR: None if error is None else dataclasses.asdict(error),
+    }
+
+
+def _summary(problem: Problem, values: np.ndarray) -> dict[str, Any]:
+    """The largest of some values, and how many there are."""
+    if not np.isfinite(values).any():
+        return {"count": values.size, "max": 0.0, "position": None}
+    best = int(np.nanargmax(values))
+    position = int(problem.position[best])
+    return {"count": values.size, "max": float(values[best]), "position": position}
+
+
+def has_numbers(found: Mapping[str, Any], count: int) -> bool:
+    """Whether what was recorded has a number for each of so many substitutions."""
+    names = GATHERED if GATHERED[0] in found else ENCLOSED
+    try:
+        first, second, *_ = (unpack(found[name], count) for name in names)
+    except ValueError:
+        return False
+    if found["count"] != count or not (np.isfinite(first) & (first >= 0)).all():
+        return False
+    if GATHERED[0] in found:  # moves, where runs were made
+        return bool((np.isnan(second) | (second >= 0)).all())
+    return bool((first <= second).all())
+
+
+def gathered(found: Mapping[str, Any]) -> Gathered:
+    """Returns the influences that were recorded."""
+    values, moves = (unpack(found[name], found["count"]) for name in GATHERED)
+    ties = None
+    if (told := found["ties"]) is not None:  # what is infinite is recorded as none
+        known: dict[str, Any] = {
+            k: math.inf if x is None else x for k, x in told.items()
+        }
+        known["scores"] = tuple(known["scores"])
+        ties = Ties(**known)
+    return Gathered(values, moves, found["magnitude"], ties)
+
+
+def enclosures(found: Mapping[str, Any]) -> Enclosures:
+    """Returns the enclosures that were recorded."""
+    arrays = [unpack(found[name], found["count"]) for name in ENCLOSED]
+    lower, upper, enclosed, value = arrays
+    levels = tuple(Level(**level) for level in found["levels"])
+    left = np.asarray(found["left"], np.int64)
+    all_of_it = lower, upper, enclosed.astype(bool), value, left, levels
+    _, error = split_error([found])
+    return Enclosures(*all_of_it) if error is None else Ranked(*all_of_it, error)

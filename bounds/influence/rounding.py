@@ -1,0 +1,109 @@
+"""Which results have a radius of rounding: all, the largest, or none.
+
+A radius takes `RUNS` more runs of what it is of (`bounds.rounding`). All have one where that
+takes about a second of one core, by a count of operations, which does not depend on the
+machine; beyond it a block of those that hold the largest.
+"""
+
+from typing import Literal
+
+import jax
+
+from bounds.influence.function_blocks import function_base
+from bounds.influence.method import Method, Screen
+from bounds.influence.problem import Problem
+from bounds.numbers.kind import ROUNDING, STATED, TOP
+from bounds.rounding.moved_inputs import RUNS
+from jax_models import InputError, Transformer
+from jax_models.run.mesh import count_devices
+
+Rounding = Literal["auto", "all", "top", "none"]
+# What is done: "stated" is a radius that the caller gave of a function.
+Done = Literal["all", "top", "none", "stated"]
+# Operations of one run of all, about a fifth of a second of one core.
+OPERATIONS = 2.0**32
+
+
+def choose_rounding(
+    problem: Problem,
+    way: Method | Screen,
+    asked: Rounding,
+    propose: str | None = None,
+) -> Done:
+    """Returns which results have a radius.
+
+    Args:
+        problem: the question.
+        way: the method that answers it.
+        asked: as it was asked for.
+        propose: the float type that all are computed in first, which radii decide.
+
+    Raises:
+        InputError: radii of what has none were asked for.
+    """
+    if propose is not None:
+        if asked in ("top", "none"):
+            raise InputError(
+                f"rounding = {asked!r}, but what is proposed in {propose} is decided by "
+                "radii of all; leave rounding or propose out"
+            )
+        return "all"
+    lack = lacks_of_radii(problem)
+    if lack is not None:
+        if asked in ("all", "top"):
+            raise InputError(f"rounding = {asked!r}, but {lack}; leave rounding out")
+        return "none"
+    if problem.radius is not None:
+        if asked in ("all", "top"):
+            raise InputError(
+                f"rounding = {asked!r}, but a radius of every evaluation is stated; leave "
+                "one of them out"
+            )
+        return "none" if asked == "none" else "stated"
+    if asked != "auto":
+        return asked
+    return "all" if operations(problem, way.cost(problem)) <= OPERATIONS else "top"
+
+
+def lacks_of_radii(problem: Problem) -> str | None:
+    """Returns why nothing of a problem can have a radius, None if it can.
+
+    Args:
+        problem: the question.
+    """
+    if problem.precision is not None:
+        return f"products of {problem.precision.name} are estimates"
+    if isinstance(problem.model, Transformer) or problem.radius is not None:
+        return None
+    if not problem.model.params_move:
+        return "the function has no array of parameters that could be moved"
+    if not function_base(problem).deterministic:
+        return "the function says another thing of one input when it is asked again"
+    return None
+
+
+def hypotheses_of(rounding: Done) -> tuple[str, ...]:
+    """Returns what the radii of results rest on."""
+    if rounding == "stated":
+        return (STATED,)
+    return {"all": (ROUNDING,), "top": (ROUNDING, TOP)}.get(rounding, ())
+
+
+def runs_of(rounding: Done) -> int:
+    """Returns how often all substitutions run again with moved inputs."""
+    return RUNS if rounding == "all" else 0
+
+
+def operations(problem: Problem, passes: float) -> float:
+    """Returns the operations of some forward passes, by a closed formula.
+
+    Args:
+        problem: the question.
+        passes: how many.
+    """
+    model, n = problem.model, problem.tokens.size
+    if not isinstance(model, Transformer):
+        return passes * 2.0 * n * model.size
+    weights = sum(x.size for x in jax.tree.leaves(model.layers) if hasattr(x, "size"))
+    one_pass = 2.0 * n * (weights + 2 * n * model.width * len(model.layers))
+    return passes * one_pass / count_devices(problem.mesh)

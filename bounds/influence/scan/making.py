@@ -1,0 +1,346 @@
+"""How a scan is made: tables of what substitutions change, and how far these moved."""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from bounds.influence.answer import agree
+from bounds.influence.choice import Choice
+from bounds.influence.function_blocks import evaluation_radii, norm_rounding
+from bounds.influence.gather import block_of
+from bounds.influence.method import Method, Progress
+from bounds.influence.moved import (
+    LEAST,
+    apart,
+    magnitude_of,
+    problems,
+    radii_of,
+    read_blocks,
+)
+from bounds.influence.rounding import (
+    Done,
+    Rounding,
+    choose_rounding,
+    hypotheses_of,
+    runs_of,
+)
+from bounds.influence.scan.layout import by_position
+from bounds.influence.scan.question import Question, trimmed
+from bounds.influence.scan.reductions import NAMED, Function, Piece, Table
+from bounds.influence.scan.result import Scan
+from bounds.influence.ties import Ties, judge_ties
+from bounds.numbers.kind import kind_of_largest
+from bounds.rounding.radii import farthest
+from jax_models import Transformer
+from jax_models.run.evaluate import TieRule
+
+
+@dataclasses.dataclass(frozen=True)
+class Made:
+    """What a reduction makes, all its axes there."""
+
+    values: np.ndarray
+    moves: np.ndarray  # how far those moved, NaN where no run was made
+    magnitude: float  # the largest of what programs were given
+    ties: Ties | None
+
+
+def answer(
+    question: Question,
+    method: str,
+    ties: TieRule,
+    progress: Progress | None,
+    rounding: Rounding = "auto",
+) -> Scan:
+    """Returns what is found.
+
+    Args:
+        question: the scan.
+        method: its name, or "auto".
+        ties: what to do where rounding decides a hard-attention winner.
+        progress: called with (substitutions done, all).
+        rounding: which cells have radii.
+
+    Raises:
+        InputError: the method cannot do it, or a change is no finite number.
+        TieError: for an ambiguous tie under ties="error".
+    """
+    choice = question.plan(method)
+    done = choose_rounding(question.problem, choice.way, rounding)
+    if len(question.problem.pairs) and question.problem.mesh is not None:
+        agree(question.problem, None, choice.sizes, done)
+    found = find(question, choice, done, progress)
+    if done == "top":
+        found = with_top(question, choice, found)
+    if found.ties is not None:
+        judge_ties(question.problem.model, found.ties, f"row {found.ties.row}", ties)
+    return result(question, found, choice, done)
+
+
+def find(
+    question: Question, choice: Choice, rounding: Done, progress: Progress | None = None
+) -> Made:
+    """Returns what the reduction makes, all its axes there.
+
+    Args:
+        question: the scan.
+        choice: how it is done.
+        rounding: which cells have radii; of "top" none do here (`with_top`).
+        progress: called with (substitutions done, all).
+
+    Raises:
+        InputError: a change is no finite number.
+    """
+    way, runs, met = choice.way, runs_of(rounding), []
+    assert isinstance(way, Method)
+    made_of = question.reduction
+    if isinstance(made_of, Table) and not made_of.by_target:
+        # Changes are compared, then read.
+        pieces = functools.partial(_pieces, question, choice, runs, met, progress)
+        both = question.reduction.make(question.layout, (*question.shape, 2), pieces)
+        values, moves = both[..., 0], both[..., 1]
+    else:
+        tables = made(question, choice, runs, met, progress)
+        seen = met[0] if met else None
+        return compared(question, tables, magnitude_of(question.problem, way), seen)
+    magnitude = magnitude_of(question.problem, way)
+    return Made(values, moves, magnitude, met[0] if met else None)
+
+
+def compared(
+    question: Question,
+    tables: Sequence[np.ndarray],
+    magnitude: float,
+    seen: Ties | None,
+) -> Made:
+    """Returns what was made in run 0, and how far it moved in the other runs.
+
+    Args:
+        question: the scan.
+        tables: of the runs.
+        magnitude: the largest of what programs were given.
+        seen: what was met of ties.
+    """
+    values, *again = tables
+    moves = np.full(values.shape, np.nan)
+    if again:
+        moves = farthest(values.shape, apart(question.problem, values, again))
+        moves = np.where(np.isnan(values), np.nan, moves)
+    return Made(values, moves, magnitude, seen)
+
+
+def made(
+    question: Question,
+    choice: Choice,
+    runs: int,
+    met: list[Ties | None],
+    progress: Progress | None = None,
+) -> list[np.ndarray]:
+    """Returns what the reduction makes, in run 0 and in runs with moved inputs.
+
+    Args:
+        question: the scan.
+        choice: how it is done.
+        runs: how many of these.
+        met: takes what is met of ties.
+        progress: called with (substitutions done, all).
+    """
+    whole, found = 1 + runs, []
+    for run, problem in enumerate(problems(question.problem, runs)):
+        asked = dataclasses.replace(question, problem=problem)
+        seen = met if run == 0 else []
+
+        def report(done: int, total: int, run: int = run) -> None:
+            if progress is not None:
+                progress((run * total + done) // whole, total)
+
+        def pieces(
+            asked: Question = asked, report: Progress = report, seen: Any = seen
+        ) -> Any:
+            for row, columns, both in _pieces(asked, choice, 0, seen, report):
+                yield row, columns, both[..., 0]
+
+        found.append(question.reduction.make(question.layout, question.shape, pieces))
+    return found
+
+
+def _pieces(
+    question: Question,
+    choice: Choice,
+    runs: int,
+    met: list[Ties | None],
+    progress: Progress | None,
+) -> Iterator[Piece]:
+    """What is read of each position's substitutions, and how far that moved."""
+    problem, way = question.problem, choice.way
+    assert isinstance(way, Method)
+    if not len(problem.pairs):
+        return
+    blocks = read_blocks(problem, way.blocks, runs)
+    for these, found, seen in by_position(problem, blocks):
+        met[:] = [seen]
+        for row, columns, at in question.layout.rows_of(these):
+            some = found[at]
+            some[:, question.zeroed(row)] = 0
+            yield row, columns, some
+        if progress is not None:
+            progress(these.stop, len(problem.pairs))
+
+
+def top(question: Question, values: np.ndarray, choice: Choice) -> np.ndarray:
+    """Returns the positions of the table whose cells have radii, in order.
+
+    Args:
+        question: the scan.
+        values: of all cells.
+        choice: how they were found.
+    """
+    sizes = np.abs(values).reshape(len(values), -1)
+    sizes = np.nan_to_num(sizes, nan=0.0).max(axis=1)
+    each = max(1, question.layout.cells.shape[1])
+    count = max(1, block_of(choice.sizes) // each)
+    return np.sort(np.argsort(-sizes, kind="stable")[:count])
+
+
+def only(question: Question, rows: np.ndarray, choice: Choice) -> Question:
+    """Returns the question about some positions of the table.
+
+    Args:
+        question: the scan.
+        rows: which, in order.
+        choice: how all are found: a block of theirs is filled up to its size.
+    """
+    layout, kept = question.layout.only(rows)
+    size = block_of(choice.sizes)
+    others = np.setdiff1d(np.arange(len(question.problem.pairs)), kept)
+    filled = np.sort(np.concatenate([kept, others[: max(0, size - kept.size)]]))
+    pairs = question.problem.pairs.only(filled)
+    at = np.searchsorted(filled, kept)
+    cells = np.where(layout.cells >= 0, at[np.maximum(layout.cells, 0)], -1)
+    layout = dataclasses.replace(layout, cells=cells)
+    problem = dataclasses.replace(question.problem, pairs=pairs)
+    return dataclasses.replace(question, problem=problem, layout=layout)
+
+
+def with_top(question: Question, choice: Choice, found: Made) -> Made:
+    """Returns what was made, with moves of the positions that hold the largest cells.
+
+    Args:
+        question: the scan.
+        choice: how it was made.
+        found: what was.
+    """
+    if question.reduction.square:  # it is of all positions at once
+        return found
+    rows = top(question, found.values, choice)
+    some = find(only(question, rows, choice), choice, "all")
+    moves = found.moves.copy()
+    moves[rows] = some.moves
+    return dataclasses.replace(found, moves=moves)
+
+
+def _stated(question: Question, values: np.ndarray) -> np.ndarray:
+    """The radii of values of a function whose evaluations have stated ones."""
+    cells, made = question.layout.cells, question.reduction
+    radii = np.full(values.shape, np.nan)
+    if isinstance(made, Function) or made.square:
+        return radii  # nothing is said of what is made of many
+    each = np.where(cells >= 0, evaluation_radii(question.problem)[cells], np.nan)
+    if made.by_symbol:
+        there, rows = each, 2
+    else:
+        there, rows = np.full(len(cells), np.nan), 1
+        some = (cells >= 0).any(axis=1)
+        over = np.nanmax if made is NAMED["max"] else np.nanmean
+        there[some] = over(each[some], axis=1)
+    radii[:] = there.reshape(there.shape + (1,) * (values.ndim - rows))
+    radii += norm_rounding(np.abs(values), question.width)
+    if not question.diagonal and question.of_row:
+        radii = np.moveaxis(radii, rows, 1)
+        radii[question.layout.diagonal] = 0
+        radii = np.moveaxis(radii, 1, rows)
+    return radii
+
+
+def _still(question: Question, values: np.ndarray) -> np.ndarray:
+    """Which values nothing that is watched can move, broadcastable to them."""
+    reduction, layout = question.reduction, question.layout
+    if isinstance(reduction, Function) or not isinstance(
+        question.problem.model, Transformer
+    ):
+        return np.zeros((1,) * values.ndim, bool)
+    if reduction.square:
+        return layout.diagonal
+    reached = question.problem.reached()
+    cells = np.zeros((*layout.cells.shape, reached.shape[1]), bool)
+    there = layout.cells >= 0
+    cells[there] = reached[layout.cells[there]]
+    if not question.diagonal and question.of_row:
+        cells &= ~layout.diagonal[:, None]
+    if not reduction.by_symbol:
+        return np.logical_not(cells.any(axis=1))
+    return ~cells.reshape(cells.shape + (1,) * (values.ndim - cells.ndim))
+
+
+def result(question: Question, found: Made, choice: Choice, rounding: Done) -> Scan:
+    """Returns the result that has what was made.
+
+    Args:
+        question: the scan.
+        found: as `find` returns it.
+        choice: how it was made.
+        rounding: which cells have radii.
+    """
+    problem, layout, values = question.problem, question.layout, found.values
+    way = choice.way
+    assert isinstance(way, Method)
+    if rounding == "stated":
+        radius = _stated(question, values)
+    else:
+        still = _still(question, values)
+        moves = np.where(found.moves == 0, LEAST, found.moves)
+        moves = np.where(still & ~np.isnan(values), 0.0, moves)
+        asked = problem, values, moves, found.magnitude
+        radius = radii_of(*asked, subtracted=way.subtracts)
+    enclosed = ~np.isnan(radius)
+    radius = np.where(enclosed, radius, 0.0)
+    lower, upper = values - radius, values + radius
+    lower = np.maximum(lower, 0) if question.reduction.positive else lower
+    ends = values, lower, upper, enclosed
+    symbols = layout.symbols
+    alike = (symbols == symbols[:1]).all()
+    axes = question.made_axes
+    if not isinstance(question.reduction, Function):
+        kept = [trimmed(x, axes, question.alone, question.width) for x in ends]
+        values, lower, upper, enclosed = (x for x, _ in kept)
+        axes = kept[0][1]
+    known = bool(enclosed.any()) and rounding != "none"
+    return Scan(
+        values,
+        lower,
+        upper,
+        enclosed,
+        axes=axes,
+        positions=layout.positions,
+        symbols=symbols[0] if alike and len(symbols) else symbols,
+        rows=problem.rows,
+        target_symbols=question.target_symbols
+        if question.reduction.by_target
+        else None,
+        tokens=problem.tokens,
+        target=problem.target,
+        kind=kind_of_largest(values, lower, upper, question.rtol_exact)
+        if known
+        else "estimated",
+        hypotheses=hypotheses_of(rounding) if known else (),
+        rtol_exact=question.rtol_exact,
+        method=way.name,
+        reason=choice.reason,
+        rounding=rounding,
+        substitutions=len(problem.pairs),
+        ties=found.ties,
+        seconds=0.0,
+    )

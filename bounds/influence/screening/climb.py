@@ -1,0 +1,336 @@
+"""One climb of the ladder: what is known of every substitution, and how it is sharpened."""
+
+import dataclasses
+import functools
+import time
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bounds.influence.block_memory import BlockSizes, base_bytes, fit_block
+from bounds.influence.checkpoint import Checkpoint, Standing
+from bounds.influence.incremental import INCREMENTAL
+from bounds.influence.kernel import Kernel, Part, run_blocks
+from bounds.influence.method import Progress
+from bounds.influence.moved import magnitude_of, moved_problem, radii_of
+from bounds.influence.problem import Problem
+from bounds.influence.propose import decide, require_finite
+from bounds.influence.result import Level
+from bounds.influence.rounding import Done, runs_of
+from bounds.influence.screening.enumeration import Enumeration
+from bounds.influence.screening.screen import (
+    ScreenBase,
+    Screened,
+    prepare_envelopes,
+    prepare_screen,
+    screen_block,
+)
+from bounds.numbers.euclidean import euclidean_norms
+from bounds.rounding.moved_inputs import RUNS, move_apart
+from bounds.rounding.radii import farthest
+from bounds.version import __version__
+from jax_models.run.mesh import count_devices, first_says
+
+# (groups of rows per head, terms of the weights' factors); sharper and dearer.
+LADDER = ((64, 0), (64, 8), (256, 24))
+# Exact evaluations at a time, and before the first look at what is left.
+TOGETHER = 4
+# Blocks under way at a time.
+IN_FLIGHT = 2
+# Elements of the changes of all rows in a block of substitutions, on a CPU and elsewhere.
+BLOCK_ELEMENTS = (2**24, 2**27)
+# Elements of a tile of rows of a block.
+TILE_ELEMENTS = (2**17, 2**24)
+# Arrays of the size of a state that a layer has at once.
+STATES = 3
+# Substitutions in a block.
+FEWEST, MOST = 8, 64
+
+
+def block_sizes(problem: Problem) -> BlockSizes:
+    """Returns the sizes of a block: its tiles stay in a CPU's cache, the rest in memory.
+
+    Raises:
+        InputError: the problem's memory limit is too small for one substitution, here or
+            in an exact evaluation.
+    """
+    INCREMENTAL.sizes(problem)  # exact evaluations have to fit as well
+    model, n = problem.model, problem.tokens.size
+    which = 0 if jax.default_backend() == "cpu" else 1
+    suited = max(FEWEST, min(MOST, BLOCK_ELEMENTS[which] // (n * model.width)))
+    # Known changes and their estimates between all layers, while one is formed anew,
+    # and what the last layer reads of the rest.
+    reads = 2 * 3 * model.layers[-1].attention.num_heads
+    each = STATES * len(model.layers) * (model.width + 2) + reads
+    each = each * n * model.dtype.itemsize
+    held = 2 * base_bytes(model, n)
+    batch = fit_block(
+        min(suited, problem.position.size),
+        lambda size: held + IN_FLIGHT * size * each,
+        problem.memory_limit,
+    )
+    rows = max(8, min(n, TILE_ELEMENTS[which] // (batch * model.width)))
+    return BlockSizes(batch, rows)
+
+
+class Climb:
+    """One climb of the ladder: what is known of every substitution so far."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        checkpoint: str | None,
+        progress: Progress | None,
+        rounding: Done,
+    ) -> None:
+        """Start where the checkpoint stands, or with nothing known."""
+        self.problem, self.sizes = problem, block_sizes(problem)
+        self.runs = runs_of(rounding)
+        self._checkpoint = None
+        if checkpoint is not None:
+            rules = (LADDER, dataclasses.astuple(self.sizes), rounding, __version__)
+            self._checkpoint = Checkpoint(checkpoint, problem, *rules)
+        kept = self._checkpoint and self._checkpoint.read()
+        self._known = standing = kept or Standing.nothing(problem.position.size)
+        # Of closed levels, and of the last level.
+        self.lower, self.upper = standing.lower, standing.upper
+        self.estimate, self.error = standing.estimate, standing.error
+        self.move = standing.move
+        self.value = standing.value  # of what was evaluated
+        self.value_move = standing.value_move
+        self.levels = list(standing.levels)  # those that are closed
+        # The level under way, what it screens, how much of that is done, and how long
+        # it has taken.
+        self.step, self.chosen = standing.step, standing.chosen
+        self._done, self._spent = standing.done, standing.spent
+        self._progress = progress
+        self._bases: list[tuple[Problem, ScreenBase]] = []  # of each run
+        self._evaluating: list[float] = []  # seconds of every batch of evaluations
+        self._subtracted = False  # whether some were found as differences of outputs
+
+    @property
+    def rank(self) -> int | None:
+        """Terms of the factors at the level under way; None behind the last."""
+        return LADDER[self.step][1] if self.step < len(LADDER) else None
+
+    @property
+    def best(self) -> int | None:
+        """The first of the largest exact values, None where nothing was evaluated."""
+        known = np.isfinite(self.value)
+        return int(np.nanargmax(self.value)) if known.any() else None
+
+    @property
+    def least(self) -> float:
+        """A lower end of the maximum."""
+        return 0.0 if self.best is None else float(self.ends()[0].max())
+
+    def left(self, rtol: float = 0.0) -> np.ndarray:
+        """Returns the substitutions not evaluated that may exceed the maximum."""
+        open_ = np.isnan(self.value) & (self.upper > self.least * (1 + rtol))
+        return np.flatnonzero(open_)
+
+    def ends(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns lower and upper ends of all, and where they have what rounds."""
+        known = np.isfinite(self.value)
+        asked = self.problem, self.value, self.value_move, self.magnitude
+        radius = radii_of(*asked, subtracted=self._subtracted)
+        enclosed = ~np.isnan(radius) if known.any() else known
+        enclosed = enclosed | (~known & (self.runs > 0))
+        off = np.where(np.isnan(radius), 0.0, radius)
+        lower = np.where(known, np.maximum(self.value - off, 0), self.lower)
+        return lower, np.where(known, self.value + off, self.upper), enclosed
+
+    @functools.cached_property
+    def magnitude(self) -> float:
+        """The largest of what exact evaluations are given."""
+        return magnitude_of(self.problem, INCREMENTAL)
+
+    def evaluate(self, chosen: np.ndarray) -> None:
+        """Evaluates substitutions exactly, those that are not."""
+        self._evaluate(chosen[np.isnan(self.value[chosen])], self.runs)
+
+    def move_top(self, count: int) -> None:
+        """Makes runs with moved inputs of the largest that were evaluated."""
+        known = np.flatnonzero(np.isfinite(self.value))
+        order = np.argsort(-self.value[known], kind="stable")[:count]
+        some = known[order]
+        self._evaluate(some[np.isnan(self.value_move[some])], RUNS)
+
+    def _evaluate(self, chosen: np.ndarray, runs: int) -> None:
+        problem = dataclasses.replace(self.problem, mesh=None)
+        for start in range(0, chosen.size, TOGETHER):
+            part = np.sort(chosen[start : start + TOGETHER])
+            began = time.perf_counter()
+            ((_, found),) = decide(problem, INCREMENTAL, part, runs, TOGETHER)
+            both = np.stack([found.values, found.moves])
+            both = np.frombuffer(first_says(both.tobytes())).reshape(2, -1)
+            require_finite(problem, part, both[0])
+            self._evaluating.append(time.perf_counter() - began)
+            self.value[part], self.value_move[part] = both
+            self.save()
+
+    def enumerate(self, rtol: float) -> None:
+        """Decides all that is left, the largest estimates first."""
+        enumeration = Enumeration(self.problem, self.runs)
+        size, done = enumeration.block, 0
+        while (left := self.left(rtol)).size:
+            part = np.sort(largest(self, left, size))
+            began, total, before = time.perf_counter(), done + left.size, done
+
+            def report(count: int, total: int = total) -> None:
+                nonlocal done
+                done = min(done + count, total)
+                if self._progress is not None:
+                    self._progress(done, total)
+
+            found = enumeration.values(part, report)
+            self._subtracted |= enumeration.way.subtracts
+            self.value[part], self.value_move[part] = found.values, found.moves
+            done = before + part.size
+            self.save()
+            size = enumeration.next_size(size, time.perf_counter() - began)
+
+    @property
+    def evaluated(self) -> int:
+        """How many substitutions have been evaluated."""
+        return int(np.isfinite(self.value).sum())
+
+    def begin(self, chosen: np.ndarray) -> None:
+        """Chooses the substitutions that the level under way screens."""
+        self.chosen, self._done, self._spent = chosen, 0, 0.0
+
+    def screen(self) -> None:
+        """Screens what is left of the level under way, and adds it to the levels."""
+        assert self.chosen is not None
+        problem, began, before = self.problem, time.perf_counter(), self._spent
+        groups, rank = LADDER[self.step]
+        chosen = self.chosen[self._done :]
+        times = []
+        if chosen.size:
+            kernels = self._screening(chosen.size, groups, rank)
+            times.append(time.perf_counter())
+            where = problem.position[chosen], problem.symbol[chosen]
+            runs = [run_blocks(kernel, *where, problem.mesh) for kernel in kernels]
+            for (these, *found), *again in zip(*runs, strict=True):
+                part = chosen[these]
+                self._take(part, found[0], [other for _, other, _ in again])
+                times.append(time.perf_counter())
+                self._done += part.size
+                self._spent = before + times[-1] - began
+                self.save()
+                if self._progress is not None:
+                    self._progress(self._done, self.chosen.size)
+        blocks = np.diff(times)
+        # The first block compiles.
+        each = float(blocks[1:].mean()) / self.batch if blocks.size > 1 else None
+        level = Level(groups, rank, self.chosen.size, 0, self._spent, each)
+        self.levels.append(level)
+
+    @property
+    def batch(self) -> int:
+        """Substitutions of a block on all devices."""
+        mesh = self.problem.mesh
+        return self.sizes.substitutions * count_devices(mesh)
+
+    def _screening(self, count: int, groups: int, rank: int) -> list[Kernel]:
+        """What screens `count` substitutions at a level, in each run."""
+        problem = self.problem
+        tokens = jnp.asarray(problem.tokens)
+        how = {"query": problem.query, "target": problem.target}
+        if not self._bases:
+            for run in range(1 + self.runs):
+                moved = moved_problem(problem, run) if run else problem
+                base = prepare_screen(moved.model, tokens, **how)
+                self._bases.append((moved, move_apart(base, run) if run else base))
+        envelopes = prepare_envelopes(problem.model, self._bases[0][1], groups, rank)
+        jax.block_until_ready(envelopes)
+        # Of one size whatever is left, so that levels share a program.
+        part = Part(
+            0, count, self.sizes.substitutions, {**how, "row_tile": self.sizes.rows}
+        )
+        return [
+            Kernel(
+                screen_block,
+                (moved.model, tokens, base, envelopes),
+                (part,),
+                None,
+                IN_FLIGHT,
+            )
+            for moved, base in self._bases
+        ]
+
+    def close_level(self, rtol: float) -> None:
+        """Encloses what the level under way says, and turns to the next."""
+        assert self.chosen is not None
+        self._enclose(self.chosen)
+        left = self.left(rtol).size
+        self.levels[-1] = dataclasses.replace(self.levels[-1], left=left)
+        self.step, self.chosen = self.step + 1, None
+        self.save()
+
+    def save(self, *, at_once: bool = False) -> None:
+        """Keeps where the climb stands, if it has a checkpoint."""
+        if self._checkpoint is None:
+            return
+        levels = self.levels[: self.step]  # one under way is not yet closed
+        under_way = {"step": self.step, "chosen": self.chosen, "done": self._done}
+        standing = dataclasses.replace(
+            self._known, **under_way, spent=self._spent, levels=levels
+        )
+        self._checkpoint.save(standing, at_once=at_once)
+
+    def _take(
+        self, part: np.ndarray, found: Screened, again: Sequence[Screened]
+    ) -> None:
+        """Keeps estimates and their errors, and how far either moved."""
+
+        def told(one: Screened) -> tuple[np.ndarray, np.ndarray]:
+            change, error = jax.device_get((one.change, one.error))
+            change, error = (np.asarray(x, np.float64) for x in (change, error))
+            return change[: part.size], error[: part.size]
+
+        change, error = told(found)
+        self.estimate[part], self.error[part] = euclidean_norms(change), error
+        moves = (
+            euclidean_norms(other - change) + np.abs(off - error)
+            for other, off in map(told, again)
+        )
+        with np.errstate(invalid="ignore", over="ignore"):
+            far = farthest(error.shape, moves)
+        self.move[part] = far if again else np.nan
+
+    def _enclose(self, part: np.ndarray) -> None:
+        """Narrows the enclosures of some by their estimates."""
+        estimate, error = self.estimate[part], self.error[part]
+        asked = self.problem, estimate, self.move[part], self.magnitude
+        radius = radii_of(*asked, subtracted=False)
+        with np.errstate(invalid="ignore", over="ignore"):
+            error = error + (radius if self.runs else 0.0)
+            upper, lower = estimate + error, estimate - error
+        # What is not a number bounds nothing.
+        upper = np.where(np.isnan(upper), np.inf, upper)
+        lower = np.where(np.isnan(lower), 0.0, lower)
+        self.upper[part] = np.minimum(self.upper[part], upper)
+        self.lower[part] = np.maximum(self.lower[part], lower)
+
+    def evaluation_seconds(self) -> float:
+        """Returns the time of one exact evaluation; the first batch compiles."""
+        warm = self._evaluating[1:]
+        return sum(warm) / max(TOGETHER * len(warm), 1)
+
+
+def largest(climb: Climb, chosen: np.ndarray, count: int) -> np.ndarray:
+    """Returns some substitutions with the largest estimates, no numbers last.
+
+    Args:
+        climb: what is known.
+        chosen: the indices of those that are looked at.
+        count: how many.
+    """
+    estimate = climb.estimate[chosen]
+    order = np.argsort(
+        -np.where(np.isfinite(estimate), estimate, -np.inf), kind="stable"
+    )
+    return chosen[order[:count]]
