@@ -34,6 +34,7 @@ ROOT = Path(__file__).parent.parent
 # A part, and the tests that mirror it.
 PARTS = {
     "bounds/influence": "tests/bounds/influence",
+    "bounds/rounding": "tests/bounds/rounding",
     "bounds/lemma5/certificate": "tests/bounds/lemma5/certificate",
     "bounds/numbers/rounding.py": "tests/bounds/numbers/test_rounding.py",
     "bounds/lemma5/closed_form": "tests/bounds/lemma5/closed_form",

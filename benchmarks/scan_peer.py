@@ -11,7 +11,6 @@ JAX alone. Times are compared only where the changes agree. For one core run all
 import functools
 import os
 import statistics
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +20,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import flags
-from safetensors.numpy import load_file
 
 import benchmarks
 import bounds
@@ -33,11 +31,19 @@ from benchmarks.operations import influence_operations
 from benchmarks.page import digits, table_text
 from benchmarks.peer import ask_peer, missing_packages, package_version
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
-from benchmarks.trained import CAUSAL, ENCODERS, LOOPS, draw_question, sceptr_model
+from benchmarks.trained import (
+    CAUSAL,
+    ENCODERS,
+    LOOPS,
+    STATE,
+    draw_question,
+    sceptr_model,
+)
 from bounds.influence.partial import PARTIAL
 from bounds.influence.partial_pass import is_bounded
 from bounds.influence.problem import Problem
 from jax_models import InputError
+from jax_models.format.pretrained.torch_file import read_torch
 from jax_models.model.attending import compute_scores, project_queries, store_keys
 from jax_models.model.mask import visible
 from jax_models.model.transformer import (
@@ -83,14 +89,7 @@ def cells() -> Iterator[dict[str, Any]]:
 
 
 def read_encoder(name: str) -> tuple[jm.Transformer, dict[str, Any]]:
-    """Returns a model in float32, and how the peer reads it.
-
-    Args:
-        name: in `ENCODERS`.
-
-    Raises:
-        InputError: the peer cannot read it.
-    """
+    """Model in float32 by its name in `ENCODERS`, and how the peer reads it."""
     encoder = ENCODERS[name]
     folder = Path(PACKAGES.value) / encoder.folder
     if name == "causal":
@@ -100,31 +99,10 @@ def read_encoder(name: str) -> tuple[jm.Transformer, dict[str, Any]]:
         model = jm.from_pretrained(folder, dtype="float32", head="none")
         return model, {"folder": str(folder)}
     loops = np.repeat(np.arange(7), (1, *LOOPS))
-    # A pickle is read by the peer alone.
-    state = folder / "state.safetensors"
-    if not state.exists():
-        write = (
-            "import sys, torch; from safetensors.torch import save_file; save_file({k: "
-            "x.contiguous() for k, x in torch.load(sys.argv[1] + '/state_dict.pt', "
-            "weights_only=True).items()}, sys.argv[1] + '/state.safetensors')"
-        )
-        run_peer(write, str(folder))
-    arrays = load_file(state)
+    arrays = read_torch(folder / STATE)
     stack = {k.replace(STACK, "state."): x for k, x in arrays.items() if STACK in k}
     model = sceptr_model(arrays, loops, "float32")
     return model, {**stack, "heads": 8, "activation": "relu"}
-
-
-def run_peer(program: str, *arguments: str) -> None:
-    """Runs a line of the peer.
-
-    Raises:
-        InputError: it failed.
-    """
-    command = [PEER.value, "-c", program, *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    if ended.returncode:
-        raise InputError(f"{PEER.value} failed: {ended.stderr[-500:]}")
 
 
 def plain_pass(model: jm.Transformer, tokens: jax.Array, row: int) -> jax.Array:

