@@ -58,16 +58,7 @@ from jax_models.run.mesh import count_devices
 
 
 def describe_run(asked: Asked, blocks: Blocks, devices: Devices) -> list[str]:
-    """Returns the lines that a dry run prints.
-
-    Args:
-        asked: What is asked.
-        blocks: Of positions, whose pieces are kept as they are found.
-        devices: What they would be shared out over.
-
-    Raises:
-        InputError: The method cannot do this model.
-    """
+    """Lines of a dry run; refuses a model that the method does not support."""
     model, question = asked.subject.model, asked.subject.question
     ranges = [(cell.config["start"], cell.config["stop"]) for cell in blocks.cells()]
     posed = [asked.problem(start, stop) for start, stop in ranges if start < stop]
@@ -102,7 +93,7 @@ def describe_run(asked: Asked, blocks: Blocks, devices: Devices) -> list[str]:
 
 
 def _kept(blocks: Blocks, ranges: Sequence[tuple[int, int]]) -> str:
-    """Returns when what is found of a part is kept, in words."""
+    """Words on when the results of a part are saved."""
     most = max(stop - start for start, stop in ranges)
     least = blocks.least()
     if 2 * least > most:
@@ -113,7 +104,7 @@ def _kept(blocks: Blocks, ranges: Sequence[tuple[int, int]]) -> str:
 def describe_blocks(
     method: str, sizes: BlockSizes | None, counts: Sequence[int], devices: int
 ) -> list[str]:
-    """Returns the lines on blocks, of parts with some numbers of substitutions."""
+    """Lines on the blocks of parts with the given numbers of substitutions."""
     if sizes is None:
         return [f"blocks: {method} has none that can be told ahead"]
     tiles = "" if sizes.rows is None else f", rows in tiles of {sizes.rows}"
@@ -126,7 +117,7 @@ def describe_blocks(
 
 
 def define_flags() -> flags.FlagValues:
-    """Returns the flags of the command."""
+    """Flags of the command."""
     values = flags.FlagValues()
     shared.define_model(values)
     shared.define_weighting(values)
@@ -175,7 +166,7 @@ def define_flags() -> flags.FlagValues:
 
 @explained_loss()
 def run(options: flags.FlagValues) -> None:
-    """Compute the blocks that the store does not hold, then report from the store."""
+    """Computes the blocks that the store lacks, then reports from the store."""
     devices, output = open_devices(options), Output.of("influence", options)
     if devices.leads and not options.dry_run:
         print(f"influence: results go to {output.folder}", flush=True)
@@ -224,19 +215,7 @@ def run(options: flags.FlagValues) -> None:
 
 
 def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, Any]]:
-    """Returns one row, the largest influence, without a word or a file of results.
-
-    Args:
-        options: The command's flags, without those that share out over devices.
-        store: Where blocks of positions are kept.
-
-    Returns:
-        What `influence.json` says of the largest influence, but for how a screen
-        came to it.
-
-    Raises:
-        InputError: The flags do not fit together, or the input is refused.
-    """
+    """One row, the largest influence as in `influence.json`; writes nothing."""
     asked = _ask(options)
     blocks = Blocks.plan(asked)
     with quiet_ties():
@@ -253,13 +232,13 @@ def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, An
 
 
 def _finished(store: Results, cells: list[Cell]) -> Iterator[Mapping[str, Any]]:
-    """What cells found, those computed that are not in the store."""
+    """Results of cells; those not in the store are computed."""
     finish_cells(store, cells)
     return iter(found_rows(store, cells))
 
 
 def _largest(result: Influence, pieces: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns what is said of the largest influence of all."""
+    """Entries of the record on the largest influence of all."""
     return {
         **{name: getattr(result, name) for name in SUMMARY},
         **block_columns(result.block),
@@ -273,7 +252,7 @@ def _largest(result: Influence, pieces: Sequence[Mapping[str, Any]]) -> dict[str
 
 
 def _ask(options: flags.FlagValues) -> Asked:
-    """Returns what the flags ask for."""
+    """Request that the flags make."""
     prepare_jax(options)
     subject = read_one(options)
     (tokens,) = subject.inputs.values()
@@ -282,7 +261,7 @@ def _ask(options: flags.FlagValues) -> Asked:
     question = dataclasses.replace(question, query=question.query % length)
     tokenizer = open_tokenizer(options)
     symbols = read_substitutes(options, subject.model, tokenizer, length)
-    if symbols is not None:  # of a set: its order names no other question
+    if symbols is not None:  # a set: its order must not change the store's key
         symbols = np.sort(symbols, axis=-1)
     return Asked(
         dataclasses.replace(subject, question=question),
@@ -299,7 +278,7 @@ def _ask(options: flags.FlagValues) -> Asked:
 def _write(
     output: Output, asked: Asked, record: dict[str, Any], rows: list[dict[str, Any]]
 ) -> list[str]:
-    """Write the CSV, JSON and figure files; return their names."""
+    """Writes the CSV, JSON and figure files; returns their names."""
     columns = COLUMNS if asked.tokenizer is None else (*COLUMNS, *NAMES)
     write_json(output.path("influence.json"), record)
     write_csv(output.path("influence.csv"), columns, rows)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from jax.sharding import Mesh
+from jaxtyping import Float
 
 from bounds.cli.influence_question import Asked
 from bounds.cli.influence_records import (
@@ -40,10 +41,10 @@ from jax_models.run.mesh import count_devices, first_says
 
 # Substitutions beyond which only the largest of each position is kept.
 MAX_PAIRS = 2**18
-# Entries [n, V] beyond which too, since tables are formed of all symbols.
+# The same for entries [n, V], since tables are formed of all symbols.
 MAX_TABLE = 2**24
 COLUMNS = ("position", "symbol", "lower", "upper", "kind")
-# What is recorded of the largest influence, for each block and for the whole input.
+# Columns on the largest influence, of each block and of the whole input.
 SUMMARY = (
     "max",
     "max_lower",
@@ -56,45 +57,35 @@ SUMMARY = (
     "uncertified",
     "decided",
 )
-# Behind which position a piece of a block ends; what goes to the block's end has none.
+# The end of a piece within its block; a piece that reaches the block's end has none.
 REACHED = "reached"
-# The method's own blocks of a piece, at least: so many run at a time.
+# The method's own blocks of a piece, at least: as many run at a time.
 UNDER_WAY = 2
-# Substitutions of a piece, at least, where a method sizes its own on the way.
+# Substitutions of a piece, at least, where a method sizes its blocks as it runs.
 SPARSE_PIECE = 64
 
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """The influences of one input in blocks of positions. `plan` says which.
-
-    Attributes:
-        asked: What is asked.
-        size: Positions of a block.
-        choice: How all are done.
-        rounding: Which results have radii.
-        key: What all blocks' results depend on.
-        progress: Counts positions as they are done; None counts nothing.
-        mesh: Devices that positions are shared out over; None is one.
-        shared: The base pass of all blocks.
-        found: What is recorded of those that are done.
-    """
+    """The influences of one input in blocks of positions; made by `plan`."""
 
     asked: Asked
-    size: int
+    size: int  # positions of a block
     choice: Choice
-    rounding: Done
-    key: Mapping[str, Any]
-    progress: Progress | None = None
-    mesh: Mesh | None = None
+    rounding: Done  # results with radii
+    key: Mapping[str, Any]  # everything that all blocks' results depend on
+    progress: Progress | None = None  # counts positions as they are done
+    mesh: Mesh | None = None  # devices that positions are shared out over; None is one
+    # Base pass of all blocks.
     shared: SharedBase = dataclasses.field(default_factory=SharedBase)
+    # Records of finished blocks.
     found: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
     @classmethod
     def plan(
         cls, asked: Asked, progress: Progress | None = None, mesh: Mesh | None = None
     ) -> "Blocks":
-        """Returns the blocks of what is asked."""
+        """Blocks of a request."""
         subject, question = asked.subject, asked.subject.question
         whole = asked.problem(0, len(asked.tokens), mesh=mesh)
         choice = choose_method(question.method, whole)
@@ -112,8 +103,8 @@ class Blocks:
             "rounding": rounding,
             "include_query": asked.include_query,
             "query": question.query,
-            # Sizes change the last bits: results of others are not gone on from. A limit
-            # that leaves them as they are changes nothing.
+            # Sizes change the last bits: results of other sizes are not continued. A
+            # limit that leaves the sizes as they are changes nothing.
             **block_columns(choice.sizes),
             **asked.hashes,
         }
@@ -132,18 +123,15 @@ class Blocks:
 
     @property
     def encloses(self) -> bool:
-        """Whether all positions are done at once, by a screen or a proposal."""
+        """True if all positions are done at once, by a screen or a proposal."""
         return self.asked.screens or self.asked.propose is not None
 
     def problem(self, start: int, stop: int) -> Problem:
-        """Returns the question about some positions."""
+        """Problem of the positions [start, stop)."""
         return self.asked.problem(start, stop, mesh=self.mesh, shared=self.shared)
 
     def cells(self) -> list[Cell]:
-        """Returns the blocks as cells of a sweep, in order of position.
-
-        Behind them stands what measures the error of half precision.
-        """
+        """Blocks as cells of a sweep, by position; last the error of half precision."""
         asked, n = self.asked, len(self.asked.tokens)
         return with_error(
             [self.cell(start) for start in range(0, n, self.size)],
@@ -152,9 +140,9 @@ class Blocks:
         )
 
     def cell(self, start: int, most: int | None = None) -> Cell:
-        """Returns a block from a position on as a cell, or a piece of `most` positions.
+        """A block from a position on as a cell, or a piece of `most` positions.
 
-        Where a piece ends stands in its result (`reached`), not in its key.
+        The end of a piece stands in its result (`reached`), not in its key.
         """
         stop = min(start - start % self.size + self.size, len(self.asked.tokens))
         config = {**self.key, "start": start, "stop": stop}
@@ -168,11 +156,11 @@ class Blocks:
                 nonlocal reported
                 if self.progress is None:
                     return
-                if self.encloses and reported == end - start:  # it counts what is left
+                if self.encloses and reported == end - start:  # it counts those left
                     self.progress.recount(done, total)
                     return
                 now = (end - start) * done // total
-                if now < end - start or self.encloses:  # the last beside what it found
+                if now < end - start or self.encloses:  # the last has a note
                     self.progress.advance(label, now - reported)
                     reported = now
 
@@ -198,7 +186,7 @@ class Blocks:
     def _find(
         self, config: Mapping[str, Any], problem: Problem, report: Any
     ) -> dict[str, Any]:
-        """What is recorded of the influences of some positions."""
+        """Record of the influences of some positions."""
         choice, ties = self.choice, self.asked.subject.question.ties
         if not self.encloses:
             found = find(problem, choice, self.rounding, report)
@@ -211,12 +199,8 @@ class Blocks:
         asked = self.asked.propose, stopping, report, self.rounding
         return record_enclosed(problem, *enclose(problem, choice, *asked))
 
-    def top(self, values: np.ndarray | None) -> Cell:
-        """Returns what makes runs with moved inputs of the largest, as a cell.
-
-        Args:
-            values: of all substitutions; None in a process that follows.
-        """
+    def top(self, values: Float[np.ndarray, "substitutions"] | None) -> Cell:
+        """Cell that makes runs with moved inputs of the largest influences."""
         n = len(self.asked.tokens)
         config = {**self.key, "start": n, "stop": n, "part": "top"}
 
@@ -235,22 +219,19 @@ class Blocks:
 
     @property
     def moves_top(self) -> bool:
-        """Whether the largest are to be moved when all are known."""
+        """True if the largest influences are moved when all are known."""
         return self.rounding == "top" and not self.encloses
 
-    def values(self, found: Sequence[Mapping[str, Any]]) -> np.ndarray:
-        """Returns the influences of all pieces in order."""
+    def values(
+        self, found: Sequence[Mapping[str, Any]]
+    ) -> Float[np.ndarray, "substitutions"]:
+        """Influences of all pieces in order."""
         return Gathered.join([gathered(one) for one in found]).values
 
     def join(
         self, found: Sequence[Mapping[str, Any]], top: Mapping[str, Any] | None
     ) -> Influence:
-        """Returns the result of all pieces.
-
-        Args:
-            found: what is recorded of them, in order.
-            top: what is recorded of the largest, where they are moved.
-        """
+        """Joins the pieces, given in order, and the moves of the largest."""
         n, vocab = len(self.asked.tokens), self.asked.subject.model.vocab_size
         problem, choice = self.problem(0, n), self.choice
         few = len(problem.pairs) <= MAX_PAIRS and n * vocab <= MAX_TABLE
@@ -267,14 +248,14 @@ class Blocks:
         return settle(problem, choice, whole, self.rounding, "ignore", keep)
 
     def least(self) -> int:
-        """Returns the positions of the smallest piece of a block.
+        """Positions of the smallest piece of a block.
 
-        As many substitutions as the method works on at a time, so that each is computed
-        in a piece as in the block. Lumping computes classes: its blocks are not cut.
+        A piece has as many substitutions as the method works on at a time, so that each is
+        computed in a piece as in the block.
         """
         choice = self.choice
         if self.encloses or choice.way is LUMPED:
-            return self.size
+            return self.size  # lumping computes classes: its blocks are not cut
         if choice.sizes is None:
             return max(1, SPARSE_PIECE // self.asked.symbols_each)
         devices = count_devices(self.mesh)
@@ -285,20 +266,13 @@ class Blocks:
 def block_size(
     problem: Problem, way: Method | Screen, propose: Propose | None = None
 ) -> int:
-    """Returns how many positions are done, and recorded, at a time.
-
-    A run has one base pass for all blocks of `incremental`, which are worth some ten
-    passes together; `exhaustive` takes one for every position, and `lumped` looks at each
-    class of positions once in every block.
-
-    Args:
-        problem: of all positions.
-        way: what answers it.
-        propose: the float type in which the largest are looked for.
-    """
+    """Positions that are done, and recorded, at a time."""
     n = problem.tokens.size
     if isinstance(way, Screen) or propose is not None:
-        return n  # the largest of all is what it looks for
+        return n  # the search is for the largest of all
+    # A run has one base pass for all blocks of `incremental`, which are worth some ten
+    # passes together. `exhaustive` takes a base pass for every position. `lumped` looks
+    # at each class of positions once in every block.
     if way is EXHAUSTIVE:
         return 256
     if way is LUMPED or len(problem.model.layers) <= 2:
@@ -307,7 +281,7 @@ def block_size(
 
 
 def largest_so_far(found: Iterable[Mapping[str, Any]]) -> str:
-    """Returns the largest influence of what is done, in words."""
+    """Words on the largest influence so far."""
     somewhere = [one for one in found if one["position"] is not None]
     if not somewhere:
         return ""
@@ -316,7 +290,7 @@ def largest_so_far(found: Iterable[Mapping[str, Any]]) -> str:
 
 
 def rows_of(result: Influence) -> list[dict[str, Any]]:
-    """Returns the substitutions of a result as rows, by position, then symbol."""
+    """Substitutions of a result as rows, by position, then symbol."""
     if result.lower is not None and result.upper is not None:
         assert result.enclosed is not None
         tables = result.lower, result.upper, result.enclosed

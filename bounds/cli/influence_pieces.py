@@ -1,7 +1,8 @@
-"""Blocks of positions in pieces of some seconds, each kept as soon as it is found.
+"""Blocks of positions in pieces of some seconds, each saved as soon as it is found.
 
-A run that is stopped loses one piece. How many positions a piece has follows from what the
-one before it took, and no value or key from that: a piece is found by where it begins.
+A run that is stopped loses one piece. The number of positions of a piece follows from the
+seconds of the piece before. No value and no key depends on it: a piece is looked up by its
+first position.
 """
 
 import time
@@ -14,7 +15,7 @@ from bounds.store.results import ResultStore
 from bounds.store.sweep import Cell, run_cells
 from jax_models.errors import InputError
 
-# What a piece is to take.
+# Intended duration of a piece.
 SECONDS = 10.0
 
 Found = dict[str, Any]
@@ -28,7 +29,7 @@ def find_pieces(
     *,
     fresh: bool,
 ) -> tuple[list[Found], Found | None, float]:
-    """Returns what pieces found and the largest again, and the seconds that all took."""
+    """Results of all pieces, the moves of the largest, and the seconds of all."""
     cells, n = blocks.cells(), len(blocks.asked.tokens)
     devices.agree(cells, [False] * len(cells))
     found: list[Found] = blocks.found
@@ -66,7 +67,7 @@ def find_pieces(
 
 
 def follow_pieces(blocks: Blocks, devices: Devices) -> None:
-    """Compute a share of the pieces that the leading process lacks."""
+    """Computes this process's share of the pieces that the leading process lacks."""
     cells, n = blocks.cells(), len(blocks.asked.tokens)
     devices.agree(cells, [False] * len(cells))
     while (told := devices.tell((0, 0)))[0] < n:
@@ -77,7 +78,7 @@ def follow_pieces(blocks: Blocks, devices: Devices) -> None:
 
 
 def _piece(blocks: Blocks, start: int, most: int) -> Cell:
-    """The piece that begins with a position: no smaller than may be, nor what it leaves."""
+    """Piece from a position on; the rest of the block is no smaller than allowed."""
     least = blocks.least()
     stop = min(start - start % blocks.size + blocks.size, len(blocks.asked.tokens))
     most = max(1, most // least) * least
@@ -87,7 +88,7 @@ def _piece(blocks: Blocks, start: int, most: int) -> Cell:
 def _compute(
     store: ResultStore, blocks: Blocks, cell: Cell, fresh: bool
 ) -> tuple[Found, float]:
-    """What a cell finds, kept in the store, and the seconds that it takes."""
+    """Computes a cell, saves it in the store, and times it."""
     kept = blocks.asked.checkpoint(cell.config)
     if kept is not None and fresh:
         kept.unlink(missing_ok=True)
@@ -96,7 +97,7 @@ def _compute(
         raise InputError(failure.message)
     took = time.perf_counter() - began
     found = store.find(cell.config, cell.form) or {}
-    # A screen that did not close may be asked to go further.
+    # A screen that did not close may be continued later.
     closed = found and not (blocks.asked.screens and found["left"])
     if kept is not None and closed:
         kept.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What the flags of `influence` ask: one input of a model, and what is put in where."""
+"""Request of the command `influence`: one input of a model, and its substitutions."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 import jax_models as jm
 from bounds.cli.shared.substitutes import special_symbols
@@ -17,45 +18,32 @@ from bounds.influence.method import Stopping
 from bounds.influence.rounding import Rounding
 from bounds.influence.row_targets import RowsTarget
 
-# What names a substitution, where a tokenizer names symbols.
+# Columns that name a substitution, where a tokenizer names symbols.
 NAMES = ("wild_type", "symbol_name")
 
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """What the flags of `influence` ask: one input of a model, in blocks of positions.
-
-    Attributes:
-        subject: The model, its hash, the input, and what is asked, of a query counted
-            from 0.
-        include_query: Whether the query's own token is changed too.
-        stopping: When a screen stops.
-        folder: Where a screen keeps where it stands.
-        tokenizer: What names symbols, of which the special ones stay where they stand;
-            None where they are numbers.
-        symbols: What is put in [K], or at each position [n, K], filled up with -1; None
-            is all that the model substitutes.
-        propose: The float type that all are computed in first; None is none.
-        rounding: Which results have radii.
-    """
+    """Request of the command `influence`, whose query counts from 0."""
 
     subject: Subject
-    include_query: bool
-    stopping: Stopping
-    folder: Path
-    tokenizer: jm.Tokenizer | None = None
-    symbols: np.ndarray | None = None
-    propose: Propose | None = None
-    rounding: Rounding = "auto"
+    include_query: bool  # the query's own token is changed too
+    stopping: Stopping  # when a screen stops
+    folder: Path  # of the screen's checkpoint
+    tokenizer: jm.Tokenizer | None = None  # its special symbols are not replaced
+    # Padded with -1; None is all.
+    symbols: Int[np.ndarray, "*tokens symbols"] | None = None
+    propose: Propose | None = None  # the float type of a first pass; None for none
+    rounding: Rounding = "auto"  # results with radii
 
     @property
-    def tokens(self) -> np.ndarray:
-        """The input [n]."""
+    def tokens(self) -> Int[np.ndarray, "tokens"]:
+        """The input."""
         (tokens,) = self.subject.inputs.values()
         return tokens
 
     def named(self, position: int | None, symbol: int | None) -> dict[str, str | None]:
-        """Returns the entries of `NAMES` of a substitution; none without a tokenizer."""
+        """Entries of `NAMES` of a substitution; none without a tokenizer."""
         if self.tokenizer is None or position is None or symbol is None:
             return {} if self.tokenizer is None else dict.fromkeys(NAMES)
         symbols = (int(self.tokens[position]), symbol)
@@ -63,25 +51,25 @@ class Asked:
 
     @property
     def symbols_each(self) -> int:
-        """How many symbols are put in at a position, at most; one where there are none."""
+        """Largest number of substitutes of a position; 1 where there are none."""
         symbols = self.subject.model.vocab_size - 1
         return max(1, symbols if self.symbols is None else self.symbols.shape[-1])
 
     @property
     def watches_all(self) -> bool:
-        """Whether every row is watched, not that of the query."""
+        """True if every row is watched, not that of the query."""
         return self.subject.question.target == "pooled" or isinstance(
             self.subject.question.target, RowsTarget
         )
 
     @property
     def screens(self) -> bool:
-        """Whether the method encloses influences."""
+        """True if the method encloses influences."""
         return self.subject.question.method in SCREENS
 
     @property
     def hashes(self) -> dict[str, str]:
-        """What names the model and the input."""
+        """Columns that identify the model and the input."""
         return {
             "model_sha256": self.subject.model_sha256,
             "weighting": self.subject.label,
@@ -89,13 +77,7 @@ class Asked:
         }
 
     def problem(self, start: int, stop: int, **more: Any) -> Problem:
-        """Returns the question about positions from `start` to before `stop`.
-
-        Args:
-            start: The first.
-            stop: Behind the last.
-            more: As `Problem.ask` takes it.
-        """
+        """Problem of the positions [start, stop); `more` as in `Problem.ask`."""
         positions, symbols = np.arange(start, stop), self.symbols
         special = special_symbols(self.subject.model, self.tokenizer)
         positions = positions[~np.isin(self.tokens[positions], special)]
@@ -111,18 +93,11 @@ class Asked:
         )
 
     def checkpoint(self, config: Mapping[str, Any]) -> Path | None:
-        """Returns the file in which a screen or a proposal keeps where it stands.
-
-        Args:
-            config: Of the cell. How far a screen is to go names no other file: what was
-                screened is used by a run that is to go further.
-
-        Returns:
-            A path in the folder; None where nothing is screened or proposed.
-        """
+        """Checkpoint file of a screen or a proposal; None without one."""
         if self.propose is not None:
             return self.folder / checkpoint_name(config, "proposal")
         if not self.screens:
             return None
+        # A screen that is to go further continues from the same file.
         question = {k: v for k, v in config.items() if k not in ("rtol", "budget")}
         return self.folder / checkpoint_name(question)

@@ -1,4 +1,4 @@
-"""What the store keeps of a piece of one input's influences, and what it stands for."""
+"""Records of a piece of one input's influences in the store."""
 
 import dataclasses
 import math
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from bounds.cli.shared.packed import pack, unpack
 from bounds.cli.shared.precision import ERROR, ERROR_FORM, split_error
@@ -15,7 +16,7 @@ from bounds.influence.result import Enclosures, Level, Ranked
 from bounds.influence.ties import Ties
 from bounds.store.forms import COUNT, SIZE, fields
 
-# Arrays of all substitutions of a piece, which have numbers in the first.
+# Arrays over all substitutions of a piece; the first array has no NaN.
 GATHERED = ("values", "moves")
 ENCLOSED = ("lower", "upper", "enclosed", "value")
 _OF_ALL = fields("max position ambiguous", count=COUNT)
@@ -33,12 +34,7 @@ ENCLOSED_FORM = {
 
 
 def record_gathered(problem: Problem, found: Gathered) -> dict[str, Any]:
-    """Returns what is recorded of influences.
-
-    Args:
-        problem: the question.
-        found: of all its substitutions.
-    """
+    """Record of influences."""
     ties = found.ties
     return {
         **_summary(problem, found.values),
@@ -50,13 +46,7 @@ def record_gathered(problem: Problem, found: Gathered) -> dict[str, Any]:
 
 
 def record_enclosed(problem: Problem, found: Enclosures, reason: str) -> dict[str, Any]:
-    """Returns what is recorded of enclosures.
-
-    Args:
-        problem: the question.
-        found: of all its substitutions.
-        reason: why they were found so.
-    """
+    """Record of enclosures, with the reason of the method."""
     error = found.error if isinstance(found, Ranked) else None
     return {
         **_summary(problem, found.value),
@@ -69,8 +59,10 @@ def record_enclosed(problem: Problem, found: Enclosures, reason: str) -> dict[st
     }
 
 
-def _summary(problem: Problem, values: np.ndarray) -> dict[str, Any]:
-    """The largest of some values, and how many there are."""
+def _summary(
+    problem: Problem, values: Float[np.ndarray, "substitutions"]
+) -> dict[str, Any]:
+    """The largest value, its position, and the number of values."""
     if not np.isfinite(values).any():
         return {"count": values.size, "max": 0.0, "position": None}
     best = int(np.nanargmax(values))
@@ -79,7 +71,7 @@ def _summary(problem: Problem, values: np.ndarray) -> dict[str, Any]:
 
 
 def has_numbers(found: Mapping[str, Any], count: int) -> bool:
-    """Whether what was recorded has a number for each of so many substitutions."""
+    """True if the record has a number for each of `count` substitutions."""
     names = GATHERED if GATHERED[0] in found else ENCLOSED
     try:
         first, second, *_ = (unpack(found[name], count) for name in names)
@@ -93,10 +85,10 @@ def has_numbers(found: Mapping[str, Any], count: int) -> bool:
 
 
 def gathered(found: Mapping[str, Any]) -> Gathered:
-    """Returns the influences that were recorded."""
+    """Influences of a record."""
     values, moves = (unpack(found[name], found["count"]) for name in GATHERED)
     ties = None
-    if (told := found["ties"]) is not None:  # what is infinite is recorded as none
+    if (told := found["ties"]) is not None:  # infinity is recorded as null
         known: dict[str, Any] = {
             k: math.inf if x is None else x for k, x in told.items()
         }
@@ -106,7 +98,7 @@ def gathered(found: Mapping[str, Any]) -> Gathered:
 
 
 def enclosures(found: Mapping[str, Any]) -> Enclosures:
-    """Returns the enclosures that were recorded."""
+    """Enclosures of a record."""
     arrays = [unpack(found[name], found["count"]) for name in ENCLOSED]
     lower, upper, enclosed, value = arrays
     levels = tuple(Level(**level) for level in found["levels"])

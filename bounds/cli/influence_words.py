@@ -1,4 +1,4 @@
-"""What the command `influence` says it found."""
+"""Sentences of the command `influence` on its result."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,13 +15,7 @@ ENDS = ("max_lower", "max_upper")
 def finding(
     asked: Asked, record: Mapping[str, Any], error: MeasuredError | None
 ) -> str:
-    """Returns what was found, in one sentence or two.
-
-    Args:
-        asked: What was asked.
-        record: What `influence.json` says.
-        error: Of estimates, where it was measured.
-    """
+    """Result in one sentence or two."""
     if record["position"] is None:
         return f"n = {record['n']}: nothing can be substituted."
     where = f"at position {record['position']}, symbol {record['symbol']}"

@@ -1,4 +1,4 @@
-"""What every substitution does to one row, to many or to all, of one input on one model.
+"""Changes of one row, of many or of all, by every substitution in one input of a model.
 
 `scan.csv` lists every cell with its symbols; `scan.npz` has the arrays, `scan.json` the
 largest cell; the figure is a heat map of substitutes, or a map of rows against positions.
@@ -62,12 +62,12 @@ from bounds.store.sweep import (
 
 # Lines of scan.csv beyond which it is not written.
 MAX_ROWS = 10**6
-# The format that is no figure of all commands.
+# The one format that not all commands draw.
 PAGE = "html"
 
 
 def define_flags() -> flags.FlagValues:
-    """Returns the flags of the command."""
+    """Flags of the command."""
     values = flags.FlagValues()
     shared.define_model(values)
     shared.define_weighting(values)
@@ -161,7 +161,7 @@ def define_flags() -> flags.FlagValues:
 
 @explained_loss()
 def run(options: flags.FlagValues) -> None:
-    """Compute the parts that the store does not hold, then report from the store."""
+    """Computes the parts that the store lacks, then reports from the store."""
     devices, output = open_devices(options), Output.of("scan", options)
     if devices.leads and not options.dry_run:
         print(f"scan: results go to {output.folder}", flush=True)
@@ -198,18 +198,7 @@ def run(options: flags.FlagValues) -> None:
 
 
 def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, Any]]:
-    """Returns one row, the largest cell, without a word or a file of results.
-
-    Args:
-        options: The command's flags, without those that share out over devices.
-        store: Where parts are kept.
-
-    Returns:
-        What `scan.json` says of the scan and its largest cell.
-
-    Raises:
-        InputError: The flags do not fit together, or the input is refused.
-    """
+    """One row, the scan and its largest cell as in `scan.json`; writes no files."""
     asked = _ask(options)
     parts = Parts.plan(asked)
     cells = parts.cells()
@@ -225,12 +214,7 @@ def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, An
 
 
 def describe(asked: Asked, scan: Scan) -> dict[str, Any]:
-    """Returns what is said of a scan, and of the largest cell in absolute value.
-
-    Args:
-        asked: What was asked.
-        scan: What was found.
-    """
+    """Entries of the record on a scan, and on the cell of largest absolute value."""
     size = np.where(np.isnan(scan.values), -1.0, np.abs(scan.values))
     at = np.unravel_index(int(size.argmax()), size.shape)
     cell = tuple(map(int, at))
@@ -267,7 +251,7 @@ def describe(asked: Asked, scan: Scan) -> dict[str, Any]:
 def _compute(
     asked: Asked, devices: Devices, output: Output
 ) -> tuple[list[Mapping[str, Any]], Mapping[str, Any] | None, Parts, float]:
-    """What every part found and the largest again, computed or from the store."""
+    """Results of every part, the moves of the largest, the parts, and the seconds."""
     parts = _plan(asked, devices, output)
     count = len(parts.whole.layout.positions)
     with (
@@ -297,13 +281,13 @@ def _compute(
 
 
 def _keep(store: ResultStore, cell: Cell) -> None:
-    """Computes a cell and keeps what it finds, or says why it cannot."""
+    """Computes a cell into the store, or raises its failure."""
     for failure in run_cells(store, [cell]):
         raise jm.InputError(failure.message)
 
 
 def _plan(asked: Asked, devices: Devices, output: Output) -> Parts:
-    """The parts of what is asked, of which a figure can be drawn."""
+    """Parts of the request; refuses a figure that cannot be drawn."""
     parts = Parts.plan(asked, devices.mesh)
     check_shape(output.values["figure"], parts.whole.axes)
     if PAGE in output.values["figure_format"]:
@@ -312,7 +296,7 @@ def _plan(asked: Asked, devices: Devices, output: Output) -> Parts:
 
 
 def _ask(options: flags.FlagValues) -> Asked:
-    """Returns what the flags ask for."""
+    """Request that the flags make."""
     prepare_jax(options)
     subject = read_one(options)
     tokenizer = open_tokenizer(options)
@@ -338,7 +322,7 @@ def _ask(options: flags.FlagValues) -> Asked:
 def _write(
     output: Output, asked: Asked, scan: Scan, record: dict[str, Any]
 ) -> list[str]:
-    """Write the CSV, npz, JSON and figure files; return their names."""
+    """Writes the CSV, npz, JSON and figure files; returns their names."""
     write_json(output.path("scan.json"), record)
     names = []
     name: Callable[[int], str] | None = None

@@ -1,7 +1,7 @@
-"""A scan in parts of positions, so that long work is kept as it is found and resumed.
+"""A scan in parts of positions, so that long work is saved as it is found and resumed.
 
-Tables, maxima and means go position by position: theirs are put behind one another. A
-Frobenius map is of all positions at once, and is made of the parts of their table.
+Tables, maxima and means go position by position: their parts are concatenated. A
+Frobenius map needs all positions at once, and is made of the parts of their table.
 """
 
 import dataclasses
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from jax.sharding import Mesh
+from jaxtyping import Int
 
 import jax_models as jm
 from bounds.cli.shared.packed import pack, unpack
@@ -33,52 +34,40 @@ from bounds.store.sweep import Cell
 from bounds.version import __version__
 from jax_models.run.mesh import first_says
 
-# Substitutions of a part, at least, and blocks of a method that works in such.
+# Substitutions of a part, at least, and blocks of a method that works in blocks.
 PART, BLOCKS = 256, 2
-# Bytes of its table, if more than one position has more.
+# Bytes of a part's table, at most, unless one position alone has more.
 PART_BYTES = 2**26
 
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """What the flags of `scan` ask.
-
-    Attributes:
-        subject: The model, its hash, the input, and what is asked.
-        rows: Which are watched, as `bounds.scan` takes them.
-        reduce: What is made of the table.
-        positions: Which are changed; None is all.
-        symbols: What is put in [K], or at each position of the input [n, K], filled up
-            with -1; None is all that the model substitutes.
-        target_symbols: The entries of the target that count; None is all.
-        diagonal: Whether cells whose position is the row count.
-        tokenizer: What names symbols; None where they are numbers.
-        rounding: Which cells have radii.
-    """
+    """Request of the command `scan`."""
 
     subject: Subject
-    rows: Any
+    rows: Any  # as in `bounds.scan`
     reduce: Reduce
-    positions: Sequence[int] | None = None
-    symbols: np.ndarray | None = None
-    target_symbols: Sequence[int] | None = None
-    diagonal: bool = True
+    positions: Sequence[int] | None = None  # those changed; None is all
+    # Padded with -1; None is all.
+    symbols: Int[np.ndarray, "*tokens symbols"] | None = None
+    target_symbols: Sequence[int] | None = None  # entries that count; None is all
+    diagonal: bool = True  # cells whose position is the row count
     tokenizer: jm.Tokenizer | None = None
-    rounding: Rounding = "auto"
+    rounding: Rounding = "auto"  # cells with radii
 
     @property
-    def tokens(self) -> np.ndarray:
-        """The input [n]."""
+    def tokens(self) -> Int[np.ndarray, "tokens"]:
+        """The input."""
         (tokens,) = self.subject.inputs.values()
         return tokens
 
     @property
     def hashes(self) -> dict[str, str]:
-        """What names the model and the input."""
+        """Columns that identify the model and the input."""
         return {**self.subject.named, "tokens_sha256": tokens_sha256(self.tokens)}
 
     def question(self, mesh: Mesh | None = None) -> Question:
-        """Returns the scan's question, as `bounds.scan` asks it."""
+        """The scan as `bounds.scan` makes it."""
         asked, symbols = self.subject.question, self.symbols
         if symbols is not None and symbols.ndim == 2 and self.positions is not None:
             symbols = symbols[np.asarray(self.positions)]
@@ -100,27 +89,18 @@ class Asked:
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """A scan in parts of positions. `plan` says which.
-
-    Attributes:
-        asked: What is asked.
-        whole: The question about all positions.
-        choice: How all parts are done.
-        rounding: Which cells have radii.
-        size: Positions of a part.
-        mesh: Devices that substitutions are shared out over; None is one.
-    """
+    """A scan in parts of positions; made by `plan`."""
 
     asked: Asked
-    whole: Question
+    whole: Question  # about all positions
     choice: Choice
-    rounding: Done
-    size: int
-    mesh: Mesh | None
+    rounding: Done  # cells with radii
+    size: int  # positions of a part
+    mesh: Mesh | None  # devices that substitutions are shared out over; None is one
 
     @classmethod
     def plan(cls, asked: Asked, mesh: Mesh | None = None) -> "Parts":
-        """Returns the parts of what is asked, or refuses what does not fit."""
+        """Parts of a request; refuses a table that does not fit the memory."""
         whole = asked.question(mesh)
         whole.require_substitutions()
         choice, cells = whole.plan(asked.subject.question.method), whole.layout.cells
@@ -140,7 +120,7 @@ class Parts:
         return cls(asked, whole, choice, rounding, max(1, size), mesh)
 
     def cells(self, progress: Progress | None = None) -> list[Cell]:
-        """Returns the parts as cells of a sweep."""
+        """Parts as cells of a sweep."""
         asked, whole, part = self.asked, self.whole, self.whole.part(0, self.size)
         square = whole.reduction.square  # its parts are those of a table
         key = {
@@ -157,7 +137,7 @@ class Parts:
             "ties": asked.subject.question.ties,
             "symbols_sha256": _sha256(whole.layout.symbols),
             "positions_sha256": _sha256(whole.layout.positions),
-            # Sizes change the last bits: results of others are not gone on from.
+            # Sizes change the last bits: results of other sizes are not continued.
             **block_columns(part.plan(self.choice.way.name).sizes),
             **asked.hashes,
         }
@@ -169,15 +149,13 @@ class Parts:
 
     @property
     def moves_top(self) -> bool:
-        """Whether the largest cells are to be moved when all are known."""
+        """True if the largest cells are moved when all are known."""
         return self.rounding == "top" and not self.whole.reduction.square
 
     def top(self, cells: Sequence[Cell], values: np.ndarray | None) -> Cell:
-        """Returns what makes runs with moved inputs of the largest, as a cell.
+        """Cell that makes runs with moved inputs of the largest scan cells.
 
-        Args:
-            cells: the parts.
-            values: of all cells; None in a process that follows.
+        `values` are those of all cells; None in a process that follows.
         """
         whole, count = self.whole, len(self.whole.layout.positions)
         config = {**cells[0].config, "start": count, "stop": count, "part": "top"}
@@ -206,19 +184,19 @@ class Parts:
         return Cell(config, "the largest again, moved", compute, form=form)
 
     def values(self, found: Sequence[Mapping[str, Any]]) -> np.ndarray:
-        """Returns the values of all parts."""
+        """Values of all parts."""
         return np.concatenate([_arrays(one)[0] for one in found])
 
     @property
     def bounds(self) -> list[tuple[int, int]]:
-        """The first of each part's positions, and what is behind its last."""
+        """Start and stop of the positions of each part."""
         count = len(self.whole.layout.positions)
         starts = range(0, count, self.size)
         return [(start, min(start + self.size, count)) for start in starts]
 
     @property
     def _rows(self) -> Any:
-        """The rows that every part watches; None is the last one alone."""
+        """Rows that every part watches; None is the last row alone."""
         if self.whole.alone:
             row = choose_query(self.asked.rows, self.asked.subject.model)
             return None if row == -1 else row
@@ -227,7 +205,7 @@ class Parts:
     def _cell(
         self, key: Mapping[str, Any], start: int, progress: Progress | None
     ) -> Cell:
-        """The part that begins with a position."""
+        """Part that begins with a position."""
         positions = self.whole.layout.positions
         stop = min(start + self.size, len(positions))
         label = f"positions {positions[start]} to {positions[stop - 1]}"
@@ -272,7 +250,7 @@ class Parts:
         return Cell({**key, "start": start, "stop": stop}, label, compute, form=form)
 
     def _is_part(self, start: int, stop: int, found: Mapping[str, Any]) -> bool:
-        """Whether what was recorded has the shape of a part, and numbers where it has."""
+        """True if the record has a part's shape, and numbers at all substitutions."""
         part = self.whole.part(start, stop)
         there, rows = part.layout.cells >= 0, part.shape
         if not part.reduction.by_symbol:
@@ -293,12 +271,7 @@ class Parts:
     def join(
         self, found: Sequence[Mapping[str, Any]], top: Mapping[str, Any] | None = None
     ) -> Scan:
-        """Returns the scan that parts make, in order.
-
-        Args:
-            found: what is recorded of them.
-            top: what is recorded of the largest, where they are moved.
-        """
+        """Joins the parts, given in order, and the moves of the largest cells."""
         found, error = split_error(found)
         parts = [_arrays(one) for one in found]
         magnitude = max(one["magnitude"] for one in found)
@@ -323,7 +296,7 @@ class Parts:
         return dataclasses.replace(scan, measured_error=error)
 
     def _pieces(self, table: np.ndarray) -> Iterator[Piece]:
-        """The changes of each position, from the table of all."""
+        """Changes of each position, from the table of all."""
         for row, cells in enumerate(self.whole.layout.cells):
             columns = np.flatnonzero(cells >= 0)
             if columns.size:
@@ -331,7 +304,6 @@ class Parts:
 
 
 def _arrays(found: Mapping[str, Any]) -> list[np.ndarray]:
-    """The arrays of a part."""
     return [unpack(text, *found["shape"]) for text in found["arrays"]]
 
 

@@ -1,4 +1,4 @@
-"""What a dry run of `scan` says: what would be computed, how, and what it takes."""
+"""Lines of a dry run of `scan`: the parts, the method, and the cost."""
 
 import math
 
@@ -14,20 +14,13 @@ from bounds.version import __version__
 from jax_models.arguments import show
 from jax_models.run.mesh import count_devices
 
-# Bytes of a cell: three float64 and whether it is enclosed. A number of the store is text,
+# Bytes of a cell: three float64 and one flag. A number of the store is text,
 # four characters for three bytes where it cannot be compressed.
 ARRAYS, STORED = 25, 11
 
 
 def describe_plan(parts: Parts) -> list[str]:
-    """Returns the lines that a dry run prints.
-
-    Args:
-        parts: What would be computed.
-
-    Raises:
-        InputError: The method cannot do this model.
-    """
+    """Lines of a dry run; refuses a model that the method does not support."""
     asked, whole = parts.asked, parts.whole
     model, problem = asked.subject.model, whole.problem
     count = count_devices(parts.mesh)

@@ -1,4 +1,4 @@
-"""What the words of `scan` mean, its rows and what is made of changes, and what it says."""
+"""Words of `scan`: the values of its flags, and sentences on its result."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ from bounds.numbers.notation import enclosure_label
 from jax_models.arguments import show
 
 WORDS = ("none", "max", "mean")
-# What stands behind frobenius, and what it says of the map.
+# Words that may follow frobenius, and the arguments they stand for.
 FROBENIUS: dict[str, dict[str, Any]] = {
     "tensor": {"symmetrize": "tensor"},
     "map": {"symmetrize": "map"},
@@ -26,7 +26,7 @@ GRAMMAR = f"{', '.join(WORDS)}, or frobenius[:tensor|:map][:nocenter][:noapc]"
 
 
 def parse_reduce(text: str | None) -> Reduce:
-    """Returns what a value of `--reduce` means."""
+    """Reads a value of `--reduce`."""
     if text is None:
         return None
     for word in WORDS:
@@ -45,7 +45,7 @@ def parse_reduce(text: str | None) -> Reduce:
 
 
 def parse_rows(text: str | None) -> Any:
-    """Returns what a value of `--rows` means, as `bounds.scan` takes it."""
+    """Reads a value of `--rows` into the `rows` of `bounds.scan`."""
     if text is None or text == "all":
         return text
     parts = [part.strip() for part in text.split(",")]
@@ -61,13 +61,7 @@ def parse_rows(text: str | None) -> Any:
 
 
 def quantity_of(unit: str, asked: Asked, scan: Scan) -> str:
-    """Returns what the values are: of a norm's unit what is made of it.
-
-    Args:
-        unit: As in `‖Δ logits‖₂, nats`.
-        asked: What is asked.
-        scan: What was found.
-    """
+    """Label of the values, from a norm and its unit as in `‖Δ logits‖₂, nats`."""
     whole, comma, measured = unit.partition(",")
     change, rest = whole.strip("‖₂|"), f"{comma}{measured}"
     match asked.reduce:
@@ -84,13 +78,7 @@ def quantity_of(unit: str, asked: Asked, scan: Scan) -> str:
 
 
 def finding(asked: Asked, scan: Scan, record: Mapping[str, Any]) -> str:
-    """Returns what was found, in one sentence.
-
-    Args:
-        asked: What was asked.
-        scan: What was found.
-        record: What `scan.json` says.
-    """
+    """Result in one sentence."""
     where = f"at position {record['position']}"
     if "wild_type" in record:
         where += f" ({record['wild_type']})"

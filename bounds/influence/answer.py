@@ -1,4 +1,4 @@
-"""How a question is answered: by a method, a screen or a proposal, and what is kept of it."""
+"""Answers a question by a method, a screen or a proposal, and forms its `Influence`."""
 
 import dataclasses
 import time
@@ -37,7 +37,7 @@ from jax_models.run.evaluate import TieRule
 from jax_models.run.mesh import check_agreement, written_out
 
 Propose = Literal["float32", "bfloat16", "float16"]
-# Of a result; None where they are not kept.
+# Tables of a result; None where they are not kept.
 TABLES = (
     *("lower", "upper", "enclosed"),
     *("position_lower", "position_upper", "position_symbol", "position_enclosed"),
@@ -51,28 +51,11 @@ def answer(
     keep: Keep = "pairs",
     stopping: Stopping | None = None,
     progress: Progress | None = None,
-    rtol_exact: float = RTOL_EXACT,
+    rtol_exact: float = RTOL_EXACT,  # largest relative radius of an exact maximum
     propose: Propose | None = None,
     rounding: Rounding = "auto",
 ) -> Influence:
-    """Returns the influences of a problem, done as was chosen.
-
-    Args:
-        problem: the question.
-        choice: of this problem, or of one that differs in its input alone.
-        ties: what to do where rounding decides a hard-attention winner.
-        keep: which tables are kept.
-        stopping: of a screen; see `compute_influence`.
-        progress: called with (substitutions done, all) after every block.
-        rtol_exact: the largest radius of a maximum called exact, relative to it.
-        propose: the float type that all are computed in first; None for none.
-        rounding: which results have radii.
-
-    Raises:
-        InputError: processes do not agree, an influence is not a finite number, or
-            nothing can be proposed.
-        TieError: for an ambiguous tie under ties="error".
-    """
+    """Answers a problem; `choice` may be of one that differs in its input alone."""
     started, way = time.perf_counter(), choice.way
     expect_hook("progress", progress)
     stopping = stopping or Stopping()
@@ -94,22 +77,13 @@ def answer(
 def find(
     problem: Problem, choice: Choice, rounding: Done, progress: Progress | None = None
 ) -> Gathered:
-    """Returns the influences of all substitutions of a problem by a method.
-
-    Args:
-        problem: the question.
-        choice: of a method for it, or for one about more positions.
-        rounding: which have radii; of "top" none do here.
-        progress: called with (substitutions done, all) after every block.
-
-    Raises:
-        InputError: processes do not agree, or an influence is not a finite number.
-    """
+    """Influences of all substitutions by a method, checked over all processes."""
     refuse_vanishing_rows(problem)
     if not len(problem.pairs):
         return Gathered.nothing()
     if problem.mesh is not None:
         agree(problem, None, choice.sizes, rounding)
+    # The choice may be one for more positions.
     assert isinstance(choice.way, Method)
     return gather(problem, choice.way, rounding, progress)
 
@@ -123,21 +97,7 @@ def settle(
     keep: Keep = "pairs",
     rtol_exact: float = RTOL_EXACT,
 ) -> Influence:
-    """Returns the result of what was found of all substitutions.
-
-    Args:
-        problem: the question.
-        choice: how it was done.
-        found: of all its substitutions.
-        rounding: which of them have radii.
-        ties: what to do where rounding decides a hard-attention winner.
-        keep: which tables are kept.
-        rtol_exact: the largest radius of a maximum called exact, relative to it.
-
-    Raises:
-        InputError: the largest is of a row that vanishes.
-        TieError: for an ambiguous tie under ties="error".
-    """
+    """Forms the result of the influences or enclosures of all substitutions."""
     pairs, way = problem.pairs, choice.way
     met = found.ties if isinstance(found, Gathered) else None
     if met is not None:
@@ -206,25 +166,12 @@ def settle(
 def enclose(
     problem: Problem,
     choice: Choice,
-    propose: Propose | None,
+    propose: Propose | None,  # None for a screen
     stopping: Stopping,
     progress: Progress | None,
     rounding: Done,
 ) -> tuple[Enclosures, str]:
-    """Returns what a screen or a proposal encloses, and why so.
-
-    Args:
-        problem: the question.
-        choice: how it is done.
-        propose: the float type that proposes; None of a screen.
-        stopping: when a screen stops, and where either keeps how it stands.
-        progress: called with (substitutions done, all) after every block.
-        rounding: which influences have radii.
-
-    Raises:
-        InputError: processes do not agree, an influence is not a finite number, or
-            nothing can be proposed.
-    """
+    """Enclosures by a screen or a proposal, and the reason with a proposal's counts."""
     way, reason = choice.way, choice.reason
     refuse_vanishing_rows(problem)
     if not len(problem.pairs):
@@ -253,18 +200,11 @@ def _told(found: Enclosures, problem: Problem) -> str:
 
 def agree(
     problem: Problem,
-    stopping: Stopping | None,
+    stopping: Stopping | None,  # None where nothing is screened
     sizes: BlockSizes | None,
     *asked_too: Any,
 ) -> None:
-    """Raises `InputError` in every process unless all of them ask the same.
-
-    Args:
-        problem: the question, over a mesh.
-        stopping: of a screen; None of a scan.
-        sizes: of blocks.
-        asked_too: what else is asked.
-    """
+    """Raises `InputError` in every process unless all of them ask one question."""
     assert problem.mesh is not None
     arrays = (problem.model, problem.tokens, problem.position, problem.symbol)
     # All or none keep where they stand: process 0 reads it for the others. Blocks are

@@ -11,13 +11,9 @@ P = ParamSpec("P")
 
 
 def of_each_input(ask: Callable[P, Any]) -> Callable[P, Any]:
-    """Returns a question that takes many inputs too, and then gives a list of answers.
+    """Decorates a question so that of many inputs it gives a list of answers."""
 
-    Args:
-        ask: takes a model and one input, tokens [n], and options by name, which hold for
-            all inputs.
-    """
-
+    # `ask` takes a model and one input; the options hold for all inputs.
     @functools.wraps(ask)
     def asked(model: Any, tokens: Any, **options: Any) -> Any:
         if is_batch(tokens):
@@ -38,7 +34,7 @@ def of_each_input(ask: Callable[P, Any]) -> Callable[P, Any]:
 
 
 def is_batch(tokens: Any) -> bool:
-    """Whether tokens are many inputs, not one: [K, n], or a list of any lengths."""
+    """True of many inputs: [inputs, tokens], or a list of inputs of any lengths."""
     if isinstance(tokens, list | tuple) and tokens:
         return all(expect_array("tokens", one).ndim == 1 for one in tokens)
     return getattr(tokens, "ndim", None) == 2

@@ -1,8 +1,8 @@
-"""How large a block of substitutions is: what suits the device, as far as memory allows.
+"""Sizes of blocks of substitutions that suit the device, as far as memory allows.
 
-A method says which size suits (a CPU's cache, the units of an accelerator) and what a block
-of a size takes. That is a model, some times what the compiler accounts for; memory only ever
-makes blocks smaller.
+A method gives the size that suits (a CPU's cache, the units of an accelerator) and the
+bytes that a block of any size takes. These are a model, a few times what the compiler
+accounts for; memory only ever makes blocks smaller.
 """
 
 import dataclasses
@@ -14,32 +14,23 @@ from jax_models.run.device_memory import bytes_label, memory_at_hand, memory_bud
 
 @dataclasses.dataclass(frozen=True)
 class BlockSizes:
-    """The sizes that a method works in, on each device."""
+    """Sizes that a method works in, on each device."""
 
     substitutions: int
     rows: int | None = None  # of a tile; None where a method has no tiles of rows
-    # Bytes that blocks under way and what they share take, from above.
+    # Upper bound on the bytes of the blocks under way and of what they share.
     held: float = dataclasses.field(default=0.0, compare=False)
 
 
 def fit_block(
     suited: int, bytes_taken: Callable[[int], float], limit: int | None
 ) -> int:
-    """Returns how many substitutions go into a block: `suited`, halved until they fit.
-
-    Args:
-        suited: the size where memory does not matter.
-        bytes_taken: by a block of a size and all that is held beside it.
-        limit: in bytes; None is the share of the device's memory that a computation may
-            take, where one substitution goes ahead however much it takes.
-
-    Raises:
-        InputError: one substitution takes more than the limit that was given, or a block
-            more than the device has, as planned elsewhere (`memory_planned`).
-    """
+    """Largest block size that fits the memory: `suited`, halved until it does."""
+    # Without a limit one substitution goes ahead however much it takes.
     room, size = memory_budget() if limit is None else limit, suited
     while size > 1 and bytes_taken(size) > room:
         size = -(-size // 2)
+    # The budget may have been planned for another device (`memory_planned`).
     if limit is None and size > 1 and bytes_taken(size) > (there := memory_at_hand()):
         raise InputError(
             f"a block takes about {bytes_label(bytes_taken(size))} of the "
@@ -57,7 +48,7 @@ def fit_block(
 
 
 def base_bytes(model: Transformer, length: int) -> float:
-    """Returns what the base pass of a change propagation keeps, from above."""
+    """Upper bound on the bytes that the base pass of a change propagation keeps."""
     elements = 0
     for layer in model.layers:
         attention, hidden = layer.attention, layer.feed_forward.hidden

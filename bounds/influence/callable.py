@@ -1,7 +1,4 @@
-"""A function of the tokens that is not ours, as every method calls it: many inputs at once.
-
-Shapes: b inputs of n tokens, r rows that are watched, c what is watched of each.
-"""
+"""A function of the tokens that is not ours, as all methods call it: on many inputs."""
 
 import collections.abc
 import copy
@@ -10,15 +7,16 @@ from typing import Any, Literal, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Int, Shaped
 
 from bounds.rounding.moved_inputs import float_leaves, move_alike
 from jax_models import InputError
 from jax_models.arguments import expect_integer, expect_kind, show
 
-# Of each evaluation, in the 2-norm: a number, or a function of the tokens [n].
+# Bound on an evaluation's error in the 2-norm: a number, or a function of tokens.
 Radius: TypeAlias = float | collections.abc.Callable[[np.ndarray], Any]
-# What is returned of one input: a number, [c] or [n, c]; a vector [c] alone; or, of a
-# function that is told the rows [r], their vectors [r, c].
+# Result for one input: a number, [classes] or [tokens, classes]; a vector [classes]
+# alone; or, of a function that takes the rows, their vectors [rows, classes].
 _Form: TypeAlias = Literal["any", "vector", "rows"]
 _EXPECTED: dict[_Form, str] = {
     "any": "a number, a vector [m], or a matrix [n, m] with a row for each token",
@@ -34,9 +32,9 @@ LARGEST_INTEGER = 2**53
 class Callable:
     """Any function from tokens to numbers, for `compute_influence` and `scan`.
 
-    It says a number, a vector [c], or a matrix [n, c] of which `query` and `rows` pick.
-    Parameters are arguments of its compiled program, which is made once for each length, as
-    long as the object lives.
+    It returns a number, a vector [classes], or a matrix [tokens, classes] of which
+    `query` and `rows` pick. Parameters are arguments of its compiled program, which is
+    made once for each length, as long as the object lives.
     """
 
     def __init__(
@@ -53,23 +51,26 @@ class Callable:
         """Holds a function and its parameters.
 
         Args:
-            apply: from `params` and int32 tokens, [b, n] if `batched` and else [n], to
-                an array, [b, ...] if `batched`. Of JAX, without side effects.
+            apply: a function of `params` and int32 tokens, [inputs, tokens] if
+                `batched` and else [tokens], that returns an array, [inputs, ...] if
+                `batched`. Of JAX, without side effects.
             params: any tree; its arrays are arguments of the compiled program, the rest
-                is part of it. Where some are of floats, radii are found by moving them.
-            batched: whether `apply` takes many inputs at once; else it is `jax.vmap`ped.
+                is part of the program. Where some are of floats, radii are found by
+                moving them.
+            batched: whether `apply` takes many inputs at once; else it is
+                `jax.vmap`ped.
             vocab_size: V.
-            radius: how far what `apply` returns of an input (of a matrix, each row), as
-                float64, may be from the true value in the 2-norm; a number, or a function
-                of the tokens [n] that returns one. Without it and without parameters
-                influences are estimates.
-            host: whether `apply` takes NumPy arrays and returns one, as a model of PyTorch
-                or ONNX Runtime behind a function does: the tokens alone, or `params` first
-                where they are given.
+            radius: bound on the 2-norm distance of the result for an input (for a
+                matrix, of each row), as float64, from the true value; a number, or a
+                function of the tokens that returns one. Without a radius and without
+                parameters influences are estimates.
+            host: whether `apply` takes NumPy arrays and returns one, as a model of
+                PyTorch or ONNX Runtime behind a function does: the tokens alone, or
+                `params` first where they are given.
             check: whether a batch of inputs is compared with single passes first, in
                 every question. They may differ by the square root of the float type's
-                epsilon times the largest entry: 1.5e-8 in float64, 3.5e-4 in float32, so
-                return what is computed in float32 as float32.
+                epsilon times the largest entry: 1.5e-8 in float64, 3.5e-4 in float32. A
+                function that computes in float32 should therefore return float32.
 
         Raises:
             InputError: an argument is not what is expected.
@@ -106,11 +107,9 @@ class Callable:
     def of_function(
         cls, function: Any, vocab_size: int, radius: Radius | None
     ) -> "Callable":
-        """Returns a bare function from tokens [n] to a vector as one.
-
-        Whether one that is not jitted could be traced cannot be found out by trying:
-        `np.array_equal` of a tracer is False, not an error. It runs once for each input.
-        """
+        """Callable of a bare function from tokens to a vector."""
+        # Trying cannot show whether a function that is not jitted could be traced:
+        # `np.array_equal` of a tracer is False, not an error. It runs once per input.
         if isinstance(function, jax.stages.Wrapped):
             made = cls(
                 lambda _, tokens: function(tokens),
@@ -138,13 +137,7 @@ class Callable:
         params: Any = None,
         **options: Any,
     ) -> "Callable":
-        """Returns a function that is told the rows [r] too, and returns theirs [r, c].
-
-        Args:
-            apply: from params, tokens [n] and rows, or without params on the host.
-            params: as in `Callable`.
-            options: likewise.
-        """
+        """Callable of a function that takes the rows too and returns their vectors."""
         made = cls(apply, params, batched=False, check=False, **options)
         made._form = "rows"
         return made
@@ -156,46 +149,36 @@ class Callable:
 
     @property
     def arrays(self) -> list[Any]:
-        """The arrays among the parameters."""
+        """Arrays among the parameters."""
         return self._arrays
 
     @property
     def params_move(self) -> bool:
-        """Whether there are floats among those, which show how it rounds."""
+        """True where the parameters have floats, which show how the function rounds."""
         return bool(float_leaves(self._arrays))
 
     @property
     def size(self) -> int:
-        """How many numbers the parameters have, at least 1."""
+        """Number of entries of the parameters, at least 1."""
         return max(1, sum(int(np.size(x)) for x in self._arrays))
 
     def moved(self, run: int, step: float) -> "Callable":
-        """Returns the function with every float of its parameters moved.
-
-        Args:
-            run: which of the runs with other signs, from 1.
-            step: how far, relative to each, up or down.
-        """
+        """Function with all floats of its parameters moved by a relative `step`."""
         other = copy.copy(self)  # shares the compiled program
+        # `run` counts the runs with other signs, from 1.
         moved = move_alike(self._arrays, run, lambda _: step)
         other._arrays = list(map(np.asarray, moved)) if self._host else moved
         return other
 
     @property
     def may_differ(self) -> bool:
-        """Whether it may say another thing of one input again: what is compiled does not."""
+        """True where the function may not repeat its result; compiled ones do."""
         return self._host
 
-    def evaluate(self, tokens: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Returns what it says of inputs: [b], [b, c], or of the rows of each [b, r, c].
-
-        Args:
-            tokens: [b, n], b at most `INPUTS_AT_ONCE`.
-            rows: positions that are watched, where it says something of each [r].
-
-        Raises:
-            InputError: what it says is of no such shape, or of no numbers.
-        """
+    def evaluate(
+        self, tokens: Int[np.ndarray, "inputs tokens"], rows: Int[np.ndarray, "rows"]
+    ) -> Shaped[np.ndarray, "inputs *rows_classes"]:
+        """Results for at most `INPUTS_AT_ONCE` inputs, or for rows of each."""
         if self._host:
             return _numbers(self._run(self._arrays, np.array(tokens), rows))
         try:
@@ -208,11 +191,10 @@ class Callable:
             ) from error
         return _numbers(np.asarray(found))
 
-    def batch(self, tokens: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Returns what `evaluate` says of up to `INPUTS_AT_ONCE` inputs, run as so many.
-
-        Blocks of one size share one program.
-        """
+    def batch(
+        self, tokens: Int[np.ndarray, "inputs tokens"], rows: Int[np.ndarray, "rows"]
+    ) -> Shaped[np.ndarray, "inputs *rows_classes"]:
+        """Results of `evaluate`, run as a full batch so that all share one program."""
         if self._host and not self._batched:
             return self.evaluate(tokens, rows)
         fill = INPUTS_AT_ONCE - len(tokens)
@@ -220,7 +202,7 @@ class Callable:
         return self.evaluate(whole, rows)[: len(tokens)]
 
     def _call(self, params: tuple[Any, ...], tokens: Any, rows: Any) -> Any:
-        """What is said of inputs [b, n], of those rows alone; traced, or on the host."""
+        """Results for inputs [inputs, tokens] at those rows; traced, or on the host."""
         told = (rows,) if self._form == "rows" else ()
 
         def one(x: Any) -> Any:
@@ -250,7 +232,7 @@ class Callable:
         return found[:, rows] if whole else found
 
     def _of_array(self, found: Any) -> Any:
-        """What `apply` returned as an array, of JAX or on the host of NumPy."""
+        """Result of `apply` as an array, of JAX or on the host of NumPy."""
         if not self._host:
             if not isinstance(found, jax.Array | np.ndarray | np.generic):
                 raise InputError(
@@ -293,15 +275,7 @@ def _numbers(found: np.ndarray) -> np.ndarray:
 
 
 def check_radius(value: Any, where: str = "") -> float:
-    """Returns a radius of one evaluation.
-
-    Args:
-        value: what the caller stated.
-        where: what it is the radius of, in words.
-
-    Raises:
-        InputError: it is no finite number of at least 0.
-    """
+    """Stated radius as a float; `where` names its evaluation in the message."""
     found = np.asarray(value)
     number = found.ndim == 0 and found.dtype.kind in "iuf"
     if not (number and 0 <= found < np.inf):

@@ -1,7 +1,7 @@
-"""Keys and values of rows about a row near all of them, which drops out of all changes."""
+"""Keys and values of rows about a centre near all rows, which drops out of changes."""
 
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Float, Int
 
 from jax_models.model.attending import (
     KeyStore,
@@ -14,9 +14,11 @@ from jax_models.model.attention import Attention
 
 
 def centred_store(
-    attention: Attention, inputs: Array, positions: Array | None
-) -> tuple[KeyStore, Array, Array]:
-    """Returns keys and values of the rows u_w - c, the offset [h, v], and c [d].
+    attention: Attention,
+    inputs: Float[Array, "tokens width"],
+    positions: Int[Array, "tokens"] | None,
+) -> tuple[KeyStore, Float[Array, "heads d_v"], Float[Array, "width"]]:
+    """Keys and values of the rows u_w - c, the offset of the values, and the centre c.
 
     Keys are of the rows u_w themselves, with their bias, unless `shares_offsets`.
 
@@ -33,41 +35,29 @@ def centred_store(
 
 def keys_about(
     attention: Attention,
-    inputs: Array,
-    centre: Array,
+    inputs: Float[Array, "keys width"],
+    centre: Float[Array, "width"],
     length: int,
-    positions: Array | None,
-) -> Array:
-    """Returns keys [h, k, e] as `centred_store` has them.
-
-    Args:
-        attention: the sublayer.
-        inputs: any that it may read [k, d].
-        centre: [d].
-        length: n.
-        positions: of the inputs [k]; None where keys are the same at all positions.
-    """
+    # None where keys are the same at all positions.
+    positions: Int[Array, "keys"] | None,
+) -> Float[Array, "heads keys d_k"]:
+    """Keys as in `centred_store`: of the inputs less the centre if `shares_offsets`."""
     if shares_offsets(attention):
         return project_key_changes(attention, inputs - centre, length, positions)
     return project_keys(attention, inputs, length, positions)
 
 
 def shares_offsets(attention: Attention) -> bool:
-    """Whether a part that all keys share adds the same to all scores of a row.
-
-    Softmax takes no notice of it then, and it is left out: it may be far larger than what
-    scores differ by, and they would be rounded relative to it.
-    """
+    """True where a part that all keys share adds the same to all scores of a row."""
+    # Softmax ignores such a part, and it is left out: it may be far larger than the
+    # differences of scores, and they would be rounded relative to it.
     same = attention.scoring.bilinear and attention.linear_keys
     return same and not attention.weighting.hard
 
 
-def common_part(rows: Array) -> Array:
-    """Returns a row near all rows [d]: their mean where it is far larger than they differ.
-
-    Any row would do. Elsewhere it is 0, which rounds nothing: values that are 0, or sums
-    of whole numbers, stay what they are.
-    """
+def common_part(rows: Float[Array, "rows width"]) -> Float[Array, "width"]:
+    """A row near all rows: their mean where it far exceeds differences, else 0."""
+    # Any row would do. 0 rounds nothing: zeros and sums of whole numbers stay exact.
     mean = rows.mean(axis=0)
     apart = jnp.abs(rows - mean).max(axis=0)
     return jnp.where(jnp.abs(mean) > 8 * apart, mean, 0)

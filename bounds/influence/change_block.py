@@ -11,7 +11,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Float, Int, UInt
 
 from bounds.influence.block_memory import BlockSizes, base_bytes, fit_block
 from bounds.influence.deep import propagate, propagate_to
@@ -55,37 +55,32 @@ class IncrementalState:
     # The layers between the first and the last, and that where many rows are watched.
     middle: tuple[PreparedLayer, ...]
     last: QueryRow | None  # None for a one-layer model, and where many rows are watched
-    output: (
-        Array  # [d] final activation of the query row before the final norm, or [r, d]
-    )
-    rows: Array | None = None  # [r] those that are watched, where they are many
-    run: Array | None = None  # [] which of the runs with moved rows
+    # The query row after the last layer, before the final norm; or the watched rows.
+    output: Float[Array, "*rows width"]
+    rows: Int[Array, "rows"] | None = None  # the watched rows, where they are many
+    run: UInt[Array, ""] | None = None  # the number of a run with moved rows
 
 
 @functools.partial(jax.jit, static_argnames="query")
 def prepare(
     model: Transformer,
-    tokens: Array,
+    tokens: Int[Array, "tokens"],
     query: int | None,
-    rows: Array | None = None,
-    run: Array | None = None,
+    rows: Int[Array, "rows"] | None = None,
+    run: UInt[Array, ""] | None = None,
 ) -> IncrementalState:
-    """Returns the base pass for influences on row `query`, or many.
-
-    Args:
-        model: a transformer with a layer.
-        tokens: the input [n].
-        query: the row that is watched; None where many are.
-        rows: those [r].
-        run: which of the runs with moved rows [], 0 for none; None where none is asked.
-    """
+    """Base pass for influences on row `query`, or on many `rows`."""
+    # Run 0 moves nothing; None leaves moves out of the program.
     with perturbation(run, model.is_hard):
         state = _prepare(model, tokens, query, rows)
     return dataclasses.replace(state, run=run)
 
 
 def _prepare(
-    model: Transformer, tokens: Array, query: int | None, rows: Array | None
+    model: Transformer,
+    tokens: Int[Array, "tokens"],
+    query: int | None,
+    rows: Int[Array, "rows"] | None,
 ) -> IncrementalState:
     n = tokens.shape[0]
     at = rows if query is None else jnp.asarray([query], jnp.int32)
@@ -111,32 +106,19 @@ def block_sizes(
     model: Transformer,
     length: int,
     memory_limit: int | None = None,
-    watched: int = 0,
+    watched: int = 0,  # numbers of one substitution's watched rows, where they are many
 ) -> BlockSizes:
-    """Returns the sizes of a block of pairs.
-
-    A block's widest array [rows, width, substitutions] takes at most two mebibytes on a CPU,
-    so that it stays in the cache between the operations on it, and 256 elsewhere. With
-    three layers and more a block keeps [length, width, substitutions].
-
-    Args:
-        model: a transformer.
-        length: n.
-        memory_limit: in bytes, for the blocks under way and the base pass; None is a
-            share of the device's memory.
-        watched: numbers that are of one substitution, where they are of many rows.
-
-    Raises:
-        InputError: the limit is too small for one substitution.
-    """
+    """Sizes of a block of substitutions that suit the device and fit the limit."""
     attention = model.layers[0].attention
     on_cpu = jax.default_backend() == "cpu"
     widest = max(model.width, attention.num_heads * attention.value_width)
     rows = min(length, 64 if on_cpu else 1024)
+    # A block's widest array [rows, width, substitutions] takes at most two mebibytes on
+    # a CPU, where it stays in the cache between operations on it, and 256 elsewhere.
     room = 2**18 if on_cpu else 2**28 // model.dtype.itemsize
     if len(model.layers) == 1 and not watched:
         suited, rows = ONE_LAYER_BATCH, 1
-    elif len(model.layers) > 2 or watched:
+    elif len(model.layers) > 2 or watched:  # keeps [length, width, substitutions]
         suited = max(1, min(32, 16 * room // (length * widest)))
     else:
         suited = max(8, min(length, room // (rows * widest)))
@@ -156,13 +138,9 @@ def block_bytes(
     rows: int,
     watched: int = 0,
 ) -> float:
-    """Returns what a block of pairs takes beside its arguments, from above.
-
-    A tile of the first layer's rows has, for each pair, some arrays of the model's width,
-    of the block's neurons and of the heads; the replaced rows themselves have a tile of
-    scores; and with three layers and more all rows of every substitution are kept, beside
-    one tile of scores of the rows that move.
-    """
+    """Upper bound on the bytes of a block of substitutions, arguments left out."""
+    # Each pair of a tile of the first layer's rows has some arrays of the model's width,
+    # of the block's neurons and of the heads; replaced rows have a tile of scores.
     widths = []
     for layer in model.layers:
         attention, hidden = layer.attention, layer.feed_forward.hidden
@@ -176,6 +154,7 @@ def block_bytes(
     own = min(substitutions, own)
     tile = 8 * min(own * scores, max(scores, tile_elements() // 4))
     pairs = substitutions * rows * max(widths)
+    # All rows of every substitution are kept, and a tile of scores of those that move.
     if len(model.layers) > 2 or watched:
         pairs += 8 * substitutions * watched
         pairs += 4 * substitutions * length * model.width
@@ -189,35 +168,18 @@ def block_bytes(
 )
 def change_block(
     model: Transformer,
-    tokens: Array,
+    tokens: Int[Array, "tokens"],
     state: IncrementalState,
-    position: Array,
-    symbol: Array,
+    position: Int[Array, "substitutions"],
+    symbol: Int[Array, "substitutions"],
     *,
-    query: int | None,
+    query: int | None,  # None where many rows are watched
     target: AnyTarget | RowsTarget,
-    row_tile: int,
+    row_tile: int,  # of the second layer
     own_query: bool = False,
     chosen: Chosen = None,
-) -> tuple[Array, TieReport]:
-    """Returns what a block of substitutions changes and the ties they met.
-
-    Args:
-        model: a transformer.
-        tokens: the input [n].
-        state: its base pass.
-        position: the replaced positions [i].
-        symbol: the substitutes [i].
-        query: the row whose output is watched; None where many are.
-        target: as in `exit_program`.
-        row_tile: rows per tile of the second layer.
-        own_query: for one layer, whether the block is the query's own token; otherwise
-            it must not hold it.
-        chosen: which entries of the target count; None for all.
-
-    Returns:
-        Changes [i, g, c], and a tie report over everything that was evaluated.
-    """
+) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
+    """Changes of the target under a block of substitutions, and the ties met."""
     options = query, target, row_tile, own_query, chosen
     with perturbation(state.run, model.is_hard):
         replaced = replace_tokens(model, tokens, state.first, position, symbol)
@@ -233,26 +195,16 @@ def carry_block(
     row_tile: int,
     own_query: bool,
     chosen: Chosen,
-) -> tuple[Array, TieReport]:
-    """Returns the changes [i, g, c] that replaced tokens make, and the ties.
-
-    Args:
-        model: a transformer.
-        state: its base pass.
-        replaced: the block of substitutions [i].
-        query: as in `change_block`.
-        target: likewise.
-        row_tile: likewise.
-        own_query: likewise.
-        chosen: likewise.
-    """
+) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
+    """Changes of the target that replaced tokens make, and the ties met."""
     first, layer, last = state.first, model.layers[0], state.last
     at = state.rows if query is None else jnp.asarray([query], jnp.int32)
     assert at is not None
     layers, bases = model.layers, (first, *state.middle)
     columns = replaced_columns(first, replaced)
     if len(layers) == 1 and query is not None:
-        # The base pass holds the query's row alone.
+        # The base pass holds the query's row alone. A block is the query's own token
+        # (`own_query`), or does not hold it.
         if own_query:
             slots = jnp.zeros_like(replaced.position)
             found, ties = own_rows(layer, first, replaced, slots)
@@ -279,7 +231,7 @@ def carry_block(
 
 
 def merge_reports(model: Transformer, reports: list[TieReport | None]) -> TieReport:
-    """Returns one report of many; an empty one where no layer is hard."""
+    """Merges reports into one; empty where no layer is hard."""
     merged = TieReport.empty(model.dtype)
     for report in reports:
         merged = merged if report is None else merged.merge(report)

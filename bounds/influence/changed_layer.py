@@ -1,22 +1,16 @@
-"""Rows of a layer computed anew where only a few of its input rows changed.
+"""Sets of changed rows, and rows of a layer computed anew where few input rows changed.
 
-Two ways, both in change form. `replace_rows` goes by the base summary: the query is what
-it was, and the keys that moved are taken out and put in again (`replace_set`), O(c) per
-row. `rescan_rows` sees all keys again, those that stayed and those that moved: for rows
-whose own query moved, and where the summary does not decide, O(n) per row.
-
-Shapes: s lines of q rows and c moved keys each (a `Frame`), h heads,
-e = d_k, v = d_v.
-
-Sets of changed rows, one for each substitution: the sparse state between layers.
-
-After a substitution most rows of a hard-attention layer are what they were. Only those
-that changed are kept, in the order of (substitution, row), with their changes; how many
-there are is known before anything is computed from them, so that a set never overflows.
-
-Compiled programs have fixed shapes. A set is seen through a `Frame` of a static capacity
-that is a power of two, and substitutions whose sets need the same one go together: a few
-wide sets do not make all others pay.
+After a substitution most rows of a hard-attention layer are what they were.
+`ChangedRows` keeps only those that changed, with their changes, in the order of
+(substitution, row); their number is known before anything is computed from them, so
+that a set never overflows. Rows are computed anew in one of two ways, both in change
+form. `replace_rows` goes by the base summary: the query is what it was, and the c keys
+that moved are taken out and put in again (`replace_set`), O(c) per row. `rescan_rows`
+sees all n keys again, those that stayed and those that moved, O(n) per row: for rows
+whose own query moved, and where the summary does not decide. Compiled programs have
+fixed shapes: a set is seen through a `Frame` of a static capacity, a power of `GROWTH`
+or n, and substitutions whose sets need one capacity go together, so that a few wide
+sets do not make all others pay.
 """
 
 import dataclasses
@@ -26,7 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from bounds.influence.first_layer import PreparedLayer, take_rows
 from bounds.influence.pointwise import change_rows, read_change
@@ -65,46 +59,48 @@ HIGHEST = jax.lax.Precision.HIGHEST
 
 @dataclasses.dataclass(frozen=True)
 class ChangedRows:
-    """The changed rows of p substitutions, P in all."""
+    """Changed rows of substitutions, in the order of (substitution, row)."""
 
-    start: np.ndarray  # [p + 1] where each substitution's rows begin
-    row: np.ndarray  # [P] increasing within a substitution
-    change: np.ndarray  # [P, d], no row of zeros
+    # first row of each substitution, then their number
+    start: Int[np.ndarray, "substitutions+1"]
+    row: Int[np.ndarray, "changed"]  # increasing within a substitution
+    change: Float[np.ndarray, "changed width"]  # no row of zeros
 
     @staticmethod
     def gather(
-        count: int, owner: np.ndarray, row: np.ndarray, change: np.ndarray
+        count: int,
+        owner: Int[np.ndarray, "given"],
+        row: Int[np.ndarray, "given"],
+        change: Float[np.ndarray, "given width"],
     ) -> "ChangedRows":
-        """Returns the sets of `count` substitutions; rows that did not change drop out.
-
-        Args:
-            count: p.
-            owner: the substitution of each row, increasing [Q].
-            row: increasing within a substitution [Q].
-            change: [Q, d], zero where nothing changed.
-        """
+        """Sets of `count` substitutions from rows in order; unchanged rows drop out."""
         kept = (change != 0).any(axis=1)
         start = np.searchsorted(owner[kept], np.arange(count + 1))
         return ChangedRows(start, row[kept], change[kept])
 
     @property
-    def sizes(self) -> np.ndarray:
-        """How many rows changed under each substitution [p]."""
+    def sizes(self) -> Int[np.ndarray, "substitutions"]:
+        """Number of changed rows of each substitution."""
         return np.diff(self.start)
 
     @property
-    def owner(self) -> np.ndarray:
-        """The substitution of each row [P]."""
+    def owner(self) -> Int[np.ndarray, "changed"]:
+        """Substitution of each changed row."""
         return np.repeat(np.arange(self.sizes.size), self.sizes)
 
     def part(self, first: int, end: int) -> "ChangedRows":
-        """Returns the sets of the substitutions from `first` up to `end`."""
+        """Sets of the substitutions from `first` up to `end`."""
         rows = slice(self.start[first], self.start[end])
         start = self.start[first : end + 1] - self.start[first]
         return ChangedRows(start, self.row[rows], self.change[rows])
 
-    def find(self, owner: np.ndarray, row: np.ndarray, length: int) -> np.ndarray:
-        """Returns where the sets hold the given rows, -1 where they do not [Q]."""
+    def find(
+        self,
+        owner: Int[np.ndarray, "asked"],
+        row: Int[np.ndarray, "asked"],
+        length: int,
+    ) -> Int[np.ndarray, "asked"]:
+        """Index of each (owner, row) in the sets, -1 where they do not hold it."""
         if not self.row.size:
             return np.full(row.shape, -1)
         held = self.owner * length + self.row
@@ -112,8 +108,10 @@ class ChangedRows:
         return np.where(held[at] == owner * length + row, at, -1)
 
 
-def capacities(sizes: np.ndarray, length: int) -> np.ndarray:
-    """Returns the capacity that a set of each size is seen through, at most `length`."""
+def capacities(
+    sizes: Int[np.ndarray, "substitutions"], length: int
+) -> Int[np.ndarray, "substitutions"]:
+    """Capacity that a set of each size is seen through, at most `length`."""
     ladder = [1]
     while length > SHORT and 2 * ladder[-1] * GROWTH <= length:
         ladder.append(ladder[-1] * GROWTH)
@@ -123,35 +121,24 @@ def capacities(sizes: np.ndarray, length: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-    """Rows to be computed anew, q to a line, beside the c keys that moved for them."""
+    """Rows to be computed anew, some to a line, and the moved keys of each line."""
 
-    task: np.ndarray  # [s, q] which of the rows asked for; -1 where there is none
-    index: np.ndarray  # [s, c] positions of the keys that moved; n where there is none
-    change: np.ndarray  # [s, c, d] their changes
+    task: Int[np.ndarray, "lines rows"]  # index of an asked row; -1 where there is none
+    # positions of the keys; n where there is none
+    index: Int[np.ndarray, "lines moved"]
+    change: Float[np.ndarray, "lines moved width"]  # their changes
 
 
 def frames(
     rows: ChangedRows,
-    owner: np.ndarray,
+    owner: Int[np.ndarray, "asked"],  # the substitution of each asked row, increasing
     length: int,
-    capacity: int,
+    capacity: int,  # moved keys of a line
     *,
-    width: int,
-    lines: int,
+    width: int,  # rows of a line, all of one substitution
+    lines: int,  # of every frame
 ) -> Iterator[tuple[Frame, int]]:
-    """Yields the frames of rows whose substitutions share a capacity.
-
-    Args:
-        rows: the sets.
-        owner: the substitution of each row asked for, increasing [Q].
-        length: n.
-        capacity: c, of all these substitutions.
-        width: q, rows to a line; those of one line belong to one substitution.
-        lines: s, of every frame.
-
-    Yields:
-        A frame, and how many of its lines are used.
-    """
+    """Yields frames of rows whose sets share a capacity, and their count of used lines."""
     if not owner.size:
         return
     begins = np.flatnonzero(np.diff(owner, prepend=-1))
@@ -182,16 +169,19 @@ def frames(
 class Lines:
     """A frame on the device."""
 
-    slot: Array  # [s, q] where the base pass holds each row
-    at: Array  # [s, q] its position
-    valid: Array  # [s, q]
-    row_change: Array  # [s, q, d] of the row's own input
-    index: Array  # [s, c] positions of the keys that moved; n where there is none
-    change: Array  # [s, c, d] changes of their input rows
+    slot: Int[Array, "lines rows"]  # where the base pass holds each row
+    at: Int[Array, "lines rows"]  # its position
+    valid: Bool[Array, "lines rows"]
+    row_change: Float[Array, "lines rows width"]  # of the row's own input
+    # positions of the keys that moved; n where there is none
+    index: Int[Array, "lines moved"]
+    change: Float[Array, "lines moved width"]  # changes of their input rows
 
 
-def _query_changes(layer: Layer, base: PreparedLayer, line: Lines) -> Array:
-    """Changes of the queries of one line [h, q, e]."""
+def _query_changes(
+    layer: Layer, base: PreparedLayer, line: Lines
+) -> Float[Array, "heads rows d_k"]:
+    """Changes of the queries of one line."""
     rows, n = base.rows[line.at], base.store.length
     inner, before = (
         read_change(layer, rows, line.row_change),
@@ -201,9 +191,12 @@ def _query_changes(layer: Layer, base: PreparedLayer, line: Lines) -> Array:
 
 
 def _moved_keys(
-    layer: Layer, base: PreparedLayer, line: Lines, query_changes: Array | None
+    layer: Layer,
+    base: PreparedLayer,
+    line: Lines,
+    query_changes: Float[Array, "heads rows d_k"] | None,
 ) -> tuple[Any, MovedKeys]:
-    """The base summaries of one line's rows [h, q], and its moved keys as they see them."""
+    """Base summaries of one line's rows, and its moved keys as those rows see them."""
     attention, n = layer.attention, base.store.length
     queries, summary, _ = take_rows(base, line.slot)
     real = line.index < n
@@ -229,20 +222,11 @@ def _moved_keys(
 
 @jax.jit
 def replace_rows(
-    layer: Layer, base: PreparedLayer, lines: Lines, count: Array
-) -> tuple[tuple[Array, Array], TieReport]:
-    """Returns the changes of rows whose queries did not move, and where they are right.
-
-    Args:
-        layer: a hard layer.
-        base: its base pass.
-        lines: the rows and the keys that moved.
-        count: how many lines are used.
-
-    Returns:
-        Changes of the layer's output rows [s, q, d]; where the summary decided them
-        [s, q]; and the ties of the rows that it decided.
-    """
+    layer: Layer, base: PreparedLayer, lines: Lines, count: Int[Array, ""]
+) -> tuple[
+    tuple[Float[Array, "lines rows width"], Bool[Array, "lines rows"]], TieReport
+]:
+    """Changes of rows with unmoved queries, where they are decided, and those ties."""
     attention = layer.attention
     weighting = attention.weighting
     assert isinstance(weighting, HardWeighting)
@@ -266,23 +250,13 @@ def replace_rows(
 
 @jax.jit
 def rescan_rows(
-    layer: Layer, base: PreparedLayer, lines: Lines, count: Array
-) -> tuple[Array, TieReport]:
-    """Returns the changes of rows that see all keys again, and their ties.
-
-    Args:
-        layer: the layer.
-        base: its base pass.
-        lines: the rows and the keys that moved.
-        count: how many lines are used.
-
-    Returns:
-        Changes of the layer's output rows [s, q, d], and the ties of those rows.
-    """
+    layer: Layer, base: PreparedLayer, lines: Lines, count: Int[Array, ""]
+) -> tuple[Float[Array, "lines rows width"], TieReport]:
+    """Changes of rows that see all keys again, and their ties."""
     attention, n = layer.attention, base.store.length
     weighting = attention.weighting
 
-    def moved_part(line: Lines, query_changes: Array) -> Any:
+    def moved_part(line: Lines, query_changes: Float[Array, "heads rows d_k"]) -> Any:
         return weighting.lift_change(*_moved_keys(layer, base, line, query_changes))
 
     def run(some: Lines) -> Any:
@@ -297,7 +271,7 @@ def rescan_rows(
             some.index
         )
 
-        def lift(index: Array, valid: Array) -> Any:
+        def lift(index: Int[Array, "keys"], valid: Bool[Array, "keys"]) -> Any:
             keys = slice_tile(base.store.keys, index, 1)
             values = slice_tile(base.store.values, index, 1)
             unmoved = slice_tile(stays, index, 1)
@@ -333,13 +307,19 @@ def rescan_rows(
     return _over_lines(run, lines, count, per_line, layer)
 
 
-def _rows_of_lines(x: Array) -> Array:
-    """[h, s, q, ...] as [h, s q, ...]."""
+def _rows_of_lines(
+    x: Shaped[Array, "heads lines rows ..."],
+) -> Shaped[Array, "heads lines*rows ..."]:
     return x.reshape(x.shape[0], -1, *x.shape[3:])
 
 
-def _outputs(layer: Layer, base: PreparedLayer, lines: Lines, heads: Array) -> Array:
-    """Changes of the output rows [s, q, d] from those of the heads [s, q, h v]."""
+def _outputs(
+    layer: Layer,
+    base: PreparedLayer,
+    lines: Lines,
+    heads: Float[Array, "lines rows heads*d_v"],
+) -> Float[Array, "lines rows width"]:
+    """Changes of the output rows from those of the heads."""
     _, _, rows = take_rows(base, lines.slot)
     return change_rows(layer, rows, lines.row_change, heads)
 
@@ -347,8 +327,8 @@ def _outputs(layer: Layer, base: PreparedLayer, lines: Lines, heads: Array) -> A
 def _over_lines(
     function: Callable[[Lines], Any],
     lines: Lines,
-    count: Array,
-    per_line: int,
+    count: Int[Array, ""],  # lines that are used
+    per_line: int,  # elements
     layer: Layer,
 ) -> Any:
     """Results and merged ties over blocks of lines, only as many as are used."""
@@ -359,7 +339,7 @@ def _over_lines(
     shapes, _ = jax.eval_shape(function, jax.tree.map(lambda x: x[:block], lines))
     results = jax.tree.map(lambda x: jnp.zeros((total, *x.shape[1:]), x.dtype), shapes)
 
-    def step(number: Array, so_far: Any) -> Any:
+    def step(number: Int[Array, ""], so_far: Any) -> Any:
         results, ties = so_far
         first = number * block
         some, more = function(

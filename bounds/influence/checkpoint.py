@@ -1,8 +1,8 @@
-"""Where a screen or a proposal stands, kept in a file, so that one that was killed goes on.
+"""State of a screen or a proposal kept in a file, so that one that was killed goes on.
 
-The file is a NumPy archive (npz), replaced as a whole. It names the question by a digest
-of the model, the input and the substitutions, and what a level is; how far to go, the
-tolerance and the budget, is not part of it, so that a later call may go further.
+The file is a NumPy archive (npz), replaced as a whole. It names the question by a
+digest of the model, the input, the substitutions and the levels. The tolerance and the
+budget are no part of the digest, so that a later call may go further.
 """
 
 import dataclasses
@@ -17,6 +17,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Float, Int
 
 from bounds.influence.problem import Problem
 from bounds.influence.result import Level
@@ -33,24 +34,27 @@ SECONDS_BETWEEN_SAVES = 5.0
 
 @dataclasses.dataclass(frozen=True)
 class Standing:
-    """What is known of P substitutions, and the level under way."""
+    """Bounds and values known of all substitutions, and the level under way."""
 
-    lower: np.ndarray  # [P] of closed levels
-    upper: np.ndarray  # [P]
-    estimate: np.ndarray  # [P] NaN where not screened or proposed
-    error: np.ndarray  # [P] what a screen's estimates are off by at most
-    move: np.ndarray  # [P] how far estimates moved, NaN where no run was made
-    value: np.ndarray  # [P] exact values, NaN where not evaluated
-    value_move: np.ndarray  # [P] how far those moved
+    lower: Float[np.ndarray, "substitutions"]  # of closed levels
+    upper: Float[np.ndarray, "substitutions"]
+    estimate: Float[np.ndarray, "substitutions"]  # NaN where not screened or proposed
+    # bound on the error of a screen's estimates
+    error: Float[np.ndarray, "substitutions"]
+    # of the estimates; NaN where no run was made
+    move: Float[np.ndarray, "substitutions"]
+    value: Float[np.ndarray, "substitutions"]  # exact; NaN where not evaluated
+    value_move: Float[np.ndarray, "substitutions"]  # of the exact values
     step: int = 0  # of the ladder
-    chosen: np.ndarray | None = None  # what its level screens; None before it is chosen
-    done: int = 0  # how many of them are screened, or of all are proposed
+    # screened by the level; None before they are chosen
+    chosen: Int[np.ndarray, "chosen"] | None = None
+    done: int = 0  # chosen ones that are screened, or of all that are proposed
     spent: float = 0.0  # seconds on that level
-    levels: Sequence[Level] = ()  # those before it
+    levels: Sequence[Level] = ()  # the earlier ones
 
     @classmethod
     def nothing(cls, count: int) -> "Standing":
-        """Returns what is known of so many substitutions ahead of everything."""
+        """State before anything is screened or proposed."""
         nothing = np.full((len(ARRAYS) - 2, count), np.nan)
         estimate, error, move, value, value_move = nothing
         ends = np.zeros(count), np.full(count, np.inf)
@@ -64,19 +68,10 @@ _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 
 
 class Checkpoint:
-    """A file that holds the standing of one question."""
+    """A file that holds the state of one question."""
 
     def __init__(self, path: str | Path, problem: Problem, *rules: Any) -> None:
-        """Names the file and the question.
-
-        Args:
-            path: the file.
-            problem: the question.
-            rules: what else a standing depends on, such as the ladder.
-
-        Raises:
-            InputError: its folder does not exist.
-        """
+        """Names the file and the question, of which `rules` are a part."""
         expect_kind("checkpoint", path, str | os.PathLike, "the path of a file")
         self._path = Path(path)
         if not self._path.parent.is_dir():
@@ -88,11 +83,7 @@ class Checkpoint:
         self._saved = time.monotonic()
 
     def read(self) -> Standing | None:
-        """Returns the standing that the file holds; None where there is no file.
-
-        Raises:
-            InputError: if it is no checkpoint, or one of another question.
-        """
+        """State that the file holds; None where there is no file."""
         try:
             content = self._content()
             if content is None:
@@ -116,7 +107,7 @@ class Checkpoint:
         return standing
 
     def _standing(self, file: Any, about: Any) -> Standing:
-        """What an archive of this question holds."""
+        """State from an archive of this question."""
         known = {name: file[name] for name in ARRAYS}
         if any(x.shape != (self._count,) for x in known.values()):
             raise ValueError(f"its arrays are not of {self._count} substitutions")
@@ -126,7 +117,7 @@ class Checkpoint:
         return Standing(**known, **under_way, chosen=chosen, levels=levels)
 
     def _content(self) -> bytes | None:
-        """The bytes of process 0's file, in every process; None where there is none."""
+        """Bytes of process 0's file, in every process; None where there is none."""
         told = b""
         if jax.process_index() == 0 and self._path.exists():
             told = b"file" + read_file("checkpoint", self._path, INPUT_BYTES)
@@ -134,12 +125,7 @@ class Checkpoint:
         return told.removeprefix(b"file") if told else None
 
     def save(self, standing: Standing, *, at_once: bool = False) -> None:
-        """Keeps a standing, if the last one is not from just now; process 0 alone does.
-
-        Args:
-            standing: what is kept.
-            at_once: whether it is kept in any case.
-        """
+        """Keeps a state in process 0, if the last is some seconds old or `at_once`."""
         if jax.process_index():
             return
         if not at_once and time.monotonic() - self._saved < SECONDS_BETWEEN_SAVES:
@@ -165,18 +151,16 @@ class Checkpoint:
         self._saved = time.monotonic()
 
 
-def checkpoint_name(question: Mapping[str, Any], what: str = "screen") -> str:
-    """Returns the name of the file of a question, in a folder of many.
-
-    Args:
-        question: What the standing depends on, but how far it is to go.
-        what: "screen" or "proposal".
-    """
+def checkpoint_name(
+    question: Mapping[str, Any],  # without the tolerance and the budget
+    what: str = "screen",  # or "proposal"
+) -> str:
+    """Name of a question's file, in a folder of many."""
     return f"{what}-{sha256(canonical_json(question).encode())[:16]}.npz"
 
 
 def _digest(problem: Problem, rules: tuple[Any, ...]) -> str:
-    """A hash of everything that the enclosures depend on."""
+    """Hash of everything that the enclosures depend on."""
     asked = (problem.model, problem.tokens, problem.position, problem.symbol)
     words = repr((problem.query, problem.target, rules)).encode()
     return sha256(words + in_bytes(asked))

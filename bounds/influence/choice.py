@@ -1,4 +1,4 @@
-"""The methods and screens there are, and which of them answers a question."""
+"""The table of methods and screens, and the choice of one for a question."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -27,8 +27,8 @@ _ALL: tuple[Method | Screen, ...] = (
 )
 METHODS = {way.name: way for way in _ALL if isinstance(way, Method)}
 SCREENS = {way.name: way for way in _ALL if isinstance(way, Screen)}
-# Times the cost of a screen's first level that computing all costs, from where it pays:
-# three levels, the sharper ones dearer, may leave all that they began with.
+# A screen pays where computing all costs this many times its first level: three levels,
+# the sharper ones dearer, may leave all that they began with.
 SCREEN_PAYS = 8
 METHOD_NAMES = ("auto", *(way.name for way in _ALL))
 Keep = Literal["pairs", "position_max", "max"]
@@ -38,37 +38,23 @@ WORTH = (2.0**38, 2.0**47)
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """How a problem is done: by what, why by that, and in blocks of which sizes."""
+    """The method or screen of a problem, the reason for it, and its block sizes."""
 
     way: Method | Screen
     reason: str
     sizes: BlockSizes | None  # None where they are found on the way
-    # Whether all that a screen leaves is enumerated, whatever the budget.
+    # True where all that a screen leaves is enumerated, whatever the budget.
     to_the_end: bool = False
 
 
 def choose_method(
     name: str,
     problem: Problem,
+    # In the order in which equal costs are taken; None for all.
     among: Sequence[Method | Screen] | None = None,
     keep: Keep = "pairs",
 ) -> Choice:
-    """Returns how a problem is done by the method of a name.
-
-    Where the maximum alone is asked, "auto" screens where that is cheaper by count, and
-    enumerates what the screen leaves.
-
-    Args:
-        name: of one of them, or "auto".
-        problem: the question.
-        among: methods that answer it, in the order that equal costs are taken; None for
-            all.
-        keep: what is asked of all influences.
-
-    Raises:
-        InputError: for an unknown name, a method that cannot do this model, or too small
-            a memory limit.
-    """
+    """Method of a name, if it can do the problem; for "auto" the cheapest that can."""
     among = _ALL if among is None else among
     choose_name("method", name, ("auto", *(way.name for way in among)))
     refusals = {way.name: refusal(way, problem) for way in among}
@@ -85,6 +71,7 @@ def choose_method(
     cost = f"about {best.cost(problem):.3g} forward passes"
     others = [f"{m} cannot: {refusal}" for m, refusal in refusals.items() if refusal]
     reason = "; ".join([f"the cheapest that can do it, {cost}", *others])
+    # The maximum alone may be screened; what the screen leaves is enumerated.
     if keep == "max" and SCREENED in among and refusals[SCREENED.name] is None:
         passes = best.cost(problem)
         level = SCREENED.cost(problem)

@@ -4,8 +4,6 @@ Every class row moves: in each layer its query and all keys and values, in chang
 as in `deep`, with the count of each class in the sums over keys. The replaced row is a
 class of one row that changes, so counts are the same before and after. No two outputs
 are subtracted, whatever the depth.
-
-Shapes: as in `classes`; j of the k rows are computed, h heads.
 """
 
 import functools
@@ -15,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jaxtyping import Array, Float, UInt
 
 from bounds.influence.centred_store import centred_store
 from bounds.influence.change_block import merge_reports
@@ -62,23 +60,15 @@ ANY = 1
 
 
 def move_classes(
-    layer: Layer,
-    rows: Array,
-    change: Array,
-    after: Array | None,
+    layer: Layer,  # its temperature a number (`at_length`)
+    rows: Float[Array, "classes width"],
+    change: Float[Array, "classes width"],
+    # Changed rows, where they are known better than as sums.
+    after: Float[Array, "classes width"] | None,
     one: Configurations,
-    query_only: bool,
-) -> tuple[Array, Array, TieReport | None]:
-    """Returns the layer's output rows [j, d], their changes [j, d], and the ties met.
-
-    Args:
-        layer: The layer, without a mask, its temperature a number (`at_length`).
-        rows: Its input, one row for each class [k, d].
-        change: Of those rows [k, d].
-        after: The rows after the change, where they are known better than as sums.
-        one: One configuration, fields [k].
-        query_only: Whether the query row alone is wanted, as in the last layer.
-    """
+    query_only: bool,  # as in the last layer
+) -> tuple[Float[Array, "rows width"], Float[Array, "rows width"], TieReport | None]:
+    """Output rows of a layer without a mask, their changes, and the ties met."""
     attention, weighting = layer.attention, layer.attention.weighting
     inputs = read_rows(layer, rows)
     moved = read_change(layer, rows, change)
@@ -129,21 +119,13 @@ def move_classes(
 @functools.partial(jax.jit, static_argnames="target")
 def change_configurations(
     model: Transformer,
-    encodings: Array,
+    encodings: Float[Array, "encodings width"],
     configurations: Configurations,
-    run: Array | None,
+    run: UInt[Array, ""] | None,
     *,
     target: AnyTarget,
-) -> tuple[Array, TieReport]:
-    """Returns changes of the target [b, c], and a report over all ties.
-
-    Args:
-        model: A transformer without masks, at its length, with a layer at least.
-        encodings: The distinct position encodings [P, d].
-        configurations: The configurations [b].
-        run: Which of the runs with moved rows [], 0 for none.
-        target: as in `exit_program`.
-    """
+) -> tuple[Float[Array, "configurations entries"], TieReport]:
+    """Changes of the target under configurations, and a report over all ties."""
 
     def find(one: Configurations) -> tuple[Array, TieReport]:
         rows = symbol_rows(model, one.symbol, encodings[one.place])
@@ -164,13 +146,14 @@ def change_configurations(
         moved = change_target(model, rows[0], change[0], target)
         return moved, merge_reports(model, reports)
 
+    # Run 0 moves nothing.
     with perturbation(run, model.is_hard):
         changes, reports = jax.vmap(find)(configurations)
     return changes, reduce_reports(reports)
 
 
 def batch_size(model: Transformer, configurations: Configurations) -> int:
-    """Returns how many configurations run at once: a tile of scores of all of them."""
+    """Number of configurations at once: a tile of scores of all of them."""
     k = configurations.symbol.shape[1]
     per_pair = max(x.attention.num_heads * x.attention.pair_width for x in model.layers)
     room = tile_elements() // (per_pair * k * k)
@@ -182,23 +165,14 @@ def batch_size(model: Transformer, configurations: Configurations) -> int:
 
 def run_configurations(
     model: Transformer,
-    encodings: Array,
+    encodings: Float[Array, "encodings width"],
     configurations: Configurations,
     *,
     length: int,
     target: AnyTarget,
-    run: Array | None,
-) -> Iterator[tuple[np.ndarray, Ties | None]]:
-    """Yields changes [b, c] of batches of configurations, and the ties met.
-
-    Args:
-        model: A transformer without masks, with a layer at least.
-        encodings: The distinct position encodings [P, d].
-        configurations: At least one.
-        length: n.
-        target: as in `exit_program`.
-        run: which of the runs with moved rows [], 0 for none.
-    """
+    run: UInt[Array, ""] | None,
+) -> Iterator[tuple[Float[np.ndarray, "configurations entries"], Ties | None]]:
+    """Yields changes of batches of configurations, and the ties met."""
     model, batch = at_length(model, length), batch_size(model, configurations)
     shared = jax.device_put((model, encodings))
 

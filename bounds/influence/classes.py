@@ -6,8 +6,8 @@ the tie order a class stands, at its first or last member. The query row is a cl
 its own, and so is the row that a substitution replaces, before and after it. Rows are
 equal where position encoding and token are, bit by bit, never within a tolerance.
 
-Shapes: n positions, b configurations, c classes of the input without the query, k = c +
-2 classes of a configuration: those, the replaced row, the query row.
+A configuration has the c classes of the input without the query, then the replaced row,
+then the query row.
 """
 
 import dataclasses
@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Float, Int, Shaped
 
 from jax_models.model.position import PositionTable
 from jax_models.model.pytree import register
@@ -29,42 +30,39 @@ MAX_CLASSES = 256
 class Configurations:
     """Inputs as classes, each with one substitution; equal ones change alike."""
 
-    symbol: Any  # [b, k] token of each class
-    place: Any  # [b, k] which of the distinct position encodings it has
-    count: Any  # [b, k] how many rows it stands for, 0 for none
-    first: Any  # [b, k] position of its first row, or any number in the same order
-    last: Any  # [b, k] position of its last row, likewise
-    slot: Any  # [b] the class of one row that is substituted
-    substitute: Any  # [b] its new token
+    symbol: Int[Any, "*configurations classes"]  # token of each class
+    place: Int[Any, "*configurations classes"]  # index of its position encoding
+    count: Int[Any, "*configurations classes"]  # number of its rows, 0 for none
+    # position of its first row, or any number in the same order
+    first: Int[Any, "*configurations classes"]
+    last: Int[Any, "*configurations classes"]  # the same of its last row
+    slot: Int[Any, "*configurations"]  # class of one row that is substituted
+    substitute: Int[Any, "*configurations"]  # its new token
 
     def __len__(self) -> int:
-        """b."""
+        """Number of configurations."""
         return self.slot.shape[0]
 
     def __getitem__(self, part: Any) -> "Configurations":
-        """Returns some of the configurations."""
+        """Some of the configurations."""
         return jax.tree.map(lambda x: x[part], self)
 
 
 @dataclasses.dataclass(frozen=True)
 class Places:
-    """The distinct position encodings of a length, and which position has which."""
+    """Distinct position encodings of a length, and the encoding of each position."""
 
-    encodings: Any  # [P, d]
-    of: np.ndarray  # [n]
+    encodings: Float[Any, "encodings width"]
+    of: Int[np.ndarray, "tokens"]
 
     @property
     def count(self) -> int:
-        """P."""
+        """Number of distinct encodings."""
         return self.encodings.shape[0]
 
 
 def distinct_places(model: Transformer, length: int) -> Places | None:
-    """Returns the distinct position encodings of a length; None beyond `MAX_CLASSES`.
-
-    Raises:
-        InputError: The model has no encoding of that length.
-    """
+    """Distinct position encodings of a length; None beyond `MAX_CLASSES`."""
     if model.position is None:
         return Places(
             np.zeros((1, model.embedding_width), model.dtype), np.zeros(length, int)
@@ -83,20 +81,20 @@ def distinct_places(model: Transformer, length: int) -> Places | None:
     return Places(rows[first], of.ravel())
 
 
-def equal_rows(rows: np.ndarray) -> np.ndarray:
-    """Returns the number of each row's class [n]: those of equal rows, counted from 0."""
+def equal_rows(rows: Shaped[np.ndarray, "rows width"]) -> Int[np.ndarray, "rows"]:
+    """Number of each row's class of equal rows, counted from 0."""
     rows = rows + 0.0  # with one zero
     return np.unique(_as_bytes(rows), return_inverse=True)[1].ravel()
 
 
-def _as_bytes(rows: np.ndarray) -> np.ndarray:
-    """Rows [n, d] as n items that are equal where the rows are, to the bit."""
+def _as_bytes(rows: Shaped[np.ndarray, "rows width"]) -> Shaped[np.ndarray, "rows"]:
+    """Items, one for each row, that are equal where the rows are, to the bit."""
     rows = np.ascontiguousarray(rows)
     return rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize))).ravel()
 
 
 def tie_orders(model: Transformer) -> tuple[bool, bool]:
-    """Returns whether some layer reads the leftmost, and some the rightmost of ties."""
+    """Two flags: some layer reads the leftmost, some the rightmost of ties."""
     weightings = [layer.attention.weighting for layer in model.layers]
     return (
         any(weighting.side == 1 for weighting in weightings),
@@ -106,30 +104,26 @@ def tie_orders(model: Transformer) -> tuple[bool, bool]:
 
 @dataclasses.dataclass(frozen=True)
 class InputClasses:
-    """The classes of one input: counts, and the two outermost members at each end."""
+    """Classes of one input: counts, and the two outermost members at each end."""
 
-    tokens: np.ndarray  # [n]
+    tokens: Int[np.ndarray, "tokens"]
     query: int
     places: Places
-    of: np.ndarray  # [n] the class of each position, the query's own not meant
-    symbol: np.ndarray  # [c]
-    place: np.ndarray  # [c]
-    count: np.ndarray  # [c] without the query
-    ends: np.ndarray  # [4, c] first, second, last and last but one; beyond n if absent
+    # class of each position; the query's own entry is not meaningful
+    of: Int[np.ndarray, "tokens"]
+    symbol: Int[np.ndarray, "classes"]
+    place: Int[np.ndarray, "classes"]
+    count: Int[np.ndarray, "classes"]  # without the query
+    # first, second, last, last but one; n or beyond if absent
+    ends: Int[np.ndarray, "4 classes"]
 
     def configure(
         self,
-        position: np.ndarray,
-        symbol: np.ndarray,
-        orders: tuple[bool, bool],
-    ) -> tuple[Configurations, np.ndarray]:
-        """Returns the distinct configurations of substitutions, and which is whose.
-
-        Args:
-            position: Replaced positions [p], p >= 1.
-            symbol: Substitutes [p].
-            orders: Whether the order of first and of last members matters.
-        """
+        position: Int[np.ndarray, "substitutions"],
+        symbol: Int[np.ndarray, "substitutions"],
+        orders: tuple[bool, bool],  # of `tie_orders`
+    ) -> tuple[Configurations, Int[np.ndarray, "substitutions"]]:
+        """Distinct configurations of substitutions, and the configuration of each."""
         of = self.of[position]
         at_query = position == self.query
         keys = [np.where(at_query, -1, of), symbol]
@@ -144,8 +138,12 @@ class InputClasses:
         )
         return self._build(position[index], symbol[index]), whose.ravel()
 
-    def _build(self, position: np.ndarray, symbol: np.ndarray) -> Configurations:
-        """Returns the configurations of substitutions, one each."""
+    def _build(
+        self,
+        position: Int[np.ndarray, "substitutions"],
+        symbol: Int[np.ndarray, "substitutions"],
+    ) -> Configurations:
+        """Configurations of substitutions, one each."""
         b, c = position.size, self.count.size
         at_query = position == self.query
         leaving = (self.of[position][:, None] == np.arange(c)) & ~at_query[:, None]
@@ -172,22 +170,20 @@ class InputClasses:
         )
 
 
-def _joined(columns: np.ndarray) -> np.ndarray:
-    """One integer [p] for each row of small integers [p, m]."""
+def _joined(
+    columns: Int[np.ndarray, "substitutions keys"],
+) -> Int[np.ndarray, "substitutions"]:
+    """One integer for each row of small integers."""
     joined = np.zeros(len(columns), np.int64)
     for column in columns.T:
         joined = joined * (column.max() - column.min() + 1) + (column - column.min())
     return joined
 
 
-def classify(tokens: np.ndarray, places: Places, query: int) -> InputClasses:
-    """Returns the classes of an input.
-
-    Args:
-        tokens: The input [n].
-        places: Of its length.
-        query: The position that is a class of its own.
-    """
+def classify(
+    tokens: Int[np.ndarray, "tokens"], places: Places, query: int
+) -> InputClasses:
+    """Classes of an input; the position `query` is a class of its own."""
     n = len(tokens)
     kind = places.of.astype(np.int64) * (int(tokens.max()) + 1) + tokens
     others = np.delete(np.arange(n), query)

@@ -55,78 +55,83 @@ def compute_influence(
     precision: Precision | None = None,
     rounding: Rounding = "auto",
 ) -> Influence:
-    """Returns how much each single-symbol substitution changes the query row, exactly.
+    """Exact influence of every single-symbol substitution on the query row.
 
-    influence(i, s) = |y_q(x with x_i := s) - y_q(x)|_2 over all positions i != q and
-    symbols s != x_i, in the units of the activations (or of the logits). The largest, or
-    all (`rounding`), come with a radius of rounding, and where that of the maximum is more
-    than rtol_exact of it the answer is an enclosure, not exact. What is asked of a function
-    without parameters is estimated, unless a radius is stated.
+        influence(i, s) = |y_q(x with x_i := s) - y_q(x)|_2
+
+    over all positions i != q and symbols s != x_i, in the units of the activations (or
+    of the logits). The largest, or all (`rounding`), come with a radius of rounding.
+    Where that of the maximum is more than rtol_exact times the maximum, the answer is
+    an enclosure, not exact. For a function without parameters the answer is estimated,
+    unless a radius is stated.
 
     Args:
         model: a transformer, or a `Callable`, to which only `exhaustive` applies; or a
-            bare function from tokens [n] to a vector, with `vocab_size`. A function made
-            by `jax.jit` runs on a batch of inputs at a time, and is compiled anew in
-            every call: a `Callable` is not.
+            bare function from tokens [n] to a vector, with `vocab_size`. A function
+            made by `jax.jit` runs on a batch of inputs at a time, and is compiled anew
+            in every call: a `Callable` is not.
         tokens: integers in [0, V) [n]; or a list of such inputs of any lengths.
         method: "auto" (the cheapest exact one), "lumped" (classes of equal rows),
             "incremental" (change propagation), "screened" (enclosures of all, and the
             exact maximum where they close; "auto" takes it with keep="max" alone, and
             enumerates what is left), "exhaustive" (a pass for each), or "partial"
             (passes of what can move and is read).
-        query: the row that is watched, negative counting from the end; by default that of a
-            classifier's head, else the last.
-        target: "activation" (final activations), "logits", "log_probabilities", "pooled"
-            (the model's own pooling), or a value of `bounds.influence`: the
+        query: the row that is watched, negative counting from the end; by default that
+            of a classifier's head, else the last.
+        target: "activation" (final activations), "logits", "log_probabilities",
+            "pooled" (the model's own pooling), or a value of `bounds.influence`: the
             log-probability or loss of a symbol, a difference of two logits, log-odds, a
-            sum over rows of log-probabilities, one's own function. What is of many rows
-            leaves `query` unused, and every token is changed.
+            sum over rows of log-probabilities, one's own function. A target of many
+            rows leaves `query` unused, and every token is changed.
         symbols: substitute symbols; by default all that the model's `substitutable`
-            allows. Or [P, K] padded with -1: row p are those of the p-th of P positions.
+            allows. Or [P, K] padded with -1: row p are those of the p-th of P
+            positions.
         positions: positions that are changed; all by default.
         include_query: whether the query's own token is changed too.
-        ties: what to do where rounding decides a hard-attention winner: "error",
-            "warn" or "ignore".
+        ties: what to do where rounding decides a hard-attention winner: "error", "warn"
+            or "ignore".
         keep: "pairs" keeps the tables [n, V], "position_max" only maxima [n], "max" the
             maximum alone.
-        propose: "float32" computes all in float32 first, with radii, and in float64 those
-            whose upper end reaches the largest lower end: the maximum, its position and its
-            symbol are what they are without, the ends of the others those of float32.
-            "bfloat16" or "float16" ranks all as `precision` estimates them, and computes
-            in float64 from the top until the rest is below by four times the largest
-            error measured: value, position and symbol are exact, that they are the
-            maximum is estimated, and the others are estimates.
+        propose: "float32" computes all in float32 first, with radii, and then in
+            float64 those whose upper end reaches the largest lower end. The maximum,
+            its position and its symbol are those without `propose`; the ends of the
+            others are those of float32. "bfloat16" or "float16" ranks all as
+            `precision` estimates them, and computes in float64 from the top until the
+            rest is below by four times the largest error measured: value, position and
+            symbol are exact, that they are the maximum is estimated, and the others are
+            estimates.
         vocab_size: V, for a bare function.
-        radius: of a bare function: how far the vector it returns, as float64, may be
-            from the true one in the 2-norm; a number, or a function of the tokens [n]
-            that returns one. Influences are enclosed with it, twice, and the rounding
+        radius: of a bare function: bound on the 2-norm distance of its vector, as
+            float64, from the true one; a number, or a function of the tokens [n] that
+            returns one. Influences are enclosed with twice the radius and the rounding
             of the norm; without it they are estimates, whose ends are their values.
         dtype: asserts the float type; "float64" without x64 is an error.
-        mesh: devices to share the substitutions out over (`device_mesh`), in one process
-            or, if all of them ask the same question, in many; by default one device.
-        rtol: of "screened": stop when the maximum's upper end / lower end - 1 is at most
-            this.
-        rtol_exact: the maximum is called "exact" where its rounding radius is at most
-            this times it, and "enclosure" where it is more.
+        mesh: devices to share the substitutions out over (`device_mesh`), in one
+            process or, if all of them ask the same question, in many; by default one
+            device.
+        rtol: of "screened": stop when the maximum's upper end / lower end - 1 is at
+            most this.
+        rtol_exact: the maximum is "exact" where its radius of rounding is at most this
+            times its value, and an "enclosure" where the radius is larger.
         budget: of "screened": the most exact evaluations; None for as many as it takes,
             in parts of about a minute.
-        checkpoint: of "screened" and of what is proposed: a file that keeps where it
-            stands, every few seconds; a call that was killed goes on from it, and of a
-            screen one with a larger budget or a smaller rtol goes further.
+        checkpoint: of "screened" and of `propose`: a file that keeps the state, every
+            few seconds; a call that was killed goes on from it, and a screen with a
+            larger budget or a smaller rtol goes further.
         memory_limit: bytes that the blocks of substitutions under way may take on a
             device, with what they share; by default half of what the device has. A
             smaller one makes smaller blocks.
-        progress: called with (substitutions done, all) after every block; a screen counts
-            anew, for each level and the enumeration, those that were left open.
+        progress: called with (substitutions done, all) after every block; a screen
+            counts anew, for each level and the enumeration, those that were left open.
         shared: the same object in calls about the same model, tokens and row(s), which
             then have one base pass.
         precision: "bfloat16" or "float16": that of the products of changes, of
-            "incremental" alone, without hard attention. What is found is estimated, and
-            the error of a sample stands beside it (`MeasuredError`).
+            "incremental" alone, without hard attention. Results are estimated, and come
+            with the error of a sample (`MeasuredError`).
         rounding: "all" gives every result a radius of rounding, by four more runs with
             moved inputs; "top" those of a block with the largest, and the others are
-            estimated; "none" estimates. "auto" is all where that takes about a second of
-            one core, and top beyond. A stated radius goes before.
+            estimated; "none" estimates. "auto" is all where that takes about a second
+            of one core, and top beyond. A stated radius goes before.
 
     Returns:
         An `Influence`; of a list of inputs a list of them.

@@ -2,18 +2,16 @@
 
 The first layer's rows change as in a two-layer model and are kept, [n, d] for each
 substitution of a block. Every layer between the first and the last then moves all its
-rows at once (`move_rows`): each sees its query and all keys moved, `perturb` in tiles of
-rows and keys, about three forward passes of that layer. The last layer is the query row
-alone. No two outputs are subtracted, whatever the depth.
-
-Shapes: i substitutions in a block, j and k rows, h heads, e = d_k, v = d_v.
+rows at once (`move_rows`): each sees its query and all keys moved, `perturb` in tiles
+of rows and keys, about three forward passes of that layer. The last layer is the query
+row alone. No two outputs are subtracted, whatever the depth.
 """
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Bool, Float, Int
 
 from bounds.influence.first_layer import (
     PreparedLayer,
@@ -54,26 +52,17 @@ HIGHEST = jax.lax.Precision.HIGHEST
 
 def first_rows(
     layer: Layer,
-    first: PreparedLayer,
+    first: PreparedLayer,  # all rows
     columns: ReplacedColumns,
-    own: Array,
-    tile: int,
-    wanted: Array | None = None,
-) -> tuple[Array, TieReport | None]:
-    """Returns the changes of rows after the first layer [i, r, d], and the ties.
-
-    Args:
-        layer: the first layer.
-        first: its base pass, all rows.
-        columns: the replaced columns [i].
-        own: the changes of the replaced rows themselves [i, d].
-        tile: rows at once.
-        wanted: positions of the rows [r]; all by default.
-    """
+    own: Float[Array, "substitutions width"],  # changes of the replaced rows
+    tile: int,  # rows at once
+    wanted: Int[Array, "rows"] | None = None,
+) -> tuple[Float[Array, "substitutions rows width"], TieReport | None]:
+    """Changes of rows after the first layer, and the ties."""
     if wanted is None:
         wanted = jnp.arange(first.store.length, dtype=jnp.int32)
 
-    def run(at: Array) -> Any:
+    def run(at: Int[Array, "rows"]) -> Any:
         changes, ties = other_rows(layer, first, columns, at, take_rows(first, at))
         here = same_position(at[:, None], columns.position, own.dtype)
         return jnp.where(here[:, None], own.T, changes), report_each(at, ties)
@@ -83,16 +72,13 @@ def first_rows(
 
 
 def move_rows(
-    layer: Layer, base: PreparedLayer, change: Array, wanted: Array | None = None
-) -> tuple[Array, TieReport | None]:
-    """Returns the changes of a layer's rows [r, d] when all its rows change, and ties.
-
-    Args:
-        layer: any layer but the first.
-        base: its base pass, of the wanted rows.
-        change: of its input rows [n, d].
-        wanted: positions of the rows [r], of the last layer; all by default.
-    """
+    layer: Layer,
+    base: PreparedLayer,
+    change: Float[Array, "tokens width"],
+    wanted: Int[Array, "rows"] | None = None,
+) -> tuple[Float[Array, "rows width"], TieReport | None]:
+    """Changes of a layer's rows when all its input rows change, and the ties."""
+    # `base` holds the wanted rows, all by default.
     attention, n = layer.attention, base.store.length
     weighting, everywhere = attention.weighting, jnp.arange(n, dtype=jnp.int32)
     inner = read_change(layer, base.rows, change)
@@ -109,7 +95,7 @@ def move_rows(
         asked, summary, rows = take_rows(base, slot)
         moved_queries = moved_queries.swapaxes(0, 1)
 
-        def lift(index: Array, valid: Array) -> Any:
+        def lift(index: Int[Array, "keys"], valid: Bool[Array, "keys"]) -> Any:
             old = slice_tile(base.store.keys, index, 1)
             moved = slice_tile(keys, index, 1)
             at_keys = slice_tile(base.store.values, index, 1)
@@ -139,23 +125,19 @@ def move_rows(
 
 
 def last_row(
-    layer: Layer, last: QueryRow, changes: Array, query: Array, tile: int
-) -> tuple[Array, list[TieReport | None]]:
-    """Returns the change of the last layer's query row [i, d], and tie reports.
-
-    Args:
-        layer: the last layer.
-        last: its base pass.
-        changes: of all its input rows [i, n, d].
-        query: the query's position [].
-        tile: rows at once.
-    """
+    layer: Layer,
+    last: QueryRow,
+    changes: Float[Array, "substitutions tokens width"],
+    query: Int[Array, ""],
+    tile: int,
+) -> tuple[Float[Array, "substitutions width"], list[TieReport | None]]:
+    """Change of the last layer's query row, and tie reports."""
     count, n, width = changes.shape
     moved = move_query(layer, last, changes[:, query])
     by_rows = changes.transpose(1, 2, 0)
     nowhere = jnp.full((count,), -1, jnp.int32)
 
-    def lift(at: Array, valid: Array) -> Any:
+    def lift(at: Int[Array, "rows"], valid: Bool[Array, "rows"]) -> Any:
         own = jnp.zeros((width, count), changes.dtype)
         tile_rows = slice_tile(by_rows, at, 0)
         return lift_rows(
@@ -172,21 +154,12 @@ def propagate(
     bases: tuple[PreparedLayer, ...],
     last: QueryRow,
     columns: ReplacedColumns,
-    own: Array,
-    query: Array,
+    # Changes of the replaced rows after the first layer.
+    own: Float[Array, "substitutions width"],
+    query: Int[Array, ""],
     tile: int,
-) -> tuple[Array, list[TieReport | None]]:
-    """Returns the change of the final query row [i, d], and tie reports.
-
-    Args:
-        layers: all layers, L >= 3.
-        bases: the base passes of all but the last.
-        last: the base pass of the last at the query.
-        columns: the replaced columns [i].
-        own: the changes of the replaced rows after the first layer [i, d].
-        query: the query's position [].
-        tile: rows at once.
-    """
+) -> tuple[Float[Array, "substitutions width"], list[TieReport | None]]:
+    """Change of the final query row through three layers or more, and tie reports."""
     changes, reports = propagate_to(layers[:-1], bases, columns, own, tile)
     change, more = last_row(layers[-1], last, changes, query, tile)
     return change, reports + more
@@ -196,21 +169,13 @@ def propagate_to(
     layers: tuple[Layer, ...],
     bases: tuple[PreparedLayer, ...],
     columns: ReplacedColumns,
-    own: Array,
+    # Changes of the replaced rows after the first layer.
+    own: Float[Array, "substitutions width"],
     tile: int,
-    wanted: Array | None = None,
-) -> tuple[Array, list[TieReport | None]]:
-    """Returns the changes of all rows after some layers [i, n, d], and tie reports.
-
-    Args:
-        layers: those that rows go through, from the first.
-        bases: their base passes, of the last of the wanted rows alone.
-        columns: the replaced columns [i].
-        own: the changes of the replaced rows after the first layer [i, d].
-        tile: rows at once.
-        wanted: positions of rows [r]: the changes behind the last layer are theirs
-            [i, r, d].
-    """
+    wanted: Int[Array, "rows"] | None = None,
+) -> tuple[Float[Array, "substitutions rows width"], list[TieReport | None]]:
+    """Changes of all (or the wanted) rows after some layers, and tie reports."""
+    # Only the last layer's rows, and its base pass, are the wanted ones.
     at = wanted if len(layers) == 1 else None
     changes, ties = first_rows(layers[0], bases[0], columns, own, tile, at)
     reports = [ties]
@@ -224,11 +189,11 @@ def propagate_to(
     return changes, reports
 
 
-def report_each(at: Array, ties: TieReport | None) -> TieReport | None:
-    """Returns a report repeated for each row [j], as `map_rows` joins what it maps."""
+def report_each(at: Int[Array, "rows"], ties: TieReport | None) -> TieReport | None:
+    """Repeats a report for each row, as `map_rows` joins what it maps."""
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (*at.shape, *x.shape)), ties)
 
 
 def join_reports(ties: TieReport | None) -> TieReport | None:
-    """Returns one report of those, none of none."""
+    """Merges repeated reports into one; None of None."""
     return None if ties is None else reduce_reports(ties)

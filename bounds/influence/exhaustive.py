@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Float, Int, UInt
 
 from bounds.influence.block_memory import BlockSizes, fit_block
 from bounds.influence.callable import INPUTS_AT_ONCE
@@ -34,21 +34,14 @@ from jax_models.weighting import TieReport
 @functools.partial(jax.jit, static_argnames="target")
 def base_outputs(
     model: Transformer,
-    tokens: Array,
-    rows: Array,
-    run: Array | None = None,
+    tokens: Int[Array, "tokens"],
+    rows: Int[Array, "rows"],
+    run: UInt[Array, ""] | None = None,
     *,
     target: AnyTarget | RowsTarget,
-) -> tuple[Array, TieReport]:
-    """Returns the targets of rows [g, c], and the ties met.
-
-    Args:
-        model: a transformer.
-        tokens: integers in [0, V) [n].
-        rows: positions that are watched, counted from 0 [r].
-        run: which of the runs with moved rows [], 0 for none; None where none is asked.
-        target: as in `exit_program`.
-    """
+) -> tuple[Float[Array, "watched classes"], TieReport]:
+    """Targets of the watched rows in the base pass, and the ties met."""
+    # Run 0 moves nothing; None leaves moves out of the program.
     with perturbation(run, model.is_hard):
         final, reports = forward(model, tokens, rows)
         outputs = read_watched(model, final, target)
@@ -58,19 +51,19 @@ def base_outputs(
 @functools.partial(jax.jit, static_argnames=("target", "chosen"))
 def _rerun(
     model: Transformer,
-    tokens: Array,
-    rows: Array,
-    base: Array,
-    run: Array | None,
-    position: Array,
-    symbol: Array,
+    tokens: Int[Array, "tokens"],
+    rows: Int[Array, "rows"],
+    base: Float[Array, "watched classes"],
+    run: UInt[Array, ""] | None,
+    position: Int[Array, "substitutions"],
+    symbol: Int[Array, "substitutions"],
     *,
     target: AnyTarget | RowsTarget,
     chosen: Chosen = None,
-) -> tuple[Array, TieReport]:
-    """Differences [p, g, c] of a block of passes from the base, and their ties."""
+) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
+    """Differences of a block of passes from the base, and their ties."""
 
-    def one(at: Array, to: Array) -> Any:
+    def one(at: Int[Array, ""], to: Int[Array, ""]) -> Any:
         y, reports = forward(model, tokens.at[at].set(to), rows)
         return y, merge_reports(model, list(reports))
 
@@ -81,16 +74,12 @@ def _rerun(
 
 
 def differences(
-    model: Transformer, finals: Array, base: Array, target: AnyTarget | RowsTarget
-) -> Array:
-    """Returns differences of targets [p, g, c] from the base.
-
-    Args:
-        model: a transformer.
-        finals: final activations of the watched rows of changed inputs [p, r, d].
-        base: their targets in the base pass [g, c].
-        target: as in `exit_program`.
-    """
+    model: Transformer,
+    finals: Float[Array, "substitutions rows width"],
+    base: Float[Array, "watched classes"],
+    target: AnyTarget | RowsTarget,
+) -> Float[Array, "substitutions watched classes"]:
+    """Differences of targets from the base, for final activations of changed inputs."""
     return jax.vmap(lambda y: read_watched(model, y, target))(finals) - base
 
 
@@ -100,18 +89,7 @@ def batch_size(
     memory_limit: int | None = None,
     watched: int = 1,
 ) -> int:
-    """Returns how many forward passes run at once: a tile of scores, at most 32.
-
-    Args:
-        model: a transformer.
-        length: n.
-        memory_limit: in bytes, for the batches under way; None is a share of the
-            device's memory.
-        watched: how many rows are.
-
-    Raises:
-        InputError: the limit is too small for one pass.
-    """
+    """Number of forward passes at once: a tile of scores, at most 32."""
     heads = max((x.attention.num_heads for x in model.layers), default=1)
     per_pass = heads * key_tile(length) * min(length, 256)
     suited = int(max(1, min(32, 4 * tile_elements() // per_pass)))
@@ -123,21 +101,17 @@ def batch_size(
 
 
 def batches_under_way() -> int:
-    """Returns how many batches are started before the first of them is read.
-
-    An accelerator would wait for the next one. On a CPU one has all cores, and two at a
-    time take a quarter longer.
-    """
+    """Number of batches that are started before the first of them is read."""
+    # An accelerator would wait for the next batch. On a CPU one has all cores, and two
+    # at a time take a quarter longer.
     return 1 if jax.default_backend() == "cpu" else 2
 
 
 def pass_bytes(model: Transformer, length: int, watched: int = 1) -> float:
-    """Returns what one forward pass takes, from above.
-
-    Rows of two layers with their projections and neurons, and some tiles of scores; the
-    last layer has those of the rows that are watched, and the head their logits. Additive
-    scores are a sum over an array of hidden units.
-    """
+    """Upper bound on the bytes of one forward pass."""
+    # Rows of two layers with their projections and neurons, and some tiles of scores;
+    # the last layer has those of the watched rows, and the head their logits. Additive
+    # scores are a sum over an array of hidden units.
     widest, scores = 2 * model.width, 0
     for depth, layer in enumerate(model.layers, 1):
         attention, hidden = layer.attention, layer.feed_forward.hidden

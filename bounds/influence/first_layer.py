@@ -1,9 +1,8 @@
 """The first layer: exact changes of its rows when one token is replaced.
 
 Only row i itself has a new input, so every other row sees one replaced key/value column
-(`replace`, O(d) per row), and row i sees its query moved against unchanged keys beside
-its own new column (`perturb`, O(n d) per position). Shapes: i substitutions in a block,
-j rows, h heads, e = d_k, v = d_v.
+(`replace`, O(d) per row), and row i sees its query moved against unchanged keys and its
+own new column (`perturb`, O(n d) per position).
 """
 
 import dataclasses
@@ -11,7 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Bool, Float, Int
 
 from bounds.influence.centred_store import centred_store
 from bounds.influence.pointwise import (
@@ -63,17 +62,18 @@ HIGHEST = jax.lax.Precision.HIGHEST
 @register
 @dataclasses.dataclass(frozen=True)
 class PreparedLayer:
-    """What the base pass fixes: all keys, and the summaries of the r wanted rows."""
+    """Base pass of a layer: all keys, and the summaries of the wanted rows."""
 
-    rows: Array  # [n, d] the layer's input
-    centre: Array  # [d] what values are taken relative to
+    rows: Float[Array, "tokens width"]  # the layer's input
+    centre: Float[Array, "width"]  # subtracted from rows before values are formed
     store: KeyStore  # values of centred rows: see `centred_store`
-    queries: Array  # [h, r, e]
-    summary: Any  # fields [h, r, ...]
-    base: RowBase  # [r, ...]
-    output: Array  # [r, d] the layer's output
+    queries: Float[Array, "heads rows d_k"]
+    summary: Any  # fields [heads, rows, ...]
+    base: RowBase  # fields [rows, ...]
+    output: Float[Array, "rows width"]
     ties: TieReport | None
-    places: Array | None = None  # [n, d] what positions add to rows, in the first layer
+    # position encodings, in the first layer
+    places: Float[Array, "tokens width"] | None = None
 
 
 @register
@@ -81,33 +81,33 @@ class PreparedLayer:
 class Replaced:
     """A block of substitutions as seen by the first layer."""
 
-    position: Array  # [i]
-    row_change: Array  # [i, d] of y^(0) at the replaced position
-    query_change: Array  # [h, i, e]
-    key_change: Array  # [h, i, e]
-    value_change: Array  # [h, i, v]
-    new_value: Array  # [h, i, v] of the replaced row, as of one that is no replacement
+    position: Int[Array, "substitutions"]
+    row_change: Float[Array, "substitutions width"]  # of y^(0) at the replaced position
+    query_change: Float[Array, "heads substitutions d_k"]
+    key_change: Float[Array, "heads substitutions d_k"]
+    value_change: Float[Array, "heads substitutions d_v"]
+    # formed from the new row itself, not as a sum
+    new_value: Float[Array, "heads substitutions d_v"]
 
 
 @register
 @dataclasses.dataclass(frozen=True)
 class ReplacedColumns:
-    """The replaced columns, before and after, as the other rows see them.
+    """The replaced columns, before and after, as the other rows see them."""
 
-    Values are laid out with the columns last, as all that is as wide as rows times
-    columns: a tile of rows reads them as they lie.
-    """
-
-    position: Array  # [i]
-    keys: Array  # [h, i, e]
-    key_change: Array  # [h, i, e]
-    values: Array  # [h, v, i]
-    value_change: Array  # [h, v, i]
-    new_values: Array  # [h, v, i]
+    position: Int[Array, "substitutions"]
+    keys: Float[Array, "heads substitutions d_k"]
+    key_change: Float[Array, "heads substitutions d_k"]
+    # Columns last, as in all arrays of rows times columns: tiles read them as they lie.
+    values: Float[Array, "heads d_v substitutions"]
+    value_change: Float[Array, "heads d_v substitutions"]
+    new_values: Float[Array, "heads d_v substitutions"]
 
 
-def prepare_first(model: Transformer, tokens: Array, wanted: Array) -> PreparedLayer:
-    """Returns the base pass of the first layer over the wanted rows [r]."""
+def prepare_first(
+    model: Transformer, tokens: Int[Array, "tokens"], wanted: Int[Array, "rows"]
+) -> PreparedLayer:
+    """Base pass of the first layer over the wanted rows."""
     prepared = prepare_layer(model.layers[0], embed(model, tokens), wanted)
     if model.position is None:
         return prepared
@@ -115,8 +115,10 @@ def prepare_first(model: Transformer, tokens: Array, wanted: Array) -> PreparedL
     return dataclasses.replace(prepared, places=places)
 
 
-def prepare_layer(layer: Layer, rows: Array, wanted: Array) -> PreparedLayer:
-    """Returns the base pass of a layer with input [n, d] over the wanted rows [r]."""
+def prepare_layer(
+    layer: Layer, rows: Float[Array, "tokens width"], wanted: Int[Array, "rows"]
+) -> PreparedLayer:
+    """Base pass of a layer with input `rows` over the wanted rows."""
     n, inputs = rows.shape[0], attention_input(layer, rows)
     attention = layer.attention
     everywhere = jnp.arange(n, dtype=jnp.int32)
@@ -144,12 +146,12 @@ def prepare_layer(layer: Layer, rows: Array, wanted: Array) -> PreparedLayer:
 
 def replace_tokens(
     model: Transformer,
-    tokens: Array,
+    tokens: Int[Array, "tokens"],
     first: PreparedLayer,
-    position: Array,
-    symbol: Array,
+    position: Int[Array, "substitutions"],
+    symbol: Int[Array, "substitutions"],
 ) -> Replaced:
-    """Returns a block of substitutions, as changes of row, query, key and value."""
+    """Changes of row, query, key and value at each replaced position."""
     layer, attention = model.layers[0], model.layers[0].attention
     places = None if first.places is None else first.places[position]
     change = symbol_changes(model, tokens[position], symbol, places)
@@ -168,7 +170,7 @@ def replace_tokens(
 
 
 def replaced_columns(first: PreparedLayer, replaced: Replaced) -> ReplacedColumns:
-    """Returns the columns of a block of substitutions, formed once for all tiles."""
+    """Columns of a block of substitutions, formed once for all tiles of rows."""
     at = replaced.position
     return ReplacedColumns(
         at,
@@ -181,51 +183,33 @@ def replaced_columns(first: PreparedLayer, replaced: Replaced) -> ReplacedColumn
 
 
 def other_rows(
-    layer: Layer, first: PreparedLayer, columns: ReplacedColumns, at: Array, rows: Any
-) -> tuple[Array, TieReport | None]:
-    """Returns the changes of rows j != i under each replacement.
-
-    Args:
-        layer: the first layer.
-        first: its base pass.
-        columns: the replaced columns [i].
-        at: positions of the rows [j].
-        rows: (queries [h, j, e], summary [h, j, ...], base [j, ...]) of those rows.
-
-    Returns:
-        Changes [j, d, i], zero where j = i or the mask hides i from j; and the ties.
-    """
+    layer: Layer,
+    first: PreparedLayer,
+    columns: ReplacedColumns,
+    at: Int[Array, "rows"],
+    rows: Any,  # of `take_rows`
+) -> tuple[Float[Array, "rows width substitutions"], TieReport | None]:
+    """Changes of rows j != i under each replacement, 0 where unseen, and the ties."""
     heads, ties = other_heads(layer, first, columns, at, rows)
     return change_many_rows(layer, rows[2], heads), ties
 
 
 def other_heads(
-    layer: Layer, first: PreparedLayer, columns: ReplacedColumns, at: Array, rows: Any
-) -> tuple[Array, TieReport | None]:
-    """Returns the changes of what the heads of rows j != i attend to [j, h v, i], and ties.
-
-    Args:
-        layer: the first layer.
-        first: its base pass.
-        columns: the replaced columns [i].
-        at: positions of the rows [j].
-        rows: as in `other_rows`.
-    """
+    layer: Layer,
+    first: PreparedLayer,
+    columns: ReplacedColumns,
+    at: Int[Array, "rows"],
+    rows: Any,  # of `take_rows`
+) -> tuple[Float[Array, "rows heads*d_v substitutions"], TieReport | None]:
+    """Changes of the heads of rows j != i under each replacement, and the ties."""
     column = seen_columns(layer, first, columns, at, rows)
     return replaced_heads(layer, rows[1], column, at)
 
 
 def replaced_heads(
-    layer: Layer, summary: Any, column: Column, at: Array
-) -> tuple[Array, TieReport | None]:
-    """Returns what `other_heads` does, from the columns as the rows see them.
-
-    Args:
-        layer: the first layer.
-        summary: of the rows [h, j, ...].
-        column: of `seen_columns`.
-        at: positions of the rows [j].
-    """
+    layer: Layer, summary: Any, column: Column, at: Int[Array, "rows"]
+) -> tuple[Float[Array, "rows heads*d_v substitutions"], TieReport | None]:
+    """Changes of the heads of rows that see `column` replaced, and the ties."""
     weighting = layer.attention.weighting
     heads = weighting.replace(summary, column)
     ties = weighting.ties_replaced(summary, column, at)
@@ -233,17 +217,13 @@ def replaced_heads(
 
 
 def seen_columns(
-    layer: Layer, first: PreparedLayer, columns: ReplacedColumns, at: Array, rows: Any
+    layer: Layer,
+    first: PreparedLayer,
+    columns: ReplacedColumns,
+    at: Int[Array, "rows"],
+    rows: Any,  # of `take_rows`
 ) -> Column:
-    """Returns the replaced columns as rows j != i see them.
-
-    Args:
-        layer: the first layer.
-        first: its base pass.
-        columns: the replaced columns [i].
-        at: positions of the rows [j].
-        rows: as in `other_rows`.
-    """
+    """Replaced columns as rows j != i see them."""
     queries, _, _ = rows
     attention, n = layer.attention, first.store.length
     keys, position = columns.keys, columns.position
@@ -262,8 +242,8 @@ def seen_columns(
     )
 
 
-def take_rows(first: PreparedLayer, slots: Array) -> Any:
-    """Returns (queries, summary, base) of some of the prepared rows, by their slots."""
+def take_rows(first: PreparedLayer, slots: Int[Array, "rows"]) -> Any:
+    """Queries, summary and base of some of the prepared rows, by their slots."""
     return (
         first.queries[:, slots],
         jax.tree.map(lambda x: x[:, slots], first.summary),
@@ -271,8 +251,8 @@ def take_rows(first: PreparedLayer, slots: Array) -> Any:
     )
 
 
-def slice_rows(first: PreparedLayer, at: Array) -> Any:
-    """Returns (queries, summary, base) of a contiguous tile of rows, all being held."""
+def slice_rows(first: PreparedLayer, at: Int[Array, "rows"]) -> Any:
+    """Queries, summary and base of a contiguous tile of rows, all being prepared."""
     return (
         slice_tile(first.queries, at, 1),
         jax.tree.map(lambda x: slice_tile(x, at, 1), first.summary),
@@ -284,16 +264,9 @@ def own_rows(
     layer: Layer,
     first: PreparedLayer,
     replaced: Replaced,
-    slots: Array,
-) -> tuple[Array, TieReport | None]:
-    """Returns the changes of row i itself, for each replacement i [i, d].
-
-    Args:
-        layer: the first layer.
-        first: its base pass.
-        replaced: the block of substitutions [i].
-        slots: where the base pass holds row i [i].
-    """
+    slots: Int[Array, "substitutions"],  # where the base pass holds row i
+) -> tuple[Float[Array, "substitutions width"], TieReport | None]:
+    """Change of row i itself under each replacement, and the ties."""
     weighting, heads = layer.attention.weighting, layer.attention.num_heads
     per_row = 4 * heads * key_tile(first.store.length)
     block = row_block(slots.shape[0], per_row)
@@ -323,9 +296,12 @@ def _swap_heads(replaced: Replaced) -> Replaced:
 
 
 def _own_block(
-    layer: Layer, first: PreparedLayer, replaced: Replaced, slots: Array
+    layer: Layer,
+    first: PreparedLayer,
+    replaced: Replaced,
+    slots: Int[Array, "substitutions"],
 ) -> Any:
-    """The change summaries of row i for a block of replacements [h, i]."""
+    """Change summaries of row i for a block of replacements."""
     attention, n = layer.attention, first.store.length
     weighting, at = attention.weighting, replaced.position
     queries, summary, _ = take_rows(first, slots)
@@ -333,7 +309,7 @@ def _own_block(
     # these integers is joined to the comparison; see `same_position`.
     places = formed_once(at[0] >= 0, lambda x: x.astype(queries.dtype), at)
 
-    def lift(index: Array, valid: Array) -> Any:
+    def lift(index: Int[Array, "keys"], valid: Bool[Array, "keys"]) -> Any:
         keys = slice_tile(first.store.keys, index, 1)
         values = slice_tile(first.store.values, index, 1)
         around = spread_of(weighting, values)
@@ -358,6 +334,9 @@ def _own_block(
     return fold_tiles(lift, weighting.merge_change, n, key_tile(n))
 
 
-def _own(weights: Array, own: Array) -> Array:
-    """Row i's weight of its own column [h, i], from those of all [h, i, k]."""
+def _own(
+    weights: Float[Array, "heads substitutions keys"],
+    own: Bool[Array, "substitutions keys"],
+) -> Float[Array, "heads substitutions"]:
+    """Row i's weight of its own column, from its weights of all."""
     return jnp.where(own, weights, 0.0).sum(axis=-1)

@@ -1,13 +1,10 @@
 """Influences on a function of the tokens that is not ours: called again and again.
 
-How far rounding takes such a function from what it stands for is seen where its parameters
-can be moved (`bounds.influence.moved`), or where the caller states a radius r(x) of each
-evaluation: |f(x) - what f stands for|_2 <= r(x). Then
+The effect of rounding on such a function is seen where its parameters can be moved
+(`bounds.influence.moved`), or where the caller states a radius r(x) of each evaluation:
+|f(x) - its true value|_2 <= r(x). Then
 
     | |f(x') - f(x)| - influence | <= r(x') + r(x) + the rounding of the norm.
-
-Shapes: p substitutions, g rows that are watched (1 of a function that has none), c what
-is watched of each.
 """
 
 import dataclasses
@@ -15,6 +12,7 @@ from collections.abc import Iterator
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Int, Shaped
 
 from bounds.influence.callable import INPUTS_AT_ONCE, Callable, Radius, check_radius
 from bounds.influence.problem import Problem
@@ -29,23 +27,16 @@ SMALLEST = float(np.finfo(np.float64).smallest_subnormal)
 
 @dataclasses.dataclass(frozen=True)
 class FunctionBase:
-    """What a function says of the input itself."""
+    """Results of a function for the input itself."""
 
-    found: np.ndarray  # [c] or [g, c], of the function's own type
-    outputs: np.ndarray  # the same in float64 [g, c]
-    by_row: bool  # whether it says something of each row
-    deterministic: bool  # whether it says the same of the input again
+    found: Shaped[np.ndarray, "*watched classes"]  # of the function's own type
+    outputs: Float[np.ndarray, "watched classes"]  # the same in float64
+    by_row: bool  # whether each row has a result
+    deterministic: bool  # whether a second call for the input gives the same
 
 
 def function_base(problem: Problem) -> FunctionBase:
-    """Returns the base pass of a `Callable`, checked as it asks for; once for a question.
-
-    Args:
-        problem: the question.
-
-    Raises:
-        InputError: batches are not what single passes are, or the base is not finite.
-    """
+    """Base pass of a `Callable`, checked if it asks for that; once for a question."""
     return problem.shared.find(problem, lambda: _form_base(problem))
 
 
@@ -72,9 +63,12 @@ def _form_base(problem: Problem) -> FunctionBase:
 
 
 def _compare(
-    model: Callable, inputs: np.ndarray, rows: np.ndarray, raw: np.ndarray
+    model: Callable,
+    inputs: Int[np.ndarray, "inputs tokens"],
+    rows: Int[np.ndarray, "rows"],
+    raw: Shaped[np.ndarray, "inputs *watched_classes"],
 ) -> None:
-    """Refuses a batch whose base, or what moved most or least, is not its single pass."""
+    """Refuses a batch whose base, or largest or least move, is not its single pass."""
     found = _by_row(raw)
     with np.errstate(invalid="ignore", over="ignore"):
         moved = np.nan_to_num(np.abs(found - found[0]).max(axis=(1, 2)), posinf=0)
@@ -107,7 +101,7 @@ def _compare(
 
 
 def function_blocks(problem: Problem) -> Iterator[Block]:
-    """Yields what substitutions change of a `Callable`."""
+    """Yields the changes of a `Callable` under all substitutions."""
     model, base = problem.model, function_base(problem).outputs
     for start in range(0, problem.position.size, INPUTS_AT_ONCE):
         stop = min(start + INPUTS_AT_ONCE, problem.position.size)
@@ -125,12 +119,8 @@ def function_blocks(problem: Problem) -> Iterator[Block]:
         yield Block(choose(change, problem.chosen), None)
 
 
-def evaluation_radii(problem: Problem) -> np.ndarray:
-    """Returns how far changes may be from the true ones [p], by the radius that was stated.
-
-    Args:
-        problem: about a `Callable`, with such a radius.
-    """
+def evaluation_radii(problem: Problem) -> Float[np.ndarray, "substitutions"]:
+    """Bounds on r(x') + r(x) under every substitution, from the stated radius r."""
     assert problem.radius is not None
     own = _radii(problem.radius, problem.tokens[None])[0]
     others = [
@@ -141,33 +131,37 @@ def evaluation_radii(problem: Problem) -> np.ndarray:
     return evaluations * (1 + gamma_upper(SCALAR_STEPS))
 
 
-def changed_inputs(problem: Problem, chosen: np.ndarray | slice) -> np.ndarray:
-    """Returns the inputs of some substitutions [p, n]."""
+def changed_inputs(
+    problem: Problem, chosen: np.ndarray | slice
+) -> Int[np.ndarray, "substitutions tokens"]:
+    """Inputs with the chosen substitutions made."""
     at, symbols = problem.position[chosen], problem.symbol[chosen]
     changed = np.repeat(problem.tokens[None], at.size, axis=0)
     changed[np.arange(at.size), at] = symbols
     return changed
 
 
-def _by_row(found: np.ndarray) -> np.ndarray:
-    """What is said of inputs [p], [p, c] or [p, g, c] as float64 [p, g, c]."""
+def _by_row(
+    found: Shaped[np.ndarray, "inputs *watched_classes"],
+) -> Float[np.ndarray, "inputs watched classes"]:
+    """Results for inputs in float64, with the axes that they lack."""
     missing = {1: (1, 2), 2: (1,), 3: ()}[found.ndim]
     return np.expand_dims(found.astype(np.float64), missing)
 
 
-def norm_rounding(norm: np.ndarray, size: int) -> np.ndarray:
-    """Returns the rounding of a difference, its norm, and the ends; 0 where none differs.
-
-    Args:
-        norm: of the difference, or of an entry of it.
-        size: entries of the difference.
-    """
+def norm_rounding(
+    norm: Float[np.ndarray, "*norms"],  # of differences, or of entries of them
+    size: int,  # entries of a difference
+) -> Float[np.ndarray, "*norms"]:
+    """Rounding of a difference, its norm, and the ends; 0 where none differs."""
     rounding = gamma_upper(size + SCALAR_STEPS) * norm + SMALLEST
     return np.where(norm > 0, rounding, 0.0)
 
 
-def _radii(stated: Radius, inputs: np.ndarray) -> np.ndarray:
-    """The stated radius of each input [p, n]."""
+def _radii(
+    stated: Radius, inputs: Int[np.ndarray, "inputs tokens"]
+) -> Float[np.ndarray, "inputs"]:
+    """Stated radius of each input."""
     if callable(stated):
         return np.asarray([check_radius(stated(x), f" of {x}") for x in inputs])
     return np.full(len(inputs), stated)

@@ -1,10 +1,11 @@
-"""Influences gathered block by block, with how far they moved, and the ends of all."""
+"""Influences of all substitutions gathered by block, their moves and their ends."""
 
 import dataclasses
 import functools
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.function_blocks import (
@@ -20,29 +21,30 @@ from bounds.influence.ties import Ties
 from bounds.influence.vanishing import not_finite, refuse_vanishing_rows
 from bounds.rounding.moved_inputs import RUNS
 
-# Results that have radii, at least, where the largest alone do.
+# The fewest results that have radii under rounding="top".
 FEWEST = 16
-# As many where a method has no blocks of one size.
+# Their number where a method has no blocks of one size.
 BLOCK = 64
 
 
 @dataclasses.dataclass(frozen=True)
 class Gathered:
-    """What is found of consecutive substitutions."""
+    """Influences of consecutive substitutions."""
 
-    values: np.ndarray  # [p]
-    moves: np.ndarray  # [p] NaN where no run with moved inputs was made
-    magnitude: float  # the largest of what the programs were given
+    values: Float[np.ndarray, "substitutions"]
+    # NaN where no run with moved inputs was made
+    moves: Float[np.ndarray, "substitutions"]
+    magnitude: float  # the largest of the numbers that the programs were given
     ties: Ties | None
 
     @classmethod
     def nothing(cls) -> "Gathered":
-        """Returns what is found of no substitution."""
+        """Influences of no substitution."""
         return cls(np.empty(0), np.empty(0), 1.0, None)
 
     @classmethod
     def join(cls, parts: Sequence["Gathered"]) -> "Gathered":
-        """Returns those of parts one behind the other, at least one."""
+        """Concatenates at least one part."""
         met = [part.ties for part in parts if part.ties is not None]
         ties = functools.reduce(Ties.merge, met) if met else None
         values, moves = (
@@ -51,8 +53,10 @@ class Gathered:
         )
         return cls(values, moves, max(part.magnitude for part in parts), ties)
 
-    def with_moves(self, chosen: np.ndarray, moves: np.ndarray) -> "Gathered":
-        """Returns the same where runs were made of some [k]."""
+    def with_moves(
+        self, chosen: Int[np.ndarray, "chosen"], moves: Float[np.ndarray, "chosen"]
+    ) -> "Gathered":
+        """Replaces the moves of the chosen substitutions."""
         found = self.moves.copy()
         found[chosen] = moves
         return dataclasses.replace(self, moves=found)
@@ -61,18 +65,9 @@ class Gathered:
 def gather(
     problem: Problem, way: Method, rounding: Done, progress: Progress | None = None
 ) -> Gathered:
-    """Returns the influences of all substitutions of a problem, at least one.
-
-    Args:
-        problem: the question.
-        way: the method that answers it.
-        rounding: which have radii; of "top" none do here (`top_moves`).
-        progress: called with (substitutions done, all) after every block.
-
-    Raises:
-        InputError: an influence is not a finite number.
-    """
+    """Influences of all substitutions of a problem, at least one, with their moves."""
     values, moves, ties, done = [], [], None, 0
+    # Under "top" nothing moves here: `top_moves` runs the chosen ones again.
     for block in read_blocks(problem, way.blocks, runs_of(rounding)):
         if not np.isfinite(block.values).all():
             bad = int(np.flatnonzero(~np.isfinite(block.values))[0])
@@ -88,13 +83,10 @@ def gather(
     return Gathered(found, np.concatenate(moves), magnitude_of(problem, way), ties)
 
 
-def top_of(values: np.ndarray, count: int) -> np.ndarray:
-    """Returns the indices of the largest values, and of some between, in order.
-
-    Args:
-        values: [P].
-        count: how many there are to be, a quarter of them spread over all.
-    """
+def top_of(
+    values: Float[np.ndarray, "substitutions"], count: int
+) -> Int[np.ndarray, "chosen"]:
+    """Sorted indices of the largest values; a quarter of `count` is spread over all."""
     count = min(count, values.size)
     spread = np.linspace(0, values.size - 1, count // 4).astype(np.int64)
     order = np.argsort(-values, kind="stable")
@@ -104,27 +96,18 @@ def top_of(values: np.ndarray, count: int) -> np.ndarray:
 
 
 def block_of(sizes: BlockSizes | None) -> int:
-    """Returns how many results have radii where the largest alone do: a block of them.
-
-    Args:
-        sizes: of a problem's blocks; None where they are found on the way.
-    """
-    if sizes is None:
+    """Number of results that have radii under rounding="top": whole blocks."""
+    if sizes is None:  # found on the way
         return BLOCK
     size = sizes.substitutions  # on any number of devices, which fill a block up
     return size * -(-FEWEST // size)
 
 
 def top_moves(
-    problem: Problem, way: Method, chosen: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns how far some substitutions' influences move [k], and what they are.
-
-    Args:
-        problem: the question.
-        way: the method that answered it.
-        chosen: their indices [k], in order: a block's, so that nothing is compiled anew.
-    """
+    problem: Problem, way: Method, chosen: Int[np.ndarray, "chosen"]
+) -> tuple[Float[np.ndarray, "chosen"], Float[np.ndarray, "chosen"]]:
+    """Moves and influences of the chosen substitutions."""
+    # `chosen` is in order and fills blocks (`block_of`), so nothing is compiled anew.
     some = dataclasses.replace(problem, pairs=problem.pairs.only(chosen))
     found = list(read_blocks(some, way.blocks, RUNS))
     moves = np.concatenate([x.moves for x in found])
@@ -133,15 +116,12 @@ def top_moves(
 
 def ends_of(
     problem: Problem, way: Method, found: Gathered, rounding: Done
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns lower and upper ends of influences [P], and where they enclose them [P].
-
-    Args:
-        problem: the question.
-        way: the method that answered it.
-        found: of all substitutions.
-        rounding: which have radii.
-    """
+) -> tuple[
+    Float[np.ndarray, "substitutions"],
+    Float[np.ndarray, "substitutions"],
+    Bool[np.ndarray, "substitutions"],
+]:
+    """Lower and upper ends of all influences, and where they enclose."""
     value = found.values
     if rounding == "stated":
         width = function_base(problem).outputs.shape[1]

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Int
 
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.change_block import (
@@ -51,14 +52,14 @@ def _refuse(problem: Problem) -> str | None:
 
 
 def is_sparse(problem: Problem) -> bool:
-    """Whether only changed rows are followed: three layers, all but the last hard."""
+    """True where only changed rows are followed: L >= 3, all but the last hard."""
     layers = problem.model.layers
     below = (layer.attention.weighting.hard for layer in layers[:-1])
     return len(layers) > 2 and all(below) and not problem.watches_many
 
 
 def follow(problem: Problem, state: IncrementalState) -> Iterator[Window]:
-    """Yields what every substitution changes, of a problem that `is_sparse`."""
+    """Yields the changes of windows of substitutions, of a problem that `is_sparse`."""
     query = jnp.asarray([problem.query], jnp.int32)
     bases = (state.first, *state.middle)
     last = _prepare_last(problem.model.layers[-1], bases[-1].output, query)
@@ -77,11 +78,9 @@ _change_watched = jax.jit(change_watched, static_argnames="target")
 
 
 def _cost(problem: Problem) -> float:
-    """Forward passes, from the cost of a pair in layer one and of a row otherwise.
-
-    How many rows change is not known before they are: few in a hard model that tells
-    positions apart. Equal columns of average-hard attention all move at once.
-    """
+    """Forward passes, from the cost of a pair in layer one and of a row otherwise."""
+    # The number of changed rows is not known before: few in a hard model that tells
+    # positions apart. Equal columns of average-hard attention all move at once.
     model, count = problem.model, problem.position.size
     depth, each = len(model.layers), count / max(problem.tokens.size, 1)
     if problem.watches_many:
@@ -96,7 +95,7 @@ def _cost(problem: Problem) -> float:
 
 
 def _base_ties(problem: Problem, state: IncrementalState) -> Ties | None:
-    """What the base pass met; None where no layer is hard."""
+    """Ties of the base pass; None where no layer is hard."""
     if not problem.model.is_hard:
         return None
     reports = [base.ties for base in (state.first, *state.middle)]
@@ -113,7 +112,7 @@ def _state(problem: Problem) -> IncrementalState:
 
 
 def propagation_kernel(problem: Problem) -> Kernel | None:
-    """Returns what runs on blocks of substitutions; None where rows are followed."""
+    """Kernel of blocks of substitutions; None where changed rows are followed."""
     # Sets of rows are sized on the host as they are found: not a function of a block.
     if is_sparse(problem):
         return None
@@ -132,8 +131,10 @@ def _function(problem: Problem) -> Callable[..., Any]:
     return change_block if problem.precision is None else rounded_block
 
 
-def _watched(problem: Problem) -> tuple[int, None] | tuple[None, np.ndarray]:
-    """The row that is watched, or the many: as `prepare` takes either."""
+def _watched(
+    problem: Problem,
+) -> tuple[int, None] | tuple[None, Int[np.ndarray, "rows"]]:
+    """Arguments `query` and `rows` of `prepare`: one row, or many."""
     return (None, problem.rows) if problem.watches_many else (problem.query, None)
 
 
@@ -154,7 +155,7 @@ def _blocks(problem: Problem) -> Iterator[Block]:
 
 
 def propagation_outline(problem: Problem) -> Outline | None:
-    """Returns the same, to be looked at before it runs."""
+    """Outline of `propagation_kernel`, to be looked at before it runs."""
     if is_sparse(problem):
         return None
     model, tokens = shapes_of((problem.model, problem.tokens))
@@ -166,7 +167,7 @@ def propagation_outline(problem: Problem) -> Outline | None:
 
 
 def propagation_sizes(problem: Problem) -> BlockSizes | None:
-    """Returns the sizes of blocks, likewise."""
+    """Sizes of blocks; None where changed rows are followed."""
     # Sets of rows are sized as they are found.
     if is_sparse(problem):
         return None

@@ -1,13 +1,11 @@
-"""How substitutions run: in blocks of one size, several under way at a time.
+"""Compiled programs run on blocks of substitutions, on one device or a mesh of them.
 
 A `Kernel` is a compiled function of a block of substitutions and of arrays that all
-blocks share. Where it runs, on one device or on a mesh of them, it does not know.
-
-Blocks of substitutions over a mesh of devices, in one process or in many.
-
-Substitutions are the batch axis: each device takes an equal share of a block, with the
-model and its base pass on every device. Nothing is communicated but what is found, and a
-share is computed as a whole block of its size is on one device.
+blocks share, and does not know where it runs. Blocks have one size, and several are
+under way at a time. Over a mesh, in one process or in many, substitutions are the batch
+axis: each device takes an equal share of a block, with the model and its base pass on
+every device. Only results are communicated, and a share is computed as a whole block of
+its size is on one device.
 """
 
 import dataclasses
@@ -18,6 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import Mesh
+from jaxtyping import Array, Int
 
 from bounds.influence.problem import Problem
 from bounds.influence.result import Block
@@ -29,28 +28,19 @@ from jax_models.run.mesh import EVERYWHERE, SHARED_OUT, count_devices, gathered,
 
 
 def place_shared(shared: Any, mesh: Mesh) -> Any:
-    """Returns what all blocks share, on every device of a mesh."""
+    """Copies of the arrays that all blocks share on every device of a mesh."""
     return jax.tree.map(lambda x: place(x, mesh, EVERYWHERE), shared)
 
 
 def run_shared_out(
     mesh: Mesh,
     function: Callable[..., Any],
-    shared: Any,
-    options: Mapping[str, Any],
-    position: np.ndarray,
-    symbol: np.ndarray,
+    shared: Any,  # on all devices (`place_shared`)
+    options: Mapping[str, Any],  # static arguments
+    position: Int[np.ndarray, "substitutions"],  # a multiple of the devices
+    symbol: Int[np.ndarray, "substitutions"],
 ) -> Any:
-    """Returns what a kernel's function returns of one block, shared out.
-
-    Args:
-        mesh: of `device_mesh`.
-        function: of a `Kernel`.
-        shared: what `place_shared` returned.
-        options: static arguments of the function.
-        position: replaced positions [p], a multiple of the devices.
-        symbol: substitutes [p].
-    """
+    """Results and ties of one block, shared out over a mesh."""
     compiled = _compiled(function, tuple(sorted(options.items())), mesh)
     found, ties = compiled(
         shared, *(place(x, mesh, SHARED_OUT) for x in (position, symbol))
@@ -68,9 +58,13 @@ _over_devices = jax.jit(reduce_reports)
 def _compiled(
     function: Callable[..., Any], options: tuple[tuple[str, Any], ...], mesh: Mesh
 ) -> Callable[..., Any]:
-    """The function on every device's share; the ties of each along a first axis."""
+    """Program of all devices' shares; their ties are stacked along a first axis."""
 
-    def run(shared: Any, position: jax.Array, symbol: jax.Array) -> Any:
+    def run(
+        shared: Any,
+        position: Int[Array, "substitutions"],
+        symbol: Int[Array, "substitutions"],
+    ) -> Any:
         found, ties = function(*shared, position, symbol, **dict(options))
         return found, jax.tree.map(lambda x: x[None], ties)
 
@@ -93,28 +87,25 @@ class Part:
 
     @classmethod
     def of(cls, start: int, end: int, most: int, options: Mapping[str, Any]) -> "Part":
-        """Returns a part in blocks of a size, smaller where there are fewer."""
+        """Part in blocks of at most `most` substitutions."""
         return cls(start, end, min(most, end - start), options)
 
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """What is run on every block of substitutions.
+    """A compiled function of blocks of substitutions, and the arrays they share."""
 
-    `function(*shared, position [p], symbol [p], **options)` returns arrays [p, ...], of a
-    method changes [p, g, c], and a tie report over all of them, None of a screen. It is
-    compiled by `jax.jit`.
-    """
-
+    # function(*shared, position [p], symbol [p], **options), compiled by `jax.jit`,
+    # returns arrays [p, ...], of a method changes [p, watched, classes], and a tie
+    # report over all of them, None of a screen.
     function: Callable[..., Any]
     shared: tuple[Any, ...]
     parts: tuple[Part, ...]
     ties: Ties | None  # of the base pass; None where no layer is hard
-    # Blocks under way at a time.
-    in_flight: int = 1
+    in_flight: int = 1  # blocks under way at a time
 
     def behind(self, done: int) -> "Kernel":
-        """Returns the kernel of what is behind some whole blocks, in the same blocks."""
+        """Kernel without its first `done` substitutions, which are whole blocks."""
         left = (x for x in self.parts if x.end > done)
         parts = (dataclasses.replace(x, start=max(x.start, done)) for x in left)
         return dataclasses.replace(self, parts=tuple(parts))
@@ -127,13 +118,7 @@ Runner = Callable[[Kernel, Mapping[str, Any], np.ndarray, np.ndarray], Any]
 def run_kernel(
     kernel: Kernel, problem: Problem, run: Runner | None = None
 ) -> Iterator[Block]:
-    """Yields the blocks of a problem in order.
-
-    Args:
-        kernel: what is run, and returns changes.
-        problem: its question.
-        run: runs one block; see `run_blocks`.
-    """
+    """Yields changes of every block in order, with all ties met so far."""
     seen = kernel.ties
     where = problem.position, problem.symbol
     for these, changes, ties in run_blocks(kernel, *where, problem.mesh, run):
@@ -146,22 +131,12 @@ def run_kernel(
 
 def run_blocks(
     kernel: Kernel,
-    position: np.ndarray,
-    symbol: np.ndarray,
+    position: Int[np.ndarray, "substitutions"],
+    symbol: Int[np.ndarray, "substitutions"],
     mesh: Mesh | None,
     run: Runner | None = None,
 ) -> Iterator[tuple[slice, Any, Any]]:
-    """Yields which substitutions a block has, and what the function returns of them.
-
-    The last of what it returns are of a block that is filled up.
-
-    Args:
-        kernel: what is run.
-        position: replaced positions [P].
-        symbol: substitutes [P].
-        mesh: what every block is shared out over; None is the default device.
-        run: runs one block instead of these.
-    """
+    """Yields (substitutions, results, ties) of every block; the last is filled up."""
     # Programs of many devices meet in collectives: one thread starts them, in order.
     threads, devices = mesh is None and run is None, count_devices(mesh)
     if mesh is not None:
@@ -189,8 +164,8 @@ def run_blocks(
 def _on_default_device(
     kernel: Kernel,
     options: Mapping[str, Any],
-    position: np.ndarray,
-    symbol: np.ndarray,
+    position: Int[np.ndarray, "substitutions"],
+    symbol: Int[np.ndarray, "substitutions"],
 ) -> Any:
     block = jax.device_put((position, symbol))
     return kernel.function(*kernel.shared, *block, **options)
@@ -200,8 +175,8 @@ def _over_mesh(
     mesh: Mesh,
     kernel: Kernel,
     options: Mapping[str, Any],
-    position: np.ndarray,
-    symbol: np.ndarray,
+    position: Int[np.ndarray, "substitutions"],
+    symbol: Int[np.ndarray, "substitutions"],
 ) -> Any:
     return run_shared_out(
         mesh, kernel.function, kernel.shared, options, position, symbol

@@ -25,7 +25,7 @@ BLOCK = 2**18
 
 
 def refuse_model(model: object) -> str | None:
-    """Returns why a model's rows do not fall into classes whatever the input, or None."""
+    """Reason why a model's rows do not fall into classes on any input, or None."""
     if not isinstance(model, Transformer):
         return "it needs the model's layers, and a bare function has none to see"
     if not model.layers:
@@ -44,7 +44,7 @@ def refuse_model(model: object) -> str | None:
 
 
 def refuse_length(model: Transformer, length: int) -> str | None:
-    """Returns why counts up to a length are not exact in the float type, or None."""
+    """Reason why counts up to a length are not exact in the float type, or None."""
     info = jnp.finfo(model.dtype)
     if length <= 2 ** (info.nmant + 1):
         return None
@@ -55,7 +55,7 @@ def refuse_length(model: Transformer, length: int) -> str | None:
 
 
 def _lump(problem: Problem) -> tuple[Places, int] | str:
-    """The places of a problem and its number of classes, or why there are too many."""
+    """Position encodings and number of classes of a problem, or the reason against."""
     n = problem.tokens.size
     if refusal := refuse_length(problem.model, n):
         return refusal

@@ -1,28 +1,21 @@
-"""The tables that a result keeps: of all substitutions, of the largest of each position."""
+"""Tables that a result keeps: of all substitutions, of the largest of each position."""
 
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool, Float
 
 from bounds.influence.substitution import Substitutions
 
 
 def tabulate(
     pairs: Substitutions,
-    value: np.ndarray,
-    lower: np.ndarray,
-    upper: np.ndarray,
-    enclosed: np.ndarray,
-) -> dict[str, Any]:
-    """Returns tables of all entries by their names in a result.
-
-    Args:
-        pairs: the substitutions, by position, then symbol.
-        value: by which symbols are the largest [P].
-        lower: lower ends [P].
-        upper: upper ends [P].
-        enclosed: whether they enclose [P].
-    """
+    value: Float[np.ndarray, "substitutions"],
+    lower: Float[np.ndarray, "substitutions"],
+    upper: Float[np.ndarray, "substitutions"],
+    enclosed: Bool[np.ndarray, "substitutions"],
+) -> dict[str, np.ndarray]:
+    """Tables [length, vocab_size] by their names in a result."""
     shape = pairs.length, pairs.vocab_size
     tables: dict[str, Any] = {}
     for name, entries in (("lower", lower), ("upper", upper), ("enclosed", enclosed)):
@@ -34,23 +27,15 @@ def tabulate(
 
 def by_position(
     pairs: Substitutions,
-    value: np.ndarray,
-    lower: np.ndarray,
-    upper: np.ndarray,
-    enclosed: np.ndarray,
+    value: Float[np.ndarray, "substitutions"],
+    lower: Float[np.ndarray, "substitutions"],
+    upper: Float[np.ndarray, "substitutions"],
+    enclosed: Bool[np.ndarray, "substitutions"],
 ) -> dict[str, Any]:
-    """Returns what is kept of each position [n], by its name in a result.
-
-    Ends are maxima over symbols, NaN where nothing is substituted; the symbol is the
-    smallest of the largest value, -1 where there is none, and whether ends enclose is of it.
-
-    Args:
-        pairs: as in `tabulate`.
-        value: likewise.
-        lower: likewise.
-        upper: likewise.
-        enclosed: likewise.
-    """
+    """Arrays over positions by their names in a result."""
+    # Substitutions are in the order of (position, symbol). Ends are maxima over symbols,
+    # NaN where nothing is substituted; the symbol is the smallest of the largest value,
+    # -1 where there is none, and `position_enclosed` is that of this symbol.
     first = np.flatnonzero(np.diff(pairs.position, prepend=-1))
     at, count = pairs.position[first], pairs.length
     tables = {

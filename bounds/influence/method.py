@@ -1,7 +1,7 @@
-"""How influences are found: a method computes every one, a screen encloses them.
+"""Ways to find influences: a method computes every one, a screen encloses them.
 
-Both say why they cannot do a problem (`refuse`, None where they can), and the sizes of
-their blocks. Neither knows about devices: what runs in blocks is a `Kernel`.
+Both state why they cannot do a problem (`refuse`, None where they can), and the sizes
+of their blocks. Neither knows about devices: what runs in blocks is a `Kernel`.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ Progress = Callable[[int, int], None]
 
 
 def _none(problem: Problem) -> None:
-    """Of a method that has no such thing."""
+    """Default of a method that has no kernel, outline or sizes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Method:
     """A way to compute every influence: its refusals, its cost, its blocks.
 
     `cost` is in forward passes, for choosing among methods; `blocks` yields the
-    substitutions of a problem in order. What they run is told by `kernel`, None for the
-    problems where it is not a function of a block, and by `outline`, which runs nothing;
-    `sizes` are those of the blocks, None where they are found on the way.
+    substitutions of a problem in order. `kernel` holds the programs that they run, None
+    for problems where no function of a block does; `outline` traces them without
+    running any; `sizes` are those of the blocks, None where they are found on the way.
     """
 
     name: str
@@ -40,31 +40,27 @@ class Method:
     kernel: Callable[[Problem], Kernel | None] = _none
     outline: Callable[[Problem], Outline | None] = _none
     sizes: Callable[[Problem], BlockSizes | None] = _none
-    # Whether its products may be of half precision: those of changes, subtracting nothing.
+    # Whether its products may be in half precision: they are of changes alone.
     rounds: bool = False
-    # Whether it finds outputs and subtracts them, not changes.
+    # Whether it subtracts outputs, instead of computing changes.
     subtracts: bool = False
 
     @property
     def in_blocks(self) -> bool:
-        """Whether it runs a `Kernel`, which computes any substitutions alone."""
+        """True of a method that runs a `Kernel`, on any substitutions alone."""
         return self.kernel is not _none
 
 
 @dataclasses.dataclass(frozen=True)
 class Stopping:
-    """When a screen stops, and the file in which it or a proposal keeps where it stands."""
+    """Limits of a screen, and the file that keeps its state or that of a proposal."""
 
     rtol: float = 0.0  # the maximum's upper end / lower end - 1
     budget: int | None = 32  # the most exact evaluations; None: as many as it takes
     checkpoint: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the numbers.
-
-        Raises:
-            InputError: one of them is none, or too small.
-        """
+        """Refuses numbers that are none, or too small."""
         expect_number("rtol", self.rtol, 0)
         if self.budget is not None:
             expect_integer("budget, in exact evaluations,", self.budget, 1)
@@ -74,25 +70,21 @@ class Stopping:
 class Screen:
     """A way to find the largest influence without computing all.
 
-    An enclosure of all influences is not their values: it is chosen by itself only where
-    the maximum alone is asked. `cost` is in forward passes, before what it leaves.
+    It encloses all influences, which is not their values: "auto" takes it only where
+    the maximum alone is asked. `cost` is in forward passes, before those for what it
+    leaves.
     """
 
     name: str
     refuse: Callable[[Problem], str | None]
     cost: Callable[[Problem], float]
-    # Told too which results have radii.
+    # The last argument is which results have radii.
     enclose: Callable[[Problem, Stopping, Progress | None, Any], Enclosures]
     sizes: Callable[[Problem], BlockSizes]
 
 
 def refusal(way: Method | Screen, problem: Problem) -> str | None:
-    """Returns why a problem cannot be done in a way, None if it can.
-
-    Args:
-        way: a method or a screen.
-        problem: the question.
-    """
+    """Reason why a problem cannot be done in a way, None if it can."""
     if problem.precision is not None and not (isinstance(way, Method) and way.rounds):
         return "its products are not of changes alone"
     return way.refuse(problem)

@@ -1,7 +1,8 @@
-"""What is read of substitutions, and how far it moves in runs with moved inputs.
+"""Values of substitutions, and how far they move in runs with moved inputs.
 
-Radii of rounding are made of these moves (`bounds.rounding.radii`). A move is 0 only where
-nothing that is watched can move; NaN says that no run was made.
+A run with moved inputs is the same computation whose floats are off by a few roundings.
+Radii of rounding are made of the moves (`bounds.rounding.radii`). A move is 0 only
+where nothing that is watched can move; NaN where no run was made.
 """
 
 import dataclasses
@@ -11,6 +12,7 @@ from typing import Any, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from bounds.influence.function_blocks import function_base
 from bounds.influence.method import Method
@@ -28,46 +30,31 @@ LEAST = 5e-324
 
 
 class MovedBase(SharedBase):
-    """A base pass that is formed as any, and moved entry by entry."""
+    """A base pass whose entries are moved one by one as soon as it is formed."""
 
     def __init__(self, run: int) -> None:
-        """Holds nothing yet.
-
-        Args:
-            run: which of the runs, from 1.
-        """
+        """Holds nothing yet; runs are counted from 1."""
         super().__init__()
         self._run = run
 
     def find(self, problem: Problem, form: Callable[[], Any]) -> Any:
-        """Returns the moved base pass of these model, tokens and rows."""
+        """Moved base pass of these model, tokens and rows."""
         return super().find(problem, lambda: move_apart(form(), self._run))
 
 
 def moved_model(model: Transformer, run: int) -> Transformer:
-    """Returns a model, its weights moved.
-
-    Embeddings and tables of positions stay: sums and differences of them move as they are
-    formed.
-
-    Args:
-        model: a transformer.
-        run: which of the runs, from 1.
-    """
+    """Copy of a model with moved weights; runs are counted from 1."""
+    # Sums and differences of embeddings and positions move as they are formed.
     given = {"embedding": model.embedding, "position": model.position}
     return dataclasses.replace(move_alike(model, run), **given)
 
 
 def moved_problem(problem: Problem, run: int) -> Problem:
-    """Returns the same question about the moved model.
+    """The question about the moved model; runs are counted from 1.
 
-    Its base pass is formed anew of the moved weights, and moved too, entry by entry, but for
-    hard attention, whose ties that would break; and so is what programs form of it
-    (`jax_models.run.perturbation`): but not where rows of hard layers are followed.
-
-    Args:
-        problem: the question, in run 0.
-        run: which of the runs, from 1.
+    The base pass is formed anew from the moved weights and moved entry by entry, as is
+    what programs form from it (`jax_models.run.perturbation`). Two exceptions: hard
+    attention, whose ties that would break, and changed rows of hard layers.
     """
     model: Transformer = problem.model
 
@@ -84,10 +71,11 @@ def moved_problem(problem: Problem, run: int) -> Problem:
 
 @dataclasses.dataclass(frozen=True)
 class Readings:
-    """What is read of consecutive substitutions."""
+    """Values of consecutive substitutions."""
 
-    values: np.ndarray  # [p], or of a scan [p, r, ...]
-    moves: np.ndarray  # how far those moved, of the same shape
+    # axes of a scan are [rows] or [rows, classes]
+    values: Float[np.ndarray, "substitutions *scan"]
+    moves: Float[np.ndarray, "substitutions *scan"]  # NaN without runs
     ties: Ties | None  # of all blocks so far
 
 
@@ -98,20 +86,12 @@ Move: TypeAlias = Callable[[Problem, int], Problem]
 def read_blocks(
     problem: Problem,
     blocks: Callable[[Problem], Iterator[Block]],
-    runs: int,
-    done: int = 0,
+    runs: int,  # with moved inputs, 0 or `RUNS`
+    done: int = 0,  # substitutions that come before
+    # of a transformer; `moved_problem` by default
     move: Move | None = None,
 ) -> Iterator[Readings]:
-    """Yields what is read of a problem's substitutions in order.
-
-    Args:
-        problem: the question.
-        blocks: of a method; yields what they change.
-        runs: how many runs with moved inputs are made beside, 0 or `RUNS`.
-        done: how many substitutions come before them.
-        move: makes the questions of these runs, about a transformer; `moved_problem` by
-            default.
-    """
+    """Yields the values of a problem's substitutions in order, block by block."""
     asked = map(blocks, problems(problem, runs, move))
     for base, *again in zip(*asked, strict=True):
         these = slice(done, done + len(base.changes))
@@ -126,28 +106,17 @@ def read_blocks(
 
 
 def problems(problem: Problem, runs: int, move: Move | None = None) -> list[Problem]:
-    """Returns the question, and the same in some runs with moved inputs.
-
-    Args:
-        problem: the question.
-        runs: how many; of a function they go up and down by turns.
-        move: as in `read_blocks`.
-    """
+    """The question, followed by the same question in some runs with moved inputs."""
     if isinstance(problem.model, Transformer):
         move = move or moved_problem
         return [problem, *(move(problem, run + 1) for run in range(runs))]
+    # The parameters of a function go up and down by turns.
     turns = itertools.product(range(runs // 2), (1, -1))
     return [problem, *(moved_function(problem, run + 1, sign) for run, sign in turns)]
 
 
 def moved_function(problem: Problem, run: int, sign: int) -> Problem:
-    """Returns the same question about a function whose parameters moved up or down.
-
-    Args:
-        problem: the question, about a `Callable` with arrays of parameters.
-        run: which of the runs, from 1.
-        sign: 1 or -1.
-    """
+    """The question about a function whose parameters moved up (1) or down (-1)."""
     model = problem.model
     moved, shared = problem.shared.moved_by(
         model,
@@ -159,18 +128,11 @@ def moved_function(problem: Problem, run: int, sign: int) -> Problem:
 
 def apart(
     problem: Problem,
-    found: np.ndarray,
-    again: Sequence[Any],
-    read: Callable[[np.ndarray], np.ndarray] = np.abs,
+    found: np.ndarray,  # in run 0
+    again: Sequence[Any],  # in the runs with moved inputs
+    read: Callable[[np.ndarray], np.ndarray] = np.abs,  # applied to differences
 ) -> Iterator[np.ndarray]:
-    """Yields how far what was found moved in runs with moved inputs.
-
-    Args:
-        problem: the question.
-        found: in run 0.
-        again: in the runs of `problems`.
-        read: what is read of differences.
-    """
+    """Yields how far differences moved, run by run of `problems`."""
     moved = (np.asarray(x, np.float64) - found for x in again)
     with np.errstate(invalid="ignore", over="ignore"):
         if isinstance(problem.model, Transformer):
@@ -184,9 +146,14 @@ def apart(
 
 
 def _stilled(
-    problem: Problem, these: slice, values: np.ndarray, moves: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The same, both 0 where nothing that is watched can move, and nowhere else."""
+    problem: Problem,
+    these: slice,
+    values: Float[np.ndarray, "substitutions *scan"],
+    moves: Float[np.ndarray, "substitutions *scan"],
+) -> tuple[
+    Float[np.ndarray, "substitutions *scan"], Float[np.ndarray, "substitutions *scan"]
+]:
+    """Values and moves, both 0 where nothing that is watched can move, only there."""
     if not isinstance(problem.model, Transformer):
         return values, np.where(moves == 0, LEAST, moves)
     reached = problem.reached(these)
@@ -198,20 +165,14 @@ def _stilled(
 
 
 def magnitude_of(problem: Problem, way: Method) -> float:
-    """Returns the largest magnitude of what a problem's program was given.
-
-    Of a method that subtracts outputs, the largest of these: what is far smaller than a
-    number that it is added to leaves no trace.
-
-    Args:
-        problem: the question.
-        way: the method that answered it, whose base pass may not have been formed.
-    """
+    """Largest magnitude among the inputs of a problem's program."""
     if not isinstance(problem.model, Transformer):
         return largest_magnitude((problem.model.arrays, function_base(problem).outputs))
     shared = problem.shared
+    # The base pass may not have been formed.
     if not (shared.largest_output if way.subtracts else shared.held is not None):
         way.kernel(problem)
+    # Numbers far smaller than the outputs leave no trace in differences of outputs.
     if way.subtracts:
         return shared.largest_output
     return largest_magnitude((problem.model, shared.held))
@@ -219,21 +180,13 @@ def magnitude_of(problem: Problem, way: Method) -> float:
 
 def radii_of(
     problem: Problem,
-    values: np.ndarray,
-    moves: np.ndarray,
-    magnitude: float,
+    values: Float[np.ndarray, "*results"],
+    moves: Float[np.ndarray, "*results"],
+    magnitude: float,  # of `magnitude_of`
     *,
-    subtracted: bool,
-) -> np.ndarray:
-    """Returns the radii of results, NaN where no run was made.
-
-    Args:
-        problem: the question.
-        values: of all of them, or of what was made of them, of any shape.
-        moves: theirs, alike.
-        magnitude: of `magnitude_of`.
-        subtracted: whether they are differences of two outputs.
-    """
+    subtracted: bool,  # results are differences of two outputs
+) -> Float[np.ndarray, "*results"]:
+    """Radii of results, or of what is made of them; NaN where no run was made."""
     sizes, known = np.abs(values), np.isfinite(values) & ~np.isnan(moves)
     model = problem.model
     ours = isinstance(model, Transformer)
@@ -254,34 +207,30 @@ def radii_of(
 
 
 def function_type(problem: Problem) -> Any:
-    """Returns the coarsest type of a function's parameters and of what it returns."""
+    """Coarsest float type of a function's parameters and results."""
     said = (problem.model.arrays, function_base(problem).found)
     types = [jnp.result_type(x) for x in float_leaves(said)]
     return max(types, key=lambda x: float(jnp.finfo(x).eps), default=np.float64)
 
 
 def _step(problem: Problem) -> float:
-    """How far a function's parameters move, relative to each."""
+    """Distance that a function's parameters move, relative to each: sqrt(u)."""
     return (float(jnp.finfo(function_type(problem)).eps) / 2) ** 0.5
 
 
-def found_by(method: Method, problem: Problem) -> np.ndarray:
-    """Returns what a method finds of every substitution, [p] or [p, r, ...].
-
-    Args:
-        method: one that can do it.
-        problem: the question.
-    """
+def found_by(
+    method: Method, problem: Problem
+) -> Float[np.ndarray, "substitutions *scan"]:
+    """Values that a method finds of every substitution."""
     return np.concatenate([x.values for x in read_blocks(problem, method.blocks, 0)])
 
 
-def moved_radii(problem: Problem, method: Method) -> tuple[np.ndarray, np.ndarray]:
-    """Returns what a method finds of every substitution, and the radii of all.
-
-    Args:
-        problem: the question.
-        method: one that can do it.
-    """
+def moved_radii(
+    problem: Problem, method: Method
+) -> tuple[
+    Float[np.ndarray, "substitutions *scan"], Float[np.ndarray, "substitutions *scan"]
+]:
+    """Values that a method finds of every substitution, and the radii of all."""
     found = list(read_blocks(problem, method.blocks, RUNS))
     values = np.concatenate([x.values for x in found])
     moves = np.concatenate([x.moves for x in found])

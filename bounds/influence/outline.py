@@ -1,4 +1,4 @@
-"""The programs that a method will run on a problem, traced without running them.
+"""Traces of the programs that a method will run on a problem, without running them.
 
 An `Outline` has shapes where a `Kernel` has arrays.
 """
@@ -15,7 +15,7 @@ from bounds.influence.kernel import Part
 
 @dataclasses.dataclass(frozen=True)
 class Outline:
-    """The programs of a method, traced from shapes; the fields are those of `Kernel`."""
+    """Programs of a method, traced from shapes, with the fields of a `Kernel`."""
 
     base: jax.stages.Traced  # the pass that all blocks share
     function: Callable[..., Any]
@@ -23,14 +23,14 @@ class Outline:
     parts: tuple[Part, ...]
 
     def trace(self, part: Part) -> jax.stages.Traced:
-        """Returns the program of one block of a part, on one device."""
+        """Program of one block of a part, on one device."""
         one = jax.ShapeDtypeStruct((part.batch,), jnp.int32)
         function: Any = self.function
         return function.trace(*self.shared, one, one, **part.options)
 
 
 def shapes_of(tree: Any) -> Any:
-    """Returns a pytree of arrays, or of what a trace says of them, as their shapes."""
+    """Shapes of a pytree of arrays, or of a trace's results."""
 
     def shape(x: Any) -> jax.ShapeDtypeStruct:
         if not hasattr(x, "shape"):  # a number, as a temperature is: its type gives way

@@ -1,8 +1,8 @@
-"""`partial`: passes of the changed inputs that form only what can move and is read.
+"""`partial`: passes of the changed inputs over rows that can move and are read.
 
-As exact as `exhaustive`, whose outputs it subtracts from alike, in fewer operations: the
-first layer by replaced columns, rows that masks keep from the position not at all, and of
-the last layer the rows that are watched.
+As exact as `exhaustive`, with the same subtraction of outputs, in fewer operations: the
+first layer by replaced columns, rows that masks keep from the position not at all, and
+of the last layer the watched rows.
 """
 
 import functools
@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jaxtyping import Array, Float, Int, UInt
 
 from bounds.influence.block_memory import BlockSizes, base_bytes, fit_block
 from bounds.influence.change_block import merge_reports
@@ -48,16 +48,16 @@ from jax_models.run.mesh import count_devices
 from jax_models.run.perturbation import perturbation
 from jax_models.weighting import TieReport
 
-# Scores to a row of a matrix product: what makes 1,024 rows of a CPU's tile, which its
-# matrix rate needs, and 65,536 of an accelerator's.
+# Scores to a row of a matrix product: a tile has 1,024 rows on a CPU, which its matrix
+# rate needs, and 65,536 on an accelerator.
 SCORES_PER_ROW = 512
 # Rows of a tile where masks leave rows out: half of them are formed in vain.
 TILE = 64
 AT_ONCE = 256
-# What all passes share takes as much: two passes of every layer, and the first layer's
-# summaries.
+# Work that all passes share, in forward passes: two of every layer, and the first
+# layer's summaries.
 BASE_PASSES = 3
-# Operations of a replaced column for each number of a key or value, and of a score.
+# Operations of a replaced column: for each number of a key or value, and for a score.
 COLUMN, SCALARS = 3, 32
 # Rows of all passes of a block, so that long sequences show progress pass by pass.
 ROWS_PER_BLOCK = 2**14
@@ -75,22 +75,22 @@ def _refuse(problem: Problem) -> str | None:
 @functools.partial(jax.jit, static_argnames=("target", "chosen", "together", "tile"))
 def _partial_block(
     model: Transformer,
-    tokens: Array,
-    rows: Array,
-    outputs: Array,
+    tokens: Int[Array, "tokens"],
+    rows: Int[Array, "rows"],
+    outputs: Float[Array, "watched classes"],
     base: BasePass,
-    run: Array | None,
-    position: Array,
-    symbol: Array,
+    run: UInt[Array, ""] | None,
+    position: Int[Array, "substitutions"],
+    symbol: Int[Array, "substitutions"],
     *,
     target: AnyTarget | RowsTarget,
     chosen: Chosen,
     together: int,
     tile: int,
-) -> tuple[Array, TieReport]:
-    """What `exhaustive` finds of a block, some sequences together."""
+) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
+    """Changes of the target of one block, some sequences together."""
 
-    def some(pairs: tuple[Array, Array]) -> Any:
+    def some(pairs: tuple[Int[Array, "together"], Int[Array, "together"]]) -> Any:
         with perturbation(run, model.is_hard):
             found, reports = changed_rows(model, base, tokens, rows, *pairs, tile)
             moved = choose(differences(model, found, outputs, target), chosen)
@@ -110,7 +110,7 @@ def _tile(model: Transformer, length: int) -> int:
 
 
 def _cost(problem: Problem) -> float:
-    """Forward passes' work, by the operations of rows and of scores."""
+    """Work in forward passes, by the operations of rows and of scores."""
     model, n, rows = problem.model, problem.tokens.size, problem.rows
     tile, watched = _tile(model, n), (int(rows.min()), int(rows.max()))
     sights = [layer.attention.sight for layer in model.layers]
@@ -143,7 +143,7 @@ def _sizes(problem: Problem) -> BlockSizes:
 
 
 def _block_sizes(problem: Problem) -> tuple[int, int]:
-    """How many substitutions a block has, and how many of them go together."""
+    """Substitutions of a block, and the number of them that go together."""
     model, n, mesh = problem.model, problem.tokens.size, problem.mesh
     # Of each device.
     count = math.ceil(problem.position.size / count_devices(mesh))
@@ -161,7 +161,7 @@ def _block_sizes(problem: Problem) -> tuple[int, int]:
 
 
 def _held(problem: Problem, together: int) -> float:
-    """Bytes of the base pass and of the substitutions that go together, from above."""
+    """Upper bound on the bytes of the base pass and of the substitutions together."""
     model, n = problem.model, problem.tokens.size
     each = pass_bytes(model, n, problem.rows.size)
     return base_bytes(model, n) + batches_under_way() * together * each

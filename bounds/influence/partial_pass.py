@@ -1,14 +1,11 @@
-"""Passes that form only what a substitution can move, and only what is read of it.
+"""Passes that form only rows that a substitution can move and that are read.
 
-Everything else stands in the base pass: the rows that masks keep from the replaced
-position, with their keys and values; and in the first layer, where one column is replaced,
-what the others add to every row's mean (`first_layer.other_heads`).
-
+All other rows come from the base pass: those that masks keep from the replaced
+position, with their keys and values; and in the first layer, where one column is
+replaced, the sum of the other columns in every row's mean (`first_layer.other_heads`).
 Rows go through in tiles, of some sequences at a time, so that matrix products are large
-and scores stay in a CPU's cache. Which tiles is found out while a program runs: one program
+and scores stay in a CPU's cache. Tiles are chosen while a program runs: one program
 serves all positions.
-
-Shapes: g sequences, n rows, t rows of a tile, h heads, d width, e = d_k, v = d_v.
 """
 
 import dataclasses
@@ -19,7 +16,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Float, Int, UInt
 
 from bounds.influence.first_layer import (
     PreparedLayer,
@@ -66,31 +63,30 @@ from jax_models.weighting.base import same_position
 
 # A sequence this short has few keys to spare.
 SHORT = 256
-# From and up to which row, both counted; nothing where the second is less.
+# First and last row; empty where the last is less.
 Span = tuple[Any, Any]
 
 
 @register
 @dataclasses.dataclass(frozen=True)
 class BasePass:
-    """What all passes share; rows and stores only where some rows cannot move."""
+    """Arrays that all passes share; no rows and stores where every row can move."""
 
-    rows: tuple[
-        Array, ...
-    ]  # [n, d] the input of every layer, and the last one's output
+    # the input of every layer, and the last one's output
+    rows: tuple[Float[Array, "tokens width"], ...]
     stores: tuple[KeyStore, ...]  # the keys and values of every layer
     first: PreparedLayer | None  # where the first layer goes by replaced columns
-    heads: Array | None  # [n, h v] what its heads attend to
-    store: KeyStore | None  # its keys and values
+    heads: Float[Array, "tokens heads*d_v"] | None  # attended values of the first layer
+    store: KeyStore | None  # keys and values of the first layer
 
 
 def by_columns(model: Transformer) -> bool:
-    """Whether the first layer goes by replaced columns: where its weights are soft."""
+    """True where the first layer goes by replaced columns: its weights are soft."""
     return not model.layers[0].attention.weighting.hard
 
 
 def is_bounded(model: Transformer) -> bool:
-    """Whether masks keep some rows from some positions."""
+    """True where masks keep some rows from some positions."""
     return not all(_everywhere(layer.attention.sight) for layer in model.layers)
 
 
@@ -99,20 +95,13 @@ def _everywhere(sight: Sight) -> bool:
 
 
 def spans(
-    sights: Sequence[Sight], length: int, changed: Span, watched: Span, least: Any = min
+    sights: Sequence[Sight],
+    length: int,
+    changed: Span,  # first and last replaced position, or arrays of them
+    watched: Span,  # first and last watched row
+    least: Any = min,  # `jnp.minimum` of traced numbers, `np.minimum` of arrays
 ) -> list[Span]:
-    """Returns which rows of every layer's input, and of the last one's output, are formed.
-
-    Those that a substitution can move, of those that what is watched depends on.
-
-    Args:
-        sights: of the layers.
-        length: n.
-        changed: from and up to which position symbols are replaced, or arrays of them.
-        watched: from and up to which row is watched.
-        least: the lesser of two numbers; `jnp.minimum` of traced ones, `np.minimum` of
-            arrays.
-    """
+    """Spans of rows to form: of every layer's input, then of the last one's output."""
 
     def grown(span: Span, sight: Sight, backward: bool) -> Span:
         reach = int(min(length, sight.reach))
@@ -120,6 +109,7 @@ def spans(
         up = reach * (sight.after if backward else sight.before)
         return span[0] - down, span[1] + up
 
+    # Rows that a substitution can move, and rows that a watched one depends on.
     moved, read = [changed], [watched]
     for sight in sights:
         moved.append(grown(moved[-1], sight, False))
@@ -137,19 +127,15 @@ def spans(
 
 
 @jax.jit
-def prepare_passes(model: Transformer, tokens: Array, run: Array | None) -> BasePass:
-    """Returns the base pass of an input [n].
-
-    Args:
-        model: a transformer.
-        tokens: the input.
-        run: which of the runs with moved rows [], 0 for none.
-    """
+def prepare_passes(
+    model: Transformer, tokens: Int[Array, "tokens"], run: UInt[Array, ""] | None
+) -> BasePass:
+    """Base pass of an input."""
     with perturbation(run, model.is_hard):
         return _prepare(model, tokens)
 
 
-def _prepare(model: Transformer, tokens: Array) -> BasePass:
+def _prepare(model: Transformer, tokens: Int[Array, "tokens"]) -> BasePass:
     rows, stores, first, heads, store = [], [], None, None, None
     n = tokens.shape[0]
     everywhere = jnp.arange(n, dtype=jnp.int32)
@@ -174,23 +160,13 @@ def _prepare(model: Transformer, tokens: Array) -> BasePass:
 def changed_rows(
     model: Transformer,
     base: BasePass,
-    tokens: Array,
-    rows: Array,
-    position: Array,
-    symbol: Array,
-    tile: int,
-) -> tuple[Array, list[TieReport | None]]:
-    """Returns final activations of watched rows [g, r, d] of changed inputs, and ties.
-
-    Args:
-        model: a transformer with a layer or more, as it is for this input.
-        base: its base pass.
-        tokens: the input [n].
-        rows: positions that are watched [r].
-        position: replaced positions [g].
-        symbol: substitutes [g].
-        tile: rows at once; n where none can be left out.
-    """
+    tokens: Int[Array, "tokens"],
+    rows: Int[Array, "rows"],
+    position: Int[Array, "sequences"],
+    symbol: Int[Array, "sequences"],
+    tile: int,  # rows at once; all where none can be left out
+) -> tuple[Float[Array, "sequences rows width"], list[TieReport | None]]:
+    """Final activations of the watched rows of changed inputs, and ties by layer."""
     n, reports = tokens.shape[0], []
     changed = jax.vmap(lambda at, to: tokens.at[at].set(to))(position, symbol)
     # Not formed where the first layer goes by columns: nothing reads it then.
@@ -228,7 +204,7 @@ def changed_rows(
 
 @dataclasses.dataclass(frozen=True)
 class Tiles:
-    """Tiles of the rows of a span, as many as it takes; of all rows where there is one."""
+    """Tiles that cover the rows of a span; all rows where a tile holds them."""
 
     length: int
     size: int
@@ -236,19 +212,13 @@ class Tiles:
 
     def over(
         self,
-        form: Callable[[Array], tuple[Any, TieReport | None]],
-        stay: Any,
-        count: int,
-        axis: int = 1,
+        # from the positions of a tile to arrays of its rows, and ties
+        form: Callable[[Int[Array, "tile"]], tuple[Any, TieReport | None]],
+        stay: Any,  # pytree of the rows [..., tokens, ...] that no tile forms
+        count: int,  # sequences
+        axis: int = 1,  # of the rows in what is formed
     ) -> tuple[Any, TieReport | None]:
-        """Returns what is formed of rows [g, ..., n, ...], and the most worrying ties.
-
-        Args:
-            form: from the positions of a tile [t] to arrays of it, and ties.
-            stay: what the rows are that no tile has [..., n, ...], a pytree.
-            count: g.
-            axis: of the rows behind g.
-        """
+        """Formed rows [sequences, ..., tokens, ...], and the most worrying ties."""
         if self.size >= self.length:
             return form(jnp.arange(self.length, dtype=jnp.int32))
         within = jnp.arange(self.size, dtype=jnp.int32)
@@ -274,9 +244,16 @@ class Tiles:
 
 
 def _column_rows(
-    model: Transformer, base: BasePass, tokens: Array, position: Array, symbol: Array
-) -> Callable[[Array], tuple[Array, TieReport | None]]:
-    """Forms rows [g, t, d] of the first layer's output from its replaced columns."""
+    model: Transformer,
+    base: BasePass,
+    tokens: Int[Array, "tokens"],
+    position: Int[Array, "sequences"],
+    symbol: Int[Array, "sequences"],
+) -> Callable[
+    [Int[Array, "tile"]],
+    tuple[Float[Array, "sequences tile width"], TieReport | None],
+]:
+    """Forms rows of the first layer's output from its replaced columns."""
     layer, first, heads = model.layers[0], base.first, base.heads
     assert first is not None and heads is not None
     replaced = replace_tokens(model, tokens, first, position, symbol)
@@ -285,7 +262,9 @@ def _column_rows(
     own = symbol_rows(model, symbol, places)
     own_heads = _own_heads(layer, base, own, position)
 
-    def form(at: Array) -> tuple[Array, None]:
+    def form(
+        at: Int[Array, "tile"],
+    ) -> tuple[Float[Array, "sequences tile width"], None]:
         moved, _ = other_heads(layer, first, columns, at, slice_rows(first, at))
         attended = slice_tile(heads, at, 0) + moved.transpose(2, 0, 1)
         here = same_position(at, position[:, None], heads.dtype)[..., None]
@@ -296,15 +275,13 @@ def _column_rows(
     return form
 
 
-def _own_heads(layer: Layer, base: BasePass, rows: Array, position: Array) -> Array:
-    """What the heads of replaced rows attend to [g, h v], their own column among it.
-
-    Args:
-        layer: the first layer.
-        base: the base pass.
-        rows: the layer's input that comes in [g, d].
-        position: where [g].
-    """
+def _own_heads(
+    layer: Layer,
+    base: BasePass,
+    rows: Float[Array, "sequences width"],
+    position: Int[Array, "sequences"],
+) -> Float[Array, "sequences heads*d_v"]:
+    """Values that replaced rows attend to, their own column among them."""
     attention, kept = layer.attention, base.store
     assert kept is not None
     n, inputs = kept.length, attention_input(layer, rows)
@@ -319,11 +296,14 @@ def _own_heads(layer: Layer, base: BasePass, rows: Array, position: Array) -> Ar
 
 
 def _changed_store(
-    layer: Layer, y: Array, kept: KeyStore | None, tiles: Tiles
+    layer: Layer,
+    y: Float[Array, "sequences tokens width"],
+    kept: KeyStore | None,
+    tiles: Tiles,
 ) -> KeyStore:
-    """The keys and values [g, h, n, ...] of input rows [g, n, d], of a span formed anew."""
+    """Keys and values of changed inputs, formed anew in a span of rows."""
 
-    def form(at: Array) -> tuple[KeyStore, None]:
+    def form(at: Int[Array, "tile"]) -> tuple[KeyStore, None]:
         some = attention_input(layer, slice_tile(y, at, 1))
         of_one = functools.partial(
             store_keys, layer.attention, length=tiles.length, positions=at
@@ -334,16 +314,19 @@ def _changed_store(
 
 
 def _rows_at(
-    layer: Layer, store: KeyStore, rows: Array, at: Array
-) -> tuple[Array, TieReport | None]:
-    """Rows [g, t, d] of a layer's output, and their ties."""
+    layer: Layer,
+    store: KeyStore,
+    rows: Float[Array, "sequences tokens width"],
+    at: Int[Array, "tile"],
+) -> tuple[Float[Array, "sequences tile width"], TieReport | None]:
+    """Rows of a layer's output, and their ties."""
     attention, n = layer.attention, rows.shape[1]
     y = rows if at.shape[0] == n else rows[:, at]
     inputs = attention_input(layer, y)
     queries = jax.vmap(lambda x: project_queries(attention, x, n, at))(inputs)
     per_row = scores_per_row(attention, key_tile(n))
     block = row_block(at.shape[0], per_row)
-    # Under a causal mask the keys of a row, and no more than a quarter beside.
+    # Under a causal mask the keys of a row, and at most a quarter of all more.
     whole = attention.sight.after or n < SHORT or key_tile(n) < n
     parts = 1 if whole else 4
     most = [math.ceil(n * part / parts) for part in range(1, parts + 1)]
@@ -375,11 +358,11 @@ def _attended(
     attention: Attention,
     length: int,
     count: int,
-    queries: Array,
-    at: Array,
+    queries: Float[Array, "heads rows d_k"],
+    at: Int[Array, "rows"],
     store: KeyStore,
-) -> Array:
-    """What rows attend to among the first keys [t, h v], softly."""
+) -> Float[Array, "rows heads*d_v"]:
+    """Values that rows attend to softly among the first `count` keys."""
     if key_tile(length) < length:
         summary = summarise(attention, queries, at, store)
         return read_heads(attention, at, summary)[0]
@@ -392,7 +375,7 @@ def _attended(
 
 
 def _mapped(function: Callable[[Any], Any], of_each: Any, together: int) -> Any:
-    """Returns a function of each entry along the first axis, some of them at once."""
+    """Maps a function over the first axis, `together` entries at once."""
     count = jax.tree.leaves(of_each)[0].shape[0]
     if together >= count:
         return jax.vmap(function)(of_each)

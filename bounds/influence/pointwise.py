@@ -1,12 +1,12 @@
 """From a change of the heads to a change of the layer's output rows.
 
-`RowBase` holds what the base pass fixed at each row; `change_rows` carries (base,
-change) pairs through the output projection, residual sums, layer norms and the
-feed-forward block. `change_many_rows` is the same for a tile of (replaced position i,
-row j) pairs whose own input did not change, with a ReLU block made cheap: an O(1/n)
-change cannot flip most neurons, and while none flips the block is the linear map
-W2 D_j W1 of its row. Neurons that may flip (their distance |u| is within the largest
-change of the tile, by Cauchy-Schwarz) are corrected exactly.
+`RowBase` holds the base quantities of each row; `change_rows` carries (base, change)
+pairs through the output projection, residual sums, layer norms and the feed-forward
+block. `change_many_rows` does so for a tile of (replaced position i, row j) pairs whose
+own input did not change, with a ReLU block made cheap: an O(1/n) change cannot flip
+most neurons, and while none flips the block is the linear map W2 D_j W1 of its row.
+Neurons that may flip (their distance |u| is within the largest change of the tile, by
+Cauchy-Schwarz) are corrected exactly.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Float, Int
 
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import register
@@ -29,21 +29,19 @@ HIGHEST = jax.lax.Precision.HIGHEST
 class RowBase:
     """Base quantities of a layer's rows."""
 
-    rows: dict[str, Array]  # those that are `kept` of `Layer.writes`
+    rows: dict[str, Float[Array, "*rows features"]]  # `kept` of `Layer.writes`
     # The least change of the block's input that flips each neuron, in float32 and never
-    # rounded up [..., f], and the 8 neurons where it is least [..., 8].
-    distance: Array | None = None
-    nearest: Array | None = None
+    # rounded up, and the 8 neurons where it is least.
+    distance: Float[Array, "*rows hidden"] | None = None
+    nearest: Int[Array, "*rows 8"] | None = None
 
 
-def base_rows(layer: Layer, rows: Array, heads: Array) -> tuple[RowBase, Array]:
-    """Returns the base quantities, and the layer's output rows [..., d].
-
-    Args:
-        layer: the layer.
-        rows: its input rows [..., d].
-        heads: the concatenated head outputs [..., h v].
-    """
+def base_rows(
+    layer: Layer,
+    rows: Float[Array, "*rows width"],
+    heads: Float[Array, "*rows heads*d_v"],
+) -> tuple[RowBase, Float[Array, "*rows width"]]:
+    """Base quantities, and the layer's output rows."""
     program = layer.writes
     found = program.value({"y": rows, "heads": heads})
     kept = {name: found[name] for name in program.kept}
@@ -54,10 +52,8 @@ MOST_FLIPS = 8
 
 
 def order_neurons(layer: Layer, base: RowBase) -> RowBase:
-    """Returns the base with, per row, the neurons nearest to their kink in order.
-
-    Only where `change_many_rows` uses them: a ReLU block that reads the heads linearly.
-    """
+    """Base with the neurons nearest to their kink, of each row, in order."""
+    # Only `change_many_rows` uses them: for a ReLU block that reads the heads linearly.
     block = relu_block(layer)
     if block is None or block.w1.shape[0] < 2 * MOST_FLIPS:
         return base
@@ -66,11 +62,13 @@ def order_neurons(layer: Layer, base: RowBase) -> RowBase:
     return dataclasses.replace(base, distance=distance, nearest=nearest)
 
 
-def flip_distance(u: Array, w1: Array) -> Array:
-    """Returns the least change of the block's input that flips neurons at u [j, f].
+def flip_distance(
+    u: Float[Array, "rows hidden"], w1: Float[Array, "hidden features"]
+) -> Float[Array, "rows hidden"]:
+    """Least change of the block's input that flips the neurons at u.
 
     In float32, which a CPU orders ten times faster than float64, rounded towards zero:
-    taken for both the order and the count of the neurons that may flip, none is missed.
+    used for both the order and the count of the neurons that may flip, it misses none.
     """
     norms = jnp.sqrt((w1 * w1).sum(axis=-1))
     # A neuron that reads nothing never flips.
@@ -82,18 +80,14 @@ def flip_distance(u: Array, w1: Array) -> Array:
 class ReluBlock(NamedTuple):
     """A layer seen from its heads: skip x + W2 relu(u + W1 x)."""
 
-    row: str  # u, what the neurons read
-    w1: Array  # [f, h v]
-    w2: Array  # [d, f]
-    skip: Array | None  # [d, h v]
+    row: str  # name of u, the neurons' input
+    w1: Float[Array, "hidden heads*d_v"]
+    w2: Float[Array, "width hidden"]
+    skip: Float[Array, "width heads*d_v"] | None
 
 
 def has_relu_block(layer: Layer) -> bool:
-    """Whether a layer is a `ReluBlock` from its heads; nothing is computed.
-
-    Args:
-        layer: the layer.
-    """
+    """True where a layer is a `ReluBlock` from its heads; nothing is computed."""
     bent = layer.writes.bent
     if len(bent) != 1 or not isinstance(bent[0].operation, Relu):
         return False
@@ -105,7 +99,7 @@ def _reader(layer: Layer, relu: Step) -> Step:
 
 
 def relu_block(layer: Layer) -> ReluBlock | None:
-    """Returns the layer as seen from its heads; None where it is no such block."""
+    """The layer seen from its heads; None where it is no such block."""
     if not has_relu_block(layer):
         return None
     program = layer.writes
@@ -128,39 +122,31 @@ def relu_block(layer: Layer) -> ReluBlock | None:
     return ReluBlock(row, rows[row].T, w2, skip)
 
 
-def read_change(layer: Layer, rows: Array, change: Array) -> Array:
-    """Returns the change of what attention reads, from that of the layer's input rows.
-
-    Args:
-        layer: the layer.
-        rows: its input, broadcastable to the change [..., d].
-        change: of it [..., d].
-    """
+def read_change(
+    layer: Layer,
+    rows: Array,  # broadcastable to the change
+    change: Float[Array, "*batch width"],
+) -> Float[Array, "*batch width"]:
+    """Change of attention's input, from that of the layer's input rows."""
     program = layer.reads
     return program.change({"y": rows}, {"y": change})[program.output]
 
 
-def change_rows(layer: Layer, base: RowBase, change: Array, heads: Array) -> Array:
-    """Returns the change of the layer's output rows.
-
-    Args:
-        layer: the layer.
-        base: base quantities, broadcastable to [..., d].
-        change: of the layer's input rows [..., d].
-        heads: change of the concatenated head outputs [..., h v].
-    """
+def change_rows(
+    layer: Layer,
+    base: RowBase,  # broadcastable to the change
+    change: Float[Array, "*batch width"],
+    heads: Float[Array, "*batch heads*d_v"],
+) -> Float[Array, "*batch width"]:
+    """Change of the layer's output rows, from those of its input rows and heads."""
     program = layer.writes
     return program.change(base.rows, {"y": change, "heads": heads})[program.output]
 
 
-def change_many_rows(layer: Layer, base: RowBase, heads: Array) -> Array:
-    """Returns the change of output rows whose own input is unchanged [j, d, i].
-
-    Args:
-        layer: the layer.
-        base: base quantities of the rows [j, ...].
-        heads: change of the concatenated head outputs [j, h v, i].
-    """
+def change_many_rows(
+    layer: Layer, base: RowBase, heads: Float[Array, "rows heads*d_v substitutions"]
+) -> Float[Array, "rows width substitutions"]:
+    """Change of output rows whose own input is unchanged."""
     block = relu_block(layer)
     if block is None:
         width = layer.attention.query.shape[2]
@@ -171,21 +157,16 @@ def change_many_rows(layer: Layer, base: RowBase, heads: Array) -> Array:
     return relu_block_change(base, block, heads)
 
 
-def relu_block_change(base: RowBase, block: ReluBlock, x: Array) -> Array:
-    """Returns skip x + W2 [relu(u + W1 x) - relu(u)] for a tile x [j, m, i].
-
-    Args:
-        base: of the rows [j, ...].
-        block: where u [j, f] stands, W1 [f, m], W2 [d, f] and skip [d, m], or None.
-        x: changes of the block's input.
-
-    Returns:
-        [j, d, i].
-    """
+def relu_block_change(
+    base: RowBase, block: ReluBlock, x: Float[Array, "rows features substitutions"]
+) -> Float[Array, "rows width substitutions"]:
+    """skip x + W2 [relu(u + W1 x) - relu(u)] for a tile of changes x."""
     row, w1, w2, skip = block
     u, (f, m), d = base.rows[row], w1.shape, w2.shape[0]
 
-    def whole(x: Array) -> Array:
+    def whole(
+        x: Float[Array, "rows features substitutions"],
+    ) -> Float[Array, "rows width substitutions"]:
         moved = jnp.einsum("fm,jmi->jfi", w1, x, precision=HIGHEST)
         change = RELU.change(u[:, :, None], moved)
         change = jnp.einsum("df,jfi->jdi", w2, change, precision=HIGHEST)
@@ -193,7 +174,9 @@ def relu_block_change(base: RowBase, block: ReluBlock, x: Array) -> Array:
             return change
         return change + jnp.einsum("dm,jmi->jdi", skip, x, precision=HIGHEST)
 
-    def effective(x: Array, flips: int) -> Array:
+    def effective(
+        x: Float[Array, "rows features substitutions"], flips: int
+    ) -> Float[Array, "rows width substitutions"]:
         # W2 D_j W1 for all rows as one product of D with the f rank-one maps.
         maps = (w2.T[:, :, None] * w1[:, None, :]).reshape(f, d * m)
         active = (u > 0).astype(x.dtype)

@@ -1,4 +1,4 @@
-"""One influence question, checked: every method, certificate and benchmark asks it here."""
+"""One checked influence question, shared by methods, certificates and benchmarks."""
 
 import collections.abc
 import contextlib
@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
+from jaxtyping import Array, Bool, Float, Int, UInt
 
 from bounds.influence.callable import Callable, Radius
 from bounds.influence.classes import Places, distinct_places
@@ -52,26 +53,26 @@ Watched: TypeAlias = (
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """One influence question, checked: what every method is given. `ask` makes it."""
+    """One influence question, checked; made by `ask`."""
 
     model: Any  # a Transformer, or a Callable
-    tokens: np.ndarray  # [n] int32
+    tokens: Int[np.ndarray, "tokens"]  # int32
     query: int
-    target: Any  # "activation", "logits" or a value
+    target: Any  # "activation", "logits" or a value of `targets`, `row_targets`
     pairs: Substitutions
     shared: SharedBase = dataclasses.field(default_factory=SharedBase, compare=False)
-    # What substitutions are shared out over; None is one device.
+    # Devices that substitutions are shared out over; None is one device.
     mesh: Mesh | None = None
-    # Bytes for the blocks under way and what they share; None: what the device has.
+    # Bytes for the blocks under way and their shared arrays; None: all of the device.
     memory_limit: int | None = None
-    # Of each evaluation of a Callable; None where nothing is stated.
+    # Bound on the error of an evaluation of a Callable; None where none is stated.
     radius: Radius | None = None
-    # Of a scan: the rows that are watched, where they are many, and what is read of each.
+    # Of a scan of several rows: these rows, and the number read from each change.
     watched: tuple[int, ...] | None = None
     reading: Reading | None = None
-    # Of the products of changes; None where they are of the model's float type.
+    # Precision of products of changes; None for the model's float type.
     precision: Rounding | None = None
-    run: int = 0  # of those with moved inputs; nothing is moved in 0
+    run: int = 0  # number of the run with moved inputs; 0 moves nothing
 
     @classmethod
     def ask(
@@ -92,12 +93,12 @@ class Problem:
         shared: SharedBase | None = None,
         precision: Precision | None = None,
     ) -> Self:
-        """Returns the question about a model and an input; see `compute_influence`.
+        """Question about a model and an input; see `compute_influence`.
 
         Args:
-            model: a transformer, a `Callable`, or a function from tokens [n] to a vector.
+            model: a transformer, a `Callable`, or a function of tokens [n] to a vector.
             tokens: integers in [0, V) [n].
-            query: the row that is watched; see `compute_influence`.
+            query: the watched row; see `compute_influence`.
             target: "activation", "logits", "log_probabilities", "pooled", or a value of
                 `targets` or `row_targets`.
             symbols: substitute symbols, or rows of them for each of the positions; by
@@ -105,15 +106,15 @@ class Problem:
             positions: positions that are changed; all by default.
             include_query: whether the query's own token is changed too.
             vocab_size: V, for a bare function.
-            radius: of the evaluations of a bare function.
+            radius: error bound of an evaluation of a bare function.
             dtype: asserts the float type.
             mesh: devices to share the substitutions out over.
             memory_limit: bytes for the blocks under way.
             shared: holds a base pass for several questions.
-            precision: of the products of changes.
+            precision: precision of products of changes.
 
         Raises:
-            InputError: for anything that does not fit the model.
+            InputError: an argument does not fit the model.
         """
         padding = 0
         if isinstance(model, Transformer):
@@ -176,25 +177,27 @@ class Problem:
         return cls(*found, precision=rounding)
 
     @property
-    def position(self) -> np.ndarray:
-        """The replaced positions [P]."""
+    def position(self) -> Int[np.ndarray, "substitutions"]:
+        """Replaced positions."""
         return self.pairs.position
 
     @property
-    def symbol(self) -> np.ndarray:
-        """The substitutes [P]."""
+    def symbol(self) -> Int[np.ndarray, "substitutions"]:
+        """Substitutes."""
         return self.pairs.symbol
 
     @property
     def chosen(self) -> Chosen:
-        """Which entries of the target count; None for all."""
+        """Entries of the target that count; None for all."""
         return None if self.reading is None else self.reading.chosen
 
-    def read(self, changes: np.ndarray) -> np.ndarray:
-        """Returns what is read of changes [p, g, c]: norms [p], or as `reading` says.
+    def read(
+        self, changes: Float[np.ndarray, "substitutions watched classes"]
+    ) -> Float[np.ndarray, "substitutions *scan"]:
+        """Norms of changes, or the numbers that `reading` takes from them.
 
         Args:
-            changes: of what is watched, of the chosen entries.
+            changes: changes of the target, of the chosen entries.
         """
         if self.reading is None:
             return np.abs(Reading("norm")(changes)[:, 0])
@@ -202,27 +205,29 @@ class Problem:
 
     @property
     def watches_many(self) -> bool:
-        """Whether many rows are watched together, whatever the query."""
+        """True where many rows are watched together, independent of the query."""
         return isinstance(self.target, RowsTarget) or self.watched is not None
 
     @property
-    def rows(self) -> np.ndarray:
-        """The rows that are watched [r]: the query, but where the target says so itself."""
+    def rows(self) -> Int[np.ndarray, "rows"]:
+        """Positions of the watched rows: of the query, a scan or the target."""
         if isinstance(self.target, RowsTarget):
             return self.target.rows(self.model, self.tokens.size).astype(np.int32)
         watched = (self.query,) if self.watched is None else self.watched
         return np.asarray(watched, np.int32)
 
     @property
-    def moved_run(self) -> jax.Array:
-        """The run, as programs take it."""
+    def moved_run(self) -> UInt[Array, ""]:
+        """Run number as an argument of programs."""
         return jnp.uint32(self.run)
 
-    def reached(self, these: slice = slice(None)) -> np.ndarray:
-        """Returns what some substitutions may move at all [p, g], of a transformer.
+    def reached(
+        self, these: slice = slice(None)
+    ) -> Bool[np.ndarray, "substitutions watched"]:
+        """True where a substitution may move a watched row, of a transformer.
 
         Args:
-            these: the substitutions; g is the rows, or 1 for a target of many.
+            these: the substitutions; a target of many rows counts as one.
         """
         where = self.position[these], self.symbol[these]
         moves = reached(self.model, self.tokens, self.rows, *where)
@@ -231,16 +236,13 @@ class Problem:
 
     @functools.cached_property
     def places(self) -> Places | None:
-        """The distinct position encodings of a transformer at this length.
-
-        Formed and sorted once for all that ask; None where they are too many to lump.
-        """
+        """Distinct position encodings at this length; None where too many to lump."""
         return distinct_places(self.model, self.tokens.size)
 
 
 @contextlib.contextmanager
 def _naming(padding: int) -> Iterator[None]:
-    """Says in errors how many of the tokens given are padding, and no positions."""
+    """Adds to errors that positions are counted without the padding."""
     try:
         yield
     except InputError as error:
@@ -253,22 +255,14 @@ def _naming(padding: int) -> Iterator[None]:
 
 
 def one_row(problem: Problem) -> str | None:
-    """Returns why a method that follows one row cannot do a problem, None if it can."""
+    """Reason why a method that follows one row cannot do a problem, or None."""
     if problem.watches_many:
         return "it follows one row, and the target is of many"
     return None
 
 
 def check_target(model: Transformer, target: Any) -> Any:
-    """Returns what is watched of a model, the name of an operation as its value.
-
-    Args:
-        model: a transformer.
-        target: what was asked for.
-
-    Raises:
-        InputError: it is none, or needs a head or a logit that the model does not have.
-    """
+    """Checked target; the name of an operation becomes its value."""
     if not isinstance(target, TargetOperation | RowsTarget | TargetFunction):
         names = (*get_args(Target), "log_probabilities", "pooled")
         choose_name("target", target, names)
@@ -292,19 +286,12 @@ def check_target(model: Transformer, target: Any) -> Any:
 
 
 def check_head_row(
-    model: Transformer, target: Any, rows: Sequence[int], length: int
+    model: Transformer,
+    target: Any,
+    rows: Sequence[int],  # not looked at where the target has rows of its own
+    length: int,
 ) -> None:
-    """Refuses to watch a head of sequences at a row that it is not of.
-
-    Args:
-        model: a transformer.
-        target: what is watched of it.
-        rows: where, from 0; not looked at where the target has rows of its own.
-        length: n.
-
-    Raises:
-        InputError: a row is not the head's.
-    """
+    """Raises `InputError` where a head of sequences is watched at another row."""
     if model.head_row is None or target == "activation" or isinstance(target, Pooled):
         return
     if isinstance(target, RowsTarget):
@@ -320,7 +307,7 @@ def check_head_row(
 
 
 def target_function(model: Transformer, target: TargetFunction) -> Callable:
-    """Returns a target as a function of the tokens, which is watched at rows."""
+    """A target as a function of the tokens, watched at rows."""
     options = {"vocab_size": model.vocab_size, "radius": target.radius}
 
     def logits(model: Transformer, tokens: Any, rows: Any) -> Any:
@@ -339,7 +326,7 @@ def target_function(model: Transformer, target: TargetFunction) -> Callable:
 
 
 def _as_callable(model: Any, vocab_size: Any, radius: Any) -> Callable:
-    """What is no transformer as a `Callable`; a bare function with what is stated of it."""
+    """Wraps a bare function as a `Callable` with its stated vocabulary and radius."""
     if isinstance(model, Callable):
         if radius is not None or vocab_size not in (None, model.vocab_size):
             raise InputError(

@@ -1,14 +1,12 @@
 """The maximum, proposed in float32 and decided in float64.
 
-What may be proposed in a lower precision at all is said here too; `ranked` does half ones.
-
-All substitutions are computed in float32 with their radii. Those whose upper end reaches
-the largest lower end are computed in float64, in blocks of the size that all would be: the
-first of the largest of them is the maximum that float64 finds among all.
-
-A float32 model is the given one with every weight, embedding and position rounded once. In
-the runs of its radii all of them move by sixteen roundings of float32, so that what this one
-makes of the influences counts.
+All substitutions are computed in float32 with their radii. Those whose upper end
+reaches the largest lower end are computed in float64, in the same blocks as a run of
+all: the first of the largest of them is the maximum that float64 finds among all. A
+float32 model is the given one with every weight, embedding and position rounded once.
+In the runs of its radii all of these move by sixteen roundings of float32, so that the
+radii contain the effect of that rounding. Proposals in half precision are made in
+`bounds.rounding.ranked`.
 """
 
 import dataclasses
@@ -16,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from bounds.influence.checkpoint import Checkpoint, Standing
 from bounds.influence.incremental import INCREMENTAL
@@ -42,13 +41,7 @@ from jax_models.run.mesh import count_devices
 def lacks_of_proposal(
     problem: Problem, way: Method, propose: str = "float32"
 ) -> str | None:
-    """Returns why nothing can be proposed in a lower precision, None if it can.
-
-    Args:
-        problem: the question.
-        way: the method that decides it.
-        propose: the float type that proposes.
-    """
+    """Reason why no lower precision can propose the maximum, or None."""
     model = problem.model
     if not isinstance(model, Transformer):
         return f"a function that is not ours has no {propose} form"
@@ -65,66 +58,49 @@ def lacks_of_proposal(
 
 
 def proposal_refused(propose: str, lack: str) -> str:
-    """Returns the message of a proposal that was asked for and cannot be made.
-
-    Args:
-        propose: the float type that was to propose.
-        lack: as `lacks_of_proposal` says it.
-    """
+    """Message of a proposal that was asked for and cannot be made."""
     return f"propose = {propose!r}: {lack}; leave propose out"
 
 
 class Proposals:
-    """What is proposed of all substitutions and decided of some, kept in a file.
+    """Estimates of all substitutions and decided values of some, kept in a file."""
 
-    Attributes:
-        estimate: What is proposed [P], NaN where nothing is yet.
-        move: How far that moved [P].
-        value: What is decided [P], NaN where nothing is.
-        value_move: How far that moved [P].
-        done: How many are proposed, the first ones.
-    """
-
-    def __init__(self, problem: Problem, checkpoint: str | None, *rules: Any) -> None:
-        """Starts where the file stands, or with nothing known.
-
-        Args:
-            problem: the question.
-            checkpoint: the file; None keeps nothing.
-            rules: what proposes, and what decides.
-        """
+    def __init__(
+        self,
+        problem: Problem,
+        checkpoint: str | None,  # None keeps nothing
+        *rules: Any,  # of the proposal and of the decision
+    ) -> None:
+        """Starts from the checkpoint's state, or with nothing known."""
         self._file = None
         if checkpoint is not None:
             self._file = Checkpoint(checkpoint, problem, *rules, __version__)
         kept = self._file and self._file.read()
         self._known = known = kept or Standing.nothing(len(problem.pairs))
+        # Estimates and decided values with their moves, NaN where nothing is known; the
+        # first `done` substitutions are estimated.
         self.estimate, self.move, self.done = known.estimate, known.move, known.done
         self.value, self.value_move = known.value, known.value_move
 
     def add(self, found: Readings) -> None:
-        """Takes in the next ones' estimates."""
+        """Adds the estimates of the next substitutions."""
         these = slice(self.done, self.done + found.values.size)
         self.estimate[these], self.move[these] = found.values, found.moves
         self.done = these.stop
         self._save()
 
-    def decide(self, problem: Problem, at: np.ndarray, found: Readings) -> None:
-        """Takes in the values of some.
-
-        Args:
-            problem: the question.
-            at: their indices [p].
-            found: the values, and how far they moved.
-
-        Raises:
-            InputError: a value is not a finite number.
-        """
+    def decide(
+        self, problem: Problem, at: Int[np.ndarray, "chosen"], found: Readings
+    ) -> None:
+        """Adds the values of some substitutions, which must be finite."""
         require_finite(problem, at, found.values)
         self.value[at], self.value_move[at] = found.values, found.moves
         self._save()
 
-    def ends(self, problem: Problem, way: Method) -> tuple[np.ndarray, np.ndarray]:
-        """Returns lower and upper ends of what is decided [P], NaN where nothing is."""
+    def ends(
+        self, problem: Problem, way: Method
+    ) -> tuple[Float[np.ndarray, "substitutions"], Float[np.ndarray, "substitutions"]]:
+        """Lower and upper ends of the decided values, NaN where none is."""
         asked = problem, self.value, self.value_move, magnitude_of(problem, way)
         radius = radii_of(*asked, subtracted=way.subtracts)
         return np.maximum(self.value - radius, 0), self.value + radius
@@ -137,22 +113,11 @@ class Proposals:
 def decide_proposed(
     problem: Problem,
     way: Method,
-    propose: str,
-    progress: Progress | None,
-    checkpoint: str | None,
+    propose: str,  # "float32"
+    progress: Progress | None,  # counts the substitutions proposed
+    checkpoint: str | None,  # None keeps nothing
 ) -> Enclosures:
-    """Returns enclosures of all influences, those that may be the largest in float64.
-
-    Args:
-        problem: a question that lacks nothing, with substitutions.
-        way: its method.
-        propose: "float32".
-        progress: called with (substitutions proposed, all) after every block.
-        checkpoint: the file that keeps where it stands; None keeps nothing.
-
-    Raises:
-        InputError: an influence that is decided is not a finite number.
-    """
+    """Enclosures of all influences; possible maxima are decided in float64."""
     known = Proposals(problem, checkpoint, propose, way.name, way.sizes(problem))
     low = _rounded(problem)
     count = len(problem.pairs)
@@ -189,17 +154,17 @@ def decide_proposed(
 
 
 def _rounded(problem: Problem) -> Problem:
-    """The same question about the model in float32."""
+    """The question about the model in float32."""
     model = with_dtype(problem.model, "float32")
     return dataclasses.replace(problem, model=model, shared=SharedBase())
 
 
-def _whole(problem: Problem, way: Method, chosen: np.ndarray) -> np.ndarray:
-    """All substitutions of the blocks that some are in, so that each has its own place.
-
-    What a block finds of one may differ in the last digit from place to place, and equal
-    influences are told apart by their digits.
-    """
+def _whole(
+    problem: Problem, way: Method, chosen: Int[np.ndarray, "chosen"]
+) -> Int[np.ndarray, "together"]:
+    """All substitutions of the blocks that hold the chosen ones."""
+    # The last digit of a result may depend on the place in its block, and equal
+    # influences are told apart by their digits.
     kernel = way.kernel(problem)
     assert kernel is not None
     devices = count_devices(problem.mesh)
@@ -214,16 +179,12 @@ def _whole(problem: Problem, way: Method, chosen: np.ndarray) -> np.ndarray:
 
 
 def blocks_behind(
-    done: int, problem: Problem, way: Method, runs: int
+    done: int,  # whole blocks
+    problem: Problem,
+    way: Method,  # `in_blocks`
+    runs: int,  # with moved inputs
 ) -> Iterator[Readings]:
-    """Returns what a method finds behind some substitutions of a float32 model.
-
-    Args:
-        done: how many, whole blocks of them.
-        problem: the question.
-        way: the method, which is `in_blocks`.
-        runs: how many runs with moved inputs are made beside.
-    """
+    """Readings of a float32 model after the first `done` substitutions."""
     if done == len(problem.pairs):
         return iter(())
 
@@ -236,30 +197,20 @@ def blocks_behind(
 
 
 def _moved_with_embeddings(problem: Problem, run: int) -> Problem:
-    """The question about the float32 model, embeddings and positions moved as well."""
+    """Question about the float32 model, embeddings and positions moved as well."""
     moved = move_alike(problem.model, run)
     return dataclasses.replace(problem, model=moved, shared=MovedBase(run), run=run)
 
 
 def decide(
     problem: Problem,
-    way: Method,
-    chosen: np.ndarray,
-    runs: int,
+    way: Method,  # `in_blocks`
+    chosen: Int[np.ndarray, "chosen"],
+    runs: int,  # with moved inputs
+    # Substitutions of a block; by default those of a run of all, with its results.
     batch: int | None = None,
-) -> Iterator[tuple[np.ndarray, Readings]]:
-    """Yields influences of some substitutions, computed as they are among all.
-
-    Args:
-        problem: the question.
-        way: the method, which is `in_blocks`.
-        chosen: the indices of those that are to be computed, in order.
-        runs: how many runs with moved inputs are made beside.
-        batch: substitutions of a block; those of the method's blocks of all by default.
-
-    Yields:
-        Of each block the indices [p], and what is read of them.
-    """
+) -> Iterator[tuple[Int[np.ndarray, "block"], Readings]]:
+    """Yields indices and readings of the chosen substitutions, block by block."""
     if batch is None:
         whole = way.kernel(problem)
         assert whole is not None
@@ -279,16 +230,9 @@ def decide(
         yield at, found
 
 
-def require_finite(problem: Problem, at: np.ndarray, value: np.ndarray) -> None:
-    """Refuses an influence that is not a finite number, naming its substitution.
-
-    Args:
-        problem: the question.
-        at: the indices of substitutions [p].
-        value: their influences [p].
-
-    Raises:
-        InputError: one of them is not finite.
-    """
+def require_finite(
+    problem: Problem, at: Int[np.ndarray, "chosen"], value: Float[np.ndarray, "chosen"]
+) -> None:
+    """Raises `InputError` that names the first influence that is not finite."""
     if not np.isfinite(value).all():
         raise not_finite(problem, int(at[~np.isfinite(value)][0]))

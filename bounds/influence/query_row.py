@@ -2,7 +2,6 @@
 
 Values are kept in the layer's input space: heads are linear in the rows they attend to,
 so weighted sums of rows are formed first and projected once, not once per pair.
-Shapes: i substitutions, j rows, h heads, e = d_k.
 """
 
 import dataclasses
@@ -12,7 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Bool, Float, Int
 
 from bounds.influence.centred_store import common_part, keys_about
 from bounds.influence.pointwise import (
@@ -50,20 +49,22 @@ ROWS_AT_ONCE = 8
 class QueryRow:
     """The base pass of one row, its summary taken over input rows as values."""
 
-    rows: Array  # [n, d] the layer's input
-    inputs: Array  # [n, d] what attention reads, centred: see `centred_store`
-    position: Array  # [1] the query
-    query: Array  # [h, 1, e]
-    keys: Array  # [h, n, e]
-    scores: Array  # [h, 1, n]
+    rows: Float[Array, "tokens width"]  # the layer's input
+    inputs: Float[Array, "tokens width"]  # attention's, centred as in `centred_store`
+    position: Int[Array, "1"]  # of the query
+    query: Float[Array, "heads 1 d_k"]
+    keys: Float[Array, "heads tokens d_k"]
+    scores: Float[Array, "heads 1 tokens"]
     summary: Any  # fields [h, 1, ...], values are input rows [d]
-    base: RowBase  # [1, ...]
-    output: Array  # [d] the layer's output at the query
+    base: RowBase  # of one row
+    output: Float[Array, "width"]  # of the layer at the query
     ties: TieReport | None
 
 
-def prepare_query_row(layer: Layer, rows: Array, query: Array) -> QueryRow:
-    """Returns the base pass of the query row over input rows [n, d]."""
+def prepare_query_row(
+    layer: Layer, rows: Float[Array, "tokens width"], query: Int[Array, ""]
+) -> QueryRow:
+    """Base pass of the query row over input rows."""
     attention, n = layer.attention, rows.shape[0]
     inputs = attention_input(layer, rows)
     at = query[None].astype(jnp.int32)
@@ -98,14 +99,16 @@ def prepare_query_row(layer: Layer, rows: Array, query: Array) -> QueryRow:
 @register
 @dataclasses.dataclass(frozen=True)
 class MovedQuery:
-    """The query row's own change in each configuration of a block."""
+    """Change of the query row itself in each configuration of a block."""
 
-    row_change: Array  # [i, d]
-    query_change: Array  # [h, i, e], already divided by the score scale
+    row_change: Float[Array, "substitutions width"]
+    query_change: Float[Array, "heads substitutions d_k"]  # divided by the score scale
 
 
-def move_query(layer: Layer, last: QueryRow, row_change: Array) -> MovedQuery:
-    """Returns the moved query of each configuration from its row's change [i, d]."""
+def move_query(
+    layer: Layer, last: QueryRow, row_change: Float[Array, "substitutions width"]
+) -> MovedQuery:
+    """Moved query of each configuration, from the change of its row."""
     attention = layer.attention
     row, n = last.rows[last.position], last.rows.shape[0]
     moved, before = read_change(layer, row, row_change), attention_input(layer, row)
@@ -121,33 +124,38 @@ class RowTile:
     pass over the whole tile.
     """
 
-    at: Array  # [j] contiguous positions
-    valid: Array  # [j] which rows belong to this tile
-    changes: Array  # [j, d, i], zero where row j is the configuration's own
-    position: Array  # [i] the configuration's own row, -1 where it is not apart
-    own: Array  # [d, i] the change of that row
+    at: Int[Array, "rows"]  # contiguous positions
+    valid: Bool[Array, "rows"]  # rows that belong to this tile
+    # zero for a configuration's own row
+    changes: Float[Array, "rows width substitutions"]
+    position: Int[Array, "substitutions"]  # own row of each; -1 where not apart
+    own: Float[Array, "width substitutions"]  # change of that row
 
     @property
-    def here(self) -> Array:
-        """Where row j is the configuration's own [j, i]."""
+    def here(self) -> Bool[Array, "rows substitutions"]:
+        """True where a row is the configuration's own."""
         return same_position(self.at[:, None], self.position, self.own.dtype)
 
-    def formed(self) -> Array:
-        """Returns the changes of all rows [j, d, i]."""
+    def formed(self) -> Float[Array, "rows width substitutions"]:
+        """Changes of all rows."""
         return jnp.where(self.here[:, None], self.own, self.changes)
 
-    def products(self, queries: Array) -> Array:
-        """Returns sum_d queries[h, d, i] change[j, d, i] as [h, j, i]."""
+    def products(
+        self, queries: Float[Array, "heads width substitutions"]
+    ) -> Float[Array, "heads rows substitutions"]:
+        """sum_d queries[h, d, i] change[j, d, i]."""
         others = self.once(row_products, queries, self.changes)
         alone = (queries * self.own).sum(axis=1)[:, None]
         return jnp.where(self.here, alone, others)
 
     def once(self, function: Callable[..., Array], *arguments: Any) -> Array:
-        """Returns function(*arguments), behind a wall; zeros where no row is valid."""
+        """function(*arguments), formed once for all uses; zeros if no row is valid."""
         return formed_once(self.valid.any(), function, *arguments)
 
-    def weighted(self, weights: Array) -> Array:
-        """Returns sum_j weights[h, i, j] change[j, d, i] as [h, i, d]."""
+    def weighted(
+        self, weights: Float[Array, "heads substitutions rows"]
+    ) -> Float[Array, "heads substitutions width"]:
+        """sum_j weights[h, i, j] change[j, d, i]."""
         others = self.once(weighted_rows, weights.transpose(2, 0, 1), self.changes)
         slot = jnp.clip(self.position - self.at[0], 0, self.at.shape[0] - 1)
         alone = jnp.take_along_axis(weights, slot[None, :, None], axis=2)[:, None, :, 0]
@@ -157,14 +165,7 @@ class RowTile:
 
 
 def lift_rows(layer: Layer, last: QueryRow, moved: MovedQuery, rows: RowTile) -> Any:
-    """Returns the change summary of a tile of rows that have all moved.
-
-    Args:
-        layer: the layer of the query row.
-        last: its base pass.
-        moved: its own change per configuration.
-        rows: the tile, rows of the layer's input.
-    """
+    """Change summary of a tile of rows, of the layer's input, that have all moved."""
     attention, at, n = layer.attention, rows.at, last.rows.shape[0]
     keys, inputs = slice_tile(last.keys, at, 1), slice_tile(last.inputs, at, 0)
     before = slice_tile(last.rows, at, 0)
@@ -196,8 +197,11 @@ def lift_rows(layer: Layer, last: QueryRow, moved: MovedQuery, rows: RowTile) ->
     return attention.weighting.lift_change(last.summary, change)
 
 
-def row_products(queries: Array, rows: Array) -> Array:
-    """Returns sum_d queries[h, d, i] rows[j, d, i] as [h, j, i].
+def row_products(
+    queries: Float[Array, "heads width substitutions"],
+    rows: Float[Array, "rows width substitutions"],
+) -> Float[Array, "heads rows substitutions"]:
+    """sum_d queries[h, d, i] rows[j, d, i].
 
     A tree of additions over d: with the batch axis last it vectorises over i, where the
     CPU compiler's own sum over a middle axis does not.
@@ -209,15 +213,23 @@ def row_products(queries: Array, rows: Array) -> Array:
     return terms[0]
 
 
-def weighted_rows(weights: Array, rows: Array) -> Array:
-    """Returns sum_j weights[j, h, i] rows[j, d, i] as [h, d, i]."""
+def weighted_rows(
+    weights: Float[Array, "rows heads substitutions"],
+    rows: Float[Array, "rows width substitutions"],
+) -> Float[Array, "heads width substitutions"]:
+    """sum_j weights[j, h, i] rows[j, d, i]."""
 
-    def by_rows(weights: Array, rows: Array) -> Array:
+    def by_rows(
+        weights: Float[Array, "rows heads substitutions"],
+        rows: Float[Array, "rows width substitutions"],
+    ) -> Float[Array, "heads width substitutions"]:
         # The CPU compiler's sum over the first axis is three times slower in float32;
         # several rows at a time, because the total is read and written at each step.
         count = math.gcd(rows.shape[0], ROWS_AT_ONCE)
 
-        def add(step: Array, total: Array) -> Array:
+        def add(
+            step: Int[Array, ""], total: Float[Array, "heads width substitutions"]
+        ) -> Float[Array, "heads width substitutions"]:
             for k in range(count):
                 j = step * count + k
                 total = total + weights[j][:, None] * rows[j]
@@ -226,7 +238,10 @@ def weighted_rows(weights: Array, rows: Array) -> Array:
         zero = jnp.zeros((weights.shape[1], *rows.shape[1:]), rows.dtype)
         return jax.lax.fori_loop(0, rows.shape[0] // count, add, zero)
 
-    def at_once(weights: Array, rows: Array) -> Array:
+    def at_once(
+        weights: Float[Array, "rows heads substitutions"],
+        rows: Float[Array, "rows width substitutions"],
+    ) -> Float[Array, "heads width substitutions"]:
         return (weights[:, :, None] * rows[:, None]).sum(axis=0)
 
     return jax.lax.platform_dependent(weights, rows, cpu=by_rows, default=at_once)
@@ -234,15 +249,8 @@ def weighted_rows(weights: Array, rows: Array) -> Array:
 
 def read_query_row(
     layer: Layer, last: QueryRow, moved: MovedQuery, change: Any
-) -> tuple[Array, TieReport | None]:
-    """Returns the change of the query row's output [i, d], and the ties.
-
-    Args:
-        layer: the layer.
-        last: its base pass.
-        moved: the query row's own change.
-        change: the summary of all rows.
-    """
+) -> tuple[Float[Array, "substitutions width"], TieReport | None]:
+    """Change of the query row's output from the summary of all rows, and the ties."""
     attention = layer.attention
     heads = jnp.einsum(
         "hvd,hid->hiv",

@@ -1,40 +1,34 @@
-"""What is read of the changes of what is watched: a number of each row, or all.
+"""Numbers that are read from the changes of watched rows.
 
 An influence is the norm of one change; a scan reads one number of each row, or all.
-Shapes: p substitutions, r rows, c what is watched of each.
 """
 
 import dataclasses
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from jaxtyping import Float
 
 from bounds.numbers.euclidean import euclidean_norms
 
 Kind: TypeAlias = Literal["norm", "largest", "signed"]
-# Which entries of a target count; None for all.
+# Entries of a target that count; None for all.
 Chosen: TypeAlias = tuple[int, ...] | None
 
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """What is read of changes [..., r, c].
+    """Number or numbers read from each row's change."""
 
-    Attributes:
-        kind: "norm", the Euclidean norm over c, or the change itself where c is 1;
-            "largest", the largest absolute value over c; "signed", all of c.
-        chosen: which of c alone count, where the changes are formed.
-    """
-
+    # "norm": Euclidean norm over classes, or the change itself of one class; "largest":
+    # largest absolute value over classes; "signed": all classes.
     kind: Kind
-    chosen: Chosen = None
+    chosen: Chosen = None  # applied where the changes are formed
 
-    def __call__(self, changes: np.ndarray) -> np.ndarray:
-        """Returns what is read, [..., r], or [..., r, c] of "signed", in float64.
-
-        Args:
-            changes: [..., r, c], of the chosen entries.
-        """
+    def __call__(
+        self, changes: Float[np.ndarray, "*batch rows classes"]
+    ) -> Float[np.ndarray, "*batch rows"] | Float[np.ndarray, "*batch rows classes"]:
+        """Values in float64 of changes of the chosen entries."""
         changes = np.asarray(changes, np.float64)
         if self.kind == "signed":
             return changes
@@ -46,5 +40,5 @@ class Reading:
 
 
 def choose(changes: Any, chosen: Chosen) -> Any:
-    """Returns the entries [..., r, c] that count, of JAX or of NumPy."""
+    """Entries that count, of an array [..., rows, classes] of JAX or NumPy."""
     return changes if chosen is None else changes[..., np.asarray(chosen)]

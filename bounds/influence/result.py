@@ -1,9 +1,10 @@
-"""What is found: blocks of influences, enclosures of them, and the result of a call."""
+"""Blocks of influences, their enclosures, and the result of a call."""
 
 import dataclasses
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.ties import Ties
@@ -13,9 +14,10 @@ from bounds.numbers.notation import enclosure_label
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """What consecutive substitutions change."""
+    """Changes of consecutive substitutions."""
 
-    changes: np.ndarray  # [p, g, c] of what is watched: of each of g rows, or of all
+    # watched: each row, or all together
+    changes: Float[np.ndarray, "substitutions watched classes"]
     ties: Ties | None  # None where no layer is hard
 
 
@@ -25,15 +27,16 @@ HUNDRED = 100
 
 @dataclasses.dataclass(frozen=True)
 class MeasuredError:
-    """How far estimates are off, measured on a sample: |estimate - value| / |value|.
+    """Relative errors of estimates, |estimate - value| / |value|, measured on a sample.
 
     Attributes:
-        substitutions: Of the sample.
-        entries: What is read of them, and may have moved: a number, or one for each row.
-        median: The error of half of these.
-        percentile_99: What 99 of 100 are within.
-        max: The largest, infinite where a value of 0 is estimated as something.
-        reference: The float type in which values were computed.
+        substitutions: Size of the sample.
+        entries: Number of values that may have moved: one of each substitution, or of
+            each of its rows.
+        median: Median error.
+        percentile_99: Error that 99 of 100 do not exceed.
+        max: Largest error, infinite where a value of 0 has another estimate.
+        reference: Float type of the values.
     """
 
     substitutions: int
@@ -44,7 +47,7 @@ class MeasuredError:
     reference: str
 
     def __str__(self) -> str:
-        """All of it, for a reader."""
+        """All fields in one sentence."""
         parts = (self.median, self.percentile_99, self.max)
         median, high, most = (f"{100 * x:.2g} %" for x in parts)
         found = f"off by {median} in the median"
@@ -57,20 +60,20 @@ class MeasuredError:
 
 
 def said_of(error: MeasuredError | None) -> str:
-    """Returns what a result's one line says of its error: nothing where none is known."""
+    """Suffix for a result's one line that states its measured error, if any."""
     return "" if error is None else f", {error}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Level:
-    """One level of a screen: how sharp, what it saw, what it left, how long it took."""
+    """One level of a screen: its resolution, its counts and its time."""
 
     groups: int  # of rows, per head
     rank: int  # terms of the factors of the weights
     screened: int
     left: int  # neither evaluated nor below the largest that was
     seconds: float
-    # Of one substitution after the first block, which compiles; None where there is no other.
+    # Of a substitution after the first block, which compiles; None without another.
     seconds_each: float | None
 
 
@@ -78,62 +81,65 @@ class Level:
 class Enclosures:
     """Enclosures of all substitutions of a problem, some evaluated exactly."""
 
-    lower: np.ndarray  # [P]
-    upper: np.ndarray  # [P]
-    enclosed: np.ndarray  # [P] whether ends have what rounds; else they are estimates
-    value: np.ndarray  # [P] exact values, NaN where not evaluated
-    left: np.ndarray  # those not evaluated that may exceed every one that was
+    lower: Float[np.ndarray, "substitutions"]
+    upper: Float[np.ndarray, "substitutions"]
+    # by ends with radii; else ends are estimates
+    enclosed: Bool[np.ndarray, "substitutions"]
+    value: Float[np.ndarray, "substitutions"]  # exact, NaN where not evaluated
+    left: Int[np.ndarray, "left"]  # not evaluated, and may exceed all evaluated
     levels: tuple[Level, ...]
 
     @classmethod
     def nothing(cls) -> "Enclosures":
-        """Returns those of no substitution."""
+        """Enclosures of no substitution."""
         none = np.empty(0)
         return cls(none, none, none > 0, none, np.empty(0, np.int64), ())
 
     @property
     def evaluated(self) -> int:
-        """How many were evaluated exactly."""
+        """Number of substitutions that were evaluated exactly."""
         return int(np.isfinite(self.value).sum())
 
 
 @dataclasses.dataclass(frozen=True)
 class Ranked(Enclosures):
-    """Estimates of which the largest were evaluated: the others' ends are the estimates.
+    """Estimates, the largest evaluated exactly: ends of the others are the estimates.
 
-    Whoever answers with one says that the answer is estimated.
+    An answer made of a ranking is of kind "estimated".
     """
 
-    error: MeasuredError  # of the estimates of what was evaluated
+    error: MeasuredError  # of the evaluated ones' estimates
 
 
 @dataclasses.dataclass(frozen=True)
 class Influence(OfKind):
     """Single-position influences on one input: enclosures, the maximum, and how.
 
-    `lower` and `upper` enclose |y_q(x with x_i := s) - y_q(x)|_2 where `enclosed`; elsewhere
-    either is the computed value, an estimate. For exact methods they
-    differ by the radius of rounding only, for `screened` by what was not evaluated;
-    `max`, `position` and `symbol` are of an exact evaluation, and the maximum wherever
-    `uncertified` is 0; `max_upper` bounds it in any case. `kind` says what the maximum is:
-    exact | enclosure, as of a screen that did not close | estimated, where nothing is
-    enclosed and the ends are the computed values. Where it was ranked in half precision
-    the ends of the maximum enclose the influence of that substitution, which was decided
-    in float64; that it is the largest is estimated. The dense tables are None where only the
-    per-position maximum was kept, the arrays of positions too where only the maximum was.
+    `lower` and `upper` enclose |y_q(x with x_i := s) - y_q(x)|_2 where `enclosed`;
+    elsewhere both are the computed value, an estimate. For exact methods they differ by
+    the radius of rounding only, for `screened` by the part that was not evaluated.
+    `max`, `position` and `symbol` are of an exact evaluation, and are the maximum
+    wherever `uncertified` is 0; `max_upper` bounds it in any case. `kind` classifies
+    the maximum: exact | enclosure, as of a screen that did not close | estimated, where
+    nothing is enclosed and the ends are the computed values. Where it was ranked in
+    half precision, the ends of the maximum enclose the influence of that substitution,
+    which was decided in float64; that it is the largest is estimated. The dense tables
+    are None where only the per-position maximum was kept, the arrays of positions too
+    where only the maximum was.
     """
 
-    lower: np.ndarray | None  # [n, V], NaN where nothing is substituted
-    upper: np.ndarray | None  # [n, V]
-    position_lower: np.ndarray | None  # [n] maxima over symbols, NaN where none
-    position_upper: np.ndarray | None  # [n]
-    position_symbol: np.ndarray | None  # [n] the maximising symbol, -1 where none
-    enclosed: np.ndarray | None  # [n, V] where ends enclose
-    position_enclosed: np.ndarray | None  # [n] where they do for that symbol
+    lower: Float[np.ndarray, "tokens vocab"] | None  # NaN where nothing is substituted
+    upper: Float[np.ndarray, "tokens vocab"] | None
+    # maxima over symbols, NaN for none
+    position_lower: Float[np.ndarray, "tokens"] | None
+    position_upper: Float[np.ndarray, "tokens"] | None
+    position_symbol: Int[np.ndarray, "tokens"] | None  # maximises; -1 for none
+    enclosed: Bool[np.ndarray, "tokens vocab"] | None  # where ends enclose
+    position_enclosed: Bool[np.ndarray, "tokens"] | None  # for `position_symbol`
     max: float  # the maximum of the computed values, 0 where nothing is substituted
     max_lower: float
     max_upper: float
-    position: int | None  # the smallest (position, symbol) of the computed maximum
+    position: int | None  # smallest (position, symbol) of the computed maximum
     symbol: int | None
     query: int
     target: Any  # "activation", "logits", or a value of `targets`
@@ -142,29 +148,29 @@ class Influence(OfKind):
     reason: str  # why this method
     # Which results have radii: "all", "top", the largest, "none", or "stated" ones.
     rounding: str
-    zeros: int  # how many influences are not told apart from 0: lower is 0
+    zeros: int  # number of influences not told apart from 0: lower is 0
     substitutions: int
     ties: Ties | None
     seconds: float
     evaluated: int = 0  # substitutions that were computed exactly
-    # Substitutions that may exceed `max`: none of an exact method, of a ranking all that
-    # were not decided.
+    # Substitutions that may exceed `max`: none of an exact method, all undecided
+    # ones of a ranking.
     uncertified: int = 0
     levels: tuple[Level, ...] = ()  # of the screen
-    block: BlockSizes | None = None  # None where they were found on the way
-    hypotheses: tuple[str, ...] = ()  # what the ends rest on
+    block: BlockSizes | None = None  # None where sizes were found on the way
+    hypotheses: tuple[str, ...] = ()  # assumptions of the ends
     rtol_exact: float = RTOL_EXACT  # the largest relative radius called exact
-    # Of all that were proposed in a lower precision, how many were decided in float64.
+    # Number decided in float64 of those proposed in a lower precision.
     decided: int | None = None
-    # In half precision alone; of a ranking that of the estimates of what was decided.
+    # In half precision alone; of a ranking, over the estimates of the decided ones.
     measured_error: MeasuredError | None = None
 
     def __post_init__(self) -> None:
-        """Keep estimates and exact answers apart."""
+        """Keeps estimates and exact answers apart."""
         assert self.measured_error is None or self.kind == "estimated"
 
     def __repr__(self) -> str:
-        """One line: the maximum, where it is, and how it was found."""
+        """One line: the maximum, its place, and the way it was found."""
         maximum = f"{self.max:.6g}"
         if not self.estimated or self.decided is not None:
             maximum = enclosure_label(self.max, self.max_lower, self.max_upper)

@@ -1,8 +1,8 @@
-"""Which results have a radius of rounding: all, the largest, or none.
+"""Choice of the results that have a radius of rounding: all, the largest, or none.
 
-A radius takes `RUNS` more runs of what it is of (`bounds.rounding`). All have one where that
-takes about a second of one core, by a count of operations, which does not depend on the
-machine; beyond it a block of those that hold the largest.
+A radius takes `RUNS` more runs of its result (`bounds.rounding`). All results have one
+where that takes about a second of one core, by a count of operations that does not
+depend on the machine; beyond that, a block of the largest.
 """
 
 from typing import Literal
@@ -18,7 +18,7 @@ from jax_models import InputError, Transformer
 from jax_models.run.mesh import count_devices
 
 Rounding = Literal["auto", "all", "top", "none"]
-# What is done: "stated" is a radius that the caller gave of a function.
+# The choice made; "stated": the caller gave a radius of a function.
 Done = Literal["all", "top", "none", "stated"]
 # Operations of one run of all, about a fifth of a second of one core.
 OPERATIONS = 2.0**32
@@ -28,19 +28,9 @@ def choose_rounding(
     problem: Problem,
     way: Method | Screen,
     asked: Rounding,
-    propose: str | None = None,
+    propose: str | None = None,  # lower precision, whose radii decide
 ) -> Done:
-    """Returns which results have a radius.
-
-    Args:
-        problem: the question.
-        way: the method that answers it.
-        asked: as it was asked for.
-        propose: the float type that all are computed in first, which radii decide.
-
-    Raises:
-        InputError: radii of what has none were asked for.
-    """
+    """Choice of the results that have a radius; refuses radii that cannot be had."""
     if propose is not None:
         if asked in ("top", "none"):
             raise InputError(
@@ -66,11 +56,7 @@ def choose_rounding(
 
 
 def lacks_of_radii(problem: Problem) -> str | None:
-    """Returns why nothing of a problem can have a radius, None if it can.
-
-    Args:
-        problem: the question.
-    """
+    """Reason why no result of a problem can have a radius, or None."""
     if problem.precision is not None:
         return f"products of {problem.precision.name} are estimates"
     if isinstance(problem.model, Transformer) or problem.radius is not None:
@@ -83,24 +69,19 @@ def lacks_of_radii(problem: Problem) -> str | None:
 
 
 def hypotheses_of(rounding: Done) -> tuple[str, ...]:
-    """Returns what the radii of results rest on."""
+    """Hypotheses that the radii of results rest on."""
     if rounding == "stated":
         return (STATED,)
     return {"all": (ROUNDING,), "top": (ROUNDING, TOP)}.get(rounding, ())
 
 
 def runs_of(rounding: Done) -> int:
-    """Returns how often all substitutions run again with moved inputs."""
+    """Number of runs of all substitutions with moved inputs."""
     return RUNS if rounding == "all" else 0
 
 
 def operations(problem: Problem, passes: float) -> float:
-    """Returns the operations of some forward passes, by a closed formula.
-
-    Args:
-        problem: the question.
-        passes: how many.
-    """
+    """Operations of some forward passes, by a closed formula."""
     model, n = problem.model, problem.tokens.size
     if not isinstance(model, Transformer):
         return passes * 2.0 * n * model.size

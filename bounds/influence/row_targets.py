@@ -1,7 +1,6 @@
-"""What may be watched of several rows at once: the model's own pooling, a sum over rows.
+"""Targets of several rows at once: the model's own pooling, or a sum over rows.
 
-`compute_influence(target=...)` takes one, by the methods that follow many rows. Shapes: r
-rows that are watched, c what is watched of them.
+`compute_influence(target=...)` takes one, by the methods that follow many rows.
 """
 
 import abc
@@ -10,7 +9,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jaxtyping import Array, Float, Int
 
 from bounds.influence.target import (
     AnyTarget,
@@ -26,34 +25,41 @@ from jax_models.model.transformer import read_logits
 
 
 class RowsTarget(abc.ABC):
-    """A vector [c] of the final rows. Final ones are values: frozen, of plain numbers."""
+    """A vector of the final rows. Subclasses are values: frozen, of plain numbers."""
 
     @abc.abstractmethod
     def check(self, model: Transformer, length: int) -> None:
-        """Raises `InputError` for a model or a length that it cannot be watched of."""
+        """Raises `InputError` for a model or a length without this target."""
 
     @abc.abstractmethod
-    def rows(self, model: Transformer, length: int) -> np.ndarray:
-        """Returns the positions that it reads [r]."""
+    def rows(self, model: Transformer, length: int) -> Int[np.ndarray, "rows"]:
+        """Positions of the rows that the target reads."""
 
     @abc.abstractmethod
-    def read(self, model: Transformer, rows: Array) -> Array:
-        """Returns it [c] from final activations [r, d]."""
+    def read(
+        self, model: Transformer, rows: Float[Array, "rows width"]
+    ) -> Float[Array, "classes"]:
+        """Target of final activations."""
 
     @abc.abstractmethod
-    def change(self, model: Transformer, outputs: Array, changes: Array) -> Array:
-        """Returns its changes [i, c].
+    def change(
+        self,
+        model: Transformer,
+        outputs: Float[Array, "rows width"],
+        changes: Float[Array, "substitutions rows width"],
+    ) -> Float[Array, "substitutions classes"]:
+        """Changes of the target.
 
         Args:
             model: a transformer.
-            outputs: rows after the last layer, before the final norm [r, d].
-            changes: of those [i, r, d].
+            outputs: rows after the last layer, before the final norm.
+            changes: changes of these rows.
         """
 
 
 @dataclasses.dataclass(frozen=True)
 class Pooled(RowsTarget):
-    """The model's own pooling of its final activations [d]."""
+    """The model's own pooling of its final activations."""
 
     def check(self, model: Transformer, length: int) -> None:
         """Refuses a model without pooling."""
@@ -63,16 +69,23 @@ class Pooled(RowsTarget):
                 "Transformer(pooling=Pooling()), or another target"
             )
 
-    def rows(self, model: Transformer, length: int) -> np.ndarray:
-        """Returns those that are pooled."""
+    def rows(self, model: Transformer, length: int) -> Int[np.ndarray, "rows"]:
+        """Rows that are pooled."""
         return _pooling(model).rows(length)
 
-    def read(self, model: Transformer, rows: Array) -> Array:
-        """Returns the pooled vector."""
+    def read(
+        self, model: Transformer, rows: Float[Array, "rows width"]
+    ) -> Float[Array, "width"]:
+        """Pooled vector."""
         return _pooling(model)(rows)
 
-    def change(self, model: Transformer, outputs: Array, changes: Array) -> Array:
-        """Returns the pooled change."""
+    def change(
+        self,
+        model: Transformer,
+        outputs: Float[Array, "rows width"],
+        changes: Float[Array, "substitutions rows width"],
+    ) -> Float[Array, "substitutions width"]:
+        """Pooled changes."""
         moved = _by_row(model, outputs, changes, "activation")
         rows = value_at_exit(model, outputs, "activation")
         return _pooling(model).change(rows, moved)
@@ -85,10 +98,10 @@ def _pooling(model: Transformer) -> Pooling:
 
 @dataclasses.dataclass(frozen=True)
 class LogProbabilitySum(RowsTarget):
-    """The sum over rows of the log-probability of a symbol each, in nats [1].
+    """The sum over rows of the log-probability of a symbol each, in nats.
 
-    What a decoder says of a continuation, whatever the prompt: row j predicts the symbol
-    that follows it.
+    The log-probability that a decoder gives a continuation, whatever the prompt: row j
+    predicts the symbol that follows it.
 
     Attributes:
         symbols: one of each row.
@@ -123,36 +136,48 @@ class LogProbabilitySum(RowsTarget):
                 f"logits, 0 to {model.classes - 1}"
             )
 
-    def rows(self, model: Transformer, length: int) -> np.ndarray:
-        """Returns the rows."""
+    def rows(self, model: Transformer, length: int) -> Int[np.ndarray, "rows"]:
+        """Rows that predict a symbol."""
         return np.asarray(self.at)
 
-    def read(self, model: Transformer, rows: Array) -> Array:
-        """Returns the sum."""
+    def read(
+        self, model: Transformer, rows: Float[Array, "rows width"]
+    ) -> Float[Array, "1"]:
+        """Sum of the log-probabilities."""
         return self.each(read_logits(model, rows)).sum(keepdims=True)
 
-    def change(self, model: Transformer, outputs: Array, changes: Array) -> Array:
-        """Returns the sum's change."""
+    def change(
+        self,
+        model: Transformer,
+        outputs: Float[Array, "rows width"],
+        changes: Float[Array, "substitutions rows width"],
+    ) -> Float[Array, "substitutions 1"]:
+        """Changes of the sum."""
         logits = value_at_exit(model, outputs, "logits")
         moved = _by_row(model, outputs, changes, "logits")
         found = -log_mean_exponential(logits, moved - self._own(moved))[..., 0]
         return found.sum(axis=-1, keepdims=True)
 
-    def each(self, logits: Array) -> Array:
-        """Returns of every row's logits [r, v] its symbol's log-probability [r]."""
+    def each(self, logits: Float[Array, "rows vocab"]) -> Float[Array, "rows"]:
+        """Log-probability of each row's symbol."""
         own = self._own(logits)[..., 0]
         return own - jax.nn.logsumexp(logits, axis=-1)
 
-    def _own(self, rows: Array) -> Array:
-        """Of every row [..., r, v] its symbol's entry [..., r, 1]."""
+    def _own(
+        self, rows: Float[Array, "*batch rows vocab"]
+    ) -> Float[Array, "*batch rows 1"]:
+        """Entry of each row's symbol."""
         at = jnp.broadcast_to(jnp.asarray(self.symbols)[:, None], (*rows.shape[:-1], 1))
         return jnp.take_along_axis(rows, at, axis=-1)
 
 
 def _by_row(
-    model: Transformer, outputs: Array, changes: Array, target: AnyTarget
-) -> Array:
-    """The changes of a target of one row [d], of every row [i, r, c]."""
+    model: Transformer,
+    outputs: Float[Array, "rows width"],
+    changes: Float[Array, "substitutions rows width"],
+    target: AnyTarget,
+) -> Float[Array, "substitutions rows classes"]:
+    """Changes of a target of one row, row by row."""
 
     def one(output: Array, change: Array) -> Array:
         return change_target(model, output, change, target)
@@ -161,9 +186,9 @@ def _by_row(
 
 
 def read_watched(
-    model: Transformer, rows: Array, target: AnyTarget | RowsTarget
-) -> Array:
-    """Returns the targets [g, c] from final activations [r, d]: one of all, or of each."""
+    model: Transformer, rows: Float[Array, "rows width"], target: AnyTarget | RowsTarget
+) -> Float[Array, "watched classes"]:
+    """Targets of final activations: one of all rows, or of each."""
     if isinstance(target, RowsTarget):
         return target.read(model, rows)[None]
     return jax.vmap(lambda row: read_target(model, row, target))(rows)
@@ -171,18 +196,12 @@ def read_watched(
 
 def change_watched(
     model: Transformer,
-    outputs: Array,
-    changes: Array,
+    outputs: Float[Array, "width"] | Float[Array, "rows width"],
+    changes: Float[Array, "substitutions width"]
+    | Float[Array, "substitutions rows width"],
     target: AnyTarget | RowsTarget,
-) -> Array:
-    """Returns the changes of all targets [i, g, c].
-
-    Args:
-        model: a transformer.
-        outputs: the row after the last layer, before the final norm [d], or rows [r, d].
-        changes: of those [i, d], or [i, r, d].
-        target: as in `exit_program`, of each row, or of all rows.
-    """
+) -> Float[Array, "substitutions watched classes"]:
+    """Changes of all watched targets, from those of rows before the final norm."""
     if outputs.ndim == 1:
         outputs, changes = outputs[None], changes[:, None]
     if isinstance(target, RowsTarget):

@@ -1,14 +1,14 @@
 """The query row of a second layer, from tiles of (row, substitution) pairs.
 
-One tile of rows at a time changes by `replace`, row i itself by `perturb`, and is folded
-into a change summary.
+One tile of rows at a time changes by `replace`, row i itself by `perturb`, and is
+folded into a change summary.
 """
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Bool, Float, Int
 
 from bounds.influence.first_layer import (
     PreparedLayer,
@@ -32,33 +32,22 @@ from jax_models.weighting import TieReport
 
 def second_layer(
     layer: Layer,
-    below: Layer,
-    first: PreparedLayer,
-    last: QueryRow,
+    below: Layer,  # the first layer
+    first: PreparedLayer,  # its base pass, of all rows
+    last: QueryRow,  # base pass of the query row
     columns: ReplacedColumns,
-    own: Array,
-    query: Array,
+    own: Float[Array, "substitutions width"],  # changes of the replaced rows
+    query: Int[Array, "1"],  # its position
     row_tile: int,
-) -> tuple[Array, list[TieReport | None]]:
-    """Returns the change of the second layer's query row [i, d], and tie reports.
-
-    Args:
-        layer: the second layer.
-        below: the first.
-        first: its base pass, of all rows.
-        last: that of the query row.
-        columns: the replaced columns [i].
-        own: changes of the rows i themselves [i, d].
-        query: the query row's position [1].
-        row_tile: rows of a tile.
-    """
+) -> tuple[Float[Array, "substitutions width"], list[TieReport | None]]:
+    """Change of the second layer's query row, and tie reports."""
     n, weighting = first.store.length, layer.attention.weighting
     sight, position = below.attention.sight, columns.position
     other, at_query = other_rows(below, first, columns, query, take_rows(first, query))
     entering = jnp.where((position == query)[:, None], own, other[0].T)
     moved, own = move_query(layer, last, entering), own.T
 
-    def lift(at: Array, valid: Array) -> Any:
+    def lift(at: Int[Array, "rows"], valid: Bool[Array, "rows"]) -> Any:
         def compute() -> Any:
             return other_rows(below, first, columns, at, slice_rows(first, at))
 

@@ -9,20 +9,20 @@ import numpy as np
 class SharedBase:
     """A base pass of questions about one model, input and watched row (or rows).
 
-    Hand the same object to each of them (`compute_influence(shared=)`, as for a sweep in
-    parts), and `incremental` forms the pass once. It holds the last one asked for, as long
-    as the object lives: O(n d) numbers for each layer.
+    Hand the same object to each of them (`compute_influence(shared=)`, as for a sweep
+    in parts), and `incremental` forms the pass once. The last pass asked for is held as
+    long as the object lives: O(n d) numbers for each layer.
     """
 
     def __init__(self) -> None:
         """Holds nothing yet."""
         self._asked: tuple[Any, np.ndarray, Any] | None = None
-        self.held: Any = None  # the pass that was asked for last
-        self.largest_output = 0.0  # of those that differences were taken from
+        self.held: Any = None  # the last pass asked for
+        self.largest_output = 0.0  # magnitude, of outputs that are subtracted
         self._moved: dict[int, tuple[Any, Any]] = {}
 
     def find(self, problem: Any, form: Callable[[], Any]) -> Any:
-        """Returns what `form` returned for these model, tokens and rows, or forms it.
+        """Held base pass of a problem's model, tokens and rows, or a new one.
 
         Args:
             problem: the question.
@@ -42,12 +42,12 @@ class SharedBase:
         return self.held
 
     def moved_by(self, model: Any, run: int, form: Callable[[], Any]) -> Any:
-        """Returns what `form` returned for this model and run, or forms it.
+        """Moved model of a run and the holder of its base pass, formed once.
 
         Args:
             model: the model that is moved.
-            run: which of the runs, signed where they go up and down.
-            form: forms the moved model, and what holds its base pass.
+            run: number of the run, signed where parameters go up and down.
+            form: forms the moved model and the holder of its base pass.
         """
         held = self._moved.get(run)
         if held is None or held[0] is not model:

@@ -1,24 +1,19 @@
 """Change propagation for hard layers: only the rows that change are ever computed.
 
-A hard layer's row reads few keys, so that a substitution changes few rows: itself, those
-it wins or won, and above those the rows that read them. Layer by layer, for a window of
-substitutions: `touched_rows` finds the rows that the changed ones can reach, a product
-of width d_k per (changed row, row) pair; `replace_rows` and `rescan_rows` compute those
-anew; the rest is what it was. Sets are exact: rows that turn out unchanged drop out, and
-a substitution whose set is empty has influence 0. With C changed rows in a layer, over
-all substitutions, the next costs O(C n) and a window's memory O(C).
+A hard layer's row reads few keys, so that a substitution changes few rows: itself,
+those it wins or won, and above those the rows that read them. Layer by layer, for a
+window of substitutions: `touched_rows` finds the rows that the changed ones can reach,
+a product of width d_k per (changed row, row) pair; `replace_rows` and `rescan_rows`
+compute those anew; the rest keeps its base values. Sets are exact: rows that turn out
+unchanged drop out, and a substitution whose set is empty has influence 0. With C
+changed rows in a layer, over all substitutions, the next costs O(C n) and a window's
+memory O(C). The layers below the last are hard; the last may have any weighting, as its
+query row is the only one, computed anew over all keys where its weighting is soft.
 
-The layers below the last are hard; the last may have any weighting, as its query row is
-the only one, seen again as a whole where its weighting is soft.
-
-Which rows of a hard layer can tell that some keys moved.
-
-A row's base summary holds its two best score cells. While every key that moved was below
-them and stays below them, neither the attended value nor the tie report of the row can
-change: it is not touched. All that has to be known of a (moved key, row) pair is its
-score before and after, two products of width d_k. The comparison errs towards touching.
-
-Shapes: p moved keys, r rows, h heads, e = d_k.
+A row's base summary holds its two best score cells. While every key that moved was
+below them and stays below them, neither the attended value nor the tie report of the
+row can change: the row is not touched. A (moved key, row) pair is decided by its score
+before and after, two products of width d_k. The comparison errs towards touching.
 """
 
 import dataclasses
@@ -29,8 +24,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jax.sharding import Mesh
+from jaxtyping import Array, Bool, Float, Int
 
 from bounds.influence.changed_layer import (
     ChangedRows,
@@ -63,41 +58,32 @@ from jax_models.model.transformer import (
 )
 from jax_models.run.blocks import map_rows, row_block
 
-# Pairs (changed row, row of the next layer) that are told from one another at a time.
+# Pairs (changed row, row of the next layer) that are decided at a time.
 PAIRS = 2**22
-# Numbers that a frame holds of the keys that moved, and rows that one may ask for.
+# Numbers of the moved keys that a frame holds, and rows that it may ask for.
 FRAME_ELEMENTS, FRAME_ROWS = 2**19, 512
-# Rows whose changes are kept at a time in each layer: [rows, d].
+# Rows whose changes are kept at a time in each layer.
 ROWS_KEPT = 2**18
 # Windows under way at a time.
 IN_FLIGHT = 2
 
 
 @jax.jit
-def least_scores(layer: Layer, base: PreparedLayer) -> Array:
-    """Returns, per row, the least score that touches it [h, r]; all touch a soft one."""
+def least_scores(layer: Layer, base: PreparedLayer) -> Float[Array, "heads rows"]:
+    """Least score that touches each row; every score touches a soft one."""
     return layer.attention.weighting.least_touching(base.summary, base.queries)
 
 
 @jax.jit
 def touched_rows(
     layer: Layer,
-    base: PreparedLayer,
-    least: Array,
-    wanted: Array,
-    moved: Array,
-    change: Array,
-) -> tuple[Array, Array]:
-    """Returns which rows a moved key touches [p, r], and whether its query moves [p].
-
-    Args:
-        layer: the layer.
-        base: its base pass over the wanted rows.
-        least: of `least_scores` [h, r].
-        wanted: positions of those rows [r].
-        moved: positions of the keys that moved [p].
-        change: of their input rows [p, d].
-    """
+    base: PreparedLayer,  # over the wanted rows
+    least: Float[Array, "heads rows"],
+    wanted: Int[Array, "rows"],
+    moved: Int[Array, "moved"],
+    change: Float[Array, "moved width"],
+) -> tuple[Bool[Array, "moved rows"], Bool[Array, "moved"]]:
+    """True of the rows that each moved key touches, and of keys whose query moves."""
     attention, n = layer.attention, base.store.length
     inner = read_change(layer, base.rows[moved], change)
     before = attention_input(layer, base.rows[moved])
@@ -126,30 +112,31 @@ def touched_rows(
 
 @dataclasses.dataclass(frozen=True)
 class SoughtLayer:
-    """A layer with its base pass over the rows that are wanted of it."""
+    """A layer with its base pass over its wanted rows."""
 
     layer: Layer
     base: PreparedLayer
-    wanted: np.ndarray  # [r] their positions, increasing
-    least: jax.Array  # [h, r] of `least_scores`
+    wanted: Int[np.ndarray, "rows"]  # their positions, increasing
+    least: Float[Array, "heads rows"]  # of `least_scores`
 
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """What consecutive substitutions change."""
+    """Changes of consecutive substitutions."""
 
-    change: np.ndarray  # [p, d] of the final query row
-    sizes: np.ndarray  # [L - 1, p] how many rows change in each layer below the last
+    change: Float[np.ndarray, "substitutions width"]  # of the final query row
+    # changed rows of each layer below the last
+    sizes: Int[np.ndarray, "layers-1 substitutions"]
     ties: Ties
 
     def first(self, count: int) -> "Window":
-        """Returns the first `count` substitutions."""
+        """Window of the first `count` substitutions."""
         return Window(self.change[:count], self.sizes[:, :count], self.ties)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Written:
-    """How windows are told from process to process: as arrays of one shape."""
+    """Form of windows that processes exchange: arrays of one shape."""
 
     count: int  # of substitutions, the last filled up
     num_layers: int
@@ -178,13 +165,7 @@ class _Written:
 def make_steps(
     model: Transformer, bases: tuple[PreparedLayer, ...], query: int
 ) -> tuple[SoughtLayer, ...]:
-    """Returns the steps of a model.
-
-    Args:
-        model: a transformer.
-        bases: of all its layers: all rows, and of the last the query row alone.
-        query: its position.
-    """
+    """Layers of a model with their wanted rows: all, and of the last the query's."""
     everywhere = np.arange(bases[0].store.length, dtype=np.int32)
     one = np.asarray([query], np.int32)
     last = len(bases) - 1
@@ -198,22 +179,13 @@ def make_steps(
 
 def change_windows(
     model: Transformer,
-    tokens: np.ndarray,
-    steps: tuple[SoughtLayer, ...],
-    position: np.ndarray,
-    symbol: np.ndarray,
-    mesh: Mesh | None = None,
+    tokens: Int[np.ndarray, "tokens"],
+    steps: tuple[SoughtLayer, ...],  # of `make_steps`
+    position: Int[np.ndarray, "substitutions"],
+    symbol: Int[np.ndarray, "substitutions"],
+    mesh: Mesh | None = None,  # shares out the windows; None is one device
 ) -> Iterator[Window]:
-    """Yields the changes of the final query row, window by window.
-
-    Args:
-        model: a transformer.
-        tokens: the input [n].
-        steps: of `make_steps`.
-        position: the replaced positions [P].
-        symbol: the substitutes [P].
-        mesh: devices that the windows are dealt out to; by default one.
-    """
+    """Yields the changes of the final query row, window by window."""
     size = window_size(tokens.size)
     places = model.entry and encode_positions(model, tokens.size)
 
@@ -248,12 +220,12 @@ def change_windows(
 
 
 def window_size(length: int) -> int:
-    """Returns how many substitutions go together: those whose rows can all be marked."""
+    """Substitutions that go together: marks of all their rows fit in memory."""
     return int(np.clip(2**23 // length, 16, 1024))
 
 
 def _follow(steps: tuple[SoughtLayer, ...], rows: ChangedRows) -> Window:
-    """What the changed rows below some layers change at the top of them."""
+    """Changes at the top of some layers, from the changed rows below them."""
     p, width = rows.sizes.size, rows.change.shape[1]
     if not steps:
         change = np.zeros((p, width), rows.change.dtype)
@@ -287,7 +259,7 @@ def _joined(parts: list[Window]) -> Window:
     )
 
 
-def _runs(owner: np.ndarray, count: int) -> Iterator[tuple[int, int]]:
+def _runs(owner: Int[np.ndarray, "asked"], count: int) -> Iterator[tuple[int, int]]:
     """Consecutive substitutions that ask for at most `ROWS_KEPT` rows, or one alone."""
     ends, first = np.searchsorted(owner, np.arange(1, count + 1)), 0
     while first < count:
@@ -300,11 +272,13 @@ def _runs(owner: np.ndarray, count: int) -> Iterator[tuple[int, int]]:
 
 def _touched(
     step: SoughtLayer, rows: ChangedRows
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The rows that may change: substitution [Q], slot in the step [Q], in order; asks.
+) -> tuple[
+    Int[np.ndarray, "asked"], Int[np.ndarray, "asked"], Bool[np.ndarray, "changed"]
+]:
+    """Rows that may change, as (substitution, slot in the step) in order, and queries.
 
     These are the rows that a changed one touches, and the changed ones themselves. The
-    last result says of each changed row whether it asks another question [P].
+    last result is true of the changed rows whose own query moves.
     """
     wanted, owner = step.wanted, rows.owner
     own = np.minimum(np.searchsorted(wanted, rows.row), wanted.size - 1)
@@ -334,20 +308,12 @@ def _touched(
 
 def _next_rows(
     step: SoughtLayer,
-    rows: ChangedRows,
-    owner: np.ndarray,
-    slot: np.ndarray,
-    asks: np.ndarray,
+    rows: ChangedRows,  # below the layer
+    owner: Int[np.ndarray, "asked"],
+    slot: Int[np.ndarray, "asked"],
+    asks: Bool[np.ndarray, "changed"],
 ) -> tuple[ChangedRows, Ties]:
-    """The changed rows above a layer, from those below it.
-
-    Args:
-        step: the layer.
-        rows: those below.
-        owner: the substitutions of the rows that may change [Q].
-        slot: where the step holds those [Q].
-        asks: which of the rows below have another query [P].
-    """
+    """Changed rows above a layer, from those below it."""
     n, at = step.base.store.length, step.wanted[slot]
     own = rows.find(owner, at, n)
     if rows.row.size:
@@ -361,7 +327,9 @@ def _next_rows(
     result, ties = np.zeros_like(row_change), Ties.none()
     capacity = capacities(rows.sizes, n)[owner]
 
-    def lines(frame: Frame, tasks: np.ndarray) -> tuple[np.ndarray, Lines]:
+    def lines(
+        frame: Frame, tasks: Int[np.ndarray, "tasks"]
+    ) -> tuple[Int[np.ndarray, "lines rows"], Lines]:
         task = np.where(frame.task >= 0, tasks[frame.task], tasks[0])
         fields = (slot[task], at[task], frame.task >= 0, row_change[task])
         return task, Lines(*map(jnp.asarray, (*fields, frame.index, frame.change)))
@@ -395,6 +363,6 @@ def _next_rows(
 
 
 def _lines(capacity: int, width: int) -> int:
-    """How many lines a frame has: a power of two."""
+    """Number of lines of a frame: a power of two."""
     wanted = min(FRAME_ROWS // width, FRAME_ELEMENTS // (capacity * 16))
     return 2 ** max(0, wanted.bit_length() - 1)

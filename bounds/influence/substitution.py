@@ -1,13 +1,10 @@
-"""Single-symbol substitutions: which positions are changed, to which symbols.
+"""Single-symbol substitutions: lists of them, and the rows that they may move.
 
 A substitution is a pair (position i, symbol s != x_i). The list is ordered by position,
-then symbol, so that the first maximum is the smallest (position, symbol).
-
-Whether a substitution moves anything that the query reads, however little.
-
-What softmax reads moves with every row below it: a change that is computed as 0 there is one
-that the float type cannot hold, unless the masks keep the position from the query or the two
-symbols have one embedding.
+then symbol, so that the first maximum is the smallest (position, symbol). A row that
+softmax computes moves with every row below it: a change that is computed as 0 there is
+one that the float type cannot hold, unless the masks keep the position from the row or
+the two symbols have one embedding.
 """
 
 import dataclasses
@@ -16,6 +13,7 @@ from typing import Any, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
 
 from bounds.influence.classes import equal_rows
 from jax_models import InputError
@@ -28,13 +26,7 @@ Symbols: TypeAlias = Sequence[int] | Sequence[Sequence[int]] | np.ndarray
 
 
 def reaching(sights: Sequence[Sight], length: int, query: int) -> tuple[int, int]:
-    """Returns the first and the last position that the query's row may depend on.
-
-    Args:
-        sights: of the layers, in order.
-        length: n.
-        query: the query's position.
-    """
+    """First and last position that the query's row may depend on."""
     first = last = query
     for sight in reversed(sights):
         if sight.before:
@@ -46,25 +38,15 @@ def reaching(sights: Sequence[Sight], length: int, query: int) -> tuple[int, int
 
 def reached(
     model: Transformer,
-    tokens: np.ndarray,
-    rows: np.ndarray,
-    position: np.ndarray,
-    symbol: np.ndarray,
-) -> np.ndarray:
-    """Returns which rows a substitution may move at all [p, r].
-
-    The others read no row that has moved: masks keep the position from them, or the two
-    symbols have one embedding.
-
-    Args:
-        model: a transformer.
-        tokens: the input [n].
-        rows: the positions that are watched [r].
-        position: the replaced positions [p].
-        symbol: the substitutes [p].
-    """
+    tokens: Int[np.ndarray, "tokens"],
+    rows: Int[np.ndarray, "rows"],
+    position: Int[np.ndarray, "substitutions"],
+    symbol: Int[np.ndarray, "substitutions"],
+) -> Bool[np.ndarray, "substitutions rows"]:
+    """True of the rows that a substitution may move."""
     if shared_symbols(model):  # rows beyond the replaced one move
         return np.ones((position.size, rows.size), bool)
+    # Masks keep the position from other rows, or the two symbols have one embedding.
     sights = [layer.attention.sight for layer in model.layers]
     ends = np.array([reaching(sights, tokens.size, int(row)) for row in rows])
     first, last = ends.reshape(-1, 2).T
@@ -76,50 +58,48 @@ def reached(
 
 @dataclasses.dataclass(frozen=True)
 class Substitutions:
-    """All substitutions of one computation, as parallel arrays of length P."""
+    """All substitutions of one computation, as parallel int32 arrays."""
 
-    position: np.ndarray  # [P] int32
-    symbol: np.ndarray  # [P] int32
+    position: Int[np.ndarray, "substitutions"]
+    symbol: Int[np.ndarray, "substitutions"]
     length: int
     vocab_size: int
 
     def __len__(self) -> int:
-        """P."""
+        """Number of substitutions."""
         return int(self.position.size)
 
     def __getitem__(self, index: int) -> tuple[int, int]:
-        """Returns the position and the symbol of one substitution."""
+        """Position and symbol of one substitution."""
         return int(self.position[index]), int(self.symbol[index])
 
     def only(self, chosen: slice | np.ndarray) -> "Substitutions":
-        """Returns some of them."""
+        """The chosen substitutions."""
         some = self.position[chosen], self.symbol[chosen]
         return dataclasses.replace(self, position=some[0], symbol=some[1])
 
-    def scatter(self, values: np.ndarray) -> np.ndarray:
-        """Returns values [P] as a table [n, V], NaN where nothing is substituted."""
+    def scatter(
+        self, values: Float[np.ndarray, "substitutions"]
+    ) -> Float[np.ndarray, "tokens vocab"]:
+        """Values as a table, NaN where nothing is substituted."""
         table = np.full((self.length, self.vocab_size), np.nan)
         table[self.position, self.symbol] = values
         return table
 
 
-def _checked(what: str, chosen: Any, size: int) -> np.ndarray:
+def _checked(what: str, chosen: Any, size: int) -> Int[np.ndarray, "chosen"]:
     return np.unique(np.array(expect_integers(what, chosen, 0, size - 1), np.int64))
 
 
 def choose_query(query: int | None, model: Any) -> int:
-    """Query as asked; by default the row of the model's head of sequences, else the last."""
+    """Query as asked; by default the row of a head of sequences, else the last."""
     if query is not None:
         return query
     return 0 if getattr(model, "head_row", None) == "first" else -1
 
 
 def check_query(query: int | None, length: int, model: Any = None) -> int:
-    """Returns the query position counted from 0; None as `choose_query` has it.
-
-    Raises:
-        InputError: if it is outside the sequence.
-    """
+    """Query position counted from 0; by default that of `choose_query`."""
     query = expect_integer("query", choose_query(query, model))
     if not -length <= query < length:
         raise InputError(
@@ -130,32 +110,21 @@ def check_query(query: int | None, length: int, model: Any = None) -> int:
 
 
 def list_substitutions(
-    tokens: np.ndarray,
+    tokens: Int[np.ndarray, "tokens"],
     vocab_size: int,
     *,
-    query: int,
+    query: int,  # left out unless `include_query`
+    # Of every position, or rows [P, K] of each of P positions, padded with -1.
     symbols: Symbols | None = None,
     positions: Sequence[int] | None = None,
-    substitutable: Sequence[int] | None = None,
+    substitutable: Sequence[int] | None = None,  # all symbols by default
     special: Sequence[int] = (),
     include_query: bool = False,
 ) -> Substitutions:
-    """Returns every substitution that is asked for.
+    """Every substitution that is asked for, in order.
 
-    Args:
-        tokens: the input [n].
-        vocab_size: V.
-        query: the query position, left out unless `include_query`.
-        symbols: the substitute symbols; `substitutable` (else all) by default. Or [P, K]
-            padded with -1: row p are those of the p-th of P positions.
-        positions: the positions to change; all by default.
-        substitutable: only tokens listed here are changed, and only to these.
-        special: symbols that `symbols` may list besides, and whose tokens `positions` may.
-        include_query: whether the query's own token is changed too.
-
-    Raises:
-        InputError: for a position or symbol out of range, and rows of symbols that are
-            not one for each position.
+    Substitutable tokens change to substitutable symbols; tokens at listed `positions`,
+    and listed `symbols`, may also be special ones.
     """
     n = tokens.shape[0]
     listed = np.arange(vocab_size) if substitutable is None else substitutable
@@ -197,8 +166,8 @@ def _as_array(symbols: Any) -> np.ndarray:
 
 def _listed_pairs(
     symbols: np.ndarray, positions: Sequence[int] | None, n: int, vocab_size: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The different pairs of position and symbol that rows [P, K] list, in order."""
+) -> tuple[Int[np.ndarray, "pairs"], Int[np.ndarray, "pairs"]]:
+    """The different pairs (position, symbol) that rows [P, K] list, in order."""
     at = np.arange(n)
     if positions is not None:
         at = np.array(expect_integers("positions", positions, 0, n - 1), np.int64)
@@ -218,21 +187,19 @@ def _listed_pairs(
     return np.divmod(np.unique(pairs[symbols >= 0]), vocab_size)
 
 
-def padded(values: np.ndarray, size: int) -> np.ndarray:
-    """Returns values [p, ...] filled up to [size, ...] with the last.
-
-    Args:
-        values: of a block that may be the last and shorter, p >= 1.
-        size: of every block, so that all share one compiled program.
-    """
+def padded(
+    values: Shaped[np.ndarray, "block ..."], size: int
+) -> Shaped[np.ndarray, "size ..."]:
+    """Values of a block, one or more, filled up to `size` with the last."""
+    # All blocks share one compiled program.
     fill = [(0, size - len(values)), *[(0, 0)] * (values.ndim - 1)]
     return np.pad(values, fill, mode="edge")
 
 
 def fix_input(
-    model: Transformer, tokens: np.ndarray, pairs: Substitutions
+    model: Transformer, tokens: Int[np.ndarray, "tokens"], pairs: Substitutions
 ) -> Transformer:
-    """Returns the model as it is for one input, where no substitution changes that."""
+    """Model specialised to one input, unless a substitution would change it."""
     replaced = [pairs.symbol, tokens[pairs.position]]
     if np.isin(replaced, shared_symbols(model)).any():
         return model

@@ -1,33 +1,29 @@
-"""What is watched at the query: the final activation, the logits, or something of them.
+"""Targets of one row: the final activation, the logits, or an operation on them.
 
-Between the last layer and it stands the *exit*: the final norm and the head, a row
-program like those of layers. Shapes: d model width, c = d or the number of classes.
+Between the last layer and the target stands the *exit*: the final norm and the head, a
+row program like those of layers. Classes are the target's entries: the model width, the
+number of logits, or those of the operation.
 """
 
 from typing import TypeAlias
 
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Float
 
 from bounds.influence.targets import TargetOperation
 from jax_models.model.rows import Affine, Program, Step
 from jax_models.model.transformer import Transformer, read_logits
 
-# The names "activation" and "logits", or a value.
+# "activation", "logits", or an operation on the logits.
 AnyTarget: TypeAlias = str | TargetOperation
 
 
 def exit_program(model: Transformer, target: AnyTarget) -> Program:
-    """Returns the program from the row `y` that the last layer writes to the target.
-
-    Args:
-        model: a transformer; with a read-out but where the target is "activation".
-        target: "activation", "logits", or an operation on the logits.
-    """
+    """Program from the row `y` that the last layer writes to the target."""
     steps, final = (), "y"
     if model.final_norm is not None:
         steps, final = (Step("final", model.final_norm, ("y",)),), "final"
-    if target == "activation":
+    if target == "activation":  # no other target does without a read-out
         return Program(steps, final)
     head = model.head
     renamed = (
@@ -41,36 +37,30 @@ def exit_program(model: Transformer, target: AnyTarget) -> Program:
     return Program(steps, output)
 
 
-def value_at_exit(model: Transformer, outputs: Array, target: AnyTarget) -> Array:
-    """Returns the target [..., c] from rows after the last layer [..., d].
-
-    Args:
-        model: a transformer.
-        outputs: the rows, before the final norm.
-        target: as in `exit_program`.
-    """
+def value_at_exit(
+    model: Transformer, outputs: Float[Array, "*batch width"], target: AnyTarget
+) -> Float[Array, "*batch classes"]:
+    """Target of rows after the last layer, before the final norm."""
     program = exit_program(model, target)
     return program.value({"y": outputs})[program.output]
 
 
 def change_target(
-    model: Transformer, output: Array, change: Array, target: AnyTarget
-) -> Array:
-    """Returns the change of the target [..., c].
-
-    Args:
-        model: a transformer.
-        output: the query row after the last layer, before the final norm [d].
-        change: of that row [..., d].
-        target: as in `exit_program`.
-    """
+    model: Transformer,
+    output: Float[Array, "width"],
+    change: Float[Array, "*batch width"],
+    target: AnyTarget,
+) -> Float[Array, "*batch classes"]:
+    """Change of the target, from that of a row before the final norm."""
     program = exit_program(model, target)
     base = program.value({"y": output})
     return program.change(base, {"y": change})[program.output]
 
 
-def read_target(model: Transformer, output: Array, target: AnyTarget) -> Array:
-    """Returns the target from the final activation of the query row [d]."""
+def read_target(
+    model: Transformer, output: Float[Array, "width"], target: AnyTarget
+) -> Float[Array, "classes"]:
+    """Target of the final activation of a row."""
     if target == "activation":
         return output
     logits = read_logits(model, output)
@@ -78,12 +68,7 @@ def read_target(model: Transformer, output: Array, target: AnyTarget) -> Array:
 
 
 def bent_head(model: Transformer, target: AnyTarget) -> str | None:
-    """Returns what of head and target is no map, None if nothing; see `target_map`.
-
-    Args:
-        model: a transformer.
-        target: as in `exit_program`.
-    """
+    """Reason why head and target are not affine (see `target_map`), or None."""
     for step in exit_program(model, target).steps:
         if step.name != "final" and not isinstance(step.operation, Affine):
             name = type(step.operation).__name__
@@ -93,13 +78,8 @@ def bent_head(model: Transformer, target: AnyTarget) -> str | None:
     return None
 
 
-def target_map(model: Transformer, target: str) -> Array:
-    """Returns the linear map from the final activation to the target [c, d].
-
-    Args:
-        model: a transformer; its head is affine (`bent_head`).
-        target: "activation" or "logits".
-    """
+def target_map(model: Transformer, target: str) -> Float[Array, "classes width"]:
+    """Linear map from the final activation to the target; the head is affine."""
     identity = jnp.eye(model.width, dtype=model.dtype)
     if target == "activation":
         return identity

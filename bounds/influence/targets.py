@@ -1,7 +1,7 @@
-"""What may be watched of the logits: operations on them, each with its exact change.
+"""Targets made of the logits: operations on them, each with its exact change.
 
-`compute_influence(target=...)` takes one, and so does nothing that needs more of it than
-value and change. Shapes: v logits, c what is watched.
+`compute_influence(target=...)` takes one; no other code needs more than its value and
+its change.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Float, Int
 
 from jax_models import InputError
 from jax_models.arguments import expect_integer, expect_number, show
@@ -19,17 +19,17 @@ from jax_models.model.rows import Operation
 
 
 class TargetOperation(Operation):
-    """A function of the logits. Final ones are values: frozen, of plain numbers."""
+    """A function of the logits. Subclasses are values: frozen, of plain numbers."""
 
     def symbols_named(self) -> tuple[int, ...]:
-        """Returns the logits that it names."""
+        """Symbols whose logits the operation names."""
         return ()
 
     def check(self, classes: int) -> None:
-        """Refuses logits that there are none of.
+        """Refuses a model without a logit that the operation names.
 
         Args:
-            classes: v.
+            classes: number of logits.
 
         Raises:
             InputError: naming the symbol.
@@ -42,15 +42,13 @@ class TargetOperation(Operation):
                 )
 
 
-def log_mean_exponential(logits: Array, change: Array) -> Array:
-    """Returns log sum_k p_k e^(change_k), p = softmax(logits), [..., 1].
+def log_mean_exponential(
+    logits: Float[Array, "*rows vocab"], change: Float[Array, "*batch vocab"]
+) -> Float[Array, "*batch 1"]:
+    """log sum_k p_k e^(change_k), with p = softmax(logits).
 
-    log(1 + S) of S = sum_k p_k (e^(change_k) - 1) where S is small, so that no two
-    logarithms are subtracted: what all of p_k has no change adds nothing at all.
-
-    Args:
-        logits: [v].
-        change: [..., v].
+    It is log(1 + S) with S = sum_k p_k (e^(change_k) - 1) where S is small, so that no
+    two logarithms are subtracted: entries without a change add exactly 0.
     """
     parts = jax.nn.softmax(logits, axis=-1) * jnp.expm1(change)
     small = parts.sum(axis=-1, keepdims=True)
@@ -61,14 +59,18 @@ def log_mean_exponential(logits: Array, change: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class LogProbabilities(TargetOperation):
-    """The logarithms of the softmax of the logits [v]."""
+    """The logarithms of the softmax of the logits, one of each symbol."""
 
-    def __call__(self, *rows: Array) -> Array:
-        """Returns logits - log sum exp logits."""
+    def __call__(
+        self, *rows: Float[Array, "*batch vocab"]
+    ) -> Float[Array, "*batch vocab"]:
+        """logits - log sum exp logits."""
         return jax.nn.log_softmax(*rows, axis=-1)
 
-    def change(self, *rows: Array) -> Array:
-        """Returns the change, all relative to that of the likeliest symbol."""
+    def change(
+        self, *rows: Float[Array, "*batch vocab"]
+    ) -> Float[Array, "*batch vocab"]:
+        """Change, with all logits relative to that of the likeliest symbol."""
         logits, change = rows
         top = jnp.argmax(logits, axis=-1)
         others = change - jnp.take(change, top, axis=-1)[..., None]
@@ -84,33 +86,33 @@ class LogProbability(TargetOperation):
     def __post_init__(self) -> None:
         expect_integer("symbol", self.symbol, 0)
 
-    def __call__(self, *rows: Array) -> Array:
-        """Returns its logit less log sum exp of all [..., 1]."""
+    def __call__(self, *rows: Float[Array, "*batch vocab"]) -> Float[Array, "*batch 1"]:
+        """Logit of the symbol less log sum exp of all."""
         (logits,) = rows
         total = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
         return logits[..., self.symbol, None] - total
 
-    def change(self, *rows: Array) -> Array:
-        """Returns -log sum_k p_k e^(d_k), d what logits move by beside that of the symbol."""
+    def change(self, *rows: Float[Array, "*batch vocab"]) -> Float[Array, "*batch 1"]:
+        """-log sum_k p_k e^(d_k), d the changes less that of the symbol's logit."""
         logits, change = rows
         others = change - change[..., self.symbol, None]
         return -log_mean_exponential(logits, others)
 
     def symbols_named(self) -> tuple[int, ...]:
-        """Returns the symbol."""
+        """The symbol."""
         return (self.symbol,)
 
 
 @dataclasses.dataclass(frozen=True)
 class Loss(LogProbability):
-    """The cross-entropy loss of a symbol in nats: less its log-probability."""
+    """The cross-entropy loss of a symbol in nats: minus its log-probability."""
 
-    def __call__(self, *rows: Array) -> Array:
-        """Returns log sum exp of all logits less the symbol's [..., 1]."""
+    def __call__(self, *rows: Float[Array, "*batch vocab"]) -> Float[Array, "*batch 1"]:
+        """log sum exp of all logits less the symbol's."""
         return -super().__call__(*rows)
 
-    def change(self, *rows: Array) -> Array:
-        """Returns less the change of the log-probability."""
+    def change(self, *rows: Float[Array, "*batch vocab"]) -> Float[Array, "*batch 1"]:
+        """Minus the change of the log-probability."""
         return -super().change(*rows)
 
 
@@ -130,17 +132,17 @@ class LogitDifference(TargetOperation):
                 "0; expected two different symbols"
             )
 
-    def __call__(self, *rows: Array) -> Array:
-        """Returns the difference [..., 1]."""
+    def __call__(self, *rows: Float[Array, "*batch vocab"]) -> Float[Array, "*batch 1"]:
+        """Difference of the two logits."""
         (logits,) = rows
         return logits[..., self.symbol, None] - logits[..., self.other, None]
 
-    def change(self, *rows: Array) -> Array:
-        """Returns the difference of the changes."""
+    def change(self, *rows: Float[Array, "*batch vocab"]) -> Float[Array, "*batch 1"]:
+        """Difference of the two changes."""
         return self(rows[1])
 
     def symbols_named(self) -> tuple[int, ...]:
-        """Returns both."""
+        """Both symbols."""
         return self.symbol, self.other
 
 
@@ -148,8 +150,8 @@ class LogitDifference(TargetOperation):
 class LogOdds(TargetOperation):
     """log2 q_s / (1 - q_s) of some symbols s, q their probabilities among themselves.
 
-    The softmax over all v logits is restricted to the symbols, epsilon is added to each, and
-    the sum made 1 again.
+    The softmax over all logits is restricted to the symbols, epsilon is added to each
+    probability, and the sum is normalised to 1 again.
     """
 
     symbols: tuple[int, ...]
@@ -168,8 +170,10 @@ class LogOdds(TargetOperation):
         epsilon = expect_number("epsilon", self.epsilon, 0)
         object.__setattr__(self, "epsilon", epsilon)
 
-    def __call__(self, *rows: Array) -> Array:
-        """Returns the log-odds of each symbol [..., s]."""
+    def __call__(
+        self, *rows: Float[Array, "*batch vocab"]
+    ) -> Float[Array, "*batch symbols"]:
+        """Log-odds of each symbol."""
         (logits,) = rows
         of = jnp.asarray(self.symbols)
         if not self.epsilon:
@@ -178,8 +182,10 @@ class LogOdds(TargetOperation):
         shares = jax.nn.softmax(logits, axis=-1)[..., of] + self.epsilon
         return jnp.log(shares / self._against(shares)) / math.log(2)
 
-    def change(self, *rows: Array) -> Array:
-        """Returns the change of each, by logarithms of 1 + relative changes."""
+    def change(
+        self, *rows: Float[Array, "*batch vocab"]
+    ) -> Float[Array, "*batch symbols"]:
+        """Change of each, by logarithms of 1 + relative changes."""
         logits, change = rows
         of = jnp.asarray(self.symbols)
         if not self.epsilon:
@@ -201,15 +207,17 @@ class LogOdds(TargetOperation):
         return (own - against) / math.log(2)
 
     def symbols_named(self) -> tuple[int, ...]:
-        """Returns the symbols."""
+        """All symbols."""
         return self.symbols
 
-    def _others(self) -> Array:
-        """For each symbol the others [s, s - 1]."""
+    def _others(self) -> Int[Array, "symbols symbols-1"]:
+        """For each symbol the others."""
         return jnp.asarray([[t for t in self.symbols if t != s] for s in self.symbols])
 
-    def _against(self, numbers: Array) -> Array:
-        """For each symbol the sum over the others [..., s], nothing subtracted."""
+    def _against(
+        self, numbers: Float[Array, "*batch symbols"]
+    ) -> Float[Array, "*batch symbols"]:
+        """For each symbol the sum over the others, nothing subtracted."""
         count = len(self.symbols)
         others = jnp.asarray(
             [[t for t in range(count) if t != s] for s in range(count)]
@@ -217,8 +225,12 @@ class LogOdds(TargetOperation):
         return numbers[..., others].sum(axis=-1)
 
 
-def _log_ratio(before: Array, moved: Array, after: Array) -> Array:
-    """Returns log(after / before), by log1p of a small relative change."""
+def _log_ratio(
+    before: Float[Array, "*batch symbols"],
+    moved: Float[Array, "*batch symbols"],
+    after: Float[Array, "*batch symbols"],
+) -> Float[Array, "*batch symbols"]:
+    """log(after / before), by log1p of a small relative change."""
     relative = moved / before
     small = jnp.abs(relative) < 0.5
     return jnp.where(small, jnp.log1p(relative), jnp.log(after) - jnp.log(before))
@@ -226,13 +238,15 @@ def _log_ratio(before: Array, moved: Array, after: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class TargetFunction:
-    """One's own function of the logits [v], by subtraction of two of its values.
+    """A caller's function of the logits [v]; its change subtracts two of its values.
 
     Attributes:
-        apply: From logits to a vector [c]; run on many inputs at once if made by `jax.jit`.
-        radius: How far what it returns may be from the true vector in the 2-norm, the
-            logits' own rounding included: a number. None where nothing is stated: radii
-            are then found by moving the model's weights, as of a `Callable`'s parameters.
+        apply: From logits to a vector [c]; runs on many inputs at once if made by
+            `jax.jit`.
+        radius: Bound on the 2-norm distance of the returned vector from the true one,
+            the logits' own rounding included: a number. None where nothing is stated:
+            radii are then found by moving the model's weights, like the parameters of a
+            `Callable`.
     """
 
     apply: Callable[[Any], Any]

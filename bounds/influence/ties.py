@@ -1,4 +1,4 @@
-"""What hard weightings met on the way, and what an ambiguous tie is made of."""
+"""Scores near a tie that hard weightings met, and the answer to an ambiguous tie."""
 
 import dataclasses
 import math
@@ -11,7 +11,7 @@ from jax_models.run.evaluate import AmbiguousTieWarning, TieRule, describe_tie
 
 @dataclasses.dataclass(frozen=True)
 class Ties:
-    """What the hard weightings met, over the base pass and every substitution."""
+    """Closest decisions of hard weightings, over the base pass and all changes."""
 
     gap: float  # smallest distance from a winner to the best score below its cell
     spread: float  # widest distance between scores that count as tied
@@ -21,12 +21,12 @@ class Ties:
 
     @staticmethod
     def none() -> "Ties":
-        """Returns the report of no comparison at all."""
+        """Report of no comparison."""
         return Ties(math.inf, 0.0, False, 0, (0.0, 0.0))
 
     @staticmethod
     def of(report: TieReport) -> "Ties":
-        """Returns the host copy of a traced report."""
+        """Host copy of a traced report."""
         high, low = (float(x) for x in report.scores)
         return Ties(
             float(report.gap),
@@ -37,7 +37,7 @@ class Ties:
         )
 
     def merge(self, other: "Ties") -> "Ties":
-        """Returns the report of both, keeping the more worrying row."""
+        """Report of both, with the row of the more ambiguous decision."""
         worse = (not other.ambiguous, other.gap) < (not self.ambiguous, self.gap)
         kept = other if worse else self
         return Ties(
@@ -50,17 +50,7 @@ class Ties:
 
 
 def judge_ties(model: Any, met: Ties | None, where: str, rule: TieRule) -> None:
-    """Raises or warns, in the name of the caller's caller's caller, of an ambiguous tie.
-
-    Args:
-        model: What was asked.
-        met: What it met; None where no layer is hard.
-        where: Where that was.
-        rule: What an ambiguous tie is.
-
-    Raises:
-        TieError: If it is an error.
-    """
+    """Raises `TieError` or warns of an ambiguous tie, as `rule` demands."""
     if met is None or not met.ambiguous or rule == "ignore":
         return
     layers = (layer.attention.weighting for layer in model.layers)
@@ -68,4 +58,5 @@ def judge_ties(model: Any, met: Ties | None, where: str, rule: TieRule) -> None:
     message = f"{where}: {describe_tie(hard, *met.scores, model.dtype)}"
     if rule == "error":
         raise TieError(message)
+    # In the name of the caller's caller's caller.
     warnings.warn(message, AmbiguousTieWarning, stacklevel=4)

@@ -2,14 +2,13 @@
 
 On an accelerator a call returns before it has run, so starting the next ones is enough.
 On a CPU programs started by one thread run one after the other, and in each there are
-moments that keep a single core busy; those started by several threads fill them.
+moments that keep a single core busy; programs started by several threads fill them.
 
-Calls dealt out in turn to the devices of a mesh, of one process or of many.
-
-For work whose shapes are found on the host as it goes, which no one program on all
+`deal` shares calls out in turn to the devices of a mesh, of one process or of many. It
+is for work whose shapes are found on the host as it goes, which no one program on all
 devices can do: each device has a thread of its own that starts its calls one after the
-other, and what they return is told to every process. A call finds on its device what it
-would find on any other, so that the results are those of one device to the bit.
+other, and results are sent to every process. A call finds on its device what it would
+find on any other, so that the results are those of one device to the bit.
 """
 
 import collections
@@ -29,7 +28,7 @@ from jax_models.interrupt import raise_requested
 
 T = TypeVar("T")
 
-# Settings a caller may have made by a context manager.
+# Settings that a caller may have made by a context manager.
 _SETTINGS: dict[str, Callable[[Any], Any]] = {
     "jax_enable_x64": jax.enable_x64,
     "jax_default_device": jax.default_device,
@@ -44,16 +43,12 @@ AHEAD = 2
 
 
 def ahead(
-    calls: Iterator[Callable[[], T]], count: int, threads: bool = True
+    calls: Iterator[Callable[[], T]],  # each starts one block
+    count: int,
+    threads: bool = True,  # several may make calls, on a CPU
 ) -> Generator[T, None, None]:
-    """Yields what the calls return, in order, `count` of them under way at a time.
-
-    Args:
-        calls: each starts one block. The first is made by the caller's own thread, so
-            that the blocks' program is compiled once.
-        count: at least 1.
-        threads: whether calls may be made by several threads, on a CPU.
-    """
+    """Yields the results of calls in order, `count` of them under way at a time."""
+    # The calling thread makes the first call, so that the program is compiled once.
     workers = min(count, os.cpu_count() or 1)
     first = next(calls, None)
     if first is None:
@@ -87,13 +82,8 @@ def _returning(value: T) -> Callable[[], T]:
 
 
 def as_caller() -> Callable[[], contextlib.ExitStack]:
-    """Returns what makes the settings of the calling thread those of another.
-
-    JAX's settings made by a context manager hold in the thread that made them alone.
-
-    Returns:
-        To be called, and entered, in the other thread.
-    """
+    """Context manager, for another thread, of the calling thread's JAX settings."""
+    # Settings made by a context manager hold in the thread that made them alone.
     settings = {name: getattr(jax.config, name) for name in _SETTINGS}
 
     def enter() -> contextlib.ExitStack:
@@ -107,12 +97,7 @@ def as_caller() -> Callable[[], contextlib.ExitStack]:
 
 
 def in_turn(calls: Iterator[Callable[[], T]], count: int) -> Generator[T, None, None]:
-    """Makes the calls, and yields what they return `count` - 1 calls later.
-
-    Args:
-        calls: each starts something.
-        count: at least 1.
-    """
+    """Makes calls, and yields each result after `count` - 1 more calls."""
     under_way = collections.deque()
     for call in calls:
         raise_requested()
@@ -123,22 +108,15 @@ def in_turn(calls: Iterator[Callable[[], T]], count: int) -> Generator[T, None, 
 
 
 def deal(
-    mesh: Mesh,
-    calls: Sequence[Callable[[Any], T]],
-    shared: Any,
+    mesh: Mesh,  # of `device_mesh`; call k runs on device k modulo their number
+    calls: Sequence[Callable[[Any], T]],  # of `shared`; the same in all processes
+    shared: Any,  # a pytree, put on every device of this process
+    # From a result to a tree of arrays, of the same shapes for all results and None,
+    # whose entries are not read; `read` is its inverse.
     write: Callable[[T | None], Any],
     read: Callable[[Any], T],
 ) -> Iterator[T]:
-    """Yields what the calls return, in order, in every process.
-
-    Args:
-        mesh: of `device_mesh`; call k is made on its device k modulo their number.
-        calls: the same in all processes; each is given `shared` on its device.
-        shared: a pytree, put on every device of this process.
-        write: turns a result into a tree of arrays whose shapes all results and None,
-            for which what it holds is not looked at, have in common.
-        read: turns such a tree back.
-    """
+    """Yields the results of calls in order, in every process; see the module."""
     devices = list(mesh.devices.flat)
     here, places = jax.process_index(), _places(devices)
     own = [k for k, (process, _) in enumerate(places) if process == here]
@@ -159,7 +137,7 @@ def deal(
 
 
 def _places(devices: list[Any]) -> list[tuple[int, int]]:
-    """The process of each device, and which of its devices in the mesh it is."""
+    """Process of each device, and the device's number among that process's."""
     seen: dict[int, int] = {}
     places = []
     for one in devices:
@@ -172,7 +150,7 @@ def _places(devices: list[Any]) -> list[tuple[int, int]]:
 def _make(
     devices: list[Any], calls: list[tuple[int, Callable[[Any], T]]], shared: Any
 ) -> Iterator[T]:
-    """Makes numbered calls on their devices, and yields what they return, in order."""
+    """Makes numbered calls on their devices, and yields their results in order."""
     numbers = sorted({k % len(devices) for k, _ in calls})
     held = {k: jax.device_put(shared, devices[k]) for k in numbers}
     pools = {k: ThreadPoolExecutor(1) for k in numbers}

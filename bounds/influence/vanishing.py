@@ -1,9 +1,9 @@
-"""Refuses rows that vanish before a norm whose epsilon is 0, which divides their rounding.
+"""Refuses rows that vanish before a norm with epsilon 0: it divides by their rounding.
 
-A row vanishes where what the norm divides by is no larger than twice what one roundoff of
-every parameter changes of it, or than the rounding of the row's mean. Looked at are the
+A row vanishes where the norm's divisor is no larger than twice its change by one
+roundoff of every parameter, or than the rounding of the row's mean. Checked are the
 input, each substitute's row before the first attention, and of the substitutions the
-largest, the one with the largest upper end and any that is not a number.
+largest, the one with the largest upper end and any whose influence is not finite.
 """
 
 from typing import Any, TypeGuard
@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jaxtyping import Array, Bool, Float, Int
 
 from bounds.influence.problem import Problem
 from bounds.influence.substitution import reaching
@@ -31,11 +31,7 @@ PAIRS = 1 << 14
 
 
 def refuse_vanishing_rows(problem: Problem, *at: int) -> None:
-    """Refuses a problem, or some of its substitutions, of which a row vanishes.
-
-    Raises:
-        InputError: names the row, the norm and what is put in.
-    """
+    """Raises `InputError` if a row of the input, or of substitutions `at`, vanishes."""
     model, tokens, pairs = problem.model, problem.tokens, problem.pairs
     if not isinstance(model, Transformer):
         return
@@ -64,7 +60,7 @@ def refuse_vanishing_rows(problem: Problem, *at: int) -> None:
 
 
 def not_finite(problem: Problem, at: int) -> InputError:
-    """Returns the error of a substitution whose influence is not a finite number."""
+    """Error of a substitution whose influence is not a finite number."""
     refuse_vanishing_rows(problem, at)
     position, symbol = problem.pairs[at]
     return InputError(
@@ -81,8 +77,8 @@ def _refusal(told: str, position: int, norm: str) -> InputError:
     )
 
 
-def _seen(problem: Problem) -> np.ndarray:
-    """Which positions some watched row sees [n], through all layers."""
+def _seen(problem: Problem) -> Bool[np.ndarray, "tokens"]:
+    """Positions that some watched row sees through all layers."""
     sights = [layer.attention.sight for layer in problem.model.layers]
     seen = np.zeros(problem.tokens.size, bool)
     for row in problem.rows.tolist():
@@ -91,7 +87,9 @@ def _seen(problem: Problem) -> np.ndarray:
     return seen
 
 
-def _check_input(problem: Problem, both: Any, tokens: np.ndarray, told: str) -> None:
+def _check_input(
+    problem: Problem, both: Any, tokens: Int[np.ndarray, "tokens"], told: str
+) -> None:
     layers = problem.model.layers
     found, moved = (_entering(x, jnp.asarray(tokens)) for x in both)
     for (depth, of_read, name), rows in found.items():
@@ -107,8 +105,10 @@ def _check_input(problem: Problem, both: Any, tokens: np.ndarray, told: str) -> 
             raise _refusal(told, int(np.argmax(lost)), norm)
 
 
-def _vanished(norm: Norm, rows: Array, moved: Array) -> np.ndarray:
-    """Which rows [r, d] leave nothing but rounding to divide by [r], by moved ones."""
+def _vanished(
+    norm: Norm, rows: Float[Array, "rows width"], moved: Float[Array, "rows width"]
+) -> Bool[np.ndarray, "rows"]:
+    """True of rows that leave only rounding to divide by, judged by moved ones."""
     centred = norm.centre(rows)
     size, change, whole = (
         np.sqrt(np.square(np.asarray(x, np.float64)).mean(axis=-1))
@@ -123,7 +123,7 @@ def _divides(operation: Any) -> TypeGuard[Norm]:
 
 
 def _move_parameters(model: Transformer) -> Transformer:
-    """The model with every parameter one roundoff up or down, by seeded draws."""
+    """Model with every parameter one roundoff up or down, by seeded draws."""
     draw = np.random.default_rng(0)
 
     def move(x: Any) -> Any:
@@ -136,20 +136,25 @@ def _move_parameters(model: Transformer) -> Transformer:
 
 
 @jax.jit
-def _put_in(model: Transformer, tokens: Array, at: Array, symbols: Array) -> Array:
-    """What symbols make of the first layer's rows at some positions [p, d]."""
+def _put_in(
+    model: Transformer,
+    tokens: Int[Array, "tokens"],
+    at: Int[Array, "substitutions"],
+    symbols: Int[Array, "substitutions"],
+) -> Float[Array, "substitutions width"]:
+    """Rows that enter the first layer where symbols are put in."""
     model = of_input(model, tokens)
     places = encode_positions(model, tokens.shape[0])[at]
     return symbol_rows(model, symbols, places)
 
 
 @jax.jit
-def _entering(model: Transformer, tokens: Array) -> dict[tuple[int, bool, str], Array]:
-    """Rows [n, d] before norms with epsilon = 0, in the order of the norms.
-
-    By the layer, whether only the rows count whose final activation is read, and the
-    norm's name.
-    """
+def _entering(
+    model: Transformer, tokens: Int[Array, "tokens"]
+) -> dict[tuple[int, bool, str], Float[Array, "tokens width"]]:
+    """Rows before norms with epsilon = 0, in the order of the norms."""
+    # By the layer, whether only the rows count whose final activation is read, and the
+    # norm's name.
     found, y = {}, embed(model, tokens)
     hidden = None if model.padding is None else model.padding.hides(tokens)
     for depth, layer in enumerate(model.layers):
@@ -164,8 +169,12 @@ def _entering(model: Transformer, tokens: Array) -> dict[tuple[int, bool, str], 
     return found
 
 
-def _combine(layer: Layer, rows: Array, heads: Array) -> tuple[Array, dict[str, Array]]:
-    """The layer's output rows, and the rows before its norms with epsilon = 0."""
+def _combine(
+    layer: Layer,
+    rows: Float[Array, "tokens width"],
+    heads: Float[Array, "tokens heads*d_v"],
+) -> tuple[Float[Array, "tokens width"], dict[str, Float[Array, "tokens width"]]]:
+    """Output rows of a layer, and the rows before its norms with epsilon = 0."""
     entering = {}
 
     def rule(step: Step, *read: Array) -> Array:

@@ -1,58 +1,54 @@
-"""What an answer is, in one of four words, and what it rests on."""
+"""The kind of an answer, in one of four words, and the hypotheses that it rests on."""
 
 from typing import Any, Literal
 
 import numpy as np
+from jaxtyping import Float
 
 from jax_models import InputError
 from jax_models.arguments import expect_number
 
-# "exact": to a rounding radius of at most `RTOL_EXACT` of it. "certified": a proved bound,
-# its rounding too. "enclosure": it lies between its ends. "estimated": nothing is known of
-# its error. Ends of the first and third may rest on a model of rounding (`ROUNDING`).
+# "exact": with a relative rounding radius of at most `RTOL_EXACT`. "certified": a bound
+# that is proved, its rounding too. "enclosure": the value lies between its ends.
+# "estimated": nothing is known of the error. Ends of the first and third may rest on a
+# model of rounding (`ROUNDING`).
 Kind = Literal["exact", "certified", "enclosure", "estimated"]
 RTOL_EXACT = 0.01
 
-# What the radii of computed influences suppose.
+# Hypothesis of the radii of computed influences.
 ROUNDING = (
     "what rounds only inside the program rounds like what moved by sixteen roundings; see "
     "docs/precision.md"
 )
-# What a maximum supposes where the largest results alone have radii.
+# Hypothesis of a maximum where the largest results alone have radii.
 TOP = "no result without a radius is off by its distance from the maximum"
-# What those of a function that is not ours suppose.
+# Hypothesis of the radii of a caller's function.
 STATED = "the radius that was stated of every evaluation"
 
 
 class OfKind:
-    """A result that says what it is: what is asked of its kind."""
+    """A result with a kind."""
 
     kind: Kind
 
     @property
     def exact(self) -> bool:
-        """Whether the largest value is known but for a small rounding radius."""
+        """True where the largest value is known but for a small rounding radius."""
         return self.kind == "exact"
 
     @property
     def estimated(self) -> bool:
-        """Whether nothing encloses it."""
+        """True where nothing encloses the largest value."""
         return self.kind == "estimated"
 
 
 def kind_of(
     value: float, lower: float, upper: float, rtol_exact: float = RTOL_EXACT
 ) -> Kind:
-    """Returns what a value of at least 0 is whose ends are radii of rounding.
+    """Kind of a value of at least 0 whose ends are radii of rounding.
 
-    "exact" where both ends are within rtol_exact times the value of it, else "enclosure".
-    A value of 0 is exact where its upper end is 0: nothing that is read has moved.
-
-    Args:
-        value: the computed value.
-        lower: its lower end.
-        upper: its upper end.
-        rtol_exact: the largest radius of an exact one, relative to it, below 1.
+    "exact" where both ends are within rtol_exact times the value, else "enclosure". A
+    value of 0 is exact where its upper end is 0: nothing that is read has moved.
     """
     most = rtol_exact * value
     near = value - lower <= most and upper - value <= most  # of NaN nothing is
@@ -60,19 +56,12 @@ def kind_of(
 
 
 def kind_of_largest(
-    values: np.ndarray,
-    lower: np.ndarray,
-    upper: np.ndarray,
+    values: Float[np.ndarray, "*values"],
+    lower: Float[np.ndarray, "*values"],
+    upper: Float[np.ndarray, "*values"],
     rtol_exact: float = RTOL_EXACT,
 ) -> Kind:
-    """Returns what the largest absolute value of many is, as `kind_of` does.
-
-    Args:
-        values: of any sign, NaN where there is none.
-        lower: their lower ends.
-        upper: their upper ends.
-        rtol_exact: the largest radius of an exact one, relative to it, below 1.
-    """
+    """Kind of the largest absolute value of many, NaN for none, by `kind_of`."""
     if np.isnan(values).all():
         return "exact"  # of nothing
 
@@ -86,14 +75,7 @@ def kind_of_largest(
 def kind_of_ends(
     lower: float, upper: float, enclosed: bool, rtol_exact: float = RTOL_EXACT
 ) -> Kind:
-    """Returns what one value of many is, of any sign, of which the ends were kept.
-
-    Args:
-        lower: its lower end.
-        upper: its upper end.
-        enclosed: whether the ends enclose it.
-        rtol_exact: the largest radius of an exact one, relative to it, below 1.
-    """
+    """Kind of one value of any sign, from the ends that were kept."""
     if not enclosed:
         return "estimated"
     middle, radius = abs(lower / 2 + upper / 2), upper / 2 - lower / 2
@@ -101,16 +83,8 @@ def kind_of_ends(
 
 
 def check_rtol_exact(rtol_exact: Any) -> float:
-    """Returns the largest relative radius of an exact answer, checked.
-
-    Args:
-        rtol_exact: what was asked for.
-
-    Raises:
-        InputError: it is no number, negative, or 1 and more: what reaches down to 0 is
-            not exact.
-    """
+    """Largest relative radius of an exact answer, checked to be in [0, 1)."""
     found = expect_number("rtol_exact", rtol_exact, 0)
-    if found >= 1:
+    if found >= 1:  # an interval that reaches down to 0 is not exact
         raise InputError(f"rtol_exact = {found:g}; expected less than 1, as 0.01 is")
     return found

@@ -1,18 +1,17 @@
-"""Rounding that certificates count: a theorem, and steps of layers.
+"""Rounding in certificates: a bound that is proved, and numbers of roundings of layers.
 
-γ_k (`gamma`) bounds the relative error of k roundings, to any order. Where a certificate adds
-up layers it counts roundings by their number, to first order in the unit roundoff u: a sum of
-m terms in any order errs by at most m u times the sum of magnitudes (the compiler's order is
-not ours to know, so no pairwise logarithm is claimed); tiles of at most 8192 keys are summed
-apart and then merged. One layer chains two projections (depth d), a score (d_k), a softmax
-over n keys, the output projection (H d_v) and the feed-forward block (d, d_ff):
+γ_k (`gamma`) bounds the relative error of k roundings, to any order. Where a certificate
+adds up layers it counts roundings, to first order in the unit roundoff u: a sum of m
+terms in any order errs by at most m u times the sum of magnitudes (the compiler chooses
+the order, so no pairwise logarithm is claimed); tiles of at most 8192 keys are summed
+apart and then merged. One layer chains two projections (depth d), a score (d_k), a
+softmax over n keys, the output projection (H d_v) and the feed-forward block (d, d_ff):
 
     steps(layer) = depth(n) + 2 d + d_k + H d_v + d_ff + 16,
 
 16 for the constant number of scalar operations (norms, divisions, activations) between
-(where a block multiplies two of its rows, or squares one, d + 16 for the second).
-
-Radii of computed influences are of another kind, a model: `bounds.rounding`.
+(where a block multiplies two of its rows, or squares one, d + 16 for the second). Radii
+of computed influences rest on a model of rounding instead (`bounds.rounding`).
 """
 
 import functools
@@ -20,6 +19,7 @@ import math
 from typing import Any
 
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from bounds.numbers.interval import Interval, interval, upper
 from jax_models import Transformer
@@ -31,12 +31,7 @@ SCALAR_STEPS = 16
 
 
 def rounding_steps(model: Transformer, length: int) -> float:
-    """Returns the number of unit roundoffs that one evaluation accumulates.
-
-    Args:
-        model: the transformer; only its shapes are read.
-        length: n.
-    """
+    """Unit roundoffs that one evaluation accumulates, from the model's shapes alone."""
     steps = 0.0
     for layer in model.layers:
         steps += _layer_steps(model, layer, length)
@@ -53,7 +48,7 @@ def rounding_steps(model: Transformer, length: int) -> float:
 
 
 def _layer_steps(model: Transformer, layer: Layer, length: int) -> float:
-    """The part of a layer in `rounding_steps`."""
+    """Unit roundoffs of one layer."""
     attention = layer.attention
     heads, width = attention.num_heads, attention.value_width
     steps = summation_depth(length) + SCALAR_STEPS
@@ -65,27 +60,24 @@ def _layer_steps(model: Transformer, layer: Layer, length: int) -> float:
 
 
 def summation_depth(length: int) -> int:
-    """Returns the most additions that one term of a sum over n keys goes through."""
+    """Most additions that one term of a sum over n keys goes through."""
     return min(length, MAX_KEY_TILE) + math.ceil(length / MAX_KEY_TILE)
 
 
 def unit_roundoff(dtype: Any) -> float:
-    """Returns u: 2^-53 in float64, 2^-24 in float32."""
+    """Unit roundoff u: 2^-53 in float64, 2^-24 in float32."""
     return float(jnp.finfo(dtype).eps) / 2
 
 
 @functools.cache
 def gamma(count: int) -> Interval:
-    """Returns γ_k = k u/(1 - k u) in float64, the relative error of k roundings.
+    """γ_k = k u/(1 - k u) in float64, the relative error of k roundings, k u < 1.
 
     A product of k factors (1 + δ), |δ| <= u, and inverses of such, is 1 + θ with
     |θ| <= γ_k. So a float64 inner product of k terms, in any order, with fused
     operations or not, is off by at most γ_k times the sum of the magnitudes, a matrix
     product entry by entry by γ_k |A||B|; and a sum of k terms >= 0 lies between 1/(1 +
     γ_k) and 1/(1 - γ_k) times its computed value.
-
-    Args:
-        count: k, with k u < 1.
 
     Source:
         Higham, Accuracy and Stability of Numerical Algorithms, 2002, sections 3.1
@@ -97,16 +89,12 @@ def gamma(count: int) -> Interval:
 
 @functools.cache
 def gamma_upper(count: int) -> float:
-    """Returns the least float that is at least γ_k; see `gamma`.
-
-    Args:
-        count: k, with k u < 1.
-    """
+    """Least float that is at least γ_k; see `gamma`."""
     return upper(gamma(count))
 
 
 def term_roundoff(count: int) -> float:
-    """Returns the float64 rounding, per its terms, of a change by `count` operations.
+    """Rounding in float64 of a change by `count` operations, relative to its terms.
 
     γ_k, k = 2 (count + 8): inner products with `count` terms in all and a few scalar
     operations, on operands that round as much themselves.
@@ -114,17 +102,17 @@ def term_roundoff(count: int) -> float:
     return gamma_upper(2 * count + SCALAR_STEPS)
 
 
-def layer_roundoff(layer: Layer, depth: float, score_range: Any) -> Any:
-    """Returns the float64 rounding of what a layer adds to a change, per its terms.
+def layer_roundoff(
+    layer: Layer,
+    depth: float,  # additions that one term of a sum over keys goes through
+    score_range: float | Float[Array, ""],  # largest |score|
+) -> Float[Array, ""]:
+    """Rounding in float64 of a layer's part of a change, relative to its terms.
 
-    e^(2 u steps(layer)) - 1 over the magnitudes of the terms of a sum: what a certificate
-    adds to its radii, layer by layer. A product of k factors 1 + δ, |δ| <= u, and inverses
-    of such, is within it of 1 for k u up to twice the exponent, whatever k is.
-
-    Args:
-        layer: the layer.
-        depth: additions that one term of a sum over keys goes through.
-        score_range: the largest |score| met, a number or an array [].
+    e^(2 u steps(layer)) - 1 over the magnitudes of the terms of a sum: a certificate adds
+    this to its radii, layer by layer. A product of k factors 1 + δ, |δ| <= u, and
+    inverses of such, is within this distance of 1 for k u up to twice the exponent,
+    whatever k is.
     """
     heads, width = layer.attention.num_heads, layer.attention.value_width
     d, key_width = layer.attention.query.shape[2], layer.attention.key_width
@@ -134,7 +122,7 @@ def layer_roundoff(layer: Layer, depth: float, score_range: Any) -> Any:
 
 
 def tiled_summation(length: int) -> tuple[int, int]:
-    """Returns a tile size and the additions per term of a sum over n keys by tiles.
+    """Tile size, and the additions per term of a sum over n keys by tiles.
 
     A tile of t keys is t additions deep; joining n / t tile sums, one after another,
     adds about 6 operations each, so t = sqrt(6 n) is best.
@@ -144,22 +132,19 @@ def tiled_summation(length: int) -> tuple[int, int]:
 
 
 def certificate_roundoff(
-    model: Transformer, length: int, score_range: float, largest_exponent: float
+    model: Transformer,
+    length: int,
+    score_range: float,  # largest |score|
+    largest_exponent: float,  # of an exponential of radii
 ) -> float:
-    """Returns the relative rounding of the radii of a certificate.
+    """Relative rounding of the radii of a certificate.
 
     A radius is built from sums and products of numbers that are not negative, so that
-    each of its operations adds at most u relatively, and nothing cancels. Per layer they
-    are: weights (score_range + n) and their sums with sizes (n), twice, since a mean is
-    formed before distances from it; exponentials of radii (largest_exponent); a norm by
-    squaring ((8 + 2 d) d) and products with weights (rounding_steps); 4 * 16 scalar
-    operations.
-
-    Args:
-        model: the transformer.
-        length: n.
-        score_range: the largest |score| met.
-        largest_exponent: the largest exponent of an exponential of radii.
+    each of its operations adds at most u relatively, and nothing cancels. The operations
+    of a layer are: weights (score_range + n) and their sums with sizes (n), twice, since
+    a mean is formed before distances from the mean; exponentials of radii
+    (largest_exponent); a norm by squaring ((8 + 2 d) d) and products with weights
+    (rounding_steps); 4 * 16 scalar operations.
     """
     d = model.width
     each = score_range + largest_exponent + 3 * summation_depth(length)

@@ -1,4 +1,4 @@
-"""Radii of rounding: the computation again, with moved inputs."""
+"""Radii of rounding, from runs of a computation with moved inputs."""
 
 from bounds.rounding.moved_function import moved
 

@@ -1,6 +1,6 @@
-"""How far estimates in half precision are off: a sample of them, computed again.
+"""Errors of estimates in half precision, measured on a sample that is computed again.
 
-The sample is the same for the same question: multiples of the golden ratio modulo 1, which
+The sample depends on the question alone: multiples of the golden ratio modulo 1, which
 spread over positions and, within them, over symbols, whatever the number of either.
 """
 
@@ -8,6 +8,7 @@ import dataclasses
 
 import jax
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.moved import found_by
@@ -21,15 +22,7 @@ GOLDEN = (5**0.5 - 1) / 2
 
 
 def measure_error(problem: Problem) -> MeasuredError | None:
-    """Returns the error of a sample of at most `SAMPLE` substitutions.
-
-    Args:
-        problem: the question, in half precision.
-
-    Returns:
-        Errors relative to what is computed in float64, or in the model's float type where
-        JAX has 64-bit floats switched off; None where nothing is substituted.
-    """
+    """Errors in half precision of a sample of substitutions; None without any."""
     if not len(problem.pairs):
         return None
     chosen = sample_of(len(problem.pairs))
@@ -39,6 +32,7 @@ def measure_error(problem: Problem) -> MeasuredError | None:
         symbol=problem.symbol[chosen],
     )
     problem = dataclasses.replace(problem, pairs=pairs)
+    # The model's float type where JAX has 64-bit floats switched off.
     dtype = "float64" if jax.config.read("jax_enable_x64") else problem.model.dtype.name
     model = with_dtype(problem.model, dtype)
     shared = problem.shared if model is problem.model else SharedBase()
@@ -51,33 +45,26 @@ def measure_error(problem: Problem) -> MeasuredError | None:
     return summarised(errors, len(chosen), dtype)
 
 
-def sample_of(count: int) -> np.ndarray:
-    """Returns the indices of at most `SAMPLE` of so many substitutions, in order."""
+def sample_of(count: int) -> Int[np.ndarray, "sample"]:
+    """Indices of at most `SAMPLE` of `count` substitutions, in order."""
     chosen = np.arange(min(count, SAMPLE))
     if count > SAMPLE:
         chosen = np.unique((count * (GOLDEN * chosen % 1)).astype(np.int64))
     return chosen
 
 
-def relative_errors(estimates: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Returns |estimate - value| / |value|: infinite where 0 is estimated as something.
-
-    Args:
-        estimates: of any shape.
-        values: what they are of, alike.
-    """
+def relative_errors(
+    estimates: Float[np.ndarray, "*results"], values: Float[np.ndarray, "*results"]
+) -> Float[np.ndarray, "*results"]:
+    """|estimate - value| / |value|: infinite for a value of 0 with another estimate."""
     off, size = np.abs(estimates - values), np.abs(values)
     return np.divide(off, size, out=np.where(off > 0, np.inf, 0.0), where=size > 0)
 
 
-def summarised(errors: np.ndarray, substitutions: int, reference: str) -> MeasuredError:
-    """Returns what is said of relative errors.
-
-    Args:
-        errors: of what may have moved.
-        substitutions: how many they are of.
-        reference: the float type of the values.
-    """
+def summarised(
+    errors: Float[np.ndarray, "errors"], substitutions: int, reference: str
+) -> MeasuredError:
+    """Quantiles of relative errors of values that may have moved."""
     found = np.zeros(3)
     if errors.size:
         found = np.quantile(errors, (0.5, 0.99, 1), method="higher")
@@ -85,7 +72,9 @@ def summarised(errors: np.ndarray, substitutions: int, reference: str) -> Measur
     return MeasuredError(substitutions, errors.size, median, high, most, reference)
 
 
-def what_moved(problem: Problem) -> np.ndarray:
-    """Returns what of the substitutions read may have moved at all [P], or [P, r]."""
+def what_moved(
+    problem: Problem,
+) -> Bool[np.ndarray, "substitutions"] | Bool[np.ndarray, "substitutions rows"]:
+    """True of the values read that a substitution may have moved."""
     reached = problem.reached()
     return reached[:, 0] if problem.reading is None else reached

@@ -1,15 +1,16 @@
-"""The rounding radius of what a function of some parameters returns.
+"""Rounding radius of the result of a function of some parameters.
 
-Nothing is known of what a function rounds inside, and what it adds to large numbers may round
-alike as long as parameters move by a few roundings. So they move by θ = sqrt(u), up and down:
-with f+ and f- what it returns then,
+The rounding inside a function is unknown, and its sums with large numbers may round
+alike as long as parameters move by a few roundings. So parameters move by θ = sqrt(u),
+up and down: with f+ and f- the results then,
 
     m = max(|f+ + f- - 2 f|, 16 u |f+ - f-| / (2 θ)),
 
-the rounding of three evaluations and a curvature times θ^2 = u, and what sixteen roundings
-of the parameters make of the result. What is far smaller than a number that it is added to
-leaves no trace: a radius is at least 16 u times the largest magnitude of parameters,
-arguments and result. Large constants inside the function are not seen.
+the rounding of three evaluations and a curvature times θ^2 = u, and the effect of
+sixteen roundings of the parameters on the result. A number that is far smaller than a
+number it is added to leaves no trace: a radius is at least 16 u times the largest
+magnitude of parameters, arguments and result. Large constants inside the function are
+not seen.
 """
 
 import math
@@ -19,6 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from bounds.rounding.moved_inputs import RUNS, float_leaves, move_alike, unit_of
 from bounds.rounding.radii import RATIO, Usual, farthest, largest_magnitude
@@ -28,23 +30,23 @@ from jax_models.run.perturbation import UNITS
 
 def moved(
     function: Callable[..., Any], params: Any, *args: Any
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns what a function returns of its parameters, and the radius of its rounding.
+) -> tuple[Float[np.ndarray, "*result"], Float[np.ndarray, "*result"]]:
+    """Result of a function of its parameters, and the radius of its rounding.
 
-    The function runs once, and four times more with every float of `params` moved; radii are
-    four times those of a difference in `bounds.rounding.radii`, with v the magnitude of an
-    entry. A function that is compiled is compiled once.
+    The function runs once, and four times more with every float of `params` moved;
+    radii are four times those of a difference in `bounds.rounding.radii`, with v the
+    magnitude of an entry. A compiled function is compiled once.
 
     Args:
         function: of `params` and the arguments, to an array of floats; deterministic.
         params: any pytree with an array of floats.
-        args: other arguments, which stay as they are.
+        args: other arguments, which are not moved.
 
     Returns:
-        The array in float64, and its radii, of the same shape.
+        The array in float64, and its radii, of its shape.
 
     Raises:
-        InputError: there is nothing to move, or what is returned is no array of floats.
+        InputError: there is nothing to move, or the result is no array of floats.
     """
     if not float_leaves(params):
         raise InputError(
@@ -56,11 +58,11 @@ def moved(
     # Parameters of a wider type than the result's may be rounded inside.
     unit = max(unit_of(params), float(jnp.finfo(found.dtype).eps) / 2)
 
-    def again(run: int, sign: int) -> np.ndarray:
+    def again(run: int, sign: int) -> Float[np.ndarray, "*result"]:
         other = move_alike(params, run, lambda own: sign * math.sqrt(max(own, unit)))
         return _called(function, other, args).astype(np.float64)
 
-    def move(run: int) -> np.ndarray:
+    def move(run: int) -> Float[np.ndarray, "*result"]:
         up, down = again(run, 1) - value, again(run, -1) - value
         with np.errstate(invalid="ignore"):
             bent, along = np.abs(up + down), np.abs(up - down) / 2
@@ -77,7 +79,7 @@ def moved(
 
 def _called(
     function: Callable[..., Any], params: Any, args: tuple[Any, ...]
-) -> np.ndarray:
+) -> Float[np.ndarray, "*result"]:
     found = np.asarray(function(params, *args))
     if not jnp.issubdtype(found.dtype, jnp.floating):
         raise InputError(

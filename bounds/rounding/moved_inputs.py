@@ -1,8 +1,9 @@
-"""Inputs of a program moved by sixteen roundings, so that it rounds anew.
+"""Inputs of a program moved by sixteen roundings, so that the program rounds anew.
 
-Every float entry x becomes x (1 +- 16 u), u the unit roundoff of its type. Signs are a hash
-of contents and of the number of the run: the same on any device, and in any order of work.
-What is formed inside a program moves there (`jax_models.run.perturbation`).
+Every float entry x becomes x (1 +- 16 u), u the unit roundoff of its type. Signs are a
+hash of contents and of the number of the run, from 1: they are equal on any device and
+in any order of work. Arrays formed inside a program move there
+(`jax_models.run.perturbation`).
 
 Source:
     Vignes 1993, A stochastic arithmetic for reliable scientific computation (CESTAC):
@@ -15,58 +16,39 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool, Shaped
 
 from jax_models.run.perturbation import UNITS
 
-# How often a program runs again, each time with other signs.
+# Runs of a program with moved inputs, each with other signs.
 RUNS = 4
-# From the unit roundoff of a type to how far its numbers are moved, relative to them.
+# From the unit roundoff of a type to the relative move of its numbers.
 Step: TypeAlias = Callable[[float], float]
 
 
 def sixteen_units(unit: float) -> float:
-    """Returns 16 u: far enough that what is formed of it rounds anew."""
+    """16 u: far enough that results of the moved number round anew."""
     return UNITS * unit
 
 
 def move_alike(tree: Any, run: int, step: Step = sixteen_units) -> Any:
-    """Returns a pytree with every float moved, equal entries of an array alike.
-
-    What is equal stays equal: symbols, heads, ties.
-
-    Args:
-        tree: of arrays and numbers, such as a model.
-        run: which of the runs, from 1.
-        step: how far, relative to an entry, by the unit roundoff of its type.
-    """
+    """Pytree with every float moved; equal entries of an array move alike."""
+    # Equal entries stay equal: symbols, heads, ties.
     return _moved(tree, run, step, alike=True)
 
 
 def move_apart(tree: Any, run: int) -> Any:
-    """Returns a pytree with every float moved, each entry of an array by itself.
-
-    Args:
-        tree: of arrays and numbers, such as a base pass.
-        run: which of the runs, from 1.
-    """
+    """Pytree with every float moved, each entry of an array by itself."""
     return _moved(tree, run, sixteen_units, alike=False)
 
 
 def float_leaves(tree: Any) -> list[Any]:
-    """Returns the arrays of floats and the floats of a pytree.
-
-    Args:
-        tree: of arrays and numbers.
-    """
+    """Arrays of floats, and floats, of a pytree."""
     return [x for x in jax.tree.leaves(tree) if _is_float(x)]
 
 
 def unit_of(tree: Any) -> float:
-    """Returns the unit roundoff of a pytree's floats, the largest where they differ.
-
-    Args:
-        tree: of arrays and numbers; float64's where it has no array of floats.
-    """
+    """Largest unit roundoff of a pytree's arrays of floats; float64's without any."""
     arrays = [x for x in float_leaves(tree) if np.ndim(x)]
     units = [float(jnp.finfo(jnp.result_type(x)).eps) / 2 for x in arrays]
     return max(units, default=2.0**-53)
@@ -74,7 +56,7 @@ def unit_of(tree: Any) -> float:
 
 def _moved(tree: Any, run: int, step: Step, alike: bool) -> Any:
     leaves, structure = jax.tree.flatten(tree)
-    # A number is rounded as the arrays beside it are.
+    # A number is rounded like the arrays of its pytree.
     least = step(unit_of(tree))
     moved = [
         _move(x, least if isinstance(x, float) else step, (run << 32) + at, alike)
@@ -90,7 +72,7 @@ def _is_float(leaf: Any) -> bool:
 
 
 def _move(leaf: Any, step: Step | float, salt: int, alike: bool) -> Any:
-    """One leaf of a tree, of its type."""
+    """Moved leaf of a tree, of its type."""
     if not _is_float(leaf):
         return leaf
     values = np.array(leaf, order="C")  # of 0 axes too
@@ -101,15 +83,22 @@ def _move(leaf: Any, step: Step | float, salt: int, alike: bool) -> Any:
     return _times(values, keys, salt, step(float(jnp.finfo(values.dtype).eps) / 2))
 
 
-def _times(values: np.ndarray, keys: np.ndarray, salt: int, step: float) -> Any:
-    """Values times 1 +- a step each, with signs of their keys."""
+def _times(
+    values: Shaped[np.ndarray, "*entries"],
+    keys: Shaped[np.ndarray, "*entries"],
+    salt: int,
+    step: float,
+) -> Any:
+    """values (1 +- step), with signs by the keys."""
     factor = np.where(_signs(keys, salt), 1 - step, 1 + step)
     with np.errstate(over="ignore"):  # an infinite result has an infinite radius
         return jnp.asarray(values * factor.astype(values.dtype))
 
 
-def _signs(keys: np.ndarray, salt: int) -> np.ndarray:
-    """One bit for each integer, by the finaliser of splitmix64 (Steele et al. 2014)."""
+def _signs(
+    keys: Shaped[np.ndarray, "*entries"], salt: int
+) -> Bool[np.ndarray, "*entries"]:
+    """A bit of each integer, by the finaliser of splitmix64 (Steele et al. 2014)."""
     z = np.atleast_1d(keys).astype(np.uint64)  # arrays wrap around without a warning
     z = z + np.uint64(salt * 0x9E3779B97F4A7C15 % 2**64)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

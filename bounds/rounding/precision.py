@@ -1,10 +1,11 @@
-"""Half precisions in which the products of a change may be taken, and such a product.
+"""Half precisions for the products of changes, and such a product.
 
-An operand is rounded after a power of two has been taken out of each of its rows, so that
-the type's range does not matter, and split into parts: numbers of the type whose sum is
-near it, 8 binary digits a part in bfloat16 and 11 in float16. Parts are multiplied exactly
-and summed in float32 at least. A CPU has no units for it: there they stay in the model's
-own type, what is found is the same but for the rounding of sums, and it takes longer.
+An operand is rounded after a power of two has been taken out of each of its rows, so
+that the type's range does not matter, and split into parts: numbers of the type whose
+sum is near the operand, 8 binary digits a part in bfloat16 and 11 in float16. Parts are
+multiplied exactly and summed in float32 at least. A CPU has no units for these types:
+there the parts stay in the model's own type, results differ by the rounding of sums
+alone, and the product takes longer.
 """
 
 import dataclasses
@@ -13,7 +14,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array
 
 from bounds.readings.rules import lacks_of_dropout
 from jax_models import InputError, Transformer
@@ -28,31 +29,19 @@ Precision = Literal["bfloat16", "float16"]
 
 @dataclasses.dataclass(frozen=True)
 class Rounding:
-    """How operands of products are rounded.
+    """Rounding of the operands of products."""
 
-    Attributes:
-        name: Of the float type.
-        fixed: Parts of an operand that no substitution moves.
-        moved: Parts of one that has moved.
-    """
-
-    name: str
-    fixed: int = 1
-    moved: int = 1
+    name: str  # of the float type
+    fixed: int = 1  # parts of an operand that no substitution moves
+    moved: int = 1  # parts of an operand that has moved
 
     def product(
         self,
         operands: Sequence[Array],
-        moves: Sequence[bool],
-        options: Mapping[str, Any],
+        moves: Sequence[bool],  # of the operands
+        options: Mapping[str, Any],  # parameters of the primitive
     ) -> Array:
-        """Returns a `dot_general` of rounded operands, in their own type.
-
-        Args:
-            operands: the two.
-            moves: which of them have moved.
-            options: of the product, as its primitive has them.
-        """
+        """`dot_general` of two rounded operands, in their own type."""
         contracted, batched = options["dimension_numbers"]
         axes = list(zip(operands, contracted, batched, strict=True))
         scales = [_row_scale(*one) for one in axes]
@@ -61,7 +50,7 @@ class Rounding:
             self._parts(x / scale, count)
             for x, scale, count in zip(operands, scales, counts, strict=True)
         )
-        # What two parts behind the first make together is below what was left out.
+        # Products of two later parts are below the error of the operands.
         total = sum(
             self._dot(a, b, options["dimension_numbers"])
             for i, a in enumerate(first)
@@ -71,7 +60,7 @@ class Rounding:
         return total * _over_rows(scales, axes)
 
     def _parts(self, array: Array, count: int) -> list[Array]:
-        """Numbers of the float type, in the array's own, that sum to about the array."""
+        """Parts of an array: numbers of the float type, in the array's own type."""
         kind, parts = jnp.finfo(self.name), []
         for _ in range(count):
             # A pair of conversions may be left out by the compiler; this may not.
@@ -80,7 +69,7 @@ class Rounding:
         return parts
 
     def _dot(self, first: Array, second: Array, dimensions: Any) -> Array:
-        """The product of two parts, which are numbers of the float type."""
+        """Product of two parts, which are numbers of the float type."""
 
         def emulated(a: Array, b: Array) -> Array:
             return jax.lax.dot_general(a, b, dimensions, precision=HIGHEST)
@@ -106,7 +95,7 @@ def _row_scale(array: Array, contracted: Sequence[int], _: Sequence[int]) -> Arr
 
 
 def _over_rows(scales: Sequence[Array], axes: Sequence[Any]) -> Array:
-    """The product of both operands' scales, as a `dot_general` orders its axes."""
+    """Product of both operands' scales, with the axes of their `dot_general`."""
     shared = len(axes[0][2])
     rows = []
     for scale, (array, contracted, batched) in zip(scales, axes, strict=True):
@@ -125,21 +114,14 @@ def _over_rows(scales: Sequence[Array], axes: Sequence[Any]) -> Array:
     )
 
 
-# In bfloat16 one part would leave 1.1 % at the 99th percentile over the rows of a trained
-# encoder of 6 layers and 512 tokens, where two leave 0.8 %; in float16 one does.
+# In bfloat16 one part would leave an error of 1.1 % at the 99th percentile over the rows
+# of a trained encoder of 6 layers and 512 tokens, where two leave 0.8 %; in float16 one
+# part does.
 PRECISIONS = {"bfloat16": Rounding("bfloat16", fixed=2), "float16": Rounding("float16")}
 
 
 def choose_precision(model: Any, precision: Any) -> Rounding | None:
-    """Returns how products of a model's changes are rounded; None where they are not.
-
-    Args:
-        model: what is asked about.
-        precision: "bfloat16", "float16", or None.
-
-    Raises:
-        InputError: there is no such precision, or the model has no changes in it.
-    """
+    """Rounding of products of a model's changes; None for no precision."""
     if precision is None:
         return None
     choose_name("precision", precision, tuple(PRECISIONS))

@@ -1,17 +1,17 @@
-"""From how far results moved to their radii.
+"""From the moves of results to their radii.
 
-With v a result's size and m the farthest that it moved in some runs, over the v above 1e-3 of
-the largest let w be the median of m / v, at least 16 u, and m_0 that of m. Then
+With v a result's size and m its largest move in some runs, over the v above 1e-3 of the
+largest let w be the median of m / v, at least 16 u, and m_0 that of m. Then
 
-    R = max(4 (m + w v), floor),                   of a change that was computed as one,
-    R = max(4 (m + max(w v, m_0)), floor),         of a difference of two results,
+    R = max(4 (m + w v), floor),             of a change that was computed as a change,
+    R = max(4 (m + max(w v, m_0)), floor),   of a difference of two results,
     floor = max(2^10 n t A, c v_max),
 
-t the least normal number of the float type, A the largest magnitude among what the program
-was given, at least 1, and c = 2^-60 of single precision and below, 2^-500 of double.
+t the least normal number of the float type, A the largest magnitude among the program's
+inputs, at least 1, and c = 2^-60 of single precision and below, 2^-500 of double.
 
-This is a model of rounding, tested in docs/precision.md, and no proof: it supposes that what
-rounds only inside the program rounds like something that was redrawn.
+This is a model of rounding, tested in docs/precision.md, and no proof: it supposes that
+a number that rounds only inside the program rounds like one whose rounding was redrawn.
 """
 
 import dataclasses
@@ -20,13 +20,14 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from bounds.rounding.moved_inputs import float_leaves
 from jax_models.run.perturbation import UNITS
 
 # Radius over farthest move.
 RATIO = 4.0
-# Of the largest size: what is smaller says nothing of how far results usually move.
+# Share of the largest size below which sizes do not count for the usual move.
 SMALL = 1e-3
 # Least numbers of the type for each of the terms that may underflow.
 UNDERFLOWS = 2.0**10
@@ -34,7 +35,7 @@ UNDERFLOWS = 2.0**10
 
 @dataclasses.dataclass(frozen=True)
 class Usual:
-    """What all results of one question say of each radius."""
+    """Usual moves of all results of one question, which enter each radius."""
 
     relative: float  # w
     absolute: float  # m_0, 0 where nothing is subtracted
@@ -43,25 +44,15 @@ class Usual:
     @classmethod
     def of(
         cls,
-        sizes: np.ndarray,
-        moves: np.ndarray,
+        sizes: Float[np.ndarray, "*results"],
+        moves: Float[np.ndarray, "*results"],
         dtype: Any,
-        length: int,
-        magnitude: float,
-        subtracted: bool,
-        largest: float | None = None,
+        length: int,  # n, terms of a sum that may underflow
+        magnitude: float,  # A
+        subtracted: bool,  # results are differences of two
+        largest: float | None = None,  # v_max, where these are not all results
     ) -> "Usual":
-        """Returns it of all results, or of some that were moved.
-
-        Args:
-            sizes: v, of any shape.
-            moves: m, likewise.
-            dtype: the float type of the program.
-            length: n, terms of a sum that may underflow.
-            magnitude: A.
-            subtracted: whether results are differences of two.
-            largest: v_max, where these are not all results.
-        """
+        """Usual moves of all results, or of some that were moved."""
         info = jnp.finfo(dtype)
         unit, finite = float(info.eps) / 2, np.isfinite(sizes)
         if largest is None:
@@ -77,13 +68,10 @@ class Usual:
         absolute = float(np.median(moves[large])) if large.any() else 0.0
         return cls(relative, absolute, floor)
 
-    def radii(self, sizes: np.ndarray, moves: np.ndarray) -> np.ndarray:
-        """Returns the radii R of results, infinite where they are no numbers.
-
-        Args:
-            sizes: v, of any shape.
-            moves: m, likewise.
-        """
+    def radii(
+        self, sizes: Float[np.ndarray, "*results"], moves: Float[np.ndarray, "*results"]
+    ) -> Float[np.ndarray, "*results"]:
+        """Radii R of results, infinite where they are no numbers."""
         with np.errstate(over="ignore", invalid="ignore"):
             usual = np.maximum(self.relative * sizes, self.absolute)
             found = np.maximum(RATIO * (moves + usual), self.floor)
@@ -91,12 +79,7 @@ class Usual:
 
 
 def farthest(shape: tuple[int, ...], moves: Iterable[np.ndarray]) -> np.ndarray:
-    """Returns m, the largest of the moves of some runs, infinite where one is no number.
-
-    Args:
-        shape: of the results.
-        moves: of each run how far they moved, of that shape.
-    """
+    """Largest moves m over some runs, infinite where one is no number."""
     found = np.zeros(shape)
     for far in moves:
         found = np.maximum(found, np.where(np.isnan(far), np.inf, far))
@@ -104,11 +87,7 @@ def farthest(shape: tuple[int, ...], moves: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def largest_magnitude(tree: Any) -> float:
-    """Returns A: the largest finite magnitude among a pytree's floats, at least 1.
-
-    Args:
-        tree: of arrays and numbers.
-    """
+    """A: the largest finite magnitude among a pytree's floats, at least 1."""
     floats = (np.abs(np.asarray(x, np.float64)) for x in float_leaves(tree))
     return max(
         (float(x.max(initial=1.0, where=np.isfinite(x))) for x in floats), default=1.0

@@ -1,14 +1,16 @@
 """The largest influence, ranked in half precision and decided in float64 from the top.
 
-All substitutions are estimated as `precision=` does, from a base pass in float32. A sample
-of them and the largest estimates are computed in float64, block by block, until every
-other estimate is below the largest by a margin: `MARGIN` times the largest relative error
-of all that were computed. The value, position and symbol found are those of float64; that
-nothing larger was left out is an estimate, and the result's type says so (`Ranked`).
+All substitutions are estimated by products in half precision, from a base pass in
+float32. A sample of them and the largest estimates are computed in float64, block by
+block, until every other estimate is below the largest by a margin: `MARGIN` times the
+largest relative error of all that were computed. The value, position and symbol found
+are those of float64; that nothing larger was left out is an estimate, and the result's
+type states it (`Ranked`).
 
-Were errors normal, the largest of 32 would be above 1.5 deviations with probability 0.99,
-and four times that, six deviations, would be passed by one of 10^6 others with probability
-0.002. That they are is a model: rounded weights are shared by all substitutions.
+Were errors normal, the largest of 32 would be above 1.5 deviations with probability
+0.99, and four times that, six deviations, would be passed by one of 10^6 others with
+probability 0.002. That they are is a model: rounded weights are shared by all
+substitutions.
 """
 
 import dataclasses
@@ -33,9 +35,9 @@ from bounds.rounding.precision import PRECISIONS
 from jax_models.model.reweight import with_dtype
 from jax_models.run.mesh import count_devices
 
-# Largest measured errors that an estimate is taken to be off by at most.
+# Assumed bound on an estimate's error, in largest measured errors.
 MARGIN = 4
-# What the largest of a ranking rests on, besides the radii of what was decided.
+# Hypothesis of a ranking's maximum, in addition to the radii of decided values.
 RANKED = (
     f"no estimate in half precision is off by more than {MARGIN} times the largest error "
     "of those decided; see bounds/rounding/ranked.py"
@@ -45,22 +47,11 @@ RANKED = (
 def decide_ranked(
     problem: Problem,
     way: Method,
-    name: str,
-    progress: Progress | None,
-    checkpoint: str | None,
+    name: str,  # of the half precision
+    progress: Progress | None,  # counts the substitutions estimated
+    checkpoint: str | None,  # None keeps nothing
 ) -> Enclosures:
-    """Returns the largest estimates decided in float64, `Ranked` unless all were.
-
-    Args:
-        problem: a question that lacks nothing (`lacks_of_proposal`), with substitutions.
-        way: the method that decides.
-        name: of the half precision that ranks.
-        progress: called with (substitutions estimated, all) after every block.
-        checkpoint: the file that keeps where it stands; None keeps nothing.
-
-    Raises:
-        InputError: an influence that is decided is not a finite number.
-    """
+    """Largest estimates decided in float64; `Ranked` unless all were decided."""
     sizes = way.sizes(problem), INCREMENTAL.sizes(problem)
     known = Proposals(problem, checkpoint, name, way.name, sizes)
     _estimate(known, problem, name, progress)
@@ -82,7 +73,7 @@ def decide_ranked(
         of = decided & measures
         errors = relative_errors(estimate[of], value[of])
         off = MARGIN * errors.max() if errors.size else np.inf
-        # An estimate off by so much of a value as large as the best is still above this.
+        # Even the estimate of a value as large as the best, off by `off`, is above this.
         floor = (1 - off) * lower[decided].max() if off < 1 else -np.inf
         chosen = order[~decided[order] & (estimate[order] >= floor)][:batch]
         if not chosen.size:

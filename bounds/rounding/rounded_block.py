@@ -1,7 +1,7 @@
 """One block of substitutions whose changes are carried in half precision.
 
-The base pass, and the rows that replace others, are as in every block; products of changes
-are rounded (`round_products`), which nothing encloses.
+The base pass and the replaced rows have the model's float type, as in every block;
+products of changes are rounded (`round_products`), which no radius encloses.
 """
 
 import dataclasses
@@ -9,7 +9,7 @@ import functools
 from typing import Any
 
 import jax
-from jax import Array
+from jaxtyping import Array, Float, Int
 
 from bounds.influence.change_block import IncrementalState, carry_block
 from bounds.influence.first_layer import replace_tokens
@@ -18,7 +18,7 @@ from bounds.rounding.rounded_products import round_products
 from jax_models.model.transformer import Transformer
 from jax_models.weighting import TieReport
 
-# What of `Replaced` is a change; the rest is of rows as they stand.
+# Fields of `Replaced` that are changes; the others are of whole rows.
 CHANGES = ("row_change", "query_change", "key_change", "value_change")
 
 
@@ -30,29 +30,16 @@ CHANGES = ("row_change", "query_change", "key_change", "value_change")
     ),
 )
 def rounded_block(
-    model: Transformer,
-    tokens: Array,
+    model: Transformer,  # without hard attention
+    tokens: Int[Array, "tokens"],
     state: IncrementalState,
-    position: Array,
-    symbol: Array,
+    position: Int[Array, "substitutions"],
+    symbol: Int[Array, "substitutions"],
     *,
     rounding: Rounding,
-    **options: Any,
-) -> tuple[Array, TieReport]:
-    """Returns estimates of what a block changes, and no ties.
-
-    Args:
-        model: a transformer without hard attention.
-        tokens: the input [n].
-        state: its base pass.
-        position: the replaced positions [i].
-        symbol: the substitutes [i].
-        rounding: of operands.
-        options: as in `change_block`.
-
-    Returns:
-        Changes [i, g, c], and an empty report.
-    """
+    **options: Any,  # of `change_block`
+) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
+    """Estimates of the changes of a block, and an empty tie report."""
     replaced = replace_tokens(model, tokens, state.first, position, symbol)
     fixed = jax.tree.map(lambda _: False, (model, state, replaced))
     moved = dataclasses.replace(fixed[2], **dict.fromkeys(CHANGES, True))

@@ -1,13 +1,13 @@
-"""A change form whose products run in half precision, by reading its traced program.
+"""Half precision for the products of a change form, by reading its traced program.
 
-The program has two kinds of arrays: those that the base pass fixes (weights, rows, scores,
-summaries), and those that have *moved*, which a change enters. Its matrix products are
-linear in what moves: where an operand is rounded, they are off by about as much, relative
-to the change. Scores of the base, exponentials, the statistics of norms and sums are no
-such products; what rounds there counts as often as a row is larger than its change.
-
-Every `dot_general` that something moved enters is replaced, in whatever loop, branch or
-call it stands (`Rounding.product`), and nothing else.
+The program has two kinds of arrays: those that the base pass fixes (weights, rows,
+scores, summaries), and those that have *moved*, which a change enters. Its matrix
+products are linear in the moved arrays: where an operand is rounded, products are off
+by about as much, relative to the change. Scores of the base, exponentials, the
+statistics of norms and sums are no such products; their rounding counts as often as a
+row is larger than its change. Every `dot_general` that a moved array enters is
+replaced, in whatever loop, branch or call it stands (`Rounding.product`), and nothing
+else.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,16 +23,9 @@ def round_products(
     rounding: Rounding,
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
-    moves: tuple[Any, ...],
+    moves: tuple[Any, ...],  # pytrees of booleans, of the arguments' structure
 ) -> Any:
-    """Returns function(*arguments), the products of what moves rounded.
-
-    Args:
-        rounding: of operands.
-        function: of pytrees of arrays.
-        arguments: these.
-        moves: which of them move: pytrees of booleans, of the same structure.
-    """
+    """function(*arguments) with rounded products of moved arrays."""
     program, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
     entering = jax.tree.leaves(moves)
     found = _run(rounding, program, entering, jax.tree.leaves(arguments))
@@ -45,7 +38,7 @@ def _run(
     entering: Sequence[bool],
     arguments: Sequence[Any],
 ) -> list[Any]:
-    """What a program returns of arguments, of which some have moved."""
+    """Results of a program, of whose arguments some have moved."""
     jaxpr = program.jaxpr
     moving = _moving(jaxpr, entering)
     held = dict(zip(jaxpr.constvars, program.consts, strict=True))
@@ -79,7 +72,7 @@ def _run(
 def _rounded(
     rounding: Rounding, equation: Any, moves: Sequence[bool]
 ) -> dict[str, Any]:
-    """The parameters of an operation, the products of its programs rounded."""
+    """Parameters of an operation, the products of its programs rounded."""
     parameters = dict(equation.params)
     for name, programs in _programs(equation, moves).items():
         rounded = tuple(
@@ -108,7 +101,7 @@ def _has_product(jaxpr: Jaxpr) -> bool:
 
 
 def _closed(equation: Any) -> Iterator[ClosedJaxpr]:
-    """The programs that an operation is made of."""
+    """Programs in the parameters of an operation."""
     for value in equation.params.values():
         for one in value if isinstance(value, tuple | list) else (value,):
             if isinstance(one, ClosedJaxpr):
@@ -120,7 +113,7 @@ def _which(variables: Sequence[Any], moving: set[Any]) -> list[bool]:
 
 
 def _moving(jaxpr: Jaxpr, entering: Sequence[bool]) -> set[Any]:
-    """The variables of a program that move, where some of its arguments do."""
+    """Variables of a program that move, where some of its arguments do."""
     moving = {x for x, moves in zip(jaxpr.invars, entering, strict=True) if moves}
     for equation in jaxpr.eqns:
         moves = _which(equation.invars, moving)
@@ -131,14 +124,14 @@ def _moving(jaxpr: Jaxpr, entering: Sequence[bool]) -> set[Any]:
 
 
 def _results(jaxpr: Jaxpr, entering: Sequence[bool]) -> list[bool]:
-    """Which results of a program move."""
+    """True of the results of a program that move."""
     return _which(jaxpr.outvars, _moving(jaxpr, entering))
 
 
 def _leaving(equation: Any, moves: Sequence[bool]) -> list[bool]:
-    """Which results of an operation move, something that enters it doing so."""
+    """True of the moving results of an operation with a moving argument."""
     programs = _programs(equation, moves)
-    # Where a loop ends, and which branch is taken, are of all that comes of it.
+    # A moved condition of a loop or branch moves all results.
     chosen = equation.primitive.name == "cond" and moves[0]
     chosen |= any(_results(p.jaxpr, x)[0] for p, x in programs.pop("cond_jaxpr", ()))
     if chosen or len(programs) != 1:
@@ -151,7 +144,7 @@ def _leaving(equation: Any, moves: Sequence[bool]) -> list[bool]:
 def _programs(
     equation: Any, moves: Sequence[bool]
 ) -> dict[str, list[tuple[ClosedJaxpr, list[bool]]]]:
-    """The programs of an operation by parameter, and which of their arguments move."""
+    """Programs of an operation by parameter, and which of their arguments move."""
     name, parameters, moves = equation.primitive.name, equation.params, list(moves)
     if name == "scan":
         body = parameters["jaxpr"]
@@ -175,7 +168,7 @@ def _programs(
 
 
 def _settled(body: Jaxpr, moves: list[bool], first: int, last: int) -> list[bool]:
-    """What enters the rounds of a loop moving, its carry from `first` as in any of them."""
+    """Moves of a loop body's arguments over all rounds; the carry is [first, last)."""
     while True:
         carried = moves[first:last]
         found = _results(body, moves)[: last - first]

@@ -1,1 +1,1 @@
-"""What commands share: flags, their subject, devices, progress, records and reports."""
+"""Parts that commands share: flags, subject, devices, progress, records and reports."""

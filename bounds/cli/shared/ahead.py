@@ -1,8 +1,8 @@
-"""How long the steps of a sweep that are left take, told from those that were timed.
+"""Estimate of the remaining time of a sweep, from the steps that were timed.
 
-A step runs a program: the first of each compiles it, the others only run. What a program
-takes that was not met yet is what the last of its family took, its runs in proportion to
-their size.
+A step runs a program: the first step of each program compiles it, the others only run. A
+program not met yet is taken to need as long as the last of its family, its runs in
+proportion to their size.
 """
 
 import collections
@@ -12,39 +12,26 @@ from collections.abc import Collection, Sequence
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """What a step runs.
+    """Program that a step runs."""
 
-    Attributes:
-        family: Names programs that differ in size alone.
-        size: What a run takes about in proportion to.
-    """
-
-    family: str
-    size: int
+    family: str  # same for programs that differ in size alone
+    size: int  # a run takes time in proportion to it
 
 
 class Ahead:
-    """The steps of a sweep, and the seconds of those that are done."""
+    """Steps of a sweep in order, and the seconds of those that are done."""
 
     def __init__(self, programs: Sequence[Program]):
-        """Begin.
-
-        Args:
-            programs: Of the steps, in order.
-        """
+        """Starts before the first step."""
         self._programs = programs
         self._done = 0
         self._left = collections.Counter(programs)
-        # Of every program: seconds of its first step, then the mean of the others.
+        # By program: seconds of its first step, then total and count of the others.
         self._first: dict[Program, float] = {}
         self._others: dict[Program, tuple[float, int]] = {}
 
     def took(self, seconds: float) -> None:
-        """Count the next step.
-
-        Args:
-            seconds: What it took.
-        """
+        """Counts the next step with its seconds."""
         program = self._programs[self._done]
         self._done += 1
         self._left[program] -= 1
@@ -55,7 +42,7 @@ class Ahead:
         self._others[program] = total + seconds, count + 1
 
     def seconds(self) -> float | None:
-        """Returns about how long the steps that are left take; None before the second."""
+        """Estimated seconds of the steps that are left; None before the second step."""
         if self._done < 2:
             return None
         firsts = {one.family: taken for one, taken in self._first.items()}

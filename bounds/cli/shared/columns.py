@@ -1,7 +1,7 @@
-"""What each column of a CSV, and each key of a JSON, that a command writes holds.
+"""Meaning of each column of a CSV, and each key of a JSON, that a command writes.
 
-`WORDS` has the names that mean the same wherever they stand; `FILES` says what a file
-has, and in its own words what is its own. docs/columns.md is made of it.
+`WORDS` has the names that mean the same everywhere; `FILES` lists the columns of each
+file, with their own words where these differ. docs/columns.md is made of both.
 """
 
 import fnmatch
@@ -377,7 +377,7 @@ FILES: Mapping[str, Mapping[str, str]] = {
 
 
 def is_of_rows(command: str, name: str) -> bool:
-    """Whether a sweep of a command may have a column of a name."""
+    """True if a sweep of a command may have a column of this name."""
     record = "certificate.json" if command == "restrict" else f"{command}.json"
     known = [x for x in FILES["batch.csv"] if "*" not in x]
     known += [x for file in (f"{command}.csv", record) for x in FILES.get(file, ())]
@@ -385,12 +385,7 @@ def is_of_rows(command: str, name: str) -> bool:
 
 
 def find_words(file: str, name: str) -> str | None:
-    """Returns what a column or key of a file holds, None where nothing says so.
-
-    Args:
-        file: A name of `FILES`.
-        name: The column or key.
-    """
+    """Meaning of a column or key of a file in `FILES`; None if unknown."""
     words = FILES[file]
     for known in words:
         if fnmatch.fnmatchcase(name, known):

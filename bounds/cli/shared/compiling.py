@@ -1,4 +1,4 @@
-"""Whether JAX compiles at the moment, for a line that says what is waited for."""
+"""Detection of JAX's compilation, for progress lines."""
 
 import contextlib
 import time
@@ -6,28 +6,28 @@ from collections.abc import Iterator
 
 import jax.monitoring
 
-# Of a program what ends before its compilation begins, and what ends with it.
+# Events of a program: the step before its compilation, and the compilation itself.
 _LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 class Compiling:
-    """Listens to JAX's events."""
+    """Listener to JAX's events."""
 
     def __init__(self) -> None:
-        """Nothing is compiled yet."""
+        """Starts with nothing compiled."""
         self.under_way = False
-        self.seconds = 0.0  # that went by so
+        self.seconds = 0.0  # spent compiling
         self._began = 0.0
 
     @property
     def waited_for(self) -> str:
-        """What a line says of it."""
+        """Words for a progress line."""
         return "compiling ..." if self.under_way else "at work ..."
 
     def __call__(self, event: str, duration_secs: float, **_: str | int) -> None:
-        """Take note of an event; programs are compiled beside each other."""
-        del duration_secs  # that of one, and they overlap
+        """Takes note of an event; several programs may compile at the same time."""
+        del duration_secs  # of one program, and programs overlap
         now = time.monotonic()
         if event == _LOWERED and not self.under_way:
             self.under_way, self._began = True, now
@@ -37,7 +37,7 @@ class Compiling:
 
 @contextlib.contextmanager
 def hear_compiling() -> Iterator[Compiling]:
-    """Yield what knows whether a program is compiled, as long as the context lasts."""
+    """Yields the listener, registered as long as the context lasts."""
     heard = Compiling()
     jax.monitoring.register_event_duration_secs_listener(heard)
     try:

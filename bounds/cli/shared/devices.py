@@ -1,4 +1,4 @@
-"""The flags that share work out: over the devices of a process, and over processes."""
+"""Flags that distribute work: over the devices of a process, and over processes."""
 
 import contextlib
 import dataclasses
@@ -20,8 +20,8 @@ from jax_models.errors import InputError
 from jax_models.run.mesh import check_agreement, device_mesh
 
 CLUSTER_FLAGS = ("coordinator", "num_processes", "process_id")
-# Seconds until a process that does not find the others says so, until one that is silent
-# counts as lost, and for which one that has ended waits for the others.
+# Seconds a process looks for the others before it fails, after which a silent process
+# counts as lost, and for which a process that has ended waits for the others.
 PATIENCE, SILENCE, PARTING = 60, 30, 60
 # More than this are a mistake: a CPU would be divided into as many.
 MOST_DEVICES = 256
@@ -29,7 +29,7 @@ LARGEST_PORT = 65535
 
 
 def define_devices(values: flags.FlagValues) -> None:
-    """Add `--num_devices` and the flags of `jax.distributed`."""
+    """Adds `--num_devices` and the flags of `jax.distributed`."""
     define_count(
         values,
         "num_devices",
@@ -56,48 +56,27 @@ def define_devices(values: flags.FlagValues) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Devices:
-    """Where a command computes.
+    """Devices of a command."""
 
-    Attributes:
-        mesh: What positions are shared out over; None is the default device.
-        leads: Whether this process keeps the results. The others only compute.
-    """
-
-    mesh: Mesh | None
-    leads: bool
+    mesh: Mesh | None  # that positions are shared out over; None is the default device
+    leads: bool  # True in the process that saves results; the others only compute
 
     def agree(self, cells: Sequence[Cell], chosen: list[bool]) -> list[bool]:
-        """Returns which cells the leading process chose, in every process.
-
-        Args:
-            cells: Of the sweep, the same in all processes.
-            chosen: Whether each is to be computed; read of the leading process.
-
-        Raises:
-            InputError: The processes have different cells.
-        """
+        """The leading process's choice of cells, in every process; refuses other cells."""
         if jax.process_count() == 1:
             return chosen
         check_agreement("".join(cell_key(cell.config) for cell in cells).encode())
         return list(map(bool, self.tell(chosen)))
 
     def tell(self, numbers: Sequence[int]) -> Sequence[int]:
-        """Returns the numbers of the leading process, in every process.
-
-        Args:
-            numbers: As many in all; read of the leading one.
-        """
+        """Numbers of the leading process, in every process; equally many in all."""
         if jax.process_count() == 1:
             return numbers
         told = multihost_utils.broadcast_one_to_all(np.array(numbers, np.int32))
         return np.asarray(told).tolist()
 
     def follow(self, cells: Sequence[Cell]) -> None:
-        """Compute a share of what the leading process says is missing.
-
-        Args:
-            cells: Of the sweep, the same in all processes.
-        """
+        """Computes this process's share of the cells that the leading process lacks."""
         for cell, missing in zip(
             cells, self.agree(cells, [False] * len(cells)), strict=True
         ):
@@ -106,20 +85,9 @@ class Devices:
 
 
 def open_devices(options: flags.FlagValues) -> Devices:
-    """Returns where to compute, connected to the other processes if there are any.
+    """Devices of the flags, connected to the other processes if there are any.
 
-    To be called before JAX computes anything.
-
-    Args:
-        options: Flags of `define_devices` and `define_platform`.
-
-    Returns:
-        The devices.
-
-    Raises:
-        InputError: The flags do not fit together, there are fewer devices or none of the
-            platform, or process 0 is not found. (Process 0 ends where the others do not
-            come.)
+    To be called before JAX computes anything. Process 0 exits where the others do not come.
     """
     given = [name for name in CLUSTER_FLAGS if options[name].value is not None]
     if given and len(given) < len(CLUSTER_FLAGS):
@@ -130,8 +98,8 @@ def open_devices(options: flags.FlagValues) -> Devices:
         )
     request_platform(options)
     if options.num_devices is not None:
-        # Only a CPU heeds it, and only once: JAX that has its devices refuses, and
-        # `device_mesh` then says how many they are.
+        # Only a CPU heeds the option, and only once: JAX that has its devices refuses,
+        # and `device_mesh` then reports their number.
         with contextlib.suppress(RuntimeError):
             jax.config.update("jax_num_cpu_devices", options.num_devices)
     if given:
@@ -143,11 +111,7 @@ def open_devices(options: flags.FlagValues) -> Devices:
 
 
 def _await_leader(host: str, port: int, name: str) -> None:
-    """Wait until process 0 listens.
-
-    Raises:
-        InputError: It does not within `PATIENCE` seconds.
-    """
+    """Waits until process 0 listens, at most `PATIENCE` seconds."""
     end = time.monotonic() + PATIENCE
     while True:
         try:
@@ -165,7 +129,7 @@ def _await_leader(host: str, port: int, name: str) -> None:
 
 @contextlib.contextmanager
 def explained_loss() -> Iterator[None]:
-    """Turn what JAX says of a lost process into one line."""
+    """Turns JAX's error about a lost process into one line."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
@@ -205,7 +169,7 @@ def _connect(coordinator: str, count: int, number: int) -> None:
             f"waiting up to {PATIENCE} s for {count} processes at {coordinator}",
             flush=True,
         )
-    # JAX would keep a SIGTERM, to tell others of it, and compute on.
+    # JAX would hold back a SIGTERM, to notify others, and compute on.
     with contextlib.suppress(AttributeError):
         jax.config.update("jax_enable_preemption_service", False)
     try:

@@ -1,4 +1,4 @@
-"""Two command lines for each command, at the end of its help."""
+"""Two example command lines for each command, for the end of its help."""
 
 EXAMPLES: dict[str, tuple[str, str]] = {
     "curve": (

@@ -1,7 +1,8 @@
-"""What stands in --out is written over by its own configuration, or when that is asked for.
+"""Exports of a run in --out, which replace only those of the same configuration.
 
-A command's JSON record holds its flags: it says whose its other exports are. Exports
-without one are not of the command, and are left alone like those of another configuration.
+Exports of another configuration are replaced with --overwrite alone. A command's JSON
+record holds its flags, and so identifies the owner of the other exports. Exports without a
+record do not belong to the command, and are left alone like those of another configuration.
 The exports of a run are written to a folder of their own, and moved from there together.
 """
 
@@ -19,30 +20,30 @@ from jax_models.arguments import CONFIG_BYTES, read_file, show
 from jax_models.atomic import sync_folder
 from jax_models.errors import InputError
 
-# Flags that change nothing in what is exported: where it goes, how it is found, shared
-# out or drawn.
+# Flags that do not change the exports: on their place, and on how they are computed,
+# distributed or drawn.
 IMMATERIAL = frozenset(
     "out fresh overwrite figure_format compilation_cache platform num_devices coordinator "
     "num_processes process_id dry_run max_seconds retry_failed local_workers "
     "scheduler x y".split()
 )
-# Records that are not called like their command.
+# Records whose names differ from the command's.
 RECORDS = {"restrict": "certificate.json"}
-# These write the same file.
+# Commands that write the same file.
 WRITERS_OF_MODELS = ("model", "train", "compile", "import")
 MODEL = "model.safetensors"
-# What commands write besides, by ending, under their own name or one that is here.
+# Other files of commands: endings, and stems and names other than the command's.
 ENDINGS = ("csv", "jsonl", "parquet", "npz", "html", *FORMATS)
 STEMS = {"restrict": "restriction"}
 FILES = {"sample": ("tokens.npy",), **dict.fromkeys(WRITERS_OF_MODELS, (MODEL,))}
-MOST_TOLD = 2  # flags
-# The folder of exports that are all written, and moved to --out one by one.
+MOST_TOLD = 2  # flags in a message
+# Folder of complete exports, which are moved to --out one by one.
 COMPLETE = ".exports"
 LOCK_SECONDS = 5.0
 
 
 def publish(command: str, values: Mapping[str, Any], staged: Path) -> None:
-    """Move all files of a folder in --out, the exports of a run, to --out, or none."""
+    """Moves all files of a folder in --out, the exports of a run, to --out, or none."""
     folder, names = Path(values["out"]), os.listdir(staged)
     # Of the same configuration a figure in another format stays.
     drawn = () if values["overwrite"] else ("html", *FORMATS)
@@ -64,7 +65,7 @@ def publish(command: str, values: Mapping[str, Any], staged: Path) -> None:
 
 
 def _move(folder: Path) -> None:
-    """Move exports that are complete to their places, the record last."""
+    """Moves complete exports to their places, the record last."""
     complete = folder / COMPLETE
     if complete.is_dir():
         sync_folder(folder)
@@ -74,13 +75,13 @@ def _move(folder: Path) -> None:
 
 
 def _exports_of(command: str) -> Iterator[str]:
-    """Yields the names of what a command may write, but its record."""
+    """Yields the names of a command's possible exports, without its record."""
     yield from FILES.get(command, ())
     yield from (f"{STEMS.get(command, command)}.{ending}" for ending in ENDINGS)
 
 
 def refuse_to_overwrite(command: str, values: Mapping[str, Any]) -> None:
-    """Raise `InputError` where --out holds exports that are not of this configuration."""
+    """Raises `InputError` if --out holds exports that are not of this configuration."""
     writes_nothing = (
         values.get("dry_run") or values.get("verify") or values.get("process_id")
     )
@@ -115,7 +116,7 @@ def refuse_to_overwrite(command: str, values: Mapping[str, Any]) -> None:
 
 
 def _refuse_place(folder: Path, written: bool) -> None:
-    """Raise `InputError` where --out is no folder and cannot become one, or is read-only."""
+    """Raises `InputError` if --out is not, or cannot become, a writable folder."""
     place = next(x for x in (folder, *folder.absolute().parents) if os.path.lexists(x))
     where = f"--out={folder}: {place}"
     if not os.path.isdir(place):
@@ -129,7 +130,7 @@ def _refuse_place(folder: Path, written: bool) -> None:
 def _difference(
     path: Path, one: str, command: str, given: Mapping[str, Any]
 ) -> str | None:
-    """Returns what a file is where it is no record of this configuration."""
+    """Words on a file that is no record of this configuration, else None."""
     try:
         recorded = json.loads(read_file("record", path, CONFIG_BYTES))["flags"]
         names = (recorded.keys() & given.keys()) - IMMATERIAL
@@ -137,7 +138,7 @@ def _difference(
         return f"no record of {one}"
     if one != command:
         return f"the record of {one}, which wrote the same files"
-    # Of a flag that came later nothing was said.
+    # Flags that the program gained later are in one of the two alone.
     apart = sorted(name for name in names if recorded[name] != given[name])
     if not apart:
         return None
@@ -149,7 +150,7 @@ def _difference(
 
 
 def _typed(name: str, value: Any) -> str:
-    """Returns a flag's value as it is typed, or that there is none."""
+    """A flag with its value as typed, or words on its absence."""
     match value:
         case None:
             return f"no --{name}"

@@ -33,7 +33,7 @@ DTYPES = ("float64", "float32")
 POSITIONS = ("sinusoidal", "table", "none")
 SCALE = 1.0  # of a random model's weights
 
-# The flags that describe a random model, and nothing but one.
+# Flags that describe a random model only.
 SHAPE_FLAGS = (
     "num_layers",
     "num_heads",
@@ -49,12 +49,7 @@ SHAPE_FLAGS = (
 
 
 def define_output(values: flags.FlagValues, command: str) -> None:
-    """Add `--out`, `--overwrite` and `--seed`.
-
-    Args:
-        values: The command's flags.
-        command: Its name, which names the default folder.
-    """
+    """Adds `--out`, `--overwrite` and `--seed`."""
     flags.DEFINE_string(
         "out",
         f"results/{command}",
@@ -72,7 +67,7 @@ def define_output(values: flags.FlagValues, command: str) -> None:
 
 
 def define_store(values: flags.FlagValues) -> None:
-    """Add `--fresh`."""
+    """Adds `--fresh`."""
     flags.DEFINE_boolean(
         "fresh",
         False,
@@ -82,7 +77,7 @@ def define_store(values: flags.FlagValues) -> None:
 
 
 def define_figure(values: flags.FlagValues) -> None:
-    """Add `--figure_format`."""
+    """Adds `--figure_format`."""
     flags.DEFINE_list(
         "figure_format",
         ["png"],
@@ -95,14 +90,7 @@ def define_figure(values: flags.FlagValues) -> None:
 def define_integers(
     values: flags.FlagValues, name: str, text: str, what: str = "integers"
 ) -> None:
-    """Add a flag that lists integers from 0 to 2^31 - 1; by default it is None.
-
-    Args:
-        values: Where the flag is added.
-        name: Its name.
-        text: Its help.
-        what: What is listed, in the words of the complaint about other values.
-    """
+    """Adds a flag of integers from 0 to 2^31 - 1; `what` names them in errors."""
     flags.DEFINE_list(name, None, text, flag_values=values)
 
     def check(entries: list[str] | None) -> bool:
@@ -120,12 +108,12 @@ def define_integers(
 
 
 def integers(entries: Sequence[str] | None) -> list[int] | None:
-    """Returns the value of such a flag, None where it was not given."""
+    """Value of a flag of `define_integers`; None where it was not given."""
     return None if entries is None else [int(ascii_number(entry)) for entry in entries]
 
 
 def define_dtype(values: flags.FlagValues) -> None:
-    """Add `--dtype`."""
+    """Adds `--dtype`."""
     flags.DEFINE_enum(
         "dtype",
         "float64",
@@ -136,12 +124,7 @@ def define_dtype(values: flags.FlagValues) -> None:
 
 
 def define_model(values: flags.FlagValues, scale: float = SCALE) -> None:
-    """Add `--model`, `--preset` and the shape of a random model, not its weighting.
-
-    Args:
-        values: The command's flags.
-        scale: Of a random model's weights where nothing is said.
-    """
+    """Adds `--model`, `--preset` and the shape of a random model, not its weighting."""
     flags.DEFINE_string(
         "model",
         None,
@@ -167,7 +150,7 @@ def define_model(values: flags.FlagValues, scale: float = SCALE) -> None:
 
 
 def define_head(values: flags.FlagValues) -> None:
-    """Add `--head`."""
+    """Adds `--head`."""
     flags.DEFINE_string(
         "head",
         None,
@@ -178,7 +161,7 @@ def define_head(values: flags.FlagValues) -> None:
 
 
 def define_shape(values: flags.FlagValues, scale: float = SCALE) -> None:
-    """Add the shape of a random model, not its symbols nor its weighting."""
+    """Adds the shape of a random model, not its symbols nor its weighting."""
 
     def size(name: str, default: int, text: str) -> None:
         define_count(values, name, default, text)
@@ -207,12 +190,9 @@ def define_shape(values: flags.FlagValues, scale: float = SCALE) -> None:
 
 
 def define_weighting(values: flags.FlagValues, random: str = "softmax") -> None:
-    """Add `--weighting` and `--temperature`, one of each.
+    """Adds `--weighting` and `--temperature`, one of each.
 
-    Args:
-        values: The command's flags.
-        random: The weighting of a random model where nothing is said; where it is a
-            hard one, the others are none of the choices.
+    `random` is the default weighting of a random model; a hard one leaves soft ones out.
     """
     hard = WEIGHTINGS[random].hard
     flags.DEFINE_enum(
@@ -233,7 +213,7 @@ def define_weighting(values: flags.FlagValues, random: str = "softmax") -> None:
 
 
 def define_weightings(values: flags.FlagValues) -> None:
-    """Add `--weighting` and `--temperature`, several of each."""
+    """Adds `--weighting` and `--temperature`, several of each."""
     flags.DEFINE_list(
         "weighting",
         None,
@@ -252,12 +232,7 @@ def define_weightings(values: flags.FlagValues) -> None:
 
 
 def define_inputs(values: flags.FlagValues, default_count: int | None) -> None:
-    """Add `--tokens`, `--text`, `--language` and `--num_inputs`.
-
-    Args:
-        values: The command's flags.
-        default_count: Sampled inputs where nothing is said; None leaves the flag out.
-    """
+    """Adds `--tokens`, `--text`, `--language`; with a default, `--num_inputs`."""
     flags.DEFINE_string(
         "tokens",
         None,
@@ -290,13 +265,7 @@ def define_lengths(
     text: str = "Lengths n, in tokens: an increasing list, or start:stop:count "
     "(log-spaced, both ends in).",
 ) -> None:
-    """Add `--lengths`.
-
-    Args:
-        values: The command's flags.
-        default: As typed; None where it need not be given.
-        text: Its help.
-    """
+    """Adds `--lengths`."""
     flags.DEFINE(
         LengthsParser(),
         "lengths",
@@ -308,7 +277,7 @@ def define_lengths(
 
 
 def define_query(values: flags.FlagValues) -> None:
-    """Add `--query`."""
+    """Adds `--query`."""
     define_count(
         values,
         "query",
@@ -320,7 +289,7 @@ def define_query(values: flags.FlagValues) -> None:
 
 
 def define_read(values: flags.FlagValues) -> None:
-    """Add what is read of a model: `--query` and `--target`."""
+    """Adds the flags on the watched output: `--query` and `--target`."""
     define_query(values)
     flags.DEFINE_enum(
         "target",
@@ -332,7 +301,7 @@ def define_read(values: flags.FlagValues) -> None:
 
 
 def define_method(values: flags.FlagValues) -> None:
-    """Add what is asked of a model besides: `--method`, `--ties`."""
+    """Adds the flags on the computation: `--method`, `--ties`."""
     flags.DEFINE_enum(
         "method",
         "auto",
@@ -345,7 +314,7 @@ def define_method(values: flags.FlagValues) -> None:
 
 
 def define_stopping(values: flags.FlagValues) -> None:
-    """Add when a screen stops: `--rtol`, `--budget`."""
+    """Adds the flags that stop a screen: `--rtol`, `--budget`."""
     define_number(
         values,
         "rtol",
@@ -364,7 +333,7 @@ def define_stopping(values: flags.FlagValues) -> None:
 
 
 def define_ties(values: flags.FlagValues) -> None:
-    """Add `--ties`."""
+    """Adds `--ties`."""
     flags.DEFINE_enum(
         "ties",
         "error",

@@ -1,4 +1,4 @@
-"""Flags to inputs: sampled strings, a file of tokens, or texts."""
+"""From flags to inputs: sampled strings, a file of tokens, or texts."""
 
 import dataclasses
 import os
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from absl import flags
+from jaxtyping import Int
 
 import jax_models as jm
 from bounds.cli.shared.texts import (
@@ -25,12 +26,12 @@ from jax_models.constructions import PRESET_LANGUAGES
 from jax_models.languages import LANGUAGES, read_text
 from jax_models.run.evaluate import check_tokens
 
-# Symbols of a random model for random inputs where nothing says how many.
+# Symbols of a random model for random inputs, where no flag gives their number.
 BITS = 2
 
 
 def num_symbols(options: flags.FlagValues) -> int:
-    """Returns how many symbols a model needs for the inputs that the flags name."""
+    """Number of symbols that a model needs for the inputs of the flags."""
     tokenizer = open_tokenizer(options)
     if tokenizer is not None:
         return len(tokenizer.names)
@@ -44,20 +45,7 @@ def num_symbols(options: flags.FlagValues) -> int:
 def load_inputs(
     options: flags.FlagValues, model: jm.Transformer, count: int
 ) -> InputSource:
-    """Returns the inputs that the flags name.
-
-    Args:
-        options: Flags of `define_inputs` and `--seed`.
-        model: The model they are for.
-        count: Number of inputs at each length, where they are sampled.
-
-    Returns:
-        The source; without a file and a language the preset's own, with neighbours.
-
-    Raises:
-        InputError: A file holds no tokens, or the model's vocabulary is too small.
-        OSError: A file cannot be read.
-    """
+    """Inputs of the flags; a preset alone has its own inputs, with neighbours."""
     given = read_given(options, model.vocabulary)
     if given is not None:
         sequences = []
@@ -74,13 +62,13 @@ def load_inputs(
     free = model.substitutable or range(BITS)
     of_texts = model.special is not None or not set(range(BITS)).issubset(free)
     if of_texts and not options["language"].present:
-        language = "random"  # a checkpoint's symbols are those of no language here
+        language = "random"  # a checkpoint has the symbols of none of the languages
     samples = sampled_inputs(model, language, count, options.seed)
     return NeighbourInputs(samples) if own else samples
 
 
 def check_input_flags(options: flags.FlagValues) -> list[str]:
-    """The flag that names a file of inputs, or none; contradictions are an `InputError`."""
+    """The one flag that gives inputs, or none; refuses contradictory flags."""
     names = ("tokens", "text", *LETTERS)
     found = [x for x in names if x in options and options[x].value is not None]
     if len(found) > 1:
@@ -95,9 +83,9 @@ def check_input_flags(options: flags.FlagValues) -> list[str]:
 def read_given(
     options: flags.FlagValues, vocabulary: tuple[str, ...] | None
 ) -> GivenInputs | None:
-    """Returns the sequences that the flags give, None where they do not.
+    """Sequences that the flags give, or None.
 
-    Without a tokenizer a text is one of characters of the vocabulary, None of bytes.
+    Without a tokenizer a text consists of the vocabulary's characters, or of bytes.
     """
     found = check_input_flags(options)
     if not found:
@@ -114,19 +102,11 @@ def read_given(
     return GivenInputs(file, read_tokens(file))
 
 
-def read_tokens(path: str) -> tuple[np.ndarray, ...]:
-    """Read token sequences from a file.
+def read_tokens(path: str) -> tuple[Int[np.ndarray, "tokens"], ...]:
+    """Reads token sequences, each of at least one token, from a file.
 
-    Args:
-        path: Integers separated by whitespace, one sequence; or a NumPy file of
-            integers [n] or [K, n].
-
-    Returns:
-        One array [n] per sequence, int64, n >= 1.
-
-    Raises:
-        InputError: The file holds something else, or nothing.
-        OSError: The file cannot be read.
+    The file has integers separated by whitespace, one sequence; or is a NumPy file of
+    integers [n] or [K, n].
     """
     expect_file("token file", path)
     if os.fspath(path).endswith(".npy"):
@@ -148,8 +128,8 @@ def read_tokens(path: str) -> tuple[np.ndarray, ...]:
     return tuple(tokens)
 
 
-def load_array(path: str) -> np.ndarray:
-    """Returns the integers of a NumPy file, one row or several, int64."""
+def load_array(path: str) -> Int[np.ndarray, "*inputs tokens"]:
+    """Integers of a NumPy file, one row or several, as int64."""
     try:
         # Not `np.load`, which opens archives and pickles too.
         with open(path, "rb") as file:

@@ -1,8 +1,8 @@
-"""The flag that says where compiled programs are kept: JAX's persistent cache.
+"""Flag on the folder of compiled programs: JAX's persistent cache.
 
-JAX finds a program again by what it computes, its own version, the compiler's options, and
-the device, of a processor with its instructions: a folder may be shared by machines that
-are not alike, and none runs what another's processor alone can do.
+JAX looks a program up by its computation, its own version, the compiler's options, and the
+device (of a processor with its instructions). So unlike machines may share a folder, and
+none runs a program that needs another's processor.
 """
 
 import logging
@@ -20,16 +20,16 @@ from jax_models.errors import InputError
 
 FLAG = "compilation_cache"
 OFF = "off"
-# What is kept at most: of what is beyond it the least recently used goes.
+# Largest size of the folder; beyond it the least recently used programs go.
 MOST_BYTES = 2**30
-# Programs that compile faster are not kept: to look them up takes as long.
+# Programs that compile faster are not kept: a look-up takes as long.
 LEAST_SECONDS = 0.1
-# Seconds that are waited for another process before the folder is used as it is.
+# Seconds to wait for another process before the folder is used as it is.
 PATIENCE = 1.0
 
 
 def define_kept_programs(values: flags.FlagValues) -> None:
-    """Add `--compilation_cache`."""
+    """Adds `--compilation_cache`."""
     flags.DEFINE_string(
         FLAG,
         None,
@@ -47,14 +47,10 @@ def define_kept_programs(values: flags.FlagValues) -> None:
 
 
 def keep_programs(named: str | None) -> None:
-    """Let JAX find what it compiled in earlier runs, where it was not told otherwise.
+    """Turns JAX's cache on in the flag's folder, or the default one if JAX has none.
 
-    Args:
-        named: What `--compilation_cache` says.
-
-    Raises:
-        InputError: The folder that it names cannot be written. Where it names none
-            nothing is kept then.
+    Raises InputError if a folder that the flag names cannot be written. Without the flag,
+    nothing is kept then.
     """
     if named == OFF:
         jax.config.update("jax_enable_compilation_cache", False)
@@ -77,22 +73,22 @@ def keep_programs(named: str | None) -> None:
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_compilation_cache_max_size", MOST_BYTES)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)
-    # XLA's own caches have no bound.
+    # XLA's own caches have no size limit.
     jax.config.update("jax_persistent_cache_enable_xla_caches", "none")
-    # What cannot be read or written, as where the disk is full, is compiled.
+    # A program that cannot be read or written, e.g. on a full disk, is compiled.
     warnings.filterwarnings(
         "ignore", "Error (reading|writing) persistent compilation cache entry"
     )
     if "avx512f" in _processor() and _setting("jax_logging_level") == "NOTSET":
         # There XLA counts a preference that it added itself among the instructions that
-        # the processor lacks, and says so of every program that it loads.
+        # the processor lacks, and logs this for every program that it loads.
         jax.config.update("jax_logging_level", "CRITICAL")
-        for name in ("jax", "jaxlib"):  # what is said in Python still is
+        for name in ("jax", "jaxlib"):  # messages from Python stay
             logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def user_folder() -> Path | None:
-    """Returns where programs are kept by default; None where no user is known."""
+    """Default folder of programs; None where no user is known."""
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA", "")
     elif sys.platform == "darwin":
@@ -105,35 +101,27 @@ def user_folder() -> Path | None:
 
 
 def mend(folder: Path) -> None:
-    """Make a folder of programs, or remove what a process was killed while it wrote.
-
-    JAX writes a program, then when it was used, both under a lock. It would take a
-    program that was cut short for one that is there.
-
-    Args:
-        folder: Where programs are kept.
-
-    Raises:
-        OSError: It cannot be made or written.
-    """
-    # Who may write here may have us run anything.
+    """Creates the folder, or removes programs that a killed process left incomplete."""
+    # Whoever may write here may have this process run anything.
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         with filelock.FileLock(folder / ".lockfile", timeout=PATIENCE):
+            # JAX writes a program, then its time of use, both under the lock. It would
+            # take a program that was cut short for a complete one.
             for program in folder.glob("*-cache"):
                 used = program.with_name(program.name.removesuffix("cache") + "atime")
                 if not used.exists():
                     program.unlink()
-    except filelock.Timeout:  # whoever holds it mends, or has mended
+    except filelock.Timeout:  # the holder of the lock mends, or has mended
         pass
 
 
 def _setting(name: str) -> Any:
-    """Returns a setting of JAX, whose type does not list them."""
+    """A setting of JAX, whose type does not list its settings."""
     return getattr(jax.config, name)
 
 
 def _processor() -> str:
-    """Returns what Linux says of the processor, nothing elsewhere."""
+    """Linux's description of the processor; empty elsewhere."""
     told = Path("/proc/cpuinfo")
     return told.read_text() if told.is_file() else ""

@@ -1,4 +1,4 @@
-"""Sweeps of a command over lengths: what the store lacks is computed, what failed is told."""
+"""Sweeps of a command over lengths: missing lengths are computed, failures reported."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from jax_models.errors import InputError
 def run_lengths(
     output: Output, cells: Sequence[Cell], opening: str, verb: str
 ) -> tuple[list[dict[str, Any]], list[Failure]]:
-    """Compute the lengths that the store in --out lacks: rows of all, and what failed."""
+    """Computes the lengths that the store in --out lacks; rows of all, and failures."""
     with output.open_store() as store:
         print(f"{opening}; results go to {output.folder}", flush=True)
         todo = missing_cells(store, cells, fresh=output.fresh)
@@ -23,14 +23,14 @@ def run_lengths(
 
 
 def describe_lengths(lengths: Sequence[int]) -> str:
-    """Returns how many lengths there are, and from where to where they go."""
+    """Words on the number of lengths, and their ends."""
     if len(lengths) == 1:
         return f"one length, n = {lengths[0]}"
     return f"{len(lengths)} lengths, n = {lengths[0]} to {lengths[-1]}"
 
 
 def raise_failed(failures: Sequence[Failure], total: int, what: str) -> None:
-    """Raise `InputError` with the first failure; the results of the others are written."""
+    """Raises `InputError` with the first failure; the others' results are written."""
     if failures:
         raise InputError(
             f"{len(failures)} of {total} {what} failed and are left out; the first, "

@@ -1,4 +1,4 @@
-"""The longest input that a command's flags name, known before JAX starts its devices."""
+"""Longest input of a command's flags, known before JAX starts its devices."""
 
 import contextlib
 import os
@@ -16,11 +16,11 @@ FILE_FLAGS = ("tokens", "text", *READERS)
 
 
 def avoid_miscompiling(options: flags.FlagValues) -> None:
-    """Set the compiler's option for inputs that it would compute wrong without it.
+    """Sets the compiler's option for inputs that are miscompiled without it.
 
     To be called before the first backend starts: XLA reads its options once.
     """
-    if not lacks_option():  # no file is read for what would change nothing
+    if not lacks_option():  # no file is read in vain
         return
     named = options["platform"].value if "platform" in options else None
     if named in (None, "cpu") and longest_input(options) > SAFE_ROWS:
@@ -28,11 +28,11 @@ def avoid_miscompiling(options: flags.FlagValues) -> None:
 
 
 def longest_input(options: flags.FlagValues) -> int:
-    """Number of tokens of the longest input that flags name, from above.
+    """Upper bound on the number of tokens of the longest input.
 
     A file of no more than `SAFE_ROWS` bytes counts by its size, since each token takes
-    one; of a text each byte counts as a token. A file that cannot be read counts as none:
-    the command itself refuses it.
+    one byte; of a text each byte counts as a token. A file that cannot be read counts as
+    empty: the command itself refuses it.
     """
     given = {name: options[name].value for name in options}
     longest = len((given.get("sequence") or "").encode())
@@ -54,7 +54,7 @@ def _longest_in(name: str, path: str) -> int:
 
 
 def _lengths_in(name: str, path: str) -> Iterable[int]:
-    """Number of tokens of each input of a file, from above."""
+    """Upper bounds on the number of tokens of each input of a file."""
     if name == "tokens":
         return map(len, read_tokens(path))
     content = read_whole(name, path)

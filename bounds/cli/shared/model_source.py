@@ -1,4 +1,4 @@
-"""Flags to a model: a file, a construction by name, or random weights."""
+"""From flags to a model: a file, a construction by name, or random weights."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ RANDOM = "random"
 def load_model(
     options: flags.FlagValues, *, vocab_size: int, max_length: int
 ) -> jm.Transformer:
-    """Returns the model that the flags name, in the float type they ask for."""
+    """Model of the flags, in their float type."""
     check_model_flags(options)
     file, preset, c = options.model, options.preset, options.c
     folder = file is not None and os.path.isdir(file)
@@ -35,7 +35,7 @@ def load_model(
     given = {name: shape[name] for name in SHAPE_FLAGS if options[name].present}
     if is_random(file, preset):
         shape["vocab_size"] = shape["vocab_size"] or vocab_size
-        # Drawn in float64 whatever --dtype says, so that both types round one model.
+        # Drawn in float64 under any --dtype, so that both types round one model.
         model = jm.random_transformer(
             jax.random.key(options.seed),
             **shape,
@@ -55,7 +55,7 @@ def load_model(
 
 
 def check_model_flags(options: flags.FlagValues) -> None:
-    """Raise `InputError` for flags of `define_model` that contradict one another."""
+    """Raises `InputError` for flags of `define_model` that contradict one another."""
     file, preset, c = options.model, options.preset, options.c
     folder = file is not None and os.path.isdir(file)
     if file is not None and preset is not None:
@@ -65,7 +65,7 @@ def check_model_flags(options: flags.FlagValues) -> None:
             f"unknown preset {preset!r}; known are {', '.join((RANDOM, *PRESETS))}"
         )
     if options.head is not None and not folder:
-        if file is not None:  # what is missing is the folder itself
+        if file is not None:  # the folder itself may be missing
             expect_file("--model", file)
         raise jm.InputError(
             "--head is of a checkpoint, and --model names no folder; leave it out"
@@ -85,7 +85,7 @@ def weighted_model(
     max_length: int,
     weighting: str | None = None,
 ) -> jm.Transformer:
-    """Returns the model that the flags name, under the weighting they ask for."""
+    """Model of the flags, under their weighting and temperature."""
     model = load_model(options, vocab_size=vocab_size, max_length=max_length)
     if options.weighting is not None or not is_random(options.model, options.preset):
         weighting = options.weighting
@@ -94,14 +94,14 @@ def weighted_model(
 
 
 def is_random(file: str | None, preset: str | None) -> bool:
-    """Returns whether a model is random, by the file and the preset that are named."""
+    """True if a model with this file and preset is random."""
     return file is None and preset in (None, RANDOM)
 
 
 def reweighted(
     model: jm.Transformer, weighting: str | None, temperature: str | None
 ) -> jm.Transformer:
-    """Returns a model under the weighting and temperature of the flags."""
+    """Model under a weighting and a temperature, where they are given."""
     if weighting is not None:
         model = with_weighting(model, weighting)
     if temperature is not None:
@@ -115,12 +115,10 @@ def reweighted(
 
 
 def model_sha256(options: flags.FlagValues, model: jm.Transformer) -> str:
-    """Returns the SHA-256 that names a model: of its file, byte by byte.
+    """SHA-256 of a model's file; else of the file that `jm.save` would write.
 
-    A folder's is that of the file that `import` makes of it.
-
-    A file's hash is that of the file, under whatever --dtype, --weighting and
-    --temperature it is used; whoever records it records those beside it.
+    A file's hash does not depend on --dtype, --weighting and --temperature: a record names
+    these separately.
     """
     if options.model is not None and not os.path.isdir(options.model):
         return file_sha256(options.model)
@@ -128,12 +126,9 @@ def model_sha256(options: flags.FlagValues, model: jm.Transformer) -> str:
 
 
 def read_trained_to(model: str) -> int | None:
-    """Returns the longest n that a model was trained on; None where no record says it.
+    """Longest n that a model was trained on; None without a record.
 
-    Warns of a record of another model. Training data may have the record's name, too.
-
-    Raises:
-        InputError: The record names no length.
+    Warns of a record of another model, since training data may have a file of this name.
     """
     path, said = Path(model), {}
     record = (path if path.is_dir() else path.parent) / "train.json"
@@ -154,12 +149,9 @@ def read_trained_to(model: str) -> int | None:
 
 
 def _refuse_shape(given: Iterable[str], taken: Sequence[str], source: str) -> None:
-    """Raise `InputError` for a flag that describes a random model only.
-
-    Some constructions take a number of layers and of heads, too.
-    """
+    """Raises `InputError` for a flag that describes a random model only."""
     for name in given:
-        if name not in taken:
+        if name not in taken:  # some constructions have layers and heads to choose
             raise jm.InputError(
                 f"--{name} describes a random model (--preset=random), which {source} "
                 "is not"

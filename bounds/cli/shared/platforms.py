@@ -1,7 +1,7 @@
-"""The flags on what a command computes on and keeps of it, and JAX's settings.
+"""Flags on the platform of the computation and the cache, and JAX's settings.
 
-JAX takes an accelerator where it finds one. To name the platform leaves the others alone:
-`--platform=cpu` takes no memory of a GPU, `--platform=gpu` fails where JAX would have
+JAX takes an accelerator where it finds one. A named platform leaves the others alone:
+`--platform=cpu` takes no memory of a GPU, and `--platform=gpu` fails where JAX would have
 gone on with the CPU and a warning.
 """
 
@@ -14,9 +14,9 @@ from bounds.cli.shared.kept_programs import define_kept_programs, keep_programs
 from bounds.cli.shared.longest_input import avoid_miscompiling
 from jax_models.errors import InputError
 
-# What JAX is asked for, by what is typed: the first that works is the default device.
+# Values of `jax_platforms` by flag: the first that works is the default device.
 WANTED = {"cpu": "cpu", "gpu": "cuda,cpu", "cuda": "cuda,cpu", "tpu": "tpu,cpu"}
-# What JAX calls the platform.
+# JAX's names of the platforms.
 NAMES = {"cpu": "cpu", "gpu": "gpu", "cuda": "gpu", "tpu": "tpu"}
 REMEDIES = {
     "cpu": "unset JAX_PLATFORMS, which names others",
@@ -26,7 +26,7 @@ REMEDIES = {
 
 
 def define_platform(values: flags.FlagValues) -> None:
-    """Add `--platform` and `--compilation_cache`."""
+    """Adds `--platform` and `--compilation_cache`."""
     flags.DEFINE_enum(
         "platform",
         None,
@@ -39,26 +39,14 @@ def define_platform(values: flags.FlagValues) -> None:
 
 
 def prepare_jax(options: flags.FlagValues) -> None:
-    """Turn double precision on and take the platform that the flags name.
-
-    Args:
-        options: Flags with `define_platform`.
-
-    Raises:
-        InputError: JAX has no such platform, or has taken another, or programs cannot be
-            kept where the flags say.
-    """
+    """Turns double precision on and takes the platform of the flags, or refuses."""
     jax.config.update("jax_enable_x64", True)
     request_platform(options)
     require_platform(options)
 
 
 def request_platform(options: flags.FlagValues) -> None:
-    """Ask JAX for what the flags name; it does not look for devices yet.
-
-    Raises:
-        InputError: Programs cannot be kept where the flags say.
-    """
+    """Sets JAX's platform and cache; JAX does not look for devices yet."""
     keep_programs(options.compilation_cache)
     avoid_miscompiling(options)
     if options.platform is not None:
@@ -66,14 +54,14 @@ def request_platform(options: flags.FlagValues) -> None:
 
 
 def require_platform(options: flags.FlagValues) -> None:
-    """Raise `InputError` unless JAX computes on the platform that the flags name."""
+    """Raises `InputError` unless JAX computes on the platform of the flags."""
     if options.platform is None:
         return
     name, trouble = NAMES[options.platform], ""
     try:
         if jax.default_backend() == name:
             return
-    except (RuntimeError, AssertionError) as error:  # the latter where none is left
+    except (RuntimeError, AssertionError) as error:  # the latter without any platform
         trouble = f" ({one_line(error)})" if str(error) else ""
     jax.config.update("jax_platforms", None)
     found = sorted(

@@ -16,12 +16,12 @@ from bounds.store.sweep import Cell
 ERROR = "measured_error"
 _ERROR = "substitutions entries median percentile_99 reference"
 ERROR_FORM = (fields(_ERROR, max=(float, None)), None)
-# What commands ask of every cell, of one that is no block of positions.
+# Columns that every cell needs, for one that is no block of positions.
 _NO_BLOCK = {"position": None, "ambiguous": False, "uncertified": 0}
 
 
 def define_precision(values: flags.FlagValues) -> None:
-    """Add `--precision`."""
+    """Adds `--precision`."""
     flags.DEFINE_enum(
         "precision",
         None,
@@ -36,7 +36,7 @@ def define_precision(values: flags.FlagValues) -> None:
 def with_error(
     cells: list[Cell], precision: str | None, problem: Callable[[], Problem]
 ) -> list[Cell]:
-    """Returns cells, and behind them one that measures the error of half precision."""
+    """Cells, followed in half precision by one that measures its error."""
     if precision is None:
         return cells
     end = cells[-1].config["stop"]
@@ -53,14 +53,14 @@ def with_error(
 def split_error(
     found: Sequence[Mapping[str, Any]],
 ) -> tuple[list[Mapping[str, Any]], MeasuredError | None]:
-    """Returns what was recorded of blocks, and the error if it was measured."""
+    """Records of blocks, and the error if it was measured."""
     if not found or ERROR not in found[-1]:
         return list(found), None
     last = found[-1]
     blocks = list(found[:-1] if set(last) == {*_NO_BLOCK, ERROR} else found)
     if last[ERROR] is None:
         return blocks, None
-    # What is infinite is recorded as none.
+    # Infinity is recorded as null.
     told: dict[str, Any] = {
         k: float("inf") if x is None else x for k, x in last[ERROR].items()
     }
@@ -68,5 +68,5 @@ def split_error(
 
 
 def error_columns(error: MeasuredError | None) -> dict[str, Any]:
-    """Returns what a record says of it: nothing where nothing was measured."""
+    """Columns of a measured error; none without a measurement."""
     return {} if error is None else {ERROR: dataclasses.asdict(error)}

@@ -13,19 +13,19 @@ from bounds.cli.shared.ahead import Ahead
 from bounds.cli.shared.compiling import Compiling, hear_compiling
 from jax_models.interrupt import raise_requested
 
-# Plain lines are for logs; more than one in this many seconds would fill them.
+# Plain lines are for logs; more than one in this many seconds would fill a log.
 SECONDS_BETWEEN_LINES = 4.0
-# Seconds after which it is seen whether one is due.
+# Seconds between checks whether a line is due.
 LOOK_AGAIN = 0.8
 
 
-# Counts that are open: they say themselves what is waited for.
+# Open counts, which print their own lines.
 _COUNTING: list["Progress"] = []
 
 
 @contextlib.contextmanager
 def tell_of_waiting() -> Iterator[None]:
-    """Say that the program is at work where nothing is counted, as before the first step."""
+    """Prints that the program is at work while nothing is counted."""
     start, ended = time.monotonic(), threading.Event()
 
     def watch(compiling: Compiling) -> None:
@@ -50,11 +50,11 @@ def tell_of_waiting() -> Iterator[None]:
 
 
 class Progress:
-    """Counts finished steps of a known number, and says so.
+    """Counts and prints finished steps of a known number.
 
-    A context manager, in which a step that lasts is told of too, with what is waited for.
-    The bar goes to standard error, plain lines to standard output,
-    so that standard error stays empty unless something is wrong.
+    A context manager, in which lines also appear during a long step. The bar goes to
+    standard error, plain lines to standard output, so that standard error stays empty
+    unless something is wrong.
     """
 
     def __init__(
@@ -65,14 +65,10 @@ class Progress:
         alike: bool = False,
         ahead: Ahead | None = None,
     ):
-        """Start counting.
+        """Starts counting steps, whose unit is a plural as in "cells".
 
-        Args:
-            total: Number of steps.
-            unit: What a step is called, in the plural, as in "cells".
-            alike: Whether a step takes as long as any other, so that the first tell how
-                long those that are left take.
-            ahead: What tells it of steps that are not, counted one by one.
+        With `alike`, steps take equally long, so that the first give the time left. Other
+        steps need `ahead`, which gets them one by one.
         """
         self._ahead = ahead
         self._total = total
@@ -80,15 +76,15 @@ class Progress:
         self._done = 0
         self._note = ""
         self._alike = alike
-        # Since when steps are timed, and from which on: what came first was compiled for,
-        # and tells how long the others take by what it took beside.
+        # Time and step since which steps are timed. The steps before included compiling,
+        # and give the others' duration by the rest of their time.
         self._since: tuple[float, int] | None = None
         self._computed = 0  # steps until then, since the count began:
         self._end: float | None = None  # when the last would be done
-        # Within the steps that are done, what was left open: done and all of it.
+        # Items that the finished steps left open: done, and all.
         self._open: tuple[int, int] | None = None
         self._start = time.monotonic()
-        self._began = self._start, 0.0  # when, and what had been compiled, in seconds
+        self._began = self._start, 0.0  # time, and seconds of compiling before
         self._last_line = self._start - SECONDS_BETWEEN_LINES
         self._last_step = self._start
         self._bar = tqdm.tqdm(total=total, unit=" " + unit) if _on_terminal() else None
@@ -99,7 +95,7 @@ class Progress:
         self._opened = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        """Returns the running count."""
+        """Starts the lines on long steps."""
         _COUNTING.append(self)
         self._opened.callback(_COUNTING.remove, self)
         self._compiling = self._opened.enter_context(hear_compiling())
@@ -112,37 +108,32 @@ class Progress:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Take the bar away."""
+        """Removes the bar."""
         self._opened.close()
         if self._bar is not None:
             self._bar.close()
 
     def _watch(self, compiling: Compiling) -> None:
-        """Say what is waited for, where nothing else was said for a while."""
+        """Prints the state when nothing was printed for a while."""
         while not self._ended.wait(LOOK_AGAIN):
             with contextlib.suppress(OSError, ValueError):  # a stream that was closed
                 self.tell(f"{self._counted()}, {compiling.waited_for}")
 
     def advance(self, step: str, count: int = 1) -> None:
-        """Count finished steps.
-
-        Args:
-            step: What was finished, in a few words.
-            count: How many steps.
-        """
+        """Counts finished steps, the last described by a few words."""
         raise_requested()
         if not count:
             return
         with self._telling:
             now, done = time.monotonic(), self._done + count
-            if self._open is not None:  # what was left open of earlier steps is done
+            if self._open is not None:  # the items left open are done
                 self._open = self._since = self._end = None
             if self._ahead is not None:
                 self._ahead.took(now - self._last_step)
                 left, self._last_step = self._ahead.seconds(), now
                 self._end = None if left is None else now + left
             elif self._since is None or now - self._since[0] < LOOK_AGAIN:
-                # The first, or what ended with it, as those that run beside each other.
+                # The first step, or one that ran at the same time and ended with it.
                 self._since, self._computed = (now, done), self._computed + count
                 if self._alike and self._compiling is not None:
                     began, compiled = self._began
@@ -155,12 +146,7 @@ class Progress:
             self._count(step, count, now)
 
     def skip(self, step: str, count: int) -> None:
-        """Count steps that took no time, as those that a store holds.
-
-        Args:
-            step: What they were, in a few words.
-            count: How many.
-        """
+        """Counts steps that took no time, such as results found in a store."""
         if not count:
             return
         with self._telling:
@@ -170,13 +156,10 @@ class Progress:
             self._count(step, count, time.monotonic())
 
     def recount(self, done: int, total: int) -> None:
-        """Count again, of what an earlier count of the same steps has left open.
+        """Restarts the count over the items that an earlier count left open.
 
-        The time that is left is told anew, by this count alone.
-
-        Args:
-            done: How many are done; fewer than before, or any after all, begins anew.
-            total: How many there are, which may become fewer.
+        `done` begins anew when it falls or follows a finished count; `total` may fall.
+        The time left is estimated by this count alone.
         """
         with self._telling:
             now, before = time.monotonic(), self._open
@@ -191,7 +174,7 @@ class Progress:
         self.tell(self._counted())
 
     def _counted(self) -> str:
-        """Returns what is done, for a reader, and of what was left open."""
+        """Words on the steps done, and on the items left open."""
         told = f"{self._done} of {self._total} {self._unit} done"
         if self._open is None:
             return told
@@ -199,7 +182,7 @@ class Progress:
         return f"{told}, {done} of {total} left open{self._note}"
 
     def _taken(self, now: float) -> str:
-        """Returns the seconds that went by, and about how many are left where known."""
+        """Seconds spent, and about how many are left where known."""
         taken = f"{now - self._start:.0f} s"
         if self._end is None or self._end - now < 1:
             return taken
@@ -222,11 +205,7 @@ class Progress:
             )
 
     def tell(self, what: str) -> None:
-        """Say what was done within a step, if nothing was said for a while.
-
-        Args:
-            what: In a few words.
-        """
+        """Prints a state within a step, if nothing was printed for a while."""
         raise_requested()
         with self._telling:
             now = time.monotonic()
@@ -239,14 +218,10 @@ class Progress:
             print(f"{what} ({self._taken(now)})", flush=True)
 
     def note(self, words: str) -> None:
-        """Say what has been found so far, beside every later step.
-
-        Args:
-            words: A few.
-        """
+        """Sets words on the results so far, appended to every later step."""
         self._note = f"; {words}" if words else ""
 
 
 def _on_terminal() -> bool:
-    """Returns whether someone watches standard error."""
+    """True if standard error is a terminal."""
     return sys.stderr.isatty()

@@ -1,4 +1,4 @@
-"""Results as text: the table of a sweep, and what was found in one sentence each."""
+"""Results as text: the table of a sweep, and sentences on each result."""
 
 import itertools
 import textwrap
@@ -26,14 +26,7 @@ WIDTH = 96
 
 
 def curve_report(curves: Sequence[BoundCurve]) -> str:
-    """Returns a table of the largest influence per length, and one sentence per curve.
-
-    Args:
-        curves: The curves, side by side.
-
-    Returns:
-        The text.
-    """
+    """Table of the largest influence per length, and one sentence per curve."""
     lengths = sorted({row["n"] for curve in curves for row in curve})
     cells = {
         (curve.label, row["n"]): f"{influence_value(row):.4g}"
@@ -80,7 +73,7 @@ def curve_report(curves: Sequence[BoundCurve]) -> str:
 
 
 def _findings(curves: Sequence[BoundCurve]) -> list[str]:
-    """Returns what was found for each curve, but what the table's rows say already."""
+    """Sentences on each curve, without those that the table's rows make redundant."""
     said, few = [], False
     for curve in itertools.chain.from_iterable(curve.sides for curve in curves):
         if not curve.fit.used or curve.fit.exponent is not None:
@@ -98,14 +91,7 @@ def _findings(curves: Sequence[BoundCurve]) -> list[str]:
 
 
 def bounds_report(curves: Sequence[BoundCurve]) -> list[str]:
-    """Returns what stands beside the exact influences: a table, and what is missing.
-
-    Args:
-        curves: The curves.
-
-    Returns:
-        Lines of text, none where no bound was asked for.
-    """
+    """Lines of a table of bounds, and on missing ones; empty without bounds."""
     columns = [
         column
         for kind in shown_bounds()
@@ -138,7 +124,7 @@ def bounds_report(curves: Sequence[BoundCurve]) -> list[str]:
 
 
 def _meanings(columns: Sequence[CurveColumn]) -> str:
-    """Returns what the columns beside the exact influence are, in one sentence."""
+    """Sentence on the columns of bounds."""
     there = [kind for kind in shown_bounds() if any(c in columns for c in kind.columns)]
     own = [kind.meaning for kind in there if kind.per_input]
     others = [kind.meaning for kind in there if not kind.per_input]
@@ -148,21 +134,13 @@ def _meanings(columns: Sequence[CurveColumn]) -> str:
 
 
 def _listed(words: Sequence[str]) -> str:
-    """Returns words as a list in a sentence."""
+    """Words as a list in a sentence."""
     *some, last = words
     return f"{', '.join(some)} and {last}" if some else last
 
 
 def describe_decay(curve: BoundCurve) -> str:
-    """Returns what was found for one curve, in one sentence.
-
-    Args:
-        curve: The curve.
-
-    Returns:
-        How the influence depends on n, over what it was fitted, how many of the
-        measurements are zero, and how many have a radius that is not small beside them.
-    """
+    """Sentence on one curve: its dependence on n, and the fitted values."""
     fit = curve.fit
     total = fit.used + fit.zeros
     if not total:
@@ -191,7 +169,7 @@ def describe_decay(curve: BoundCurve) -> str:
 
 
 def _coincidences(curves: Sequence[BoundCurve]) -> list[str]:
-    """Returns a sentence for each pair of curves that are the same everywhere."""
+    """A sentence for each pair of curves that are equal everywhere."""
     values = {
         curve.label: [influence_value(row) for row in curve.measurements]
         for curve in curves
@@ -222,7 +200,7 @@ def _zeros(sides: Sequence[BoundCurve]) -> str:
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Returns lines of cells as text, columns aligned to the right."""
+    """Lines of cells as text, columns aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [
         "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))

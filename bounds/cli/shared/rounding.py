@@ -1,4 +1,4 @@
-"""`--rounding`: which results have radii of rounding."""
+"""`--rounding`: the results that have radii of rounding."""
 
 from typing import get_args
 
@@ -8,7 +8,7 @@ from bounds.influence.rounding import Rounding
 
 
 def define_rounding(values: flags.FlagValues) -> None:
-    """Add `--rounding`."""
+    """Adds `--rounding`."""
     flags.DEFINE_enum(
         "rounding",
         "auto",

@@ -1,4 +1,4 @@
-"""Flags to what a command is about: a model, its inputs, and what is asked of them."""
+"""From flags to the subject of a command: a model, its inputs, and the question."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +24,7 @@ DEFAULT_LENGTH = 64
 
 
 def define_one_input(values: flags.FlagValues) -> None:
-    """Add what names one input of those that there are: `--length`, `--input`."""
+    """Adds the flags that choose one input: `--length`, `--input`."""
     define_count(
         values,
         "length",
@@ -44,7 +44,7 @@ def define_one_input(values: flags.FlagValues) -> None:
 
 
 def define_memory_limit(values: flags.FlagValues) -> None:
-    """Add `--memory_limit`."""
+    """Adds `--memory_limit`."""
     flags.DEFINE_string(
         "memory_limit",
         None,
@@ -57,7 +57,7 @@ def define_memory_limit(values: flags.FlagValues) -> None:
 
 
 def read_one(options: flags.FlagValues) -> Subject:
-    """Returns what the flags ask of a model and one input."""
+    """Subject of one input."""
     given = read_given(options, None)
     length = options.length or DEFAULT_LENGTH
     sequence = None
@@ -73,7 +73,7 @@ def read_one(options: flags.FlagValues) -> Subject:
 def read_subject(
     options: flags.FlagValues, model: jm.Transformer, lengths: Sequence[int] | None
 ) -> Subject:
-    """Returns what the flags ask of a model, at lengths or at those of given inputs."""
+    """Subject at the given lengths, or at those of given inputs."""
     one = options.input if "input" in options else None
     source = load_inputs(options, model, options.num_inputs if one is None else one + 1)
     measured = own_lengths(source) if lengths is None else lengths
@@ -84,7 +84,7 @@ def read_subject(
             raise
         which = max(range(source.count), key=lambda k: len(source.sequences[k]))
         raise jm.InputError(f"input {which} of {source.name}: {error}") from error
-    # What the command has no flag for is as it is elsewhere.
+    # Values without a flag of this command keep their defaults.
     names = ("query", "target", "method", "ties", "memory_limit", "precision")
     given: dict[str, Any] = {x: options[x].value for x in names if x in options}
     if limit := given.get("memory_limit"):

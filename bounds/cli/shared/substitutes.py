@@ -1,9 +1,10 @@
-"""Flags to the symbols that are put in: the same of every position, or a list of each."""
+"""From flags to substitutes: the same symbols at every position, or a list for each."""
 
 import os
 
 import numpy as np
 from absl import flags
+from jaxtyping import Int
 
 import jax_models as jm
 from bounds.cli.shared.input_source import load_array
@@ -14,7 +15,7 @@ from jax_models.format.pretrained.tokenizer import list_substitutes
 
 
 def define_substitutes(values: flags.FlagValues) -> None:
-    """Add `--symbols` and `--candidates`."""
+    """Adds `--symbols` and `--candidates`."""
     flags.DEFINE_list(
         "symbols",
         None,
@@ -43,11 +44,10 @@ def read_substitutes(
     model: jm.Transformer,
     tokenizer: jm.Tokenizer | None,
     length: int,
-) -> np.ndarray | None:
-    """Returns the symbols that the flags say are put in; None is all of the model's.
+) -> Int[np.ndarray, "*tokens symbols"] | None:
+    """Substitutes of the flags, padded with -1; None is all of the model's.
 
-    Symbols [K] as they are listed, or rows of each of n positions [n, K] filled up with -1.
-    Special ones are none unless they are listed.
+    `--symbols` keep their order. Special symbols are none unless they are listed.
     """
     path, listed = options.candidates, options.symbols
     if path is not None and listed is not None:
@@ -89,7 +89,7 @@ def read_substitutes(
 def named_substitutes(
     model: jm.Transformer, tokenizer: jm.Tokenizer, where: str
 ) -> list[int]:
-    """Returns the symbols of a tokenizer's texts that the model substitutes."""
+    """Symbols of a tokenizer's texts that the model substitutes."""
     every = range(model.vocab_size)
     free = every if model.substitutable is None else model.substitutable
     return list_substitutes(free, tokenizer.named, tokenizer.special, where)
@@ -98,12 +98,12 @@ def named_substitutes(
 def special_symbols(
     model: jm.Transformer, tokenizer: jm.Tokenizer | None
 ) -> tuple[int, ...]:
-    """Returns symbols that stay where they stand, unless their positions are listed."""
+    """Symbols that are not replaced, unless their positions are listed."""
     return (*(model.special or ()), *(() if tokenizer is None else tokenizer.special))
 
 
 def _read_candidates(path: str, tokenizer: jm.Tokenizer | None) -> np.ndarray:
-    """The rows of a file [n, K], filled up with -1."""
+    """Rows of a file, padded with -1."""
     expect_file("--candidates", path)
     if os.fspath(path).endswith(".npy"):
         found = load_array(path)

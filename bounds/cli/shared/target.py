@@ -1,4 +1,4 @@
-"""The flag that says what is watched: rows, logits, or an operation on the logits."""
+"""Flag on the watched output: rows, logits, or an operation on the logits."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from absl import flags
+from jaxtyping import Int
 
 import jax_models as jm
 from bounds.cli.shared.validators import validate_grammar
@@ -20,7 +21,7 @@ from bounds.influence.targets import (
 )
 from jax_models.arguments import ascii_number, show
 
-# More digits are no number of a symbol; Python reads no more than some thousand.
+# No symbol's number has more digits; Python reads at most some thousand.
 MAX_DIGITS = 18
 PLAIN = ("activation", "logits", "log_probabilities", "pooled")
 FORMS = {
@@ -31,9 +32,9 @@ FORMS = {
     "log_probability_sum": "log_probability_sum:S,T,...[:ROW] with own or next for S,T,...",
 }
 GRAMMAR = ", ".join((*PLAIN, *FORMS.values()))
-# Which symbol of the input a row is asked for, counted from its own.
+# Offset from a row to the symbol of the input whose log-probability counts.
 AHEAD = {"own": 0, "next": 1}
-# How what is watched moves, where it is no norm that `UNITS` has.
+# Labels of the target's change, where `UNITS` has none.
 MOVED = {
     "log_probabilities": "‖Δ log-probabilities‖₂, nats",
     "pooled": "‖Δ pooled vector‖₂",
@@ -47,18 +48,15 @@ MOVED = {
 
 @dataclasses.dataclass(frozen=True)
 class InputSum:
-    """The sum over rows of the log-probability of a symbol of the input each.
+    """Sum over rows of the log-probability of one symbol of the input each."""
 
-    Attributes:
-        ahead: How far behind a row its symbol stands: 0 is its own, 1 the next.
-        row: The first row, counted from 0.
-    """
+    ahead: int  # offset from a row to its symbol: 0 its own, 1 the next
+    row: int  # first row, from 0
 
-    ahead: int
-    row: int
-
-    def of(self, tokens: np.ndarray, special: Sequence[int]) -> LogProbabilitySum:
-        """Returns it of an input."""
+    def of(
+        self, tokens: Int[np.ndarray, "tokens"], special: Sequence[int]
+    ) -> LogProbabilitySum:
+        """The sum for an input, without its special symbols."""
         rows = np.arange(self.row, max(self.row, tokens.size - self.ahead))
         rows = rows[~np.isin(tokens[rows + self.ahead], special)]
         if not rows.size:
@@ -71,7 +69,7 @@ class InputSum:
 
 
 def define_target(values: flags.FlagValues) -> None:
-    """Add `--target`, with all that influences may watch."""
+    """Adds `--target`, with all targets of influences."""
     flags.DEFINE_string(
         "target",
         "activation",
@@ -90,7 +88,7 @@ def define_target(values: flags.FlagValues) -> None:
 
 
 def parse_target(text: str, symbol: Callable[[str], int]) -> Watched | InputSum:
-    """Returns what a value of `--target` means."""
+    """Reads a value of `--target`; `symbol` numbers the named symbols."""
     word, *given = text.split(":")
     if not given:
         for plain in PLAIN:
@@ -118,7 +116,7 @@ def parse_target(text: str, symbol: Callable[[str], int]) -> Watched | InputSum:
 
 
 def number_symbol(name: str, tokenizer: jm.Tokenizer | None, where: str) -> int:
-    """Returns the number of a symbol: the tokenizer's of that name, else the number typed."""
+    """Number of a symbol: the tokenizer's of that name, else the number typed."""
     if name in AHEAD and (tokenizer is None or name not in tokenizer.names):
         raise jm.InputError(
             f"{where}: {name} stands for symbols of the input, in "
@@ -135,12 +133,12 @@ def number_symbol(name: str, tokenizer: jm.Tokenizer | None, where: str) -> int:
 
 
 def unit_of(text: str) -> str:
-    """Returns what is measured in a value of `--target`, with its unit."""
+    """Label of the change of a value of `--target`, with its unit."""
     return {**UNITS, **MOVED}[text.partition(":")[0]]
 
 
 def target_key(target: Any) -> str:
-    """Returns what names a target in a store: a word, or its operation with numbers."""
+    """Key of a target in a store: a word, or its operation with numbers."""
     return target if isinstance(target, str) else repr(target)
 
 

@@ -1,4 +1,4 @@
-"""Flags to inputs of models with a tokenizer: texts, sequences of letters, molecules."""
+"""From flags to inputs of models with a tokenizer: texts, letters, molecules."""
 
 import os
 from collections.abc import Callable
@@ -9,12 +9,12 @@ import jax_models as jm
 from bounds.curves.inputs import GivenInputs
 from jax_models.arguments import INPUT_BYTES, expect_file, read_file, show
 
-# What holds letters, of which none may be unknown.
+# Flags of inputs of letters, of which none may be unknown.
 LETTERS = ("fasta", "smiles", "sequence")
 
 
 def define_texts(values: flags.FlagValues) -> None:
-    """Add `--fasta`, `--smiles`, `--sequence` and `--tokenizer`."""
+    """Adds `--fasta`, `--smiles`, `--sequence` and `--tokenizer`."""
     for name, text in (
         (
             "fasta",
@@ -34,7 +34,7 @@ def define_texts(values: flags.FlagValues) -> None:
 
 
 def open_tokenizer(options: flags.FlagValues) -> jm.Tokenizer | None:
-    """Returns the tokenizer that the flags name, None where they name none."""
+    """Tokenizer of the flags, or None."""
     if "tokenizer" not in options:
         return None
     if options.tokenizer is not None:
@@ -43,7 +43,7 @@ def open_tokenizer(options: flags.FlagValues) -> jm.Tokenizer | None:
     if texts and options.model is not None and os.path.isdir(options.model):
         return jm.read_tokenizer(options.model)
     if texts and texts != ["text"]:
-        if options.model is not None:  # what is missing is the folder itself
+        if options.model is not None:  # the folder itself may be missing
             expect_file("--model", options.model)
         raise jm.InputError(
             f"--{texts[0]} needs a tokenizer; name the folder of a checkpoint as --model, "
@@ -53,7 +53,7 @@ def open_tokenizer(options: flags.FlagValues) -> jm.Tokenizer | None:
 
 
 def read_letters(name: str, value: str, tokenizer: jm.Tokenizer) -> GivenInputs:
-    """Returns the inputs that a flag of `LETTERS` gives."""
+    """Inputs that a flag of `LETTERS` gives."""
     if name == "sequence":
         tokens = tokenizer.encode_all("--sequence", {"": value})
         return GivenInputs("--sequence", tuple(tokens), tokenizer.ends)
@@ -61,21 +61,21 @@ def read_letters(name: str, value: str, tokenizer: jm.Tokenizer) -> GivenInputs:
     found = READERS[name](value, content)
     if not found:
         raise jm.InputError(f"{value}: the file is empty; expected {EXPECTED[name]}")
-    # Of a molecule the case of an atom says whether it is aromatic.
+    # In molecules the case of an atom marks aromaticity.
     texts = {f": {where}": text for where, text in found}
     tokens = tokenizer.encode_all(value, texts, raise_case=name != "smiles")
     return GivenInputs(value, tuple(tokens), tokenizer.ends)
 
 
 def read_text_whole(path: str, tokenizer: jm.Tokenizer) -> GivenInputs:
-    """Returns a file as one text, without its last newline."""
+    """A file as one text, without its last newline."""
     content = read_whole("text", path).removesuffix("\n").removesuffix("\r")
     tokens = tokenizer.encode_all(path, {"": content})
     return GivenInputs(path, tuple(tokens), tokenizer.ends)
 
 
 def read_whole(name: str, path: str) -> str:
-    """Returns what a text file holds, without a byte-order mark."""
+    """Content of a text file, without a byte-order mark."""
     try:
         content = read_file(f"--{name}", path, INPUT_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -84,7 +84,7 @@ def read_whole(name: str, path: str) -> str:
 
 
 def _records(path: str, content: str) -> list[tuple[str, str]]:
-    """The records of a FASTA file, each with its name."""
+    """Records of a FASTA file, each with its name."""
     found: list[tuple[str, list[str]]] = []
     for number, line in enumerate(map(str.strip, content.splitlines()), 1):
         if line.startswith(">"):
@@ -101,7 +101,7 @@ def _records(path: str, content: str) -> list[tuple[str, str]]:
 
 
 def _molecules(path: str, content: str) -> list[tuple[str, str]]:
-    """The molecules of a SMILES file, each with its name."""
+    """Molecules of a SMILES file, each with its name."""
     del path
     lines = [line.split() for line in content.splitlines() if line.strip()]
     return [

@@ -10,18 +10,14 @@ from jax_models.run.evaluate import AmbiguousTieWarning
 
 @contextlib.contextmanager
 def quiet_ties() -> Iterator[None]:
-    """Hold back Python's own warnings of ambiguous ties; results carry the fact."""
+    """Suppresses Python's own warnings of ambiguous ties; results carry the fact."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AmbiguousTieWarning)
         yield
 
 
 def warn_of_ties(count: int) -> None:
-    """Say on standard error how many results hang on a tie, if any do.
-
-    Args:
-        count: Results in which rounding may have decided a hard-attention winner.
-    """
+    """Prints on standard error the number of results that hang on a tie, if any."""
     if count:
         print(
             f"warning: in {count} results rounding decided a hard-attention winner; "

@@ -1,4 +1,4 @@
-"""The help texts, made from the registry, the modules' docstrings and the flags."""
+"""Help texts, from the registry, the modules' docstrings and the flags."""
 
 import dataclasses
 import inspect
@@ -21,15 +21,7 @@ class FlagGroup:
 
 
 def overview(program: str, commands: Mapping[str, str]) -> str:
-    """Returns the help of the program: its commands, one line each.
-
-    Args:
-        program: The program's name.
-        commands: What each does, in one line.
-
-    Returns:
-        The text.
-    """
+    """Help of the program: its commands, one line each."""
     lines = [f"Usage: {program} COMMAND [--flag=value ...]", "", "Commands:"]
     lines += [f"  {name:<12}{summary}" for name, summary in commands.items()]
     lines += [
@@ -43,18 +35,7 @@ def overview(program: str, commands: Mapping[str, str]) -> str:
 def command_usage(
     program: str, name: str, summary: str, module: object, groups: Iterable[FlagGroup]
 ) -> str:
-    """Returns the help of a command: what it does, its flags with their defaults, examples.
-
-    Args:
-        program: The program's name.
-        name: The command's name.
-        summary: One line.
-        module: The command's module, whose docstring tells more.
-        groups: The command's flags.
-
-    Returns:
-        The text.
-    """
+    """Help of a command: summary, module docstring, flags with defaults, examples."""
     _, _, description = (inspect.getdoc(module) or "").partition("\n\n")
     parts = [f"Usage: {program} {name} [--flag=value ...]", summary]
     if description:
@@ -68,12 +49,12 @@ def command_usage(
 
 
 def _entry(flag: flags.Flag) -> str:
-    """Returns the lines on one flag."""
+    """Lines on one flag."""
     name = f"  --[no]{flag.name}" if flag.boolean else f"  --{flag.name}"
     default = (
         f" (default: {flag.default_as_str})" if flag.default not in (None, []) else ""
     )
-    # absl says of what is repeated that it is, behind the text.
+    # absl appends a note to flags that may be repeated.
     help_text = (flag.help or "").partition(";\n    repeat this option")[0]
     if isinstance(flag.parser, flags.EnumParser):
         # absl puts the choices before the text, as one word.

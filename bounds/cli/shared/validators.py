@@ -1,4 +1,4 @@
-"""What the entries of a flag must be: some of a few words, or what a grammar reads."""
+"""Validators of flags: entries among a few words, or readable by a grammar."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from bounds.numbers.notation import parse_temperature
 def validate_choices(
     values: flags.FlagValues, name: str, choices: tuple[str, ...]
 ) -> None:
-    """Refuse entries of a list flag that are not among the choices."""
+    """Refuses entries of a list flag that are not among the choices."""
 
     def check(entries: list[str] | None) -> bool:
         for entry in entries or ():
@@ -26,7 +26,7 @@ def validate_choices(
 
 
 def validate_alone(values: flags.FlagValues, name: str, word: str) -> None:
-    """Refuse a word of a list flag beside other entries."""
+    """Refuses a word of a list flag together with other entries."""
 
     def check(entries: list[str] | None) -> bool:
         if entries is not None and word in entries and len(entries) > 1:
@@ -43,13 +43,7 @@ def validate_grammar(
     name: str,
     parse: Callable[[str], object] = parse_temperature,
 ) -> None:
-    """Refuse a flag, or an entry of a list of them, that does not parse.
-
-    Args:
-        values: Where the flag is.
-        name: Its name.
-        parse: Raises `ValueError` for what it cannot read.
-    """
+    """Refuses a flag, or an entry of a list, for which `parse` raises ValueError."""
 
     def check(entry: str | list[str] | None) -> bool:
         if entry == []:
@@ -65,13 +59,7 @@ def validate_grammar(
 
 
 def validate_named(values: flags.FlagValues, name: str, what: str) -> None:
-    """Refuse the empty text as the name of a file or folder.
-
-    Args:
-        values: Where the flag is.
-        name: Its name.
-        what: It names, in the words of the complaint.
-    """
+    """Refuses the empty text as the name of a file or folder (`what`)."""
     flags.register_validator(
         name,
         lambda text: text != "",

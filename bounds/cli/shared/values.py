@@ -13,7 +13,7 @@ class CountParser(flags.IntegerParser):
     """Reads an integer in a range that has both ends."""
 
     def convert(self, argument: int | str) -> int:
-        """Returns the integer."""
+        """The integer."""
         return int(ascii_number(str(argument)))
 
 
@@ -21,7 +21,7 @@ class NumberParser(flags.FloatParser):
     """Reads a number."""
 
     def convert(self, argument: float | str) -> float:
-        """Returns the number."""
+        """The number."""
         return float(ascii_number(str(argument)))
 
 
@@ -33,7 +33,7 @@ def define_count(
     least: int = 1,
     most: int = MAX_COUNT,
 ) -> None:
-    """Add a flag of an integer from `least` to `most`."""
+    """Adds a flag of an integer from `least` to `most`."""
     parser, writer = CountParser(least, most), flags.ArgumentSerializer[int]()
     flags.DEFINE(parser, name, default, text, flag_values=values, serializer=writer)
 
@@ -46,7 +46,7 @@ def define_number(
     least: float | None = None,
     most: float | None = None,
 ) -> None:
-    """Add a flag of a number from `least` to `most`, where there are these."""
+    """Adds a flag of a number from `least` to `most`, where these are given."""
     parser, writer = NumberParser(least, most), flags.ArgumentSerializer[float]()
     flags.DEFINE(parser, name, default, text, flag_values=values, serializer=writer)
 
@@ -61,11 +61,7 @@ class LengthsParser(flags.ArgumentParser):
     syntactic_help = "a comma-separated list, or start:stop:count (log-spaced)"
 
     def parse(self, argument: str | Sequence[int]) -> tuple[int, ...]:
-        """Returns the lengths.
-
-        Raises:
-            ValueError: They are not whole numbers of at least 1, or do not increase.
-        """
+        """The lengths; ValueError unless they are positive integers that increase."""
         if not isinstance(argument, str):
             return tuple(argument)
         if ":" in argument:
@@ -79,7 +75,7 @@ class LengthsParser(flags.ArgumentParser):
         return lengths
 
     def flag_type(self) -> str:
-        """Returns the name of the type."""
+        """Name of the type."""
         return "lengths"
 
 
@@ -87,7 +83,7 @@ class LengthsSerializer(flags.ArgumentSerializer):
     """Writes lengths as a comma-separated list."""
 
     def serialize(self, value: Sequence[int]) -> str:
-        """Returns the text that parses to the lengths."""
+        """Text that parses to the lengths."""
         return ",".join(map(str, value))
 
 

@@ -1,4 +1,4 @@
-"""What every substitution does to every row: tables, maps and what is made of them."""
+"""Scans: the changes of rows by every substitution, as tables, maps and reductions."""
 
 from bounds.influence.scan.frobenius import Frobenius
 from bounds.influence.scan.result import Scan

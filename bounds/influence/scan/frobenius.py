@@ -1,8 +1,8 @@
-"""The map of a categorical Jacobian: a norm for each pair of a position and a row.
+"""Map of a categorical Jacobian: one norm for each pair of a position and a row.
 
-J[i, s, j, t] is the change of what row j says of symbol t where position i is replaced by
-symbol s, 0 for the symbol that is there. Shapes: P positions, K symbols, r = P rows where
-the map is symmetrised, c target symbols.
+J[i, s, j, t] is the change of row j's target entry of symbol t where position i is
+replaced by symbol s; it is 0 for the input's own symbol. Where the map is symmetrised,
+the rows are the positions.
 
 Source:
     Zhang, Wayment-Steele, Brixi, Wang, Kern, Ovchinnikov, Protein language models learn
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, get_args
 
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
 from bounds.influence.scan.layout import Layout
 from bounds.influence.scan.reductions import Piece, Reduction
@@ -27,14 +28,14 @@ Symmetry = Literal["tensor", "map"]
 
 @dataclasses.dataclass(frozen=True)
 class Frobenius(Reduction):
-    """sqrt(sum over s and t of J[i, s, j, t]^2) of every pair [P, r], its diagonal 0.
+    """sqrt(sum over s and t of J[i, s, j, t]^2) for position i and row j; 0 for i = j.
 
     Attributes:
-        center: Whether means over each of the four axes in turn are subtracted first.
-        symmetrize: "tensor", of J and J[j, t, i, s] the mean; "map", of the finished map
-            and its transpose; None, neither.
-        apc: Whether the average product is subtracted, m[i, j] - m[i, .] m[., j] / m[., .]
-            with sums over what a dot stands for.
+        center: True subtracts the means over each of the four axes in turn first.
+        symmetrize: "tensor" takes the mean of J and J[j, t, i, s]; "map" the mean of the
+            finished map and its transpose; None neither.
+        apc: True subtracts the average product, m[i, j] - m[i, .] m[., j] / m[., .],
+            where a dot stands for a sum over that index.
     """
 
     center: bool = True
@@ -46,7 +47,7 @@ class Frobenius(Reduction):
 
     @property
     def positive(self) -> bool:
-        """Returns whether nothing is subtracted from norms."""
+        """True if nothing is subtracted from the norms."""
         return not self.apc
 
     def __post_init__(self) -> None:
@@ -56,7 +57,7 @@ class Frobenius(Reduction):
             choose_name("symmetrize", self.symmetrize, get_args(Symmetry))
 
     def check(self, layout: Layout, width: int) -> None:
-        """Refuses symbols that go with the position, and what has no transpose."""
+        """Refuses symbols that vary with the position, and maps without a transpose."""
         if (layout.symbols != layout.symbols[:1]).any():
             raise InputError(
                 "Frobenius is over symbols that are the same at all positions; give "
@@ -93,8 +94,8 @@ class Frobenius(Reduction):
         layout: Layout,
         shape: tuple[int, ...],
         pieces: Callable[[], Iterable[Piece]],
-    ) -> np.ndarray:
-        """Returns the map; in two passes where the tensor does not fit and is centred."""
+    ) -> Float[np.ndarray, "positions rows"]:
+        """Computes the map; centred, in two passes where the tensor does not fit."""
         tensor = (*layout.cells.shape, *shape)
         # A transpose pairs by name: rows go with positions, entries with symbols.
         rows: Any = slice(None)
@@ -135,42 +136,54 @@ class Frobenius(Reduction):
                 values[row] = _norms(one + kept[:, :, row].transpose(2, 0, 1)) / 2
         return self._finished(values, layout.diagonal[:, rows])[:, back]
 
-    def _finished(self, values: np.ndarray, diagonal: np.ndarray) -> np.ndarray:
-        """The map of norms, its diagonal 0, less average products and symmetrised."""
+    def _finished(
+        self,
+        values: Float[np.ndarray, "positions rows"],
+        diagonal: Bool[np.ndarray, "positions rows"],
+    ) -> Float[np.ndarray, "positions rows"]:
+        """Sets the diagonal to 0, subtracts the average product and symmetrises."""
         values = np.where(diagonal, 0.0, values)
         if self.apc:
             values = np.where(diagonal, 0.0, values - _average_product(values))
         return (values + values.T) / 2 if self.symmetrize == "map" else values
 
 
-def _places(names: np.ndarray, listed: np.ndarray) -> np.ndarray:
-    """The index of every name in a list of the same names in another order."""
+def _places(
+    names: Int[np.ndarray, "names"], listed: Int[np.ndarray, "names"]
+) -> Int[np.ndarray, "names"]:
+    """Index of every name in `listed`, which holds the same names in another order."""
     order = np.argsort(listed)
     return order[np.searchsorted(listed, names, sorter=order)]
 
 
-def _norms(block: np.ndarray) -> np.ndarray:
-    """Of a block [K, r, c] its norms over symbols and target symbols [r]."""
+def _norms(
+    block: Float[np.ndarray, "symbols rows classes"],
+) -> Float[np.ndarray, "rows"]:
+    """Norms over symbols and target symbols."""
     # Scaled by their largest: squares of small numbers underflow.
     top = np.abs(block).max(axis=(0, 2), initial=0.0)
     scaled = block / np.where(top > 0, top, 1.0)[:, None]
     return top * np.sqrt((scaled**2).sum(axis=(0, 2)))
 
 
-def _centred(block: np.ndarray) -> np.ndarray:
-    """A block [K, r, c] less its means over each of its axes in turn."""
+def _centred(
+    block: Float[np.ndarray, "symbols rows classes"],
+) -> Float[np.ndarray, "symbols rows classes"]:
+    """Subtracts the means over each axis in turn."""
     for axis in range(3):
         block = block - block.mean(axis=axis, keepdims=True)
     return block
 
 
-def _average_product(m: np.ndarray) -> np.ndarray:
-    """m[i, .] m[., j] / m[., .] of a map that is not negative."""
+def _average_product(
+    m: Float[np.ndarray, "positions rows"],
+) -> Float[np.ndarray, "positions rows"]:
+    """m[i, .] m[., j] / m[., .] of a map without negative entries."""
     product = m.sum(axis=1, keepdims=True) * m.sum(axis=0, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(product > 0, product / m.sum(), 0.0)
 
 
 def _fits(tensor: tuple[int, ...]) -> bool:
-    """Whether a tensor takes at most a quarter of the machine's memory."""
+    """True if the tensor takes at most a quarter of the machine's memory."""
     return 8.0 * math.prod(tensor) <= host_bytes() / 4

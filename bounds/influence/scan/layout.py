@@ -1,10 +1,11 @@
-"""How a scan's table lies: its axes, and which substitution each cell is."""
+"""Layout of a scan's table: its axes, and the substitution of each cell."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool, Int
 
 from bounds.influence.moved import Readings
 from bounds.influence.problem import Problem
@@ -15,13 +16,13 @@ from jax_models import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The axes of positions and symbols, and what fills them."""
+    """Axes of positions and symbols, and the substitution in each cell."""
 
-    positions: np.ndarray  # [P]
-    symbols: np.ndarray  # [P, K], -1 where a row has no more
-    rows: np.ndarray  # [r]
-    cells: np.ndarray  # [P, K] substitutions of the problem, -1 where there is none
-    entries: np.ndarray | None = None  # [c] symbols of the target's entries, if of any
+    positions: Int[np.ndarray, "positions"]
+    symbols: Int[np.ndarray, "positions symbols"]  # padded with -1
+    rows: Int[np.ndarray, "rows"]
+    cells: Int[np.ndarray, "positions symbols"]  # index of the substitution, or -1
+    entries: Int[np.ndarray, "classes"] | None = None  # symbols of the target's entries
 
     @classmethod
     def of(
@@ -29,21 +30,10 @@ class Layout:
         problem: Problem,
         symbols: Symbols | None,
         positions: Sequence[int] | None,
-        allowed: Sequence[int],
-        entries: np.ndarray | None = None,
+        allowed: Sequence[int],  # the symbols where none are given
+        entries: Int[np.ndarray, "classes"] | None = None,
     ) -> "Layout":
-        """Returns the layout of a problem's substitutions, in the order asked for.
-
-        Args:
-            problem: the question, of all of them.
-            symbols: as it was asked.
-            positions: likewise.
-            allowed: what stands for all symbols.
-            entries: symbols of the target's entries that count [c].
-
-        Raises:
-            InputError: a position, or a symbol of all positions, is given twice.
-        """
+        """Lays out substitutions in the order of the request; refuses repetitions."""
         n, each = problem.tokens.size, problem.pairs.vocab_size
         at = np.arange(n) if positions is None else np.asarray(positions, np.int64)
         to = np.asarray(sorted(allowed) if symbols is None else symbols, np.int64)
@@ -69,8 +59,10 @@ class Layout:
         cells = np.where(found == wanted, cells, -1)
         return cls(at, to, problem.rows, cells, entries)
 
-    def only(self, rows: np.ndarray | slice) -> tuple["Layout", np.ndarray]:
-        """The layout of positions of the table, and their substitutions in order [p]."""
+    def only(
+        self, rows: np.ndarray | slice
+    ) -> tuple["Layout", Int[np.ndarray, "substitutions"]]:
+        """Layout of some positions of the table, and their substitutions in order."""
         cells = self.cells[rows]
         kept = np.sort(cells[cells >= 0])
         cells = np.where(cells >= 0, np.searchsorted(kept, cells), -1)
@@ -78,19 +70,14 @@ class Layout:
         return dataclasses.replace(self, positions=at, symbols=to, cells=cells), kept
 
     @property
-    def diagonal(self) -> np.ndarray:
-        """Where the position is the row [P, r]."""
+    def diagonal(self) -> Bool[np.ndarray, "positions rows"]:
+        """True where the position is the row."""
         return self.positions[:, None] == self.rows
 
-    def rows_of(self, block: slice) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """Yields rows whose substitutions a slice of the problem has, all of a position.
-
-        Args:
-            block: of the problem's substitutions.
-
-        Yields:
-            The row p, its columns that are filled, and where in the slice they are.
-        """
+    def rows_of(
+        self, block: slice
+    ) -> Iterator[tuple[int, Int[np.ndarray, "columns"], Int[np.ndarray, "columns"]]]:
+        """Yields (table row, filled columns, indices into `block`) of each position."""
         there = (self.cells >= block.start) & (self.cells < block.stop)
         for row in np.flatnonzero(there.any(axis=1)):
             columns = np.flatnonzero(there[row])
@@ -100,18 +87,9 @@ class Layout:
 def by_position(
     problem: Problem, blocks: Iterable[Readings]
 ) -> Iterator[tuple[slice, np.ndarray, Any]]:
-    """Yields what blocks found, all substitutions of some positions at a time.
+    """Regroups blocks by position: (slice, [p, r, ..., (value, move)], ties so far).
 
-    Args:
-        problem: the question, of a reading.
-        blocks: of it, in order.
-
-    Yields:
-        A slice of the substitutions, what is read of them beside how far it moved
-        [p, r, ..., 2], and what the last block met of ties.
-
-    Raises:
-        InputError: something found is no finite number.
+    Blocks are given in order; every slice has all substitutions of some positions.
     """
     position, held, start, end = problem.position, [], 0, 0
     farthest, highest = 0, -np.inf
@@ -138,7 +116,7 @@ def by_position(
 
 
 def _check(problem: Problem, these: slice, values: np.ndarray) -> None:
-    """Refuses what is no finite number."""
+    """Refuses values that are not finite."""
     finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
     if not finite.all():
         raise not_finite(problem, these.start + int(np.flatnonzero(~finite)[0]))

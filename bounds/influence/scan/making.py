@@ -1,4 +1,4 @@
-"""How a scan is made: tables of what substitutions change, and how far these moved."""
+"""Running of a scan: tables of changes, and their moves in runs with moved inputs."""
 
 import dataclasses
 import functools
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool, Int
 
 from bounds.influence.answer import agree
 from bounds.influence.choice import Choice
@@ -40,11 +41,11 @@ from jax_models.run.evaluate import TieRule
 
 @dataclasses.dataclass(frozen=True)
 class Made:
-    """What a reduction makes, all its axes there."""
+    """A reduction's values with all axes, before those of length 1 are dropped."""
 
     values: np.ndarray
     moves: np.ndarray  # how far those moved, NaN where no run was made
-    magnitude: float  # the largest of what programs were given
+    magnitude: float  # largest magnitude of the inputs of programs
     ties: Ties | None
 
 
@@ -55,19 +56,7 @@ def answer(
     progress: Progress | None,
     rounding: Rounding = "auto",
 ) -> Scan:
-    """Returns what is found.
-
-    Args:
-        question: the scan.
-        method: its name, or "auto".
-        ties: what to do where rounding decides a hard-attention winner.
-        progress: called with (substitutions done, all).
-        rounding: which cells have radii.
-
-    Raises:
-        InputError: the method cannot do it, or a change is no finite number.
-        TieError: for an ambiguous tie under ties="error".
-    """
+    """Runs a checked scan with a method's name or "auto", and judges ties."""
     choice = question.plan(method)
     done = choose_rounding(question.problem, choice.way, rounding)
     if len(question.problem.pairs) and question.problem.mesh is not None:
@@ -83,22 +72,12 @@ def answer(
 def find(
     question: Question, choice: Choice, rounding: Done, progress: Progress | None = None
 ) -> Made:
-    """Returns what the reduction makes, all its axes there.
-
-    Args:
-        question: the scan.
-        choice: how it is done.
-        rounding: which cells have radii; of "top" none do here (`with_top`).
-        progress: called with (substitutions done, all).
-
-    Raises:
-        InputError: a change is no finite number.
-    """
+    """Runs the reduction; with rounding "top" no cell has a move yet (`with_top`)."""
     way, runs, met = choice.way, runs_of(rounding), []
     assert isinstance(way, Method)
     made_of = question.reduction
     if isinstance(made_of, Table) and not made_of.by_target:
-        # Changes are compared, then read.
+        # Changes are compared with those of moved runs first, then read.
         pieces = functools.partial(_pieces, question, choice, runs, met, progress)
         both = question.reduction.make(question.layout, (*question.shape, 2), pieces)
         values, moves = both[..., 0], both[..., 1]
@@ -116,14 +95,7 @@ def compared(
     magnitude: float,
     seen: Ties | None,
 ) -> Made:
-    """Returns what was made in run 0, and how far it moved in the other runs.
-
-    Args:
-        question: the scan.
-        tables: of the runs.
-        magnitude: the largest of what programs were given.
-        seen: what was met of ties.
-    """
+    """Values of run 0 with their moves in the other runs."""
     values, *again = tables
     moves = np.full(values.shape, np.nan)
     if again:
@@ -139,15 +111,7 @@ def made(
     met: list[Ties | None],
     progress: Progress | None = None,
 ) -> list[np.ndarray]:
-    """Returns what the reduction makes, in run 0 and in runs with moved inputs.
-
-    Args:
-        question: the scan.
-        choice: how it is done.
-        runs: how many of these.
-        met: takes what is met of ties.
-        progress: called with (substitutions done, all).
-    """
+    """Tables of the reduction in run 0 and in `runs` runs with moved inputs."""
     whole, found = 1 + runs, []
     for run, problem in enumerate(problems(question.problem, runs)):
         asked = dataclasses.replace(question, problem=problem)
@@ -174,7 +138,7 @@ def _pieces(
     met: list[Ties | None],
     progress: Progress | None,
 ) -> Iterator[Piece]:
-    """What is read of each position's substitutions, and how far that moved."""
+    """Values of each position's substitutions with their moves, [k, r, ..., 2]."""
     problem, way = question.problem, choice.way
     assert isinstance(way, Method)
     if not len(problem.pairs):
@@ -190,14 +154,10 @@ def _pieces(
             progress(these.stop, len(problem.pairs))
 
 
-def top(question: Question, values: np.ndarray, choice: Choice) -> np.ndarray:
-    """Returns the positions of the table whose cells have radii, in order.
-
-    Args:
-        question: the scan.
-        values: of all cells.
-        choice: how they were found.
-    """
+def top(
+    question: Question, values: np.ndarray, choice: Choice
+) -> Int[np.ndarray, "top"]:
+    """Positions of the table with the largest values, whose cells get radii; sorted."""
     sizes = np.abs(values).reshape(len(values), -1)
     sizes = np.nan_to_num(sizes, nan=0.0).max(axis=1)
     each = max(1, question.layout.cells.shape[1])
@@ -205,14 +165,8 @@ def top(question: Question, values: np.ndarray, choice: Choice) -> np.ndarray:
     return np.sort(np.argsort(-sizes, kind="stable")[:count])
 
 
-def only(question: Question, rows: np.ndarray, choice: Choice) -> Question:
-    """Returns the question about some positions of the table.
-
-    Args:
-        question: the scan.
-        rows: which, in order.
-        choice: how all are found: a block of theirs is filled up to its size.
-    """
+def only(question: Question, rows: Int[np.ndarray, "top"], choice: Choice) -> Question:
+    """Restricts the scan to some positions, filled up to the size of a block."""
     layout, kept = question.layout.only(rows)
     size = block_of(choice.sizes)
     others = np.setdiff1d(np.arange(len(question.problem.pairs)), kept)
@@ -226,14 +180,8 @@ def only(question: Question, rows: np.ndarray, choice: Choice) -> Question:
 
 
 def with_top(question: Question, choice: Choice, found: Made) -> Made:
-    """Returns what was made, with moves of the positions that hold the largest cells.
-
-    Args:
-        question: the scan.
-        choice: how it was made.
-        found: what was.
-    """
-    if question.reduction.square:  # it is of all positions at once
+    """Adds the moves of the positions that hold the largest cells."""
+    if question.reduction.square:  # a map needs all positions at once
         return found
     rows = top(question, found.values, choice)
     some = find(only(question, rows, choice), choice, "all")
@@ -243,11 +191,11 @@ def with_top(question: Question, choice: Choice, found: Made) -> Made:
 
 
 def _stated(question: Question, values: np.ndarray) -> np.ndarray:
-    """The radii of values of a function whose evaluations have stated ones."""
+    """Radii of the values of a function whose evaluations have stated radii."""
     cells, made = question.layout.cells, question.reduction
     radii = np.full(values.shape, np.nan)
     if isinstance(made, Function) or made.square:
-        return radii  # nothing is said of what is made of many
+        return radii  # no radius is known of a function of many cells
     each = np.where(cells >= 0, evaluation_radii(question.problem)[cells], np.nan)
     if made.by_symbol:
         there, rows = each, 2
@@ -265,8 +213,8 @@ def _stated(question: Question, values: np.ndarray) -> np.ndarray:
     return radii
 
 
-def _still(question: Question, values: np.ndarray) -> np.ndarray:
-    """Which values nothing that is watched can move, broadcastable to them."""
+def _still(question: Question, values: np.ndarray) -> Bool[np.ndarray, "..."]:
+    """True where no substitution can move the value; broadcastable to the values."""
     reduction, layout = question.reduction, question.layout
     if isinstance(reduction, Function) or not isinstance(
         question.problem.model, Transformer
@@ -286,14 +234,7 @@ def _still(question: Question, values: np.ndarray) -> np.ndarray:
 
 
 def result(question: Question, found: Made, choice: Choice, rounding: Done) -> Scan:
-    """Returns the result that has what was made.
-
-    Args:
-        question: the scan.
-        found: as `find` returns it.
-        choice: how it was made.
-        rounding: which cells have radii.
-    """
+    """Assembles the `Scan`: adds ends and kind, drops axes of length 1."""
     problem, layout, values = question.problem, question.layout, found.values
     way = choice.way
     assert isinstance(way, Method)

@@ -1,4 +1,4 @@
-"""A scan that was asked for, checked: what is watched, where it goes, what is made of it."""
+"""A checked scan: its substitutions, watched rows and entries, and reduction."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from jax.sharding import Mesh
+from jaxtyping import Bool, Int
 
 from bounds.influence.callable import Callable
 from bounds.influence.choice import Choice, choose_method
@@ -45,29 +46,17 @@ AXES = ("position", "symbol", "row", "target")
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """One scan, checked. `ask` makes it.
-
-    Attributes:
-        problem: All substitutions, and what is read of each.
-        layout: Where they stand.
-        reduction: What is made of them.
-        alone: Whether there is no axis of rows.
-        of_row: Whether what is watched is of one row each.
-        width: Entries that count of what is watched.
-        target_symbols: Their symbols; None where they have none.
-        diagonal: Whether cells whose position is the row count.
-        rtol_exact: The largest radius of a value called exact, relative to it.
-    """
+    """A checked scan; `ask` makes it."""
 
     problem: Problem
     layout: Layout
     reduction: Reduction
-    alone: bool
-    of_row: bool
-    width: int
-    target_symbols: np.ndarray | None
-    diagonal: bool
-    rtol_exact: float = RTOL_EXACT
+    alone: bool  # there is no axis of rows
+    of_row: bool  # the watched quantity belongs to one row each
+    width: int  # entries of the watched quantity that count
+    target_symbols: Int[np.ndarray, "classes"] | None  # if entries have some
+    diagonal: bool  # cells whose position is the row count
+    rtol_exact: float = RTOL_EXACT  # largest relative radius of an exact value
 
     @classmethod
     def ask(
@@ -89,28 +78,7 @@ class Question:
         shared: SharedBase | None = None,
         precision: Precision | None = None,
     ) -> "Question":
-        """Returns the question about a model and an input; see `scan`.
-
-        Args:
-            model: a transformer, or a `Callable`.
-            tokens: integers in [0, V) [n].
-            symbols: substitutes, or rows of them.
-            positions: positions that are changed.
-            rows: a row, a list of rows, "all", or None.
-            target: what is watched of each.
-            target_symbols: entries of it that count.
-            reduce: what is made of the table.
-            diagonal: whether cells whose position is the row count.
-            rtol_exact: the largest radius of a value called exact, relative to it.
-            dtype: asserts the float type.
-            mesh: devices to share the substitutions out over.
-            memory_limit: bytes for the blocks under way.
-            shared: holds a base pass for several questions about the same rows.
-            precision: of the products of changes.
-
-        Raises:
-            InputError: for anything that does not fit.
-        """
+        """Checks a scan's arguments, which are those of `scan`."""
         if not isinstance(model, Transformer | Callable):
             raise InputError(
                 f"a scan is of a Transformer or a bounds.Callable, not of a "
@@ -173,21 +141,17 @@ class Question:
         return cls(problem, layout, reduction, *axes, diagonal, rtol_exact)
 
     def part(self, start: int, stop: int) -> "Question":
-        """The question about positions of the table; of a map, about the table."""
+        """The scan of positions [start, stop); of a map, their table of changes."""
         layout, kept = self.layout.only(slice(start, stop))
         problem = dataclasses.replace(self.problem, pairs=self.problem.pairs.only(kept))
         part = dataclasses.replace(self, problem=problem, layout=layout)
         if not self.reduction.square:
             return part
-        # A map is made of the whole table, whatever becomes of its diagonal.
+        # A map is made of the whole table, its diagonal included.
         return dataclasses.replace(part, reduction=Table(by_target=True), diagonal=True)
 
     def require_substitutions(self) -> None:
-        """Check that something is replaced.
-
-        Raises:
-            InputError: nothing is.
-        """
+        """Refuses a scan in which nothing is replaced."""
         if not len(self.problem.pairs):
             raise InputError(
                 "nothing can be substituted: at every position that is changed there are "
@@ -196,19 +160,12 @@ class Question:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of what is read of one substitution, (r,) or (r, c)."""
+        """Shape of the reading of one substitution: (rows,) or (rows, classes)."""
         rows = self.problem.rows.size if self.of_row else 1
         return (rows, self.width) if self.reduction.by_target else (rows,)
 
     def plan(self, method: str) -> Choice:
-        """Returns how it is done.
-
-        Args:
-            method: a name, or "auto".
-
-        Raises:
-            InputError: the method cannot do it, or the table does not fit the memory.
-        """
+        """Chooses the method by a name or "auto"; refuses a table beyond the memory."""
         by_symbol = self.layout.symbols.shape[1:] if self.reduction.by_symbol else ()
         made = self.shape if self.reduction.by_symbol else self.shape[:1]
         require_table("the table", len(self.layout.positions), *by_symbol, *made)
@@ -216,14 +173,14 @@ class Question:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The axes of what is found."""
+        """Names of the axes of the result."""
         return trimmed(
             np.empty((1,) * len(self.made_axes)), self.made_axes, self.alone, self.width
         )[1]
 
     @property
     def made_axes(self) -> tuple[str, ...]:
-        """The axes of what is made, where none is left out."""
+        """Names of the axes of the reduction, those of length 1 included."""
         made = self.reduction
         has = {"symbol": made.by_symbol, "target": made.by_symbol and made.by_target}
         return tuple(
@@ -232,12 +189,8 @@ class Question:
             if has.get(x, x == "position" or not isinstance(made, Function))
         )
 
-    def zeroed(self, row: int) -> np.ndarray:
-        """Returns which watched rows of a table's row are left at 0 [r].
-
-        Args:
-            row: the position's place in the table.
-        """
+    def zeroed(self, row: int) -> Bool[np.ndarray, "rows"]:
+        """Watched rows that stay 0 for the position at `row` of the table."""
         whole = self.diagonal or self.reduction.square
         if whole or not self.of_row:
             return np.zeros(self.shape[0], bool)
@@ -247,14 +200,7 @@ class Question:
 def trimmed(
     array: np.ndarray, axes: Sequence[str], alone: bool, width: int
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Returns an array without the axes of one row and of one entry, and its axes.
-
-    Args:
-        array: of all axes.
-        axes: their names.
-        alone: whether there is no axis of rows.
-        width: entries that count of what is watched.
-    """
+    """Drops the axis of a single row and that of a single entry, and their names."""
     gone = {"row"} if alone else set()
     gone |= {"target"} if width == 1 else set()
     array = array.squeeze(tuple(i for i, x in enumerate(axes) if x in gone))
@@ -262,9 +208,9 @@ def trimmed(
 
 
 def _symbols_of(
-    model: Transformer | Callable, names: np.ndarray | None, width: int
-) -> np.ndarray | None:
-    """The symbols of a target's entries [c]; None of a classifier's, or of a row."""
+    model: Transformer | Callable, names: Int[np.ndarray, "classes"] | None, width: int
+) -> Int[np.ndarray, "classes"] | None:
+    """Symbols of a target's entries; None for classes and for a row's coordinates."""
     if isinstance(model, Transformer):
         return names if model.classes == model.vocab_size else None
     if width != model.vocab_size:
@@ -273,7 +219,7 @@ def _symbols_of(
 
 
 def _reduction(reduce: Reduce) -> Reduction:
-    """What is made of a table, by its name or as it is."""
+    """Reduction of a name, a function, or a `Reduction`."""
     if isinstance(reduce, Reduction):
         return reduce
     if callable(reduce):

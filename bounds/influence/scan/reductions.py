@@ -1,8 +1,6 @@
-"""What is made of a scan: tables of all cells, or one number of each position and row.
+"""Reductions of a scan: tables of all cells, or one number for each position and row.
 
-A reduction takes the substitutions of one position at a time. Shapes: P positions, K
-symbols, k those that are substituted at one, r rows (1 where there is no such axis), c
-what is watched of each.
+A reduction takes the substitutions of one position at a time.
 """
 
 import abc
@@ -11,40 +9,33 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from jaxtyping import Float
 
 from bounds.influence.reading import Kind
 from bounds.influence.scan.layout import Layout
 from jax_models import InputError
 from jax_models.run.device_memory import require_memory
 
-# Of one position: its row p, the columns that are filled [k], what is read of them
+# Of one position: its row in the table, the filled columns [k], and their readings
 # [k, r, ...].
 Piece: TypeAlias = tuple[int, np.ndarray, np.ndarray]
 
 
 class Reduction(abc.ABC):
-    """What becomes of the substitutions of every position. Final ones are values."""
+    """Reduction of the substitutions of every position."""
 
-    # What is read of each on the device.
+    # Reading of one substitution's change on the device.
     kind: Kind = "norm"
-    # Whether it is of each symbol, and of each entry of the target.
+    # True where the result keeps the axis of symbols, and that of the target's entries.
     by_symbol = False
     by_target = False
-    # Whether lower ends are at least 0.
+    # True where values are never negative.
     positive = False
-    # Whether it is of pairs of positions, those of one with itself left at 0.
+    # True for a map over pairs of positions, whose diagonal stays 0.
     square = False
 
     def check(self, layout: Layout, width: int) -> None:  # noqa: B027
-        """Refuses what it cannot be made of.
-
-        Args:
-            layout: positions, symbols and rows.
-            width: c.
-
-        Raises:
-            InputError: naming what is amiss.
-        """
+        """Refuses layouts that it is not defined for."""
 
     @abc.abstractmethod
     def make(
@@ -53,25 +44,19 @@ class Reduction(abc.ABC):
         shape: tuple[int, ...],
         pieces: Callable[[], Iterable[Piece]],
     ) -> np.ndarray:
-        """Returns it.
-
-        Args:
-            layout: positions, symbols and rows.
-            shape: of what is read of one substitution, (r,) or (r, c); of a table any.
-            pieces: gives all positions, as often as it is called.
-        """
+        """Computes the reduction; each call of `pieces` gives all positions anew."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Table(Reduction):
-    """All cells [P, K, r], or with the target's axis too [P, K, r, c]."""
+    """All cells, or with `by_target` all cells and entries of the target."""
 
     by_target: bool = False
     by_symbol = True
 
     @property
     def kind(self) -> Kind:  # type: ignore[override]
-        """Returns what is read."""
+        """Kind of the reading."""
         return "signed" if self.by_target else "norm"
 
     def make(
@@ -79,8 +64,8 @@ class Table(Reduction):
         layout: Layout,
         shape: tuple[int, ...],
         pieces: Callable[[], Iterable[Piece]],
-    ) -> np.ndarray:
-        """Returns the cells, NaN where nothing is substituted."""
+    ) -> Float[np.ndarray, "positions symbols rows *classes"]:
+        """Fills the table; NaN where nothing is substituted."""
         values = np.full((*layout.cells.shape, *shape), np.nan)
         for row, columns, found in pieces():
             values[row, columns] = found
@@ -89,7 +74,7 @@ class Table(Reduction):
 
 @dataclasses.dataclass(frozen=True)
 class Largest(Reduction):
-    """The largest absolute value over substitutes and the target's entries [P, r]."""
+    """Largest absolute value over substitutes and the target's entries."""
 
     kind = "largest"
     positive = True
@@ -99,35 +84,30 @@ class Largest(Reduction):
         layout: Layout,
         shape: tuple[int, ...],
         pieces: Callable[[], Iterable[Piece]],
-    ) -> np.ndarray:
-        """Returns maxima, NaN where nothing is substituted."""
+    ) -> Float[np.ndarray, "positions rows"]:
+        """Maxima; NaN where nothing is substituted."""
         return _of_each(layout, shape, pieces, lambda found: found.max(axis=0))
 
 
 @dataclasses.dataclass(frozen=True)
 class Mean(Reduction):
-    """The mean over substitutes: of changes of a scalar, of norms of a vector [P, r]."""
+    """Mean over substitutes: of signed changes of a scalar, of norms of a vector."""
 
     def make(
         self,
         layout: Layout,
         shape: tuple[int, ...],
         pieces: Callable[[], Iterable[Piece]],
-    ) -> np.ndarray:
-        """Returns means, NaN where nothing is substituted."""
+    ) -> Float[np.ndarray, "positions rows"]:
+        """Means; NaN where nothing is substituted."""
         return _of_each(layout, shape, pieces, lambda found: found.mean(axis=0))
 
 
 @dataclasses.dataclass(frozen=True)
 class Function(Reduction):
-    """One's own function of the signed changes of a position.
+    """A caller's function of the signed changes of a position."""
 
-    Attributes:
-        apply: From changes [K, r, c], 0 where nothing is substituted, to an array of one
-            shape for all positions.
-    """
-
-    apply: Callable[[np.ndarray], Any]
+    apply: Callable[[Float[np.ndarray, "symbols rows classes"]], Any]
     kind = "signed"
     by_target = True
 
@@ -137,7 +117,7 @@ class Function(Reduction):
         shape: tuple[int, ...],
         pieces: Callable[[], Iterable[Piece]],
     ) -> np.ndarray:
-        """Returns what the function says, NaN where nothing is substituted."""
+        """Values of the function; NaN where nothing is substituted."""
         made: dict[int, np.ndarray] = {}
         for row, columns, found in pieces():
             changes = np.zeros((layout.cells.shape[1], *shape))
@@ -157,7 +137,7 @@ class Function(Reduction):
 
 
 def _as_numbers(returned: Any) -> np.ndarray:
-    """What one's own function returned, as an array."""
+    """Checks and converts the returned value of a caller's function."""
     try:
         numbers = np.asarray(returned)
     except ValueError:  # lists of different lengths
@@ -187,7 +167,7 @@ def _of_each(
     pieces: Callable[[], Iterable[Piece]],
     function: Callable[[np.ndarray], np.ndarray],
 ) -> np.ndarray:
-    """Values [P, r] of a function of each position."""
+    """Applies a function to the readings of each position."""
     values = np.full((len(layout.positions), *shape), np.nan)
     for row, _, found in pieces():
         values[row] = function(found)
@@ -195,10 +175,10 @@ def _of_each(
 
 
 def bytes_of(*shape: int) -> float:
-    """Returns what values of a shape take, with both their ends."""
+    """Bytes of values of a shape with both ends."""
     return 3 * 8 * float(np.prod([float(x) for x in shape]))
 
 
 def require_table(what: str, *shape: int) -> None:
-    """Refuses a table that the machine has no memory for, with its bytes."""
+    """Refuses a table beyond the machine's memory."""
     require_memory(f"{what} of {' x '.join(map(str, shape))}", bytes_of(*shape))

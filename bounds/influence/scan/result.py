@@ -1,4 +1,4 @@
-"""What a scan found: values with their ends, and the names of their axes."""
+"""The result of a scan: values with their ends, and the names of their axes."""
 
 import dataclasses
 import io
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
 from bounds.influence.result import MeasuredError, said_of
 from bounds.influence.ties import Ties
@@ -17,35 +18,35 @@ from jax_models import InputError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Of a scan's file; `target` stands behind `row` where there is such an axis.
+# Columns of a scan's file; `target` follows `row` where there is such an axis.
 _COLUMNS = ("position", "symbol", "row", "value", "lower", "upper", "kind")
-# Behind them, where symbols have names.
+# Added at the end where symbols have names.
 SYMBOL_NAMES = ("wild_type", "symbol_name")
 TARGET_NAME = "target_name"
 
 
 @dataclasses.dataclass(frozen=True)
 class Scan(OfKind):
-    """What every substitution changes, or what was made of it.
+    """Changes by every substitution, or a reduction of them.
 
     `values` have the axes that `axes` names, of "position", "symbol", "row" and "target"
-    (one's own function names none beyond "position"). They are NaN where nothing is
+    (of a caller's function only "position" is named). They are NaN where nothing is
     substituted. `lower` and `upper` enclose them where `enclosed`; elsewhere all three are
     one, an estimate. `kind` is that of the largest absolute value. A cell that no
     substitution can move, such as a row before the position under a causal mask, is exactly
     0 and so are its ends.
     """
 
-    values: np.ndarray
-    lower: np.ndarray
-    upper: np.ndarray
-    enclosed: np.ndarray  # where ends enclose
+    values: Float[np.ndarray, "..."]
+    lower: Float[np.ndarray, "..."]
+    upper: Float[np.ndarray, "..."]
+    enclosed: Bool[np.ndarray, "..."]  # where ends enclose
     axes: tuple[str, ...]
-    positions: np.ndarray  # [P]
-    symbols: np.ndarray  # [K], or [P, K] where they go with the position, -1 for none
-    rows: np.ndarray  # [R], one where there is no such axis
-    target_symbols: np.ndarray | None  # [T] where the target has an axis of symbols
-    tokens: np.ndarray  # [n]
+    positions: Int[np.ndarray, "positions"]
+    symbols: Int[np.ndarray, "*positions symbols"]  # padded with -1
+    rows: Int[np.ndarray, "rows"]  # one where there is no such axis
+    target_symbols: Int[np.ndarray, "classes"] | None  # of the target's axis
+    tokens: Int[np.ndarray, "tokens"]
     target: Any  # "activation", "logits", or a value
     kind: (
         Kind  # "exact" to a radius of at most `rtol_exact`, "enclosure" or "estimated"
@@ -61,11 +62,10 @@ class Scan(OfKind):
     measured_error: MeasuredError | None = None  # in half precision alone
 
     def __post_init__(self) -> None:
-        """Keep estimates and exact answers apart."""
         assert self.measured_error is None or self.kind == "estimated"
 
     def __repr__(self) -> str:
-        """One line: the shape, the largest value and where it is."""
+        """One line: the shape, the largest value and the method."""
         shape = " x ".join(
             f"{size} {name}"
             for size, name in zip(self.values.shape, self.axes, strict=False)
@@ -88,10 +88,10 @@ class Scan(OfKind):
 
         Args:
             path: the file, with the columns position, symbol (empty where a cell is of
-                all), row, target (where it has an axis), value, lower, upper and kind.
-            name: of a symbol, as `Tokenizer.name`; adds wild_type and symbol_name.
-            named_target: whether it names the target's symbols too, as it does where
-                logits are of the vocabulary and not of classes; adds target_name.
+                all), row, target (where there is such an axis), value, lower, upper and kind.
+            name: names a symbol, as `Tokenizer.name`; adds wild_type and symbol_name.
+            named_target: True names the target's symbols too, for logits of the vocabulary
+                and not of classes; adds target_name.
 
         Raises:
             InputError: a function's values have axes without names.
@@ -123,7 +123,7 @@ class Scan(OfKind):
             yield line
 
     def _named(self) -> None:
-        """Refuses axes without names: of what one's own function made of a position."""
+        """Refuses axes without names, which a caller's function made."""
         if self.values.ndim != len(self.axes):
             raise InputError(
                 f"values have {self.values.ndim} axes, of which only {self.axes} have names, "
@@ -132,10 +132,10 @@ class Scan(OfKind):
             )
 
     def place(self, cell: tuple[int, ...]) -> dict[str, Any]:
-        """Returns which position, symbol, row and target a cell is of, None for all.
+        """Position, symbol, row and target of a cell; None where a cell is of all.
 
         Args:
-            cell: where in `values`.
+            cell: index into `values`.
         """
         at = dict(zip(self.axes, cell, strict=False))
         p, symbol, row, target = at["position"], None, None, at.get("target")
@@ -153,7 +153,7 @@ class Scan(OfKind):
         """Writes the arrays with their axes as a NumPy archive.
 
         Args:
-            path: the file, with values, lower, upper, enclosed, kind (one word, of the
+            path: the file, with values, lower, upper, enclosed, kind (one word, for the
                 largest), axes, positions, symbols, rows, tokens, and target_symbols
                 where there are some.
 
@@ -178,13 +178,13 @@ class Scan(OfKind):
         *,
         figure: str = "auto",
     ) -> None:
-        """Writes what `plot` draws as a page to hover over and zoom into.
+        """Writes the figure of `plot` as an interactive page.
 
         Args:
-            path: the file; it needs no network, and the package plotly to be written.
-            quantity: what the values are, with their unit.
-            name: of a symbol, as `Tokenizer.name`; its number by default.
-            figure: as `plot` takes it; letters become bars.
+            path: the file; reading it needs no network, writing it the package plotly.
+            quantity: label of the values, with their unit.
+            name: names a symbol, as `Tokenizer.name`; its number by default.
+            figure: one of those of `plot`; letters become bars.
 
         Raises:
             InputError: plotly is not installed, or the scan lacks the axis that the
@@ -209,8 +209,8 @@ class Scan(OfKind):
         Args:
             path: where to save the figure, as PNG, PDF or SVG by its suffix; None draws
                 without saving.
-            quantity: what the values are, with their unit.
-            name: of a symbol, as `Tokenizer.name`; its number by default.
+            quantity: label of the values, with their unit.
+            name: names a symbol, as `Tokenizer.name`; its number by default.
             figure: "map" (rows against positions), "heat" (substitutes at positions),
                 "letters" (the input, each symbol as high as the largest absolute value
                 at its position), or "auto": a map where there is an axis of rows.

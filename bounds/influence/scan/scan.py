@@ -1,4 +1,4 @@
-"""`scan`: one question about many rows, and what is made of its answers."""
+"""`scan`: the changes of rows by every substitution, or a reduction of them."""
 
 import dataclasses
 import time
@@ -47,56 +47,55 @@ def scan(
     precision: Precision | None = None,
     rounding: Rounding = "auto",
 ) -> Any:
-    """Returns what every substitution does to one row, to many, or to all, exactly.
+    """Computes exactly the change of one row, many or all rows by every substitution.
 
-    The cell (i, s, j, t) is the change of entry t of what row j says where position i is
-    replaced by symbol s, z_j(x with x_i := s)_t - z_j(x)_t, the position itself
+    The cell (i, s, j, t) is the change of entry t of the target at row j where position i
+    is replaced by symbol s, z_j(x with x_i := s)_t - z_j(x)_t, the position itself
     included. `compute_influence` gives the norm over t for one row j and leaves i = j out.
 
     Args:
         model: a transformer, or a `Callable`.
         tokens: integers in [0, V) [n]; or a list of such inputs of any lengths.
         symbols: substitutes, in the order of the table; by default all that the model's
-            `substitutable` allows. Or [P, K] padded with -1: row p are those of the p-th
+            `substitutable` allows. Or [P, K] padded with -1: row p has those of the p-th
             of P positions.
         positions: positions that are changed, in the order of the table; all by default.
-        rows: the row that is watched, negative counting from the end; a list of them; or
-            "all". By default that of a classifier's head, else the last. One row has no
-            axis, nor has a target that is of many rows itself.
+        rows: the watched row, negative counting from the end; a list of rows; or "all". By
+            default that of a classifier's head, else the last. One row has no axis, nor
+            has a target that is itself of many rows.
         target: as in `compute_influence`.
-        target_symbols: the entries of a target with an entry for each symbol ("logits",
-            "log_probabilities") that alone count.
+        target_symbols: the only entries that count, of a target with an entry for each
+            symbol ("logits", "log_probabilities").
         reduce: None leaves a target of one entry signed and takes the Euclidean norm of
             others; "none" keeps the target's axis, signed; "max" is the largest absolute
-            value over substitutes and entries; "mean" the mean over substitutes of what
-            None gives; `Frobenius` the map of a categorical Jacobian, where rows="all" is
-            all positions at which anything is replaced; or a function of the changes of a
-            position with the axes (symbol, row, target) that there are, 0 where nothing is
-            replaced.
-        diagonal: False makes 0 of the cells whose position is the row.
+            value over substitutes and entries; "mean" the mean over substitutes of the
+            values that None gives; `Frobenius` the map of a categorical Jacobian, where
+            rows="all" are all positions at which something is replaced; or a function of
+            the changes of a position with the axes (symbol, row, target) that there are,
+            0 where nothing is replaced.
+        diagonal: False sets cells whose position is the row to 0.
         rtol_exact: the scan is called "exact" where the rounding radius of its largest
-            absolute value is at most this times it, and "enclosure" where it is more.
+            absolute value is at most this times the value, and "enclosure" otherwise.
         method: "auto" (the cheapest by count), "incremental" (change propagation),
-            "exhaustive" (a pass for each), or "partial" (passes of what can move and is
-            read).
+            "exhaustive" (a pass for each), or "partial" (passes of the rows that can move
+            and are read).
         ties: what to do where rounding decides a hard-attention winner: "error", "warn"
             or "ignore".
         dtype: asserts the float type.
-        mesh: devices to share the substitutions out over (`device_mesh`).
+        mesh: devices over which the substitutions are shared out (`device_mesh`).
         memory_limit: bytes that blocks of substitutions may take on a device.
         progress: called with (substitutions done, all) after every block.
-        precision: as in `compute_influence`: "bfloat16" or "float16" is estimated, with
-            `Scan.measured_error` beside it.
-        rounding: as in `compute_influence`; of "top" whole positions with the largest
-            cells have radii, of a map none.
+        precision: as in `compute_influence`: "bfloat16" or "float16" is estimated, and
+            adds `Scan.measured_error`.
+        rounding: as in `compute_influence`; with "top" whole positions with the largest
+            cells have radii; a map has none.
 
     Returns:
-        A `Scan`; of a list of inputs a list of them.
+        A `Scan`; for a list of inputs a list of `Scan`s.
 
     Raises:
-        InputError: for anything in the question that does not fit the model, symbols that
-            are those that stand there, and a table that does not fit the memory of the
-            machine.
+        InputError: an argument does not fit the model, all symbols are the input's own,
+            or the table does not fit the memory of the machine.
         TieError: for an ambiguous tie under ties="error".
     """
     options: dict[str, Any] = {

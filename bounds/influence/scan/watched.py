@@ -1,4 +1,4 @@
-"""Which rows a scan watches, and which entries of what is watched of each."""
+"""The rows that a scan watches, and the entries of the target that count."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Int
 
 from bounds.influence.callable import Callable
 from bounds.influence.function_blocks import function_base
@@ -19,16 +20,7 @@ from jax_models.arguments import choose_name, expect_integer, expect_integers
 def watch_rows(
     problem: Problem, rows: Any, instead: Sequence[int] | None
 ) -> tuple[Problem, bool]:
-    """Returns the problem about rows, and whether there is no axis of them.
-
-    Args:
-        problem: about the default row.
-        rows: as they were asked.
-        instead: of all.
-
-    Raises:
-        InputError: they are no rows of the input, each of them once.
-    """
+    """The problem with the requested rows, and True if there is no axis of rows."""
     n = problem.tokens.size
     if rows is None:
         return problem, True
@@ -58,11 +50,7 @@ _read_watched = jax.jit(read_watched, static_argnames="target")
 
 
 def watched_width(problem: Problem) -> tuple[int, bool]:
-    """Returns how many entries what is watched has, and whether it is of one row each.
-
-    Args:
-        problem: of the rows that are watched.
-    """
+    """Number of entries of the watched quantity, and True if it is of one row each."""
     model = problem.model
     if isinstance(model, Callable):
         base = function_base(problem)
@@ -74,17 +62,8 @@ def watched_width(problem: Problem) -> tuple[int, bool]:
 
 def chosen_entries(
     target: Any, wanted: Sequence[int] | None, width: int
-) -> tuple[tuple[int, ...] | None, np.ndarray | None]:
-    """Returns which entries of a target count, and the symbols that these are of.
-
-    Args:
-        target: what is watched of each row.
-        wanted: entries that were asked for; None for all.
-        width: how many there are.
-
-    Raises:
-        InputError: they are not entries of it, each of them once.
-    """
+) -> tuple[tuple[int, ...] | None, Int[np.ndarray, "classes"] | None]:
+    """Entries of the target that count (None: all), and their symbols if any."""
     if isinstance(target, LogOdds):
         symbols = np.asarray(target.symbols)
     elif target == "logits" or isinstance(target, LogProbabilities):

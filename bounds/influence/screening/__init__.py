@@ -1,1 +1,1 @@
-"""The screen: estimates of all influences with bounds of their errors, and its ladder."""
+"""The screen: estimates of all influences with error bounds, and their refinement."""

@@ -1,4 +1,4 @@
-"""One climb of the ladder: what is known of every substitution, and how it is sharpened."""
+"""One climb of the ladder: the enclosure of every influence, and its refinement."""
 
 import dataclasses
 import functools
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
 from bounds.influence.block_memory import BlockSizes, base_bytes, fit_block
 from bounds.influence.checkpoint import Checkpoint, Standing
@@ -33,13 +34,13 @@ from bounds.rounding.radii import farthest
 from bounds.version import __version__
 from jax_models.run.mesh import count_devices, first_says
 
-# (groups of rows per head, terms of the weights' factors); sharper and dearer.
+# (groups of rows per head, terms of the weights' factors); each sharper and dearer.
 LADDER = ((64, 0), (64, 8), (256, 24))
-# Exact evaluations at a time, and before the first look at what is left.
+# Exact evaluations at a time, and before the first look at those left.
 TOGETHER = 4
 # Blocks under way at a time.
 IN_FLIGHT = 2
-# Elements of the changes of all rows in a block of substitutions, on a CPU and elsewhere.
+# Elements of all rows' changes in a block of substitutions, on a CPU and elsewhere.
 BLOCK_ELEMENTS = (2**24, 2**27)
 # Elements of a tile of rows of a block.
 TILE_ELEMENTS = (2**17, 2**24)
@@ -50,18 +51,13 @@ FEWEST, MOST = 8, 64
 
 
 def block_sizes(problem: Problem) -> BlockSizes:
-    """Returns the sizes of a block: its tiles stay in a CPU's cache, the rest in memory.
-
-    Raises:
-        InputError: the problem's memory limit is too small for one substitution, here or
-            in an exact evaluation.
-    """
+    """Block sizes whose tiles fit a CPU's cache; refuses too small a memory limit."""
     INCREMENTAL.sizes(problem)  # exact evaluations have to fit as well
     model, n = problem.model, problem.tokens.size
     which = 0 if jax.default_backend() == "cpu" else 1
     suited = max(FEWEST, min(MOST, BLOCK_ELEMENTS[which] // (n * model.width)))
     # Known changes and their estimates between all layers, while one is formed anew,
-    # and what the last layer reads of the rest.
+    # and the reads of the last layer.
     reads = 2 * 3 * model.layers[-1].attention.num_heads
     each = STATES * len(model.layers) * (model.width + 2) + reads
     each = each * n * model.dtype.itemsize
@@ -76,7 +72,7 @@ def block_sizes(problem: Problem) -> BlockSizes:
 
 
 class Climb:
-    """One climb of the ladder: what is known of every substitution so far."""
+    """Enclosures of all influences, refined level by level."""
 
     def __init__(
         self,
@@ -85,7 +81,7 @@ class Climb:
         progress: Progress | None,
         rounding: Done,
     ) -> None:
-        """Start where the checkpoint stands, or with nothing known."""
+        """Resumes from the checkpoint, or starts with nothing known."""
         self.problem, self.sizes = problem, block_sizes(problem)
         self.runs = runs_of(rounding)
         self._checkpoint = None
@@ -94,15 +90,14 @@ class Climb:
             self._checkpoint = Checkpoint(checkpoint, problem, *rules)
         kept = self._checkpoint and self._checkpoint.read()
         self._known = standing = kept or Standing.nothing(problem.position.size)
-        # Of closed levels, and of the last level.
+        # Ends by closed levels; estimates and errors of the last level.
         self.lower, self.upper = standing.lower, standing.upper
         self.estimate, self.error = standing.estimate, standing.error
         self.move = standing.move
-        self.value = standing.value  # of what was evaluated
+        self.value = standing.value  # exact, NaN where not evaluated
         self.value_move = standing.value_move
         self.levels = list(standing.levels)  # those that are closed
-        # The level under way, what it screens, how much of that is done, and how long
-        # it has taken.
+        # The level under way, its substitutions, how many are done, and the seconds.
         self.step, self.chosen = standing.step, standing.chosen
         self._done, self._spent = standing.done, standing.spent
         self._progress = progress
@@ -112,27 +107,33 @@ class Climb:
 
     @property
     def rank(self) -> int | None:
-        """Terms of the factors at the level under way; None behind the last."""
+        """Terms of the factors at the level under way; None after the last level."""
         return LADDER[self.step][1] if self.step < len(LADDER) else None
 
     @property
     def best(self) -> int | None:
-        """The first of the largest exact values, None where nothing was evaluated."""
+        """Index of the first of the largest exact values; None without evaluations."""
         known = np.isfinite(self.value)
         return int(np.nanargmax(self.value)) if known.any() else None
 
     @property
     def least(self) -> float:
-        """A lower end of the maximum."""
+        """Lower end of the maximum."""
         return 0.0 if self.best is None else float(self.ends()[0].max())
 
-    def left(self, rtol: float = 0.0) -> np.ndarray:
-        """Returns the substitutions not evaluated that may exceed the maximum."""
+    def left(self, rtol: float = 0.0) -> Int[np.ndarray, "left"]:
+        """Unevaluated substitutions that may exceed the maximum by more than `rtol`."""
         open_ = np.isnan(self.value) & (self.upper > self.least * (1 + rtol))
         return np.flatnonzero(open_)
 
-    def ends(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns lower and upper ends of all, and where they have what rounds."""
+    def ends(
+        self,
+    ) -> tuple[
+        Float[np.ndarray, "substitutions"],
+        Float[np.ndarray, "substitutions"],
+        Bool[np.ndarray, "substitutions"],
+    ]:
+        """Lower and upper ends of all influences; True where they include rounding."""
         known = np.isfinite(self.value)
         asked = self.problem, self.value, self.value_move, self.magnitude
         radius = radii_of(*asked, subtracted=self._subtracted)
@@ -144,21 +145,21 @@ class Climb:
 
     @functools.cached_property
     def magnitude(self) -> float:
-        """The largest of what exact evaluations are given."""
+        """Largest magnitude of the inputs of exact evaluations."""
         return magnitude_of(self.problem, INCREMENTAL)
 
-    def evaluate(self, chosen: np.ndarray) -> None:
-        """Evaluates substitutions exactly, those that are not."""
+    def evaluate(self, chosen: Int[np.ndarray, "chosen"]) -> None:
+        """Evaluates exactly the chosen substitutions that are not yet evaluated."""
         self._evaluate(chosen[np.isnan(self.value[chosen])], self.runs)
 
     def move_top(self, count: int) -> None:
-        """Makes runs with moved inputs of the largest that were evaluated."""
+        """Makes runs with moved inputs of the `count` largest evaluated influences."""
         known = np.flatnonzero(np.isfinite(self.value))
         order = np.argsort(-self.value[known], kind="stable")[:count]
         some = known[order]
         self._evaluate(some[np.isnan(self.value_move[some])], RUNS)
 
-    def _evaluate(self, chosen: np.ndarray, runs: int) -> None:
+    def _evaluate(self, chosen: Int[np.ndarray, "chosen"], runs: int) -> None:
         problem = dataclasses.replace(self.problem, mesh=None)
         for start in range(0, chosen.size, TOGETHER):
             part = np.sort(chosen[start : start + TOGETHER])
@@ -172,7 +173,7 @@ class Climb:
             self.save()
 
     def enumerate(self, rtol: float) -> None:
-        """Decides all that is left, the largest estimates first."""
+        """Evaluates all substitutions that are left, the largest estimates first."""
         enumeration = Enumeration(self.problem, self.runs)
         size, done = enumeration.block, 0
         while (left := self.left(rtol)).size:
@@ -194,15 +195,15 @@ class Climb:
 
     @property
     def evaluated(self) -> int:
-        """How many substitutions have been evaluated."""
+        """Number of substitutions evaluated."""
         return int(np.isfinite(self.value).sum())
 
-    def begin(self, chosen: np.ndarray) -> None:
-        """Chooses the substitutions that the level under way screens."""
+    def begin(self, chosen: Int[np.ndarray, "chosen"]) -> None:
+        """Starts a level on the chosen substitutions."""
         self.chosen, self._done, self._spent = chosen, 0, 0.0
 
     def screen(self) -> None:
-        """Screens what is left of the level under way, and adds it to the levels."""
+        """Screens the rest of the level under way, and appends its `Level`."""
         assert self.chosen is not None
         problem, began, before = self.problem, time.perf_counter(), self._spent
         groups, rank = LADDER[self.step]
@@ -235,7 +236,7 @@ class Climb:
         return self.sizes.substitutions * count_devices(mesh)
 
     def _screening(self, count: int, groups: int, rank: int) -> list[Kernel]:
-        """What screens `count` substitutions at a level, in each run."""
+        """Kernels that screen `count` substitutions at a level, one for each run."""
         problem = self.problem
         tokens = jnp.asarray(problem.tokens)
         how = {"query": problem.query, "target": problem.target}
@@ -246,7 +247,7 @@ class Climb:
                 self._bases.append((moved, move_apart(base, run) if run else base))
         envelopes = prepare_envelopes(problem.model, self._bases[0][1], groups, rank)
         jax.block_until_ready(envelopes)
-        # Of one size whatever is left, so that levels share a program.
+        # One size for any number left, so that levels share a program.
         part = Part(
             0, count, self.sizes.substitutions, {**how, "row_tile": self.sizes.rows}
         )
@@ -262,7 +263,7 @@ class Climb:
         ]
 
     def close_level(self, rtol: float) -> None:
-        """Encloses what the level under way says, and turns to the next."""
+        """Encloses the influences screened at this level, and starts the next."""
         assert self.chosen is not None
         self._enclose(self.chosen)
         left = self.left(rtol).size
@@ -271,7 +272,7 @@ class Climb:
         self.save()
 
     def save(self, *, at_once: bool = False) -> None:
-        """Keeps where the climb stands, if it has a checkpoint."""
+        """Saves the state of the climb, if it has a checkpoint."""
         if self._checkpoint is None:
             return
         levels = self.levels[: self.step]  # one under way is not yet closed
@@ -282,9 +283,9 @@ class Climb:
         self._checkpoint.save(standing, at_once=at_once)
 
     def _take(
-        self, part: np.ndarray, found: Screened, again: Sequence[Screened]
+        self, part: Int[np.ndarray, "block"], found: Screened, again: Sequence[Screened]
     ) -> None:
-        """Keeps estimates and their errors, and how far either moved."""
+        """Stores estimates, their errors, and the moves of both."""
 
         def told(one: Screened) -> tuple[np.ndarray, np.ndarray]:
             change, error = jax.device_get((one.change, one.error))
@@ -301,34 +302,30 @@ class Climb:
             far = farthest(error.shape, moves)
         self.move[part] = far if again else np.nan
 
-    def _enclose(self, part: np.ndarray) -> None:
-        """Narrows the enclosures of some by their estimates."""
+    def _enclose(self, part: Int[np.ndarray, "chosen"]) -> None:
+        """Narrows enclosures by the estimates."""
         estimate, error = self.estimate[part], self.error[part]
         asked = self.problem, estimate, self.move[part], self.magnitude
         radius = radii_of(*asked, subtracted=False)
         with np.errstate(invalid="ignore", over="ignore"):
             error = error + (radius if self.runs else 0.0)
             upper, lower = estimate + error, estimate - error
-        # What is not a number bounds nothing.
+        # A NaN bounds nothing.
         upper = np.where(np.isnan(upper), np.inf, upper)
         lower = np.where(np.isnan(lower), 0.0, lower)
         self.upper[part] = np.minimum(self.upper[part], upper)
         self.lower[part] = np.maximum(self.lower[part], lower)
 
     def evaluation_seconds(self) -> float:
-        """Returns the time of one exact evaluation; the first batch compiles."""
+        """Seconds of one exact evaluation, without the first batch, which compiles."""
         warm = self._evaluating[1:]
         return sum(warm) / max(TOGETHER * len(warm), 1)
 
 
-def largest(climb: Climb, chosen: np.ndarray, count: int) -> np.ndarray:
-    """Returns some substitutions with the largest estimates, no numbers last.
-
-    Args:
-        climb: what is known.
-        chosen: the indices of those that are looked at.
-        count: how many.
-    """
+def largest(
+    climb: Climb, chosen: Int[np.ndarray, "chosen"], count: int
+) -> Int[np.ndarray, "count"]:
+    """The `count` chosen substitutions of largest estimates; non-finite ones last."""
     estimate = climb.estimate[chosen]
     order = np.argsort(
         -np.where(np.isfinite(estimate), estimate, -np.inf), kind="stable"

@@ -1,12 +1,12 @@
-"""How far operations are from their base derivative: what a screen owes to them.
+"""Deviation of operations from their derivative at the base, bounded for a screen.
 
-Of what an operation reads, a known change p is followed by an unknown one e, |e| <= b.
+A row that an operation reads moves by a known change p, then by an unknown one e, |e| <= b.
 
 * A ReLU neuron with base input u, moved to w = u + p, D = 1[u > 0]:
   |relu(w + e) - relu(w) - D e| <= min(b, max(0, b - w)) if D = 1, with -w for w if D = 0.
 * Another neuron of curvature c: at most c (|p| b + b^2/2), and, where slopes are bounded,
   at most (2 s - 1) b, the width of their range, s the steepest.
-* A product x y of entries that move by p and q, and by e and f beyond: at most
+* A product x y of entries that move by p and q, and further by e and f: at most
   |e| |q| + |p| |f| + |e| |f|.
 * A norm: `norm_defect`. f(z) = z / s(z), z as the norm centres it, s = sqrt(|z|^2 / d +
   epsilon). Its second derivative is
@@ -19,7 +19,6 @@ bilinear map is as large on equal arguments as on any. s is 1/sqrt(d)-Lipschitz,
 a path of length |p| + |e| it stays above max(sqrt(epsilon), s - (|p| + |e|) / sqrt(d)).
 
 Source: docs/screened.md, sections 2.7 and 2.8.
-Shapes: j rows of a tile, i substitutions, f neurons.
 """
 
 import functools
@@ -28,6 +27,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float
 
 from bounds.numbers.matrix_norm import spectral_norms
 from bounds.readings.rules import no_rule
@@ -46,25 +46,24 @@ from jax_models.model.rows import (
 SECOND_DERIVATIVE = 2 / math.sqrt(3)
 
 
-def deviations(norm: Norm, rows: Array) -> Array:
-    """Returns s, what centred rows [..., d] are divided by [...]."""
+def deviations(
+    norm: Norm, rows: Float[Array, "*batch width"]
+) -> Float[Array, "*batch"]:
+    """Deviation s of each row, by which the norm divides the centred row."""
     return norm.deviation(norm.centre(rows))[..., 0]
 
 
 def norm_defect(
-    norm: Norm, deviation: Array, known: Array, unknown: Array
-) -> tuple[Array, Array]:
-    """Returns bounds on what an unknown further change does, all of one shape [...].
+    norm: Norm,
+    deviation: Float[Array, "*batch"],
+    known: Float[Array, "*batch"],
+    unknown: Float[Array, "*batch"],
+) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
+    """Bounds on the effect of an unknown further change e on a norm's output.
 
-    Statement: for |p| <= known and |e| <= unknown,
-    |f(z + p + e) - f(z + p) - Df(z) e| <= the first, and both |f(z + p + e) - f(z + p)|
-    and |Df(z) e| <= the second.
-
-    Args:
-        norm: the norm.
-        deviation: s at the base row.
-        known: |p|, the change that has been made.
-        unknown: the most that |e| may be.
+    For |p| <= known and |e| <= unknown, |f(z + p + e) - f(z + p) - Df(z) e| <= the first
+    bound, and both |f(z + p + e) - f(z + p)| and |Df(z) e| <= the second. `deviation` is s
+    at the base row.
     """
     d = norm.scale.shape[0]
     gain = norm.largest
@@ -74,35 +73,31 @@ def norm_defect(
     curved = SECOND_DERIVATIVE / math.sqrt(d) * inside**2 * (known + unknown / 2)
     lipschitz = inside + 1 / deviation
     factor = jnp.minimum(curved, lipschitz)
-    # An infinite factor of a change that is none would make NaN of it.
+    # An infinite factor times a change of 0 would be NaN.
     defect = jnp.where(unknown > 0, gain * factor * unknown, 0.0)
     moved = jnp.where(unknown > 0, gain * inside * unknown, 0.0)
     return defect, jnp.minimum(gain * unknown / deviation + defect, moved)
 
 
 class Moved(NamedTuple):
-    """A row that an operation reads."""
+    """A row that an operation reads, with its changes."""
 
-    base: Array  # [j, d]
-    known: Array  # the known change of it [j, d, i]
-    reach: (
-        Array  # bounds on the unknown one [j, i], of entries [j, d, i] where it counts
-    )
+    base: Float[Array, "rows width"]
+    known: Float[Array, "rows width substitutions"]
+    # Bounds on the unknown change's norm, or on its entries for entrywise operations.
+    reach: Float[Array, "rows *width substitutions"]
 
 
 @functools.singledispatch
-def defect(operation: Operation, *rows: Moved) -> Array:
-    """Returns how far an operation may be from linear, of each entry if `entrywise`.
-
-    Args:
-        operation: one that is not linear.
-        *rows: what it reads.
-    """
+def defect(
+    operation: Operation, *rows: Moved
+) -> Float[Array, "rows *width substitutions"]:
+    """Bounds on a nonlinear operation's deviation; of each entry if `entrywise`."""
     raise no_rule("defect", operation)
 
 
 def entrywise(operation: Operation) -> bool:
-    """Returns whether an operation makes of each entry of what it reads one entry."""
+    """True if each entry of the output depends on one entry of each input."""
     return isinstance(operation, Activation | Product)
 
 
@@ -143,13 +138,10 @@ def _(operation: Product, *rows: Moved) -> Array:
 
 @functools.singledispatch
 def gain(operation: Operation, at: tuple[Any, ...], *reach: Array) -> Array:
-    """Returns bounds on the change of what an operation writes, along any path [p, i].
+    """Bounds on the change of an operation's output, along any path of its inputs.
 
-    Args:
-        operation: the operation.
-        at: what one that is not linear reads where the change begins, each [i, d].
-        *reach: bounds on the changes of what it reads, or of parts of it of equal width
-            [p, i].
+    `at` are the inputs [i, d] of a nonlinear operation where the change begins; `reach`
+    bounds the changes of its inputs, or of parts of equal width [p, i].
     """
     raise no_rule("gain", operation)
 

@@ -1,19 +1,20 @@
 """Rows in groups of like weights: bounds on sums over all columns without n^3.
 
-sum_m a_jm E_m is wanted for every row j and every substitution. Rows of a group c share
+The sum over columns m of a_jm E_m is wanted for every row j and every substitution. Rows
+of a group c share
 
     env_cm = max_j a_jm,   value_cm = max_j a_jm |v_m - b_j|,
 
 so that sum_m a_jm E_m <= sum_m env_cm E_m for any E >= 0: a product of [G, n] and [n, i].
 Where the first order is known from factors of the weights (`field`), the same two maxima of
-|rho_jm|, what the factors miss of the weights, bound what is not known of it.
+|rho_jm|, the part of the weights that the factors miss, bound the unknown rest.
 
-Any grouping is sound. Rows are split in halves along the principal direction of what
-their log weights vary with: the query, in the metric of the keys, and the log-partition
-function, in which the length of a masked row shows.
+Any grouping is sound. Rows are split in halves along the principal direction of the
+features that their log weights vary with: the query, in the metric of the keys, and the
+log-partition function, in which the length of a masked row shows. Groups have equal size,
+so that a maximum over a group is one over an axis.
 
-Source: docs/screened.md, section 2.5; groups of equal size here, so that a maximum over a
-group is one over an axis.
+Source: docs/screened.md, section 2.5.
 """
 
 import dataclasses
@@ -24,6 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float, Int
 
 from bounds.influence.first_layer import PreparedLayer
 from bounds.influence.screening.field import Factors, factorise
@@ -42,32 +44,25 @@ TILE_ELEMENTS = 2**20
 class Envelopes:
     """Bounds on the weights of groups of rows."""
 
-    group: Array  # [n, h] the group of each row
-    weight: Array  # [h, g, n]
-    value: Array  # [h, g, n]
+    group: Int[Array, "rows heads"]  # the group of each row
+    weight: Float[Array, "heads groups columns"]
+    value: Float[Array, "heads groups columns"]
     factors: Factors | None
-    missed_weight: Array | None  # [h, g, n] of what the factors miss
-    missed_value: Array | None  # [h, g, n]
+    missed_weight: Float[Array, "heads groups columns"] | None  # missed by `factors`
+    missed_value: Float[Array, "heads groups columns"] | None
 
 
 def group_rows(
-    queries: np.ndarray, keys: np.ndarray, lse: np.ndarray, groups: int
-) -> np.ndarray:
-    """Returns the rows of one head in an order whose equal parts are groups.
-
-    Args:
-        queries: [n, e].
-        keys: [n, e].
-        lse: log-sum-exp of each row's scores [n].
-        groups: how many, a power of two; fewer where there are fewer rows.
-
-    Returns:
-        Indices [groups, size], the last group filled up with rows of its own.
-    """
+    queries: Float[np.ndarray, "rows d_k"],
+    keys: Float[np.ndarray, "columns d_k"],
+    lse: Float[np.ndarray, "rows"],
+    groups: int,
+) -> Int[np.ndarray, "groups size"]:
+    """Groups of equal size of one head's rows, filled up by repeating rows."""
     n = queries.shape[0]
     finite = [np.isfinite(x).all() for x in (queries, keys, lse[lse > -np.inf])]
     if not all(finite):
-        # What is not a number orders nothing; any grouping is sound.
+        # NaN and infinity order nothing; any grouping is sound.
         queries, keys, lse = (np.zeros_like(x) for x in (queries, keys, lse))
     centre = keys.mean(axis=0)
     spread = np.cov((keys - centre).T, ddof=0).reshape(2 * (keys.shape[1],))
@@ -77,6 +72,7 @@ def group_rows(
     features = np.concatenate(
         [queries @ metric, (finite - queries @ centre)[:, None]], axis=1
     )
+    # `groups` is a power of two; the result has fewer where there are fewer rows.
     parts = [np.arange(n)]
     while len(parts) < groups and len(parts[0]) > 1:
         parts = [half for part in parts for half in _halves(features, part)]
@@ -84,7 +80,9 @@ def group_rows(
     return np.stack([np.resize(part, size) for part in parts])
 
 
-def _halves(features: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _halves(
+    features: Float[np.ndarray, "tokens features"], rows: Int[np.ndarray, "rows"]
+) -> tuple[Int[np.ndarray, "low"], Int[np.ndarray, "high"]]:
     """Splits rows at the median of the direction in which they spread most."""
     here = features[rows] - features[rows].mean(axis=0)
     _, vectors = np.linalg.eigh(here.T @ here)
@@ -102,16 +100,7 @@ def make_envelopes(
     rank: int,
     stretch: int,
 ) -> Envelopes:
-    """Returns the envelopes of a softmax layer.
-
-    Args:
-        attention: the sublayer.
-        prepared: its base pass.
-        statistics: its rows' moments.
-        groups: how many groups of rows a head has.
-        rank: terms of the factors of the weights; none are formed where it is 0.
-        stretch: rows that share factors.
-    """
+    """Envelopes of a softmax layer; factors of `rank` terms only if it is not 0."""
     queries, keys = np.asarray(prepared.queries), np.asarray(prepared.store.keys)
     lse = np.asarray(prepared.summary.lse)
     members = np.stack(
@@ -133,17 +122,9 @@ def measure_groups(
     prepared: PreparedLayer,
     statistics: RowStatistics,
     factors: Factors | None,
-    members: Array,
+    members: Int[Array, "heads groups size"],
 ) -> tuple[Array, Array, Array | None, Array | None]:
-    """Returns the maxima over the groups: weights and values, and of what is missed.
-
-    Args:
-        attention: the sublayer.
-        prepared: its base pass.
-        statistics: its rows' moments.
-        factors: of its weights, or None.
-        members: the rows of each group [h, g, size].
-    """
+    """Maxima over groups of weights and values, and of the parts that factors miss."""
     store, n = prepared.store, prepared.store.length
     size, width = members.shape[2], attention.value_width
     if factors is not None:

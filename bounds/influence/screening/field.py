@@ -1,4 +1,4 @@
-"""The weights as a product of few terms: what other columns do to a row, nearly exactly.
+"""Low-rank factors of the weights: effect of other columns on a row, nearly exact.
 
 To first order the other columns move a head of row j by
 
@@ -10,9 +10,9 @@ over m are needed once for the stretch, not for each of its rows:
     P_r = sum_m G_rm W_v x_m,   K_r = sum_m G_rm W_k x_m,   T_r = sum_m G_rm (W_k x_m) v_m^T,
 
 and row j's *field* is sum_r F_jr (P_r + q_j . T_r - (q_j . K_r) b_j), a matrix product.
-What it misses is at most sum_m |rho_jm| (|W_v x_m| + |q_j| |W_k x_m| |v_m - b_j|), and any
-factors are sound. These are of a randomised range finder with one power iteration; under a
-mask, whose edge no few terms follow, stretches are short.
+It misses at most sum_m |rho_jm| (|W_v x_m| + |q_j| |W_k x_m| |v_m - b_j|), and any
+factors are sound. Factors come from a randomised range finder with one power iteration;
+under a mask, whose edge no few terms follow, stretches are short.
 
 Source: docs/screened.md, section 2.6, with exact queries and outputs
 in place of a cluster's means.
@@ -26,6 +26,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float, Int
 
 from bounds.influence.first_layer import PreparedLayer
 from bounds.influence.screening.row_statistics import tile_weights
@@ -41,10 +42,10 @@ ROWS_AT_ONCE = 64
 @register
 @dataclasses.dataclass(frozen=True)
 class Factors:
-    """Factors of the weights of stretches b of consecutive rows."""
+    """Factors F and G of the weights of stretches of consecutive rows."""
 
-    rows: Array  # [n, h, r] F
-    columns: Array  # [h, b, r, n] G
+    rows: Float[Array, "rows heads rank"]  # F
+    columns: Float[Array, "heads stretches rank columns"]  # G
     stretch: int = dataclasses.field(metadata={"static": True})  # rows of each
 
 
@@ -53,23 +54,16 @@ class Factors:
 class Field:
     """The sums P, and K and T for queries, of every stretch."""
 
-    plain: Array  # [h, b, r, v, i] P
-    scored: Array  # [h, b, r, e, v, i] T
-    shared: Array  # [h, b, r, e, i] K
+    plain: Float[Array, "heads stretches rank d_v substitutions"]  # P
+    scored: Float[Array, "heads stretches rank d_k d_v substitutions"]  # T
+    shared: Float[Array, "heads stretches rank d_k substitutions"]  # K
 
 
 @functools.partial(jax.jit, static_argnames=("rank", "stretch"))
 def factorise(
     attention: Attention, prepared: PreparedLayer, rank: int, stretch: int
 ) -> Factors:
-    """Returns factors of a softmax layer's weights.
-
-    Args:
-        attention: the sublayer.
-        prepared: its base pass, all rows.
-        rank: terms r of each stretch.
-        stretch: rows of each; the last may have fewer.
-    """
+    """Factors of a softmax layer's weights; the last stretch may be shorter."""
     store, n = prepared.store, prepared.store.length
     heads, rank = attention.num_heads, min(rank, stretch, n)
     index = jnp.arange(n, dtype=jnp.int32)
@@ -87,16 +81,20 @@ def factorise(
     def of_stretch(block: Array) -> tuple[Array, Array]:
         starts = block * stretch + tile * jnp.arange(stretch // tile, dtype=jnp.int32)
 
-        def times(columns: Array) -> Array:
-            """Weights times columns [h, n, r], as [h, stretch, r]."""
+        def times(
+            columns: Float[Array, "heads columns rank"],
+        ) -> Float[Array, "heads stretch rank"]:
+            """Weights times columns."""
             parts = jax.lax.map(
                 lambda start: _product("hjn,hnr->hjr", weights_of(start), columns),
                 starts,
             )
             return parts.swapaxes(0, 1).reshape(heads, stretch, -1)
 
-        def transposed(rows: Array) -> Array:
-            """Rows [h, stretch, r] times weights, as [h, r, n]."""
+        def transposed(
+            rows: Float[Array, "heads stretch rank"],
+        ) -> Float[Array, "heads rank columns"]:
+            """Transposed weights times rows."""
             parts = rows.reshape(heads, -1, tile, rank).swapaxes(0, 1)
 
             def add(total: Array, part: tuple[Array, Array]) -> tuple[Array, None]:
@@ -118,15 +116,13 @@ def factorise(
     return Factors(by_row[:n], columns.swapaxes(0, 1), stretch)
 
 
-def sum_field(factors: Factors, moved: MovedColumns, values: Array, here: Array) -> Any:
-    """Returns the field of known changes of all columns but the replaced ones.
-
-    Args:
-        factors: of the weights.
-        moved: changes of all keys and values.
-        values: the base values [h, n, v].
-        here: where column n is the replaced one [n, i].
-    """
+def sum_field(
+    factors: Factors,
+    moved: MovedColumns,
+    values: Float[Array, "heads columns d_v"],
+    here: Bool[Array, "columns substitutions"],
+) -> Any:
+    """Field of the known changes of all columns but the replaced ones (`here`)."""
     key = jnp.where(here[:, None], 0, moved.key)
     value = jnp.where(here[:, None], 0, moved.value)
     _, b, r, n = factors.columns.shape
@@ -148,17 +144,16 @@ def sum_field(factors: Factors, moved: MovedColumns, values: Array, here: Array)
 
 
 def field_at_rows(
-    field: Field, stretch: Array, rows: Array, queries: Array, outputs: Array
-) -> tuple[Array, Array]:
-    """Returns the field at rows of one stretch [j, h, v, i], and q_j . sum_r F_jr K_r.
-
-    Args:
-        field: the sums.
-        stretch: which stretch [].
-        rows: their factors [j, h, r].
-        queries: [j, h, e], scaled.
-        outputs: the heads' base outputs [j, h, v].
-    """
+    field: Field,
+    stretch: Int[Array, ""],
+    rows: Float[Array, "rows heads rank"],
+    queries: Float[Array, "rows heads d_k"],
+    outputs: Float[Array, "rows heads d_v"],
+) -> tuple[
+    Float[Array, "rows heads d_v substitutions"],
+    Float[Array, "rows heads substitutions"],
+]:
+    """Field at rows of one stretch, and q_j . sum_r F_jr K_r."""
     plain, scored, shared = (
         jax.lax.dynamic_index_in_dim(x, stretch, 1, keepdims=False)
         for x in (field.plain, field.scored, field.shared)

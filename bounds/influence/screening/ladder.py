@@ -1,16 +1,16 @@
-"""Screen, certify, refine: the largest influence without computing them all.
+"""Screen, certify, refine: the largest influence without computing all of them.
 
 Every substitution is screened at the first level. The largest estimates are evaluated
 exactly; the best of them is a lower bound `lo` on the maximum, and a substitution whose
-upper end is below it cannot be the maximum. Those that remain go up the ladder, each level
-with sharper envelopes, as long as a level promises to cost less than evaluating them all;
-at last they are evaluated, the largest estimate first, until none is left, the enclosure
-is as narrow as asked for, or the budget of evaluations is spent. Estimates, and not upper
-ends, because these are sorted by their errors where weights are peaked. Without a budget
-all that is left is enumerated, in parts of about a minute.
+upper end is below `lo` cannot be the maximum. The others go up the ladder, each level
+with sharper envelopes, as long as a level promises to cost less than evaluating them all.
+At last they are evaluated, the largest estimate first, until none is left, the enclosure
+is as narrow as requested, or the budget of evaluations is spent. The order is by
+estimates and not by upper ends, because errors dominate these where weights are peaked.
+Without a budget all that are left are enumerated, in parts of about a minute.
 
-An estimate decides only what is evaluated next: the maximum's lower end is that of an exact
-evaluation, its upper end the largest upper end of what is left.
+An estimate decides only which substitution is evaluated next: the maximum's lower end is
+that of an exact evaluation, its upper end the largest upper end of those left.
 
 Source: docs/screened.md, section 4.
 """
@@ -36,10 +36,10 @@ from bounds.readings.rules import lacks, lacks_of_dropout
 from jax_models import Transformer
 from jax_models.run.mesh import first_says
 
-# Forward passes that the base takes, and the first level of as many substitutions as rows:
+# Forward passes of the base, and of the first level with as many substitutions as rows:
 # docs/screened.md, section 5.
 BASE_PASSES, LEVEL_PASSES = 16, 64
-# Substitutions that are left from which another program pays that computes many.
+# Substitutions left from which a program that computes many at once pays.
 MANY = 64
 
 
@@ -49,14 +49,7 @@ def climb_ladder(
     progress: Progress | None = None,
     rounding: Done = "all",
 ) -> Enclosures:
-    """Returns enclosures of all influences, and the largest exactly where it closes.
-
-    Args:
-        problem: its model is one that `screened` does not refuse.
-        stopping: when to stop; what else is met is kept in its checkpoint.
-        progress: called with (substitutions done, all) after every block of a level.
-        rounding: which influences have radii: all, or the largest that were evaluated.
-    """
+    """Encloses all influences; exactly for the largest where the enclosure closes."""
     climb = Climb(problem, stopping.checkpoint, progress, rounding)
     rtol = stopping.rtol
     budget = problem.position.size if stopping.budget is None else stopping.budget
@@ -85,7 +78,7 @@ def climb_ladder(
             break
         climb.evaluate(largest(climb, left, min(TOGETHER, room)))
     if climb.best is None:
-        # Nothing that is asked for moves the query: the first is as large as any.
+        # No substitution moves the query: the first is as large as any.
         climb.evaluate(np.zeros(1, np.int64))
     if rounding == "top":
         climb.move_top(FEWEST)
@@ -95,12 +88,10 @@ def climb_ladder(
 
 
 def _pays(climb: Climb, count: int, budget: int) -> bool:
-    """Whether a level promises to cost less than evaluating all that is left.
-
-    Each term of the factors costs a substitution some twelfth of the first level, by
-    counts of its products; what a level needs before it starts is left out.
-    """
+    """True if a level promises to cost less than evaluating all that are left."""
     first = climb.levels[0]
+    # By counts of products a term of the factors costs a substitution some twelfth of
+    # the first level. The preparation of a level is left out.
     factor = 1 + (climb.rank or 0) / 12
     batch, each = climb.batch, first.seconds_each
     if each is None:

@@ -1,10 +1,10 @@
-"""What the last layer reads of the rows before it: keys, values, and one query's scores.
+"""The last layer's keys, values and watched scores as a reader of the rows before it.
 
 An unknown change e of row m moves a head's key there by W_k e, its value by W_v e and the
-score of the watched row by q^T W_k e. Norms of these three, by what e is made of, stand
-far below |W_k| |e|, |W_v| |e| and |q| |W_k| |e|.
+score of the watched row by q^T W_k e. Norms of these three, by the parts that make up e,
+are far below |W_k| |e|, |W_v| |e| and |q| |W_k| |e|.
 
-Source: docs/screened.md, section 2.10. Shapes: h heads, r rows.
+Source: docs/screened.md, section 2.10.
 """
 
 import dataclasses
@@ -13,6 +13,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float
 
 from bounds.numbers.matrix_norm import spectral_norms
 from bounds.readings.slopes import pull
@@ -20,7 +21,7 @@ from jax_models.model.layer import Layer
 from jax_models.model.pytree import register
 
 HIGHEST = jax.lax.Precision.HIGHEST
-READS = "reads"  # beside the names of rows, of which it is none
+READS = "reads"  # a key among names of rows; no row has this name
 
 
 @register
@@ -29,35 +30,33 @@ class LastReads:
     """The last layer as a reader of rows."""
 
     layer: Layer
-    query: Array  # [h, e] of the watched row, scaled
+    query: Float[Array, "heads d_k"]  # of the watched row, scaled
 
     @property
     def maps(self) -> tuple[Array, Array, Array]:
-        """W_k [h, e, d], W_v [h, v, d] and q^T W_k [h, 1, d], after a norm if one stands."""
+        """W_k [h, e, d], W_v [h, v, d] and q^T W_k [h, 1, d], behind any pre-norm."""
         attention = self.layer.attention
         key, value = attention.key_by_head, attention.value_by_head
         score = jnp.einsum("he,hed->hd", self.query, key, precision=HIGHEST)
         return key, value, score[:, None]
 
     @property
-    def map_norms(self) -> Array:
-        """Their spectral norms [3 h]."""
+    def map_norms(self) -> Float[Array, "3*heads"]:
+        """Spectral norms of the maps: keys, values and scores of every head."""
         return jnp.concatenate([spectral_norms(x) for x in self.maps])
 
-    def derivative(self, rows: Array) -> Array:
-        """Returns the maps of rows [r, d], one below the other: [a, d], [r, a, d]."""
+    def derivative(
+        self, rows: Float[Array, "rows width"]
+    ) -> Float[Array, "*rows maps width"]:
+        """Maps of the rows, stacked; one matrix for all rows without a pre-norm."""
         maps = jnp.concatenate([x.reshape(-1, x.shape[-1]) for x in self.maps])
         program = self.layer.reads
         return pull(program, {"y": rows}, {program.output: maps})["y"]
 
-    def norms_of(self, rows: int, of_entries: bool, derivative: Array) -> Array:
-        """Returns the norm of each map after another, [r, 3 h].
-
-        Args:
-            rows: how many there are.
-            of_entries: whether by entry of what that other reads, [r, 3 h, w].
-            derivative: the maps after it [a, w] or [r, a, w].
-        """
+    def norms_of(
+        self, rows: int, of_entries: bool, derivative: Float[Array, "*rows maps inputs"]
+    ) -> Float[Array, "rows 3*heads *inputs"]:
+        """Norms of the maps times a derivative; of each column with `of_entries`."""
         norm: Callable[[Array], Array] = _columns if of_entries else spectral_norms
         lead, width = derivative.shape[:-2], derivative.shape[-1]
         found, first = [], 0

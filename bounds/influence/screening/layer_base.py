@@ -1,10 +1,6 @@
-"""What the base pass and the adjoint pass fix of a layer that is screened.
+"""Base and adjoint pass of a screened layer: attention's derivative, transposed.
 
-Source: docs/screened.md, sections 2.1 and 2.2.
-
-The transpose of attention's base derivative: from heads' cotangents to its inputs'.
-
-To first order a change x_m of what attention reads moves head h of row j by
+To first order a change x_m of row m of attention's input moves head h of row j by
 
     sum_m a_jm [ W_v x_m + (q_j . W_k x_m)(v_m - b_j) ] + Cov_j dq_j,
 
@@ -24,6 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float, Int
 
 from bounds.influence.first_layer import PreparedLayer
 from bounds.influence.screening.last_reads import LastReads
@@ -52,18 +49,10 @@ def pull_columns(
     attention: Attention,
     prepared: PreparedLayer,
     statistics: RowStatistics,
-    positions: Array,
-    heads: Array,
-) -> Array:
-    """Returns N_m [n, c, d].
-
-    Args:
-        attention: a softmax sublayer.
-        prepared: its base pass over r rows.
-        statistics: their moments.
-        positions: their positions [r].
-        heads: cotangents of their heads' outputs [r, c, h v].
-    """
+    positions: Int[Array, "rows"],
+    heads: Float[Array, "rows classes heads*d_v"],
+) -> Float[Array, "columns classes width"]:
+    """Cotangents N_m of attention's input, from the heads' cotangents."""
     store, n = prepared.store, prepared.store.length
     count, c = attention.num_heads, heads.shape[1]
     everywhere = jnp.arange(n, dtype=jnp.int32)
@@ -98,24 +87,22 @@ def pull_columns(
 
 
 def pull_queries(
-    attention: Attention, statistics: RowStatistics, scale: Array, heads: Array
-) -> Array:
-    """Returns the cotangents through each row's own query [r, c, d].
-
-    Args:
-        attention: a softmax sublayer.
-        statistics: its rows' moments.
-        scale: what the queries are divided by [r].
-        heads: cotangents of the heads' outputs [r, c, h v].
-    """
+    attention: Attention,
+    statistics: RowStatistics,
+    scale: Float[Array, "rows"],
+    heads: Float[Array, "rows classes heads*d_v"],
+) -> Float[Array, "rows classes width"]:
+    """Cotangents of attention's input through each row's own query."""
     by_head = heads.reshape(*heads.shape[:2], attention.num_heads, -1)
     to_query = _product("nchv,nhve->nche", by_head, statistics.covariance)
     scaled = to_query / scale[:, None, None, None]
     return _product("nche,hed->ncd", scaled, attention.query)
 
 
-def row_scales(attention: Attention, length: int, positions: Array) -> Array:
-    """Returns what the queries of rows at positions [r] are divided by [r]."""
+def row_scales(
+    attention: Attention, length: int, positions: Int[Array, "rows"]
+) -> Float[Array, "rows"]:
+    """Divisors of the queries of rows at the given positions."""
     scale = score_scale(attention, length, positions)
     return jnp.broadcast_to(scale, positions.shape)
 
@@ -127,38 +114,34 @@ def _product(subscripts: str, a: Array, b: Array) -> Array:
 @register
 @dataclasses.dataclass(frozen=True)
 class ScreenedLayer:
-    """What the base pass and the adjoint pass fix of a layer."""
+    """Quantities of a layer that the base pass and the adjoint pass fix."""
 
     prepared: PreparedLayer
     statistics: RowStatistics
     rows: RowMap
-    sent: Array  # [n, c, h v] cotangents of the heads' outputs
-    head_weight: Array  # [n, h] their norms
-    columns: Array  # [n, c, d] N_m, at what attention reads
-    input_weight: Array  # [n] norm of the cotangent of what attention reads
-    row_weight: Array  # [n] of the cotangent of the row, past attention
-    query_weight: Array  # [n] of that through the row's own query
+    sent: Float[Array, "rows classes heads*d_v"]  # cotangents of the heads
+    head_weight: Float[Array, "rows heads"]  # their norms
+    columns: Float[Array, "columns classes width"]  # N_m
+    input_weight: Float[Array, "columns"]  # norm of the cotangent of attention's input
+    row_weight: Float[Array, "rows"]  # of the cotangent of the row, past attention
+    query_weight: Float[Array, "rows"]  # of that through the row's own query
     map_norms: tuple[Array, Array, Array]  # [h] of keys, values and queries
-    query_scale: Array  # [n] what the queries are divided by
-    centres: tuple[Array, Array]  # [h, e] and [h, v], mean key and value
+    query_scale: Float[Array, "rows"]  # divisor of the queries
+    # Mean key and value.
+    centres: tuple[Float[Array, "heads d_k"], Float[Array, "heads d_v"]]
 
 
 @jax.jit
 def make_screened_layer(
     layer: Layer,
     prepared: PreparedLayer,
-    positions: Array,
-    cotangents: Array,
+    positions: Int[Array, "rows"],
+    cotangents: Float[Array, "rows classes width"],
     reader: LastReads | None = None,
-) -> tuple[ScreenedLayer, Array]:
-    """Returns the layer's base, and the cotangents of its input rows [n, c, d].
+) -> tuple[ScreenedLayer, Float[Array, "columns classes width"]]:
+    """The layer's base, and the cotangents of its input rows from those of its output.
 
-    Args:
-        layer: softmax, dot-product scores.
-        prepared: its base pass over r rows, those that are read.
-        positions: their positions [r].
-        cotangents: of what is wanted, by those rows of the layer's output [r, c, d].
-        reader: the last layer, if it is what reads them.
+    `reader` is the last layer, if it reads this layer's output.
     """
     attention, n = layer.attention, prepared.store.length
     statistics = weigh_rows(attention, prepared, positions)
@@ -193,8 +176,10 @@ def make_screened_layer(
     return base, before.at[positions].add(pulled["y"])
 
 
-def map_norms(layer: Layer) -> tuple[Array, Array, Array]:
-    """Returns the spectral norms of each head's key, value and query map [h]."""
+def map_norms(
+    layer: Layer,
+) -> tuple[Float[Array, "heads"], Float[Array, "heads"], Float[Array, "heads"]]:
+    """Spectral norms of each head's key, value and query map."""
     attention = layer.attention
     key, value, query = (
         spectral_norms(w)

@@ -1,18 +1,13 @@
 """A layer between the first and the last, screened: every row in O(d^2) operations.
 
-Row j != i of a block of substitutions i changes by what column i does to it, exactly
-(`replace`), by its own known change, exactly to first order in the query, and by what the
-other columns do to it. Of the latter only a bound is had at the row, by envelopes; but
-its effect on what is wanted is a product with N_m (`pull_columns`), to first order, summed
-over all rows at once. What is of second order is bounded row by row and weighed with the
-norms of the cotangents.
+Row j != i of a block of substitutions i changes by the replacement of column i, exactly
+(`replace`), by its own known change, exactly to first order in the query, and by the
+other columns' changes. Of these only a bound is known at the row, by envelopes (sums over
+all columns, for every group of rows); but their effect on the target is a product with
+N_m (`pull_columns`), to first order, summed over all rows at once. Terms of second order
+are bounded row by row and weighed with the norms of the cotangents.
 
-Source: docs/screened.md, sections 2.2, 2.4, 2.5 and 2.6. Shapes: n rows, j of a tile, i
-substitutions, c wanted coordinates.
-
-Sums over all columns of what moves a row, for every group of rows and substitution.
-
-Source: docs/screened.md, section 2.5. Shapes: n columns, g groups, i substitutions.
+Source: docs/screened.md, sections 2.2, 2.4, 2.5 and 2.6.
 """
 
 import dataclasses
@@ -22,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float, Int
 
 from bounds.influence.screening.envelopes import Envelopes
 from bounds.influence.screening.field import Field, field_at_rows, sum_field
@@ -57,33 +53,26 @@ HIGHEST = jax.lax.Precision.HIGHEST
 @register
 @dataclasses.dataclass(frozen=True)
 class GroupSums:
-    """Sums over all columns but i, an upper bound for every row of a group.
+    """Sums over all columns but i, an upper bound for every row of a group."""
 
-    The first five are those of `ColumnSums`, the last three those of `Missed`.
-    """
+    sums: Float[Array, "8 heads groups substitutions"]  # 5 `ColumnSums`, 3 `Missed`
+    largest: Float[Array, "2 heads substitutions"]  # largest key and value change
+    field: Field | None  # the known part of the first order
 
-    sums: Array  # [8, h, g, i]
-    largest: Array  # [2, h, i] the largest key and value change
-    field: Field | None  # what is known of the first order
-
-    def at_rows(self, group: Array) -> tuple[ColumnSums, Missed]:
-        """Returns the sums at rows of groups [j, h]."""
+    def at_rows(self, group: Int[Array, "rows heads"]) -> tuple[ColumnSums, Missed]:
+        """Sums at rows of the given groups."""
         found = jax.vmap(lambda x, g: x[:, g], (1, 1), 1)(self.sums, group)
         largest = self.largest[:, :, None]
         return ColumnSums(*found[:5], *largest), Missed(*found[5:])
 
 
 def sum_columns(
-    envelopes: Envelopes, moved: MovedColumns, values: Array, here: Array
+    envelopes: Envelopes,
+    moved: MovedColumns,
+    values: Float[Array, "heads columns d_v"],
+    here: Bool[Array, "columns substitutions"],
 ) -> GroupSums:
-    """Returns the sums for every group of rows.
-
-    Args:
-        envelopes: bounds on the weights.
-        moved: the changes of all keys and values.
-        values: the base values [h, n, v].
-        here: where column n is the replaced one [n, i].
-    """
+    """Sums of the columns' changes for every group, without those at `here`."""
 
     def sizes(change: Array) -> Array:
         return jnp.where(here, 0, jnp.sqrt((change**2).sum(axis=2)))
@@ -124,11 +113,11 @@ def sum_columns(
 @register
 @dataclasses.dataclass(frozen=True)
 class LayerStep:
-    """What a layer adds to the estimate and to the bound on its error."""
+    """A layer's contribution to the estimate and to the bound on its error."""
 
     state: State  # of the layer's output rows
-    estimate: Array  # [c, i] of the change of what is wanted
-    defect: Array  # [i] bound on what the estimate leaves out
+    estimate: Float[Array, "classes substitutions"]  # of the target's change
+    defect: Float[Array, "substitutions"]  # bound on the estimate's error
 
 
 def screen_layer(
@@ -136,23 +125,12 @@ def screen_layer(
     base: ScreenedLayer,
     envelopes: Envelopes,
     state: State,
-    position: Array,
+    position: Int[Array, "substitutions"],
     reached: tuple[bool, bool],
     row_tile: int,
     exact: bool,
 ) -> LayerStep:
-    """Returns the rows after a middle layer, and what it adds to the estimate.
-
-    Args:
-        layer: the layer; softmax, dot-product scores.
-        base: its base and adjoint pass.
-        envelopes: bounds on its weights.
-        state: of its input rows.
-        position: the replaced positions [i].
-        reached: whether rows before and after position i can change in this layer.
-        row_tile: rows at once.
-        exact: whether all changes of the input rows are known.
-    """
+    """Changes of the rows after a middle layer, and its part of the estimate."""
     attention, n = layer.attention, base.prepared.store.length
     inputs = read_inputs(layer, base.prepared.rows, state, position)
     moved = move_columns(attention, inputs, base.map_norms[:2])
@@ -206,22 +184,22 @@ def screen_layer(
 @register
 @dataclasses.dataclass(frozen=True)
 class _Tile:
-    """A tile of rows: their base, and what is known of their input."""
+    """A tile of rows: their base, and the changes of their input."""
 
-    at: Array  # [j]
-    queries: Array  # [j, h, e]
-    summary: Any  # fields [j, h, ...]
+    at: Int[Array, "rows"]
+    queries: Float[Array, "rows heads d_k"]
+    summary: Any  # fields [rows, heads, ...]
     statistics: RowStatistics
     rows: RowMap
-    sent: Array  # [j, c, h v]
-    head_weight: Array  # [j, h]
-    query_scale: Array  # [j]
-    group: Array  # [j, h]
-    factors: Array | None  # [j, h, r]
-    known: Array  # [j, d, i]
-    unknown: Array  # [j, i]
-    inputs: Array  # [j, d, i]
-    inputs_unknown: Array  # [j, i]
+    sent: Float[Array, "rows classes heads*d_v"]
+    head_weight: Float[Array, "rows heads"]
+    query_scale: Float[Array, "rows"]
+    group: Int[Array, "rows heads"]
+    factors: Float[Array, "rows heads rank"] | None
+    known: Float[Array, "rows width substitutions"]
+    unknown: Float[Array, "rows substitutions"]
+    inputs: Float[Array, "rows width substitutions"]
+    inputs_unknown: Float[Array, "rows substitutions"]
 
 
 def _screen_rows(
@@ -233,7 +211,7 @@ def _screen_rows(
     reached: tuple[bool, bool],
     stretch: int,
 ) -> tuple[Array, Array, Array | None, Array, Array | None]:
-    """Returns a tile's known and unknown changes, its defects, its part of the field."""
+    """Known and unknown changes, reads, defects, and part of the field of a tile."""
     attention, statistics = layer.attention, tile.statistics
     by_head = (tile.queries, tile.summary)
     queries, summary = jax.tree.map(lambda x: x.swapaxes(0, 1), by_head)
@@ -295,8 +273,12 @@ def _screen_rows(
     )
 
 
-def _touched(at: Array, position: Array, reached: tuple[bool, bool]) -> Array:
-    """Which rows other than the replaced one can change at all [j, i]."""
+def _touched(
+    at: Int[Array, "rows"],
+    position: Int[Array, "substitutions"],
+    reached: tuple[bool, bool],
+) -> Bool[Array, "rows substitutions"]:
+    """True where a row other than the replaced one can change at all."""
     before, after = reached
     rows, columns = at[:, None], position[None]
     return ((rows < columns) & before) | ((rows > columns) & after)

@@ -2,10 +2,9 @@
 
 With known changes alone the row is evaluated exactly (`perturb`). Around that
 configuration, of weights w_m, the unknown changes of all columns and of the query are
-bounded by the softmax lemma, its sums over the columns exact.
+bounded by the softmax lemma, with exact sums over the columns.
 
-Source: docs/screened.md, sections 2.9 and 2.10. Shapes: h heads, i substitutions, j columns
-of a tile, n in all.
+Source: docs/screened.md, sections 2.9 and 2.10.
 """
 
 import dataclasses
@@ -14,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float, Int
 
 from bounds.influence.query_row import RowTile
 from bounds.influence.screening.softmax_defect import Moments, grow, softmax_defect
@@ -31,23 +31,23 @@ HIGHEST = jax.lax.Precision.HIGHEST
 @register
 @dataclasses.dataclass(frozen=True)
 class BaseRow:
-    """The base of the row of each substitution: one for all (r = 1) or its own (r = i)."""
+    """Base of the row of each substitution; one for all, or one for each."""
 
-    position: Array  # [r]
-    query: Array  # [h, r, e], scaled
-    summary: Any  # fields [h, r, ...]
-    mean_key: Array  # [h, r, e]
+    position: Int[Array, "rows"]
+    query: Float[Array, "heads rows d_k"]  # scaled
+    summary: Any  # fields [heads, rows, ...]
+    mean_key: Float[Array, "heads rows d_k"]
 
 
 @register
 @dataclasses.dataclass(frozen=True)
 class Unknown:
-    """Norms of what further moves a row: its query, and what its columns are to it."""
+    """Norms of the unknown changes of a row's query and of the columns it sees."""
 
-    query: Array  # [h, i]
-    key: Array  # [h, n, i] of a column's key
-    value: Array  # [h, n, i]
-    score: Array  # [h, n, i] of its score by the base query
+    query: Float[Array, "heads substitutions"]
+    key: Float[Array, "heads columns substitutions"]
+    value: Float[Array, "heads columns substitutions"]
+    score: Float[Array, "heads columns substitutions"]  # by the base query
 
 
 @register
@@ -56,27 +56,27 @@ class ColumnTile:
     """A tile of columns as the rows of a block see it."""
 
     rows: RowTile
-    score: Array  # [h, r, j]
-    score_change: Array  # [h, i, j]
-    seen: Array  # [r, j]
-    values: Array  # [h, j, v]
-    log_weights: Array  # [h, r, j] base, -inf where hidden
+    score: Float[Array, "heads rows columns"]
+    score_change: Float[Array, "heads substitutions columns"]
+    seen: Bool[Array, "rows columns"]
+    values: Float[Array, "heads columns d_v"]
+    log_weights: Float[Array, "heads rows columns"]  # base, -inf where hidden
 
     @property
-    def weights(self) -> Array:
-        """The base weights [h, r, j]."""
+    def weights(self) -> Float[Array, "heads rows columns"]:
+        """Base weights."""
         return jnp.exp(self.log_weights)
 
 
 def tiles_of(
     attention: Attention,
     base: BaseRow,
-    query_change: Array,
+    query_change: Float[Array, "heads substitutions d_k"],
     store: KeyStore,
     inputs: Inputs,
-    position: Array,
+    position: Int[Array, "substitutions"],
 ) -> Any:
-    """Returns a function from the positions of a tile of columns to the tile."""
+    """Function from the positions of a tile of columns to the `ColumnTile`."""
     now = base.query + query_change
     back = jnp.einsum("hed,hie->hdi", attention.key_by_head, now, precision=HIGHEST)
     lse = base.summary.lse
@@ -99,32 +99,23 @@ def tiles_of(
 @register
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-    """The row of each substitution where all known changes have been made."""
+    """Row of each substitution with all known changes made."""
 
-    heads: Array  # [h, i, v] change of the heads' outputs
-    log_total: Array  # [h, i] change of the log-partition function
+    heads: Float[Array, "heads substitutions d_v"]  # change of the outputs
+    # Change of the log-partition function.
+    log_total: Float[Array, "heads substitutions"]
 
 
 def configure_row(
     attention: Attention,
     base: BaseRow,
-    query_change: Array,
+    query_change: Float[Array, "heads substitutions d_k"],
     store: KeyStore,
     inputs: Inputs,
-    position: Array,
+    position: Int[Array, "substitutions"],
     tile: int,
 ) -> Configuration:
-    """Returns the configuration of rows with known changes.
-
-    Args:
-        attention: softmax, dot-product scores.
-        base: the base rows.
-        query_change: the known changes of their queries [h, i, e].
-        store: base keys and values.
-        inputs: changes of what attention reads.
-        position: the replaced positions [i].
-        tile: columns at once.
-    """
+    """Exact configuration of the rows with known changes; `tile` columns at once."""
     weighting = attention.weighting
     columns = tiles_of(attention, base, query_change, store, inputs, position)
 
@@ -158,30 +149,31 @@ def configure_row(
 @register
 @dataclasses.dataclass(frozen=True)
 class RowBounds:
-    """Bounds on the further change of a head's output [h, i], by unknown changes."""
+    """Bounds on the further change of a head's output by unknown changes."""
 
-    linear: Array  # |base derivative|
-    turned: Array  # |configuration's derivative - base derivative|
-    curved: Array  # |change - configuration's derivative|
-    moves: Array  # |change|
+    linear: Float[Array, "heads substitutions"]  # |base derivative|
+    # |configuration's derivative - base derivative|
+    turned: Float[Array, "heads substitutions"]
+    curved: Float[Array, "heads substitutions"]  # |change - configuration's derivative|
+    moves: Float[Array, "heads substitutions"]  # |change|
 
 
 def bound_row(
     attention: Attention,
     base: BaseRow,
-    query_change: Array,
+    query_change: Float[Array, "heads substitutions d_k"],
     store: KeyStore,
     inputs: Inputs,
-    position: Array,
+    position: Int[Array, "substitutions"],
     tile: int,
     configuration: Configuration,
     moved: MovedColumns,
     unknown: Unknown,
 ) -> RowBounds:
-    """Returns bounds on what unknown changes do to a row, around its configuration.
+    """Bounds on the effect of unknown changes on a row, around its configuration.
 
     A column's share of a derivative is w_m [W_v x_m + (q . W_k x_m)(v_m - b)], the
-    query's sum_m w_m (dq . (k_m - kbar)) (v_m - b). Arguments as in `configure_row`.
+    query's sum_m w_m (dq . (k_m - kbar)) (v_m - b).
     """
     columns = tiles_of(attention, base, query_change, store, inputs, position)
     mean_value, mean_key = (
@@ -204,7 +196,7 @@ def bound_row(
         )
         seen = here.seen.T
         relative = relative - log_total
-        # In logarithms: a weight that underflows at the base may be 1 by now.
+        # In logarithms: a weight that underflows at the base may be 1 here.
         weights = jnp.exp(log_weights + relative)
         small = jnp.clip(relative, -1, 1)
         gap = jnp.where(
@@ -212,7 +204,7 @@ def bound_row(
             base_weights * jnp.expm1(small),
             weights - base_weights,
         )
-        # Of values from the outputs, of keys from the base's mean [h, j, v, i].
+        # Distances of values from the outputs, of keys from the base's mean [h, j, v, i].
         value_away = here.values[..., None] - mean_value
         value_step = tile(moved.value) - shift
         value_now = value_away + value_step
@@ -221,7 +213,7 @@ def bound_row(
         reach, now_reach, now_away = (
             _size(x, 2) for x in (value_away, value_now, key_now)
         )
-        # How far w (v - b) has moved.
+        # Distance that w (v - b) has moved.
         turned_value = _size(
             gap[:, :, None] * value_now + base_weights[:, :, None] * value_step, 2
         )

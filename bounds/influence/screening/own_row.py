@@ -1,6 +1,6 @@
-"""Row i itself in a middle layer: its reference z, and how far from it the row may be.
+"""The replaced row i in a middle layer: its reference z, and the row's distance from z.
 
-Source: docs/screened.md, section 2.9. Shapes: h heads, i substitutions, n columns.
+Source: docs/screened.md, section 2.9.
 """
 
 import dataclasses
@@ -8,6 +8,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float, Int
 
 from bounds.influence.pointwise import change_rows
 from bounds.influence.screening.defect import gain
@@ -35,12 +36,12 @@ HIGHEST = jax.lax.Precision.HIGHEST
 @register
 @dataclasses.dataclass(frozen=True)
 class MovedOwn:
-    """Row i after the layer, and what the screen owes to it."""
+    """Row i after the layer, and its part of the screen's error."""
 
-    change: Array  # [d, i] of the reference
-    unknown: Array  # [i] distance of the row from it
-    linear: Array  # [h v, i] base derivative of row i's heads by the known changes
-    defect: Array  # [i] what the unknown changes of and at row i add to the error
+    change: Float[Array, "width substitutions"]  # of the reference
+    unknown: Float[Array, "substitutions"]  # distance of the row from the reference
+    linear: Float[Array, "heads*d_v substitutions"]  # base derivative by known changes
+    defect: Float[Array, "substitutions"]  # part of the error through unknown changes
 
 
 def move_own_row(
@@ -48,23 +49,12 @@ def move_own_row(
     base: ScreenedLayer,
     state: State,
     inputs: Inputs,
-    position: Array,
+    position: Int[Array, "substitutions"],
     row_tile: int,
     moved: MovedColumns,
     exact: bool,
 ) -> MovedOwn:
-    """Returns row i after a middle layer.
-
-    Args:
-        layer: the layer.
-        base: its base and adjoint pass.
-        state: of its input rows.
-        inputs: the changes of what attention reads.
-        position: the replaced positions [i].
-        row_tile: rows at once.
-        moved: the changes of all columns.
-        exact: whether all changes of the input rows are known.
-    """
+    """Row i after a middle layer; `exact` if all changes of its input are known."""
     attention, prepared = layer.attention, base.prepared
     n, at = prepared.store.length, jnp.arange(position.shape[0])
     row = BaseRow(
@@ -94,7 +84,7 @@ def move_own_row(
 
     bounds = bound_row(*known, configuration, moved, unknown(inputs.unknown))
     beyond = reach_row(layer, base_row, state, heads, bounds.moves)
-    # The rest of what the base derivative says of row i, and of what the norms leave.
+    # The base derivative of row i by unknown changes, and by the defects of norms.
     linear_unknown = bounds.linear
     if layer.reads.bent:
         both = unknown(inputs.unknown + inputs.defect)
@@ -113,20 +103,12 @@ def base_response(
     row: BaseRow,
     store: KeyStore,
     inputs: Inputs,
-    position: Array,
+    position: Int[Array, "substitutions"],
     tile: int,
-) -> Array:
-    """Returns the base derivative of row i's heads by the others' known changes.
+) -> Float[Array, "heads*d_v substitutions"]:
+    """Base derivative of row i's heads by the other columns' known changes.
 
-    sum_m a_im [W_v x_m + (q_i . W_k x_m)(v_m - b_i)] over m != i, as [h v, i].
-
-    Args:
-        attention: the sublayer.
-        row: the base of row i.
-        store: base keys and values.
-        inputs: changes of what attention reads.
-        position: the replaced positions [i].
-        tile: columns at once.
+    sum over m != i of a_im [W_v x_m + (q_i . W_k x_m)(v_m - b_i)]
     """
     apart = dataclasses.replace(inputs, change=inputs.others)
     unmoved = jnp.zeros_like(row.query)
@@ -152,18 +134,15 @@ def base_response(
 
 
 def reach_row(
-    layer: Layer, base_row, state: State, heads: Array, further: Array
-) -> Array:
-    """Returns how far row i may be from its reference after the layer [i].
+    layer: Layer,
+    base_row,
+    state: State,
+    heads: Float[Array, "substitutions heads*d_v"],
+    further: Float[Array, "heads substitutions"],
+) -> Float[Array, "substitutions"]:
+    """Largest distance of row i from its reference after the layer.
 
-    Bounds on each operation along any path: norms by the least deviation on it.
-
-    Args:
-        layer: the layer.
-        base_row: base quantities of row i [i, ...].
-        state: of the layer's input rows.
-        heads: known change of the heads [i, h v].
-        further: the most that the heads move beyond it [h, i].
+    `heads` is the known change of the heads; `further` bounds their unknown change.
     """
     program = layer.writes
     moved = program.change(base_row.rows, {"y": state.own.T, "heads": heads})
@@ -172,5 +151,6 @@ def reach_row(
     def rule(step: Step, *reach: Array) -> Array:
         return gain(step.operation, tuple(map(there.get, step.inputs)), *reach)
 
+    # Bounds hold along any path: those of norms by the least deviation on the path.
     given = {"y": state.own_unknown[None], "heads": further}
     return program.run(given, rule)[program.output][0]

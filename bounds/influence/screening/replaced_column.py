@@ -1,7 +1,6 @@
-"""Column i of a middle layer, replaced: what it does to every row, exactly.
+"""Replacement of column i in a middle layer: its exact effect on every row.
 
-Source: docs/screened.md, section 2.4. Shapes: h heads, j rows, i
-substitutions.
+Source: docs/screened.md, section 2.4.
 """
 
 import dataclasses
@@ -9,6 +8,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float, Int
 
 from bounds.influence.first_layer import PreparedLayer
 from bounds.influence.screening.row_statistics import RowStatistics
@@ -35,13 +35,13 @@ HIGHEST = jax.lax.Precision.HIGHEST
 class Columns:
     """Column i of each substitution, as all rows see it."""
 
-    position: Array  # [i]
-    keys: Array  # [h, i, e]
-    values: Array  # [h, v, i]
-    key_change: Array  # [h, i, e]
-    value_change: Array  # [h, v, i]
-    key_unknown: Array  # [h, i]
-    value_unknown: Array  # [h, i]
+    position: Int[Array, "substitutions"]
+    keys: Float[Array, "heads substitutions d_k"]
+    values: Float[Array, "heads d_v substitutions"]
+    key_change: Float[Array, "heads substitutions d_k"]
+    value_change: Float[Array, "heads d_v substitutions"]
+    key_unknown: Float[Array, "heads substitutions"]
+    value_unknown: Float[Array, "heads substitutions"]
     # Distances [h, i] from the mean key and value: before, and after.
     key_away: tuple[Array, Array]
     value_away: tuple[Array, Array]
@@ -50,17 +50,10 @@ class Columns:
 def take_columns(
     prepared: PreparedLayer,
     moved: MovedColumns,
-    centres: tuple[Array, Array],
-    position: Array,
+    centres: tuple[Float[Array, "heads d_k"], Float[Array, "heads d_v"]],
+    position: Int[Array, "substitutions"],
 ) -> Columns:
-    """Returns the replaced columns.
-
-    Args:
-        prepared: the layer's base pass.
-        moved: the changes of all columns.
-        centres: the mean key and value of each head [h, e], [h, v].
-        position: the replaced positions [i].
-    """
+    """Replaced columns; `centres` are the mean key and value of each head."""
     store, at = prepared.store, jnp.arange(position.shape[0])
     keys, values = store.keys[:, position], store.values[:, position]
 
@@ -92,34 +85,22 @@ def take_columns(
 @register
 @dataclasses.dataclass(frozen=True)
 class Replaced:
-    """What replacing column i does to each row."""
+    """Effect of the replacement of column i on each row."""
 
-    heads: Array  # [j, h, v, i] change a of the heads
+    heads: Float[Array, "rows heads d_v substitutions"]  # change a of the heads
     weights: ReplacedWeights
 
 
 def replace_column(
     attention: Attention,
     summary: SoftmaxSummary,
-    queries: Array,
-    at: Array,
+    queries: Float[Array, "heads rows d_k"],
+    at: Int[Array, "rows"],
     statistics: RowStatistics,
-    centres: tuple[Array, Array],
+    centres: tuple[Float[Array, "heads d_k"], Float[Array, "heads d_v"]],
     columns: Columns,
 ) -> tuple[Replaced, ReplacedColumn]:
-    """Returns what the replacement does to the rows, and the lemma's column.
-
-    Distances from a row's own means are bounded by way of the centre.
-
-    Args:
-        attention: the sublayer; softmax, dot-product scores.
-        summary: of the rows [h, j].
-        queries: of the rows [h, j, e].
-        at: their positions [j].
-        statistics: their moments [j, ...].
-        centres: the mean key and value of each head.
-        columns: the replaced columns.
-    """
+    """Effect of the replacement on rows at positions `at`, and the lemma's column."""
     position = columns.position
 
     def scores(keys: Array) -> Array:
@@ -135,9 +116,10 @@ def replace_column(
         value_change=columns.value_change,
         visible=seen,
     )
-    # Always: a row that does not see the column keeps its weights, which are not zero.
+    # Always formed: a row that does not see the column keeps its weights, not zeros.
     weights = formed_once(at[0] >= 0, replaced_weights, summary, column)
     heads = replace_by(summary, column, weights)
+    # Distances from a row's own means are bounded by way of the centre.
     key_rows, value_rows = (
         _norm(x.swapaxes(0, 1) - centre[:, None])[..., None]
         for x, centre in zip(
@@ -166,29 +148,20 @@ def turn_derivative(
     replaced: Replaced,
     columns: Columns,
     statistics: RowStatistics,
-    centres: tuple[Array, Array],
-    query_change: Array,
-    first: Array,
-    common: Array,
-) -> Array:
-    """Returns known changes by the reference's derivative, less by the base's.
+    centres: tuple[Float[Array, "heads d_k"], Float[Array, "heads d_v"]],
+    query_change: Float[Array, "rows heads d_k substitutions"],
+    first: Float[Array, "rows heads d_v substitutions"],
+    common: Float[Array, "rows heads substitutions"],
+) -> Float[Array, "rows heads d_v substitutions"]:
+    """Known changes by the reference's derivative, less those by the base's derivative.
 
     With f the factor of the other columns' weights, t and t' the weight of column i,
 
         (f - 1) first - f a common - f t d (v_i - b - a) + t' d' (v'_i - b - a),
 
-    d = dq . (k_i - kbar), d' = dq . (k'_i - kbar), as [j, h, v, i]; what it is where f is
-    infinite is of no use.
-
-    Args:
-        replaced: what replacing column i has done to rows j.
-        columns: the replaced columns.
-        statistics: moments of the rows [j, ...].
-        centres: the mean key and value of each head.
-        query_change: known changes dq of the rows' queries [j, h, e, i].
-        first: what the base's derivative says of known changes [j, h, v, i], dq among
-            them.
-        common: the mean known change of the other columns' scores [j, h, i].
+    d = dq . (k_i - kbar), d' = dq . (k'_i - kbar). `first` is the base derivative by the
+    known changes, dq among them; `common` the mean known change of the other columns'
+    scores. Where f is infinite the result is meaningless.
     """
     weights = replaced.weights
     f, less_one, old, new = (

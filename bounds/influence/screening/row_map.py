@@ -1,13 +1,12 @@
-"""What a layer does to each row after attention: its derivative, and the rest.
+"""A layer's map of each row after attention: its derivative, and bounds on the rest.
 
 The row map F takes a row y and its heads' outputs b to the layer's output row. A known
 change (p_y, p_b) goes through exactly. Of a further change e only norms of parts are
 known (its *sources*: the row itself, then every head). Any row z of the layer's program
-moves by its base derivative by the sources, and by that by each operation before it which
-is not linear, times that operation's `defect`. So does what the last layer reads of it.
+moves by its base derivative by the sources, and by that by each nonlinear operation
+before z, times that operation's `defect`. So do the rows that the last layer reads.
 
 Source: docs/screened.md, sections 2.7 and 2.8.
-Shapes: r rows, j of a tile, i substitutions, c cotangents, s = 1 + H sources.
 """
 
 import dataclasses
@@ -18,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float
 
 from bounds.influence.pointwise import RowBase
 from bounds.influence.screening.defect import Moved, defect, entrywise
@@ -36,35 +36,30 @@ HIGHEST = jax.lax.Precision.HIGHEST
 class RowMap:
     """The derivative of the row map at every row, as far as the screen needs it.
 
-    What activations and products read and write is taken entry by entry, other rows as a
-    whole.
+    Inputs and outputs of activations and products are taken entry by entry, other rows as a
+    whole. Named rows are inputs of nonlinear operations, the layer's output, and `READS`.
     """
 
     base: RowBase  # [r, ...]
-    # Norms of the derivatives of rows by their names: of what operations that are not
-    # linear read, of the layer's output, and of `READS`.
+    # Norms of the derivatives of the named rows.
     by_source: dict[str, Array]  # [r, s], [r, f, s] by entry or part
     by_defect: dict[str, dict[str, Array]]  # [r]; [r, f] of entries, by either
-    # |cotangent| of what those operations write [r], [r, f] by entry.
+    # |cotangent| of the outputs of nonlinear operations [r], [r, f] by entry.
     weights: dict[str, Array]
-    out_weight: Array  # [r] of the layer's output
+    out_weight: Float[Array, "rows"]  # of the layer's output
 
 
 def make_row_map(
     layer: Layer,
     base: RowBase,
-    cotangents: Array,
-    output: Array,
+    cotangents: Float[Array, "rows classes width"],
+    output: Float[Array, "rows width"],
     reader: LastReads | None = None,
 ) -> tuple[RowMap, dict[str, Array]]:
-    """Returns the row map's derivatives at a block of rows, and pulled cotangents.
+    """Derivatives of the row map at a block of rows, and pulled cotangents.
 
-    Args:
-        layer: the layer.
-        base: its base quantities at the rows [r, ...].
-        cotangents: of what is wanted, by the layer's output rows [r, c, d].
-        output: those rows [r, d].
-        reader: the last layer, if it is what reads them.
+    `cotangents` are those of the layer's output rows; `reader` is the last layer, if it
+    reads these rows.
     """
     program, (r, _, d) = layer.writes, cotangents.shape
     wanted = pull(program, base.rows, {program.output: cotangents})
@@ -103,26 +98,24 @@ def make_row_map(
 @register
 @dataclasses.dataclass(frozen=True)
 class MovedOutput:
-    """What a tile of rows becomes: its known change, and bounds on the rest."""
+    """A tile of the layer's output rows: known change, and bounds on the rest."""
 
-    known: Array  # [j, d, i]
-    unknown: Array  # [j, i] norm of the rest of the change
-    defect: Array  # [j, i] what of it the base derivative does not say, as weighed
-    reads: Array | None  # [j, 3 h, i] norms of what the last layer reads of the rest
+    known: Float[Array, "rows width substitutions"]
+    unknown: Float[Array, "rows substitutions"]  # norm of the rest of the change
+    # Weighed part beyond the base derivative.
+    defect: Float[Array, "rows substitutions"]
+    # Norms of the last layer's reads.
+    reads: Float[Array, "rows 3*heads substitutions"] | None
 
 
 def move_row_map(
-    layer: Layer, rows: RowMap, change: Array, heads: Array, sources: Array
+    layer: Layer,
+    rows: RowMap,
+    change: Float[Array, "rows width substitutions"],
+    heads: Float[Array, "rows heads*d_v substitutions"],
+    sources: Float[Array, "sources rows substitutions"],
 ) -> MovedOutput:
-    """Carries a known change and the norms of an unknown one through the row map.
-
-    Args:
-        layer: the layer.
-        rows: its derivatives at the rows [j, ...].
-        change: the known change of the rows [j, d, i].
-        heads: that of the heads' outputs [j, h v, i].
-        sources: norms of the unknown changes, of the row and of each head [s, j, i].
-    """
+    """Carries a known change and the norms of an unknown one through the row map."""
     program, base = layer.writes, rows.base.rows
     moved = program.run(
         {"y": change, "heads": heads},
@@ -153,12 +146,9 @@ def move_row_map(
 def carry_columns(
     operation: Operation, base: tuple[Any, ...], *changes: Array
 ) -> Array:
-    """Returns an operation's exact change for a tile of changes, in their layout.
+    """Exact change of an operation's output for a tile of changes, in their layout.
 
-    Args:
-        operation: the operation.
-        base: what one that is not linear reads at the base, each [j, d].
-        *changes: of what it reads [j, d, i].
+    `base` are the base inputs [j, d] of a nonlinear operation.
     """
     if not operation.linear:
         changes = (*base, *changes)
@@ -203,7 +193,7 @@ def _by_source(
 
 
 def _carry(gain: Array, found: Array, to_entries: bool) -> Array:
-    """What defects [j, i] or [j, f, i] of entries make of a row [j, i], its entries."""
+    """Effect of defects [j, i] or [j, f, i] on rows [j, i] or entries [j, g, i]."""
     of_entries = found.ndim == 3
     if of_entries:
         terms = "jgf,jfi->jgi" if to_entries else "jf,jfi->ji"

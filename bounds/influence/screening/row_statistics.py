@@ -1,4 +1,4 @@
-"""What the softmax lemma reads off the base pass at every row: moments of its weights.
+"""Moments of the base weights at every row, for the softmax lemma.
 
 With weights a_m over the visible keys, mean key kbar and output b of a head,
 
@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float, Int
 
 from bounds.influence.first_layer import PreparedLayer
 from bounds.numbers.matrix_norm import spectral_norms
@@ -32,37 +33,27 @@ HIGHEST = jax.lax.Precision.HIGHEST
 @register
 @dataclasses.dataclass(frozen=True)
 class RowStatistics:
-    """Moments of the base weights of rows n, first so that tiles of them are slices."""
+    """Moments of the base weights, rows first so that tiles of rows are slices."""
 
-    query: Array  # [n, h, e], scaled
-    mean_key: Array  # [n, h, e]
-    mean_value: Array  # [n, h, v] of the centred values, the head's output
-    covariance: Array  # [n, h, v, e]
-    covariance_norm: Array  # [n, h]
-    spread: Array  # [n, h, 4]: sums of a X, a X^2, a X V, a X^2 V
-    reach: Array  # [n, h, 2]: the largest visible X and V
+    query: Float[Array, "rows heads d_k"]  # scaled
+    mean_key: Float[Array, "rows heads d_k"]
+    mean_value: Float[Array, "rows heads d_v"]  # the head's output
+    covariance: Float[Array, "rows heads d_v d_k"]
+    covariance_norm: Float[Array, "rows heads"]
+    spread: Float[Array, "rows heads 4"]  # sums of a X, a X^2, a X V, a X^2 V
+    reach: Float[Array, "rows heads 2"]  # the largest visible X and V
 
 
 def tile_weights(
     attention: Attention,
-    queries: Array,
-    lse: Array,
-    at: Array,
-    keys: Array,
-    index: Array,
+    queries: Float[Array, "heads rows d_k"],
+    lse: Float[Array, "heads rows"],
+    at: Int[Array, "rows"],
+    keys: Float[Array, "heads keys d_k"],
+    index: Int[Array, "keys"],
     length: int,
-) -> tuple[Array, Array]:
-    """Returns weights [h, r, k] of a tile of keys, and what the mask shows [r, k].
-
-    Args:
-        attention: the sublayer.
-        queries: scaled [h, r, e].
-        lse: log-sum-exp of the rows' scores [h, r].
-        at: positions of the rows [r].
-        keys: of the tile [h, k, e].
-        index: their positions [k].
-        length: n.
-    """
+) -> tuple[Float[Array, "heads rows keys"], Bool[Array, "rows keys"]]:
+    """Weights of a tile of keys, and True where the mask shows them."""
     scores = compute_scores(attention, queries, keys, length, at)
     seen = visible(attention.sight, at, index)
     finite = jnp.where(lse == -jnp.inf, 0.0, lse)
@@ -71,15 +62,9 @@ def tile_weights(
 
 
 def weigh_rows(
-    attention: Attention, prepared: PreparedLayer, positions: Array
+    attention: Attention, prepared: PreparedLayer, positions: Int[Array, "rows"]
 ) -> RowStatistics:
-    """Returns the moments of rows of a softmax layer, in two sweeps over the keys.
-
-    Args:
-        attention: the sublayer.
-        prepared: its base pass over r rows.
-        positions: their positions [r].
-    """
+    """Moments of the rows of a softmax layer, in two sweeps over the keys."""
     store, n = prepared.store, prepared.store.length
 
     def run(block: tuple[Array, Array, Array, Array]) -> Any:

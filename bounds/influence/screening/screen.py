@@ -1,22 +1,14 @@
-"""The screen: an estimate of every influence with a bound on its error, in O(n d^2) each.
+"""The screen: an estimate of every influence and its error bound, in O(n d^2) each.
 
     change of the target = estimate + error,   |error| <= R,
 
-the estimate being the known change of the target and, to first order, what the layers
-between did not know of their rows. See docs/screened.md for the identity and its proof.
+where the estimate is the known change of the target and, to first order, the effect of the
+unknown changes between the layers. The query row of the last layer is evaluated exactly
+with all known changes made. Around that, the unknown changes move it by their base
+derivative, which the cotangents carry back, and by the rest: the derivative differs from
+the base's, and attention, the row map and a final norm are not linear.
 
-Source: docs/screened.md, section 2. Shapes: i substitutions of a block, c wanted
-coordinates.
-
-The query row of the last layer, and what is wanted of it.
-
-It is evaluated exactly where all known changes have been made; around that, the unknown
-changes move it by their base derivative, which the cotangents carry back, and by the rest:
-the derivative differs from the base's, attention and the row map are not linear, nor is a
-final norm.
-
-Source: docs/screened.md, section 2.10. Shapes: h heads, i substitutions, n columns, c wanted
-coordinates.
+Source: docs/screened.md, section 2, with the identity and its proof.
 """
 
 import dataclasses
@@ -26,6 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float, Int
 
 from bounds.influence.first_layer import (
     PreparedLayer,
@@ -61,7 +54,7 @@ from jax_models.model.transformer import Transformer, join_heads
 from jax_models.run.blocks import map_rows
 
 HIGHEST = jax.lax.Precision.HIGHEST
-# Under a mask rows share factors in so many stretches, each a multiple of the shortest.
+# Stretches of rows that share factors under a mask; each a multiple of the shortest.
 STRETCHES, SHORTEST = 16, 32
 
 
@@ -69,25 +62,12 @@ def screen_last_row(
     model: Transformer,
     base: ScreenedLayer,
     state: State,
-    position: Array,
-    query: Array,
+    position: Int[Array, "substitutions"],
+    query: Int[Array, ""],
     target: str,
     row_tile: int,
-) -> tuple[Array, Array]:
-    """Returns the known change of the target [c, i], and a bound on the rest.
-
-    The rest [i] is what the target moves further, but for the base derivative of the
-    unknown changes of the layer's input.
-
-    Args:
-        model: the model.
-        base: base and adjoint pass of the last layer, at the query alone.
-        state: of the layer's input rows.
-        position: the replaced positions [i], the query not among them.
-        query: its position [].
-        target: "activation" or "logits".
-        row_tile: rows at once.
-    """
+) -> tuple[Float[Array, "classes substitutions"], Float[Array, "substitutions"]]:
+    """Known change of the target, and a bound on the rest beyond base derivatives."""
     layer = model.layers[-1]
     attention, prepared = layer.attention, base.prepared
     n, at = prepared.store.length, query[None]
@@ -124,8 +104,10 @@ def screen_last_row(
     return change, rest
 
 
-def _unknown_columns(reader: LastReads, state: State, inputs: Inputs) -> Array:
-    """What is unknown of keys, values and the row's scores by them [3, h, n, i]."""
+def _unknown_columns(
+    reader: LastReads, state: State, inputs: Inputs
+) -> Float[Array, "3 heads columns substitutions"]:
+    """Norms of unknown changes of keys, values and the row's scores."""
     norms = reader.map_norms[:, None, None]
     found = norms * inputs.unknown
     if state.reads is not None:
@@ -134,8 +116,7 @@ def _unknown_columns(reader: LastReads, state: State, inputs: Inputs) -> Array:
     return found.reshape(3, -1, *found.shape[1:])
 
 
-def _mean_keys(base: ScreenedLayer) -> Array:
-    """The mean keys of the rows [h, r, e]."""
+def _mean_keys(base: ScreenedLayer) -> Float[Array, "heads rows d_k"]:
     return base.statistics.mean_key.swapaxes(0, 1)
 
 
@@ -152,10 +133,10 @@ class ScreenBase:
 @register
 @dataclasses.dataclass(frozen=True)
 class Screened:
-    """What the screen says of a block of substitutions [i]."""
+    """Estimates of a block of substitutions."""
 
-    change: Array  # [i, c] the estimated change of the target
-    error: Array  # R
+    change: Float[Array, "substitutions classes"]  # estimated change of the target
+    error: Float[Array, "substitutions"]  # R
 
 
 @jax.jit
@@ -180,9 +161,9 @@ def _prepare_last(
 
 
 def prepare_screen(
-    model: Transformer, tokens: Array, query: int, target: str
+    model: Transformer, tokens: Int[Array, "tokens"], query: int, target: str
 ) -> ScreenBase:
-    """Returns the base and adjoint passes of a model of two layers and more."""
+    """Base and adjoint passes of a model of at least two layers."""
     bases = _prepare_rows(model, tokens)
     at = jnp.asarray([query], jnp.int32)
     last, cotangents = _prepare_last(model, bases[-1].output, at, target)
@@ -199,14 +180,7 @@ def prepare_screen(
 def prepare_envelopes(
     model: Transformer, base: ScreenBase, groups: int, rank: int
 ) -> tuple[Envelopes, ...]:
-    """Returns the envelopes of all layers between the first and the last.
-
-    Args:
-        model: the model.
-        base: its base pass.
-        groups: of rows, per head.
-        rank: terms of the factors of the weights, 0 for none.
-    """
+    """Envelopes of the layers between first and last; `rank` 0 forms no factors."""
     n = base.first.store.length
 
     def stretch(layer: Layer) -> int:
@@ -229,29 +203,17 @@ def prepare_envelopes(
 
 def screen_states(
     model: Transformer,
-    tokens: Array,
+    tokens: Int[Array, "tokens"],
     base: ScreenBase,
     envelopes: tuple[Envelopes, ...],
-    position: Array,
-    symbol: Array,
+    position: Int[Array, "substitutions"],
+    symbol: Int[Array, "substitutions"],
     *,
     query: int,
     target: str,
     row_tile: int,
 ) -> tuple[Screened, tuple[State, ...]]:
-    """Screens a block of substitutions, and says what it knows between the layers.
-
-    Args:
-        model: softmax, two layers and more; see `bounds.influence.screening.ladder`.
-        tokens: the input [n].
-        base: its base and adjoint passes.
-        envelopes: of the middle layers.
-        position: the replaced positions [i], the query not among them.
-        symbol: the substitutes [i].
-        query: the row whose output is watched.
-        target: "activation" or "logits".
-        row_tile: rows at once.
-    """
+    """Screens a block of substitutions; also gives the changes between the layers."""
     states = [enter(model, tokens, base.first, position, symbol, row_tile)]
     zeros = jnp.zeros(position.shape, model.dtype)
     error, estimate = zeros, jnp.zeros((), model.dtype)
@@ -279,19 +241,19 @@ def screen_states(
 
 @functools.partial(jax.jit, static_argnames=("query", "target", "row_tile"))
 def screen_block(*arguments: Any, **options: Any) -> tuple[Screened, None]:
-    """Screens a block of substitutions, as a kernel; arguments as in `screen_states`."""
+    """Screens a block of substitutions, as a kernel with `screen_states`' arguments."""
     return screen_states(*arguments, **options)[0], None
 
 
 def enter(
     model: Transformer,
-    tokens: Array,
+    tokens: Int[Array, "tokens"],
     first: PreparedLayer,
-    position: Array,
-    symbol: Array,
+    position: Int[Array, "substitutions"],
+    symbol: Int[Array, "substitutions"],
     row_tile: int,
 ) -> State:
-    """Returns the exact changes of all rows after the first layer."""
+    """Exact changes of all rows after the first layer."""
     layer = model.layers[0]
     replaced = replace_tokens(model, tokens, first, position, symbol)
     columns = replaced_columns(first, replaced)
@@ -307,5 +269,5 @@ def enter(
 
 
 def reached(sights: list[Sight]) -> tuple[bool, bool]:
-    """Returns whether rows before and after a replaced one can change under the masks."""
+    """True if rows before, and after, a replaced row can change under the masks."""
     return any(one.after for one in sights), any(one.before for one in sights)

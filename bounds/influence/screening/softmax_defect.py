@@ -1,4 +1,4 @@
-"""The softmax lemma: what a head does beyond its base derivative, from above.
+"""The softmax lemma: an upper bound on a head's change beyond its base derivative.
 
 One row and head. A *reference* has weights w_m (sum 1), values r_m and output c. Every
 column then moves: its score by s_m, its value by x_m. With s_m = s0_m + s1_m, s0 linear
@@ -24,17 +24,17 @@ being weighted means, output - c is also at most the largest |r_m + x_m - c| (th
 
 Where the reference is the base with column i replaced (weights t before and t' after, all
 others times f = 1 / (1 + ...), outputs b and c = b + a), the reference's derivative is not
-the base's. What known changes make of the difference is known (`turn_derivative`);
+the base's. The part of the difference by known changes is known (`turn_derivative`);
 `head_defect` bounds the rest.
 
 Source: docs/screened.md, sections 2.3 and 2.4.
-Shapes: h heads, j rows, i substitutions.
 """
 
 import dataclasses
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float
 
 from jax_models.model.pytree import register
 
@@ -45,22 +45,22 @@ LARGEST_EXPONENT = 60.0
 @register
 @dataclasses.dataclass(frozen=True)
 class Moments:
-    """Sums over the columns of a reference, all of one shape [..., j, i]."""
+    """Sums over the columns of a reference."""
 
-    score: Array  # T = sum w y
-    grown: Array  # sum w y e^y
-    score_value: Array  # sum w y |r - c|
-    score2_value: Array  # sum w y^2 e^y |r - c|
-    product_value: Array  # sum w |s1| |r - c|
-    value: Array  # sum w |x|
-    score_x_value: Array  # sum w y e^y |x|
-    largest: Array  # the largest y
+    score: Float[Array, "*batch rows substitutions"]  # T = sum w y
+    grown: Float[Array, "*batch rows substitutions"]  # sum w y e^y
+    score_value: Float[Array, "*batch rows substitutions"]  # sum w y |r - c|
+    score2_value: Float[Array, "*batch rows substitutions"]  # sum w y^2 e^y |r - c|
+    product_value: Float[Array, "*batch rows substitutions"]  # sum w |s1| |r - c|
+    value: Float[Array, "*batch rows substitutions"]  # sum w |x|
+    score_x_value: Float[Array, "*batch rows substitutions"]  # sum w y e^y |x|
+    largest: Float[Array, "*batch rows substitutions"]  # the largest y
 
 
 def softmax_defect(moments: Moments) -> tuple[Array, Array]:
-    """Returns bounds on |output - c - linear| and on |linear|; see the module.
+    """Bounds on |output - c - linear| and on |linear|.
 
-    The first is infinite where an exponent is beyond `LARGEST_EXPONENT`.
+    The first is infinite where an exponent exceeds `LARGEST_EXPONENT`.
     """
     m = moments
     linear = m.value + m.score_value
@@ -70,91 +70,95 @@ def softmax_defect(moments: Moments) -> tuple[Array, Array]:
     return jnp.where(fits, defect, jnp.inf), linear
 
 
-def grow(exponent: Array) -> Array:
-    """Returns e^x, of `LARGEST_EXPONENT` where x is beyond it."""
+def grow(exponent: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
+    """e^x, with x capped at `LARGEST_EXPONENT`."""
     return jnp.exp(jnp.minimum(exponent, LARGEST_EXPONENT))
 
 
 @register
 @dataclasses.dataclass(frozen=True)
 class ColumnSums:
-    """Sums over all columns but the replaced one, with base weights a_m [h, j, i].
+    """Sums over all columns but the replaced one, with base weights a_m.
 
     key and value are |W_k x_m| and |W_v x_m| of the columns' changes.
     """
 
-    key: Array  # sum a key
-    value: Array  # sum a value
-    key_value: Array  # sum a key value
-    key_reach: Array  # sum a |v - b| key
-    key2_reach: Array  # sum a |v - b| key^2
-    largest_key: Array  # max key
-    largest_value: Array  # max value
+    key: Float[Array, "heads rows substitutions"]  # sum a key
+    value: Float[Array, "heads rows substitutions"]  # sum a value
+    key_value: Float[Array, "heads rows substitutions"]  # sum a key value
+    key_reach: Float[Array, "heads rows substitutions"]  # sum a |v - b| key
+    key2_reach: Float[Array, "heads rows substitutions"]  # sum a |v - b| key^2
+    largest_key: Float[Array, "heads 1 substitutions"]  # max key
+    largest_value: Float[Array, "heads 1 substitutions"]  # max value
 
 
 @register
 @dataclasses.dataclass(frozen=True)
 class Missed:
-    """What a row does not know of sums over the other columns, at most [h, j, i].
+    """Upper bounds on the unknown part of a row's sums over the other columns.
 
-    Of sum a W_v x it is plain, of sum a (q . W_k x)(v - b) |q| scored, of the mean change
-    of scores, sum a (q . W_k x), |q| key. All of them where no field is known.
+    Without a known field the unknown part is all of the sum.
     """
 
-    plain: Array
-    scored: Array
-    key: Array
+    plain: Float[Array, "heads rows substitutions"]  # of sum a W_v x
+    # Times |q|, of sum a (q . W_k x)(v - b).
+    scored: Float[Array, "heads rows substitutions"]
+    key: Float[Array, "heads rows substitutions"]  # times |q|, of sum a (q . W_k x)
 
 
 @register
 @dataclasses.dataclass(frozen=True)
 class MovedRow:
-    """What else the lemma needs of a row [h, j, 1] and of its pairs [h, j, i]."""
+    """Norms of a row's query and its changes, and the row's moments."""
 
-    query: Array  # |q|
-    query_change: Array  # |dq|
-    query_unknown: Array  # of what is unknown of dq
-    spread: Array  # [4, h, j, 1] sums a X, a X^2, a X V, a X^2 V
-    reach: Array  # [2, h, j, 1] the largest X and V
+    query: Float[Array, "heads rows 1"]  # |q|
+    query_change: Float[Array, "heads rows substitutions"]  # |dq|
+    query_unknown: Float[Array, "heads rows substitutions"]  # of the unknown part of dq
+    spread: Float[Array, "4 heads rows 1"]  # sums a X, a X^2, a X V, a X^2 V
+    reach: Float[Array, "2 heads rows 1"]  # the largest X and V
 
 
 @register
 @dataclasses.dataclass(frozen=True)
 class ReplacedColumn:
-    """Column i of each pair: before and after its replacement, and since [h, j, i]."""
+    """Column i at each row: before and after its replacement, and later changes."""
 
-    old: Array  # t
-    new: Array  # t'
-    others: Array  # f, inf where the other columns' base weights say nothing
-    others_change: Array  # |f - 1|
-    old_key: Array  # |k_i - kbar|
-    old_value: Array  # |v_i - b|
-    new_key: Array  # |k'_i - kbar|
-    new_value: Array  # |v'_i - c|
-    key: Array  # |change of k'_i since|
-    value: Array  # |change of v'_i since|
-    shift: Array  # |a|, the output's change when the column is replaced
+    old: Float[Array, "heads rows substitutions"]  # t
+    new: Float[Array, "heads rows substitutions"]  # t'
+    # f, inf where base weights underflow
+    others: Float[Array, "heads rows substitutions"]
+    others_change: Float[Array, "heads rows substitutions"]  # |f - 1|
+    old_key: Float[Array, "heads rows substitutions"]  # |k_i - kbar|
+    old_value: Float[Array, "heads rows substitutions"]  # |v_i - b|
+    new_key: Float[Array, "heads rows substitutions"]  # |k'_i - kbar|
+    new_value: Float[Array, "heads rows substitutions"]  # |v'_i - c|
+    key: Float[Array, "heads 1 substitutions"]  # |change of k'_i since|
+    value: Float[Array, "heads 1 substitutions"]  # |change of v'_i since|
+    shift: Float[Array, "heads rows substitutions"]  # |a|
 
 
 @register
 @dataclasses.dataclass(frozen=True)
 class HeadDefect:
-    """Bounds on what becomes of a head's output [h, j, i]."""
+    """Bounds on the parts of the change of a head's output."""
 
-    defect: Array  # |output - b - a - (base derivative) - (its known turning)|
-    column: Array  # |base derivative|, its part through unknown changes of column i
-    turned: Array  # whether that turning is taken as known; it is zero elsewhere
+    # |output - b - a - (base derivative) - (its known turning)|
+    defect: Float[Array, "heads rows substitutions"]
+    # |base derivative|, its part through unknown changes of column i
+    column: Float[Array, "heads rows substitutions"]
+    # True where that turning counts as known; elsewhere it is zero
+    turned: Bool[Array, "heads rows substitutions"]
 
 
 def head_defect(
     sums: ColumnSums, missed: Missed, row: MovedRow, column: ReplacedColumn
 ) -> HeadDefect:
-    """Returns how far a head is from its base derivative, column i apart."""
+    """Bounds on a head's distance from its base derivative, column i taken apart."""
     spread, spread2, cross, cross2 = row.spread
     moved = row.query + row.query_change
     dq, t = row.query_change, column.new
-    # Weights that underflow beside a dominant column are all that is left once it has
-    # gone: no sum knows them, and the hull alone holds.
+    # Once a dominant column has gone, only weights are left that underflowed next to it:
+    # no sum contains them, and the hull alone holds.
     unknown = jnp.isinf(column.others)
     f = jnp.where(unknown, 1, column.others)
     # Base-weighted sums over the other columns, of y = moved key + dq X.

@@ -1,10 +1,10 @@
-"""What is known of all rows between two layers when one token is replaced.
+"""Changes of all rows between two layers when one token is replaced.
 
 Row j != i changes by a known vector and an unknown one of bounded norm. Row i, whose
 change is not small, has a reference of its own: z, its row when the others have their
 known changes; the rest of its change is unknown.
 
-Source: docs/screened.md, section 1. Shapes: n rows, i substitutions.
+Source: docs/screened.md, section 1.
 """
 
 import dataclasses
@@ -12,6 +12,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float, Int
 
 from bounds.influence.screening.defect import deviations, norm_defect
 from bounds.influence.screening.row_map import carry_columns
@@ -29,36 +30,34 @@ HIGHEST = jax.lax.Precision.HIGHEST
 class State:
     """Changes of the rows that a layer reads."""
 
-    known: Array  # [n, d, i], zero at row i
-    unknown: Array  # [n, i], zero at row i
-    own: Array  # [d, i] z - y_i
-    own_unknown: Array  # [i]
-    # Norms of what the last layer reads of the unknown changes, of its keys, values and
-    # scores, where the layer before it says them: see `row_map.LastReads`. Zero at row i.
-    reads: Array | None = None  # [n, 3 h, i]
+    known: Float[Array, "rows width substitutions"]  # zero at row i
+    unknown: Float[Array, "rows substitutions"]  # zero at row i
+    own: Float[Array, "width substitutions"]  # z - y_i
+    own_unknown: Float[Array, "substitutions"]
+    # Norms of the unknown changes of the last layer's keys, values and scores
+    # (`LastReads`), formed by the layer before it alone. Zero at row i.
+    reads: Float[Array, "rows 3*heads substitutions"] | None = None
 
 
 @register
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """The same of what attention reads: the rows, or their norms under pre-norm."""
+    """Changes of attention's input: the rows, or their norms under pre-norm."""
 
-    change: Array  # [n, d, i] known changes, row i's included
-    others: Array  # [n, d, i] the same without row i's
-    unknown: Array  # [n, i] of all rows, row i's included
-    defect: Array  # [n, i] what of it the norm's base derivative does not say
-    here: Array  # [n, i] where row n is the replaced one
+    change: Float[Array, "rows width substitutions"]  # known, row i's included
+    others: Float[Array, "rows width substitutions"]  # known, zero at row i
+    unknown: Float[Array, "rows substitutions"]  # of all rows, row i's included
+    defect: Float[Array, "rows substitutions"]  # part beyond the norm's base derivative
+    here: Bool[Array, "rows substitutions"]  # True where the row is the replaced one
 
 
-def read_inputs(layer: Layer, rows: Array, state: State, position: Array) -> Inputs:
-    """Returns the changes of what attention reads.
-
-    Args:
-        layer: the layer.
-        rows: its base input [n, d].
-        state: the changes of those rows.
-        position: the replaced positions [i].
-    """
+def read_inputs(
+    layer: Layer,
+    rows: Float[Array, "rows width"],
+    state: State,
+    position: Int[Array, "substitutions"],
+) -> Inputs:
+    """Changes of attention's input."""
     everywhere = jnp.arange(rows.shape[0], dtype=jnp.int32)
     here = same_position(everywhere[:, None], position, rows.dtype)
     change = jnp.where(here[:, None], state.own, state.known)
@@ -79,22 +78,18 @@ def read_inputs(layer: Layer, rows: Array, state: State, position: Array) -> Inp
 class MovedColumns:
     """Changes of all keys and values, and the norms of the unknown ones."""
 
-    key: Array  # [h, n, e, i]
-    value: Array  # [h, n, v, i]
-    key_unknown: Array  # [h, n, i]
-    value_unknown: Array  # [h, n, i]
+    key: Float[Array, "heads columns d_k substitutions"]
+    value: Float[Array, "heads columns d_v substitutions"]
+    key_unknown: Float[Array, "heads columns substitutions"]
+    value_unknown: Float[Array, "heads columns substitutions"]
 
 
 def move_columns(
-    attention: Attention, inputs: Inputs, norms: tuple[Array, Array]
+    attention: Attention,
+    inputs: Inputs,
+    norms: tuple[Float[Array, "heads"], Float[Array, "heads"]],
 ) -> MovedColumns:
-    """Returns the changes of keys and values.
-
-    Args:
-        attention: the sublayer.
-        inputs: the changes of what it reads.
-        norms: spectral norms of the key and the value maps of each head [h].
-    """
+    """Changes of keys and values; `norms` are the spectral norms of their maps."""
     maps = (attention.key_by_head, attention.value_by_head)
     key, value = (
         jnp.einsum("hed,ndi->hnei", w, inputs.change, precision=HIGHEST) for w in maps
