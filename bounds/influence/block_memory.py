@@ -8,6 +8,7 @@ accounts for; memory only ever makes blocks smaller.
 import dataclasses
 from collections.abc import Callable
 
+from bounds.rounding.moved_inputs import RUNS
 from jax_models import InputError, Transformer
 from jax_models.run.device_memory import bytes_label, memory_at_hand, memory_budget
 
@@ -48,11 +49,12 @@ def fit_block(
 
 
 def base_bytes(model: Transformer, length: int) -> float:
-    """Upper bound on the bytes that the base pass of a change propagation keeps."""
+    """Upper bound on the bytes of a change propagation's base pass and its moved copies."""
     elements = 0
     for layer in model.layers:
         attention, hidden = layer.attention, layer.feed_forward.hidden
         value = attention.value_width
         by_head = 2 * attention.key_width + 4 * value + 12
         elements += 5 * model.width + 2 * hidden + attention.num_heads * by_head + 8
-    return float(elements * length * model.dtype.itemsize)
+    one = elements * length * model.dtype.itemsize
+    return float((1 + RUNS) * one)  # one for each run that radii are made of
