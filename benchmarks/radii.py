@@ -1,15 +1,15 @@
 """Do the radii hold where rounding is hardest?
 
 Families of models made to lose digits, drawn by seed: every substitution of an input, by all
-exact methods, beside the same in many digits (`benchmarks.reference`; of long float32 models
-in float64). A row is one model: how many pairs (method, substitution), how many of them are
+exact methods, against many digits (`benchmarks.reference`; of long float32 models against
+float64). A row is all models of a family: pairs (method, substitution), how many of them are
 off by more than the radius, the largest error as a share of the radius, and the median radius
 as a share of the influence. Older rows have the same of radii that were derived by hand.
 """
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -64,17 +64,14 @@ SEEDS = flags.DEFINE_integer(
 
 
 def cells() -> Iterator[dict[str, Any]]:
-    """Yields what the rows differ in, all families of a seed together."""
-    most = SEEDS.value * max(KINDS.values())
-    for drawn, dtype in itertools.product(range(most), DTYPES.value):
-        for family in CHOSEN.value:
-            if drawn >= SEEDS.value * KINDS.get(family, 1):
-                continue
-            if family in (*LONG, *SCANS) and dtype == "float64":
-                continue
-            for layers in LAYERS.get(family.partition(" (n =")[0], (None,)):
-                cell = {"family": family, "dtype": dtype, "layers": layers}
-                yield {**cell, "drawn": drawn}
+    """Families by float type and, where they have several, by number of layers."""
+    for family, dtype in itertools.product(CHOSEN.value, DTYPES.value):
+        if family in (*LONG, *SCANS) and dtype == "float64":
+            continue
+        models = SEEDS.value * KINDS.get(family, 1)
+        for layers in LAYERS.get(family.partition(" (n =")[0], (None,)):
+            cell = {"family": family, "dtype": dtype, "layers": layers}
+            yield {**cell, "models": models}
 
 
 def build(config: Config) -> Any:
@@ -164,7 +161,24 @@ def compared(
 
 
 def measure(config: Config) -> dict[str, Any]:
-    """Returns one row: by method pairs, what of them is outside, and how wide radii are."""
+    """One row: what `measure_model` finds of every model of a family, taken together."""
+    rows = [measure_model({**config, "drawn": k}) for k in range(config["models"])]
+    jax.clear_caches()  # a process has room for the programs of some families
+    return joined(rows)
+
+
+def joined(rows: Sequence[Row]) -> dict[str, Any]:
+    """Sums of pairs and of those outside, largest errors, and medians of the widths."""
+    ways = {"pairs": sum, "outside": sum, "wide": lambda x: float(np.median(list(x)))}
+    names = sorted(set().union(*rows))
+    return {
+        name: ways.get(name.rpartition("_")[2], max)(x[name] for x in rows if name in x)
+        for name in names
+    }
+
+
+def measure_model(config: Config) -> dict[str, Any]:
+    """One model: by method pairs, what of them is outside, and how wide radii are."""
     asked = build(config)
     scan = asked if config["family"] in SCANS else None
     problem = asked if scan is None else scan.problem
@@ -198,10 +212,7 @@ def show(config: Config, row: Row) -> str:
     outside = int(sum(of_methods(row, "moved_outside")))
     worst = max(of_methods(row, "moved_of_radius"))
     name = f"{config['family']} {config['dtype']} {config['layers'] or ''}"
-    return (
-        f"{name} {config['drawn']}: {pairs} pairs, {outside} outside, error / radius "
-        f"{worst:.2g}"
-    )
+    return f"{name}: {pairs} pairs, {outside} outside, error / radius {worst:.2g}"
 
 
 HEAD = (

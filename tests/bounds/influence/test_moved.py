@@ -1,12 +1,13 @@
 """No influence is off by more than what moved inputs say of it, and errors are noticed."""
 
 import dataclasses
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks import radii
+from benchmarks import radii, radii_attacks
 from benchmarks.radii_attacks import SMALL
 from benchmarks.radii_families import BUILT, DRAWN
 from bounds.influence import moved
@@ -51,16 +52,19 @@ def truth_of(asked):
     return radii.found_by(INCREMENTAL, radii.doubled(asked))
 
 
+def long_positions():
+    """Sinusoidal positions of 16,384 tokens, rounded once."""
+    model = radii_attacks._random(config("plain", 0), num_layers=1)
+    tokens = np.random.default_rng(0).integers(0, model.vocab_size, 16_384)
+    return Problem.ask(model, tokens, positions=[0, 1, 5000, 16_000, 16_382])
+
+
 def test_a_thousand_seeded_pairs_are_inside():
-    worst, pairs = {}, 0
-    for family in ALIKE:
-        for drawn in SEEDS:
-            asked = question(family, drawn)
-            found, _ = shares(asked, INCREMENTAL, truth_of(asked))
-            worst[family] = max(worst.get(family, 0), found.max())
-            pairs += found.size
-    assert pairs >= 1000
-    assert max(worst.values()) < 0.5, worst
+    asked = [question(*x) for x in itertools.product(ALIKE, SEEDS)]
+    asked += [question("underflow (left out)", x) for x in SEEDS] + [long_positions()]
+    found = [shares(x, INCREMENTAL, truth_of(x))[0] for x in asked]
+    assert sum(x.size for x in found) >= 1000
+    assert max(x.max() for x in found) < 0.5
 
 
 @pytest.mark.parametrize("family", [x for x in SMALL if x not in (*DRAWN, *BUILT)])
@@ -68,13 +72,13 @@ def test_changes_and_differences_are_inside_on_every_attack(monkeypatch, family)
     """Those of `radii_families` are in `test_radii`."""
     monkeypatch.setattr(radii, "METHODS", (INCREMENTAL, EXHAUSTIVE))
     layers = radii.LAYERS.get(family, (None,))[0]
-    row = radii.measure(config(family, 1, "float64", layers))
+    row = radii.measure_model(config(family, 1, "float64", layers))
     assert sum(radii.of_methods(row, "moved_outside")) == 0
     assert max(radii.of_methods(row, "moved_of_radius")) < 0.5
 
 
 def test_what_a_scan_makes_of_a_table_is_inside():
-    row = radii.measure(config("maps", 5, layers=1))
+    row = radii.measure_model(config("maps", 5, layers=1))
     assert sum(radii.of_methods(row, "moved_outside")) == 0
     assert max(radii.of_methods(row, "moved_of_radius")) < 0.5
 

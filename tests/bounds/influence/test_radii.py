@@ -10,7 +10,7 @@ import pytest
 from benchmarks import radii
 from benchmarks.accuracy import computed, exact_values
 from benchmarks.published_parity import bit_influence, published_parity
-from benchmarks.radii import measure
+from benchmarks.radii import measure_model
 from benchmarks.radii_families import DRAWN, FORMULAS, LENGTH
 from bounds.influence import change_block, compute_influence, problem, substitution
 from bounds.influence.incremental import INCREMENTAL
@@ -36,7 +36,7 @@ def outside(row):
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("family", DRAWN)
 def test_the_truth_is_inside(family, dtype, drawn):
-    row = measure(config(family, dtype, drawn))
+    row = measure_model(config(family, dtype, drawn))
     assert row["incremental_pairs"] == 3 * (LENGTH - 1)
     assert outside(row) == 0
 
@@ -50,7 +50,7 @@ def test_the_truth_is_inside(family, dtype, drawn):
     ],
 )
 def test_the_truth_is_inside_with_two_layers(family, dtype):
-    assert outside(measure(config(family, dtype, layers=2))) == 0
+    assert outside(measure_model(config(family, dtype, layers=2))) == 0
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -58,7 +58,9 @@ def test_the_truth_is_inside_with_two_layers(family, dtype):
 def test_the_truth_is_inside_of_compiled_formulas(drawn, dtype):
     """Where almost all columns have one value, what others add is far below rounding."""
     for again in range(2):
-        row = measure(config("formula", dtype, drawn + again * len(FORMULAS), None))
+        row = measure_model(
+            config("formula", dtype, drawn + again * len(FORMULAS), None)
+        )
         assert outside(row) == 0
         assert row["incremental_moved_of_radius"] < 0.5
 
@@ -106,7 +108,7 @@ def test_the_rest_is_summed_apart_from_the_top_column(monkeypatch):
 
 def test_what_equal_top_columns_absorb_is_not_called_zero():
     """What they leave of the others is 6.5e-18, computed as 0."""
-    row = measure(config("peaked", "float32", drawn=11))
+    row = measure_model(config("peaked", "float32", drawn=11))
     assert row["influence"] > 0
     assert outside(row) == 0
 
@@ -114,7 +116,7 @@ def test_what_equal_top_columns_absorb_is_not_called_zero():
 @pytest.mark.parametrize("dtype", TYPES)
 def test_what_a_dominant_column_leaves_keeps_its_digits(dtype):
     """A second such key at a gap of 20 and 40, where the values of both are 0."""
-    row = measure(config("dominant", dtype, drawn=1))
+    row = measure_model(config("dominant", dtype, drawn=1))
     assert row["influence"] > 0
     assert row["incremental_moved_of_radius"] < 0.1
 
@@ -122,17 +124,17 @@ def test_what_a_dominant_column_leaves_keeps_its_digits(dtype):
 def test_a_change_that_underflows_is_not_called_zero(monkeypatch):
     """The oracle notices where it is."""
     asked = config("underflow", "float64", drawn=1)
-    assert outside(measure(asked)) == 0
+    assert outside(measure_model(asked)) == 0
     monkeypatch.setattr(
         problem, "reached", lambda *a: np.zeros((a[3].size, a[2].size), bool)
     )
-    assert measure(asked)["incremental_moved_outside"] > 0
+    assert measure_model(asked)["incremental_moved_outside"] > 0
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_scores_that_share_an_offset_round_relative_to_it(dtype):
     """By far more than the values do; and are rid of it where it is exact."""
-    row = measure(config("offset", dtype, drawn=2))
+    row = measure_model(config("offset", dtype, drawn=2))
     assert outside(row) == 0
     assert row["incremental_moved_of_radius"] < 0.2
 
