@@ -34,7 +34,7 @@ def rounding_steps(model: Transformer, length: int) -> float:
     """Unit roundoffs that one evaluation accumulates, from the model's shapes alone."""
     steps = 0.0
     for layer in model.layers:
-        steps += _layer_steps(model, layer, length)
+        steps += layer_steps(model, layer, length)
     # A read-out is one map: the last of a head counts as little.
     for step in () if model.readout is None else model.head.steps[:-1]:
         steps += SCALAR_STEPS
@@ -47,7 +47,7 @@ def rounding_steps(model: Transformer, length: int) -> float:
     return steps + SCALAR_STEPS
 
 
-def _layer_steps(model: Transformer, layer: Layer, length: int) -> float:
+def layer_steps(model: Transformer, layer: Layer, length: int) -> float:
     """Unit roundoffs of one layer."""
     attention = layer.attention
     heads, width = attention.num_heads, attention.value_width
