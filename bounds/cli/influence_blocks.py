@@ -210,7 +210,7 @@ class Blocks:
                 chosen = top_of(values, block_of(self.choice.sizes))
             chosen = np.frombuffer(first_says(chosen.tobytes()), np.int64)
             assert isinstance(self.choice.way, Method)
-            moves, _ = top_moves(problem, self.choice.way, chosen)
+            moves = top_moves(problem, self.choice.way, chosen)
             return {"chosen": chosen, "moves": pack(moves)}
 
         count = 2**63 if values is None else values.size

@@ -69,7 +69,7 @@ def answer(
         found = find(problem, choice, done, progress)
         if done == "top" and len(problem.pairs):
             chosen = top_of(found.values, block_of(choice.sizes))
-            found = found.with_moves(chosen, top_moves(problem, way, chosen)[0])
+            found = found.with_moves(chosen, top_moves(problem, way, chosen))
     settled = settle(problem, choice, found, done, ties, keep, rtol_exact)
     return dataclasses.replace(settled, seconds=time.perf_counter() - started)
 
@@ -128,12 +128,11 @@ def settle(
     if ranked or rounding == "none":
         kind = "estimated"
     named = value if enclosures is None else upper
-    table = pairs, named, lower, upper, enclosed
     tables: dict[str, Any] = dict.fromkeys(TABLES)
     if keep == "pairs":
-        tables |= tabulate(*table)
+        tables |= tabulate(pairs, lower, upper, enclosed)
     if keep != "max":
-        tables |= by_position(*table)
+        tables |= by_position(pairs, named, lower, upper, enclosed)
     position, symbol = (None, None) if best is None else pairs[best]
     return Influence(
         **tables,

@@ -54,7 +54,6 @@ from jax_models.weighting import (
 GROWTH = 8
 # A sequence this short is seen through a frame of one row or of all.
 SHORT = 64
-HIGHEST = jax.lax.Precision.HIGHEST
 
 
 @dataclasses.dataclass(frozen=True)

@@ -47,8 +47,6 @@ from jax_models.run.blocks import (
 from jax_models.weighting import MovedKeys, TieReport, contract, spread_of
 from jax_models.weighting.base import same_position
 
-HIGHEST = jax.lax.Precision.HIGHEST
-
 
 def first_rows(
     layer: Layer,

@@ -56,8 +56,6 @@ from jax_models.run.blocks import (
 from jax_models.weighting import Column, MovedKeys, TieReport, spread_of
 from jax_models.weighting.base import same_position
 
-HIGHEST = jax.lax.Precision.HIGHEST
-
 
 @register
 @dataclasses.dataclass(frozen=True)

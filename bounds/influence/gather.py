@@ -14,7 +14,7 @@ from bounds.influence.function_blocks import (
     norm_rounding,
 )
 from bounds.influence.method import Method, Progress
-from bounds.influence.moved import magnitude_of, radii_of, read_blocks
+from bounds.influence.moved import all_readings, magnitude_of, radii_of, read_blocks
 from bounds.influence.problem import Problem
 from bounds.influence.rounding import Done, runs_of
 from bounds.influence.ties import Ties
@@ -105,13 +105,11 @@ def block_of(sizes: BlockSizes | None) -> int:
 
 def top_moves(
     problem: Problem, way: Method, chosen: Int[np.ndarray, "chosen"]
-) -> tuple[Float[np.ndarray, "chosen"], Float[np.ndarray, "chosen"]]:
-    """Moves and influences of the chosen substitutions."""
+) -> Float[np.ndarray, "chosen"]:
+    """Moves of the chosen substitutions."""
     # `chosen` is in order and fills blocks (`block_of`), so nothing is compiled anew.
     some = dataclasses.replace(problem, pairs=problem.pairs.only(chosen))
-    found = list(read_blocks(some, way.blocks, RUNS))
-    moves = np.concatenate([x.moves for x in found])
-    return moves, np.concatenate([x.values for x in found])
+    return all_readings(some, way, RUNS).moves
 
 
 def ends_of(

@@ -10,7 +10,6 @@ from bounds.influence.substitution import Substitutions
 
 def tabulate(
     pairs: Substitutions,
-    value: Float[np.ndarray, "substitutions"],
     lower: Float[np.ndarray, "substitutions"],
     upper: Float[np.ndarray, "substitutions"],
     enclosed: Bool[np.ndarray, "substitutions"],

@@ -218,11 +218,21 @@ def _step(problem: Problem) -> float:
     return (float(jnp.finfo(function_type(problem)).eps) / 2) ** 0.5
 
 
+def all_readings(problem: Problem, method: Method, runs: int) -> Readings:
+    """Readings of all substitutions, at least one, with the moves of some runs."""
+    found = list(read_blocks(problem, method.blocks, runs))
+    values, moves = (
+        np.concatenate([getattr(x, name) for x in found])
+        for name in ("values", "moves")
+    )
+    return Readings(values, moves, found[-1].ties)
+
+
 def found_by(
     method: Method, problem: Problem
 ) -> Float[np.ndarray, "substitutions *scan"]:
     """Values that a method finds of every substitution."""
-    return np.concatenate([x.values for x in read_blocks(problem, method.blocks, 0)])
+    return all_readings(problem, method, 0).values
 
 
 def moved_radii(
@@ -231,8 +241,6 @@ def moved_radii(
     Float[np.ndarray, "substitutions *scan"], Float[np.ndarray, "substitutions *scan"]
 ]:
     """Values that a method finds of every substitution, and the radii of all."""
-    found = list(read_blocks(problem, method.blocks, RUNS))
-    values = np.concatenate([x.values for x in found])
-    moves = np.concatenate([x.moves for x in found])
-    asked = problem, values, moves, magnitude_of(problem, method)
-    return values, radii_of(*asked, subtracted=method.subtracts)
+    found = all_readings(problem, method, RUNS)
+    asked = problem, found.values, found.moves, magnitude_of(problem, method)
+    return found.values, radii_of(*asked, subtracted=method.subtracts)

@@ -27,7 +27,7 @@ def test_tables_have_every_pair_and_positions_their_maxima(kind):
     lower, upper = np.maximum(value - radius, 0), value + radius
     enclosed = rng.random(len(PAIRS)) < 0.8
     given = PAIRS, value, lower, upper, enclosed
-    found = tabulate(*given) | by_position(*given)
+    found = tabulate(given[0], *given[2:]) | by_position(*given)
     for table, ends in ((found["lower"], lower), (found["upper"], upper)):
         np.testing.assert_array_equal(table, PAIRS.scatter(ends))
     assert found["enclosed"].sum() == enclosed.sum()
