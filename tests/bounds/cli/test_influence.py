@@ -142,6 +142,8 @@ def test_what_a_screen_leaves_open_is_counted_by_itself(
 def test_radii_are_those_of_all_whatever_the_blocks(
     run, three_symbols, tokens_file, monkeypatch
 ):
+    # As many passes at once in each: a batch of another size may round otherwise.
+    monkeypatch.setattr("bounds.influence.exhaustive.batch_size", lambda *_: 2)
     flags = [f"--model={three_symbols}", f"--tokens={tokens_file}"]
     flags += ["--method=exhaustive", "--rounding=all"]
     run("influence", *flags)
