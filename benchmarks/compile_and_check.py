@@ -29,12 +29,12 @@ from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.timing import spread, time_call
 from jax_models import InputError, Transformer, forward
 from jax_models.programs import rasp
+from jax_models.programs.grammar import walk
 from jax_models.programs.logic import format_formula, parse_formula
 from jax_models.programs.logic.applications import ending_ngram, hops
 from jax_models.programs.logic.compile import compile_formula
 from jax_models.programs.logic.exactness import exact_length
 from jax_models.programs.logic.self_test import check_strings_of_model, strings_to_test
-from jax_models.programs.logic.syntax import subformulas
 
 ALPHABET = "abc"
 MODE = "T"
@@ -77,7 +77,7 @@ def formula_subject(formula: Any) -> Subject:
             check_strings_of_model(model, formula, tuple(ALPHABET), strings)
         return sum(strings.size for strings in groups)
 
-    parts = sum(1 for _ in subformulas(formula))
+    parts = sum(1 for _ in walk(formula))
     return Subject(text, parts, build, exact_length, check)
 
 

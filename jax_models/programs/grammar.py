@@ -1,13 +1,15 @@
-"""Tokens and operator precedence, the mechanism that reads formulas and programs.
+"""Tokens, operator precedence and syntax trees, which formulas and programs share.
 
 A grammar is a subclass of `Parser` with three tables: a pattern whose named groups are the
 kinds of tokens, and the strengths of its prefix and infix operators. Its rules are
 generators that yield the rules they need and return what they read. They run on a stack of
-their own, so that nesting is bounded by memory alone.
+their own, so that nesting is bounded by memory alone. A syntax tree is a dataclass that
+holds others in its fields, or in tuples there.
 """
 
 import bisect
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, NoReturn
@@ -27,21 +29,53 @@ class Place:
 
     def __str__(self) -> str:
         """The place as a message shows it."""
-        line = "" if self.line is None else f"line {self.line}, "
-        return f"{line}column {self.column}"
+        return f"line {self.line}, " * bool(self.line) + f"column {self.column}"
 
     def fail(self, message: str) -> NoReturn:
         """Raises an `InputError` that begins with the place."""
         raise InputError(f"{self.subject}{self}: {message}")
 
 
-def fields_of_kind(kind: Any, fields: Iterable[Any]) -> Iterator[Any]:
-    """Yields the values of a kind among the fields of a node, those in tuples included."""
-    for field in fields:
-        if isinstance(field, kind):
-            yield field
-        elif isinstance(field, tuple):
-            yield from fields_of_kind(kind, field)
+class Tree:
+    """A node of a syntax tree."""
+
+
+def children(node: Any) -> tuple[Any, ...]:
+    """Returns the nodes that a node holds, from left to right."""
+
+    def among(values: Iterable[Any]) -> Iterator[Tree]:
+        for value in values:
+            if isinstance(value, Tree):
+                yield value
+            elif isinstance(value, tuple):
+                yield from among(value)
+
+    return tuple(among(vars(node).values()))
+
+
+def map_children(change: Callable[[Any], Any], node: Any) -> Any:
+    """Returns a node with a function applied to each node that it holds."""
+
+    def put(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(put, value))
+        return change(value) if isinstance(value, Tree) else value
+
+    return type(node)(*map(put, vars(node).values()))
+
+
+def walk(node: Any) -> Iterator[Any]:
+    """Yields the nodes of a tree, equal ones once and each after those that it holds."""
+    seen: set[Tree] = set()
+    stack: list[tuple[Any, bool]] = [(node, False)]
+    while stack:
+        part, ready = stack.pop()
+        if ready:
+            yield part
+        elif part not in seen:
+            seen.add(part)
+            stack.append((part, True))
+            stack += [(child, False) for child in reversed(children(part))]
 
 
 class Token(NamedTuple):
@@ -104,14 +138,12 @@ class Parser:
         self._lines = [0, *(found.end() for found in re.finditer("\n", text))]
         self.previous = Token("start", "", 0, 0, self.place(0))
         self._left = self.split()
-        self._next: Token | None = None
 
     def place(self, at: int) -> Place:
         """Returns the place of a character, given by its offset."""
         subject, line = self.grammar.subject, bisect.bisect(self._lines, at)
-        column = at - self._lines[line - 1] + 1
-        one_line = subject and len(self._lines) == 1
-        return Place(None if one_line else line, column, subject)
+        column, one_line = at - self._lines[line - 1] + 1, len(self._lines) == 1
+        return Place(None if subject and one_line else line, column, subject)
 
     def split(self) -> Iterator[Token]:
         """Yields the tokens of the text, and "end" after the last."""
@@ -120,21 +152,19 @@ class Parser:
             kind, start, at = str(match.lastgroup), at, match.end()
             if kind == "space":
                 continue
-            word, place = match[kind], self.place(start)
+            word = match[kind]
             if kind == "mark" or (kind == "word" and word in grammar.words):
                 kind = word
-            token = Token(kind, word, start, at, place)
+            token = Token(kind, word, start, at, self.place(start))
             if complaint := grammar.refused.get(kind):
-                place.fail(complaint.format(token=token, length=len(word)))
-            yield from self.refine(token)
+                token.place.fail(complaint.format(token=token, length=len(word)))
+            yield token
         yield Token("end", "", at, at, self.place(at))
 
-    @property
+    @functools.cached_property
     def next(self) -> Token:
         """The token ahead, split off the text when it is first asked for."""
-        if self._next is None:
-            self._next = next(self._left)
-        return self._next
+        return next(self._left)
 
     @property
     def found(self) -> str:
@@ -145,7 +175,8 @@ class Parser:
         """Returns the token ahead and goes past it; the end stays ahead."""
         token = self.next
         if token.kind != "end":
-            self.previous, self._next = token, None
+            self.previous = token
+            del self.next
         return token
 
     def accept(self, *kinds: str) -> Token | None:
@@ -197,10 +228,6 @@ class Parser:
     def operator_after(self, operand: Operand) -> Operator | None:
         """Returns the infix operator that follows an operand, if one does."""
         return self.grammar.infix.get(self.next.kind)
-
-    def refine(self, token: Token) -> Iterator[Token]:
-        """Yields what a grammar makes of a token: another, or none."""
-        yield token
 
     def atom(self) -> Rule:
         """Reads the value of an operand that begins with no prefix operator."""

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Sequence
 
+from jax_models.programs.grammar import Tree
 from jax_models.programs.logic.syntax import (
     And,
     Comparison,
@@ -78,8 +79,8 @@ def at_least_one(terms: Iterable[tuple[int, Count]], constant: int) -> Formula:
 
 
 @dataclasses.dataclass(frozen=True)
-class Term:
-    """Σ λ_k C_k + c with different counts C_k and integers λ_k ≠ 0.
+class Term(Tree):
+    """Σ λ_k C_k + c, equal counts C_k collected.
 
     Example:
         >>> from jax_models.programs.logic.syntax import Symbol
@@ -90,6 +91,9 @@ class Term:
 
     terms: tuple[tuple[int, Count], ...]
     constant: int
+
+    def __post_init__(self) -> None:
+        vars(self).update(terms=collect(self.terms))
 
     @staticmethod
     def of(value: int | Count) -> "Term":
@@ -104,12 +108,9 @@ class Term:
         return not self.terms
 
     def __add__(self, other: "Term") -> "Term":
-        terms = collect(self.terms + other.terms)
-        return Term(terms, self.constant + other.constant)
+        return Term(self.terms + other.terms, self.constant + other.constant)
 
     def __rmul__(self, factor: int) -> "Term":
-        if not factor:
-            return Term((), 0)
         terms = tuple((factor * one, count) for one, count in self.terms)
         return Term(terms, factor * self.constant)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from jax_models.errors import InputError
+from jax_models.programs.grammar import walk
 from jax_models.programs.logic.syntax import (
     Comparison,
     Count,
@@ -19,7 +20,6 @@ from jax_models.programs.logic.syntax import (
     Next,
     Symbol,
     Until,
-    subformulas,
 )
 
 Side = Literal["prefix", "suffix"]
@@ -97,7 +97,7 @@ def refusals(
         the order in which the parts are met.
     """
     reasons: dict[str, Formula | Count] = {}
-    for part in subformulas(formula):
+    for part in walk(formula):
         match part:
             case Symbol(name) if name not in alphabet:
                 known = " ".join(alphabet)

@@ -10,7 +10,7 @@ begins with the column.
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Literal, NoReturn
 
 from jax_models.arguments import check_alphabet, expect_kind
@@ -23,6 +23,7 @@ from jax_models.programs.grammar import (
     Place,
     Rule,
     Token,
+    children,
 )
 from jax_models.programs.logic import derived, syntax
 from jax_models.programs.logic.derived import Term
@@ -40,11 +41,11 @@ ELSEWHERE = {
     for marks, here in (entry.split(": ") for entry in _ELSEWHERE.split(";"))
     for mark in marks.split()
 }
-CONSTANTS: dict[str, Callable[[], Formula]] = {
-    "T": lambda: syntax.Constant(True),
-    "F": lambda: syntax.Constant(False),
-    "first": derived.first,
-    "last": derived.last,
+CONSTANTS: dict[str, Formula] = {
+    "T": syntax.Constant(True),
+    "F": syntax.Constant(False),
+    "first": derived.first(),
+    "last": derived.last(),
 }
 PREDICATES = {"odd": syntax.ODD, "even": syntax.EVEN}  # and mod(m,r,s,...)
 SIDES: dict[str, Literal["prefix", "suffix"]] = {"#<": "prefix", "#>": "suffix"}
@@ -170,21 +171,21 @@ class _Parser(Parser):
         self.alphabet = alphabet
         self.places: dict[Formula | Count, Place] = {}
 
-    def refine(self, token: Token) -> Iterator[Token]:
-        text = token.text
-        match token.kind:
-            case "quoted":
+    def split(self) -> Iterator[Token]:
+        for token in super().split():
+            text, is_word = token.text, token.kind == "word"
+            if token.kind == "quoted":
                 text = re.sub(r"\\(.)", r"\1", text)
                 token = token._replace(kind="symbol", text=text)
-            case "word" | "elsewhere" if text in ELSEWHERE:
-                hint = f"; a symbol {text} is written Q_{text}" * (token.kind == "word")
+            elif token.kind in ("word", "elsewhere") and text in ELSEWHERE:
+                hint = f"; a symbol {text} is written Q_{text}" * is_word
                 token.place.fail(
                     f"found {text!r} of another notation, expected that of "
                     f"docs/logic.md; write {ELSEWHERE[text]}{hint}"
                 )
-            case "word":
+            elif is_word:
                 self._refuse_word(token)
-        yield token
+            yield token
 
     def _refuse_word(self, token: Token) -> NoReturn:
         word, hint = token.shown, _suggestion(token.text, WORDS)
@@ -233,7 +234,7 @@ class _Parser(Parser):
                 counted = self.require(inside, FormulaNode)
                 value = Term.of(Count(SIDES[token.kind], counted))
             case name if name in CONSTANTS:
-                value = CONSTANTS[self.take().kind]()
+                value = CONSTANTS[self.take().kind]
             case _:
                 last = self.previous.text
                 self.miss(
@@ -324,14 +325,12 @@ class _Parser(Parser):
 
     def _located(self, value: Formula | Term, token: Token) -> Formula | Term:
         """A value, its parts that are new noted as made by a token."""
-        new: list[Formula | Count] = (
-            [count for _, count in value.terms] if isinstance(value, Term) else [value]
-        )
+        new = [*children(value)] if isinstance(value, Term) else [value]
         while new:
             part = new.pop()
             if part not in self.places:
                 self.places[part] = token.place
-                new += syntax.children(part)
+                new += children(part)
         return value
 
     def _shown(self, operand: Operand) -> str:

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from jax_models.arguments import check_alphabet, expect_kind, expect_strings
 from jax_models.errors import InputError
+from jax_models.programs.grammar import children, walk
 from jax_models.programs.logic.syntax import (
     And,
     AtPosition,
@@ -30,8 +31,6 @@ from jax_models.programs.logic.syntax import (
     Since,
     Symbol,
     Until,
-    children,
-    subformulas,
 )
 
 
@@ -64,7 +63,7 @@ def evaluate_formula(
     symbols = check_alphabet(alphabet)
     tokens = check_strings(strings, symbols)
     check_symbols(formula, symbols)
-    order = tuple(subformulas(formula))
+    order = tuple(walk(formula))
     uses = Counter(child for part in order for child in children(part))
     known: dict[Formula | Count, np.ndarray] = {}
     for part in order:
@@ -116,7 +115,7 @@ def check_symbols(formula: Formula, alphabet: Sequence[str]) -> None:
         InputError: if one is missing.
     """
     expect_kind("formula", formula, Formula, "one, such as parse_formula returns")
-    named = {part.name for part in subformulas(formula) if isinstance(part, Symbol)}
+    named = {part.name for part in walk(formula) if isinstance(part, Symbol)}
     missing = sorted(named - set(alphabet))
     if missing:
         raise InputError(

@@ -12,21 +12,19 @@ A formula is read at the positions i = 1..n of a string w of n symbols
 import dataclasses
 import operator
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias, TypeVar, dataclass_transform
 
 import numpy as np
 
 from jax_models.errors import InputError
-from jax_models.programs.grammar import fields_of_kind
+from jax_models.programs.grammar import Tree
 
 Made = TypeVar("Made")
 
 # Every node that is in use, by its class and fields. A weak table: nodes go when their
 # last user goes.
-_INTERNED: weakref.WeakValueDictionary[tuple[Any, ...], Any] = (
-    weakref.WeakValueDictionary()
-)
+_INTERNED = weakref.WeakValueDictionary[tuple[Any, ...], Any]()
 
 # Python refuses to write or read integers of more than 4300 digits.
 MOST_BITS = 13_000
@@ -87,7 +85,7 @@ def _shallow(value: Any, depth: int) -> str:
     return f"{type(value).__name__}({inside})"
 
 
-class FormulaNode(Node):
+class FormulaNode(Tree, Node):
     """A node that is true or false at a position."""
 
 
@@ -153,7 +151,7 @@ class Until(Joined):
     """φ U ψ: ψ at some j ≥ i, and φ at all k with i ≤ k < j (non-strict)."""
 
 
-class Count(Node):
+class Count(Tree, Node):
     """#<[φ] ("prefix") or #>[φ] ("suffix"): the number of j ≤ i, or j ≥ i, where φ.
 
     Both include the position i itself. A count is an integer, not a formula.
@@ -263,22 +261,3 @@ Formula: TypeAlias = _Atom | Not | And | Or | Previous | Next | Since | Until
 
 ODD = Predicate(2, (1,))
 EVEN = Predicate(2, (0,))
-
-
-def children(node: Formula | Count) -> tuple[Formula | Count, ...]:
-    """Returns the formulas and counts that a formula or count is made of directly."""
-    return tuple(fields_of_kind(FormulaNode | Count, vars(node).values()))
-
-
-def subformulas(node: Formula | Count) -> Iterator[Formula | Count]:
-    """Yields what a formula is made of, each formula and count once, parts first."""
-    seen: set[Formula | Count] = set()
-    stack: list[tuple[Formula | Count, bool]] = [(node, False)]
-    while stack:
-        part, ready = stack.pop()
-        if ready:
-            yield part
-        elif part not in seen:
-            seen.add(part)
-            stack.append((part, True))
-            stack += [(child, False) for child in reversed(children(part))]

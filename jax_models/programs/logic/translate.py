@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from jax_models.model.position import ResidueTerm
+from jax_models.programs.grammar import walk
 from jax_models.programs.logic.builder import (
     MAX_CONJUNCTS,
     Builder,
@@ -41,7 +42,6 @@ from jax_models.programs.logic.syntax import (
     Since,
     Symbol,
     Until,
-    subformulas,
 )
 
 Truth = Mapping[Formula, int]
@@ -136,7 +136,7 @@ def plan_formula(
     truth: dict[Formula, int] = {}
     # What a conjunction is one of, and a disjunction.
     flat: dict[Formula, tuple[Formula, ...]] = {}
-    for part in subformulas(formula):
+    for part in walk(formula):
         if not isinstance(part, Count):
             truth[part] = _translate(builder, mode, part, truth, flat)
     return builder.finish(truth, truth[formula])

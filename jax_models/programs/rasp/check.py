@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jax_models.arguments import check_alphabet
+from jax_models.programs.grammar import children
 from jax_models.programs.rasp import syntax
 from jax_models.programs.rasp.parser import parse_program
 from jax_models.programs.rasp.syntax import (
@@ -71,7 +72,7 @@ class _Checker:
                 self.find(condition, BooleanType, "'if' takes Booleans")
                 return _joined(node, self.find(first), self.find(second), "two values")
         wanted = _OPERANDS.get(type(node), ())
-        found = [self.find(operand, *wanted) for operand in syntax.children(node)]
+        found = [self.find(operand, *wanted) for operand in children(node)]
         match node:
             case syntax.Variable():
                 return self._variable(node)

@@ -14,6 +14,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 
+from jax_models.programs.grammar import children, map_children
 from jax_models.programs.rasp import syntax
 from jax_models.programs.rasp.arithmetic import (
     as_integer,
@@ -46,9 +47,7 @@ from jax_models.programs.rasp.syntax import (
     Lookup,
     Not,
     Or,
-    children,
     indices,
-    with_children,
     without_index,
 )
 
@@ -270,17 +269,11 @@ def _atoms(node: Expression, is_boolean: Callable[..., bool]) -> list[Expression
         return [node]
     if indices(node) <= {"j"}:
         return []
-    match node:
-        case Not(operand=operand):
-            return _atoms(operand, is_boolean)
-        case And(operands=operands) | Or(operands=operands):
-            return [atom for one in operands for atom in _atoms(one, is_boolean)]
-        case Conditional(condition=condition, first=first, second=second):
-            parts = (condition, first, second)
-            return [atom for one in parts for atom in _atoms(one, is_boolean)]
-        case Compare(operator="=", left=left, right=right):
-            if is_boolean(left) and is_boolean(right):
-                return [*_atoms(left, is_boolean), *_atoms(right, is_boolean)]
+    parts, connective = children(node), isinstance(node, Not | And | Or | Conditional)
+    if isinstance(node, Compare) and node.operator == "=":
+        connective = all(map(is_boolean, parts))
+    if connective:
+        return [atom for part in parts for atom in _atoms(part, is_boolean)]
     node.place.fail(
         "a predicate compares a number or symbol at i with one at j by '=' alone, and "
         "only as a whole or as a part of a conjunction (x(i) = y(j) and ...)"
@@ -291,12 +284,7 @@ def _settle(node: Expression, values: Mapping[Expression, bool]) -> Expression:
     """The predicate with its Booleans at i replaced by their values."""
     if node in values:
         return Boolean(node.place, values[node])
-    if indices(node) <= {"j"}:
-        return node
-    if not isinstance(node, Not | And | Or | Conditional | Compare):
-        return node
-    settled = (_settle(part, values) for part in children(node))
-    return with_children(node, tuple(settled))
+    return map_children(lambda part: _settle(part, values), node)
 
 
 def _components(value: Value) -> list[tuple[AffineForm, Polynomial]]:

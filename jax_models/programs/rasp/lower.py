@@ -7,6 +7,7 @@ Source:
     docs/rasp.md.
 """
 
+from jax_models.programs.grammar import walk
 from jax_models.programs.rasp import syntax
 from jax_models.programs.rasp.arithmetic import (
     as_integer,
@@ -51,7 +52,6 @@ from jax_models.programs.rasp.syntax import (
     Sum,
     Symbol,
     Variable,
-    children,
 )
 
 # Each takes two heads and some coordinates.
@@ -85,14 +85,9 @@ def _needed(program: CheckedProgram) -> set[str]:
     needed = {program.result.name}
     for name, expression in reversed(tuple(program.definitions.items())):
         if name in needed:
-            needed |= _names(expression)
+            parts = walk(expression)
+            needed |= {part.name for part in parts if isinstance(part, Variable)}
     return needed
-
-
-def _names(node: Expression) -> set[str]:
-    if isinstance(node, Variable):
-        return {node.name}
-    return set().union(*(_names(child) for child in children(node)))
 
 
 class _Lowering:

@@ -72,46 +72,42 @@ class _Parser(Parser):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self._open = 0  # brackets of the words so far
         self._depth = 0  # of the rule that is read
-        # Words are checked before the grammar is.
-        self._left = iter([*self._left])
 
-    def refine(self, token: Token) -> Iterator[Token]:
-        kind = token.kind
-        self._open = max(self._open + (kind in "([{") - (kind in ")]}"), 0)
-        if kind != "newline" or not self._open:
-            yield token
+    def split(self) -> Iterator[Token]:
+        # All words are checked before the grammar is; a line goes on in open brackets.
+        kept, num_open = [], 0
+        for token in super().split():
+            num_open += (token.kind in "([{") - (num_open > 0 and token.kind in ")]}")
+            if token.kind != "newline" or not num_open:
+                kept.append(token)
+        return iter(kept)
 
     def program(self) -> Program:
         """Returns the program that the text is."""
         definitions = []
-        self._skip_ends()
-        while not self.accept("return"):
-            if self.next.kind == "end":
-                self.next.place.fail(
-                    "the program returns nothing; end it with 'return NAME'"
-                )
+        while self._after_ends() not in ("return", "end"):
             definitions.append(self._definition())
-            self._skip_ends()
+        if not self.accept("return"):
+            self.next.place.fail(
+                "the program returns nothing; end it with 'return NAME'"
+            )
         result = self._variable()
-        self._skip_ends()
+        self._after_ends()
         self.expect("the end of the program after what it returns", "end")
         return Program(tuple(definitions), result)
 
-    def _skip_ends(self) -> None:
+    def _after_ends(self) -> str:
         while self.accept(";", "newline"):
             pass
+        return self.next.kind
 
     def _definition(self) -> syntax.Definition:
         name = self.expect("a new name or 'return'", "word")
         self.expect(f"'=' after the name {name.text!r}", "=")
         expression = self.run(self._whole())
-        if self.next.kind not in (";", "newline", "end"):
-            self.miss(
-                "an operator, or ';' or the end of the line after the definition of "
-                f"{name.text!r}"
-            )
+        after = "an operator, or ';' or the end of the line after the definition of "
+        self.expect(f"{after}{name.text!r}", ";", "newline", "end")
         return syntax.Definition(name.place, name.text, expression)
 
     def _nested(self, rule: Rule) -> Rule:

@@ -11,10 +11,10 @@ Source:
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal, dataclass_transform
+from typing import Literal, dataclass_transform
 
 from jax_models.model.mask import Mask
-from jax_models.programs.grammar import Place, fields_of_kind
+from jax_models.programs.grammar import Place, Tree, map_children, walk
 
 POSITION = "pos"
 INPUT = "in"
@@ -118,7 +118,7 @@ def prefix_summed(of: IntegerType) -> IntegerType:
 
 @dataclass_transform(frozen_default=True)
 @dataclasses.dataclass(frozen=True)
-class Node:
+class Node(Tree):
     """Anything that has a place in the text; a subclass is a frozen dataclass."""
 
     place: Place = dataclasses.field(compare=False, repr=False)
@@ -235,32 +235,13 @@ class Program:
     result: Variable
 
 
-def children(node: Expression) -> tuple[Expression, ...]:
-    """Returns the expressions that a node is made of."""
-    return tuple(fields_of_kind(Node, vars(node).values()))
-
-
-def with_children(node: Expression, parts: tuple[Expression, ...]) -> Expression:
-    """Returns the node with other expressions in the places of its children."""
-    left = iter(parts)
-
-    def put(value: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple(map(put, value))
-        return next(left) if isinstance(value, Node) else value
-
-    return type(node)(*map(put, vars(node).values()))
-
-
 def indices(node: Expression) -> frozenset[str]:
-    """Returns at which of i and j variables of a lookup's predicate or value stand."""
-    if isinstance(node, Variable):
-        return frozenset({node.index})
-    return frozenset().union(*(indices(child) for child in children(node)))
+    """Returns the indices of variables in a part of a lookup: "i", "j", or "" for none."""
+    return frozenset(part.index for part in walk(node) if isinstance(part, Variable))
 
 
 def without_index(node: Expression) -> Expression:
-    """Returns part of a lookup, of one index, as a vector: its variables without index."""
+    """Returns a part of a lookup as a vector: its variables without index."""
     if isinstance(node, Variable):
         return dataclasses.replace(node, index="")
-    return with_children(node, tuple(without_index(child) for child in children(node)))
+    return map_children(without_index, node)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jax_models.errors import InputError
+from jax_models.programs.grammar import walk
 from jax_models.programs.logic.derived import (
     at_least_one,
     first,
@@ -33,7 +34,6 @@ from jax_models.programs.logic.syntax import (
     Since,
     Symbol,
     Until,
-    subformulas,
 )
 from tests.formulas import random_formula
 
@@ -163,7 +163,7 @@ def test_a_formula_in_the_printers_form_is_printed_as_it_was(text):
 def test_every_part_has_the_place_that_said_it_first():
     text = "N Q_a and (Q_a U once Q_b) or #>[N Q_a] > 1 and last"
     formula, places = locate_formula(text)
-    assert set(places) == set(subformulas(formula))
+    assert set(places) == set(walk(formula))
     said = {
         Next(A): "N Q_a and",
         A: "Q_a and",
@@ -198,7 +198,7 @@ def test_length_and_nesting_are_bounded_by_memory_alone(nest, depth):
     opening, closing = NESTS[nest]
     formula = parse_formula(opening * depth + "Q_a" + closing * depth, "ab")
     assert parse_formula(format_formula(formula)) is formula
-    assert sum(1 for _ in subformulas(formula)) >= (1 if nest == "parentheses" else 3)
+    assert sum(1 for _ in walk(formula)) >= (1 if nest == "parentheses" else 3)
 
 
 def test_any_mixture_of_pieces_is_a_formula_or_one_line_with_a_column():

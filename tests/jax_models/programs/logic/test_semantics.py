@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from jax_models.errors import InputError
+from jax_models.programs.grammar import walk
 from jax_models.programs.logic import semantics
 from jax_models.programs.logic.derived import (
     at_least_one,
@@ -34,7 +35,6 @@ from jax_models.programs.logic.syntax import (
     Since,
     Symbol,
     Until,
-    subformulas,
 )
 from tests.formulas import PREDICATES, naive_truth, random_formula
 
@@ -91,7 +91,7 @@ def test_random_formulas_meet_every_operator_and_leave_out_what_they_should():
         return {
             (type(part), getattr(part, "side", None))
             for formula in drawn
-            for part in subformulas(formula)
+            for part in walk(formula)
         }
 
     every = kinds(())

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from jax_models.errors import InputError
+from jax_models.programs.grammar import children, walk
 from jax_models.programs.logic import syntax
 from jax_models.programs.logic.derived import all_of, any_of, at_least_one
 from jax_models.programs.logic.syntax import (
@@ -25,8 +26,6 @@ from jax_models.programs.logic.syntax import (
     Predicate,
     Since,
     Symbol,
-    children,
-    subformulas,
 )
 from tests.formulas import random_formula
 
@@ -74,7 +73,7 @@ def test_a_comparison_whose_counts_cancel_is_a_constant():
 def test_parts_come_once_and_before_what_is_made_of_them():
     shared = Next(A)
     formula = Or(And(shared, Not(shared)), OfCount(syntax.ODD, Count("prefix", shared)))
-    parts = list(subformulas(formula))
+    parts = list(walk(formula))
     assert len(parts) == len(set(parts)) == 7
     for place, part in enumerate(parts):
         assert set(children(part)) <= set(parts[:place])
@@ -90,7 +89,7 @@ def test_a_deep_and_shared_formula_is_as_large_as_its_parts():
         return formula
 
     formula = tower()
-    assert sum(1 for _ in subformulas(formula)) == 3001
+    assert sum(1 for _ in walk(formula)) == 3001
     assert tower() is formula
     assert len({formula, A}) == 2
     assert len(repr(formula)) < 200
@@ -116,7 +115,7 @@ def test_joining_many_takes_the_least_depth(number):
 
     for join, none in ((any_of, Constant(False)), (all_of, Constant(True))):
         joined = join(operands)
-        leaves = [part for part in subformulas(joined) if isinstance(part, Symbol)]
+        leaves = [part for part in walk(joined) if isinstance(part, Symbol)]
         assert leaves == operands
         assert depth(joined) == max(number - 1, 0).bit_length()
         assert number or joined is none
