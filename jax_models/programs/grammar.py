@@ -3,15 +3,14 @@
 A grammar is a subclass of `Parser` with three tables: a pattern whose named groups are the
 kinds of tokens, and the strengths of its prefix and infix operators. Its rules are
 generators that yield the rules they need and return what they read. They run on a stack of
-their own, so that nesting is bounded by memory alone. A syntax tree is a dataclass that
-holds others in its fields, or in tuples there.
+their own, so that nesting is bounded by memory alone.
 """
 
 import bisect
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from jax_models.errors import InputError
@@ -37,24 +36,22 @@ class Place:
 
 
 class Tree:
-    """A node of a syntax tree."""
+    """A dataclass that is a node of a tree: its fields, or tuples there, hold others."""
 
 
 def children(node: Any) -> tuple[Any, ...]:
-    """Returns the nodes that a node holds, from left to right."""
-
-    def among(values: Iterable[Any]) -> Iterator[Tree]:
-        for value in values:
-            if isinstance(value, Tree):
-                yield value
-            elif isinstance(value, tuple):
-                yield from among(value)
-
-    return tuple(among(vars(node).values()))
+    """Returns the nodes that a dataclass or a tuple holds, from left to right."""
+    found: list[Tree] = []
+    for value in node if isinstance(node, tuple) else vars(node).values():
+        if isinstance(value, Tree):
+            found.append(value)
+        elif isinstance(value, tuple):
+            found += children(value)
+    return tuple(found)
 
 
 def map_children(change: Callable[[Any], Any], node: Any) -> Any:
-    """Returns a node with a function applied to each node that it holds."""
+    """Returns a dataclass with a function applied to each node that it holds."""
 
     def put(value: Any) -> Any:
         if isinstance(value, tuple):

@@ -10,7 +10,7 @@ import re
 from jax_models.arguments import expect_kind
 from jax_models.programs.logic import syntax
 from jax_models.programs.logic.parser import INFIX, PREDICATES, PREFIX, SIDES
-from jax_models.programs.logic.syntax import Comparison, Count, Formula, Predicate
+from jax_models.programs.logic.syntax import Comparison, Count, Formula
 
 _WORDS = {
     operator.make: (word, operator)
@@ -70,23 +70,19 @@ def _parts(formula: Formula) -> tuple[int, list[Part]]:
         case syntax.Prefixed():
             word, operator = _WORDS[type(formula)]
             return operator.right, [f"{word} ", (formula.operand, operator.right)]
-        case syntax.Symbol(name) if re.fullmatch(r"\w+", name):
-            return _ATOM, [f"Q_{name}"]
         case syntax.Symbol(name):
-            return _ATOM, ["Q_'" + re.sub(r"(['\\])", r"\\\1", name) + "'"]
+            quoted = "'" + re.sub(r"(['\\])", r"\\\1", name) + "'"
+            return _ATOM, ["Q_" + (name if re.fullmatch(r"\w+", name) else quoted)]
         case syntax.Constant(value):
             return _ATOM, ["T" if value else "F"]
         case Comparison():
             return _ATOM, _comparison(formula, ">=")
-        case syntax.AtPosition(predicate):
-            return _ATOM, [_predicate(predicate)]
-        case syntax.OfCount(predicate, count):
-            return _ATOM, [_predicate(predicate), "(", *_count(count), ")"]
-
-
-def _predicate(predicate: Predicate) -> str:
-    numbers = ",".join(map(str, (predicate.modulus, *predicate.residues)))
-    return _PREDICATES.get(predicate, f"mod({numbers})")
+        case syntax.AtPosition(predicate) | syntax.OfCount(predicate):
+            numbers = ",".join(map(str, (predicate.modulus, *predicate.residues)))
+            word = _PREDICATES.get(predicate, f"mod({numbers})")
+            if isinstance(formula, syntax.AtPosition):
+                return _ATOM, [word]
+            return _ATOM, [word, "(", *_count(formula.count), ")"]
 
 
 def _count(count: Count) -> list[Part]:

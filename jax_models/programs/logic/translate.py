@@ -149,6 +149,7 @@ def _translate(
     truth: Truth,
     flat: dict[Formula, tuple[Formula, ...]],
 ) -> int:
+    side = "suffix" if isinstance(part, Next | Until) else "prefix"
     match part:
         case Symbol(name):
             holds = [float(name == symbol) for symbol in builder.alphabet]
@@ -157,24 +158,18 @@ def _translate(
             return builder.coordinate("constant", constant=float(value))
         case Not(operand):
             return builder.negation(truth[operand])
-        case And(left, right):
-            parts = flat[part] = _flatten(And, left, right, flat)
-            return conjunction(builder, "and", (truth[one] for one in parts))
-        case Or(left, right):
-            parts = flat[part] = _flatten(Or, left, right, flat)
-            return disjunction(builder, "or", (truth[one] for one in parts))
-        case Previous(operand):
-            return neighbour(builder, mode, "prefix", truth[operand])
-        case Next(operand):
-            return neighbour(builder, mode, "suffix", truth[operand])
-        case Since(Constant(True), right):
-            return has_any(builder, mode, "prefix", truth[right])
-        case Until(Constant(True), right):
-            return has_any(builder, mode, "suffix", truth[right])
-        case Since(left, right):
-            return since(builder, mode, "prefix", truth[left], truth[right])
-        case Until(left, right):
-            return since(builder, mode, "suffix", truth[left], truth[right])
+        case And() | Or():
+            flat[part] = _flatten(part, flat)
+            operands = [truth[one] for one in flat[part]]
+            if isinstance(part, And):
+                return conjunction(builder, "and", operands)
+            return disjunction(builder, "or", operands)
+        case Previous(operand) | Next(operand):
+            return neighbour(builder, mode, side, truth[operand])
+        case Since(Constant(True), right) | Until(Constant(True), right):
+            return has_any(builder, mode, side, truth[right])
+        case Since(left, right) | Until(left, right):
+            return since(builder, mode, side, truth[left], truth[right])
         case Comparison(terms, constant):
             counts: list[Term] = [(k, one.side, truth[one.operand]) for k, one in terms]
             return comparison(builder, mode, counts, constant)
@@ -186,14 +181,11 @@ def _translate(
 
 
 def _flatten(
-    kind: type[And] | type[Or],
-    left: Formula,
-    right: Formula,
-    flat: Mapping[Formula, tuple[Formula, ...]],
+    part: And | Or, flat: Mapping[Formula, tuple[Formula, ...]]
 ) -> tuple[Formula, ...]:
     """The different operands of a nest of one connective, in order."""
-    sides = [
-        flat[side] if isinstance(side, kind) else (side,) for side in (left, right)
-    ]
-    joined = tuple(dict.fromkeys((*sides[0], *sides[1])))
-    return joined if len(joined) <= MAX_CONJUNCTS else tuple({left: 0, right: 0})
+    sides = (part.left, part.right)
+    joined: dict[Formula, None] = {}
+    for side in sides:
+        joined |= dict.fromkeys(flat[side] if type(side) is type(part) else (side,))
+    return tuple(joined if len(joined) <= MAX_CONJUNCTS else dict.fromkeys(sides))

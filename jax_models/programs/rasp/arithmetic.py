@@ -128,6 +128,12 @@ def choose(
     return _choose_integer(circuit, condition, as_integer(first), as_integer(second))
 
 
+def as_boolean(value: Value) -> AffineForm:
+    """Returns the form of a Boolean."""
+    assert isinstance(value, BooleanValue)
+    return value.form
+
+
 def as_integer(value: Value) -> IntegerValue:
     """Returns an integer as it is and a Boolean as 0 or 1."""
     if isinstance(value, BooleanValue):

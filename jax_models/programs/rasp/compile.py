@@ -36,6 +36,7 @@ from jax_models.programs.assembly import (
     build_readout,
     embed_symbols,
 )
+from jax_models.programs.grammar import children
 from jax_models.programs.rasp.check import check_program
 from jax_models.programs.rasp.lower import plan_program
 from jax_models.programs.rasp.plan import (
@@ -145,12 +146,7 @@ def _is_exact(plan: ProgramPlan, bits: int, length: int) -> bool:
             written[neuron.write] = written.get(neuron.write, 0) + part
             if size(neuron.read) > most or written[neuron.write] > most:
                 return False
-    match plan.result:
-        case SymbolValue(forms=forms):
-            results = forms
-        case BooleanValue(form=form) | IntegerValue(form=form):
-            results = (form,)
-    return all(one <= most for one in (*sizes, *map(size, results)))
+    return all(one <= most for one in (*sizes, *map(size, children(plan.result))))
 
 
 def _score_size(head: PlannedHead, size: Callable[[AffineForm], int]) -> int:
@@ -230,13 +226,8 @@ def build_model(plan: ProgramPlan, dtype: Any = jnp.float32) -> Transformer:
     # A program such as `return in` has no layer; a model has one that adds nothing.
     layers = plan.layers or (PlannedLayer("none", (), ()),)
     symbols = [{t: 1.0} for t in range(len(plan.alphabet))]
-    match plan.result:
-        case BooleanValue(form=form):
-            forms, accept = [form], Accept(0, 0.5)
-        case IntegerValue(form=form):
-            forms, accept = [form], None
-        case SymbolValue(forms=several):
-            forms, accept = list(several), None
+    accept = Accept(0, 0.5) if isinstance(plan.result, BooleanValue) else None
+    forms = children(plan.result)
     rows = [build_readout(form.written(), width, dtype) for form in forms]
     weight = np.concatenate([row.weight for row in rows])
     bias = np.concatenate([row.bias for row in rows if row.bias is not None])

@@ -13,6 +13,7 @@ from jax_models.errors import InputError
 from jax_models.programs.rasp.check import LARGEST, CheckedProgram
 from jax_models.programs.rasp.syntax import (
     INPUT,
+    MASKS,
     POSITION,
     And,
     Boolean,
@@ -38,6 +39,7 @@ _COMPARE = {
     ">": np.greater,
     ">=": np.greater_equal,
 }
+_VISIBLE = {mask: _COMPARE[operator] for operator, mask in MASKS.items()}
 
 
 def evaluate_program(program: CheckedProgram, tokens: Any) -> np.ndarray:
@@ -98,10 +100,9 @@ def _evaluate(node: Expression, vectors: Vectors, at_row: Vectors) -> np.ndarray
             return np.array([[value]])
         case Not(operand=operand):
             return ~of(operand)
-        case And(operands=operands):
-            return np.logical_and.reduce(np.broadcast_arrays(*map(of, operands)))
-        case Or(operands=operands):
-            return np.logical_or.reduce(np.broadcast_arrays(*map(of, operands)))
+        case And(operands=operands) | Or(operands=operands):
+            join = np.logical_and if isinstance(node, And) else np.logical_or
+            return join.reduce(np.broadcast_arrays(*map(of, operands)))
         case Compare(operator=operator, left=left, right=right):
             return _COMPARE[operator](integer(left), integer(right))
         case Member(operand=operand, symbols=symbols):
@@ -128,7 +129,8 @@ def _look_up(node: Lookup, vectors: Vectors) -> np.ndarray:
     for i in range(length):
         at_row = {name: vector[:, i : i + 1] for name, vector in vectors.items()}
         allowed = np.broadcast_to(_evaluate(node.predicate, vectors, at_row), shape)
-        allowed = allowed & _visible(node, i, places)
+        if node.mask != "none":
+            allowed = allowed & _VISIBLE[node.mask](places, i)
         found = (
             length - 1 - allowed[:, ::-1].argmax(axis=1)
             if node.side == "right"
@@ -138,17 +140,3 @@ def _look_up(node: Lookup, vectors: Vectors) -> np.ndarray:
             np.where(allowed.any(axis=1), values[strings, found], default[:, i])
         )
     return np.stack(rows, axis=1)
-
-
-def _visible(node: Lookup, i: int, j: np.ndarray) -> np.ndarray:
-    match node.mask:
-        case "future":
-            return j <= i
-        case "strict_future":
-            return j < i
-        case "past":
-            return j >= i
-        case "strict_past":
-            return j > i
-        case "none":
-            return np.ones(len(j), bool)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from jax_models.programs.grammar import children, map_children
 from jax_models.programs.rasp import syntax
 from jax_models.programs.rasp.arithmetic import (
+    as_boolean,
     as_integer,
     choose,
     conjunction,
@@ -30,7 +31,6 @@ from jax_models.programs.rasp.arithmetic import (
 )
 from jax_models.programs.rasp.plan import (
     AffineForm,
-    BooleanValue,
     Circuit,
     IntegerValue,
     Polynomial,
@@ -88,7 +88,7 @@ def look_up(
     criteria, conditions, tests = [], [], []
     for part in _conjuncts(node.predicate):
         if indices(part) <= {"i"}:
-            conditions.append(_boolean(lower(without_index(part))))
+            conditions.append(as_boolean(lower(without_index(part))))
         elif _compares_ends(part, is_boolean):
             criteria.append(_equality(circuit, part, lower))
         else:
@@ -108,7 +108,8 @@ def look_up(
     else:
         seen = False
     value = lower(without_index(node.value))
-    carried = [part for part in _components(value) if not part[0].is_constant]
+    bound = magnitude(value.range) if isinstance(value, IntegerValue) else BIT
+    carried = [(form, bound) for form in children(value) if not form.is_constant]
     found = circuit.attend(
         f"{node.side}most position", node.mask, score, [*fetched, *carried]
     )
@@ -118,7 +119,9 @@ def look_up(
         at += len(one.fetched)
     if seen:
         conditions.append(found[at])
-    brought = _rebuilt(value, found[len(fetched) :])
+    # What is constant stays so at the position attended to.
+    left = iter(found[len(fetched) :])
+    brought = map_children(lambda form: form if form.is_constant else next(left), value)
     default = lower(node.default)
     if strict and isinstance(brought, IntegerValue):
         return _choose_or_nothing(circuit, conditions, brought, default)
@@ -145,11 +148,6 @@ def _conjuncts(node: Expression) -> list[Expression]:
     if isinstance(node, And):
         return [part for operand in node.operands for part in _conjuncts(operand)]
     return [] if node == Boolean(node.place, True) else [node]
-
-
-def _boolean(value: Value) -> AffineForm:
-    assert isinstance(value, BooleanValue)
-    return value.form
 
 
 def _compares_ends(node: Expression, is_boolean: Callable[..., bool]) -> bool:
@@ -246,11 +244,11 @@ def _test(
             f"the predicate mixes {len(rows)} conditions at i with conditions at j; "
             f"give combinations names, so that at most {MOST_ROW_CONDITIONS} are left"
         )
-    conditions = [_boolean(lower(without_index(row))) for row in rows]
+    conditions = [as_boolean(lower(without_index(row))) for row in rows]
     groups: dict[AffineForm, list[AffineForm]] = {}
     for assignment in itertools.product((False, True), repeat=len(rows)):
         settled = _settle(node, dict(zip(rows, assignment, strict=True)))
-        column = _boolean(lower(without_index(settled)))
+        column = as_boolean(lower(without_index(settled)))
         literals = [
             form if true else -form + 1
             for form, true in zip(conditions, assignment, strict=True)
@@ -285,28 +283,3 @@ def _settle(node: Expression, values: Mapping[Expression, bool]) -> Expression:
     if node in values:
         return Boolean(node.place, values[node])
     return map_children(lambda part: _settle(part, values), node)
-
-
-def _components(value: Value) -> list[tuple[AffineForm, Polynomial]]:
-    match value:
-        case BooleanValue(form=form):
-            return [(form, BIT)]
-        case IntegerValue(form=form, range=found):
-            return [(form, magnitude(found))]
-        case SymbolValue(forms=forms):
-            return [(form, BIT) for form in forms]
-
-
-def _rebuilt(value: Value, forms: Sequence[AffineForm]) -> Value:
-    """The value at the position attended to; what is constant stays so."""
-    brought = iter(forms)
-    kept = [
-        form if form.is_constant else next(brought) for form, _ in _components(value)
-    ]
-    match value:
-        case BooleanValue():
-            return BooleanValue(kept[0])
-        case IntegerValue():
-            return IntegerValue(kept[0], value.range)
-        case SymbolValue():
-            return SymbolValue(value.symbols, tuple(kept))

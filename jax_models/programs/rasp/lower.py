@@ -10,6 +10,7 @@ Source:
 from jax_models.programs.grammar import walk
 from jax_models.programs.rasp import syntax
 from jax_models.programs.rasp.arithmetic import (
+    as_boolean,
     as_integer,
     at_least_one,
     both_or_neither,
@@ -104,9 +105,7 @@ class _Lowering:
         return self._values[node]
 
     def form(self, node: Expression) -> AffineForm:
-        value = self.value(node)
-        assert isinstance(value, BooleanValue)
-        return value.form
+        return as_boolean(self.value(node))
 
     def _value(self, node: Expression) -> Value:
         match node:
@@ -120,12 +119,9 @@ class _Lowering:
                 return SymbolValue((value,), (constant(1),))
             case Not(operand=operand):
                 return BooleanValue(-self.form(operand) + 1)
-            case And(operands=operands):
-                forms = [self.form(operand) for operand in operands]
-                return BooleanValue(conjunction(self.circuit, forms))
-            case Or(operands=operands):
-                forms = [self.form(operand) for operand in operands]
-                return BooleanValue(disjunction(self.circuit, forms))
+            case And(operands=operands) | Or(operands=operands):
+                join = conjunction if isinstance(node, And) else disjunction
+                return BooleanValue(join(self.circuit, [*map(self.form, operands)]))
             case Member(operand=operand, symbols=symbols):
                 of = self.value(operand)
                 assert isinstance(of, SymbolValue)
@@ -162,23 +158,16 @@ class _Lowering:
         left, right = self.value(node.left), self.value(node.right)
         if isinstance(left, SymbolValue) and isinstance(right, SymbolValue):
             return self._same_symbol(left, right)
-        if isinstance(left, BooleanValue) and isinstance(right, BooleanValue):
-            if node.operator == "=":
-                return both_or_neither(self.circuit, left.form, right.form)
+        booleans = isinstance(left, BooleanValue) and isinstance(right, BooleanValue)
+        if booleans and node.operator == "=":
+            both = (as_boolean(left), as_boolean(right))
+            return both_or_neither(self.circuit, *both)
         first, second = as_integer(left), as_integer(right)
-        apart = difference(first, second)
-        back = difference(second, first)
-        match node.operator:
-            case "=":
-                return is_zero(self.circuit, apart)
-            case ">":
-                return at_least_one(self.circuit, apart)
-            case "<":
-                return at_least_one(self.circuit, back)
-            case ">=":
-                return -at_least_one(self.circuit, back) + 1
-            case "<=":
-                return -at_least_one(self.circuit, apart) + 1
+        if node.operator == "=":
+            return is_zero(self.circuit, difference(first, second))
+        more = (first, second) if node.operator in (">", "<=") else (second, first)
+        found = at_least_one(self.circuit, difference(*more))
+        return -found + 1 if node.operator.endswith("=") else found
 
     def _same_symbol(self, left: SymbolValue, right: SymbolValue) -> AffineForm:
         shared = [symbol for symbol in left.symbols if symbol in right.symbols]

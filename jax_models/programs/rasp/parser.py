@@ -21,12 +21,6 @@ from jax_models.programs.rasp.syntax import Expression, Member, Not, Program, Su
 
 # The tree is walked by recursion, and Python's stack has a thousand frames.
 MOST_NESTED = 50
-_MASKS: dict[str, Mask] = {
-    "<=": "future",
-    "<": "strict_future",
-    ">=": "past",
-    ">": "strict_past",
-}
 COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
 _FACTOR = 7  # strength of what no operator enters
 
@@ -156,9 +150,6 @@ class _Parser(Parser):
                 self.miss("a value")
         return value
 
-    def _factor(self) -> Rule:
-        return (yield self.expression(_FACTOR)).value
-
     def _variable(self, indexed: bool = False) -> syntax.Variable:
         token = self.expect("a name", "word", syntax.POSITION, syntax.INPUT)
         if not indexed or not self.accept("("):
@@ -178,7 +169,7 @@ class _Parser(Parser):
         if self._mask() != "future":
             place.fail("a prefix sum is over j<=i alone: write psum[j<=i]")
         self.expect("']' after j<=i", "]")
-        return syntax.PrefixSum(place, (yield self._factor()))
+        return syntax.PrefixSum(place, (yield self.expression(_FACTOR)).value)
 
     def _lookup(self) -> Rule:
         token = self.take()
@@ -187,9 +178,9 @@ class _Parser(Parser):
         self.expect("',' and a predicate after the mask", ",")
         predicate = yield self._whole()
         self.expect("an operator or ']' after the predicate", "]")
-        value = yield self._factor()
+        value = (yield self.expression(_FACTOR)).value
         self.expect("':' and a default after the value", ":")
-        default = yield self._factor()
+        default = (yield self.expression(_FACTOR)).value
         if self.next.kind in self.grammar.infix:
             self.next.place.fail(
                 f"{self.found} after a lookup could be meant for its default or for the "
@@ -202,9 +193,9 @@ class _Parser(Parser):
         if self.accept("true"):
             return "none"
         self.expect("a mask: true, j<=i, j<i, j>=i or j>i", "j")
-        order = self.expect("<=, <, >= or > in a mask", *_MASKS)
+        order = self.expect("<=, <, >= or > in a mask", *syntax.MASKS)
         self.expect("i at the end of a mask", "i")
-        return _MASKS[order.kind]
+        return syntax.MASKS[order.kind]
 
     def apply(self, operator: Operator, token: Token, *left: Operand) -> Rule:
         place, kind = token.place, token.kind

@@ -18,13 +18,14 @@ from collections.abc import Iterable, Sequence
 from jax_models.model.mask import Mask
 from jax_models.model.position import PowerTerm
 from jax_models.programs.assembly import CONSTANT, Form
+from jax_models.programs.grammar import Tree
 from jax_models.programs.rasp.syntax import IntegerType
 
 Polynomial = tuple[int, ...]  # p_0 + p_1 n + p_2 n^2 + ...
 
 
 @dataclasses.dataclass(frozen=True)
-class AffineForm:
+class AffineForm(Tree):
     """constant + sum of coefficient times coordinate; equal forms compare equal."""
 
     terms: tuple[tuple[int, int], ...] = ()  # (coordinate, coefficient), in order

@@ -18,6 +18,13 @@ from jax_models.programs.grammar import Place, Tree, map_children, walk
 
 POSITION = "pos"
 INPUT = "in"
+# The masks that order j and i, by the operator between them; "none" shows every j.
+MASKS: dict[str, Mask] = {
+    "<=": "future",
+    "<": "strict_future",
+    ">=": "past",
+    ">": "strict_past",
+}
 
 
 @dataclasses.dataclass(frozen=True)
