@@ -128,19 +128,17 @@ class _Checker:
 
 
 def _expect(node: Expression, found: Type, wanted: type[Type], wants: str) -> Any:
-    """The type of an expression if it is the one wanted; a Boolean is a bit too."""
-    if wanted is IntegerType and isinstance(found, BooleanType):
-        return syntax.BIT
+    """The type of an expression if it is the one wanted; a Boolean is an integer too."""
     if not isinstance(found, wanted):
         node.place.fail(f"{wants}, and this is {_a(found)}")
     return found
 
 
 def _check_compared(node: syntax.Compare, left: Type, right: Type) -> None:
-    if node.operator != "=" or isinstance(left, IntegerType):
+    if node.operator != "=" or type(left) is IntegerType:
         for side, found in ((node.left, left), (node.right, right)):
             _expect(side, found, IntegerType, f"'{node.operator}' takes integers")
-    elif isinstance(left, SymbolType) or not isinstance(right, IntegerType):
+    elif isinstance(left, SymbolType) or type(right) is not IntegerType:
         if type(left) is not type(right):
             node.place.fail(f"'=' compares {_a(left)} with {_a(right)}")
         for side, other in ((node.left, right), (node.right, left)):
@@ -149,7 +147,7 @@ def _check_compared(node: syntax.Compare, left: Type, right: Type) -> None:
 
 
 def _a(found: Type) -> str:
-    return ("an " if isinstance(found, IntegerType) else "a ") + str(found)
+    return ("an " if type(found) is IntegerType else "a ") + str(found)
 
 
 def _require_possible(node: Expression, symbol: str, of: Any) -> None:
@@ -158,16 +156,14 @@ def _require_possible(node: Expression, symbol: str, of: Any) -> None:
 
 
 def _joined(node: Expression, one: Type, other: Type, what: str) -> Type:
-    """Returns the type of what is of one of two types."""
+    """The type of a value that is of one of two types."""
     match one, other:
         case SymbolType(), SymbolType():
             return SymbolType(tuple(dict.fromkeys(one.symbols + other.symbols)))
         case BooleanType(), BooleanType():
             return one
-        case (BooleanType() | IntegerType(), BooleanType() | IntegerType()):
-            return syntax.joined(
-                *(syntax.BIT if isinstance(t, BooleanType) else t for t in (one, other))
-            )
+        case IntegerType(), IntegerType():
+            return syntax.joined(one, other)
     node.place.fail(f"the {what} are {_a(one)} and {_a(other)}")
 
 

@@ -310,7 +310,7 @@ def read_result(plan: ProgramPlan, logits: np.ndarray) -> np.ndarray:
         InputError: for logits of another number of classes.
     """
     result = plan.result
-    classes = len(result.symbols) if isinstance(result, SymbolValue) else 1
+    classes = len(children(result))
     if logits.shape[-1] != classes:
         raise InputError(
             f"logits of {logits.shape[-1]} classes; the program's result has {classes}"

@@ -51,14 +51,6 @@ class Linear:
 
 
 @dataclasses.dataclass(frozen=True)
-class BooleanType:
-    """True or false; 1 or 0 where an integer is wanted."""
-
-    def __str__(self) -> str:
-        return "Boolean"
-
-
-@dataclasses.dataclass(frozen=True)
 class IntegerType:
     """Integers between two linear functions of the length n, for every n >= 1.
 
@@ -84,6 +76,17 @@ class IntegerType:
 
 
 @dataclasses.dataclass(frozen=True)
+class BooleanType(IntegerType):
+    """True or false; 1 or 0 where an integer is wanted."""
+
+    low: Linear = Linear(0, 0)
+    high: Linear = Linear(0, 1)
+
+    def __str__(self) -> str:
+        return "Boolean"
+
+
+@dataclasses.dataclass(frozen=True)
 class SymbolType:
     """One of these symbols, in this order."""
 
@@ -93,7 +96,7 @@ class SymbolType:
         return f"symbol among {' '.join(map(repr, self.symbols))}"
 
 
-Type = BooleanType | IntegerType | SymbolType
+Type = IntegerType | SymbolType
 
 BIT = IntegerType(Linear(0, 0), Linear(0, 1))
 POSITIONS = IntegerType(Linear(0, 1), Linear(1, 0))
