@@ -110,24 +110,17 @@ class Operand(NamedTuple):
     by: Operator | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Grammar:
-    """The tables of a grammar: its tokens, its operators, and how messages name them."""
-
-    pattern: re.Pattern[str]  # named groups are kinds; every text matches
-    refused: Mapping[str, str]  # messages of the kinds that are no token
-    words: Collection[str]  # that are kinds of their own
-    prefix: Mapping[str, Operator]
-    infix: Mapping[str, Operator]
-    names: Mapping[str, str]  # of kinds that their text does not name
-    missed: str  # message of `found` where `what` was expected
-    subject: str = ""  # what the text is; lines are then counted where there are two
-
-
 class Parser:
     """One reading of a text from left to right, with one token of lookahead."""
 
-    grammar: ClassVar[Grammar]
+    pattern: ClassVar[re.Pattern[str]]  # named groups are kinds; every text matches
+    refused: ClassVar[Mapping[str, str]]  # messages of the kinds that are no token
+    words: ClassVar[Collection[str]]  # that are kinds of their own
+    prefix: ClassVar[Mapping[str, Operator]]
+    infix: ClassVar[Mapping[str, Operator]]
+    names: ClassVar[Mapping[str, str]]  # of kinds that their text does not name
+    missed: ClassVar[str]  # message of `found` where `what` was expected
+    subject: ClassVar[str] = ""  # of the text; two lines or more are then counted
 
     def __init__(self, text: str) -> None:
         """Begins at the first token."""
@@ -138,22 +131,22 @@ class Parser:
 
     def place(self, at: int) -> Place:
         """Returns the place of a character, given by its offset."""
-        subject, line = self.grammar.subject, bisect.bisect(self._lines, at)
-        column, one_line = at - self._lines[line - 1] + 1, len(self._lines) == 1
-        return Place(None if subject and one_line else line, column, subject)
+        line, is_only = bisect.bisect(self._lines, at), len(self._lines) == 1
+        column = at - self._lines[line - 1] + 1
+        return Place(None if self.subject and is_only else line, column, self.subject)
 
     def split(self) -> Iterator[Token]:
         """Yields the tokens of the text, and "end" after the last."""
-        grammar, at = self.grammar, 0
-        while match := grammar.pattern.match(self.text, at):
+        at = 0
+        while match := self.pattern.match(self.text, at):
             kind, start, at = str(match.lastgroup), at, match.end()
             if kind == "space":
                 continue
             word = match[kind]
-            if kind == "mark" or (kind == "word" and word in grammar.words):
+            if kind == "mark" or (kind == "word" and word in self.words):
                 kind = word
             token = Token(kind, word, start, at, self.place(start))
-            if complaint := grammar.refused.get(kind):
+            if complaint := self.refused.get(kind):
                 token.place.fail(complaint.format(token=token, length=len(word)))
             yield token
         yield Token("end", "", at, at, self.place(at))
@@ -166,7 +159,7 @@ class Parser:
     @property
     def found(self) -> str:
         """The token ahead as a message names it."""
-        return self.grammar.names.get(self.next.kind, "{!r}").format(self.next.text)
+        return self.names.get(self.next.kind, "{!r}").format(self.next.text)
 
     def take(self) -> Token:
         """Returns the token ahead and goes past it; the end stays ahead."""
@@ -189,7 +182,7 @@ class Parser:
     def miss(self, what: str, after: str = "") -> NoReturn:
         """Refuses the token ahead, found after another, where something else belongs."""
         found = self.found + after
-        self.next.place.fail(self.grammar.missed.format(found=found, what=what))
+        self.next.place.fail(self.missed.format(found=found, what=what))
 
     def run(self, rule: Rule) -> Any:
         """Returns what a rule reads, the rules that it needs run on a stack."""
@@ -208,7 +201,7 @@ class Parser:
     def expression(self, least: int = 0) -> Rule:
         """Reads the longest expression whose operators bind at least that tightly."""
         first = self.next
-        operator = self.grammar.prefix.get(first.kind)
+        operator = self.prefix.get(first.kind)
         if operator and operator.strength >= least:
             value = yield self.apply(operator, self.take())
         else:
@@ -224,7 +217,7 @@ class Parser:
 
     def operator_after(self, operand: Operand) -> Operator | None:
         """Returns the infix operator that follows an operand, if one does."""
-        return self.grammar.infix.get(self.next.kind)
+        return self.infix.get(self.next.kind)
 
     def atom(self) -> Rule:
         """Reads the value of an operand that begins with no prefix operator."""

@@ -11,12 +11,11 @@ begins with the column.
 import difflib
 import re
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Literal, NoReturn
+from typing import Any, ClassVar, Literal, NoReturn
 
 from jax_models.arguments import check_alphabet, expect_kind
 from jax_models.errors import InputError
 from jax_models.programs.grammar import (
-    Grammar,
     Operand,
     Operator,
     Parser,
@@ -126,45 +125,43 @@ def locate_formula(
 class _Parser(Parser):
     """One reading of a formula."""
 
-    grammar = Grammar(
-        # Integers are shorter than Python reads, so that their sums can still be written.
-        pattern=re.compile(
-            r"""(?P<space>\s+)
-            | Q_(?P<symbol>\w+)
-            | Q_'(?P<quoted>(?:[^'\\]|\\['\\])+)'
-            | (?P<too_long>[0-9]{3001,})(?!\w)
-            | (?P<integer>[0-9]+)(?!\w)
-            | (?P<word>(?!Q_)[^\W\d]\w*)
-            | (?P<elsewhere><->|<=>|[=!]=|=>|&&?|\|\|?|[!~↔→∧∨¬⊤⊥])
-            | (?P<mark>->|>=|<=|\#<|\#>|[][()+*<>=,-])
-            | (?P<no_quoted>Q_')
-            | Q_(?P<no_name>(?s:.))
-            | (?P<no_symbol>Q_)
-            | (?P<no_count>\#)
-            | (?P<no_integer>[0-9]+\w+)
-            | (?P<no_word>(?s:.))""",
-            re.VERBOSE,
-        ),
-        refused={
-            "too_long": "found an integer of {length} digits, expected at most 3000; scale "
-            "the comparison down",
-            "no_quoted": "found Q_' without a symbol and a closing quote, expected Q_'x'; "
-            r"inside quotes write \' for a quote and \\ for a backslash",
-            "no_name": "found Q_ and then {token.text!r}" + _NAMELESS,
-            "no_symbol": "found Q_" + _NAMELESS,
-            "no_count": "found '#', expected a count; write #<[phi] or #>[phi]",
-            "no_integer": "found {token.shown!r}, expected an integer of digits alone; a "
-            "product is written with *",
-            "no_word": "found the character {token.text!r}, expected a formula's words and "
-            "marks; a symbol is written Q_a, or Q_'x' in quotes",
-        },
-        names={"end": "the end", "symbol": "the symbol {!r}"},
-        words=WORDS,
-        prefix=PREFIX,
-        infix=INFIX,
-        missed="found {found}, expected {what}",
-        subject="formula, ",
+    # Integers are shorter than Python reads, so that their sums can still be written.
+    pattern = re.compile(
+        r"""(?P<space>\s+)
+        | Q_(?P<symbol>\w+)
+        | Q_'(?P<quoted>(?:[^'\\]|\\['\\])+)'
+        | (?P<too_long>[0-9]{3001,})(?!\w)
+        | (?P<integer>[0-9]+)(?!\w)
+        | (?P<word>(?!Q_)[^\W\d]\w*)
+        | (?P<elsewhere><->|<=>|[=!]=|=>|&&?|\|\|?|[!~↔→∧∨¬⊤⊥])
+        | (?P<mark>->|>=|<=|\#<|\#>|[][()+*<>=,-])
+        | (?P<no_quoted>Q_')
+        | Q_(?P<no_name>(?s:.))
+        | (?P<no_symbol>Q_)
+        | (?P<no_count>\#)
+        | (?P<no_integer>[0-9]+\w+)
+        | (?P<no_word>(?s:.))""",
+        re.VERBOSE,
     )
+    refused: ClassVar = {
+        "too_long": "found an integer of {length} digits, expected at most 3000; scale "
+        "the comparison down",
+        "no_quoted": "found Q_' without a symbol and a closing quote, expected Q_'x'; "
+        r"inside quotes write \' for a quote and \\ for a backslash",
+        "no_name": "found Q_ and then {token.text!r}" + _NAMELESS,
+        "no_symbol": "found Q_" + _NAMELESS,
+        "no_count": "found '#', expected a count; write #<[phi] or #>[phi]",
+        "no_integer": "found {token.shown!r}, expected an integer of digits alone; a "
+        "product is written with *",
+        "no_word": "found the character {token.text!r}, expected a formula's words and "
+        "marks; a symbol is written Q_a, or Q_'x' in quotes",
+    }
+    names: ClassVar = {"end": "the end", "symbol": "the symbol {!r}"}
+    words = WORDS
+    prefix = PREFIX
+    infix = INFIX
+    missed = "found {found}, expected {what}"
+    subject = "formula, "
 
     def __init__(self, text: str, alphabet: Sequence[str] | None) -> None:
         super().__init__(text)

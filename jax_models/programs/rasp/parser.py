@@ -11,11 +11,11 @@ Source:
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from jax_models.arguments import expect_kind
 from jax_models.model.mask import Mask
-from jax_models.programs.grammar import Grammar, Operand, Operator, Parser, Rule, Token
+from jax_models.programs.grammar import Operand, Operator, Parser, Rule, Token
 from jax_models.programs.rasp import syntax
 from jax_models.programs.rasp.syntax import Expression, Member, Not, Program, Sum
 
@@ -28,41 +28,42 @@ _FACTOR = 7  # strength of what no operator enters
 class _Parser(Parser):
     """One reading of a program."""
 
-    grammar = Grammar(
-        pattern=re.compile(
-            r"""(?P<space>[ \t\r]+|--.*|\#.*)
-            | (?P<newline>\n)
-            | (?P<quote>['"])(?P<symbol>(?:(?!(?P=quote)).)+)(?P=quote)
-            | (?P<too_long>[0-9]{19,})
-            | (?P<integer>[0-9]+)
-            | (?P<word>[^\W\d]\w*)
-            | (?P<mark><=|>=|!=|[][=<>+*(){},:;-])
-            | (?P<no_symbol>['"])
-            | (?P<no_word>.)""",
-            re.VERBOSE,
-        ),
-        refused={
-            # Vectors of integers have 64 bits.
-            "too_long": "the integer has {length} digits; at most 18 are read",
-            "no_symbol": "this quotation mark begins no symbol; write one symbol between two "
-            "marks, as in 'a'",
-            "no_word": "the character {token.text!r} begins no word of a program",
-        },
-        words=frozenset(
-            "and or not if then else true false pos in psum right_j left_j return i j".split()
-        ),
-        names={"end": "the end of the program", "newline": "the end of the line"},
-        prefix={"not": Operator(3, 3, Not), "-": Operator(5, 6, Sum)},
-        infix={
-            "or": Operator(1, 2, syntax.Or),
-            "and": Operator(2, 3, syntax.And),
-            **dict.fromkeys(COMPARISONS, Operator(4, 5, syntax.Compare, alone=True)),
-            **dict.fromkeys(("in", "not"), Operator(4, 5, Member, alone=True)),
-            **dict.fromkeys(("+", "-"), Operator(5, 6, Sum)),
-            "*": Operator(6, _FACTOR, Sum, alone=True),
-        },
-        missed="expected {what}, found {found}",
+    pattern = re.compile(
+        r"""(?P<space>[ \t\r]+|--.*|\#.*)
+        | (?P<newline>\n)
+        | (?P<quote>['"])(?P<symbol>(?:(?!(?P=quote)).)+)(?P=quote)
+        | (?P<too_long>[0-9]{19,})
+        | (?P<integer>[0-9]+)
+        | (?P<word>[^\W\d]\w*)
+        | (?P<mark><=|>=|!=|[][=<>+*(){},:;-])
+        | (?P<no_symbol>['"])
+        | (?P<no_word>.)""",
+        re.VERBOSE,
     )
+    refused: ClassVar = {
+        # Vectors of integers have 64 bits.
+        "too_long": "the integer has {length} digits; at most 18 are read",
+        "no_symbol": "this quotation mark begins no symbol; write one symbol between two "
+        "marks, as in 'a'",
+        "no_word": "the character {token.text!r} begins no word of a program",
+    }
+    words = frozenset(
+        "and or not if then else true false pos in psum right_j left_j return i j".split()
+    )
+    names: ClassVar = {
+        "end": "the end of the program",
+        "newline": "the end of the line",
+    }
+    prefix: ClassVar = {"not": Operator(3, 3, Not), "-": Operator(5, 6, Sum)}
+    infix: ClassVar = {
+        "or": Operator(1, 2, syntax.Or),
+        "and": Operator(2, 3, syntax.And),
+        **dict.fromkeys(COMPARISONS, Operator(4, 5, syntax.Compare, alone=True)),
+        **dict.fromkeys(("in", "not"), Operator(4, 5, Member, alone=True)),
+        **dict.fromkeys(("+", "-"), Operator(5, 6, Sum)),
+        "*": Operator(6, _FACTOR, Sum, alone=True),
+    }
+    missed = "expected {what}, found {found}"
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -154,14 +155,11 @@ class _Parser(Parser):
         token = self.expect("a name", "word", syntax.POSITION, syntax.INPUT)
         if not indexed or not self.accept("("):
             return syntax.Variable(token.place, token.text)
-        if self.next.kind not in ("i", "j"):
-            self.next.place.fail(
-                f"expected i or j in {token.text}(...), found {self.found}; there are no "
-                "functions but psum, right_j and left_j"
-            )
-        index = self.take().kind
+        functions = "; there are no functions but psum, right_j and left_j"
+        what = f"i or j in {token.text}(...)"
+        index: Any = self.expect(what, "i", "j", after=functions).kind
         self.expect("')' after the index", ")")
-        return syntax.Variable(token.place, token.text, index)  # pyright: ignore[reportArgumentType]
+        return syntax.Variable(token.place, token.text, index)
 
     def _prefix_sum(self) -> Rule:
         place = self.take().place
@@ -181,7 +179,7 @@ class _Parser(Parser):
         value = (yield self.expression(_FACTOR)).value
         self.expect("':' and a default after the value", ":")
         default = (yield self.expression(_FACTOR)).value
-        if self.next.kind in self.grammar.infix:
+        if self.next.kind in self.infix:
             self.next.place.fail(
                 f"{self.found} after a lookup could be meant for its default or for the "
                 "whole: put one of the two in parentheses"

@@ -2,12 +2,13 @@
 
 import ast
 import re
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from jax_models.errors import InputError
-from jax_models.programs.grammar import Grammar, Operator, Parser
+from jax_models.programs.grammar import Operator, Parser
 
 # Strengths of Python's own operators, so that `ast` is the oracle.
 INFIX = {
@@ -29,17 +30,15 @@ SYMBOLS = {
 class Bracketed(Parser):
     """Returns an expression with brackets around every operator."""
 
-    grammar = Grammar(
-        pattern=re.compile(
-            r"(?P<space>\s+)|(?P<word>[a-z]+)|(?P<mark>\*\*|==|[()+*/-])|(?P<no_mark>.)"
-        ),
-        refused={"no_mark": "no mark {token.text!r} of {length}"},
-        words=("not",),
-        prefix={"-": Operator(9, 3, str)},
-        infix=INFIX,
-        names={"end": "the end"},
-        missed="found {found}, not {what}",
+    pattern = re.compile(
+        r"(?P<space>\s+)|(?P<word>[a-z]+)|(?P<mark>\*\*|==|[()+*/-])|(?P<no_mark>.)"
     )
+    refused: ClassVar = {"no_mark": "no mark {token.text!r} of {length}"}
+    words = ("not",)
+    prefix: ClassVar = {"-": Operator(9, 3, str)}
+    infix = INFIX
+    names: ClassVar = {"end": "the end"}
+    missed = "found {found}, not {what}"
 
     def atom(self):
         if self.accept("("):
