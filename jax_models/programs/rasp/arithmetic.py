@@ -230,17 +230,10 @@ def count_thresholds(circuit: Circuit, value: IntegerValue) -> AffineForm:
     each k.
     """
     low, high = value.range.low.offset, value.range.high.offset
-    reached = [
-        at_least_one(circuit, _shifted(value, k - 1)) for k in range(low + 1, high + 1)
-    ]
+    below = (IntegerValue(constant(k), syntax.exactly(k)) for k in range(low, high))
+    reached = [at_least_one(circuit, difference(value, one)) for one in below]
     counts = total(count(circuit, form) for form in reached)
     return counts + circuit.position(1, 0, 1) * low
-
-
-def _shifted(value: IntegerValue, by: int) -> IntegerValue:
-    ends = (value.range.low, value.range.high)
-    low, high = (Linear(end.slope, end.offset - by) for end in ends)
-    return IntegerValue(value.form - by, IntegerType(low, high))
 
 
 def num_segments(of: IntegerType) -> int:

@@ -157,7 +157,8 @@ class _Lowering:
     def _compare(self, node: Compare) -> AffineForm:
         left, right = self.value(node.left), self.value(node.right)
         if isinstance(left, SymbolValue) and isinstance(right, SymbolValue):
-            return self._same_symbol(left, right)
+            pairs = ((left.form(one), right.form(one)) for one in left.symbols)
+            return total(conjunction(self.circuit, pair) for pair in pairs)
         booleans = isinstance(left, BooleanValue) and isinstance(right, BooleanValue)
         if booleans and node.operator == "=":
             both = (as_boolean(left), as_boolean(right))
@@ -169,19 +170,11 @@ class _Lowering:
         found = at_least_one(self.circuit, difference(*more))
         return -found + 1 if node.operator.endswith("=") else found
 
-    def _same_symbol(self, left: SymbolValue, right: SymbolValue) -> AffineForm:
-        shared = [symbol for symbol in left.symbols if symbol in right.symbols]
-        return total(
-            conjunction(self.circuit, [left.form(symbol), right.form(symbol)])
-            for symbol in shared
-        )
-
     def _sum(self, terms: tuple[tuple[int, Expression], ...]) -> IntegerValue:
         form, found = constant(0), syntax.exactly(0)
         for factor, term in terms:
             part = as_integer(self.value(term))
-            form += part.form * factor
-            found += factor * part.range
+            form, found = form + part.form * factor, found + factor * part.range
         return IntegerValue(form, found)
 
     def _prefix_sum(self, node: Expression) -> AffineForm:
