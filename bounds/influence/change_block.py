@@ -113,13 +113,14 @@ def block_sizes(
     on_cpu = jax.default_backend() == "cpu"
     widest = max(model.width, attention.num_heads * attention.value_width)
     rows = min(length, 64 if on_cpu else 1024)
-    # A block's widest array [rows, width, substitutions] takes at most two mebibytes on
-    # a CPU, where it stays in the cache between operations on it, and 256 elsewhere.
-    room = 2**18 if on_cpu else 2**28 // model.dtype.itemsize
+    # A block's widest array [rows, width, substitutions] takes at most a mebibyte on a
+    # CPU, where it stays in the cache between operations on it, and 256 elsewhere.
+    room = 2**17 if on_cpu else 2**28 // model.dtype.itemsize
     if len(model.layers) == 1 and not watched:
         suited, rows = ONE_LAYER_BATCH, 1
     elif len(model.layers) > 2 or watched:  # keeps [length, width, substitutions]
-        suited = max(1, min(32, 16 * room // (length * widest)))
+        kept = 2**22 if on_cpu else 16 * room
+        suited = max(1, min(32, kept // (length * widest)))
     else:
         suited = max(8, min(length, room // (rows * widest)))
     base = base_bytes(model, length)

@@ -60,12 +60,12 @@ def test_without_a_limit_one_substitution_goes_ahead(monkeypatch):
 @pytest.mark.parametrize(
     ("options", "n", "expected"),
     [
-        ({}, 100_000, (256, 64)),
-        ({"dtype": "float32"}, 100_000, (256, 64)),
+        ({}, 100_000, (128, 64)),
+        ({"dtype": "float32"}, 100_000, (128, 64)),
         ({}, N, (40, 40)),
         ({"num_layers": 1}, 100_000, (8192, 1)),
         ({"num_layers": 3}, 20_000, (13, 64)),
-        ({"d_model": 64, "num_heads": 4}, 4096, (64, 64)),
+        ({"d_model": 64, "num_heads": 4}, 4096, (32, 64)),
     ],
 )
 def test_on_a_cpu_with_memory_sizes_are_those_of_its_cache(
