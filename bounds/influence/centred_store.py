@@ -11,6 +11,7 @@ from jax_models.model.attending import (
     project_values,
 )
 from jax_models.model.attention import Attention
+from jax_models.run.perturbation import perturb
 
 
 def centred_store(
@@ -28,7 +29,7 @@ def centred_store(
     """
     centre = common_part(inputs)
     keys = keys_about(attention, inputs, centre, inputs.shape[0], positions)
-    values = project_value_changes(attention, inputs - centre)
+    values = perturb(project_value_changes(attention, inputs - centre))
     offset = project_values(attention, centre[None])[:, 0]
     return KeyStore(keys, values), offset, centre
 
@@ -43,7 +44,8 @@ def keys_about(
 ) -> Float[Array, "heads keys d_k"]:
     """Keys as in `centred_store`: of the inputs less the centre if `shares_offsets`."""
     if shares_offsets(attention):
-        return project_key_changes(attention, inputs - centre, length, positions)
+        keys = project_key_changes(attention, inputs - centre, length, positions)
+        return perturb(keys, positions)
     return project_keys(attention, inputs, length, positions)
 
 

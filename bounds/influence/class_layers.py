@@ -87,6 +87,10 @@ def move_classes(
     index = one.last if weighting.side == -1 else one.first
     count = one.count.astype(rows.dtype)
     scores = compute_scores(attention, queries, store.keys, ANY, at)
+    if not weighting.hard:
+        # Beside a large score the logarithm of a count would lose its digits.
+        top = scores.max(axis=-1, where=visible, initial=-jnp.inf, keepdims=True)
+        scores = scores - top
     seen_classes = (scores, store.values, index, visible, count)
     summary = weighting.lift(*seen_classes)
     summary = weighting.settle(summary, lambda lift: lift(*seen_classes))

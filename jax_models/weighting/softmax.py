@@ -32,7 +32,6 @@ from jax_models.weighting.softmax_change import (
     read_softmax_change,
 )
 from jax_models.weighting.softmax_replaced import (
-    difference,
     replace_column,
 )
 
@@ -52,19 +51,30 @@ class SoftmaxSummary:
     rest_apart: Array | None = None
 
     @property
-    def rest_lse(self) -> Array:
-        """Log-sum-exp of the scores without the top column [h, r]."""
+    def rest_odds(self) -> Array:
+        """Log of all other weights over the top one's [h, r]; -inf without others."""
+        # Relative to the top score: beside a large score a logarithm would be rounded as
+        # coarsely as the score, and alike in all runs with moved inputs.
         some = self.rest_sum > 0
         # Both branches finite, so that gradients are where there is no rest.
-        total = jnp.where(some, self.rest_max, 0.0) + jnp.log(
-            jnp.where(some, self.rest_sum, 1.0)
-        )
-        return jnp.where(some, total, -jnp.inf)
+        rest, top = (jnp.where(some, x, 0.0) for x in (self.rest_max, self.top_score))
+        odds = rest - top + jnp.log(jnp.where(some, self.rest_sum, 1.0))
+        return jnp.where(some, odds, -jnp.inf)
+
+    @property
+    def lse_above_top(self) -> Array:
+        """Log-sum-exp of all scores less the top score [h, r]; 0 for a row without keys."""
+        return jnp.logaddexp(0.0, self.rest_odds)
+
+    @property
+    def rest_lse(self) -> Array:
+        """Log-sum-exp of the scores without the top column [h, r]."""
+        return jnp.where(self.rest_sum > 0, self.top_score, 0.0) + self.rest_odds
 
     @property
     def lse(self) -> Array:
         """Log-sum-exp of all scores [h, r]."""
-        return jnp.logaddexp(self.top_score, self.rest_lse)
+        return self.top_score + self.lse_above_top
 
     @property
     def rest_mean(self) -> Array:
@@ -76,14 +86,13 @@ class SoftmaxSummary:
     @property
     def rest_weight(self) -> Array:
         """1 - (weight of the top column), accurate however small it is [h, r]."""
-        return _logistic(difference(self.rest_lse, self.top_score))
+        return _logistic(self.rest_odds)
 
     @property
     def top_weight(self) -> Array:
         """The largest weight of the row [h, r]; zero for a row that sees nothing."""
         seen = self.top_score > -jnp.inf
-        odds = difference(self.top_score, self.rest_lse)
-        return jnp.where(seen, _logistic(odds), 0.0)
+        return jnp.where(seen, _logistic(-self.rest_odds), 0.0)
 
     @property
     def mean(self) -> Array:
@@ -94,7 +103,7 @@ class SoftmaxSummary:
         # Not `top_weight`: a row that sees nothing has no value to weigh, and with its
         # `where` the CPU compiler's older code generator rounds this sum in another way on
         # one device than on two.
-        top_weight = _logistic(difference(self.top_score, self.rest_lse))
+        top_weight = _logistic(-self.rest_odds)
         return (
             top_weight[..., None] * self.top_value
             + self.rest_weight[..., None] * self.rest_mean

@@ -62,9 +62,10 @@ def raised_scores(scores: Array, count: Array | None) -> Array:
 
 def lift_softmax_change(summary: "SoftmaxSummary", moved: MovedKeys) -> SoftmaxChange:
     """Summarises a tile of moved keys against the summaries [h, i or 1] of their rows."""
-    lse = jnp.where(summary.top_score == -jnp.inf, 0.0, summary.lse)[..., None]
+    top_score = jnp.where(summary.top_score == -jnp.inf, 0.0, summary.top_score)
     score = raised_scores(moved.score, moved.count)
-    log_old = jnp.where(moved.visible, score - lse, -jnp.inf)
+    log_old = score - top_score[..., None] - summary.lse_above_top[..., None]
+    log_old = jnp.where(moved.visible, log_old, -jnp.inf)
     peak = log_old.max(axis=-1)
     finite_peak = jnp.where(peak == -jnp.inf, 0.0, peak)[..., None]
     old = jnp.exp(log_old - finite_peak)

@@ -71,8 +71,11 @@ def replaced_weights(summary: "SoftmaxSummary", column: Column) -> ReplacedWeigh
     is_top = same_position(
         column.index, summary.top_index[..., None], column.score.dtype
     )
-    unit = jnp.where(is_top, summary.rest_lse[..., None], summary.lse[..., None])
-    shift, before = column.score_change, difference(column.score, unit)
+    above = jnp.where(
+        is_top, summary.rest_odds[..., None], summary.lse_above_top[..., None]
+    )
+    shift = column.score_change
+    before = difference(column.score, summary.top_score[..., None]) - above
     others = jnp.where(is_top, 1.0, 1 - jnp.exp(-jnp.abs(before)))
 
     def weigh(score: Array) -> tuple[Array, Array]:
@@ -82,7 +85,7 @@ def replaced_weights(summary: "SoftmaxSummary", column: Column) -> ReplacedWeigh
         return own / (own + rest), rest / (own + rest)
 
     old, old_rest = weigh(before)
-    new, new_rest = weigh(difference(column.score + shift, unit))
+    new, new_rest = weigh(before + shift)
     grown = -jnp.expm1(-jnp.abs(shift))
     gain = jnp.where(shift > 0, grown * new * old_rest, -grown * old * new_rest)
     lone = is_top & (summary.rest_max == -jnp.inf)[..., None]
