@@ -24,7 +24,7 @@ from bounds.cli.shared.platforms import define_platform, prepare_jax
 from bounds.cli.shared.progress import SECONDS_BETWEEN_LINES
 from bounds.cli.shared.record import Output
 from bounds.cli.shared.values import define_count
-from bounds.figures.restriction import outline_restriction, restriction_figure
+from bounds.figures.restriction import restriction_figure
 from bounds.restriction import (
     Restriction,
     Verification,
@@ -35,6 +35,7 @@ from bounds.restriction import (
 )
 from bounds.restriction.attempts import ClosedInput, Stage
 from bounds.restriction.counterexample import NAMES
+from bounds.restriction.outline import outline_restriction
 from bounds.restriction.partial_input import FREE, PartialInput
 from bounds.store.output import sha256, write_json
 from bounds.store.sweep import Results

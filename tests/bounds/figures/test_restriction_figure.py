@@ -5,14 +5,14 @@ import json
 import numpy as np
 import pytest
 
-from bounds.figures.restriction import (
-    LEGIBLE,
-    outline_restriction,
-    restriction_figure,
-    states_before,
-)
+from bounds.figures.restriction import restriction_figure
 from bounds.restriction import find_restriction
 from bounds.restriction.analysis import possible_edges
+from bounds.restriction.outline import (
+    LEGIBLE,
+    outline_restriction,
+    states_before,
+)
 from bounds.store.output import canonical_json
 from tests.bounds.restriction.drawn_models import random_model
 
