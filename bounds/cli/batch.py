@@ -28,15 +28,23 @@ from absl import flags
 from bounds.batch.cells import BatchCell, Outcome
 from bounds.batch.execution import GoOn, open_cluster, run_here, run_on_cluster
 from bounds.batch.export import export_table
+from bounds.batch.layout import choose_layout
 from bounds.batch.plan import list_cells, make_plan, sum_up
 from bounds.batch.specification import Specification
-from bounds.cli.batch_cells import DATA_FLAGS, MAIN_RESULTS, make_cells, perform
+from bounds.cli.batch_cells import (
+    DATA_FLAGS,
+    MAIN_RESULTS,
+    make_cells,
+    perform,
+    quantity_of,
+)
 from bounds.cli.batch_flags import define_flags, further_flags, read_batch
 from bounds.cli.shared.columns import is_of_rows
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import STORE_NAME, Output
 from bounds.cli.shared.target import unit_of
-from bounds.figures.sweep import choose_layout, sweep_figure
+from bounds.figures.primitives import MAX_SERIES
+from bounds.figures.sweep import sweep_figure
 from bounds.store.output import write_json
 from bounds.store.results import ResultStore, read_cells
 from bounds.store.sweep_table import SWEPT
@@ -204,12 +212,7 @@ def _draw(
     rows = [row for row in table if row["status"] == "done"]
     if not rows:
         return []
-    layout = choose_layout(
-        rows,
-        tuple(specification.sweep),
-        DATA_FLAGS,
-        MAIN_RESULTS[specification.command],
-        output.values["x"],
-        output.values["y"],
-    )
-    return output.draw(sweep_figure(rows, layout, unit))
+    command, swept = specification.command, tuple(specification.sweep)
+    axes, results = (output.values["x"], output.values["y"]), MAIN_RESULTS[command]
+    layout = choose_layout(rows, swept, DATA_FLAGS, results, MAX_SERIES, axes)
+    return output.draw(sweep_figure(rows, layout, quantity_of(command, layout.y, unit)))

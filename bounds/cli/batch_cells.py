@@ -28,17 +28,26 @@ from jax_models.arguments import expect_file
 from jax_models.errors import InputError
 from jax_models.run.device_memory import memory_planned
 
-# The commands that can be swept, and the columns that may be their main result: the first
-# that has numbers is drawn.
+# The commands that can be swept, and the columns that may be their main result, in words:
+# the first that has numbers is drawn.
 MAIN_RESULTS = {
-    "curve": ("influence_upper",),
-    "influence": ("max",),
-    "scan": ("max",),
-    "lipschitz": ("estimate",),
-    "simulate": ("error_certificate", "tau_certificate", "gap"),
-    "restrict": ("free",),
-    "entropy": ("model", "optimal"),
+    "curve": {"influence_upper": "maximum influence (upper end)"},
+    "influence": {"max": "maximum influence"},
+    "scan": {"max": "maximum influence"},
+    "lipschitz": {"estimate": "Lipschitz constant, estimated (‖Δy‖ / ‖Δ embedding‖)"},
+    "simulate": {
+        "error_certificate": "error at the certified temperature",
+        "tau_certificate": "certified temperature τ",
+        "gap": "smallest gap of scores",
+    },
+    "restrict": {"free": "free positions"},
+    "entropy": {
+        "model": "cross-entropy of the model (nats per symbol)",
+        "optimal": "optimal cross-entropy (nats per symbol)",
+    },
 }
+# Of them those in units of the watched quantity.
+INFLUENCES = ("influence_upper", "max")
 BATCHED = tuple(MAIN_RESULTS)
 # Where results go, how they look and what shares them out is the sweep's own affair.
 OWN_FLAGS = (
@@ -98,6 +107,12 @@ def load_batched(command: str) -> BatchedModule:
         )
     (found,) = (one for one in COMMANDS if one.name == command)
     return cast(BatchedModule, found.load())
+
+
+def quantity_of(command: str, column: str, unit: str) -> str:
+    """Label of the axis of a column of results; `unit` is of influences, "" if unknown."""
+    words = MAIN_RESULTS[command].get(column, column.replace("_", " "))
+    return f"{words}\n({unit})" if unit and column in INFLUENCES else words
 
 
 def make_cells(specification: Specification) -> list[BatchCell]:

@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 from bounds.batch.specification import Specification
-from bounds.cli.batch_cells import make_cells
+from bounds.cli.batch_cells import make_cells, quantity_of
 from bounds.store.file import explained
 from bounds.store.results import ResultStore, read_cells, read_store
 from tests.bounds.cli.outputs import read_csv
@@ -87,6 +87,19 @@ def test_another_figure_is_drawn_without_computing(run, monkeypatch):
     run("batch", *SWEEP, "--y=eps_kind").assert_refused(
         "--y=eps_kind: expected one of eps, "
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "column", "expected"),
+    [
+        ("influence", "max", "maximum influence\n(‖Δ‖)"),
+        ("restrict", "free", "free positions"),
+        ("curve", "some_number", "some number"),
+    ],
+)
+def test_axes_are_in_words(command, column, expected):
+    assert quantity_of(command, column, "‖Δ‖") == expected
+    assert quantity_of(command, column, "") == expected.partition("\n")[0]
 
 
 def test_a_column_that_cannot_be_drawn_leaves_every_other_file(run, tmp_path):

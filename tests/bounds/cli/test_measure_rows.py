@@ -4,9 +4,9 @@ import csv
 
 import pytest
 
+from bounds.batch.layout import is_number
 from bounds.cli.batch_cells import BATCHED, load_batched
 from bounds.cli.shared.columns import is_of_rows
-from bounds.figures.sweep import is_number
 from bounds.store.results import ResultStore
 from bounds.store.sweep import MemoryResults
 from tests.bounds.cli.shape import SHAPE_FLAGS

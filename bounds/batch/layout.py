@@ -1,0 +1,89 @@
+"""Layout of a sweep's figure: columns of its axes, and of its panels and lines."""
+
+import dataclasses
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from bounds.store.sweep_table import SWEPT
+from jax_models.errors import InputError
+
+# Columns of a result that hold its length, and tell one series from another.
+N, SERIES = "n", "weighting"
+LENGTH_FLAGS = ("length", "lengths")
+
+Row = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Columns of both axes, and those whose combinations are panels, and lines."""
+
+    x: str
+    y: str
+    panels: tuple[str, ...]
+    lines: tuple[str, ...]
+
+
+def choose_layout(
+    rows: Sequence[Row],
+    swept: Sequence[str],
+    data: Collection[str],
+    results: Iterable[str],
+    most_lines: int,
+    axes: tuple[str | None, str | None] = (None, None),
+) -> Layout:
+    """Columns of a sweep's rows that are drawn; an InputError for axes that are none.
+
+    By default x is the length if it varies, else the first swept flag of numbers, else the
+    first swept flag; y is the first of `results`. A column that varies, other than x and
+    the flags in `data`, which only choose seeds and inputs, is a line for each value; from
+    the first flag on such columns become panels, while a panel has more than `most_lines`.
+    """
+    x, y = axes
+    columns = dict.fromkeys(name for row in rows for name in row)
+    flags = {name: SWEPT + name for name in swept}
+    numbers = [n for n in columns if any(is_number(row.get(n)) for row in rows)]
+    plain = [name for name in numbers if not name.startswith(SWEPT)]
+    kinds = [flags[name] for name in swept if name not in data]
+    lengths = [N] if len(values(rows, N)) > 1 else []
+    varying = [n for n in (*kinds, SERIES) if len(values(rows, n)) > 1]
+    several = [n for n in varying if n != SERIES]
+    counted = [n for n in several if all(is_number(row.get(n)) for row in rows)]
+    across = [*lengths, *counted, *several, *flags.values(), N][0]
+    across = across if x is None else flags.get(x, x)
+    if x is not None and across not in (*flags.values(), *numbers):
+        raise InputError(f"--x={x}: {_offer([*swept, *plain])}")
+    if y is not None and y not in numbers:
+        raise InputError(f"--y={y}: {_offer(plain)}")
+    up = y or next((name for name in results if name in numbers), None)
+    if up is None:
+        raise InputError(f"nothing to draw; name a column by --y: {_offer(plain)}")
+    lines = [n for n in varying if n != across]
+    if flags.get(SERIES) in lines and SERIES in lines:
+        lines.remove(SERIES)  # the swept flag says it
+    if across == N:  # the flags that choose it tell nothing apart
+        lines = [n for n in lines if n.removeprefix(SWEPT) not in LENGTH_FLAGS]
+    panels: list[str] = []
+    while lines and math.prod(len(values(rows, n)) for n in lines) > most_lines:
+        panels.append(lines.pop(0))
+    return Layout(across, up, tuple(panels), tuple(lines))
+
+
+def values(rows: Sequence[Row], name: str) -> list[Any]:
+    """Distinct values of a column, in the order of the rows."""
+    found: list[Any] = []
+    for row in rows:
+        if (value := row.get(name)) not in found:
+            found.append(value)
+    return found
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value can stand on an axis of numbers."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and math.isfinite(value)
+
+
+def _offer(names: Sequence[str]) -> str:
+    return f"expected one of {', '.join(dict.fromkeys(names))}"
