@@ -42,8 +42,7 @@ from bounds.cli.shared.target import define_target, unit_of
 from bounds.cli.shared.texts import define_texts, open_tokenizer
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
 from bounds.curves.measurement import block_columns, enclosed_value
-from bounds.figures.curve import Series, influence_figure
-from bounds.figures.symbols import sequence_figure
+from bounds.figures.symbols import influence_figure, sequence_figure
 from bounds.influence import Influence
 from bounds.influence.answer import Propose
 from bounds.influence.block_memory import BlockSizes
@@ -288,16 +287,15 @@ def _write(
         position, symbol = row["position"], row["symbol"]
         if value > largest.get(position, (-1.0, 0))[0]:
             largest[position] = value, symbol
-    values = np.array([value for value, _ in largest.values()])
-    series = Series("influence", np.array(list(largest), int), values)
+    influences = {position: value for position, (value, _) in largest.items()}
     what = "upper bound on the influence" if asked.screens else "largest influence"
     what += "" if record["exact"] else f", {record['kind']}"
     quantity = f"{what} ({unit_of(output.values['target'])})"
     query = None if asked.watches_all else record["query"]
     if asked.tokenizer is None:
-        figure = influence_figure(series, quantity, query)
+        figure = influence_figure(influences, quantity, query)
     else:
         names = [asked.tokenizer.name(int(token)) for token in asked.tokens]
         best = [asked.tokenizer.name(symbol) for _, symbol in largest.values()]
-        figure = sequence_figure(series, names, best, quantity, query)
+        figure = sequence_figure(influences, names, best, quantity, query)
     return ["influence.csv", "influence.json", *output.draw(figure)]

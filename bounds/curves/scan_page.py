@@ -11,14 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from bounds.figures.scan import (
-    MOST_SYMBOLS,
-    check_shape,
-    largest_label,
-    spread,
-    top_of,
-)
 from bounds.influence.scan.result import Scan
+from bounds.influence.scan.view import largest_label, view_scan
 from jax_models.errors import InputError
 
 # Colours of a scale by square roots, which Plotly has none of.
@@ -60,35 +54,27 @@ def scan_page(
     Raises:
         InputError: Plotly is not installed, or the scan has no axis that the shape needs.
     """
-    check_shape(shape, scan.axes)
-    plotly, names = open_plotly(), _Names(name or str)
-    few = scan.symbols.shape[-1] <= MOST_SYMBOLS
+    view, plotly, names = view_scan(scan, shape), open_plotly(), _Names(name or str)
     across = [f"{p} {names(scan.tokens[p])}" for p in scan.positions.tolist()]
     layout: dict[str, Any] = {
         "template": "simple_white",
         "xaxis": {"type": "category", "title": {"text": "position that is replaced"}},
         "yaxis": {"type": "category", "autorange": "reversed"},
     }
-    if shape == "map" or (shape == "auto" and "row" in scan.axes):
-        values, radius, best = _cells(scan, ("position", "row"), names)
-        down = [f"{row} {names(scan.tokens[row])}" for row in scan.rows.tolist()]
-        apart, word = scan.positions[:, None] == scan.rows, "row"
-        layout["yaxis"]["title"] = {"text": "row that is watched"}
-    elif shape == "heat" or (shape == "auto" and "symbol" in scan.axes and few):
-        found = _cells(scan, ("position", "symbol"), names)
-        symbols, values, radius = spread(scan, *found[:2])
-        best, down, word = None, names.unlike(symbols), "substitute"
-        apart = scan.positions[:, None] == scan.rows if scan.rows.size == 1 else None
-        layout["yaxis"]["title"] = {"text": "substitute"}
+    best = None if view.substitutes is None else names.substitutes(view.substitutes)
+    if view.shape == "map":
+        down = [f"{row} {names(scan.tokens[row])}" for row in view.columns.tolist()]
+        word, title = "row", "row that is watched"
+    elif view.shape == "heat":
+        down, word, title = names.unlike(view.columns), "substitute", "substitute"
     else:
-        values, radius, best = _cells(scan, ("position",), names)
         quantity = largest_label(scan, quantity)
         lines = _hover(quantity, scan.kind, best, None).replace("%{z", "%{y")
         figure = plotly.Figure(
             plotly.Bar(
                 x=across,
-                y=np.abs(values),
-                customdata=radius,
+                y=np.abs(view.values),
+                customdata=view.radii,
                 text=best,
                 textposition="none",
                 hovertemplate=lines,
@@ -96,15 +82,16 @@ def scan_page(
             {**layout, "yaxis": {"title": {"text": html.escape(quantity)}}},
         )
         return _written(figure)
+    layout["yaxis"]["title"] = {"text": title}
     heat = plotly.Heatmap(
         x=across,
         y=down,
-        z=values.T,
-        customdata=radius.astype(np.float32).T,
+        z=view.values.T,
+        customdata=view.radii.astype(np.float32).T,
         text=None if best is None else best.T,
         colorbar={"title": {"text": html.escape(quantity), "side": "right"}},
         hovertemplate=_hover(quantity, scan.kind, best, word),
-        **_colours(values, apart),
+        **_colours(view.values, view.top),
     )
     return _written(plotly.Figure(heat, {**layout, "plot_bgcolor": "#d9d9d9"}))
 
@@ -126,38 +113,10 @@ class _Names:
             for x, symbol in zip(names, symbols.tolist(), strict=True)
         ]
 
-
-def _cells(
-    scan: Scan, axes: tuple[str, ...], names: _Names
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """The values over axes, their radii, and what the substitutes are called.
-
-    Over other axes the cell largest in absolute value is taken; substitutes are named where
-    they are one of these.
-    """
-    values = scan.values
-    radius = np.maximum(scan.upper - values, values - scan.lower)
-    others = [i for i, axis in enumerate(scan.axes) if axis not in axes]
-    if not others:
-        return values, radius, None
-    last = tuple(range(-len(others), 0))
-    moved = [np.moveaxis(x, others, last) for x in (values, radius)]
-    kept = moved[0].shape[: -len(others)]
-    flat, off = (x.reshape(*kept, -1) for x in moved)
-    at = np.where(np.isnan(flat), -1, np.abs(flat)).argmax(-1)
-    flat, off = (np.take_along_axis(x, at[..., None], -1)[..., 0] for x in (flat, off))
-    if "symbol" in axes or "symbol" not in scan.axes:
-        return np.abs(flat), off, None
-    where = [scan.axes[i] for i in others].index("symbol")
-    column = np.unravel_index(at, [scan.values.shape[i] for i in others])[where]
-    symbols = np.broadcast_to(
-        scan.symbols, (len(scan.positions), scan.symbols.shape[-1])
-    )
-    row = np.arange(len(symbols)).reshape(-1, *[1] * (column.ndim - 1))
-    best = [
-        names(symbol) if symbol >= 0 else "" for symbol in symbols[row, column].flat
-    ]
-    return np.abs(flat), off, np.array(best, object).reshape(column.shape)
+    def substitutes(self, symbols: np.ndarray) -> np.ndarray:
+        """The names of an array of symbols; empty where none is put in."""
+        names = [self(symbol) if symbol >= 0 else "" for symbol in symbols.flat]
+        return np.array(names, object).reshape(symbols.shape)
 
 
 def _hover(quantity: str, kind: str, best: Any, word: str | None) -> str:
@@ -171,11 +130,10 @@ def _hover(quantity: str, kind: str, best: Any, word: str | None) -> str:
     return "<br>".join(lines) + "<extra></extra>"
 
 
-def _colours(values: np.ndarray, apart: np.ndarray | None) -> dict[str, Any]:
-    """How values are coloured, the scale to what is not apart."""
+def _colours(values: np.ndarray, top: float) -> dict[str, Any]:
+    """Colours of values, and their scale, which ends at `top`."""
     from plotly.colors import sample_colorscale
 
-    top = top_of(values, np.zeros((1, 1), bool) if apart is None else apart)
     if (values < 0).any():
         return {"colorscale": "RdBu_r", "zmin": -top, "zmax": top}
     steps = np.linspace(0, 1, STEPS)

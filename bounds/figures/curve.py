@@ -19,9 +19,7 @@ from bounds.figures.primitives import (
     curves,
     draw_guide,
     draw_values,
-    draw_zeros,
     floor_below,
-    mark_query,
     reduced,
     show_legend,
     write,
@@ -183,17 +181,3 @@ def _draw_gap(axes: "Axes", gap: Gap, colour: str) -> None:
     if gap.bend is not None:
         look = {"color": colour, "linewidth": 0.8, "linestyle": ":", "label": BEND}
         axes.axvline(10**gap.bend, zorder=0, **look)
-
-
-def influence_figure(series: Series, quantity: str, query: int | None) -> "Figure":
-    """Figure of the largest influence at each position; the query is marked, if any."""
-    seen, floor = series.y > 0, floor_below(series.y)
-    shape = ("position (counted from 0)", 3.0, ("linear", "log"), floor)
-    look = {"color": COLOURS[0], "marker": "o", "markersize": 3, "linestyle": "none"}
-    with curves(quantity, *shape) as (figure, axes):
-        axes.plot(series.x[seen], series.y[seen], **look)
-        if floor is not None:
-            draw_zeros(axes, series.x[~seen], floor, **look)
-        if query is not None:
-            mark_query(axes, query, size=8)
-    return figure

@@ -247,79 +247,71 @@ def _write_tick(value: float, place: float | None = None) -> str:
     return f"${times}10^{{{int(exponent or 0)}}}$"
 
 
+@contextlib.contextmanager
 def heat_map(
-    values: np.ndarray,
-    top: float,
-    quantity: str,
-    height: float,
-    rows: int,
-    decorate: Callable[["Axes", slice], None],
-) -> "Figure":
-    """Draws values [P, K], P across, grey where NaN, beside a scale labelled `quantity`.
+    values: np.ndarray, top: float, quantity: str, height: float, rows: int = 1
+) -> Iterator[tuple["Figure", list[tuple["Axes", slice]]]]:
+    """Yields a figure of values [P, K] in rows, and the axes and slice of P of each row.
 
-    P is cut into rows, each decorated with its slice of P. The scale ends at `top`, and is
-    open there if values lie beyond: of signed values red and blue about 0, else from light
-    to dark with the square root, so that small values show.
+    P is across, grey where NaN, beside a scale labelled `quantity`. The scale ends at
+    `top`, and is open there if values lie beyond: of signed values red and blue about 0,
+    else from light to dark with the square root, so that small values show.
     """
     from matplotlib.colors import Normalize, PowerNorm
 
     look: dict[str, Any] = {"cmap": "magma_r", "norm": PowerNorm(0.5, 0.0, top)}
     if (values < 0).any():
         look = {"cmap": "RdBu_r", "norm": Normalize(-top, top)}
+    look |= {"aspect": "auto", "interpolation": "nearest"}
     across = -(-len(values) // rows)
+    parts = [slice(start, start + across) for start in range(0, len(values), across)]
     with new_figure((PAGE, height), rows) as (figure, panels):
-        images = []
-        for start, axes in zip(range(0, len(values), across), panels, strict=True):
-            these = slice(start, start + across)
+        for part, axes in zip(parts, panels, strict=True):
             axes.set_facecolor("0.85")
-            cells: dict[str, Any] = {"aspect": "auto", "interpolation": "nearest"}
-            images.append(axes.imshow(values[these].T, **cells, **look))
+            axes.imshow(values[part].T, **look)
             axes.set_xlim(-0.5, across - 0.5)
-            decorate(axes, these)
         beyond = 2 * bool(np.nanmax(values) > top) + bool(np.nanmin(values) < -top)
         extend = ("neither", "min", "max", "both")[beyond]
         bar: dict[str, Any] = {"extend": extend, "fraction": 0.05, "pad": 0.02}
-        figure.colorbar(images[0], ax=panels, label=quantity, **bar)
-    return figure
+        figure.colorbar(panels[0].images[0], ax=panels, label=quantity, **bar)
+        yield figure, [*zip(panels, parts, strict=True)]
 
 
+@contextlib.contextmanager
 def symbol_rows(
     names: Sequence[str],
     shown: Iterable[int],
     marked: int | None,
     letters: bool,
     row_height: float,
-    draw: Callable[["Axes", range], None],
-    quantity: str,
     note: str,
-) -> "Figure":
-    """Draws an input in rows of positions, their symbols below, letters or words.
+) -> Iterator[tuple["Figure", list[tuple["Axes", range]]]]:
+    """Yields a figure of an input in rows, and the axes and positions of each row.
 
-    Values, labelled `quantity`, are what `draw` draws on the axes of a row; rows reach from
-    the first to the last position shown or marked. Longer names among letters are left out.
+    Symbols stand below, letters or words; rows reach from the first to the last position
+    shown or marked. Longer names among letters are left out.
     """
     positions = {*shown, *([] if marked is None else [marked])} or {0}
     first, last = min(positions), max(positions)
     across = min(LETTERS if letters else WORDS, last - first + 1)
-    starts = range(first, last + 1, across)
-    height = row_height * max(len(starts), 2 if letters else 1) + 0.6
-    with new_figure((PAGE, height), len(starts)) as (figure, panels):
-        for start, axes in zip(starts, panels, strict=True):
-            axes.set_xlim(start - 0.7, start + across - 0.3)
-            row = range(start, min(start + across, last + 1))
-            draw(axes, row)
-            some = [names[p] for p in row]
+    rows = [
+        range(start, min(start + across, last + 1))
+        for start in range(first, last + 1, across)
+    ]
+    height = row_height * max(len(rows), 2 if letters else 1) + 0.6
+    with new_figure((PAGE, height), len(rows)) as (figure, panels):
+        for row, axes in zip(rows, panels, strict=True):
+            axes.set_xlim(row.start - 0.7, row.start + across - 0.3)
             # Names of special symbols would stand across their neighbours.
-            some = [name if len(name) == 1 or not letters else "" for name in some]
+            some = [names[p] if len(names[p]) == 1 or not letters else "" for p in row]
             axes.set_xticks(row, some, rotation=0 if letters else 90, parse_math=False)
             axes.tick_params(axis="x", length=0, labelsize=7 if letters else 6.5)
             below = {"xycoords": ("data", "axes fraction"), "va": "top", "color": "0.4"}
             for position in [p for p in row if letters and p % 10 == 0]:
                 write(axes, str(position), (position, 0), (0, -12), **below)
-        figure.supylabel(quantity, fontsize=9)
         counted = "" if letters else f" (positions from {first})"
         figure.supxlabel(f"symbol{counted}{note}", fontsize=9)
-    return figure
+        yield figure, [*zip(panels, rows, strict=True)]
 
 
 def drawable(name: str) -> str:

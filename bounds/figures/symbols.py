@@ -1,14 +1,19 @@
-"""Symbols of an input with their influences: lines up to them, or letters as high."""
+"""Figures of one input: an influence at each position, by its symbols where they have names.
 
-from collections.abc import Sequence
+Influences are given by position, in increasing order; a position that is left out has none.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bounds.figures.curve import Series
 from bounds.figures.primitives import (
     COLOURS,
+    curves,
+    draw_zeros,
     drawable,
+    floor_below,
     label_logarithms,
     mark_query,
     symbol_rows,
@@ -27,72 +32,89 @@ GLYPH, BAR = 0.92, 0.6
 ROOM = 1.12
 
 
+def influence_figure(
+    influences: Mapping[int, float], quantity: str, query: int | None
+) -> "Figure":
+    """Figure of the largest influence at each position; the query is marked, if any."""
+    x, y = np.array([*influences], int), np.array([*influences.values()], float)
+    floor = floor_below(y)
+    shape = ("position (counted from 0)", 3.0, ("linear", "log"), floor)
+    look = {"color": COLOURS[0], "marker": "o", "markersize": 3, "linestyle": "none"}
+    with curves(quantity, *shape) as (figure, axes):
+        axes.plot(x[y > 0], y[y > 0], **look)
+        if floor is not None:
+            draw_zeros(axes, x[y <= 0], floor, **look)
+        if query is not None:
+            mark_query(axes, query, size=8)
+    return figure
+
+
 def sequence_figure(
-    series: Series,
+    influences: Mapping[int, float],
     names: Sequence[str],
     substitutes: Sequence[str],
     quantity: str,
     query: int | None,
 ) -> "Figure":
-    """Figure of the largest influence at increasing positions, the query marked, if any.
+    """Figure of the largest influence by symbols, the query marked, if any.
 
     Names are of the symbol at every position [n], substitutes of the symbol that makes the
-    largest change at each of the series.
+    largest change at each of the influences.
     """
     names, substitutes = [*map(drawable, names)], [*map(drawable, substitutes)]
-    shown = [names[position] for position in series.x]
-    letters = max(map(len, [*shown, *substitutes]), default=1) == 1
-    top = float(series.y.max(initial=0)) or 1.0
-    floor = max(float(series.y[series.y > 0].min(initial=top)), top * 10.0**-DECADES)
-
-    def draw(axes: "Axes", row: range) -> None:
-        """A line up to each value, and the substitute's name on it."""
-        axes.set_yscale("log")
-        axes.set_ylim(floor / 2, top * (2.5 if letters else 8))
-        for at in np.flatnonzero((series.x >= row.start) & (series.x < row.stop)):
-            place, seen = series.x[at], series.y[at] >= floor
-            height, fill = max(series.y[at], floor), COLOURS[0] if seen else "white"
-            look = {"color": COLOURS[0], "markersize": 2.5, "markerfacecolor": fill}
-            axes.plot([place], [height], "o", **look)
-            if seen:
-                axes.vlines(place, floor / 2, height, color=COLOURS[0], linewidth=0.9)
-            rotation = 0 if letters else 90
-            write(axes, substitutes[at], (place, height), (0, 2.5), rotation=rotation)
-        label_logarithms(axes)
-        if query is not None and query in row:
-            mark_query(axes, query, size=7)
-
+    best = dict(zip(influences, substitutes, strict=True))
+    letters = all(len(x) <= 1 for x in [*substitutes, *(names[p] for p in influences)])
+    top = max(influences.values(), default=0) or 1.0
+    least = min((y for y in influences.values() if y > 0), default=top)
+    floor = max(least, top * 10.0**-DECADES)
     note = "; on each line the substitute that changes most"
-    height = 1.3 if letters else 1.9
-    places = series.x.tolist()
-    return symbol_rows(names, places, query, letters, height, draw, quantity, note)
+    shape = (letters, 1.3 if letters else 1.9, note)
+    with symbol_rows(names, influences, query, *shape) as (figure, rows):
+        for axes, row in rows:
+            axes.set_yscale("log")
+            axes.set_ylim(floor / 2, top * (2.5 if letters else 8))
+            for place in [p for p in row if p in influences]:
+                height, seen = max(influences[place], floor), influences[place] >= floor
+                look = {"color": COLOURS[0], "markersize": 2.5}
+                look["markerfacecolor"] = COLOURS[0] if seen else "white"
+                axes.plot([place], [height], "o", **look)
+                if seen:
+                    axes.vlines(place, floor / 2, height, COLOURS[0], linewidth=0.9)
+                turned = {"rotation": 0 if letters else 90}
+                write(axes, best[place], (place, height), (0, 2.5), **turned)
+            label_logarithms(axes)
+            if query is not None and query in row:
+                mark_query(axes, query, size=7)
+        figure.supylabel(quantity, fontsize=9)
+    return figure
 
 
 def letter_figure(
-    series: Series, names: Sequence[str], quantity: str, row: int | None
+    influences: Mapping[int, float],
+    names: Sequence[str],
+    quantity: str,
+    watched: int | None,
 ) -> "Figure":
-    """Figure of symbols as high as the series; the watched row, shaded, is cut if higher."""
+    """Figure of symbols as high as influences; the watched row, shaded, is cut if higher."""
     names = [*map(drawable, names)]
-    height_at = dict(zip(series.x.tolist(), series.y, strict=True))
-    others = [height for p, height in height_at.items() if p != row]
-    top = ROOM * (max(others, default=0.0) or max(height_at.values(), default=1) or 1)
-    shown = [*height_at] or ([0] if row is None else [row])
+    others = [height for p, height in influences.items() if p != watched]
+    top = ROOM * (max(others, default=0) or max(influences.values(), default=0) or 1)
+    shown = [*influences] or [watched or 0]
     letters = 2 * sum(len(names[p]) == 1 for p in shown) > len(shown)
-
-    def draw(axes: "Axes", positions: range) -> None:
-        axes.set_ylim(0, top)
-        for position in positions:
-            height = float(height_at.get(position, 0.0))
-            if height > 0:
-                _draw_symbol(axes, position, min(height, top), names[position], letters)
-            if height > top:
-                write(axes, f"{height:.3g}", (position, top))
-        if row is not None and row in positions:
-            axes.axvspan(row - 0.5, row + 0.5, color="0.88", zorder=0)
-
-    note = "" if row is None else f"; row {row}, shaded, is watched"
-    row_height = 1.1 if letters else 1.6
-    return symbol_rows(names, shown, row, letters, row_height, draw, quantity, note)
+    note = "" if watched is None else f"; row {watched}, shaded, is watched"
+    shape = (letters, 1.1 if letters else 1.6, note)
+    with symbol_rows(names, shown, watched, *shape) as (figure, rows):
+        for axes, row in rows:
+            axes.set_ylim(0, top)
+            for place in [p for p in row if influences.get(p, 0) > 0]:
+                height = min(influences[place], top)
+                _draw_symbol(axes, place, height, names[place], letters)
+                if influences[place] > top:
+                    write(axes, f"{influences[place]:.3g}", (place, top))
+            if watched is not None and watched in row:
+                axes.axvspan(watched - 0.5, watched + 0.5, color="0.88", zorder=0)
+        figure.supylabel(quantity, fontsize=9)
+    return figure
 
 
 def _draw_symbol(

@@ -5,7 +5,7 @@ import pytest
 from matplotlib.colors import to_rgba
 
 from bounds.curves.gap import Gap
-from bounds.figures.curve import BEND, Decades, Series, curve_figure, influence_figure
+from bounds.figures.curve import BEND, Decades, Series, curve_figure
 from bounds.figures.primitives import FORMATS, LOOKS, MAX_SERIES, reduced, save_figure
 
 N = np.repeat([16, 32, 64], 2)
@@ -65,15 +65,6 @@ def test_axes_are_named_with_their_units():
     assert axes.get_xlabel() == "length n (tokens)"
     assert axes.get_ylabel() == "influence (nats)"
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
-
-
-def test_the_influence_along_an_input_is_drawn_with_its_query():
-    x, y = np.arange(5), np.array([1.0, 0.0, 0.5, 0.25, 0.125])
-    figure = influence_figure(Series("", x, y), "influence", query=4)
-    (opened,), (points,) = drawn(figure, "o")
-    np.testing.assert_array_equal(points.get_xdata(), [0, 2, 3, 4])
-    np.testing.assert_array_equal(opened.get_xdata(), [1])
-    assert "query" in [text.get_text() for text in figure.axes[0].texts]
 
 
 @pytest.mark.parametrize("suffix", FORMATS)

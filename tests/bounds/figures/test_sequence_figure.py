@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bounds.figures.curve import Series
 from bounds.figures.primitives import save_figure
-from bounds.figures.symbols import sequence_figure
+from bounds.figures.symbols import influence_figure, sequence_figure
 
 
 def drawn(figure):
@@ -35,11 +34,12 @@ def test_every_position_has_its_letter_its_value_and_its_substitute(n):
     x = np.arange(1, n - 1)
     values = 1 / x
     best = [("WY" * n)[k] for k in x]
-    figure = sequence_figure(Series("", x, values), names, best, "influence", 2)
+    influences = dict(zip(x.tolist(), values, strict=True))
+    figure = sequence_figure(influences, names, best, "influence", 2)
     rows = drawn(figure)
     assert len(rows) == -(-(n - 2) // 64)
     points = dict(pair for row in rows for pair in row[0])
-    assert points == dict(zip(x.tolist(), values, strict=True))
+    assert points == influences
     ticks = {k: v for row in rows for k, v in row[1].items() if v}
     assert ticks == {k: names[k] for k in x.tolist()}
     texts = [text for row in rows for text in row[2]]
@@ -49,9 +49,8 @@ def test_every_position_has_its_letter_its_value_and_its_substitute(n):
 
 
 def test_zeros_lie_on_the_floor_below_all_others():
-    figure = sequence_figure(
-        Series("", np.arange(3), np.array([0, 1e-3, 1.0])), "ACD", "CAA", "", None
-    )
+    influences = {0: 0.0, 1: 1e-3, 2: 1.0}
+    figure = sequence_figure(influences, "ACD", "CAA", "", None)
     ((points, _, texts),) = drawn(figure)
     (axes,) = figure.axes
     heights: Any = dict(points)
@@ -63,8 +62,8 @@ def test_zeros_lie_on_the_floor_below_all_others():
 
 def test_words_are_written_upright_and_may_be_anything(tmp_path):
     names = ["[CLS]", "the", "##ness", "$x$$", "東京", "▁a", "antidisestablishment"]
-    x = np.arange(1, 7)
-    figure = sequence_figure(Series("", x, x / 6), names, names[:0:-1], "influence", 0)
+    influences = {position: position / 6 for position in range(1, 7)}
+    figure = sequence_figure(influences, names, names[:0:-1], "influence", 0)
     save_figure(figure, tmp_path / "figure", ["png"])
     ((_, ticks, _),) = drawn(figure)
     assert list(ticks.values()) == [
@@ -79,6 +78,16 @@ def test_words_are_written_upright_and_may_be_anything(tmp_path):
 
 
 def test_nothing_to_draw_is_drawn(tmp_path):
-    empty = Series("", np.zeros(0, int), np.zeros(0))
-    figure = sequence_figure(empty, ["[CLS]", "[SEP]"], [], "influence", 1)
+    figure = sequence_figure({}, ["[CLS]", "[SEP]"], [], "influence", 1)
     save_figure(figure, tmp_path / "figure", ["png"])
+
+
+def test_the_influence_along_an_input_is_drawn_with_its_query():
+    influences = dict(enumerate([1.0, 0.0, 0.5, 0.25, 0.125]))
+    figure = influence_figure(influences, "influence", query=4)
+    (axes,) = figure.axes
+    points, opened = [line for line in axes.lines if line.get_marker() == "o"]
+    np.testing.assert_array_equal(points.get_xdata(), [0, 2, 3, 4])
+    np.testing.assert_array_equal(opened.get_xdata(), [1])
+    assert opened.get_markerfacecolor() == "white" != points.get_markerfacecolor()
+    assert "query" in [text.get_text() for text in axes.texts]

@@ -1,0 +1,118 @@
+"""Views of a scan: the table of it that a figure or a page shows."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from bounds.influence.scan.result import Scan
+from jax_models.arguments import choose_name
+from jax_models.errors import InputError
+
+# Symbols beyond which a map of them cannot be read.
+MOST_SYMBOLS = 64
+# Shapes of figures, and the axes that each shows.
+SHAPES: dict[str, tuple[str, ...]] = {
+    "auto": ("position",),
+    "map": ("position", "row"),
+    "heat": ("position", "symbol"),
+    "letters": ("position",),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """Cells of a scan along the axes of a shape; over other axes the largest in size.
+
+    `shape` is "auto" where a map and a heat map would have too many columns or none. Cells
+    of the map or heat map that a row's own position takes lie beyond the scale, whose end
+    is `top`: they outshine all others.
+    """
+
+    shape: str
+    values: Float[np.ndarray, "positions *columns"]
+    radii: Float[np.ndarray, "positions *columns"]
+    # Symbol that is put in, -1 where none is; None where symbols are an axis, or not known.
+    substitutes: Int[np.ndarray, "positions *columns"] | None
+    columns: Int[np.ndarray, "columns"]  # rows or symbols, increasing
+    top: float
+
+
+def view_scan(scan: Scan, shape: str = "auto") -> View:
+    """View of a scan: "auto" is a map where it has rows, a heat map of few symbols."""
+    check_shape(shape, scan.axes)
+    if shape == "auto" and "row" in scan.axes:
+        shape = "map"
+    elif shape == "auto" and "symbol" in scan.axes:
+        shape = "heat" if scan.symbols.shape[-1] <= MOST_SYMBOLS else shape
+    values, radii, substitutes = _largest(scan, SHAPES[shape])
+    rows = scan.rows if shape == "map" or scan.rows.size == 1 else np.array([-1])
+    columns = scan.rows
+    if shape == "heat":
+        columns, values, radii = _spread(scan, values, radii)
+    own = scan.positions[:, None] == rows
+    top = end_of_scale(values, own[:, 0] if values.ndim == 1 else own)
+    return View(shape, values, radii, substitutes, columns, top)
+
+
+def check_shape(shape: str, axes: Sequence[str]) -> None:
+    """Refuses a shape of figure that a scan of these axes lacks the axis for."""
+    choose_name("figure", shape, tuple(SHAPES))
+    for needed in SHAPES[shape]:
+        if needed not in axes:
+            raise InputError(
+                f"figure = {shape!r} needs an axis of {needed}s, and the scan has "
+                f"{', '.join(axes)}; ask for another figure, or scan with {needed}s kept"
+            )
+
+
+def largest_label(scan: Scan, quantity: str) -> str:
+    """Label of the largest absolute value at each position."""
+    chosen = len(scan.axes) > 1 or bool((scan.values < 0).any())
+    named = not chosen or quantity.startswith("largest")
+    return quantity if named else f"largest absolute value: {quantity}"
+
+
+def end_of_scale(values: np.ndarray, own: np.ndarray) -> float:
+    """Largest absolute value that is not a row's own, or of all; 1 where it is 0."""
+    scale = values[~np.isnan(values) & ~own]
+    scale = scale if scale.size and scale.any() else values[~np.isnan(values)]
+    return float(np.abs(scale).max(initial=0)) or 1.0
+
+
+def _largest(
+    scan: Scan, axes: tuple[str, ...]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Values, radii and substitutes over axes: over others, of the cell largest in size."""
+    values = scan.values
+    radii = np.maximum(scan.upper - values, values - scan.lower)
+    others = [i for i, axis in enumerate(scan.axes) if axis not in axes]
+    if not others:
+        return values, radii, None
+    last = tuple(range(-len(others), 0))
+    values, radii = (np.moveaxis(x, others, last) for x in (values, radii))
+    kept = values.shape[: -len(others)]
+    values, radii = (x.reshape(*kept, -1) for x in (values, radii))
+    at = np.where(np.isnan(values), -1, np.abs(values)).argmax(-1)
+    taken = (np.take_along_axis(x, at[..., None], -1)[..., 0] for x in (values, radii))
+    values, radii = np.abs(next(taken)), next(taken)
+    if "symbol" in axes or "symbol" not in scan.axes:
+        return values, radii, None
+    where = [scan.axes[i] for i in others].index("symbol")
+    column = np.unravel_index(at, [scan.values.shape[i] for i in others])[where]
+    size = len(scan.positions), scan.symbols.shape[-1]
+    row = np.arange(size[0]).reshape(-1, *[1] * (column.ndim - 1))
+    return values, radii, np.broadcast_to(scan.symbols, size)[row, column]
+
+
+def _spread(scan: Scan, *tables: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Symbols put in anywhere, increasing, and tables with a column for each."""
+    symbols = np.unique(scan.symbols)
+    symbols = symbols[symbols >= 0]
+    own = np.broadcast_to(scan.symbols, tables[0].shape)
+    at, to = np.nonzero(~np.isnan(tables[0]))
+    filled = [np.full((len(scan.positions), symbols.size), np.nan) for _ in tables]
+    for table, new in zip(tables, filled, strict=True):
+        new[at, np.searchsorted(symbols, own[at, to])] = table[at, to]
+    return symbols, *filled
