@@ -21,8 +21,8 @@ from benchmarks.page import table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, run_script
 from bounds import bound_curve
 from bounds.curves.measurement import influence_value
-from bounds.figures.curve import Series, curve_figure
-from bounds.figures.primitives import reduced
+from bounds.curves.series import Series, reduced
+from bounds.figures.curve import curve_figure
 from jax_models.programs.logic import compile_formula, parse_formula
 
 FLAGS = benchmark_flags("escaping_lemma5", table=True, figure=True)

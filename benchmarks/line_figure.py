@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.script import Config, Measured, Row
-from bounds.figures.primitives import LOOKS, STYLE, label_logarithms
+from bounds.figures.primitives import LOOKS, label_logarithms, new_figure, show_legend
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,42 +62,25 @@ def line_figure(panels: Sequence[Panel], note: str | None = None) -> "Figure":
         panels: They show at most `len(LOOKS)` labels between them.
         note: What stands above the legend, such as words that labels use.
     """
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
     labels = list(dict.fromkeys(name for panel in panels for name in panel.lines))
     looks: dict[str, Any] = dict(zip(labels, LOOKS, strict=False))
-    with rc_context(STYLE):
-        figure = Figure(figsize=(2.8 * len(panels) + 0.4, 3.2), layout="constrained")
-        handles: dict[str, Any] = {}
-        for axes, panel in zip(
-            figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
-        ):
+    handles: dict[str, Any] = {}
+    size = 2.8 * len(panels) + 0.4, 3.2
+    with new_figure(size, columns=len(panels)) as (figure, grid):
+        for axes, panel in zip(grid, panels, strict=True):
             for name, points in panel.lines.items():
-                (handles[name],) = axes.plot(
-                    *zip(*points, strict=True),
-                    label=name,
-                    markersize=4,
-                    linewidth=1.2,
-                    **looks[name],
-                )
+                look = {"label": name, "markersize": 4, "linewidth": 1.2, **looks[name]}
+                (handles[name],) = axes.plot(*zip(*points, strict=True), **look)
             axes.set_xscale("log", base=2)
             if panel.logarithmic:
                 axes.set_yscale("log")
             else:
                 axes.set_ylim(bottom=0)
             label_logarithms(axes)
-            axes.set_xlabel(panel.x_label)
-            axes.set_ylabel(panel.y_label)
+            axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
             axes.grid(color="0.9", linewidth=0.5)
             axes.set_axisbelow(True)
-        figure.legend(
-            [handles[name] for name in labels],
-            labels,
-            loc="outside lower center",
-            ncols=min(len(labels), 2 * len(panels)),
-            frameon=False,
-            title=note,
-            title_fontsize=STYLE["legend.fontsize"],
-        )
+        columns = min(len(labels), 2 * len(panels))
+        shown = [handles[name] for name in labels]
+        show_legend(figure, handles=shown, labels=labels, ncols=columns, title=note)
     return figure

@@ -22,8 +22,8 @@ from benchmarks.docs_check.figures import image_difference
 from benchmarks.results_file import FOLDER, Line, read_lines, results_files, rows_of
 from benchmarks.row_value import VALUE, fill_values
 from benchmarks.script import Benchmark, Measured, run_program
-from bounds.figures.primitives import save_figure
 from bounds.store.output import write_bytes
+from bounds.store.pictures import save_figure
 from jax_models import InputError
 
 DOCS = Path(__file__).parents[1] / "docs"

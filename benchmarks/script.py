@@ -24,8 +24,8 @@ from benchmarks.device import device_name
 from benchmarks.page import replace_table
 from bounds.cli.main import one_line, refuse_what_passes
 from bounds.cli.shared.platforms import request_platform, require_platform
-from bounds.figures.primitives import save_figure
 from bounds.store.output import canonical_json, plain, write_bytes
+from bounds.store.pictures import save_figure
 from bounds.store.provenance import provenance
 from bounds.store.results import ResultStore, cell_key
 from bounds.version import __version__

@@ -26,8 +26,9 @@ from benchmarks.page import replace_table, table_text
 from benchmarks.theorem6_models import SUBJECTS, Subject, in_float64, train_subject
 from bounds.curves.decay import describe_trend, fit_decay, show_interval
 from bounds.entropy import measure_entropy
-from bounds.figures.primitives import LOOKS, save_figure
+from bounds.figures.primitives import LOOKS
 from bounds.store.output import sha256
+from bounds.store.pictures import save_figure
 from bounds.store.results import ResultStore
 from jax_models.constructions.rnn import ElmanNetwork
 from jax_models.model.pytree import in_bytes

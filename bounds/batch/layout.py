@@ -24,6 +24,16 @@ class Layout:
     panels: tuple[str, ...]
     lines: tuple[str, ...]
 
+    def group(self, rows: Iterable[Row]) -> dict[str, dict[str, list[Row]]]:
+        """Rows by panel and line, whose names are their values in these columns."""
+        groups: dict[str, dict[str, list[Row]]] = {}
+        for row in rows:
+            named = ((x.removeprefix(SWEPT), row.get(x)) for x in self.panels)
+            panel = ", ".join(f"{name} = {show_value(value)}" for name, value in named)
+            line = ", ".join(show_value(row.get(name)) for name in self.lines)
+            groups.setdefault(panel, {}).setdefault(line, []).append(row)
+        return groups
+
 
 def choose_layout(
     rows: Sequence[Row],
@@ -83,6 +93,20 @@ def is_number(value: Any) -> bool:
     """Whether a value can stand on an axis of numbers."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return number and math.isfinite(value)
+
+
+def show_value(value: Any) -> str:
+    """Value of a flag or a result, as titles and labels have it."""
+    if isinstance(value, list):
+        return ",".join(map(show_value, value))
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def name_axis(column: str) -> str:
+    """Name of a column in words, of a swept flag the flag."""
+    if column.startswith(SWEPT):
+        return f"--{column.removeprefix(SWEPT)}"
+    return "length n (tokens)" if column == N else column.replace("_", " ")
 
 
 def _offer(names: Sequence[str]) -> str:

@@ -42,7 +42,7 @@ from bounds.cli.shared.target import define_target, unit_of
 from bounds.cli.shared.texts import define_texts, open_tokenizer
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
 from bounds.curves.measurement import block_columns, enclosed_value
-from bounds.figures.symbols import influence_figure, sequence_figure
+from bounds.figures.inputs import influence_figure, sequence_figure
 from bounds.influence import Influence
 from bounds.influence.answer import Propose
 from bounds.influence.block_memory import BlockSizes

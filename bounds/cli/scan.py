@@ -44,13 +44,13 @@ from bounds.cli.shared.texts import define_texts, open_tokenizer
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
 from bounds.cli.shared.validators import validate_choices, validate_grammar
 from bounds.curves.scan_page import open_plotly, scan_page
-from bounds.figures.primitives import FORMATS
-from bounds.figures.scan import scan_figure
+from bounds.figures.inputs import scan_figure
 from bounds.influence.scan import Scan
 from bounds.influence.scan.question import METHODS
 from bounds.influence.scan.result import SYMBOL_NAMES
 from bounds.influence.scan.view import SHAPES, check_shape
 from bounds.store.output import write_bytes, write_json
+from bounds.store.pictures import FORMATS
 from bounds.store.results import ResultStore
 from bounds.store.sweep import (
     Cell,

@@ -14,6 +14,7 @@ from bounds.curves.decay import DecayFit, fit_decay, show_exponent
 from bounds.curves.gap import corrected_gap
 from bounds.curves.inputs import InputSource, check_lengths, draw_inputs, open_inputs
 from bounds.curves.measurement import ROW, Question, Subject, influence_value
+from bounds.curves.series import Decades, Series
 from bounds.influence.choice import METHOD_NAMES
 from bounds.influence.problem import Target
 from bounds.influence.substitution import choose_query
@@ -37,8 +38,6 @@ __all__ = ["BoundCurve", "bound_curve", "plot_curves"]
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from bounds.figures.curve import Decades
 
 UNITS = {"activation": "‖Δy‖₂, activation units", "logits": "‖Δ logits‖₂, nats"}
 
@@ -268,8 +267,8 @@ def plot_curves(
         InputError: The suffix names no such format.
         OSError: The file cannot be written.
     """
-    from bounds.figures.curve import Series, curve_figure
-    from bounds.figures.primitives import save_as_named
+    from bounds.figures.curve import curve_figure
+    from bounds.store.pictures import save_as_named
 
     series = [
         Series(
@@ -304,10 +303,8 @@ def _points(rows: Iterable[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def _decades(curve: BoundCurve) -> "tuple[Decades, ...]":
+def _decades(curve: BoundCurve) -> tuple[Decades, ...]:
     """Returns what stands beside a curve, the largest at each length."""
-    from bounds.figures.curve import Decades
-
     lines = []
     for column in (column for kind in shown_bounds() for column in kind.columns):
         if column.legend is None:

@@ -2,28 +2,23 @@
 
 They take arrays, never a model. Logarithmic axes have no zero, so zeros stand as open marks
 on a floor line labelled 0. Lines differ in marker and dash as well as colour, to be told
-apart in grey print. Matplotlib is imported where a figure is drawn, and without its global
-state.
+apart in grey print. Matplotlib is imported where a figure is drawn, without global state.
 """
 
 import contextlib
-import io
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bounds.store.output import write_bytes
-from jax_models.errors import InputError
+from bounds.curves.series import reduced
+from bounds.store.pictures import STYLE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FORMATS = ("png", "pdf", "svg")
 # Okabe and Ito's colours, which colour-blind readers can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (1, 2)))
@@ -33,16 +28,6 @@ LOOKS: tuple[Mapping[str, Any], ...] = tuple(
     for colour, marker, dash in zip(COLOURS, "os^DvPX", _DASHES, strict=True)
 )
 MAX_SERIES = len(LOOKS)
-STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.labelsize": 9,
-    "legend.fontsize": 8,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "svg.fonttype": "none",
-}
 # Inches: one column of a paper, and a page.
 COLUMN, PAGE = 5.2, 7.2
 LENGTH = "length n (tokens)"
@@ -55,30 +40,6 @@ FEWEST_LABELS, PLAIN = 2, (1e-4, 1e5)
 LETTERS, WORDS, LONGEST_NAME = 64, 40, 12
 # Matplotlib's font has Latin letters, and the mark of a space in some vocabularies.
 LAST_LETTER, SPACE, BOX = "\u024f", "\u2581", "\u25a1"
-
-
-def save_figure(
-    figure: "Figure", stem: str | os.PathLike[str], formats: Sequence[str]
-) -> list[Path]:
-    """Writes a figure atomically to `stem` with each suffix; returns the files."""
-    from matplotlib import rc_context
-
-    paths = []
-    for suffix in formats:
-        image = io.BytesIO()
-        with rc_context(STYLE):
-            figure.savefig(image, format=suffix, dpi=300, bbox_inches="tight")
-        paths.append(Path(f"{os.fspath(stem)}.{suffix}"))
-        write_bytes(paths[-1], image.getvalue())
-    return paths
-
-
-def save_as_named(figure: "Figure", path: str | os.PathLike[str]) -> None:
-    """Writes a figure in the format of the file's suffix, an `InputError` if none."""
-    stem, suffix = os.path.splitext(os.fspath(path))
-    if suffix[1:] not in FORMATS:
-        raise InputError(f"{os.fspath(path)}: figures are {', '.join(FORMATS)} files")
-    save_figure(figure, stem, [suffix[1:]])
 
 
 @contextlib.contextmanager
@@ -103,21 +64,15 @@ def curves(
     scales: tuple[str, str] = ("log", "log"),
     floor: float | None = None,
 ) -> Iterator[tuple["Figure", "Axes"]]:
-    """Yields a figure of one pair of axes; labels ticks, and zeros on the floor, once drawn.
-
-    Scales, of x and y, are "linear", "log" and "log2".
-    """
+    """Yields a figure of one pair of axes; labels its ticks, and the floor, once drawn."""
     with new_figure((COLUMN, height)) as (figure, (axes,)):
-        axes.set(xlabel=x_label, ylabel=y_label)
-        changes = zip((axes.set_xscale, axes.set_yscale), scales, strict=True)
-        for set_scale, scale in changes:
-            if scale != "linear":
-                set_scale("log", base=2 if scale == "log2" else 10)
+        axes.set(xlabel=x_label, ylabel=y_label, xscale=scales[0], yscale=scales[1])
         yield figure, axes
         if floor is None:
             label_logarithms(axes)
             return
-        draw_floor(axes, floor)
+        zero: dict[str, Any] = {"size": 8, "va": "center", "ha": "right"}
+        draw_level(axes, "0", floor, end=0.0, dash=":", offset=(-4, 0), **zero)
         top = axes.get_ylim()[1]
         # The axis is logarithmic from the decade of the least value, 10^0.6 above the floor.
         label_logarithms(axes, lowest=3.9 * floor)
@@ -128,14 +83,6 @@ def show_legend(figure: "Figure", size: float = 8, **changed: Any) -> None:
     """Draws the legend of all axes, in two columns unless changed, below them."""
     look: dict[str, Any] = {"fontsize": size, "title_fontsize": size, "ncols": 2}
     figure.legend(loc="outside lower center", frameon=False, **{**look, **changed})
-
-
-def reduced(
-    x: np.ndarray, y: np.ndarray, reduce: Callable[[np.ndarray], Any] = np.max
-) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct entries of x [k], and the values y [k] there reduced, to the largest."""
-    keys = np.unique(x)
-    return keys, np.array([reduce(y[x == key]) for key in keys])
 
 
 def draw_values(
@@ -155,12 +102,9 @@ def draw_values(
     sizes = {"linewidth": 2.4 - 0.25 * index, "markersize": 7.5 - 0.75 * index}
     axes.plot(*reduced(x[seen], y[seen], reduce), label=label, **sizes, **LOOKS[index])
     if floor is not None:
-        draw_zeros(axes, np.unique(x[~seen]), floor, markersize=5, **mark)
-
-
-def draw_zeros(axes: "Axes", x: np.ndarray, floor: float, **look: Any) -> None:
-    """Draws zeros as open marks on the floor."""
-    axes.plot(x, np.full(len(x), floor), markerfacecolor="white", **look)
+        zeros = np.unique(x[~seen])
+        hollow = {**mark, "markersize": 5, "markerfacecolor": "white"}
+        axes.plot(zeros, np.full(len(zeros), floor), **hollow)
 
 
 def floor_below(y: np.ndarray) -> float | None:
@@ -171,26 +115,20 @@ def floor_below(y: np.ndarray) -> float | None:
     return 0.1 if np.isinf(least) else float(10 ** (np.floor(np.log10(least)) - 0.6))
 
 
-def draw_floor(axes: "Axes", floor: float) -> None:
-    """Draws the line of values that are zero, labelled 0."""
-    axes.axhline(floor, linestyle=":", **GUIDE)
-    aside: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "ha": "right"}
-    write(axes, "0", (0.0, floor), (-4, 0), size=8, va="center", **aside)
-
-
-def mark_query(axes: "Axes", query: int, size: float) -> None:
-    """Draws a line at the position that is read, behind the values, named above."""
-    axes.axvline(query, linestyle="--", **GUIDE)
-    write(axes, "query", (query, 1.0), size=size, xycoords=("data", "axes fraction"))
-
-
-def draw_guide(
-    axes: "Axes", x: np.ndarray, first: float, text: str, at: int, **look: Any
+def draw_rule(
+    axes: "Axes", text: str, x: float, end: float = 1.0, dash: str = "--", **look: Any
 ) -> None:
-    """Draws a grey line of slope -1 from `first` at x[0], a text at its point `at`."""
-    guide = first * x[0] / x
-    axes.plot(x, guide, **GUIDE)
-    write(axes, text, (x[at], guide[at]), color="0.4", **look)
+    """Draws a grey upright line behind the values, named at a share `end` of its height."""
+    axes.axvline(x, linestyle=dash, **GUIDE)
+    write(axes, text, (x, end), xycoords=("data", "axes fraction"), **look)
+
+
+def draw_level(
+    axes: "Axes", text: str, y: float, end: float = 1.0, dash: str = "--", **look: Any
+) -> None:
+    """Draws a grey level line behind the values, named at a share `end` of its width."""
+    axes.axhline(y, linestyle=dash, **GUIDE)
+    write(axes, text, (end, y), xycoords=("axes fraction", "data"), **look)
 
 
 def write(
@@ -293,11 +231,9 @@ def symbol_rows(
     """
     positions = {*shown, *([] if marked is None else [marked])} or {0}
     first, last = min(positions), max(positions)
-    across = min(LETTERS if letters else WORDS, last - first + 1)
-    rows = [
-        range(start, min(start + across, last + 1))
-        for start in range(first, last + 1, across)
-    ]
+    places = range(first, last + 1)
+    across = min(LETTERS if letters else WORDS, len(places))
+    rows = [places[start : start + across] for start in range(0, len(places), across)]
     height = row_height * max(len(rows), 2 if letters else 1) + 0.6
     with new_figure((PAGE, height), len(rows)) as (figure, panels):
         for row, axes in zip(rows, panels, strict=True):

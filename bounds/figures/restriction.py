@@ -5,20 +5,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bounds.figures.primitives import COLOURS, COLUMN, new_figure
+from bounds.restriction.outline import STAGES
 from bounds.restriction.partial_input import FREE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Work of each stage of a search, of those that are drawn.
-STAGES = {
-    "given": "before the search",
-    "layer": "bits are fixed until each row of that layer depends on few",
-    "alteration": "bits are fixed at random, then repaired",
-    "closing": "bits are fixed until the query's output is constant",
-    "reverse pass": "fixed bits that are not needed are freed again",
-}
 NOTE = (
     "position (from 0, as layers). Circles: ∗ free, grey fixed. Squares: rows that the "
     "query can depend on;\nblack: the query. Lines: where a row can attend to; bold: "
@@ -62,9 +55,10 @@ def _draw_layer(axes: "Axes", panel: Mapping[str, Any], query: int) -> None:
             axes.plot([position, row], [0, 1], color=COLOURS[0], zorder=1, **look)
         colour = "black" if row == query else "0.5"
         axes.scatter([row], [1], marker="s", s=22, color=colour, zorder=2)
+    shades = ["white" if token == FREE else "0.85" for token in tokens]
+    axes.scatter(range(len(tokens)), [0] * len(tokens), c=shades, **CIRCLE)
     for place, token in enumerate(tokens):
-        text, shade = ("∗", "white") if token == FREE else (str(token), "0.85")
-        axes.scatter(place, 0, c=shade, **CIRCLE)
+        text = "∗" if token == FREE else str(token)
         axes.text(place, 0, text, ha="center", va="center", fontsize=7, zorder=3)
     axes.set_ylim(-0.35, 1.25)
     axes.set_yticks([0, 1], ["input", "output"], fontsize=8)

@@ -5,22 +5,20 @@ stands as a light mark. Numbers that range widely are on logarithmic axes, near 
 where there are zeros.
 """
 
-import itertools
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bounds.batch.layout import Layout, N, Row, is_number, values
+from bounds.batch.layout import Layout, Row, is_number, name_axis, show_value, values
 from bounds.figures.primitives import (
     COLUMN,
-    LENGTH,
     draw_values,
     label_logarithms,
     new_figure,
     show_legend,
 )
-from bounds.store.sweep_table import SWEPT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,12 +35,8 @@ WIDE_X, WIDE_Y = 8.0, 20.0
 def sweep_figure(rows: Sequence[Row], layout: Layout, quantity: str) -> "Figure":
     """Figure of the rows that have numbers in column y; `quantity` names y."""
     rows = [row for row in rows if is_number(row.get(layout.y))]
-    cells: dict[tuple[str, ...], dict[tuple[str, ...], list[Row]]] = {}
-    for row in rows:
-        panel, line = (_write_all(row, x) for x in (layout.panels, layout.lines))
-        cells.setdefault(panel, {}).setdefault(line, []).append(row)
-    lines = dict.fromkeys(itertools.chain(*cells.values()))
-    index = {line: k for k, line in enumerate(lines)}
+    cells = layout.group(rows)
+    index = {line: k for k, line in enumerate(dict.fromkeys(chain(*cells.values())))}
     shown = [*cells.items()][:: -(-len(cells) // MOST_PANELS)]
     across = min(PANELS_PER_ROW, len(shown))
     down = -(-len(shown) // across)
@@ -52,17 +46,15 @@ def sweep_figure(rows: Sequence[Row], layout: Layout, quantity: str) -> "Figure"
     labels: list[str] = []
     with new_figure(size, down, across, sharex=True, sharey=True) as (figure, grid):
         for axes, (panel, own) in zip(grid, shown, strict=False):
-            flags = zip(layout.panels, panel, strict=True)
-            names = (f"{flag.removeprefix(SWEPT)} = {value}" for flag, value in flags)
-            axes.set_title(", ".join(names), fontsize=8)
-            axes.set_xlabel(_axis_name(layout.x))
+            axes.set_title(panel, fontsize=8)
+            axes.set_xlabel(name_axis(layout.x))
             for line, chosen in own.items():
                 at = (row.get(layout.x) for row in chosen)
                 x = np.array([*(at if numeric else map(places.index, at))])
                 y = np.array([row[layout.y] for row in chosen], float)
-                label = "" if (name := ", ".join(line)) in labels else name
+                label = "" if line in labels else line
                 draw_values(axes, x, y, index[line], label, np.median)
-                labels.append(name)
+                labels.append(line)
                 repeated |= len(x) != len(np.unique(x))
         for axes in grid[len(shown) :]:
             axes.set_axis_off()
@@ -72,7 +64,7 @@ def sweep_figure(rows: Sequence[Row], layout: Layout, quantity: str) -> "Figure"
         if len(shown) < len(cells):
             figure.suptitle(f"{len(shown)} of {len(cells)} panels", fontsize=8)
         notes = ["lines: medians; light marks: every value"] if repeated else []
-        title = "\n".join([*notes, ", ".join(map(_axis_name, layout.lines))]).strip()
+        title = "\n".join([*notes, ", ".join(map(name_axis, layout.lines))]).strip()
         if layout.lines:
             columns = 1 if max(map(len, labels)) > LONG_LABEL else 2
             show_legend(figure, ncols=columns, title=title)
@@ -84,7 +76,7 @@ def sweep_figure(rows: Sequence[Row], layout: Layout, quantity: str) -> "Figure"
 def _scale(axes: "Axes", places: list[Any], numeric: bool, y: np.ndarray) -> None:
     """Chooses the scales of both axes, which all panels share."""
     if not numeric:
-        axes.set_xticks(range(len(places)), [*map(_write, places)])
+        axes.set_xticks(range(len(places)), [*map(show_value, places)])
     elif min(places) > 0 and max(places) >= WIDE_X * min(places):
         axes.set_xscale("log", base=2)
     elif all(isinstance(place, int) for place in places):
@@ -94,21 +86,3 @@ def _scale(axes: "Axes", places: list[Any], numeric: bool, y: np.ndarray) -> Non
         near_zero = {} if y.min() > 0 else {"linthresh": sizes.min()}
         axes.set_yscale("symlog" if near_zero else "log", **near_zero)
     label_logarithms(axes)
-
-
-def _write_all(row: Row, columns: tuple[str, ...]) -> tuple[str, ...]:
-    """Values of a row in some columns, as they are shown."""
-    return tuple(_write(row.get(column)) for column in columns)
-
-
-def _write(value: Any) -> str:
-    if isinstance(value, list):
-        return ",".join(map(_write, value))
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _axis_name(column: str) -> str:
-    """Name of a column in words, of a swept flag the flag."""
-    if column.startswith(SWEPT):
-        return f"--{column.removeprefix(SWEPT)}"
-    return LENGTH if column == N else column.replace("_", " ")

@@ -1,28 +1,19 @@
-"""Curves of the rows of commands: training, entropies, Lipschitz constants, simulation."""
+"""Curves of the rows of commands: training, entropies, simulation."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bounds.curves.decay import fit_decay, show_exponent
-from bounds.figures.curve import Decades, draw_bounds
-from bounds.figures.primitives import (
-    GUIDE,
-    LOOKS,
-    curves,
-    draw_floor,
-    draw_guide,
-    show_legend,
-    write,
-)
+from bounds.curves.series import points
+from bounds.figures.primitives import LOOKS, curves, draw_level, show_legend
 from bounds.store.table import Table
 from jax_models.languages.source import Levels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Row = Mapping[str, Any]
+Rows = Sequence[Mapping[str, Any]]
 LOSS = "cross-entropy (nats per symbol)"
 # Shown above the highest level: the first steps of a run may lie far higher.
 HEADROOM = 0.5
@@ -36,25 +27,6 @@ ENTROPIES: dict[str, tuple[str, dict[str, Any]]] = {
     "floor_r2": ("floor, read at an end token", {"color": "#56B4E9", "marker": "^"}),
 }
 MODEL: Mapping[str, Any] = {"color": "#0072B2", "marker": "o", "ms": 4, "capsize": 2}
-RATIOS = {
-    "activation": "‖Δy‖ / ‖Δ embedding‖",
-    "logits": "‖Δ logits‖ / ‖Δ embedding‖ (nats per unit)",
-}
-# Columns of Lipschitz constants: observed, from the widest domain to the narrowest, then
-# log10_NAME; claims are those that the proofs do not support.
-OBSERVED = {
-    "estimate": "estimate of $K_n$: all searches",
-    "local": "local norm, sampled inputs",
-    "substitution": "substitution, sampled inputs",
-}
-BOUNDS = {
-    "linear": "recursion, linear (bound)",
-    "c1": "C1 (bound)",
-    "c2": "C2 (bound)",
-    "causal": "causal closed form (bound)",
-    "printed_tight": "printed, tight F (claim)",
-    "printed": "printed (claim)",
-}
 # Errors of a simulation: below the floor float64 shows zero; above the ceiling they are not
 # errors any more, but another output.
 FLOOR, CEILING, MOST_LENGTHS = 1e-17, 1e3, 5
@@ -68,13 +40,13 @@ BAR: Mapping[str, Any] = {"marker": "|", "ms": 16, "mew": 2, "zorder": 3}
 
 
 def loss_figure(
-    rows: Sequence[Row], lengths: Sequence[int], length: int, levels: Levels
+    rows: Rows, lengths: Sequence[int], length: int, levels: Levels
 ) -> "Figure":
     """Figure of the loss against the step, with the levels at the training's longest n.
 
     Rows have `step`, and some `loss`, `optimal` and `loss_n` of the measured lengths n.
     """
-    batches = _column(rows, "loss", "step")
+    batches = points(rows, "loss", "step")
     optimum = float(np.mean([row["optimal"] for row in rows if "loss" in row]))
     shown = (
         (levels.unigram, f"unigram, n = {length}", "-."),
@@ -86,7 +58,7 @@ def loss_figure(
         axes.plot(*batches, color="0.8", linewidth=0.5, label="batch", zorder=0)
         ends = [levels.unigram, batches[1][-1]]
         for k, n in enumerate(lengths):
-            steps, losses = _column(rows, f"loss_{n}", "step")
+            steps, losses = points(rows, f"loss_{n}", "step")
             look: Mapping[str, Any] = LOOKS[k % len(LOOKS)]
             axes.plot(steps, losses, label=f"n = {n}", ms=3.5, lw=1.0, **look)
             # Lengths beyond may cost far more; the ends of those trained on are seen.
@@ -118,46 +90,20 @@ def entropy_figure(table: Table, language: str) -> "Figure":
     parts = [[*table]]
     if any(row.get("p0") is not None for row in table):
         parts = [[row for row in table if row["n"] % 2 == odd] for odd in (0, 1)]
-    shape = ("length n (symbols)", 4.2, ("log2", "linear"))
+    shape = ("length n (symbols)", 4.2, ("log", "linear"))
     with curves(f"cross-entropy on {language} (nats)", *shape) as (figure, axes):
+        axes.set_xscale("log", base=2)
         for name, (label, look) in ENTROPIES.items():
             kinds = {r["floor_kind"] for r in table if r.get(name) is not None}
             label += f" ({', '.join(sorted(kinds))})" if "floor" in name else ""
-            for n, y in (_column(part, name) for part in parts):
+            for n, y in (points(part, name) for part in parts):
                 if len(n):
                     axes.plot(n, y, label=label, markersize=4, **look)
                     label = "_nolegend_"
         if rows := [row for row in table if row.get("model") is not None]:
             errors = 2 * np.array([row["model_stderr"] or 0.0 for row in rows])
             label = "model, ± 2 standard errors"
-            axes.errorbar(*_column(rows, "model"), errors, label=label, **MODEL)
-        show_legend(figure, size=7.5)
-    return figure
-
-
-def lipschitz_figure(table: Table, target: str) -> "Figure":
-    """Figure of the columns of a `LipschitzCurve` with target "activation" or "logits"."""
-    with curves(RATIOS[target], height=4.0, scales=("log2", "log")) as (figure, axes):
-        for (name, label), look in zip(OBSERVED.items(), LOOKS, strict=False):
-            n, values = _column([row for row in table if row.get(name)], name)
-            if not len(n):
-                continue
-            if (fit := fit_decay(n, values)).tells:
-                label += f" ($n^{{{show_exponent(-(fit.exponent or 0.0))}}}$)"
-            axes.plot(n, values, label=label, linewidth=1.6, markersize=5, **look)
-            if name == "substitution" and len(n) > 1:
-                # Below a ratio that falls slower than 1/n, too.
-                scaled = min(0.5 * values.min() * n.max(), 0.7 * (values * n).min())
-                draw_guide(
-                    axes, n, scaled / n[0], "1/n", -1, size=8, ha="right", va="top"
-                )
-        lines = []
-        for number, (name, label) in enumerate(BOUNDS.items()):
-            n, logs = _column(table, f"log10_{name}")
-            look = {"linestyle": (0, (1 + number, 1.5)), "linewidth": 1.3}
-            lines += [Decades(label, look, n, logs)] if len(n) else []
-        top = _column(table, "estimate")[1].max(initial=np.finfo(float).tiny)
-        draw_bounds(axes, [("", "0.35", lines)], top)
+            axes.errorbar(*points(rows, "model"), errors, label=label, **MODEL)
         show_legend(figure, size=7.5)
     return figure
 
@@ -165,14 +111,12 @@ def lipschitz_figure(table: Table, target: str) -> "Figure":
 def simulation_figure(table: Table) -> "Figure":
     """Figure of errors against temperature, a colour per length, of at most 5 lengths.
 
-    Marks are measured errors of twins, the line of the same colour is the certified bound,
-    a star the certificate's temperature at its bound ε, a bar on the floor the theorem's.
-    Rows are those of `Simulation.row` with sweeps.
+    Rows are those of `Simulation.row` with sweeps; `MARKS` is what is drawn of each.
     """
     rows = [row for row in table if row["temperatures"]]
     shown = min(len(rows), MOST_LENGTHS)
     rows = [rows[k] for k in np.linspace(0, len(rows) - 1, shown).round().astype(int)]
-    with curves(ERROR, TEMPERATURE, 4.2) as (figure, axes):
+    with curves(ERROR, TEMPERATURE, 4.2, floor=FLOOR) as (figure, axes):
         for row, look in zip(rows, LOOKS, strict=False):
             colour, taus = look["color"], np.array(row["temperatures"])
             errors = np.maximum(np.array(row["errors"], float), FLOOR)
@@ -186,21 +130,7 @@ def simulation_figure(table: Table) -> "Figure":
             if tau := row["tau_formula"]:
                 axes.plot(tau, FLOOR, color=colour, **BAR)
         for epsilon in [row["epsilon"] for row in rows][:1]:
-            axes.axhline(epsilon, linestyle="--", **GUIDE)
-            beside = {"xycoords": ("axes fraction", "data"), "ha": "left"}
-            write(axes, "ε", (1.0, epsilon), size=8, color="0.4", **beside)
-        draw_floor(axes, FLOOR)
-        axes.set_yticks([10.0**k for k in range(-15, 4, 3)])
-        axes.set_yticks([], minor=True)
-        axes.set_ylim(FLOOR / 3, CEILING)
+            draw_level(axes, "ε", epsilon, size=8, color="0.4", ha="left")
+        axes.set_ylim(top=CEILING)
         show_legend(figure, size=7.5, columnspacing=1.0, title=MARKS)
     return figure
-
-
-def _column(
-    rows: Iterable[Row], name: str, x: str = "n"
-) -> tuple[np.ndarray, np.ndarray]:
-    """Entries of a column against those of x, where there are any."""
-    pairs = [(row[x], row[name]) for row in rows if row.get(name) is not None]
-    across, up = np.array(pairs, float).reshape(-1, 2).T
-    return across, up

@@ -9,6 +9,14 @@ from bounds.restriction.partial_input import FREE, PartialInput
 from bounds.restriction.restriction import Restriction
 from bounds.restriction.tabulate import Undecided
 
+# Work of each stage of a search, of those that are outlined.
+STAGES = {
+    "given": "before the search",
+    "layer": "bits are fixed until each row of that layer depends on few",
+    "alteration": "bits are fixed at random, then repaired",
+    "closing": "bits are fixed until the query's output is constant",
+    "reverse pass": "fixed bits that are not needed are freed again",
+}
 # Positions between which lines can be read.
 LEGIBLE = 24
 

@@ -10,7 +10,7 @@ from benchmarks import pages, quick, row_value, scaling
 from benchmarks.docs_check.figures import image_difference
 from benchmarks.page import column_table, digits
 from benchmarks.results_file import read_lines, results_files, rows_of, write_lines
-from bounds.figures.primitives import save_figure
+from bounds.store.pictures import save_figure
 from jax_models import InputError
 
 

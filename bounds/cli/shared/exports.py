@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bounds.figures.primitives import FORMATS
 from bounds.store.file import lock
 from bounds.store.output import plain
+from bounds.store.pictures import FORMATS
 from jax_models.arguments import CONFIG_BYTES, read_file, show
 from jax_models.atomic import sync_folder
 from jax_models.errors import InputError

@@ -19,8 +19,8 @@ from bounds.cli.shared.values import (
     define_number,
 )
 from bounds.curves.inputs import RANDOM
-from bounds.figures.primitives import FORMATS
 from bounds.influence.choice import METHOD_NAMES
+from bounds.store.pictures import FORMATS
 from jax_models.arguments import MAX_COUNT, ascii_number
 from jax_models.constructions import PRESETS
 from jax_models.languages import LANGUAGES

@@ -12,8 +12,8 @@ from absl import flags
 import jax_models as jm
 from bounds.cli.shared.exports import publish
 from bounds.cli.start import STORE_NAME
-from bounds.figures.primitives import FORMATS, save_figure
 from bounds.store.output import sha256, write_bytes, write_json
+from bounds.store.pictures import FORMATS, save_figure
 from bounds.store.provenance import provenance
 from bounds.store.results import ResultStore
 

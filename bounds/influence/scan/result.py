@@ -223,10 +223,10 @@ class Scan(OfKind):
                 the figure needs.
             OSError: the file cannot be written.
         """
-        from bounds.figures.primitives import save_as_named
+        from bounds.store.pictures import save_as_named
 
         self._named()
-        from bounds.figures.scan import scan_figure
+        from bounds.figures.inputs import scan_figure
 
         drawn = scan_figure(self, quantity, name, figure)
         if path is not None:

@@ -23,11 +23,11 @@ SHAPES: dict[str, tuple[str, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """Cells of a scan along the axes of a shape; over other axes the largest in size.
+    """Cells of a scan along the axes of a shape; over other axes, the cell largest in size.
 
-    `shape` is "auto" where a map and a heat map would have too many columns or none. Cells
-    of the map or heat map that a row's own position takes lie beyond the scale, whose end
-    is `top`: they outshine all others.
+    `shape` stays "auto" for scans without rows whose symbols are too many or no axis. `top`
+    is the end of the scale: the largest size but those of a row's own position, which
+    outshine all others.
     """
 
     shape: str

@@ -16,9 +16,10 @@ import jax
 import numpy as np
 
 from bounds.all_inputs import exact_supremum
-from bounds.curves.decay import DecayFit, exponent_interval, fit_decay
+from bounds.curves.decay import DecayFit, exponent_interval, fit_decay, show_exponent
 from bounds.curves.inputs import InputSource, check_lengths, open_inputs
 from bounds.curves.measurement import weighting_label
+from bounds.curves.series import Decades, Series, points
 from bounds.influence.problem import Target
 from bounds.lemma5.certificate import certify_influence
 from bounds.lemma5.constants import ClosedForms, closed_form_bounds
@@ -36,8 +37,26 @@ from jax_models.model.reweight import at_length
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Closed forms that are proportional to D, in the order in which they are derived.
-PROPORTIONAL = ("linear", "c1", "c2", "causal", "printed_tight", "printed")
+# Closed forms that are proportional to D, in the order in which they are derived, in
+# words; claims are those that the proofs do not support.
+PROPORTIONAL = {
+    "linear": "recursion, linear (bound)",
+    "c1": "C1 (bound)",
+    "c2": "C2 (bound)",
+    "causal": "causal closed form (bound)",
+    "printed_tight": "printed, tight F (claim)",
+    "printed": "printed (claim)",
+}
+# What is observed, from the widest domain to the narrowest, and the ratio that it is of.
+OBSERVED = {
+    "estimate": "estimate of $K_n$: all searches",
+    "local": "local norm, sampled inputs",
+    "substitution": "substitution, sampled inputs",
+}
+RATIOS = {
+    "activation": "‖Δy‖ / ‖Δ embedding‖",
+    "logits": "‖Δ logits‖ / ‖Δ embedding‖ (nats per unit)",
+}
 SATURATING = "corrected"
 CERTIFICATES = ("centred", "base")
 # All of them, those of one input first.
@@ -79,9 +98,25 @@ class LipschitzCurve(RowPerLength):
 
     def plot(self) -> "Figure":
         """Draw the estimates and what lies near them against n; a Matplotlib figure."""
-        from bounds.figures.tables import lipschitz_figure
+        from bounds.figures.curve import curve_figure
 
-        return lipschitz_figure(self.table, self.target)
+        bounds = tuple(
+            Decades(label, {"linestyle": (0, (1 + k, 1.5)), "color": "0.35"}, *found)
+            for k, (name, label) in enumerate(PROPORTIONAL.items())
+            if (found := points(self, f"log10_{name}"))[0].size
+        )
+        observed = [one for name in OBSERVED if (one := self._series(name)).x.size]
+        of_all = Series("", np.zeros(0), np.zeros(0), bounds)
+        figure = curve_figure([*observed, of_all], RATIOS[self.target])
+        figure.axes[0].set_xscale("log", base=2)
+        return figure
+
+    def _series(self, name: str) -> Series:
+        """Observed ratios of a column against n, with their exponent where it tells."""
+        n, values = points(self, name)
+        fit = fit_decay(n, values)
+        note = f" (exponent {show_exponent(fit.exponent or 0.0)})" if fit.tells else ""
+        return Series(OBSERVED[name] + note, n, values)
 
 
 def lipschitz_curve(

@@ -10,7 +10,7 @@ import pytest
 
 import jax_models as jm
 from bounds.cli import scan_parts
-from bounds.figures.scan import scan_figure
+from bounds.figures.inputs import scan_figure
 from bounds.influence.scan import Frobenius, scan
 from bounds.influence.targets import LogProbability
 from bounds.store.results import ResultStore, read_store

@@ -5,8 +5,10 @@ import pytest
 from matplotlib.colors import to_rgba
 
 from bounds.curves.gap import Gap
-from bounds.figures.curve import BEND, Decades, Series, curve_figure
-from bounds.figures.primitives import FORMATS, LOOKS, MAX_SERIES, reduced, save_figure
+from bounds.curves.series import Decades, Series
+from bounds.figures.curve import BEND, curve_figure
+from bounds.figures.primitives import LOOKS, MAX_SERIES
+from bounds.store.pictures import FORMATS, save_figure
 
 N = np.repeat([16, 32, 64], 2)
 FALLING = Series("falling", N, 1.0 / N)
@@ -73,12 +75,6 @@ def test_a_figure_is_saved_in_its_format(tmp_path, suffix):
     magic = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}[suffix]
     assert path == tmp_path / f"f.{suffix}"
     assert path.read_bytes().startswith(magic)
-
-
-def test_the_largest_is_taken_per_key():
-    keys, tops = reduced(np.array([2, 1, 2, 2]), np.array([1.0, 7.0, 5.0, 3.0]))
-    np.testing.assert_array_equal(keys, [1, 2])
-    np.testing.assert_array_equal(tops, [7.0, 5.0])
 
 
 def test_near_bounds_stand_beside_the_values_and_far_ones_are_named():

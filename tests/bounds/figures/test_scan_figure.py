@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bounds.figures.scan import scan_figure
+from bounds.figures.inputs import scan_figure
 from bounds.influence.scan import Scan
 from jax_models import InputError
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bounds.figures.primitives import save_figure
-from bounds.figures.symbols import influence_figure, sequence_figure
+from bounds.figures.inputs import influence_figure, sequence_figure
+from bounds.store.pictures import save_figure
 
 
 def drawn(figure):

@@ -10,7 +10,7 @@ import pytest
 import bounds
 import jax_models as jm
 from bounds.lemma5.lipschitz import Effort, LipschitzCurve, lipschitz_curve
-from bounds.lemma5.lipschitz.curve import looseness
+from bounds.lemma5.lipschitz.curve import PROPORTIONAL, looseness
 from bounds.store.table import Table
 from tests.bounds.lemma5.lipschitz.averaging import SHAPE, averaging_model
 
@@ -29,6 +29,34 @@ def test_the_fit_has_an_exponent_and_an_interval():
     low, high = interval
     assert 0.9 < low < 1 < high < 1.1
     assert curve.fit("substitution").exponent == pytest.approx(2)
+
+
+@pytest.fixture
+def drawn():
+    """Figure of two lengths, with one bound near the estimate and one far from it."""
+    rows = [
+        {"n": n, "estimate": 1.0, "log10_c1": 2.0, "log10_printed": 99.0}
+        for n in (4, 8)
+    ]
+    return LipschitzCurve("softmax", "activation", Table(tuple(rows))).plot()
+
+
+def test_axes_are_named_and_scaled(drawn):
+    (axes,) = drawn.axes
+    names = axes.get_xlabel(), axes.get_ylabel()
+    assert names == ("length n (tokens)", "‖Δy‖ / ‖Δ embedding‖")
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+
+
+def test_near_bounds_are_lines_and_far_ones_are_named_above(drawn):
+    names = [text.get_text() for text in drawn.legends[0].get_texts()]
+    assert names == ["estimate of $K_n$: all searches", PROPORTIONAL["c1"]]
+    (axes,) = drawn.axes
+    title = axes.get_title(loc="left")
+    assert title == f"beyond the axis, {PROPORTIONAL['printed']}: $10^{{99}}$"
+    heights = [list(line.get_ydata()) for line in axes.lines if line.get_ydata().size]
+    # Marks, the line through them, the bound, and a line of slope -1.
+    assert heights == [[1.0] * 2, [1.0] * 2, [100.0] * 2, [1.6, 0.8]]
 
 
 @pytest.mark.slow

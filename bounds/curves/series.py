@@ -1,0 +1,84 @@
+"""Series of a figure against n, the bounds drawn with them, and those that coincide."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bounds.curves.gap import Gap
+
+# Share of a value within which another at the same length would lie on its mark.
+ALIKE = 0.03
+
+
+@dataclasses.dataclass(frozen=True)
+class Decades:
+    """One bound against length, by its logarithm; lines of one kind share legend and look."""
+
+    legend: str
+    look: Mapping[str, Any]  # as Matplotlib's `plot` takes it
+    x: np.ndarray
+    log10: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Series:
+    """Non-negative values against positions or lengths, of which several may be equal."""
+
+    label: str
+    x: np.ndarray
+    y: np.ndarray
+    bounds: Sequence[Decades] = ()
+    gap: Gap | None = None  # of the corrected constant
+
+
+def merge(series: Sequence[Series]) -> list[Series]:
+    """Series with those that are the same everywhere as one, by all their names."""
+    groups: dict[Any, list[Series]] = {}
+    for one in series:
+        groups.setdefault((*one.x.tolist(), *one.y.tolist()), []).append(one)
+    merged = []
+    for first, *others in groups.values():
+        # Their fits are the same too; the first one's stands behind all names.
+        name, mark, fit = first.label.partition(" (")
+        names = [name, *(one.label.removesuffix(mark + fit) for one in others)]
+        bounds = next((one.bounds for one in (first, *others) if one.bounds), ())
+        label = " and ".join(names) + mark + fit
+        merged.append(dataclasses.replace(first, label=label, bounds=bounds))
+    return merged
+
+
+def free_places(series: Sequence[Series]) -> list[int]:
+    """Places to the side at which no largest value or zero lies on an earlier series'."""
+    places: list[int] = []
+    tops = [{*zip(*reduced(one.x, one.y), strict=True)} for one in series]
+    zeros = [{(n, 0.0) for n in one.x[one.y == 0]} for one in series]
+    marks = [line | floor for line, floor in zip(tops, zeros, strict=True)]
+    for mine in marks:
+        taken = {
+            place
+            for place, others in zip(places, marks, strict=False)
+            for (n, y), (m, z) in itertools.product(mine, others)
+            if n == m and abs(y - z) <= ALIKE * z
+        }
+        places.append(next(p for p in itertools.count() if p not in taken))
+    return places
+
+
+def reduced(
+    x: np.ndarray, y: np.ndarray, reduce: Callable[[np.ndarray], Any] = np.max
+) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct x, increasing, and the values at each reduced, to the largest."""
+    keys = np.unique(x)
+    return keys, np.array([reduce(y[x == key]) for key in keys])
+
+
+def points(
+    rows: Iterable[Mapping[str, Any]], name: str, x: str = "n"
+) -> tuple[np.ndarray, np.ndarray]:
+    """Entries of a column of rows against those of x, where there are any."""
+    pairs = [(row[x], row[name]) for row in rows if row.get(name) is not None]
+    across, up = np.array(pairs, float).reshape(-1, 2).T
+    return across, up

@@ -1,0 +1,216 @@
+"""Figures of one input: its symbols, or heat maps of a scan of it.
+
+Influences are given by position, in increasing order; a position that is left out has none.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bounds.figures.primitives import (
+    COLOURS,
+    curves,
+    draw_rule,
+    drawable,
+    floor_below,
+    heat_map,
+    label_logarithms,
+    symbol_rows,
+    write,
+)
+from bounds.influence.scan.result import Scan
+from bounds.influence.scan.view import View, largest_label, view_scan
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Decades from the largest influence beyond which smaller ones lie on the floor.
+DECADES = 6
+# Widths of a glyph and of a bar, in positions.
+GLYPH, BAR = 0.92, 0.6
+# Heights beyond the largest that is not the watched row's own are cut here.
+ROOM = 1.12
+# Positions of one row of a heat map; those up to which each has its name, and symbols.
+ACROSS, NAMED, NAMED_SYMBOLS = 128, 64, 32
+
+
+def influence_figure(
+    influences: Mapping[int, float], quantity: str, query: int | None
+) -> "Figure":
+    """Figure of the largest influence at each position; the query is marked, if any."""
+    x, y = np.array([*influences], int), np.array([*influences.values()], float)
+    floor = floor_below(y)
+    shape = ("position (counted from 0)", 3.0, ("linear", "log"), floor)
+    look = {"color": COLOURS[0], "marker": "o", "markersize": 3, "linestyle": "none"}
+    with curves(quantity, *shape) as (figure, axes):
+        axes.plot(x[y > 0], y[y > 0], **look)
+        if floor is not None:
+            axes.plot(x[y <= 0], floor + 0 * y[y <= 0], markerfacecolor="white", **look)
+        if query is not None:
+            draw_rule(axes, "query", query, size=8)
+    return figure
+
+
+def sequence_figure(
+    influences: Mapping[int, float],
+    names: Sequence[str],
+    substitutes: Sequence[str],
+    quantity: str,
+    query: int | None,
+) -> "Figure":
+    """Figure of the largest influence by symbols, the query marked, if any.
+
+    Names are of the symbol at every position [n], substitutes of the symbol that makes the
+    largest change at each of the influences.
+    """
+    names, substitutes = [*map(drawable, names)], [*map(drawable, substitutes)]
+    best = dict(zip(influences, substitutes, strict=True))
+    letters = all(len(x) <= 1 for x in [*substitutes, *(names[p] for p in influences)])
+    top = max(influences.values(), default=0) or 1.0
+    least = min((y for y in influences.values() if y > 0), default=top)
+    floor = max(least, top * 10.0**-DECADES)
+    note = "; on each line the substitute that changes most"
+    size, turn = (1.3, 0) if letters else (1.9, 90)
+    with symbol_rows(names, influences, query, letters, size, note) as (figure, rows):
+        for axes, row in rows:
+            axes.set_yscale("log")
+            axes.set_ylim(floor / 2, top * (2.5 if letters else 8))
+            for place in [p for p in row if p in influences]:
+                height, seen = max(influences[place], floor), influences[place] >= floor
+                look = {"color": COLOURS[0], "markersize": 2.5}
+                look["markerfacecolor"] = COLOURS[0] if seen else "white"
+                axes.plot([place], [height], "o", **look)
+                if seen:
+                    axes.vlines(place, floor / 2, height, COLOURS[0], linewidth=0.9)
+                write(axes, best[place], (place, height), (0, 2.5), rotation=turn)
+            label_logarithms(axes)
+            if query is not None and query in row:
+                draw_rule(axes, "query", query, size=7)
+        figure.supylabel(quantity, fontsize=9)
+    return figure
+
+
+def letter_figure(
+    influences: Mapping[int, float],
+    names: Sequence[str],
+    quantity: str,
+    watched: int | None,
+) -> "Figure":
+    """Figure of symbols as high as influences; the watched row, shaded, is cut if higher."""
+    names = [*map(drawable, names)]
+    others = [height for p, height in influences.items() if p != watched]
+    top = ROOM * (max(others, default=0) or max(influences.values(), default=0) or 1)
+    shown = [*influences] or [watched or 0]
+    letters = 2 * sum(len(names[p]) == 1 for p in shown) > len(shown)
+    note = "" if watched is None else f"; row {watched}, shaded, is watched"
+    size = 1.1 if letters else 1.6
+    with symbol_rows(names, shown, watched, letters, size, note) as (figure, rows):
+        for axes, row in rows:
+            axes.set_ylim(0, top)
+            for place in [p for p in row if influences.get(p, 0) > 0]:
+                height = min(influences[place], top)
+                _draw_symbol(axes, place, height, names[place], letters)
+                if influences[place] > top:
+                    write(axes, f"{influences[place]:.3g}", (place, top))
+            if watched is not None and watched in row:
+                axes.axvspan(watched - 0.5, watched + 0.5, color="0.88", zorder=0)
+        figure.supylabel(quantity, fontsize=9)
+    return figure
+
+
+def _draw_symbol(
+    axes: "Axes", position: int, height: float, name: str, letters: bool
+) -> None:
+    """Draws one symbol from 0 up to a height: its glyph's stretched outline, or a bar."""
+    from matplotlib.patches import PathPatch
+    from matplotlib.textpath import TextPath
+    from matplotlib.transforms import Bbox, BboxTransform
+
+    # A stop or a dash, stretched, would be a block: a bar is as good, its name below.
+    if not letters or len(name) > 1 or not name.isalnum():
+        axes.bar(position, height, BAR, color=COLOURS[0], alpha=0.75, linewidth=0)
+        if letters and len(name) > 1:
+            write(axes, name, (position, 0), (0, 2), rotation=90)
+        return
+    font: Any = {"family": "DejaVu Sans Mono", "weight": "bold"}
+    glyph = TextPath((0, 0), name, size=1, prop=font, usetex=False)
+    room = Bbox.from_bounds(position - GLYPH / 2, 0, GLYPH, height)
+    outline = BboxTransform(glyph.get_extents(), room).transform_path(glyph)
+    axes.add_patch(PathPatch(outline, color=COLOURS[0], linewidth=0))
+
+
+def scan_figure(
+    scan: Scan,
+    quantity: str,
+    name: Callable[[int], str] | None = None,
+    shape: str = "auto",
+) -> "Figure":
+    """Figure of the view of a scan; symbols are named by number by default."""
+    view, name = view_scan(scan, shape), name or str
+    row = int(scan.rows[0]) if scan.rows.size == 1 else None
+    if view.shape == "map":
+        return _map(scan, view, quantity, name)
+    if view.shape == "heat":
+        return _heat(scan, view, quantity, name, row)
+    label = largest_label(scan, quantity)
+    sizes = dict(zip(scan.positions.tolist(), np.abs(view.values), strict=True))
+    sizes = {position: y for position, y in sizes.items() if not np.isnan(y)}
+    if view.shape == "auto":
+        return influence_figure(sizes, label, row)
+    names = [name(int(symbol)) for symbol in scan.tokens]
+    return letter_figure(sizes, names, label, row)
+
+
+def _map(scan: Scan, view: View, quantity: str, name: Callable[[int], str]) -> "Figure":
+    """Map of watched rows, downwards, against replaced positions."""
+    largest = "largest over substitutes: " if "symbol" in scan.axes else ""
+    label = largest + quantity
+    with heat_map(view.values, view.top, label, 6.2) as (figure, ((axes, _),)):
+        _name(axes.xaxis, scan.positions, scan.tokens, name)
+        _name(axes.yaxis, view.columns, scan.tokens, name)
+        axes.set(xlabel="position that is replaced", ylabel="row that is watched")
+    return figure
+
+
+def _heat(
+    scan: Scan, view: View, quantity: str, name: Callable[[int], str], row: int | None
+) -> "Figure":
+    """Map of substitutes against positions, a dot at the symbol that stands there."""
+    symbols, values = view.columns, view.values
+    rows = -(-len(values) // ACROSS)
+    across = -(-len(values) // rows)
+    size = 0.5 + rows * max(min(0.14, 3.0 / symbols.size) * symbols.size + 0.55, 1.2)
+    shown = range(0, symbols.size, -(-symbols.size // NAMED_SYMBOLS))
+    labels = [drawable(name(int(symbols[i]))) for i in shown]
+    with heat_map(values, view.top, quantity, size, rows) as (figure, panels):
+        for axes, these in panels:
+            own = scan.tokens[scan.positions[these]]
+            known = np.isin(own, symbols)
+            places = np.flatnonzero(known), np.searchsorted(symbols, own[known])
+            axes.plot(*places, "k.", markersize=min(4.0, 300 / across))
+            _name(axes.xaxis, scan.positions[these], scan.tokens, name)
+            axes.set_yticks(shown, labels, fontsize=6, parse_math=False)
+            axes.tick_params(axis="y", length=0)
+        watched = "" if row is None else f"; row {row} is watched"
+        figure.supylabel("substitute", fontsize=9)
+        figure.supxlabel(f"position; a dot marks the symbol there{watched}", fontsize=9)
+    return figure
+
+
+def _name(
+    axis: Any, places: np.ndarray, tokens: np.ndarray, name: Callable[[int], str]
+) -> None:
+    """Writes the symbols along an axis where there is room, else some positions."""
+    labels = [drawable(name(int(tokens[place]))) for place in places]
+    if len(places) <= NAMED and max(map(len, labels)) == 1:
+        if axis.axis_name == "x":
+            tens = (place if place % 10 == 0 else " " for place in places)
+            labels = [f"{x}\n{ten}" for x, ten in zip(labels, tens, strict=True)]
+        axis.set_ticks(range(len(places)), labels, fontsize=7, parse_math=False)
+        axis.set_tick_params(length=0)
+        return
+    every = next(x for x in (1, 5, 10, 20, 50, 100, 10**9) if len(places) <= 16 * x)
+    shown = [i for i, place in enumerate(places) if place % every == 0] or [0]
+    axis.set_ticks(shown, [str(places[i]) for i in shown], fontsize=7)
