@@ -102,3 +102,27 @@ def test_arguments_stay_and_the_function_is_compiled_once():
 def test_what_cannot_be_moved_is_refused(function, params, said):
     with pytest.raises(InputError, match=said):
         moved(function, params)
+
+
+def test_a_product_is_known_to_some_thousand_roundings():
+    params = jnp.asarray(np.random.default_rng(2).uniform(1, 2, (2, 50)))
+    value, radius = moved(lambda params: params[0] * params[1], params)
+    assert (radius < 4000 * 2.0**-53 * value).all()
+
+
+def test_a_function_runs_once_and_four_times_more():
+    """Up and down, by signs that are drawn twice."""
+    asked = []
+
+    def function(params):
+        asked.append(np.asarray(params))
+        return params
+
+    params = jnp.asarray(np.random.default_rng(3).uniform(1, 2, 50))
+    moved(function, params)
+    still, *steps = np.sign(np.stack(asked) - params)
+    assert (still == 0).all()
+    assert len(steps) == 4
+    for up, down in (steps[:2], steps[2:]):
+        np.testing.assert_array_equal(up, -down)
+    assert (steps[0] != steps[2]).any()
