@@ -101,7 +101,8 @@ package: $(TOOLS)
 	cd build/wheel/empty && PYTHONPATH=../unpacked $(abspath $(BIN))/python \
 		-m bounds curve --lengths=8,16 --num_inputs=1 --out=results
 
-check: facts test test-long lint types package
+check: facts test test-long
+	$(MAKE) --no-print-directory --jobs 2 lint types package
 
 # What the tests run on.
 facts: $(RUNTIME)
