@@ -17,7 +17,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -69,10 +68,10 @@ def moved(
             return np.maximum(bent, UNITS * math.sqrt(unit) * along)
 
     moves = farthest(value.shape, map(move, range(1, RUNS // 2 + 1)))
-    length = max(map(np.size, jax.tree.leaves((params, args))))
     magnitude = largest_magnitude((params, args, value))
     sizes = np.abs(value)
-    usual = Usual.of(sizes, moves, found.dtype, length, magnitude, subtracted=True)
+    # What underflows is less than sixteen roundings of the largest magnitude.
+    usual = Usual.of(sizes, moves, found.dtype, 1, magnitude, subtracted=True)
     radii = np.maximum(RATIO * usual.radii(sizes, moves), RATIO**2 * unit * magnitude)
     return value, radii
 

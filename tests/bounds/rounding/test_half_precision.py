@@ -192,3 +192,10 @@ def test_nothing_substituted_has_no_error():
         build(ONE), TOKENS, precision="bfloat16", positions=()
     )
     assert (found.kind, found.max, found.measured_error) == ("estimated", 0.0, None)
+
+
+def test_an_estimate_of_nothing_is_right_or_wholly_wrong():
+    errors = measured_error.relative_errors(
+        np.array([0.0, 1.0, 3.0]), np.array([0.0, 0.0, 2.0])
+    )
+    np.testing.assert_array_equal(errors, [0.0, np.inf, 0.5])

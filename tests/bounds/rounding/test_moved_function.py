@@ -126,3 +126,12 @@ def test_a_function_runs_once_and_four_times_more():
     for up, down in (steps[:2], steps[2:]):
         np.testing.assert_array_equal(up, -down)
     assert (steps[0] != steps[2]).any()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_radius_is_at_least_sixteen_roundings_of_the_largest_number(dtype):
+    """Of a parameter that leaves no trace in a result of 0."""
+    params = jnp.asarray([0.0, 2.0**20], dtype)
+    value, radius = moved(lambda params: params[:1] * params[1:], params)
+    assert value == 0
+    assert radius == 16 * float(jnp.finfo(dtype).eps) / 2 * 2**20

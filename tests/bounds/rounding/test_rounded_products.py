@@ -80,6 +80,30 @@ def program(times, base, change):
 
 
 @pytest.mark.parametrize("rounding", PRECISIONS.values(), ids=PRECISIONS)
+def test_a_branch_that_a_moved_number_chooses_has_moved(rounding):
+    """Though both branches return what does not move."""
+    base, change = DRAWS.normal(size=(2, 4, 4)), jnp.ones(())
+
+    def chosen(times, base, change):
+        first, second = base
+        picked = jax.lax.cond(change > 0, lambda: first, lambda: second)
+        return times(second, picked)
+
+    def full(matrix, x):
+        return jnp.matmul(matrix, x, precision=HIGHEST)
+
+    def by_hand(matrix, x):
+        options = {"dimension_numbers": (((1,), (0,)), ((), ()))}
+        return rounding.product((matrix, x), (False, True), options)
+
+    found = round_products(
+        rounding, lambda *x: chosen(full, *x), (base, change), (False, True)
+    )
+    np.testing.assert_allclose(found, chosen(by_hand, base, change), rtol=1e-14)
+    assert (found != chosen(full, base, change)).any()
+
+
+@pytest.mark.parametrize("rounding", PRECISIONS.values(), ids=PRECISIONS)
 def test_what_moves_is_rounded_and_nothing_else_wherever_it_stands(rounding):
     base, change = DRAWS.normal(size=(4, 4)), DRAWS.normal(size=(3, 4))
     vector = (((1,), (0,)), ((), ()))
