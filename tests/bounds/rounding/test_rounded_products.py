@@ -79,28 +79,42 @@ def program(times, base, change):
     return jnp.matmul(fixed, still, precision=HIGHEST), rows, moving
 
 
+def by_branch(base, change):
+    """One of two arrays that do not move, by a number that does."""
+    return jax.lax.cond(change > 0, lambda: base[0], lambda: base[1])
+
+
+def by_rounds(base, change):
+    """An array that does not move, as often multiplied as a moved number says."""
+    rounds = change.astype(jnp.int32)
+    return jax.lax.fori_loop(0, rounds, lambda _, x: base[1] * x, base[0])
+
+
+def beside(base, change):
+    """An array that does not move, from a branch that has a moved number too."""
+    branches = (lambda x: (base[0], x), lambda x: (base[1], -x))
+    return jax.lax.cond(base[0, 0, 0] > 9, *branches, change)[0]
+
+
 @pytest.mark.parametrize("rounding", PRECISIONS.values(), ids=PRECISIONS)
-def test_a_branch_that_a_moved_number_chooses_has_moved(rounding):
-    """Though both branches return what does not move."""
-    base, change = DRAWS.normal(size=(2, 4, 4)), jnp.ones(())
+@pytest.mark.parametrize(
+    ("chosen", "moves"), [(by_branch, True), (by_rounds, True), (beside, False)]
+)
+def test_what_a_moved_number_chooses_has_moved(chosen, moves, rounding):
+    base, change = DRAWS.normal(size=(2, 4, 4)), jnp.full((), 2.0)
 
-    def chosen(times, base, change):
-        first, second = base
-        picked = jax.lax.cond(change > 0, lambda: first, lambda: second)
-        return times(second, picked)
+    def full(base, change):
+        return jnp.matmul(base[1], chosen(base, change), precision=HIGHEST)
 
-    def full(matrix, x):
-        return jnp.matmul(matrix, x, precision=HIGHEST)
-
-    def by_hand(matrix, x):
-        options = {"dimension_numbers": (((1,), (0,)), ((), ()))}
-        return rounding.product((matrix, x), (False, True), options)
-
-    found = round_products(
-        rounding, lambda *x: chosen(full, *x), (base, change), (False, True)
-    )
-    np.testing.assert_allclose(found, chosen(by_hand, base, change), rtol=1e-14)
-    assert (found != chosen(full, base, change)).any()
+    found = round_products(rounding, full, (base, change), (False, True))
+    plain = full(base, change)
+    if not moves:
+        np.testing.assert_array_equal(found, plain)
+        return
+    options = {"dimension_numbers": (((1,), (0,)), ((), ()))}
+    by_hand = rounding.product((base[1], chosen(base, change)), (False, True), options)
+    np.testing.assert_allclose(found, by_hand, rtol=1e-14)
+    assert (found != plain).any()
 
 
 @pytest.mark.parametrize("rounding", PRECISIONS.values(), ids=PRECISIONS)
