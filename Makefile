@@ -102,7 +102,7 @@ package: $(TOOLS)
 		-m bounds curve --lengths=8,16 --num_inputs=1 --out=results
 
 check: facts test test-long
-	$(MAKE) --no-print-directory --jobs 2 lint types package
+	$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint types package
 
 # What the tests run on.
 facts: $(RUNTIME)
