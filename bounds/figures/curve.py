@@ -42,7 +42,8 @@ def curve_figure(
     """Figure of at most `MAX_SERIES` series on logarithmic axes; `quantity` names y.
 
     Series that are the same everywhere are one line with both names; a thin grey line is
-    proportional to 1/n. Lines mark lengths up to which models were trained, where these
+    proportional to 1/n, below the values where bounds stand above them by themselves.
+    Lines mark lengths up to which models were trained, where these
     are among those measured.
     """
     series = merge(series)
@@ -63,9 +64,12 @@ def curve_figure(
         for gap, colour in sorted(gaps, key=lambda pair: pair[0].bend is None)[:1]:
             _draw_gap(axes, gap, colour)
         if len(lengths := np.unique(x[y > 0]).astype(float)) > 1:
-            ends, first = lengths[[0, -1]], 1.6 * y[x == lengths[0]].max()
+            ends, level = lengths[[0, -1]], y[(x == lengths[0]) & (y > 0)]
+            apart = any(one.bounds and not one.x.size for one in series)
+            first = level.min() / 1.6 if apart else 1.6 * level.max()
             axes.plot(ends, first * ends[0] / ends, **GUIDE)
             look = {"size": 7, "ha": "left", "color": "0.4", "bbox": BACKDROP}
+            look |= {"offset": (0, -8), "va": "top"} if apart else {}
             write(axes, "proportional to 1/n", (ends[0], first), **look)
         several = any(len(np.unique(one.x)) < len(one.x) for one in series)
         notes = ["lines: the largest; light marks: every input"] if several else []

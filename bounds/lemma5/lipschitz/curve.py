@@ -115,7 +115,11 @@ class LipschitzCurve(RowPerLength):
         """Observed ratios of a column against n, with their exponent where it tells."""
         n, values = points(self, name)
         fit = fit_decay(n, values)
-        note = f" (exponent {show_exponent(fit.exponent or 0.0)})" if fit.tells else ""
+        note = (
+            f" (decay exponent {show_exponent(fit.exponent or 0.0)})"
+            if fit.tells
+            else ""
+        )
         return Series(OBSERVED[name] + note, n, values)
 
 
