@@ -90,7 +90,7 @@ def move_classes(
     if not weighting.hard:
         # Beside a large score the logarithm of a count would lose its digits.
         top = scores.max(axis=-1, where=visible, initial=-jnp.inf, keepdims=True)
-        scores = scores - top
+        scores = scores - jnp.where(top == -jnp.inf, 0.0, top)
     seen_classes = (scores, store.values, index, visible, count)
     summary = weighting.lift(*seen_classes)
     summary = weighting.settle(summary, lambda lift: lift(*seen_classes))
