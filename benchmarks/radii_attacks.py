@@ -49,7 +49,7 @@ def _exponent(config: Config, draw: Draw, single: float, double: float) -> float
     return float(10.0 ** draw.uniform(1, most))
 
 
-def _with_attention(model: jm.Transformer, depth: int, **fields: Any) -> jm.Transformer:
+def with_attention(model: jm.Transformer, depth: int, **fields: Any) -> jm.Transformer:
     """The model with fields of the attention of one layer replaced."""
     layers = list(model.layers)
     attention = dataclasses.replace(layers[depth].attention, **fields)
@@ -57,7 +57,7 @@ def _with_attention(model: jm.Transformer, depth: int, **fields: Any) -> jm.Tran
     return dataclasses.replace(model, layers=tuple(layers))
 
 
-def _opposed(model: jm.Transformer, share: float) -> jm.Transformer:
+def oppose_heads(model: jm.Transformer, share: float) -> jm.Transformer:
     """The second head of the first layer takes away what the first adds, but a share."""
     own: Any = model.layers[0].attention
     fields = {
@@ -66,16 +66,16 @@ def _opposed(model: jm.Transformer, share: float) -> jm.Transformer:
     }
     half = own.output.shape[1] // 2
     output = own.output.at[:, half:].set(-(1 - share) * own.output[:, :half])
-    return _with_attention(model, 0, **fields, output=output)
+    return with_attention(model, 0, **fields, output=output)
 
 
-def _looking_at(model: jm.Transformer, row: int, length: int) -> jm.Transformer:
+def look_at_row(model: jm.Transformer, row: int, length: int) -> jm.Transformer:
     """The last layer's queries look at one row alone, by a coordinate of positions."""
     last = model.width - 1
     table = 0.3 * jax.random.normal(jax.random.key(row), (length, model.width))
     table = table.astype(model.dtype).at[:, last].set(0).at[row, last].set(1)
     own: Any = model.layers[-1].attention
-    model = _with_attention(
+    model = with_attention(
         model,
         -1,
         query=jnp.zeros_like(own.query),
@@ -106,19 +106,19 @@ def _looking_at(model: jm.Transformer, row: int, length: int) -> jm.Transformer:
 
 def opposed_heads(config: Config, draw: Draw, length: int = LENGTH) -> Problem:
     """Positions that opposed heads alone read: below the last layer, which sees one row."""
-    model = _looking_at(_random(config), int(draw.integers(length - 1)), length)
+    model = look_at_row(_random(config), int(draw.integers(length - 1)), length)
     share = 1 / _exponent(config, draw, 6, 14)
-    return Problem.ask(_opposed(model, share), _tokens(draw, model, length))
+    return Problem.ask(oppose_heads(model, share), _tokens(draw, model, length))
 
 
 def opposed_logit(config: Config, draw: Draw, length: int = LENGTH) -> Problem:
     """The same, and one logit is watched."""
-    model = _looking_at(
+    model = look_at_row(
         _random(config, num_classes=1), int(draw.integers(length - 1)), length
     )
     share = 1 / _exponent(config, draw, 6, 14)
     tokens = _tokens(draw, model, length)
-    return Problem.ask(_opposed(model, share), tokens, target="logits")
+    return Problem.ask(oppose_heads(model, share), tokens, target="logits")
 
 
 def drift(config: Config, draw: Draw, length: int) -> Problem:
@@ -128,7 +128,7 @@ def drift(config: Config, draw: Draw, length: int) -> Problem:
     nothing = {
         name: jnp.zeros_like(getattr(own, name)) for name in ("query", "query_bias")
     }
-    model = _opposed(_with_attention(model, 0, **nothing), 1e-3)
+    model = oppose_heads(with_attention(model, 0, **nothing), 1e-3)
     tokens = _tokens(draw, model, length)
     positions = sorted(draw.choice(length - 1, 16, replace=False).tolist())
     return Problem.ask(model, tokens, positions=positions)
@@ -142,7 +142,7 @@ def equal_weights(config: Config, draw: Draw) -> Problem:
         name: jnp.zeros_like(getattr(own, name)) for name in ("query", "query_bias")
     }
     value = jnp.ones_like(own.value)
-    model = _with_attention(model, 0, **nothing, value=value)
+    model = with_attention(model, 0, **nothing, value=value)
     share = 1 / _exponent(config, draw, 6, 14)
     rows = model.embedding - model.embedding.mean(axis=1, keepdims=True)
     rows = rows.at[:, 0].add(share * jnp.arange(len(rows), dtype=model.dtype))
@@ -160,7 +160,7 @@ def sink(config: Config, draw: Draw, length: int = LENGTH) -> Problem:
     most = 12.0 if config["dtype"] == "float32" else 30.0
     for depth in range(len(model.layers)):
         own: Any = model.layers[depth].attention
-        model = _with_attention(
+        model = with_attention(
             model,
             depth,
             query_bias=own.query_bias.at[:, 0].set(1),
@@ -214,13 +214,13 @@ def norm_offset(config: Config, draw: Draw, length: int = LENGTH) -> Problem:
 def row_offset(config: Config, draw: Draw, length: int = LENGTH) -> Problem:
     """The one row that the last layer sees has scores with a large common offset."""
     row = int(draw.integers(length - 1))
-    model = _looking_at(_random(config), row, length)
+    model = look_at_row(_random(config), row, length)
     last, own = model.width - 1, model.layers[0].attention
     size = _exponent(config, draw, 4, 10)
     query: Any = own.query
     bias: Any = own.key_bias
     key: Any = own.key
-    model = _with_attention(
+    model = with_attention(
         model,
         0,
         query=query.at[:, 0, last].set(size),
@@ -235,7 +235,7 @@ def left_out(config: Config, draw: Draw) -> Problem:
     model, tokens = DRAWN["underflow"]({**config, "layers": 2}, draw)
     single = config["dtype"] == "float32"
     first: Any = model.layers[0].attention
-    model = _with_attention(model, 0, value=first.value * (1e5 if single else 1e12))
+    model = with_attention(model, 0, value=first.value * (1e5 if single else 1e12))
     tokens[1:] = np.where(tokens[1:] == 0, 1, tokens[1:])
     tokens[0] = 0
     return Problem.ask(model, tokens, positions=range(1, LENGTH))

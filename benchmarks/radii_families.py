@@ -51,7 +51,7 @@ def _peaked(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
     return _attention(model, lambda x: dataclasses.replace(x, query=x.query * factor))
 
 
-def _offset(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
+def offset_scores(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
     """What all keys add to a row's scores: 10^3 to 10^7, where the key rows are 0."""
     size = float(10.0 ** draw.uniform(1.5, 3.5))
 
@@ -92,12 +92,16 @@ def _dominant(gap: float) -> Change:
     return change
 
 
-def _drawn_gap(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
+def prefer_one_key(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
+    """Symbol 0 is a key that every row prefers by 5 to 60 (300 in float64)."""
     most = 60.0 if model.dtype == jnp.float32 else 300.0
     return _dominant(draw.uniform(5.0, most))(model, draw)
 
 
-def _underflow(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
+def prefer_until_underflow(
+    model: jm.Transformer, draw: np.random.Generator
+) -> jm.Transformer:
+    """Symbol 0 is a key beside which the weights of all others underflow."""
     return _dominant(draw.uniform(*UNDERFLOW[str(model.dtype)]))(model, draw)
 
 
@@ -115,7 +119,7 @@ def _biases(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
     return dataclasses.replace(model, layers=(layer, *model.layers[1:]))
 
 
-def _by_one_coordinate(model: jm.Transformer, gap: float) -> jm.Transformer:
+def look_by_one_coordinate(model: jm.Transformer, gap: float) -> jm.Transformer:
     """All rows look at the first coordinate of keys alone, which nothing writes to."""
 
     def change(x: Any) -> Any:
@@ -143,14 +147,16 @@ def _by_one_coordinate(model: jm.Transformer, gap: float) -> jm.Transformer:
     return dataclasses.replace(model, layers=layers)
 
 
-def _leaving(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
+def enlarge_unseen_rows(
+    model: jm.Transformer, draw: np.random.Generator
+) -> jm.Transformer:
     """Symbol 0 has rows up to 10^12 times the others' (10^5), and no row looks at it."""
     single = model.dtype == jnp.float32
     size = float(10.0 ** draw.uniform(1, 5 if single else 12))
-    seen = jnp.asarray([-1.0, 1.0, 0.1, 0.2], model.dtype)
+    seen = jnp.asarray([-1.0, 1.0, 0.1, 0.2], model.dtype)[: model.vocab_size]
     embedding = model.embedding.at[0].multiply(size).at[:, 0].set(seen)
     model = dataclasses.replace(model, embedding=embedding)
-    return _by_one_coordinate(model, draw.uniform(5, 40 if single else 80))
+    return look_by_one_coordinate(model, draw.uniform(5, 40 if single else 80))
 
 
 def _opposed(
@@ -164,7 +170,7 @@ def _opposed(
         seen = jnp.asarray([0.0, 0.0, 0.3, 1.0], model.dtype)
         embedding = model.embedding.at[:2].set(0).at[:, 1].set(0).at[:, 0].set(seen)
         embedding = embedding.at[0, 1].set(1).at[1, 1].set(-1)
-        model = _by_one_coordinate(
+        model = look_by_one_coordinate(
             dataclasses.replace(model, embedding=embedding), draw.uniform(0.5, 3)
         )
         first: Any = model.layers[0].attention
@@ -264,11 +270,11 @@ DRAWN: dict[str, Build] = {
     "plain": functools.partial(_drawn, _plain, 4),
     "peaked": functools.partial(_drawn, _peaked, 4),
     "equal rows": functools.partial(_drawn, _peaked, 1),
-    "offset": functools.partial(_drawn, _offset, 4),
-    "dominant": functools.partial(_drawn, _drawn_gap, 4),
-    "underflow": functools.partial(_drawn, _underflow, 4),
+    "offset": functools.partial(_drawn, offset_scores, 4),
+    "dominant": functools.partial(_drawn, prefer_one_key, 4),
+    "underflow": functools.partial(_drawn, prefer_until_underflow, 4),
     "biases": functools.partial(_drawn, _biases, 4),
-    "leaving": functools.partial(_drawn, _leaving, 4, position="sinusoidal"),
+    "leaving": functools.partial(_drawn, enlarge_unseen_rows, 4, position="sinusoidal"),
     "opposed": _opposed,
     "unread": functools.partial(_drawn, _unread, 4),
 }
