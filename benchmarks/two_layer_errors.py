@@ -23,14 +23,14 @@ from benchmarks.flags import (
     define_integers,
     define_masks,
 )
-from benchmarks.page import table_text
+from benchmarks.page import digits, table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.two_layer_families import FAMILIES
-from bounds.influence.compute import compute_influence
+from bounds.influence.incremental import INCREMENTAL
+from bounds.influence.moved import found_by
 from bounds.influence.problem import Problem
 from bounds.numbers.rounding import unit_roundoff
 
-METHOD = "incremental"
 # Of the reference: the smallest normal number with 20 digits and more beside 1.
 DIGITS = {"float32": 80, "float64": 340}
 # Numbers of symbols of a family's models, in turn.
@@ -61,15 +61,6 @@ def cells() -> Iterator[dict[str, Any]]:
             yield {**cell, "vocab_size": sizes}
 
 
-def influences(problem: Problem) -> np.ndarray:
-    """Computed influences of all substitutions [p]."""
-    found = compute_influence(
-        problem.model, problem.tokens, method=METHOD, rounding="none"
-    )
-    assert found.upper is not None
-    return found.upper[problem.position, problem.symbol]
-
-
 def errors(found: np.ndarray, exact: np.ndarray, dtype: str) -> dict[str, float]:
     """Largest errors in units of the unit roundoff, relative and over the largest.
 
@@ -93,7 +84,7 @@ def measure(config: Config) -> dict[str, Any]:
     """Largest errors of one model."""
     problem = Problem.ask(*FAMILIES[config["family"]].draw(config))
     exact = exact_values(problem, DIGITS[config["dtype"]])
-    return errors(influences(problem), exact, config["dtype"])
+    return errors(found_by(INCREMENTAL, problem), exact, config["dtype"])
 
 
 def show(config: Config, row: Row) -> str:
@@ -109,14 +100,14 @@ def table(measured: Measured) -> str:
     for config, row in measured:
         for name in ERRORS:
             at = *(config[x] for x in ("family", "n", "dtype", "mask")), name
-            found[at] = max(row[name], found.get(at, 0.0))
+            # Of NaN the largest is NaN, which Python's own maximum may miss.
+            found[at] = float(np.maximum(row[name], found.get(at, 0.0)))
     columns = list(dict.fromkeys(key[2:] for key in found))
     head = ["family", "n"]
     head += [f"{t}, {m}: {name.replace('_', ' ')}" for t, m, name in columns]
     lines = []
     for at in dict.fromkeys(key[:2] for key in found):
-        errors = [found.get((*at, *column)) for column in columns]
-        shown = ["" if x is None else f"{x:.3g}" for x in errors]
+        shown = [digits(found.get((*at, *column))) for column in columns]
         lines.append([at[0], str(at[1]), *shown])
     return table_text(head, lines)
 

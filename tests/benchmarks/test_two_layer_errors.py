@@ -1,6 +1,5 @@
 """The error oracle of two-layer models: it sees what is wrong, on models that are hard."""
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -11,7 +10,7 @@ import pytest
 from benchmarks import two_layer_errors
 from benchmarks.results_file import FOLDER, read_lines, rows_of
 from benchmarks.two_layer_families import FAMILIES, first_neurons
-from bounds.influence.compute import compute_influence
+from bounds.influence.moved import found_by
 from bounds.numbers.rounding import unit_roundoff
 from jax_models.model.transformer import embedded
 
@@ -62,15 +61,25 @@ def test_every_family_has_a_stored_error():
 
 @pytest.mark.parametrize("wrong", [1 + 1e-9, 0.0, np.nan])
 def test_a_planted_error_is_noticed(monkeypatch, wrong):
-    def planted(*arguments, **options):
-        found = compute_influence(*arguments, **options)
-        return dataclasses.replace(found, upper=wrong * found.upper)
+    def planted(method, problem):
+        return wrong * found_by(method, problem)
 
-    monkeypatch.setattr(two_layer_errors, "compute_influence", planted)
+    monkeypatch.setattr(two_layer_errors, "found_by", planted)
     row = two_layer_errors.measure(config("as drawn", n=3))
     expected = pytest.approx(abs(wrong - 1) * 2**53, rel=1e-3, nan_ok=True)
     for error in two_layer_errors.ERRORS:
         assert row[error] == expected
+        assert not row[error] <= admissible("as drawn", "float64", error)
+
+
+def test_the_table_shows_that_an_error_is_not_a_number():
+    rows = [
+        (config("as drawn"), dict.fromkeys(two_layer_errors.ERRORS, x))
+        for x in (1.0, np.nan)
+    ]
+    assert (
+        two_layer_errors.table(rows).splitlines()[-1] == "| as drawn | 8 | nan | nan |"
+    )
 
 
 def test_an_error_of_one_small_influence_is_noticed_relative_to_it():
