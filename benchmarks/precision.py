@@ -194,8 +194,8 @@ def measure(config: Config) -> dict[str, Any]:
         values = subtracted(model, half, asked, true)
         radii = np.full(values.shape, np.inf)
     else:
-        how = {"method": way, "rounding": "all"}
-        how = {"precision": way} if way in PRECISIONS else how
+        how: dict[str, Any] = {"method": way, "rounding": "all"}
+        how = {"method": bounds.Incremental(way)} if way in PRECISIONS else how
         found = bounds.scan(model, tokens, **asked, **how)
         values = found.values
         radii = found.upper - values if found.kind != "estimated" else np.inf + values

@@ -15,14 +15,14 @@ import bounds
 import jax_models as jm
 from benchmarks.page import digits, table_text
 from benchmarks.script import Measured, Row
-from bounds.influence.answer import Propose
+from bounds.influence.proposed import Cheap
 
-TYPES: tuple[Propose, ...] = ("float32", "bfloat16", "float16")
+TYPES: tuple[Cheap, ...] = ("float32", "bfloat16", "float16")
 REPEATS = 3
 
 
 def measure_proposals(
-    model: jm.Transformer, tokens: np.ndarray, types: Sequence[Propose], **asked: Any
+    model: jm.Transformer, tokens: np.ndarray, types: Sequence[Cheap], **asked: Any
 ) -> dict[str, Any]:
     """Returns one row: seconds of each way, warm and compiling, and how many it decided.
 
@@ -33,10 +33,14 @@ def measure_proposals(
         asked: of `compute_influence`.
     """
 
-    def ask(propose: Propose | None) -> tuple[bounds.Influence, float]:
+    def ask(propose: Cheap | None) -> tuple[bounds.Influence, float]:
         start = time.perf_counter()
         found = bounds.compute_influence(
-            model, tokens, keep="max", propose=propose, **asked
+            model,
+            tokens,
+            keep="max",
+            method="auto" if propose is None else bounds.Proposed(propose),
+            **asked,
         )
         return found, time.perf_counter() - start
 

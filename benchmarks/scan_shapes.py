@@ -141,13 +141,14 @@ def measure(config: Config) -> dict[str, Any]:
     time_it = functools.partial(
         time_call, repeats=config["repeats"], budget=config["budget"]
     )
+    half = bounds.Incremental("bfloat16")
     timings = {
         name: time_it(lambda how=how: scan(**how).values)
-        for name, how in (("float32", {}), ("bfloat16", {"precision": "bfloat16"}))
+        for name, how in (("float32", {}), ("bfloat16", {"method": half}))
     }
     found = scan()
     values, scale = found.values.ravel(), found.values.max()
-    rounded = scan(precision="bfloat16").values.ravel()
+    rounded = scan(method=half).values.ravel()
     told: dict[str, Any] = {
         **timings["float32"].columns("float32"),
         **timings["bfloat16"].columns("bfloat16"),

@@ -27,6 +27,7 @@ from benchmarks.page import column_table, digits
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, random_model, random_tokens
 from benchmarks.timing import time_call
+from bounds import Screened
 from bounds.influence import compute_influence
 from bounds.influence.screening.screen import prepare_envelopes, prepare_screen
 from jax_models import (
@@ -97,7 +98,7 @@ def measure(config: Config) -> dict[str, Any]:
 
     before = passes()
     found = compute_influence(
-        model, np.asarray(tokens), method="screened", budget=config["budget"] or None
+        model, np.asarray(tokens), method=Screened(budget=config["budget"] or None)
     )
     base = prepare_screen(model, tokens, n - 1, "activation")
     prepared = time_call(

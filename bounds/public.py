@@ -3,7 +3,18 @@
 from bounds.all_inputs import Supremum, search_inputs, supremum
 from bounds.curves.curve import BoundCurve, bound_curve
 from bounds.entropy import ModelEntropy, measure_entropy
-from bounds.influence import Callable, Influence, compute_influence
+from bounds.influence import (
+    Callable,
+    Exhaustive,
+    Incremental,
+    Influence,
+    Lumped,
+    Partial,
+    Proposed,
+    Run,
+    Screened,
+    compute_influence,
+)
 from bounds.influence.scan import Frobenius, Scan, scan
 from bounds.lemma5.certificate import Certificate, certify_influence
 from bounds.lemma5.constants import closed_form_bounds, read_constants
@@ -30,12 +41,19 @@ __all__ = [
     "BoundCurve",
     "Callable",
     "Certificate",
+    "Exhaustive",
     "Frobenius",
+    "Incremental",
     "Influence",
     "LipschitzEstimate",
+    "Lumped",
     "ModelEntropy",
+    "Partial",
+    "Proposed",
     "Restriction",
+    "Run",
     "Scan",
+    "Screened",
     "Simulation",
     "SimulationCurve",
     "Supremum",

@@ -54,6 +54,7 @@ READERS = {
         "require_platform",
     },
     "bounds.cli.shared.record": {"of"},
+    "bounds.cli.shared.method": {"read_method"},
     "bounds.cli.shared.subject": {"read_one", "read_subject"},
     "bounds.cli.shared.substitutes": {"read_substitutes"},
     "bounds.cli.shared.texts": {"open_tokenizer"},

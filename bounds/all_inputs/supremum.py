@@ -16,7 +16,7 @@ from bounds.influence.compute import compute_influence
 from bounds.influence.problem import Target
 from bounds.influence.result import Influence
 from bounds.influence.ties import Ties, judge_ties
-from bounds.numbers.kind import ROUNDING, RTOL_EXACT, Kind, OfKind, kind_of
+from bounds.numbers.kind import ROUNDING, Kind, OfKind, kind_of
 from bounds.numbers.notation import enclosure_label
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_hook, expect_integer
@@ -60,7 +60,6 @@ class Supremum(OfKind):
     ties: Ties | None
     seconds: float
     hypotheses: tuple[str, ...] = (ROUNDING,)  # what the ends rest on
-    rtol_exact: float = RTOL_EXACT  # the largest relative radius called exact
 
     def __repr__(self) -> str:
         """One line: the maximum, where it is, and what was gone through."""

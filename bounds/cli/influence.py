@@ -43,10 +43,9 @@ from bounds.cli.shared.texts import define_texts, open_tokenizer
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
 from bounds.curves.measurement import block_columns, enclosed_value
 from bounds.figures.inputs import influence_figure, sequence_figure
-from bounds.influence import Influence
-from bounds.influence.answer import Propose
+from bounds.influence import Influence, Screened
 from bounds.influence.block_memory import BlockSizes
-from bounds.influence.method import Screen, Stopping
+from bounds.influence.proposed import Cheap
 from bounds.numbers.kind import RTOL_EXACT
 from bounds.store.output import write_csv, write_json
 from bounds.store.sweep import Cell, Results, finish_cells, found_rows
@@ -83,11 +82,11 @@ def describe_run(asked: Asked, blocks: Blocks, devices: Devices) -> list[str]:
         f"substitutions: {total}, in {len(problems)} parts of at most "
         f"{largest.position.size}; {_kept(blocks, ranges)}",
         "estimated cost: some tens of forward passes, more where bounds are loose"
-        if isinstance(way, Screen)
+        if isinstance(way, Screened)
         else f"estimated cost: {sum(map(way.cost, problems)):.3g} forward passes",
     ]
     counts = [one.position.size for one in problems]
-    sizes = None if isinstance(way, Screen) else choice.sizes
+    sizes = None if isinstance(way, Screened) else choice.sizes
     return [*lines, *describe_blocks(way.name, sizes, counts, count)]
 
 
@@ -134,7 +133,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_enum(
         "propose",
         None,
-        get_args(Propose),
+        get_args(Cheap),
         "Compute all in this float type first, and in float64 those that may be the "
         "largest. After float32 the maximum is the same, and the ends of the others are "
         "wider; after a half precision, whose errors are measured, not bounded, the value "
@@ -265,11 +264,9 @@ def _ask(options: flags.FlagValues) -> Asked:
     return Asked(
         dataclasses.replace(subject, question=question),
         options.include_query,
-        Stopping(options.rtol, options.budget or None),
         Path(options.out),
         tokenizer,
         symbols,
-        options.propose,
         options.rounding,
     )
 

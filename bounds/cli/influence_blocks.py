@@ -23,15 +23,15 @@ from bounds.cli.shared.precision import with_error
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.target import target_key
 from bounds.curves.measurement import block_columns
-from bounds.influence import Influence, Problem, SharedBase
-from bounds.influence.answer import Propose, enclose, find, settle
+from bounds.influence import Influence, Problem, Proposed, Run, Screened, SharedBase
+from bounds.influence.answer import enclose, find, settle
 from bounds.influence.choice import Choice, Keep, choose_method
-from bounds.influence.exhaustive import EXHAUSTIVE
+from bounds.influence.exhaustive import Exhaustive
 from bounds.influence.gather import Gathered, block_of, top_moves, top_of
 from bounds.influence.incremental import is_sparse
-from bounds.influence.lumped import LUMPED
-from bounds.influence.method import Method, Screen
-from bounds.influence.rounding import Done, choose_rounding
+from bounds.influence.lumped import Lumped
+from bounds.influence.method import Done, Method, Screen
+from bounds.influence.rounding import choose_rounding
 from bounds.influence.ties import judge_ties
 from bounds.numbers.kind import kind_of_ends
 from bounds.store.output import canonical_json, sha256
@@ -90,8 +90,8 @@ class Blocks:
         whole = asked.problem(0, len(asked.tokens), mesh=mesh)
         choice = choose_method(question.method, whole)
         way = choice.way
-        rounding = choose_rounding(whole, way, asked.rounding, asked.propose)
-        size = block_size(whole, choice.way, asked.propose)
+        rounding = choose_rounding(whole, way, asked.rounding)
+        size = block_size(whole, choice.way)
         key = {
             "command": "influence",
             "version": __version__,
@@ -113,18 +113,18 @@ class Blocks:
         if asked.symbols is not None:
             symbols = canonical_json(asked.symbols.tolist()).encode()
             key["symbols_sha256"] = sha256(symbols)
-        if asked.propose is not None:
-            key["propose"] = asked.propose
+        if isinstance(way, Proposed):
+            key["propose"] = way.precision
         if question.precision is not None:
             key["precision"] = question.precision
-        if asked.screens:
-            key |= {"rtol": asked.stopping.rtol, "budget": asked.stopping.budget}
+        if isinstance(way, Screened):
+            key |= {"rtol": way.rtol, "budget": way.budget}
         return cls(asked, size, choice, rounding, key, progress, mesh)
 
     @property
     def encloses(self) -> bool:
         """True if all positions are done at once, by a screen or a proposal."""
-        return self.asked.screens or self.asked.propose is not None
+        return isinstance(self.choice.way, Screen)
 
     def problem(self, start: int, stop: int) -> Problem:
         """Problem of the positions [start, stop)."""
@@ -192,12 +192,8 @@ class Blocks:
             found = find(problem, choice, self.rounding, report)
             judge_ties(problem.model, found.ties, "these positions", ties)
             return record_gathered(problem, found)
-        kept = self.asked.checkpoint(config)
-        stopping = dataclasses.replace(
-            self.asked.stopping, checkpoint=None if kept is None else str(kept)
-        )
-        asked = self.asked.propose, stopping, report, self.rounding
-        return record_enclosed(problem, *enclose(problem, choice, *asked))
+        run = Run(checkpoint=self.asked.checkpoint(config), progress=report)
+        return record_enclosed(problem, *enclose(problem, choice, run, self.rounding))
 
     def top(self, values: Float[np.ndarray, "substitutions"] | None) -> Cell:
         """Cell that makes runs with moved inputs of the largest influences."""
@@ -254,7 +250,7 @@ class Blocks:
         computed in a piece as in the block.
         """
         choice = self.choice
-        if self.encloses or choice.way is LUMPED:
+        if self.encloses or isinstance(choice.way, Lumped):
             return self.size  # lumping computes classes: its blocks are not cut
         if choice.sizes is None:
             return max(1, SPARSE_PIECE // self.asked.symbols_each)
@@ -263,19 +259,17 @@ class Blocks:
         return max(1, together // self.asked.symbols_each)
 
 
-def block_size(
-    problem: Problem, way: Method | Screen, propose: Propose | None = None
-) -> int:
+def block_size(problem: Problem, way: Method | Screen) -> int:
     """Positions that are done, and recorded, at a time."""
     n = problem.tokens.size
-    if isinstance(way, Screen) or propose is not None:
+    if isinstance(way, Screen):
         return n  # the search is for the largest of all
     # A run has one base pass for all blocks of `incremental`, which are worth some ten
     # passes together. `exhaustive` takes a base pass for every position. `lumped` looks
     # at each class of positions once in every block.
-    if way is EXHAUSTIVE:
+    if isinstance(way, Exhaustive):
         return 256
-    if way is LUMPED or len(problem.model.layers) <= 2:
+    if isinstance(way, Lumped) or len(problem.model.layers) <= 2:
         return max(8192, -(-n // 4))
     return max(1024, n // 16) if is_sparse(problem) else 256
 

@@ -11,11 +11,9 @@ from jaxtyping import Int
 import jax_models as jm
 from bounds.cli.shared.substitutes import special_symbols
 from bounds.curves.measurement import Subject, tokens_sha256
-from bounds.influence import SCREENS, Problem
-from bounds.influence.answer import Propose
+from bounds.influence import Problem, Proposed, Screened
 from bounds.influence.checkpoint import checkpoint_name
-from bounds.influence.method import Stopping
-from bounds.influence.rounding import Rounding
+from bounds.influence.method import Rounding
 from bounds.influence.row_targets import RowsTarget
 
 # Columns that name a substitution, where a tokenizer names symbols.
@@ -28,12 +26,10 @@ class Asked:
 
     subject: Subject
     include_query: bool  # the query's own token is changed too
-    stopping: Stopping  # when a screen stops
     folder: Path  # of the screen's checkpoint
     tokenizer: jm.Tokenizer | None = None  # its special symbols are not replaced
     # Padded with -1; None is all.
     symbols: Int[np.ndarray, "*tokens symbols"] | None = None
-    propose: Propose | None = None  # the float type of a first pass; None for none
     rounding: Rounding = "auto"  # results with radii
 
     @property
@@ -64,8 +60,14 @@ class Asked:
 
     @property
     def screens(self) -> bool:
-        """True if the method encloses influences."""
-        return self.subject.question.method in SCREENS
+        """True if the method encloses influences, and bounds the largest."""
+        return isinstance(self.subject.question.method, Screened)
+
+    @property
+    def cheap(self) -> str | None:
+        """Precision that proposes the largest influences; None without one."""
+        method = self.subject.question.method
+        return method.precision if isinstance(method, Proposed) else None
 
     @property
     def hashes(self) -> dict[str, str]:
@@ -77,7 +79,7 @@ class Asked:
         }
 
     def problem(self, start: int, stop: int, **more: Any) -> Problem:
-        """Problem of the positions [start, stop); `more` as in `Problem.ask`."""
+        """Problem of the positions [start, stop); `more` as in `Question.ask`."""
         positions, symbols = np.arange(start, stop), self.symbols
         special = special_symbols(self.subject.model, self.tokenizer)
         positions = positions[~np.isin(self.tokens[positions], special)]
@@ -94,7 +96,7 @@ class Asked:
 
     def checkpoint(self, config: Mapping[str, Any]) -> Path | None:
         """Checkpoint file of a screen or a proposal; None without one."""
-        if self.propose is not None:
+        if self.cheap is not None:
             return self.folder / checkpoint_name(config, "proposal")
         if not self.screens:
             return None

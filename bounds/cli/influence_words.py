@@ -34,7 +34,7 @@ def finding(
     maximum = f"{enclosure_label(*ends)}, {record['kind']} by {record['method']}"
     decided = record["decided"]
     if decided is not None and record["kind"] == "estimated":
-        left = f"{record['uncertified']} others are estimated in {asked.propose}"
+        left = f"{record['uncertified']} others are estimated in {asked.cheap}"
         return (
             f"n = {record['n']}: the largest influence of {decided} decided in float64 is "
             f"{enclosure_label(*ends)}, by {record['method']}, {where}, on {output}. The "
@@ -42,7 +42,7 @@ def finding(
             f"decided{said_of(error)}."
         )
     if decided is not None:
-        maximum += f" ({decided} decided in float64 after {asked.propose or 'float32'})"
+        maximum += f" ({decided} decided in float64 after {asked.cheap or 'float32'})"
     if decided is None and record["kind"] == "estimated":
         maximum = f"{record['max']:.6g}, estimated by {record['method']}"
     if record["uncertified"]:

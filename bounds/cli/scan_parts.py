@@ -19,9 +19,10 @@ from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.target import target_key
 from bounds.curves.measurement import Subject, block_columns, tokens_sha256
 from bounds.influence.choice import Choice
-from bounds.influence.method import Method
+from bounds.influence.method import Done, Method, Rounding
 from bounds.influence.moved import magnitude_of
-from bounds.influence.rounding import Done, Rounding, choose_rounding, runs_of
+from bounds.influence.rounding import choose_rounding, runs_of
+from bounds.influence.run import Run
 from bounds.influence.scan import Scan, making
 from bounds.influence.scan.making import Made
 from bounds.influence.scan.question import Question
@@ -81,8 +82,7 @@ class Asked:
             target_symbols=self.target_symbols,
             reduce=self.reduce,
             diagonal=self.diagonal,
-            mesh=mesh,
-            memory_limit=asked.memory_limit,
+            run=Run(mesh=mesh, memory_limit=asked.memory_limit),
             precision=asked.precision,
         )
 

@@ -221,7 +221,7 @@ def _read(block: dict[str, Any]) -> Found:
 
 
 def _fields(best: Supremum) -> dict[str, Any]:
-    names = [field.name for field in dataclasses.fields(best)]
+    names = [field.name for field in dataclasses.fields(best)] + ["rtol_exact"]
     return {
         name: getattr(best, name) for name in names if name not in ("length", "ties")
     }

@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jax.sharding import Mesh
 
 from bounds.curves.inputs import InputSource
 from bounds.influence.answer import answer
 from bounds.influence.block_memory import BlockSizes
-from bounds.influence.choice import SCREENS, Choice, choose_method
-from bounds.influence.method import Stopping
+from bounds.influence.choice import SCREENS, Choice, choose_method, precision_of
+from bounds.influence.method import Way
 from bounds.influence.problem import Problem
+from bounds.influence.run import Run
 from bounds.numbers.notation import temperature_label
 from bounds.rounding.precision import Precision
 from bounds.store.forms import fields, ordered
@@ -48,25 +50,35 @@ class Question:
     Attributes:
         query: Position whose output is looked at; negative ones count from the end.
         target: "activation", "logits", or what else influences may watch.
-        method: Name of an influence method, or "auto".
+        method: An influence method, its name, or "auto".
         ties: What an ambiguous tie of hard attention is: "error" or "warn".
         memory_limit: Bytes for the blocks under way; None is what the device has.
-        precision: Of the products of changes; None is the model's float type.
     """
 
     query: int = -1
     target: Any = "activation"
-    method: str = "auto"
+    method: Way | str = "auto"
     ties: TieRule = "error"
     memory_limit: int | None = None
-    precision: Precision | None = None
 
-    def ask(self, model: Transformer, tokens: np.ndarray, **more: Any) -> Problem:
+    @property
+    def precision(self) -> Precision | None:
+        """Half precision of the products of changes; None for the model's float type."""
+        return precision_of(self.method)
+
+    def ask(
+        self,
+        model: Transformer,
+        tokens: np.ndarray,
+        mesh: Mesh | None = None,
+        **more: Any,
+    ) -> Problem:
         """Returns the question put to a model and an input.
 
         Args:
             model: The model.
             tokens: The input [n].
+            mesh: Devices to share the substitutions out over.
             more: As `Problem.ask` takes it.
 
         Raises:
@@ -77,7 +89,7 @@ class Question:
             tokens,
             query=self.query,
             target=self.target,
-            memory_limit=self.memory_limit,
+            run=Run(mesh=mesh, memory_limit=self.memory_limit),
             precision=self.precision,
             **more,
         )
@@ -146,8 +158,8 @@ def measure(
     """
     problem = question.ask(at_length(model, len(tokens)), tokens)
     choice = choice or choose_method(question.method, problem, keep="max")
-    stopping = Stopping(checkpoint=None if checkpoint is None else str(checkpoint))
-    result = answer(problem, choice, question.ties, keep="max", stopping=stopping)
+    run = Run(checkpoint=checkpoint)
+    result = answer(problem, choice, question.ties, keep="max", run=run)
     return {
         "influence_lower": float(result.max_lower),
         "influence_upper": float(result.max_upper),

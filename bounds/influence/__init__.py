@@ -1,16 +1,23 @@
 """Exact single-position influence: one entry point over a table of methods.
 
 A new method is one file with a `Method`, or a `Screen`, and one row in the table of
-`compute`.
+`choice`.
 """
 
 from bounds.influence.callable import Callable
 from bounds.influence.choice import METHODS, SCREENS
 from bounds.influence.compute import compute_influence
+from bounds.influence.exhaustive import Exhaustive
+from bounds.influence.incremental import Incremental
+from bounds.influence.lumped import Lumped
 from bounds.influence.method import Method, Screen
+from bounds.influence.partial import Partial
 from bounds.influence.problem import Problem
+from bounds.influence.proposed import Proposed
 from bounds.influence.result import Block, Influence, MeasuredError
 from bounds.influence.row_targets import LogProbabilitySum, Pooled, RowsTarget
+from bounds.influence.run import Run
+from bounds.influence.screening.ladder import Screened
 from bounds.influence.shared_base import SharedBase
 from bounds.influence.targets import (
     LogitDifference,
@@ -28,6 +35,8 @@ __all__ = [
     "SCREENS",
     "Block",
     "Callable",
+    "Exhaustive",
+    "Incremental",
     "Influence",
     "LogOdds",
     "LogProbabilities",
@@ -35,12 +44,17 @@ __all__ = [
     "LogProbabilitySum",
     "LogitDifference",
     "Loss",
+    "Lumped",
     "MeasuredError",
     "Method",
+    "Partial",
     "Pooled",
     "Problem",
+    "Proposed",
     "RowsTarget",
+    "Run",
     "Screen",
+    "Screened",
     "SharedBase",
     "TargetFunction",
     "TargetOperation",

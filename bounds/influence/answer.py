@@ -2,11 +2,10 @@
 
 import dataclasses
 import time
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from bounds.influence.block_memory import BlockSizes
 from bounds.influence.choice import Choice, Keep
 from bounds.influence.gather import (
     Gathered,
@@ -17,26 +16,20 @@ from bounds.influence.gather import (
     top_of,
 )
 from bounds.influence.maxima import by_position, tabulate
-from bounds.influence.method import Method, Progress, Screen, Stopping
+from bounds.influence.method import Done, Method, Rounding, Screen
 from bounds.influence.problem import Problem
-from bounds.influence.propose import (
-    decide_proposed,
-    lacks_of_proposal,
-    proposal_refused,
-)
+from bounds.influence.proposed import Proposed
 from bounds.influence.result import Enclosures, Influence, Ranked
-from bounds.influence.rounding import Done, Rounding, choose_rounding, hypotheses_of
+from bounds.influence.rounding import choose_rounding, hypotheses_of
+from bounds.influence.run import Progress, Run
+from bounds.influence.screening.ladder import Screened
 from bounds.influence.ties import judge_ties
 from bounds.influence.vanishing import refuse_vanishing_rows
-from bounds.numbers.kind import RTOL_EXACT, Kind, kind_of
-from bounds.rounding.precision import PRECISIONS
-from bounds.rounding.ranked import RANKED, decide_ranked
-from jax_models import InputError
-from jax_models.arguments import expect_hook
+from bounds.numbers.kind import Kind, kind_of
+from bounds.rounding.ranked import RANKED
 from jax_models.run.evaluate import TieRule
 from jax_models.run.mesh import check_agreement, written_out
 
-Propose = Literal["float32", "bfloat16", "float16"]
 # Tables of a result; None where they are not kept.
 TABLES = (
     *("lower", "upper", "enclosed"),
@@ -49,28 +42,21 @@ def answer(
     choice: Choice,
     ties: TieRule = "error",
     keep: Keep = "pairs",
-    stopping: Stopping | None = None,
-    progress: Progress | None = None,
-    rtol_exact: float = RTOL_EXACT,  # largest relative radius of an exact maximum
-    propose: Propose | None = None,
+    run: Run | None = None,
     rounding: Rounding = "auto",
 ) -> Influence:
     """Answers a problem; `choice` may be of one that differs in its input alone."""
-    started, way = time.perf_counter(), choice.way
-    expect_hook("progress", progress)
-    stopping = stopping or Stopping()
-    if choice.to_the_end:
-        stopping = dataclasses.replace(stopping, rtol=0.0, budget=None)
-    done = choose_rounding(problem, way, rounding, propose)
-    if isinstance(way, Screen) or propose is not None:
-        found, reason = enclose(problem, choice, propose, stopping, progress, done)
+    started, way, run = time.perf_counter(), choice.way, run or Run()
+    done = choose_rounding(problem, way, rounding)
+    if isinstance(way, Screen):
+        found, reason = enclose(problem, choice, run, done)
         choice = dataclasses.replace(choice, reason=reason)
     else:
-        found = find(problem, choice, done, progress)
+        found = find(problem, choice, done, run.progress)
         if done == "top" and len(problem.pairs):
             chosen = top_of(found.values, block_of(choice.sizes))
             found = found.with_moves(chosen, top_moves(problem, way, chosen))
-    settled = settle(problem, choice, found, done, ties, keep, rtol_exact)
+    settled = settle(problem, choice, found, done, ties, keep)
     return dataclasses.replace(settled, seconds=time.perf_counter() - started)
 
 
@@ -82,7 +68,7 @@ def find(
     if not len(problem.pairs):
         return Gathered.nothing()
     if problem.mesh is not None:
-        agree(problem, None, choice.sizes, rounding)
+        agree(problem, choice, rounding)
     # The choice may be one for more positions.
     assert isinstance(choice.way, Method)
     return gather(problem, choice.way, rounding, progress)
@@ -95,7 +81,6 @@ def settle(
     rounding: Done,
     ties: TieRule = "error",
     keep: Keep = "pairs",
-    rtol_exact: float = RTOL_EXACT,
 ) -> Influence:
     """Forms the result of the influences or enclosures of all substitutions."""
     pairs, way = problem.pairs, choice.way
@@ -120,9 +105,8 @@ def settle(
         # A lower end without a radius is none.
         some = enclosed if enclosed[best] else np.ones(lower.shape, bool)
         largest = float(value[best]), float(lower[some].max()), float(upper.max())
-    kind: Kind = kind_of(*largest, rtol_exact)
-    ranked = isinstance(found, Ranked)
-    screens = isinstance(way, Screen)
+    kind: Kind = kind_of(*largest)
+    ranked, screens = isinstance(found, Ranked), isinstance(way, Screened)
     if enclosures is not None and screens and enclosures.left.size:
         kind = "enclosure"
     if ranked or rounding == "none":
@@ -146,7 +130,6 @@ def settle(
         method=way.name,
         kind=kind,
         hypotheses=hypotheses_of(rounding) + ((RANKED,) if ranked else ()),
-        rtol_exact=rtol_exact,
         reason=choice.reason,
         rounding=rounding,
         zeros=int((lower == 0).sum()),
@@ -163,53 +146,31 @@ def settle(
 
 
 def enclose(
-    problem: Problem,
-    choice: Choice,
-    propose: Propose | None,  # None for a screen
-    stopping: Stopping,
-    progress: Progress | None,
-    rounding: Done,
+    problem: Problem, choice: Choice, run: Run, rounding: Done
 ) -> tuple[Enclosures, str]:
     """Enclosures by a screen or a proposal, and the reason with a proposal's counts."""
     way, reason = choice.way, choice.reason
+    assert isinstance(way, Screen)
     refuse_vanishing_rows(problem)
     if not len(problem.pairs):
         return Enclosures.nothing(), reason
     if problem.mesh is not None:
-        agree(problem, stopping, choice.sizes, propose, rounding)
-    if isinstance(way, Screen):
-        if propose is not None:
-            lack = f"{way.name!r} finds its own candidates"
-            raise InputError(proposal_refused(propose, lack))
-        return way.enclose(problem, stopping, progress, rounding), reason
-    assert propose is not None
-    lack = lacks_of_proposal(problem, way, propose)
-    if lack is not None:
-        raise InputError(proposal_refused(propose, lack))
-    propose_by = decide_ranked if propose in PRECISIONS else decide_proposed
-    kept = stopping.checkpoint
-    found = propose_by(problem, way, propose, progress, kept)
-    done = "ranked" if propose in PRECISIONS else "proposed"
-    return found, f"{reason}; all {done} in {propose}, {_told(found, problem)}"
+        agree(problem, choice, rounding, run.checkpoint is not None)
+    found = way.enclose(problem, run, rounding)
+    if isinstance(way, Proposed):
+        reason += (
+            f"; all {'ranked' if way.ranks else 'proposed'} in {way.precision}, "
+            f"{found.evaluated} of {len(problem.pairs)} decided in float64"
+        )
+    return found, reason
 
 
-def _told(found: Enclosures, problem: Problem) -> str:
-    return f"{found.evaluated} of {len(problem.pairs)} decided in float64"
-
-
-def agree(
-    problem: Problem,
-    stopping: Stopping | None,  # None where nothing is screened
-    sizes: BlockSizes | None,
-    *asked_too: Any,
-) -> None:
+def agree(problem: Problem, choice: Choice, *asked_too: Any) -> None:
     """Raises `InputError` in every process unless all of them ask one question."""
     assert problem.mesh is not None
     arrays = (problem.model, problem.tokens, problem.position, problem.symbol)
-    # All or none keep where they stand: process 0 reads it for the others. Blocks are
-    # of one size in all of them, whatever memory each has.
-    stopping = stopping or Stopping()
-    kept = stopping.checkpoint is not None
-    asked = (problem.query, problem.target, stopping.rtol, stopping.budget, kept, sizes)
-    asked += (problem.watched, problem.reading, problem.precision, *asked_too)
+    # All or none keep a checkpoint: process 0 reads it for the others. Blocks are of one
+    # size in all of them, whatever memory each has.
+    asked = (problem.query, problem.target, choice.way, choice.sizes, problem.watched)
+    asked += (problem.reading, problem.precision, *asked_too)
     check_agreement(repr(asked).encode() + written_out(arrays, problem.mesh))

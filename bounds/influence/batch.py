@@ -1,4 +1,4 @@
-"""Questions about many inputs, asked of each."""
+"""Calls about one input or many, and keywords of earlier versions."""
 
 import functools
 from collections.abc import Callable
@@ -8,6 +8,22 @@ from jax_models.arguments import expect_array
 from jax_models.errors import InputError
 
 P = ParamSpec("P")
+NO_CHECKPOINT = "it is of Screened and Proposed, which keep their state in a file"
+# The new place of keywords up to version 0.1.
+MOVED = {
+    "mesh": "run=bounds.Run(mesh=...)",
+    "memory_limit": "run=bounds.Run(memory_limit=...)",
+    "checkpoint": "run=bounds.Run(checkpoint=...)",
+    "progress": "run=bounds.Run(progress=...)",
+    "rtol": "method=bounds.Screened(rtol=...)",
+    "budget": "method=bounds.Screened(budget=...)",
+    "propose": "method=bounds.Proposed(...)",
+    "precision": "method=bounds.Incremental(precision=...)",
+    "vocab_size": "model=bounds.Callable(..., vocab_size=...)",
+    "radius": "model=bounds.Callable(..., radius=...)",
+    "rtol_exact": "the constant bounds.numbers.kind.RTOL_EXACT, 1 %",
+    "shared": "bounds.influence.Problem.ask(..., shared=...)",
+}
 
 
 def of_each_input(ask: Callable[P, Any]) -> Callable[P, Any]:
@@ -16,10 +32,14 @@ def of_each_input(ask: Callable[P, Any]) -> Callable[P, Any]:
     # `ask` takes a model and one input; the options hold for all inputs.
     @functools.wraps(ask)
     def asked(model: Any, tokens: Any, **options: Any) -> Any:
+        for name in MOVED.keys() & options.keys():
+            raise TypeError(
+                f"{ask.__name__}() has no keyword {name!r} since 0.2: it is {MOVED[name]}"
+            )
         if is_batch(tokens):
-            if options.get("checkpoint") is not None:
+            if getattr(options.get("run"), "checkpoint", None) is not None:
                 raise InputError(
-                    "checkpoint keeps where one input stands, and tokens are many: ask "
+                    "checkpoint keeps the state of one input, and tokens are many: ask "
                     "about each by itself, or leave checkpoint out"
                 )
             return [ask(model, one, **options) for one in tokens]  # pyright: ignore[reportCallIssue]

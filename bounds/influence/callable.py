@@ -15,12 +15,11 @@ from jax_models.arguments import expect_integer, expect_kind, show
 
 # Bound on an evaluation's error in the 2-norm: a number, or a function of tokens.
 Radius: TypeAlias = float | collections.abc.Callable[[np.ndarray], Any]
-# Result for one input: a number, [classes] or [tokens, classes]; a vector [classes]
-# alone; or, of a function that takes the rows, their vectors [rows, classes].
-_Form: TypeAlias = Literal["any", "vector", "rows"]
+# Result for one input: a number, [classes] or [tokens, classes]; or, of a function that
+# takes the rows, their vectors [rows, classes].
+_Form: TypeAlias = Literal["any", "rows"]
 _EXPECTED: dict[_Form, str] = {
     "any": "a number, a vector [m], or a matrix [n, m] with a row for each token",
-    "vector": "a vector [m]",
     "rows": "a vector [m]",
 }
 # Inputs of one call.
@@ -102,33 +101,6 @@ class Callable:
             return self._call(() if host and params is None else asked, tokens, rows)
 
         self._run = run if host else jax.jit(run)
-
-    @classmethod
-    def of_function(
-        cls, function: Any, vocab_size: int, radius: Radius | None
-    ) -> "Callable":
-        """Callable of a bare function from tokens to a vector."""
-        # Trying cannot show whether a function that is not jitted could be traced:
-        # `np.array_equal` of a tracer is False, not an error. It runs once per input.
-        if isinstance(function, jax.stages.Wrapped):
-            made = cls(
-                lambda _, tokens: function(tokens),
-                batched=False,
-                vocab_size=vocab_size,
-                radius=radius,
-                check=False,
-            )
-        else:
-            made = cls(
-                function,
-                batched=False,
-                vocab_size=vocab_size,
-                radius=radius,
-                host=True,
-                check=False,
-            )
-        made._form = "vector"
-        return made
 
     @classmethod
     def of_rows(
@@ -225,7 +197,7 @@ class Callable:
                 f"inputs; expected ({size}, ...), or give batched=False if it takes one"
             )
         shape = found.shape[1:]
-        ranks = {"any": (0, 1, 2), "vector": (1,), "rows": (2,)}[self._form]
+        ranks = {"any": (0, 1, 2), "rows": (2,)}[self._form]
         whole = len(shape) == 2 and self._form == "any"
         if len(shape) not in ranks or 0 in shape or (whole and shape[0] != n):
             raise self._misshapen(shape[1:] if self._form == "rows" else shape)

@@ -23,7 +23,7 @@ from bounds.influence.problem import Problem
 from bounds.influence.result import Level
 from bounds.store.output import canonical_json, sha256
 from jax_models import InputError
-from jax_models.arguments import INPUT_BYTES, expect_kind, read_file
+from jax_models.arguments import INPUT_BYTES, read_file
 from jax_models.atomic import write_atomically
 from jax_models.model.pytree import in_bytes
 from jax_models.run.mesh import first_says
@@ -70,9 +70,10 @@ _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 class Checkpoint:
     """A file that holds the state of one question."""
 
-    def __init__(self, path: str | Path, problem: Problem, *rules: Any) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], problem: Problem, *rules: Any
+    ) -> None:
         """Names the file and the question, of which `rules` are a part."""
-        expect_kind("checkpoint", path, str | os.PathLike, "the path of a file")
         self._path = Path(path)
         if not self._path.parent.is_dir():
             raise InputError(

@@ -8,17 +8,19 @@ import jax
 
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.exhaustive import EXHAUSTIVE
-from bounds.influence.incremental import INCREMENTAL
+from bounds.influence.incremental import INCREMENTAL, Incremental
 from bounds.influence.lumped import LUMPED
-from bounds.influence.method import Method, Screen, refusal
+from bounds.influence.method import Method, Screen, Way, refusal
 from bounds.influence.partial import PARTIAL
 from bounds.influence.problem import Problem
+from bounds.influence.proposed import Proposed
 from bounds.influence.rounding import operations
-from bounds.influence.screening.ladder import SCREENED
+from bounds.influence.screening.ladder import SCREENED, Screened
+from bounds.rounding.precision import Precision
 from jax_models import InputError
-from jax_models.arguments import choose_name
+from jax_models.arguments import choose_name, show
 
-_ALL: tuple[Method | Screen, ...] = (
+_ALL: tuple[Method | Screened, ...] = (
     LUMPED,
     INCREMENTAL,
     SCREENED,
@@ -26,7 +28,7 @@ _ALL: tuple[Method | Screen, ...] = (
     PARTIAL,
 )
 METHODS = {way.name: way for way in _ALL if isinstance(way, Method)}
-SCREENS = {way.name: way for way in _ALL if isinstance(way, Screen)}
+SCREENS = {way.name: way for way in _ALL if isinstance(way, Screened)}
 # A screen pays where computing all costs this many times its first level: three levels,
 # the sharper ones dearer, may leave all that they began with.
 SCREEN_PAYS = 8
@@ -43,29 +45,37 @@ class Choice:
     way: Method | Screen
     reason: str
     sizes: BlockSizes | None  # None where they are found on the way
-    # True where all that a screen leaves is enumerated, whatever the budget.
-    to_the_end: bool = False
 
 
 def choose_method(
-    name: str,
+    method: Way | str,
     problem: Problem,
     # In the order in which equal costs are taken; None for all.
-    among: Sequence[Method | Screen] | None = None,
+    among: Sequence[Method | Screened] | None = None,
     keep: Keep = "pairs",
 ) -> Choice:
-    """Method of a name, if it can do the problem; for "auto" the cheapest that can."""
+    """Requested method, if it can do the problem; for "auto" the cheapest that can."""
     among = _ALL if among is None else among
-    choose_name("method", name, ("auto", *(way.name for way in among)))
-    refusals = {way.name: refusal(way, problem) for way in among}
-    if name != "auto":
-        if refusals[name] is not None:
+    if isinstance(method, Proposed) and SCREENED in among:
+        return _choose_proposed(method, problem)
+    named = {way.name: way for way in among}
+    if isinstance(method, str):
+        choose_name("method", method, ("auto", *named))
+    elif type(method) not in map(type, among):
+        classes = ", ".join(sorted(type(way).__name__ for way in among))
+        raise InputError(
+            f"method = {show(method)}; expected a name, or a value of one of {classes}"
+        )
+    if method != "auto":
+        way = named[method] if isinstance(method, str) else method
+        lack = refusal(way, problem)
+        if lack is not None:
             raise InputError(
-                f"method {name!r} cannot do this model: {refusals[name]}; use "
-                'method="auto"'
+                f'method {way.name!r} cannot do this model: {lack}; use method="auto"'
             )
-        (way,) = (way for way in among if way.name == name)
+        assert isinstance(way, Method | Screen)
         return Choice(way, "asked for", _sizes(way, problem))
+    refusals = {way.name: refusal(way, problem) for way in among}
     able = [x for x in among if isinstance(x, Method) and refusals[x.name] is None]
     best = min(able, key=lambda method: method.cost(problem))
     cost = f"about {best.cost(problem):.3g} forward passes"
@@ -81,9 +91,28 @@ def choose_method(
                 f"the maximum alone is asked: a screen costs about {level:.3g} forward "
                 f"passes, {best.name} {passes:.3g}; what the screen leaves is enumerated"
             )
-            return Choice(SCREENED, reason, _sizes(SCREENED, problem), to_the_end=True)
+            return Choice(Screened(budget=None), reason, _sizes(SCREENED, problem))
     return Choice(best, reason, _sizes(best, problem))
 
 
-def _sizes(way: Method | Screen, problem: Problem) -> BlockSizes | None:
+def _choose_proposed(proposed: Proposed, problem: Problem) -> Choice:
+    """Proposal with the method that computes."""
+    inner = choose_method(proposed.method, problem, tuple(METHODS.values()))
+    assert isinstance(inner.way, Method)
+    way = dataclasses.replace(proposed, method=inner.way)
+    lack = way.refuse(problem)
+    if lack is not None:
+        raise InputError(
+            f"method = Proposed({proposed.precision!r}) cannot do this model: {lack}; use "
+            'method="auto"'
+        )
+    return dataclasses.replace(inner, way=way)
+
+
+def precision_of(method: Way | str) -> Precision | None:
+    """Half precision of the products of changes; None for the model's float type."""
+    return method.precision if isinstance(method, Incremental) else None
+
+
+def _sizes(way: Way, problem: Problem) -> BlockSizes | None:
     return way.sizes(problem) if len(problem.pairs) else None

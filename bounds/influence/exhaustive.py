@@ -3,6 +3,7 @@
 n (V - 1) forward passes, batched; a difference of two outputs, which rounds as they do.
 """
 
+import dataclasses
 import functools
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +16,7 @@ from bounds.influence.block_memory import BlockSizes, fit_block
 from bounds.influence.callable import INPUTS_AT_ONCE
 from bounds.influence.change_block import merge_reports
 from bounds.influence.function_blocks import function_blocks
-from bounds.influence.kernel import Kernel, Part, run_kernel
+from bounds.influence.kernel import Kernel, Part
 from bounds.influence.method import Method
 from bounds.influence.outline import Outline, shapes_of
 from bounds.influence.problem import Problem
@@ -128,41 +129,6 @@ def pass_bytes(model: Transformer, length: int, watched: int = 1) -> float:
     return float((length * widest + scores + logits) * model.dtype.itemsize)
 
 
-def _kernel(problem: Problem) -> Kernel | None:
-    if not isinstance(problem.model, Transformer):
-        return None
-    model, target = problem.model, problem.target
-    tokens, rows = jnp.asarray(problem.tokens), jnp.asarray(problem.rows)
-    run = problem.moved_run
-    base, ties = base_outputs(model, tokens, rows, run, target=target)
-    problem.shared.largest_output = float(jnp.abs(base).max())
-    return Kernel(
-        _rerun,
-        (model, tokens, rows, base, run),
-        _parts(problem),
-        Ties.of(ties) if model.is_hard else None,
-        batches_under_way(),
-    )
-
-
-def _outline(problem: Problem) -> Outline | None:
-    if not isinstance(problem.model, Transformer):
-        return None
-    asked = problem.model, problem.tokens, problem.rows, problem.moved_run
-    model, tokens, rows, run = shapes_of(asked)
-    base = base_outputs.trace(model, tokens, rows, run, target=problem.target)
-    shared = (model, tokens, rows, shapes_of(base.out_info)[0], run)
-    return Outline(base, _rerun, shared, _parts(problem))
-
-
-def _sizes(problem: Problem) -> BlockSizes | None:
-    if not isinstance(problem.model, Transformer):
-        return BlockSizes(INPUTS_AT_ONCE)
-    size = _batch(problem)
-    each = pass_bytes(problem.model, problem.tokens.size, problem.rows.size)
-    return BlockSizes(size, held=batches_under_way() * size * each)
-
-
 def _parts(problem: Problem) -> tuple[Part]:
     options = {"target": problem.target, "chosen": problem.chosen}
     return (Part.of(0, problem.position.size, _batch(problem), options),)
@@ -173,20 +139,61 @@ def _batch(problem: Problem) -> int:
     return batch_size(problem.model, n, limit, problem.rows.size)
 
 
-def _blocks(problem: Problem) -> Iterator[Block]:
-    kernel = _kernel(problem)
-    if kernel is None:
+@dataclasses.dataclass(frozen=True)
+class Exhaustive(Method):
+    """A forward pass for each substitution, minus the base: the oracle of all others."""
+
+    name = "exhaustive"
+    subtracts = True
+
+    def refuse(self, problem: Problem) -> str | None:
+        """Refuses nothing."""
+        return None
+
+    def cost(self, problem: Problem) -> float:
+        """Number of substitutions."""
+        return float(problem.position.size)
+
+    def kernel(self, problem: Problem) -> Kernel | None:
+        """Kernel of batches of substituted inputs; None of a function."""
+        if not isinstance(problem.model, Transformer):
+            return None
+        model, target = problem.model, problem.target
+        tokens, rows = jnp.asarray(problem.tokens), jnp.asarray(problem.rows)
+        run = problem.moved_run
+        base, ties = base_outputs(model, tokens, rows, run, target=target)
+        problem.shared.largest_output = float(jnp.abs(base).max())
+        return Kernel(
+            _rerun,
+            (model, tokens, rows, base, run),
+            _parts(problem),
+            Ties.of(ties) if model.is_hard else None,
+            batches_under_way(),
+        )
+
+    def outline(self, problem: Problem) -> Outline | None:
+        """Traced programs of the kernel."""
+        if not isinstance(problem.model, Transformer):
+            return None
+        asked = problem.model, problem.tokens, problem.rows, problem.moved_run
+        model, tokens, rows, run = shapes_of(asked)
+        base = base_outputs.trace(model, tokens, rows, run, target=problem.target)
+        shared = (model, tokens, rows, shapes_of(base.out_info)[0], run)
+        return Outline(base, _rerun, shared, _parts(problem))
+
+    def sizes(self, problem: Problem) -> BlockSizes | None:
+        """Inputs of a batch."""
+        if not isinstance(problem.model, Transformer):
+            return BlockSizes(INPUTS_AT_ONCE)
+        size = _batch(problem)
+        each = pass_bytes(problem.model, problem.tokens.size, problem.rows.size)
+        return BlockSizes(size, held=batches_under_way() * size * each)
+
+    def blocks(self, problem: Problem) -> Iterator[Block]:
+        """Changes of all substitutions, in order; of a function, by its calls."""
+        if isinstance(problem.model, Transformer):
+            return super().blocks(problem)
         return function_blocks(problem)
-    return run_kernel(kernel, problem)
 
 
-EXHAUSTIVE = Method(
-    name="exhaustive",
-    refuse=lambda problem: None,
-    cost=lambda problem: float(problem.position.size),
-    blocks=_blocks,
-    kernel=_kernel,
-    outline=_outline,
-    sizes=_sizes,
-    subtracts=True,
-)
+EXHAUSTIVE = Exhaustive()

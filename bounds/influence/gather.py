@@ -13,10 +13,11 @@ from bounds.influence.function_blocks import (
     function_base,
     norm_rounding,
 )
-from bounds.influence.method import Method, Progress
+from bounds.influence.method import Done, Method
 from bounds.influence.moved import all_readings, magnitude_of, radii_of, read_blocks
 from bounds.influence.problem import Problem
-from bounds.influence.rounding import Done, runs_of
+from bounds.influence.rounding import runs_of
+from bounds.influence.run import Progress
 from bounds.influence.ties import Ties
 from bounds.influence.vanishing import not_finite, refuse_vanishing_rows
 from bounds.rounding.moved_inputs import RUNS

@@ -6,6 +6,7 @@ position and layer. Nothing of size n x n, let alone n x n x d, is stored, and n
 outputs are subtracted. `change_block` holds the programs; here is the method.
 """
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,7 +26,7 @@ from bounds.influence.change_block import (
     prepare,
 )
 from bounds.influence.first_layer import prepare_layer
-from bounds.influence.kernel import Kernel, Part, run_kernel
+from bounds.influence.kernel import Kernel, Part
 from bounds.influence.method import Method
 from bounds.influence.outline import Outline, shapes_of
 from bounds.influence.problem import Problem
@@ -35,6 +36,7 @@ from bounds.influence.row_targets import change_watched
 from bounds.influence.sparse import Window, change_windows, make_steps
 from bounds.influence.ties import Ties
 from bounds.readings.rules import lacks_of_dropout
+from bounds.rounding.precision import Precision
 from bounds.rounding.rounded_block import rounded_block
 from jax_models.model.transformer import Transformer
 
@@ -138,22 +140,6 @@ def _watched(
     return (None, problem.rows) if problem.watches_many else (problem.query, None)
 
 
-def _blocks(problem: Problem) -> Iterator[Block]:
-    kernel = propagation_kernel(problem)
-    if kernel is not None:
-        yield from run_kernel(kernel, problem)
-        return
-    state = _state(problem)
-    seen = _base_ties(problem, state)
-    assert seen is not None
-    for window in follow(problem, state):
-        change = jnp.asarray(window.change)
-        asked = problem.model, state.output, change
-        changes = np.asarray(_change_watched(*asked, target=problem.target))
-        seen = seen.merge(window.ties)
-        yield Block(choose(changes, problem.chosen), seen)
-
-
 def propagation_outline(problem: Problem) -> Outline | None:
     """Outline of `propagation_kernel`, to be looked at before it runs."""
     if is_sparse(problem):
@@ -204,13 +190,54 @@ def _parts(problem: Problem) -> Iterator[Part]:
         yield Part.of(int(first), int(end), sizes.substitutions, own)
 
 
-INCREMENTAL = Method(
-    name="incremental",
-    refuse=_refuse,
-    cost=_cost,
-    blocks=_blocks,
-    kernel=propagation_kernel,
-    outline=propagation_outline,
-    sizes=propagation_sizes,
-    rounds=True,
-)
+@dataclasses.dataclass(frozen=True)
+class Incremental(Method):
+    """Changes carried exactly through the layers.
+
+    Args:
+        precision: "bfloat16" or "float16" rounds the operands of the products of
+            changes, without hard attention; results are estimated, and come with the
+            error of a sample (`MeasuredError`). None is the model's float type.
+    """
+
+    precision: Precision | None = None
+    name = "incremental"
+    supports_half_precision = True
+
+    def refuse(self, problem: Problem) -> str | None:
+        """Refuses models with an operation whose change has no rule."""
+        return _refuse(problem)
+
+    def cost(self, problem: Problem) -> float:
+        """Forward passes, as measured for one, two and more layers."""
+        return _cost(problem)
+
+    def kernel(self, problem: Problem) -> Kernel | None:
+        """Kernel of blocks of substitutions; None where changed rows are followed."""
+        return propagation_kernel(problem)
+
+    def outline(self, problem: Problem) -> Outline | None:
+        """Traced programs of the kernel."""
+        return propagation_outline(problem)
+
+    def sizes(self, problem: Problem) -> BlockSizes | None:
+        """Substitutions of a block; None where changed rows are followed."""
+        return propagation_sizes(problem)
+
+    def blocks(self, problem: Problem) -> Iterator[Block]:
+        """Changes of all substitutions, in order."""
+        if not is_sparse(problem):
+            yield from super().blocks(problem)
+            return
+        state = _state(problem)
+        seen = _base_ties(problem, state)
+        assert seen is not None
+        for window in follow(problem, state):
+            change = jnp.asarray(window.change)
+            asked = problem.model, state.output, change
+            changes = np.asarray(_change_watched(*asked, target=problem.target))
+            seen = seen.merge(window.ties)
+            yield Block(choose(changes, problem.chosen), seen)
+
+
+INCREMENTAL = Incremental()

@@ -6,6 +6,7 @@ pass over the k classes: O(k^2 d) per layer, whatever n is. Statement and proof 
 docs/lumped.md.
 """
 
+import dataclasses
 from collections.abc import Iterator
 
 import jax.numpy as jnp
@@ -75,46 +76,52 @@ def _lump(problem: Problem) -> tuple[Places, int] | str:
     return places, classes
 
 
-def _refuse(problem: Problem) -> str | None:
-    if refusal := refuse_model(problem.model) or one_row(problem):
-        return refusal
-    found = _lump(problem)
-    return found if isinstance(found, str) else None
+@dataclasses.dataclass(frozen=True)
+class Lumped(Method):
+    """Propagation of classes of equal rows, with their counts."""
+
+    name = "lumped"
+
+    def refuse(self, problem: Problem) -> str | None:
+        """Refuses models and inputs with many classes of rows."""
+        if refusal := refuse_model(problem.model) or one_row(problem):
+            return refusal
+        found = _lump(problem)
+        return found if isinstance(found, str) else None
+
+    def cost(self, problem: Problem) -> float:
+        """Forward passes, by the number of classes."""
+        found = _lump(problem)
+        assert not isinstance(found, str)
+        k = found[1] + 2
+        orders = sum(tie_orders(problem.model))
+        kinds = (found[1] + 1) * problem.model.vocab_size * (2 * k) ** orders
+        return 3 * min(problem.position.size, kinds) * (k / problem.tokens.size) ** 2
+
+    def blocks(self, problem: Problem) -> Iterator[Block]:
+        """Changes of all substitutions, in order."""
+        model, n = problem.model, problem.tokens.size
+        places = problem.places
+        assert places is not None
+        classes = classify(problem.tokens, places, problem.query)
+        configurations, whose = classes.configure(
+            problem.position, problem.symbol, tie_orders(model)
+        )
+        found, seen = [], None
+        for change, ties in run_configurations(
+            model,
+            places.encodings,
+            configurations,
+            length=n,
+            target=problem.target,
+            run=problem.moved_run,
+        ):
+            found.append(choose(change[:, None], problem.chosen))
+            seen = ties if seen is None or ties is None else seen.merge(ties)
+        changes = np.concatenate(found)
+        for start in range(0, problem.position.size, BLOCK):
+            part = whose[start : start + BLOCK]
+            yield Block(changes[part], seen)
 
 
-def _cost(problem: Problem) -> float:
-    """Forward passes: base and change of k rows, for each configuration at most."""
-    found = _lump(problem)
-    assert not isinstance(found, str)
-    k = found[1] + 2
-    orders = sum(tie_orders(problem.model))
-    kinds = (found[1] + 1) * problem.model.vocab_size * (2 * k) ** orders
-    return 3 * min(problem.position.size, kinds) * (k / problem.tokens.size) ** 2
-
-
-def _blocks(problem: Problem) -> Iterator[Block]:
-    model, n = problem.model, problem.tokens.size
-    places = problem.places
-    assert places is not None
-    classes = classify(problem.tokens, places, problem.query)
-    configurations, whose = classes.configure(
-        problem.position, problem.symbol, tie_orders(model)
-    )
-    found, seen = [], None
-    for change, ties in run_configurations(
-        model,
-        places.encodings,
-        configurations,
-        length=n,
-        target=problem.target,
-        run=problem.moved_run,
-    ):
-        found.append(choose(change[:, None], problem.chosen))
-        seen = ties if seen is None or ties is None else seen.merge(ties)
-    changes = np.concatenate(found)
-    for start in range(0, problem.position.size, BLOCK):
-        part = whose[start : start + BLOCK]
-        yield Block(changes[part], seen)
-
-
-LUMPED = Method(name="lumped", refuse=_refuse, cost=_cost, blocks=_blocks)
+LUMPED = Lumped()

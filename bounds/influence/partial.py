@@ -5,9 +5,9 @@ first layer by replaced columns, rows that masks keep from the position not at a
 of the last layer the watched rows.
 """
 
+import dataclasses
 import functools
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -23,7 +23,7 @@ from bounds.influence.exhaustive import (
     differences,
     pass_bytes,
 )
-from bounds.influence.kernel import Kernel, Part, run_kernel
+from bounds.influence.kernel import Kernel, Part
 from bounds.influence.method import Method
 from bounds.influence.outline import Outline, shapes_of
 from bounds.influence.partial_pass import (
@@ -36,7 +36,6 @@ from bounds.influence.partial_pass import (
 )
 from bounds.influence.problem import Problem
 from bounds.influence.reading import Chosen, choose
-from bounds.influence.result import Block
 from bounds.influence.row_targets import RowsTarget
 from bounds.influence.target import AnyTarget
 from bounds.influence.ties import Ties
@@ -61,15 +60,6 @@ BASE_PASSES = 3
 COLUMN, SCALARS = 3, 32
 # Rows of all passes of a block, so that long sequences show progress pass by pass.
 ROWS_PER_BLOCK = 2**14
-
-
-def _refuse(problem: Problem) -> str | None:
-    model = problem.model
-    if not isinstance(model, Transformer):
-        return "it needs the model's layers, and a bare function has none to see"
-    if not model.layers:
-        return "it needs a layer, and the model has none"
-    return lacks_of_dropout(model)
 
 
 @functools.partial(jax.jit, static_argnames=("target", "chosen", "together", "tile"))
@@ -109,39 +99,6 @@ def _tile(model: Transformer, length: int) -> int:
     return min(length, TILE) if is_bounded(model) else length
 
 
-def _cost(problem: Problem) -> float:
-    """Work in forward passes, by the operations of rows and of scores."""
-    model, n, rows = problem.model, problem.tokens.size, problem.rows
-    tile, watched = _tile(model, n), (int(rows.min()), int(rows.max()))
-    sights = [layer.attention.sight for layer in model.layers]
-    alone = rows.size < n
-    places, counts = np.unique(problem.position, return_counts=True)
-    needed = spans(sights, n, (places, places), watched, np.minimum)
-    tiles = [np.ceil((last - first + 1) / tile) for first, last in needed]
-    formed = [np.clip(t * tile, 0, n) for t in tiles]
-    work = whole = 0.0
-    for depth, layer in enumerate(model.layers):
-        attention, block = layer.attention, layer.feed_forward
-        heads, d = attention.num_heads, model.width
-        by_head = attention.key_width + attention.value_width
-        enter, score = heads * by_head * d, heads * by_head * n
-        ask = heads * attention.key_width * d
-        leave = heads * attention.value_width * d + 2 * d * block.hidden
-        asked = rows.size if alone and depth == len(model.layers) - 1 else None
-        whole += n * enter + (asked or n) * (ask + score + leave)
-        here = asked or formed[depth + 1]
-        each = here * (ask + score + leave) + formed[depth] * enter
-        if depth == 0 and by_columns(model) and asked is None:
-            each = here * (leave + heads * (COLUMN * by_head + SCALARS))
-        work += float((counts * each).sum())
-    return BASE_PASSES + work / whole
-
-
-def _sizes(problem: Problem) -> BlockSizes:
-    block, together = _block_sizes(problem)
-    return BlockSizes(block, held=_held(problem, together))
-
-
 def _block_sizes(problem: Problem) -> tuple[int, int]:
     """Substitutions of a block, and the number of them that go together."""
     model, n, mesh = problem.model, problem.tokens.size, problem.mesh
@@ -179,41 +136,77 @@ def _parts(problem: Problem) -> tuple[Part]:
     return (Part(0, problem.position.size, block, options),)
 
 
-def _kernel(problem: Problem) -> Kernel:
-    model, target = problem.model, problem.target
-    tokens, rows = jnp.asarray(problem.tokens), jnp.asarray(problem.rows)
-    run = problem.moved_run
-    outputs, ties = base_outputs(model, tokens, rows, run, target=target)
-    problem.shared.largest_output = float(jnp.abs(outputs).max())
-    return Kernel(
-        _partial_block,
-        (model, tokens, rows, outputs, prepare_passes(model, tokens, run), run),
-        _parts(problem),
-        Ties.of(ties) if model.is_hard else None,
-        batches_under_way(),
-    )
+@dataclasses.dataclass(frozen=True)
+class Partial(Method):
+    """Forward passes of the rows that can change and are read, minus the base."""
+
+    name = "partial"
+    subtracts = True
+
+    def refuse(self, problem: Problem) -> str | None:
+        """Refuses functions, and models whose passes cannot be cut."""
+        model = problem.model
+        if not isinstance(model, Transformer):
+            return "it needs the model's layers, and a bare function has none to see"
+        if not model.layers:
+            return "it needs a layer, and the model has none"
+        return lacks_of_dropout(model)
+
+    def cost(self, problem: Problem) -> float:
+        """Forward passes, by the rows that change."""
+        model, n, rows = problem.model, problem.tokens.size, problem.rows
+        tile, watched = _tile(model, n), (int(rows.min()), int(rows.max()))
+        sights = [layer.attention.sight for layer in model.layers]
+        alone = rows.size < n
+        places, counts = np.unique(problem.position, return_counts=True)
+        needed = spans(sights, n, (places, places), watched, np.minimum)
+        tiles = [np.ceil((last - first + 1) / tile) for first, last in needed]
+        formed = [np.clip(t * tile, 0, n) for t in tiles]
+        work = whole = 0.0
+        for depth, layer in enumerate(model.layers):
+            attention, block = layer.attention, layer.feed_forward
+            heads, d = attention.num_heads, model.width
+            by_head = attention.key_width + attention.value_width
+            enter, score = heads * by_head * d, heads * by_head * n
+            ask = heads * attention.key_width * d
+            leave = heads * attention.value_width * d + 2 * d * block.hidden
+            asked = rows.size if alone and depth == len(model.layers) - 1 else None
+            whole += n * enter + (asked or n) * (ask + score + leave)
+            here = asked or formed[depth + 1]
+            each = here * (ask + score + leave) + formed[depth] * enter
+            if depth == 0 and by_columns(model) and asked is None:
+                each = here * (leave + heads * (COLUMN * by_head + SCALARS))
+            work += float((counts * each).sum())
+        return BASE_PASSES + work / whole
+
+    def kernel(self, problem: Problem) -> Kernel:
+        """Kernel of blocks of partial passes."""
+        model, target = problem.model, problem.target
+        tokens, rows = jnp.asarray(problem.tokens), jnp.asarray(problem.rows)
+        run = problem.moved_run
+        outputs, ties = base_outputs(model, tokens, rows, run, target=target)
+        problem.shared.largest_output = float(jnp.abs(outputs).max())
+        return Kernel(
+            _partial_block,
+            (model, tokens, rows, outputs, prepare_passes(model, tokens, run), run),
+            _parts(problem),
+            Ties.of(ties) if model.is_hard else None,
+            batches_under_way(),
+        )
+
+    def outline(self, problem: Problem) -> Outline:
+        """Traced programs of the kernel."""
+        asked = problem.model, problem.tokens, problem.rows, problem.moved_run
+        model, tokens, rows, run = shapes_of(asked)
+        base = base_outputs.trace(model, tokens, rows, run, target=problem.target)
+        passes = shapes_of(prepare_passes.trace(model, tokens, run).out_info)
+        shared = (model, tokens, rows, shapes_of(base.out_info)[0], passes, run)
+        return Outline(base, _partial_block, shared, _parts(problem))
+
+    def sizes(self, problem: Problem) -> BlockSizes:
+        """Substitutions of a block."""
+        block, together = _block_sizes(problem)
+        return BlockSizes(block, held=_held(problem, together))
 
 
-def _outline(problem: Problem) -> Outline:
-    asked = problem.model, problem.tokens, problem.rows, problem.moved_run
-    model, tokens, rows, run = shapes_of(asked)
-    base = base_outputs.trace(model, tokens, rows, run, target=problem.target)
-    passes = shapes_of(prepare_passes.trace(model, tokens, run).out_info)
-    shared = (model, tokens, rows, shapes_of(base.out_info)[0], passes, run)
-    return Outline(base, _partial_block, shared, _parts(problem))
-
-
-def _blocks(problem: Problem) -> Iterator[Block]:
-    return run_kernel(_kernel(problem), problem)
-
-
-PARTIAL = Method(
-    name="partial",
-    refuse=_refuse,
-    cost=_cost,
-    blocks=_blocks,
-    kernel=_kernel,
-    outline=_outline,
-    sizes=_sizes,
-    subtracts=True,
-)
+PARTIAL = Partial()

@@ -1,6 +1,5 @@
 """One checked influence question, shared by methods, certificates and benchmarks."""
 
-import collections.abc
 import contextlib
 import dataclasses
 import functools
@@ -17,6 +16,7 @@ from bounds.influence.callable import Callable, Radius
 from bounds.influence.classes import Places, distinct_places
 from bounds.influence.reading import Chosen, Reading
 from bounds.influence.row_targets import Pooled, RowsTarget
+from bounds.influence.run import Run, check_run
 from bounds.influence.shared_base import SharedBase
 from bounds.influence.substitution import (
     Substitutions,
@@ -33,12 +33,11 @@ from bounds.influence.targets import (
 )
 from bounds.rounding.precision import Precision, Rounding, choose_precision
 from jax_models import InputError, Transformer
-from jax_models.arguments import choose_name, expect_integer
+from jax_models.arguments import choose_name
 from jax_models.format.model_check import check_model
 from jax_models.model.transformer import forward, read_logits
 from jax_models.run.evaluate import check_tokens, require_readout
 from jax_models.run.float_type import check_float_type
-from jax_models.run.mesh import check_mesh
 
 # What every question may watch; influences also `Watched`.
 Target = Literal["activation", "logits"]
@@ -77,7 +76,7 @@ class Problem:
     @classmethod
     def ask(
         cls,
-        model: Transformer | Callable | collections.abc.Callable[[Any], Any],
+        model: Transformer | Callable,
         tokens: Any,
         *,
         query: int | None = None,
@@ -85,18 +84,15 @@ class Problem:
         symbols: Symbols | None = None,
         positions: Sequence[int] | None = None,
         include_query: bool = False,
-        vocab_size: int | None = None,
-        radius: Radius | None = None,
         dtype: Any = None,
-        mesh: Mesh | None = None,
-        memory_limit: int | None = None,
+        run: Run | None = None,
         shared: SharedBase | None = None,
         precision: Precision | None = None,
     ) -> Self:
         """Question about a model and an input; see `compute_influence`.
 
         Args:
-            model: a transformer, a `Callable`, or a function of tokens [n] to a vector.
+            model: a transformer, or a `Callable`.
             tokens: integers in [0, V) [n].
             query: the watched row; see `compute_influence`.
             target: "activation", "logits", "log_probabilities", "pooled", or a value of
@@ -105,11 +101,8 @@ class Problem:
                 default all that the model allows.
             positions: positions that are changed; all by default.
             include_query: whether the query's own token is changed too.
-            vocab_size: V, for a bare function.
-            radius: error bound of an evaluation of a bare function.
             dtype: asserts the float type.
-            mesh: devices to share the substitutions out over.
-            memory_limit: bytes for the blocks under way.
+            run: the devices and the memory limit; the rest is not read.
             shared: holds a base pass for several questions.
             precision: precision of products of changes.
 
@@ -129,36 +122,20 @@ class Problem:
                 with _naming(padding):
                     target.check(model, checked.size)
                 include_query = True  # no row is watched more than another
-            given_size, vocab_size = vocab_size, model.vocab_size
-            allowed = model.substitutable
-            special = model.special or ()
-            if given_size not in (None, vocab_size):
-                raise InputError(
-                    f"vocab_size = {given_size}, and the model's own is {vocab_size}: "
-                    "leave vocab_size out, which a bare function alone needs"
-                )
-            if radius is not None:
-                raise InputError(
-                    "radius is of a bare function, and the model is a Transformer, whose "
-                    "rounding is known: leave radius out"
-                )
+            allowed, special, radius = model.substitutable, model.special or (), None
         else:
-            model = _as_callable(model, vocab_size, radius)
-            vocab_size, radius = model.vocab_size, model.radius
-            checked = np.asarray(check_tokens(vocab_size, tokens))
-            allowed, special = None, ()
+            check_callable(model)
+            checked = np.asarray(check_tokens(model.vocab_size, tokens))
+            allowed, special, radius = None, (), model.radius
             choose_name("target", target, get_args(Target))
         with _naming(padding):
             query = check_query(query, checked.size, model)
         if isinstance(model, Transformer):
             check_head_row(model, target, [query], checked.size)
-        if isinstance(target, TargetFunction):
-            assert isinstance(model, Transformer)
-            model, radius = target_function(model, target), target.radius
         with _naming(padding):
             pairs = list_substitutions(
                 checked,
-                vocab_size,
+                model.vocab_size,
                 query=query,
                 symbols=symbols,
                 positions=positions,
@@ -167,14 +144,23 @@ class Problem:
                 include_query=include_query,
             )
         if isinstance(model, Transformer):
-            model = fix_input(model, checked, pairs)
-        if memory_limit is not None:
-            memory_limit = expect_integer("memory_limit", memory_limit, 1, 2**63)
-        if mesh is not None:
-            check_mesh(mesh)
-        shared, rounding = shared or SharedBase(), choose_precision(model, precision)
-        found = model, checked, query, target, pairs, shared, mesh, memory_limit, radius
-        return cls(*found, precision=rounding)
+            if isinstance(target, TargetFunction):
+                model, radius = target_function(model, target), target.radius
+            else:
+                model = fix_input(model, checked, pairs)
+        run = check_run(run)
+        return cls(
+            model=model,
+            tokens=checked,
+            query=query,
+            target=target,
+            pairs=pairs,
+            shared=shared or SharedBase(),
+            mesh=run.mesh,
+            memory_limit=run.memory_limit,
+            radius=radius,
+            precision=choose_precision(model, precision),
+        )
 
     @property
     def position(self) -> Int[np.ndarray, "substitutions"]:
@@ -325,24 +311,14 @@ def target_function(model: Transformer, target: TargetFunction) -> Callable:
     return Callable.of_rows(on_host, model, host=True, **options)
 
 
-def _as_callable(model: Any, vocab_size: Any, radius: Any) -> Callable:
-    """Wraps a bare function as a `Callable` with its stated vocabulary and radius."""
-    if isinstance(model, Callable):
-        if radius is not None or vocab_size not in (None, model.vocab_size):
-            raise InputError(
-                f"the model is a Callable with vocab_size = {model.vocab_size} and a radius "
-                "of its own; give them to it, and leave vocab_size and radius out"
-            )
-        return model
-    if not callable(model):
+def check_callable(model: Any) -> None:
+    """Refuses all but a `Callable`."""
+    if not isinstance(model, Callable):
         raise InputError(
             f"model is a {type(model).__name__}; expected a Transformer, such as "
-            "jax_models.load returns, a bounds.Callable, or a function from tokens to a "
-            "vector"
+            "jax_models.load returns, or a function in a bounds.Callable: "
+            "Callable(apply, params, batched=..., vocab_size=...)"
         )
-    if vocab_size is None:
-        raise InputError("a bare function needs vocab_size, the number of symbols")
-    return Callable.of_function(model, vocab_size, radius)
 
 
 def _check_dtype(model: Transformer, dtype: Any) -> None:

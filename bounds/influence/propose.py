@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from bounds.influence.checkpoint import Checkpoint, Standing
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.kernel import run_kernel
-from bounds.influence.method import Method, Progress
+from bounds.influence.method import Method
 from bounds.influence.moved import (
     MovedBase,
     Readings,
@@ -29,6 +29,7 @@ from bounds.influence.moved import (
 )
 from bounds.influence.problem import Problem
 from bounds.influence.result import Block, Enclosures
+from bounds.influence.run import Run
 from bounds.influence.shared_base import SharedBase
 from bounds.influence.vanishing import not_finite
 from bounds.rounding.moved_inputs import RUNS, move_alike
@@ -38,28 +39,19 @@ from jax_models.model.reweight import with_dtype
 from jax_models.run.mesh import count_devices
 
 
-def lacks_of_proposal(
-    problem: Problem, way: Method, propose: str = "float32"
-) -> str | None:
+def lacks_of_proposal(problem: Problem, way: Method, precision: str) -> str | None:
     """Reason why no lower precision can propose the maximum, or None."""
     model = problem.model
     if not isinstance(model, Transformer):
-        return f"a function that is not ours has no {propose} form"
+        return f"a function that is not ours has no {precision} form"
     if model.dtype != np.float64:
         return f"the model is {model.dtype.name}, and float64 is to decide"
-    if problem.precision is not None:
-        return f"products of {problem.precision.name} are estimates, and decide nothing"
     if model.is_hard:
-        return f"hard attention's winners in {propose} may be others than in float64"
+        return f"hard attention's winners in {precision} may be others than in float64"
     if not way.in_blocks:
         return f"method {way.name!r} does not compute some substitutions alone"
     # Half precision carries changes, whatever decides.
-    return None if propose == "float32" else INCREMENTAL.refuse(problem)
-
-
-def proposal_refused(propose: str, lack: str) -> str:
-    """Message of a proposal that was asked for and cannot be made."""
-    return f"propose = {propose!r}: {lack}; leave propose out"
+    return None if precision == "float32" else INCREMENTAL.refuse(problem)
 
 
 class Proposals:
@@ -68,13 +60,13 @@ class Proposals:
     def __init__(
         self,
         problem: Problem,
-        checkpoint: str | None,  # None keeps nothing
+        run: Run,  # its checkpoint and progress
         *rules: Any,  # of the proposal and of the decision
     ) -> None:
         """Starts from the checkpoint's state, or with nothing known."""
-        self._file = None
-        if checkpoint is not None:
-            self._file = Checkpoint(checkpoint, problem, *rules, __version__)
+        self._file, self._progress = None, run.progress
+        if run.checkpoint is not None:
+            self._file = Checkpoint(run.checkpoint, problem, *rules, __version__)
         kept = self._file and self._file.read()
         self._known = known = kept or Standing.nothing(len(problem.pairs))
         # Estimates and decided values with their moves, NaN where nothing is known; the
@@ -88,6 +80,8 @@ class Proposals:
         self.estimate[these], self.move[these] = found.values, found.moves
         self.done = these.stop
         self._save()
+        if self._progress is not None:
+            self._progress(self.done, self.estimate.size)
 
     def decide(
         self, problem: Problem, at: Int[np.ndarray, "chosen"], found: Readings
@@ -110,21 +104,13 @@ class Proposals:
             self._file.save(dataclasses.replace(self._known, done=self.done))
 
 
-def decide_proposed(
-    problem: Problem,
-    way: Method,
-    propose: str,  # "float32"
-    progress: Progress | None,  # counts the substitutions proposed
-    checkpoint: str | None,  # None keeps nothing
-) -> Enclosures:
+def decide_proposed(problem: Problem, way: Method, run: Run) -> Enclosures:
     """Enclosures of all influences; possible maxima are decided in float64."""
-    known = Proposals(problem, checkpoint, propose, way.name, way.sizes(problem))
+    known = Proposals(problem, run, "float32", way.name, way.sizes(problem))
     low = _rounded(problem)
     count = len(problem.pairs)
     for block in blocks_behind(known.done, low, way, RUNS):
         known.add(block)
-        if progress is not None:
-            progress(known.done, count)
     asked = low, known.estimate, known.move, magnitude_of(low, way)
     radius = radii_of(*asked, subtracted=way.subtracts)
     # What float32 has no number for may be anything.

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.ties import Ties
-from bounds.numbers.kind import RTOL_EXACT, Kind, OfKind
+from bounds.numbers.kind import Kind, OfKind
 from bounds.numbers.notation import enclosure_label
 
 
@@ -159,7 +159,6 @@ class Influence(OfKind):
     levels: tuple[Level, ...] = ()  # of the screen
     block: BlockSizes | None = None  # None where sizes were found on the way
     hypotheses: tuple[str, ...] = ()  # assumptions of the ends
-    rtol_exact: float = RTOL_EXACT  # the largest relative radius called exact
     # Number decided in float64 of those proposed in a lower precision.
     decided: int | None = None
     # In half precision alone; of a ranking, over the estimates of the decided ones.

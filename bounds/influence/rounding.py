@@ -5,37 +5,31 @@ where that takes about a second of one core, by a count of operations that does 
 depend on the machine; beyond that, a block of the largest.
 """
 
-from typing import Literal
-
 import jax
 
 from bounds.influence.function_blocks import function_base
-from bounds.influence.method import Method, Screen
+from bounds.influence.method import Done, Rounding, Way
 from bounds.influence.problem import Problem
 from bounds.numbers.kind import ROUNDING, STATED, TOP
 from bounds.rounding.moved_inputs import RUNS
 from jax_models import InputError, Transformer
 from jax_models.run.mesh import count_devices
 
-Rounding = Literal["auto", "all", "top", "none"]
-# The choice made; "stated": the caller gave a radius of a function.
-Done = Literal["all", "top", "none", "stated"]
 # Operations of one run of all, about a fifth of a second of one core.
 OPERATIONS = 2.0**32
 
 
 def choose_rounding(
     problem: Problem,
-    way: Method | Screen,
+    way: Way,
     asked: Rounding,
-    propose: str | None = None,  # lower precision, whose radii decide
 ) -> Done:
     """Choice of the results that have a radius; refuses radii that cannot be had."""
-    if propose is not None:
+    if way.requires_all_radii:
         if asked in ("top", "none"):
             raise InputError(
-                f"rounding = {asked!r}, but what is proposed in {propose} is decided by "
-                "radii of all; leave rounding or propose out"
+                f"rounding = {asked!r}, but a proposal is decided by radii of all; leave "
+                "rounding out, or take another method"
             )
         return "all"
     lack = lacks_of_radii(problem)

@@ -9,8 +9,8 @@ import numpy as np
 class SharedBase:
     """A base pass of questions about one model, input and watched row (or rows).
 
-    Hand the same object to each of them (`compute_influence(shared=)`, as for a sweep
-    in parts), and `incremental` forms the pass once. The last pass asked for is held as
+    Give the same object to each of them (`Problem.ask(shared=)`), as for a sweep in
+    parts, and `incremental` forms the pass once. The last pass asked for is held as
     long as the object lives: O(n d) numbers for each layer.
     """
 

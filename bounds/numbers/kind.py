@@ -1,12 +1,9 @@
 """The kind of an answer, in one of four words, and the hypotheses that it rests on."""
 
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
-
-from jax_models import InputError
-from jax_models.arguments import expect_number
 
 # "exact": with a relative rounding radius of at most `RTOL_EXACT`. "certified": a bound
 # that is proved, its rounding too. "enclosure": the value lies between its ends.
@@ -30,6 +27,8 @@ class OfKind:
     """A result with a kind."""
 
     kind: Kind
+    # Largest relative radius of an exact value.
+    rtol_exact: ClassVar[float] = RTOL_EXACT
 
     @property
     def exact(self) -> bool:
@@ -42,15 +41,13 @@ class OfKind:
         return self.kind == "estimated"
 
 
-def kind_of(
-    value: float, lower: float, upper: float, rtol_exact: float = RTOL_EXACT
-) -> Kind:
+def kind_of(value: float, lower: float, upper: float) -> Kind:
     """Kind of a value of at least 0 whose ends are radii of rounding.
 
-    "exact" where both ends are within rtol_exact times the value, else "enclosure". A
+    "exact" where both ends are within `RTOL_EXACT` times the value, else "enclosure". A
     value of 0 is exact where its upper end is 0: nothing that is read has moved.
     """
-    most = rtol_exact * value
+    most = RTOL_EXACT * value
     near = value - lower <= most and upper - value <= most  # of NaN nothing is
     return "exact" if near else "enclosure"
 
@@ -59,7 +56,6 @@ def kind_of_largest(
     values: Float[np.ndarray, "*values"],
     lower: Float[np.ndarray, "*values"],
     upper: Float[np.ndarray, "*values"],
-    rtol_exact: float = RTOL_EXACT,
 ) -> Kind:
     """Kind of the largest absolute value of many, NaN for none, by `kind_of`."""
     if np.isnan(values).all():
@@ -69,22 +65,12 @@ def kind_of_largest(
         return max(float(np.nanmax(above)), -float(np.nanmin(below)), 0.0)
 
     ends = largest(lower, upper), largest(upper, lower)
-    return kind_of(largest(values, values), *ends, rtol_exact)
+    return kind_of(largest(values, values), *ends)
 
 
-def kind_of_ends(
-    lower: float, upper: float, enclosed: bool, rtol_exact: float = RTOL_EXACT
-) -> Kind:
+def kind_of_ends(lower: float, upper: float, enclosed: bool) -> Kind:
     """Kind of one value of any sign, from the ends that were kept."""
     if not enclosed:
         return "estimated"
     middle, radius = abs(lower / 2 + upper / 2), upper / 2 - lower / 2
-    return kind_of(middle, middle - radius, middle + radius, rtol_exact)
-
-
-def check_rtol_exact(rtol_exact: Any) -> float:
-    """Largest relative radius of an exact answer, checked to be in [0, 1)."""
-    found = expect_number("rtol_exact", rtol_exact, 0)
-    if found >= 1:  # an interval that reaches down to 0 is not exact
-        raise InputError(f"rtol_exact = {found:g}; expected less than 1, as 0.01 is")
-    return found
+    return kind_of(middle, middle - radius, middle + radius)

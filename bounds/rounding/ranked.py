@@ -18,10 +18,11 @@ import dataclasses
 import numpy as np
 
 from bounds.influence.incremental import INCREMENTAL
-from bounds.influence.method import Method, Progress
+from bounds.influence.method import Method
 from bounds.influence.problem import Problem
 from bounds.influence.propose import Proposals, blocks_behind, decide
 from bounds.influence.result import Enclosures, Ranked
+from bounds.influence.run import Run
 from bounds.influence.shared_base import SharedBase
 from bounds.rounding.measured_error import (
     SAMPLE,
@@ -48,13 +49,12 @@ def decide_ranked(
     problem: Problem,
     way: Method,
     name: str,  # of the half precision
-    progress: Progress | None,  # counts the substitutions estimated
-    checkpoint: str | None,  # None keeps nothing
+    run: Run,
 ) -> Enclosures:
     """Largest estimates decided in float64; `Ranked` unless all were decided."""
     sizes = way.sizes(problem), INCREMENTAL.sizes(problem)
-    known = Proposals(problem, checkpoint, name, way.name, sizes)
-    _estimate(known, problem, name, progress)
+    known = Proposals(problem, run, name, way.name, sizes)
+    _estimate(known, problem, name)
     estimate, value = known.estimate, known.value
     kernel = way.kernel(problem)
     assert kernel is not None
@@ -86,9 +86,7 @@ def decide_ranked(
     return Ranked(*found, summarised(errors, estimate.size - left.size, "float64"))
 
 
-def _estimate(
-    known: Proposals, problem: Problem, name: str, progress: Progress | None
-) -> None:
+def _estimate(known: Proposals, problem: Problem, name: str) -> None:
     """Adds influences in half precision, infinite where float32 has no number."""
     low = dataclasses.replace(
         problem,
@@ -101,5 +99,3 @@ def _estimate(
         known.add(
             dataclasses.replace(block, values=np.where(lost, np.inf, block.values))
         )
-        if progress is not None:
-            progress(known.done, known.estimate.size)

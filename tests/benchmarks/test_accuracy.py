@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks import accuracy, reference
-from bounds.influence.incremental import INCREMENTAL
+from bounds.influence.incremental import Incremental
 from tests.written import written
 
 TINY = {"num_heads": 1, "d_model": 2, "d_ff": 3, "vocab_size": 2}
@@ -56,13 +56,13 @@ def test_a_row_has_the_errors_of_all_methods_and_their_radii_hold():
 
 @pytest.mark.parametrize("wrong", [1 + 1e-9, 0.0])
 def test_a_planted_error_is_outside_the_radius(monkeypatch, wrong):
-    def blocks(problem):
-        for block in INCREMENTAL.blocks(problem):
-            yield dataclasses.replace(block, changes=wrong * block.changes)
+    class Planted(Incremental):
+        def blocks(self, problem):
+            for block in super().blocks(problem):
+                yield dataclasses.replace(block, changes=wrong * block.changes)
 
-    planted = dataclasses.replace(INCREMENTAL, blocks=blocks)
     others = accuracy.METHODS[1:]
-    monkeypatch.setattr(accuracy, "METHODS", (planted, *others))
+    monkeypatch.setattr(accuracy, "METHODS", (Planted(), *others))
     row = accuracy.measure(CONFIG)
     assert row["incremental_error"] == pytest.approx(abs(wrong - 1), rel=1e-3)
     assert not accuracy.holds(row)

@@ -53,7 +53,7 @@ VALUES = [
     *(np.array([1.5]), np.zeros((2, 2)), np.float64(2.5), object(), range(0), None),
 ]
 # Objects of the caller's, and numbers that only say how long to work.
-FREE = {"shared", "mesh", "checkpoint", "memory_limit"}
+FREE = {"mesh"}
 LONG = {"restarts", "rounds", "steps", "attempts", "num_inputs", "num_layers"}
 HUGE = [10**12, 10**23, 2**40, -(10**23)]
 BOOLEANS = {"include_query", "sweep", "reverse_pass", "final_norm", "biases"}
@@ -106,17 +106,16 @@ def test_every_bad_argument_is_an_input_error_on_one_line(tmp_path, monkeypatch)
         (lambda: bounds.search_inputs(SOFT, 4, restarts=2**31 - 1), "operations"),
         (
             lambda: bounds.compute_influence(
-                SOFT, TOKENS, method="screened", checkpoint=3
+                SOFT, TOKENS, method="screened", run=bounds.Run(checkpoint=3)
             ),
             "checkpoint = 3",
         ),
-        (
-            lambda: bounds.compute_influence(SOFT, TOKENS, vocab_size=9),
-            "vocab_size = 9, and the model's own is",
-        ),
         (lambda: bounds.bound_curve(SOFT, [4], store=3), "store = 3; expected an open"),
-        (lambda: bounds.compute_influence(SOFT, TOKENS, progress=3), "progress = 3"),
-        (lambda: bounds.scan(SOFT, TOKENS, progress=3), "progress = 3"),
+        (
+            lambda: bounds.compute_influence(SOFT, TOKENS, run=bounds.Run(progress=3)),
+            "progress = 3",
+        ),
+        (lambda: bounds.scan(SOFT, TOKENS, run=3), "run = 3; expected a bounds.Run"),
         (lambda: bounds.supremum(SOFT, 4, progress=3), "progress = 3"),
         (lambda: bounds.certify_influence(SOFT, TOKENS, progress=3), "progress = 3"),
         (lambda: jm.forward(SOFT, np.zeros(0, int)), "n = 0"),

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 SHAPE = {"num_layers": 1, "num_heads": 1, "d_model": 4, "d_ff": 4, "vocab_size": 2}
 KEY = jax.random.key(0)
 MODEL = jm.random_transformer(KEY, **SHAPE, dtype="float64")
-TOKENS, METHODS = [0, 1, 0, 1], ("auto", "exhaustive", "incremental", "partial")
+TOKENS, METHODS = [0, 1, 0, 1], ("exhaustive", "incremental", "partial")
 LANGUAGES = ("parity", "dyck2", "ones", "anbn")
 
 
@@ -27,8 +27,10 @@ def curve(draw, **given):
 
 
 CALLS = {
-    "rtol": (influence, lambda draw: draw.uniform(0.01, 9)),
-    "budget": (influence, lambda draw: draw.choice([None, draw.randint(33, 10**6)])),
+    "checkpoint": (
+        lambda draw, checkpoint: influence(draw, run=bounds.Run(checkpoint=checkpoint)),
+        lambda draw: draw.choice(["a", "b.npz"]),
+    ),
     "extend_to": (curve, lambda draw: draw.randint(1, 10**6)),
     "num_symbols": (
         lambda draw, **given: jm.get_language(draw.choice(LANGUAGES), **given),

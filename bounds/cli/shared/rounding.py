@@ -4,7 +4,7 @@ from typing import get_args
 
 from absl import flags
 
-from bounds.influence.rounding import Rounding
+from bounds.influence.method import Rounding
 
 
 def define_rounding(values: flags.FlagValues) -> None:

@@ -7,6 +7,7 @@ from absl import flags
 
 import jax_models as jm
 from bounds.cli.shared.input_source import load_inputs, num_symbols, read_given
+from bounds.cli.shared.method import read_method
 from bounds.cli.shared.model_source import model_sha256, weighted_model
 from bounds.cli.shared.target import InputSum, number_symbol, parse_target
 from bounds.cli.shared.texts import open_tokenizer
@@ -85,10 +86,12 @@ def read_subject(
         which = max(range(source.count), key=lambda k: len(source.sequences[k]))
         raise jm.InputError(f"input {which} of {source.name}: {error}") from error
     # Values without a flag of this command keep their defaults.
-    names = ("query", "target", "method", "ties", "memory_limit", "precision")
+    names = ("query", "target", "ties", "memory_limit")
     given: dict[str, Any] = {x: options[x].value for x in names if x in options}
     if limit := given.get("memory_limit"):
         given["memory_limit"] = parse_bytes(limit)
+    if "method" in options:
+        given["method"] = read_method(options)
     tokenizer = open_tokenizer(options)
     if "target" in given:
         given["target"] = parse_target(

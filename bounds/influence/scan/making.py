@@ -12,7 +12,7 @@ from bounds.influence.answer import agree
 from bounds.influence.choice import Choice
 from bounds.influence.function_blocks import evaluation_radii, norm_rounding
 from bounds.influence.gather import block_of
-from bounds.influence.method import Method, Progress
+from bounds.influence.method import Done, Method, Rounding, Way
 from bounds.influence.moved import (
     LEAST,
     apart,
@@ -21,13 +21,8 @@ from bounds.influence.moved import (
     radii_of,
     read_blocks,
 )
-from bounds.influence.rounding import (
-    Done,
-    Rounding,
-    choose_rounding,
-    hypotheses_of,
-    runs_of,
-)
+from bounds.influence.rounding import choose_rounding, hypotheses_of, runs_of
+from bounds.influence.run import Progress
 from bounds.influence.scan.layout import by_position
 from bounds.influence.scan.question import Question, trimmed
 from bounds.influence.scan.reductions import NAMED, Function, Piece, Table
@@ -51,16 +46,16 @@ class Made:
 
 def answer(
     question: Question,
-    method: str,
+    method: Way | str,
     ties: TieRule,
     progress: Progress | None,
     rounding: Rounding = "auto",
 ) -> Scan:
-    """Runs a checked scan with a method's name or "auto", and judges ties."""
+    """Runs a checked scan by a method or "auto", and judges ties."""
     choice = question.plan(method)
     done = choose_rounding(question.problem, choice.way, rounding)
     if len(question.problem.pairs) and question.problem.mesh is not None:
-        agree(question.problem, None, choice.sizes, done)
+        agree(question.problem, choice, done)
     found = find(question, choice, done, progress)
     if done == "top":
         found = with_top(question, choice, found)
@@ -273,11 +268,8 @@ def result(question: Question, found: Made, choice: Choice, rounding: Done) -> S
         else None,
         tokens=problem.tokens,
         target=problem.target,
-        kind=kind_of_largest(values, lower, upper, question.rtol_exact)
-        if known
-        else "estimated",
+        kind=kind_of_largest(values, lower, upper) if known else "estimated",
         hypotheses=hypotheses_of(rounding) if known else (),
-        rtol_exact=question.rtol_exact,
         method=way.name,
         reason=choice.reason,
         rounding=rounding,

@@ -5,16 +5,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jax.sharding import Mesh
 from jaxtyping import Bool, Int
 
 from bounds.influence.callable import Callable
 from bounds.influence.choice import Choice, choose_method
 from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
+from bounds.influence.method import Way
 from bounds.influence.partial import PARTIAL
 from bounds.influence.problem import Problem, Watched, check_head_row
 from bounds.influence.reading import Reading
+from bounds.influence.run import Run
 from bounds.influence.scan.layout import Layout
 from bounds.influence.scan.reductions import (
     NAMED,
@@ -32,7 +33,6 @@ from bounds.influence.scan.watched import (
 from bounds.influence.shared_base import SharedBase
 from bounds.influence.substitution import Symbols
 from bounds.influence.vanishing import refuse_vanishing_rows
-from bounds.numbers.kind import RTOL_EXACT, check_rtol_exact
 from bounds.rounding.precision import Precision
 from jax_models import InputError, Transformer
 from jax_models.arguments import (
@@ -56,7 +56,6 @@ class Question:
     width: int  # entries of the watched quantity that count
     target_symbols: Int[np.ndarray, "classes"] | None  # if entries have some
     diagonal: bool  # cells whose position is the row count
-    rtol_exact: float = RTOL_EXACT  # largest relative radius of an exact value
 
     @classmethod
     def ask(
@@ -71,10 +70,8 @@ class Question:
         target_symbols: Sequence[int] | None = None,
         reduce: Reduce = None,
         diagonal: bool = True,
-        rtol_exact: float = RTOL_EXACT,
         dtype: Any = None,
-        mesh: Mesh | None = None,
-        memory_limit: int | None = None,
+        run: Run | None = None,
         shared: SharedBase | None = None,
         precision: Precision | None = None,
     ) -> "Question":
@@ -85,7 +82,6 @@ class Question:
                 f"{type(model).__name__}; wrap a function in bounds.Callable"
             )
         expect_kind("diagonal", diagonal, bool, "True or False")
-        rtol_exact = check_rtol_exact(rtol_exact)
         problem = Problem.ask(
             model,
             tokens,
@@ -94,8 +90,7 @@ class Question:
             positions=positions,
             include_query=True,
             dtype=dtype,
-            mesh=mesh,
-            memory_limit=memory_limit,
+            run=run,
             shared=shared,
             precision=precision,
         )
@@ -138,7 +133,7 @@ class Question:
         reading = Reading(reduction.kind, chosen)
         problem = dataclasses.replace(problem, reading=reading)
         axes = alone, of_row, width, names
-        return cls(problem, layout, reduction, *axes, diagonal, rtol_exact)
+        return cls(problem, layout, reduction, *axes, diagonal)
 
     def part(self, start: int, stop: int) -> "Question":
         """The scan of positions [start, stop); of a map, their table of changes."""
@@ -164,8 +159,8 @@ class Question:
         rows = self.problem.rows.size if self.of_row else 1
         return (rows, self.width) if self.reduction.by_target else (rows,)
 
-    def plan(self, method: str) -> Choice:
-        """Chooses the method by a name or "auto"; refuses a table beyond the memory."""
+    def plan(self, method: Way | str) -> Choice:
+        """Chooses the method; refuses a table beyond the memory."""
         by_symbol = self.layout.symbols.shape[1:] if self.reduction.by_symbol else ()
         made = self.shape if self.reduction.by_symbol else self.shape[:1]
         require_table("the table", len(self.layout.positions), *by_symbol, *made)

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 
 from bounds.influence.result import MeasuredError, said_of
 from bounds.influence.ties import Ties
-from bounds.numbers.kind import RTOL_EXACT, Kind, OfKind, kind_of_ends
+from bounds.numbers.kind import Kind, OfKind, kind_of_ends
 from bounds.store.output import write_bytes, write_csv
 from jax_models import InputError
 
@@ -58,7 +58,6 @@ class Scan(OfKind):
     ties: Ties | None
     seconds: float
     hypotheses: tuple[str, ...] = ()  # what the ends rest on
-    rtol_exact: float = RTOL_EXACT  # the largest relative radius called exact
     measured_error: MeasuredError | None = None  # in half precision alone
 
     def __post_init__(self) -> None:
@@ -112,7 +111,7 @@ class Scan(OfKind):
             ends = self.values[at], self.lower[at], self.upper[at]
             line |= dict(zip(_COLUMNS[3:6], map(float, ends), strict=True))
             line["kind"] = kind_of_ends(
-                line["lower"], line["upper"], bool(self.enclosed[at]), self.rtol_exact
+                line["lower"], line["upper"], bool(self.enclosed[at])
             )
             if name is not None:
                 line["wild_type"] = name(int(self.tokens[line["position"]]))

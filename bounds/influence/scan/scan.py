@@ -2,24 +2,22 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
-from jax.sharding import Mesh
-
-from bounds.influence.batch import of_each_input
+from bounds.influence.batch import NO_CHECKPOINT, of_each_input
 from bounds.influence.callable import Callable as Function
+from bounds.influence.choice import precision_of
+from bounds.influence.method import Rounding, Way
 from bounds.influence.problem import Watched
-from bounds.influence.rounding import Rounding
+from bounds.influence.run import Run, check_run
 from bounds.influence.scan.making import answer
 from bounds.influence.scan.question import Question
 from bounds.influence.scan.reductions import Reduce
 from bounds.influence.substitution import Symbols
-from bounds.numbers.kind import RTOL_EXACT
 from bounds.rounding.measured_error import measure_error
-from bounds.rounding.precision import Precision
 from jax_models import Transformer
-from jax_models.arguments import choose_name, expect_hook
+from jax_models.arguments import choose_name, refuse_unread
 from jax_models.run.evaluate import TieRule
 
 Rows: TypeAlias = int | Sequence[int] | Literal["all"]
@@ -37,15 +35,11 @@ def scan(
     target_symbols: Sequence[int] | None = None,
     reduce: Reduce = None,
     diagonal: bool = True,
-    rtol_exact: float = RTOL_EXACT,
-    method: str = "auto",
+    method: Way | str = "auto",
     ties: TieRule = "error",
-    dtype: Any = None,
-    mesh: Mesh | None = None,
-    memory_limit: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    precision: Precision | None = None,
     rounding: Rounding = "auto",
+    dtype: Any = None,
+    run: Run | None = None,
 ) -> Any:
     """Computes exactly the change of one row, many or all rows by every substitution.
 
@@ -74,21 +68,16 @@ def scan(
             the changes of a position with the axes (symbol, row, target) that there are,
             0 where nothing is replaced.
         diagonal: False sets cells whose position is the row to 0.
-        rtol_exact: the scan is called "exact" where the rounding radius of its largest
-            absolute value is at most this times the value, and "enclosure" otherwise.
-        method: "auto" (the cheapest by count), "incremental" (change propagation),
-            "exhaustive" (a pass for each), or "partial" (passes of the rows that can move
-            and are read).
+        method: "auto" (the cheapest by count), or a name or value of "incremental"
+            `Incremental()` (change propagation; with a precision it is estimated, and
+            adds `Scan.measured_error`), "exhaustive" `Exhaustive()` (a pass for each), or
+            "partial" `Partial()` (passes of the rows that can move and are read).
         ties: what to do where rounding decides a hard-attention winner: "error", "warn"
             or "ignore".
-        dtype: asserts the float type.
-        mesh: devices over which the substitutions are shared out (`device_mesh`).
-        memory_limit: bytes that blocks of substitutions may take on a device.
-        progress: called with (substitutions done, all) after every block.
-        precision: as in `compute_influence`: "bfloat16" or "float16" is estimated, and
-            adds `Scan.measured_error`.
         rounding: as in `compute_influence`; with "top" whole positions with the largest
             cells have radii; a map has none.
+        dtype: asserts the float type.
+        run: devices, memory and progress (`Run`).
 
     Returns:
         A `Scan`; for a list of inputs a list of `Scan`s.
@@ -98,27 +87,26 @@ def scan(
             or the table does not fit the memory of the machine.
         TieError: for an ambiguous tie under ties="error".
     """
-    options: dict[str, Any] = {
-        "symbols": symbols,
-        "positions": positions,
-        "rows": rows,
-        "target": target,
-        "target_symbols": target_symbols,
-        "reduce": reduce,
-        "diagonal": diagonal,
-        "rtol_exact": rtol_exact,
-        "dtype": dtype,
-        "mesh": mesh,
-        "memory_limit": memory_limit,
-        "precision": precision,
-    }
-    started = time.perf_counter()
+    started, run = time.perf_counter(), check_run(run)
     choose_name("ties", ties, get_args(TieRule))
     choose_name("rounding", rounding, get_args(Rounding))
-    expect_hook("progress", progress)
-    asked = Question.ask(model, tokens, **options)
+    refuse_unread("checkpoint", run.checkpoint, None, NO_CHECKPOINT)
+    asked = Question.ask(
+        model,
+        tokens,
+        symbols=symbols,
+        positions=positions,
+        rows=rows,
+        target=target,
+        target_symbols=target_symbols,
+        reduce=reduce,
+        diagonal=diagonal,
+        dtype=dtype,
+        run=run,
+        precision=precision_of(method),
+    )
     asked.require_substitutions()
-    found = answer(asked, method, ties, progress, rounding)
+    found = answer(asked, method, ties, run.progress, rounding)
     if asked.problem.precision is not None:
         found = dataclasses.replace(found, measured_error=measure_error(asked.problem))
     return dataclasses.replace(found, seconds=time.perf_counter() - started)

@@ -14,16 +14,17 @@ from bounds.influence.block_memory import BlockSizes, base_bytes, fit_block
 from bounds.influence.checkpoint import Checkpoint, Standing
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.kernel import Kernel, Part, run_blocks
-from bounds.influence.method import Progress
+from bounds.influence.method import Done
 from bounds.influence.moved import magnitude_of, moved_problem, radii_of
 from bounds.influence.problem import Problem
 from bounds.influence.propose import decide, require_finite
 from bounds.influence.result import Level
-from bounds.influence.rounding import Done, runs_of
+from bounds.influence.rounding import runs_of
+from bounds.influence.run import Run
 from bounds.influence.screening.enumeration import Enumeration
 from bounds.influence.screening.screen import (
     ScreenBase,
-    Screened,
+    ScreenedBlock,
     prepare_envelopes,
     prepare_screen,
     screen_block,
@@ -77,17 +78,16 @@ class Climb:
     def __init__(
         self,
         problem: Problem,
-        checkpoint: str | None,
-        progress: Progress | None,
+        run: Run,  # its checkpoint and progress
         rounding: Done,
     ) -> None:
         """Resumes from the checkpoint, or starts with nothing known."""
         self.problem, self.sizes = problem, block_sizes(problem)
         self.runs = runs_of(rounding)
         self._checkpoint = None
-        if checkpoint is not None:
+        if run.checkpoint is not None:
             rules = (LADDER, dataclasses.astuple(self.sizes), rounding, __version__)
-            self._checkpoint = Checkpoint(checkpoint, problem, *rules)
+            self._checkpoint = Checkpoint(run.checkpoint, problem, *rules)
         kept = self._checkpoint and self._checkpoint.read()
         self._known = standing = kept or Standing.nothing(problem.position.size)
         # Ends by closed levels; estimates and errors of the last level.
@@ -100,7 +100,7 @@ class Climb:
         # The level under way, its substitutions, how many are done, and the seconds.
         self.step, self.chosen = standing.step, standing.chosen
         self._done, self._spent = standing.done, standing.spent
-        self._progress = progress
+        self._progress = run.progress
         self._bases: list[tuple[Problem, ScreenBase]] = []  # of each run
         self._evaluating: list[float] = []  # seconds of every batch of evaluations
         self._subtracted = False  # whether some were found as differences of outputs
@@ -283,11 +283,14 @@ class Climb:
         self._checkpoint.save(standing, at_once=at_once)
 
     def _take(
-        self, part: Int[np.ndarray, "block"], found: Screened, again: Sequence[Screened]
+        self,
+        part: Int[np.ndarray, "block"],
+        found: ScreenedBlock,
+        again: Sequence[ScreenedBlock],
     ) -> None:
         """Stores estimates, their errors, and the moves of both."""
 
-        def told(one: Screened) -> tuple[np.ndarray, np.ndarray]:
+        def told(one: ScreenedBlock) -> tuple[np.ndarray, np.ndarray]:
             change, error = jax.device_get((one.change, one.error))
             change, error = (np.asarray(x, np.float64) for x in (change, error))
             return change[: part.size], error[: part.size]

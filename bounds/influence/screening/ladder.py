@@ -15,15 +15,17 @@ that of an exact evaluation, its upper end the largest upper end of those left.
 Source: docs/screened.md, section 4.
 """
 
+import dataclasses
 import math
 
 import numpy as np
 
+from bounds.influence.block_memory import BlockSizes
 from bounds.influence.gather import FEWEST
-from bounds.influence.method import Progress, Screen, Stopping
+from bounds.influence.method import Done, Screen
 from bounds.influence.problem import Problem, one_row
 from bounds.influence.result import Enclosures
-from bounds.influence.rounding import Done
+from bounds.influence.run import Run
 from bounds.influence.screening.climb import (
     TOGETHER,
     Climb,
@@ -34,6 +36,7 @@ from bounds.influence.screening.defect import defect
 from bounds.influence.target import bent_head
 from bounds.readings.rules import lacks, lacks_of_dropout
 from jax_models import Transformer
+from jax_models.arguments import expect_integer, expect_number
 from jax_models.run.mesh import first_says
 
 # Forward passes of the base, and of the first level with as many substitutions as rows:
@@ -41,50 +44,6 @@ from jax_models.run.mesh import first_says
 BASE_PASSES, LEVEL_PASSES = 16, 64
 # Substitutions left from which a program that computes many at once pays.
 MANY = 64
-
-
-def climb_ladder(
-    problem: Problem,
-    stopping: Stopping,
-    progress: Progress | None = None,
-    rounding: Done = "all",
-) -> Enclosures:
-    """Encloses all influences; exactly for the largest where the enclosure closes."""
-    climb = Climb(problem, stopping.checkpoint, progress, rounding)
-    rtol = stopping.rtol
-    budget = problem.position.size if stopping.budget is None else stopping.budget
-    at_query = np.flatnonzero(problem.position == problem.query)
-    others = np.flatnonzero(problem.position != problem.query)
-    climb.evaluate(at_query[:budget])
-    while climb.rank is not None:
-        step = climb.step
-        if climb.chosen is None:
-            left = climb.left(rtol)
-            here = np.intersect1d(left, others, assume_unique=True) if step else others
-            if not here.size or (step and not _pays(climb, here.size, budget)):
-                break
-            climb.begin(here)
-        assert climb.chosen is not None
-        climb.screen()
-        room = budget - climb.evaluated
-        if step == 0 and room > 0:
-            climb.evaluate(largest(climb, climb.chosen, min(2 * TOGETHER, room)))
-        climb.close_level(rtol)
-    if stopping.budget is None and climb.left(rtol).size >= MANY:
-        climb.enumerate(rtol)
-    while (room := budget - climb.evaluated) > 0:
-        left = climb.left(rtol)
-        if not left.size:
-            break
-        climb.evaluate(largest(climb, left, min(TOGETHER, room)))
-    if climb.best is None:
-        # No substitution moves the query: the first is as large as any.
-        climb.evaluate(np.zeros(1, np.int64))
-    if rounding == "top":
-        climb.move_top(FEWEST)
-    climb.save(at_once=True)
-    left, levels = climb.left(), tuple(climb.levels)
-    return Enclosures(*climb.ends(), climb.value, left, levels)
 
 
 def _pays(climb: Climb, count: int, budget: int) -> bool:
@@ -102,28 +61,95 @@ def _pays(climb: Climb, count: int, budget: int) -> bool:
     return first_says(bytes([pays])) == bytes([True])
 
 
-def _refuse(problem: Problem) -> str | None:
-    model = problem.model
-    if not isinstance(model, Transformer):
-        return "it needs the model's layers, and a bare function has none to see"
-    if len(model.layers) < 2:
-        return f"it needs two layers, and the model has {len(model.layers)}"
-    for depth, layer in enumerate(model.layers, start=1):
-        if layer.attention.weighting.hard:
-            return (
-                f"it needs softmax, and layer {depth} is "
-                f"{layer.attention.weighting.name}"
-            )
-        scoring = layer.attention.scoring
-        if not scoring.bilinear and depth > 1:
-            return f"it needs dot-product scores, and layer {depth} has {scoring.word} ones"
-    lack = lacks_of_dropout(model) or lacks(model.layers, defect)
-    return lack or one_row(problem) or bent_head(model, problem.target)
+@dataclasses.dataclass(frozen=True)
+class Screened(Screen):
+    """Enclosures of all influences; exactly the largest where they close.
+
+    Args:
+        rtol: stop when the maximum's upper end / lower end - 1 is at most this.
+        budget: the most exact evaluations; None for as many as it takes, in parts of
+            about a minute.
+    """
+
+    rtol: float = 0.0
+    budget: int | None = 32
+    name = "screened"
+
+    def __post_init__(self) -> None:
+        """Checks both limits."""
+        expect_number("rtol", self.rtol, 0)
+        if self.budget is not None:
+            expect_integer("budget, in exact evaluations,", self.budget, 1)
+
+    def refuse(self, problem: Problem) -> str | None:
+        """Refuses all but softmax models of two and more layers."""
+        model = problem.model
+        if not isinstance(model, Transformer):
+            return "it needs the model's layers, and a bare function has none to see"
+        if len(model.layers) < 2:
+            return f"it needs two layers, and the model has {len(model.layers)}"
+        for depth, layer in enumerate(model.layers, start=1):
+            if layer.attention.weighting.hard:
+                return (
+                    f"it needs softmax, and layer {depth} is "
+                    f"{layer.attention.weighting.name}"
+                )
+            scoring = layer.attention.scoring
+            if not scoring.bilinear and depth > 1:
+                return (
+                    f"it needs dot-product scores, and layer {depth} has "
+                    f"{scoring.word} ones"
+                )
+        lack = lacks_of_dropout(model) or lacks(model.layers, defect)
+        return lack or one_row(problem) or bent_head(model, problem.target)
+
+    def cost(self, problem: Problem) -> float:
+        """Forward passes of the base and of the first level, as measured on a CPU."""
+        return BASE_PASSES + LEVEL_PASSES * problem.position.size / problem.tokens.size
+
+    def sizes(self, problem: Problem) -> BlockSizes:
+        """Substitutions of a block of a level."""
+        return block_sizes(problem)
+
+    def enclose(self, problem: Problem, run: Run, rounding: Done) -> Enclosures:
+        """Climbs the ladder of levels, then evaluates the substitutions they leave."""
+        climb = Climb(problem, run, rounding)
+        rtol = self.rtol
+        budget = problem.position.size if self.budget is None else self.budget
+        at_query = np.flatnonzero(problem.position == problem.query)
+        others = np.flatnonzero(problem.position != problem.query)
+        climb.evaluate(at_query[:budget])
+        while climb.rank is not None:
+            step = climb.step
+            if climb.chosen is None:
+                left = climb.left(rtol)
+                here = (
+                    np.intersect1d(left, others, assume_unique=True) if step else others
+                )
+                if not here.size or (step and not _pays(climb, here.size, budget)):
+                    break
+                climb.begin(here)
+            assert climb.chosen is not None
+            climb.screen()
+            room = budget - climb.evaluated
+            if step == 0 and room > 0:
+                climb.evaluate(largest(climb, climb.chosen, min(2 * TOGETHER, room)))
+            climb.close_level(rtol)
+        if self.budget is None and climb.left(rtol).size >= MANY:
+            climb.enumerate(rtol)
+        while (room := budget - climb.evaluated) > 0:
+            left = climb.left(rtol)
+            if not left.size:
+                break
+            climb.evaluate(largest(climb, left, min(TOGETHER, room)))
+        if climb.best is None:
+            # No substitution moves the query: the first is as large as any.
+            climb.evaluate(np.zeros(1, np.int64))
+        if rounding == "top":
+            climb.move_top(FEWEST)
+        climb.save(at_once=True)
+        left, levels = climb.left(), tuple(climb.levels)
+        return Enclosures(*climb.ends(), climb.value, left, levels)
 
 
-def _cost(problem: Problem) -> float:
-    """Forward passes of the base and of the first level, as measured on a CPU."""
-    return BASE_PASSES + LEVEL_PASSES * problem.position.size / problem.tokens.size
-
-
-SCREENED = Screen("screened", _refuse, _cost, climb_ladder, block_sizes)
+SCREENED = Screened()

@@ -132,7 +132,7 @@ class ScreenBase:
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Screened:
+class ScreenedBlock:
     """Estimates of a block of substitutions."""
 
     change: Float[Array, "substitutions classes"]  # estimated change of the target
@@ -212,7 +212,7 @@ def screen_states(
     query: int,
     target: str,
     row_tile: int,
-) -> tuple[Screened, tuple[State, ...]]:
+) -> tuple[ScreenedBlock, tuple[State, ...]]:
     """Screens a block of substitutions; also gives the changes between the layers."""
     states = [enter(model, tokens, base.first, position, symbol, row_tile)]
     zeros = jnp.zeros(position.shape, model.dtype)
@@ -236,11 +236,11 @@ def screen_states(
     known, rest = screen_last_row(
         model, base.last, states[-1], position, jnp.int32(query), target, row_tile
     )
-    return Screened((known + estimate).T, error + rest), tuple(states)
+    return ScreenedBlock((known + estimate).T, error + rest), tuple(states)
 
 
 @functools.partial(jax.jit, static_argnames=("query", "target", "row_tile"))
-def screen_block(*arguments: Any, **options: Any) -> tuple[Screened, None]:
+def screen_block(*arguments: Any, **options: Any) -> tuple[ScreenedBlock, None]:
     """Screens a block of substitutions, as a kernel with `screen_states`' arguments."""
     return screen_states(*arguments, **options)[0], None
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from bounds import compute_influence, scan
+from bounds import Incremental, compute_influence, scan
 from bounds.cli import scan_parts
 from bounds.cli.shared.precision import split_error, with_error
 from bounds.influence.result import MeasuredError
@@ -48,7 +48,9 @@ def test_a_scan_in_parts_measures_one_error(reduce, run, typed, monkeypatch):
     typed += [f"--reduce={reduce}"] if reduce else []
     ended, record = run(*typed), read_json("scan")
     model = jm.load(typed[1].removeprefix("--model="))
-    found = scan(model, TOKENS, rows=[2, -1], reduce=reduce, precision="bfloat16")
+    found = scan(
+        model, TOKENS, rows=[2, -1], reduce=reduce, method=Incremental("bfloat16")
+    )
     largest = np.nanmax(np.abs(found.values))
     assert_told(record, ended, found.measured_error, largest)
     assert record["kind"] == "estimated"
@@ -64,7 +66,7 @@ def test_influences_say_that_they_are_estimated(run, typed):
     typed = ["influence", *typed, "--precision=float16"]
     ended, record = run(*typed), read_json("influence")
     model = jm.load(typed[1].removeprefix("--model="))
-    found = compute_influence(model, TOKENS, precision="float16")
+    found = compute_influence(model, TOKENS, method=Incremental("float16"))
     assert_told(record, ended, found.measured_error, found.max)
     assert record["exact"] is False
     assert run(*typed).out.splitlines()[-2] == ended.out.splitlines()[-2]

@@ -1,12 +1,15 @@
 """Of many inputs every answer is that of the input by itself."""
 
 import inspect
+import re
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import bounds
+from bounds import Run
+from bounds.influence.batch import MOVED
 from tests.bounds.influence.expect import refused
 from tests.bounds.influence.models import build
 
@@ -39,9 +42,9 @@ def test_many_inputs_keep_the_signature(ask):
 
 
 def test_a_checkpoint_is_of_one_input(tmp_path):
-    with refused("checkpoint keeps where one input stands"):
+    with refused("checkpoint keeps the state of one input"):
         bounds.compute_influence(
-            MODEL, INPUTS, method="screened", checkpoint=tmp_path / "kept.npz"
+            MODEL, INPUTS, method="screened", run=Run(checkpoint=tmp_path / "kept.npz")
         )
 
 
@@ -69,3 +72,13 @@ def test_what_is_no_model_is_told_what_was_expected(name, wrong):
     given = (tokens, MODEL) if wrong == "exchanged" else (wrong, tokens)
     with refused(r"of a Transformer|expected a Transformer"):
         getattr(bounds, name)(*given)
+
+
+@pytest.mark.parametrize("call", [bounds.compute_influence, bounds.scan])
+@pytest.mark.parametrize("name", MOVED)
+def test_a_keyword_that_moved_names_its_new_place(name, call):
+    with pytest.raises(
+        TypeError, match=re.escape(f"{name!r} since 0.2: it is ")
+    ) as told:
+        call(MODEL, INPUTS[0], **{name: None})
+    assert MOVED[name] in str(told.value)

@@ -8,6 +8,7 @@ import pytest
 
 import bounds
 import jax_models as jm
+from bounds import Run
 from bounds.influence import METHODS, SCREENS, Problem, block_memory
 from bounds.influence.block_memory import base_bytes, fit_block
 from bounds.influence.change_block import block_bytes, block_sizes
@@ -94,7 +95,9 @@ def test_short_memory_makes_smaller_blocks_and_the_same_influence(
 ):
     model, tokens = draw(num_layers=layers), draw_tokens()
     wide, narrow = (
-        bounds.compute_influence(model, tokens, method=method, memory_limit=room)
+        bounds.compute_influence(
+            model, tokens, method=method, run=Run(memory_limit=room)
+        )
         for room in (None, limit)
     )
     assert 1 <= narrow.block.substitutions < wide.block.substitutions
@@ -119,12 +122,14 @@ def test_a_screen_whose_exact_evaluations_do_not_fit_is_refused_before_it_runs()
 @pytest.mark.parametrize("method", ["incremental", "exhaustive", "partial", "screened"])
 def test_a_method_refuses_what_one_substitution_does_not_fit_in(method):
     with refused("a block of one substitution takes about"):
-        bounds.compute_influence(draw(), draw_tokens(), method=method, memory_limit=99)
+        bounds.compute_influence(
+            draw(), draw_tokens(), method=method, run=Run(memory_limit=99)
+        )
 
 
 def test_a_limit_is_a_number_of_bytes():
     with refused("memory_limit = 0; expected an integer"):
-        bounds.compute_influence(draw(), draw_tokens(), memory_limit=0)
+        bounds.compute_influence(draw(), draw_tokens(), run=Run(memory_limit=0))
 
 
 def held(tree):

@@ -8,14 +8,19 @@ import numpy as np
 import pytest
 
 import jax_models as jm
+from bounds import Run
 from bounds.influence import (
     METHODS,
+    Callable,
     LogProbabilitySum,
+    Problem,
     SharedBase,
     compute_influence,
     incremental,
 )
+from bounds.influence.answer import answer
 from bounds.influence.change_block import prepare
+from bounds.influence.choice import choose_method
 from tests.bounds.influence.models import TOKENS, build
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -192,7 +197,8 @@ def constant_change(tokens):
     ids=str,
 )
 def test_the_argmax_is_the_smallest_position_and_symbol(question, argmax):
-    result = ask(constant_change, TOKENS, vocab_size=3, **question)
+    function = Callable(constant_change, batched=False, vocab_size=3, host=True)
+    result = ask(function, TOKENS, **question)
     assert result.max == 1.0
     assert (result.position, result.symbol) == argmax
     at = ~np.isnan(result.position_upper)
@@ -205,7 +211,12 @@ def test_the_argmax_is_the_smallest_position_and_symbol(question, argmax):
 
 def test_progress_is_told_after_every_block():
     told = []
-    ask(MODEL, TOKENS, method="exhaustive", progress=lambda *step: told.append(step))
+    ask(
+        MODEL,
+        TOKENS,
+        method="exhaustive",
+        run=Run(progress=lambda *step: told.append(step)),
+    )
     done = [step[0] for step in told]
     assert done == sorted(set(done))
     assert {step[1] for step in told} == {2 * (N - 1)}
@@ -220,6 +231,11 @@ def passes(monkeypatch):
         incremental, "prepare", lambda *given: found.append(given) or prepare(*given)
     )
     return found
+
+
+def ask_sharing(shared, model, tokens, method, rounding, **question):
+    problem = Problem.ask(model, tokens, shared=shared, **question)
+    return answer(problem, choose_method(method, problem), rounding=rounding)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +255,7 @@ def test_parts_of_one_question_share_a_base_pass(layers, weighting, passes):
         question: dict[str, Any] = {"positions": positions, "query": query}
         question |= {"method": "incremental", "rounding": "none"}
         alone = ask(model, tokens, **question)
-        asked = ask(model, tokens, shared=shared, **question)
+        asked = ask_sharing(shared, model, tokens, **question)
         np.testing.assert_array_equal(asked.lower, alone.lower)
 
     for positions in ([0, 1], [2, 3], [4]):
@@ -260,7 +276,7 @@ def test_questions_about_the_same_many_rows_share_a_base_pass(passes):
         question: dict[str, Any] = {"target": target, "method": "incremental"}
         question |= {"rounding": "none"}
         alone = ask(MODEL, TOKENS, **question)
-        asked = ask(MODEL, TOKENS, query=query, shared=shared, **question)
+        asked = ask_sharing(shared, MODEL, TOKENS, query=query, **question)
         np.testing.assert_array_equal(asked.lower, alone.lower)
 
     for symbols, query in [((0, 1), -1), ((0, 1), 0), ((2, 0), 1)]:
@@ -270,7 +286,7 @@ def test_questions_about_the_same_many_rows_share_a_base_pass(passes):
     assert_equal((0,), (1,), -1)
     last: dict[str, Any] = {"method": "incremental", "rounding": "none"}
     np.testing.assert_array_equal(
-        ask(MODEL, TOKENS, query=1, shared=shared, **last).lower,
+        ask_sharing(shared, MODEL, TOKENS, query=1, **last).lower,
         ask(MODEL, TOKENS, query=1, **last).lower,
     )
     assert len(passes) == 4 + 2 * 2

@@ -11,7 +11,9 @@ import pytest
 
 import jax_models as jm
 from benchmarks import reference
+from bounds import Callable
 from bounds.influence import compute_influence
+from tests.bounds.influence.asking import on_host
 from tests.bounds.influence.models import (
     FACTORS,
     SHAPE,
@@ -214,7 +216,7 @@ def test_a_bare_function_is_enough_for_the_definition():
     def output(tokens):
         return reference.logits(config, tensors, tokens)[-1]
 
-    result = compute_influence(output, TOKENS, vocab_size=3, include_query=True)
+    result = compute_influence(on_host(output, 3), TOKENS, include_query=True)
     assert result.method == "exhaustive"
     assert "incremental cannot" in result.reason
     expected = expected_influence(model, TOKENS, target="logits")
@@ -231,6 +233,9 @@ def test_a_jitted_bare_function_runs_in_batches():
         calls.append(type(tokens))
         return jm.forward(model, tokens)[0][-1]
 
-    result = compute_influence(output, TOKENS, vocab_size=3, include_query=True)
+    function = Callable(
+        lambda _, x: output(x), batched=False, vocab_size=3, check=False
+    )
+    result = compute_influence(function, TOKENS, include_query=True)
     assert len(calls) == 1, "traced once, not called for each of the substitutions"
     assert_encloses(result, expected_influence(model, TOKENS))

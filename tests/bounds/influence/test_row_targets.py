@@ -17,9 +17,12 @@ import jax_models as jm
 from benchmarks import reference
 from bounds.influence import (
     LogProbabilitySum,
+    Problem,
     SharedBase,
     gather,
 )
+from bounds.influence.answer import answer
+from bounds.influence.choice import choose_method
 from jax_models.model.pooling import KINDS, Pooling
 from tests.bounds.influence.expect import encloses, meet, refused
 from tests.bounds.influence.many_digits import (
@@ -141,7 +144,9 @@ def test_devices_share_the_substitutions_of_many_rows(method, target):
     pooling = Pooling("mean", True)
     model = dataclasses.replace(model_of("one layer"), pooling=pooling)
     alone, shared = (
-        bounds.compute_influence(model, INPUT, method=method, target=target, mesh=mesh)
+        bounds.compute_influence(
+            model, INPUT, method=method, target=target, run=bounds.Run(mesh)
+        )
         for mesh in (None, bounds.device_mesh(2))
     )
     assert meet(alone, shared)
@@ -154,12 +159,11 @@ def test_targets_that_share_a_base_pass_are_those_asked_alone():
     model = dataclasses.replace(model_of("one layer"), pooling=pooling)
     held, other = SharedBase(), LogProbabilitySum((1, 0, 2), (1, 2, 5))
     for target in (SUM, other, "logits"):
-        found, alone = (
-            bounds.compute_influence(
-                model, INPUT, method="incremental", target=target, shared=shared
-            )
+        question = (
+            Problem.ask(model, INPUT, target=target, shared=shared)
             for shared in (held, None)
         )
+        found, alone = (answer(x, choose_method("incremental", x)) for x in question)
         np.testing.assert_array_equal(found.upper, alone.upper)
         np.testing.assert_array_equal(found.lower, alone.lower)
 

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from bounds import device_mesh
+from bounds import Run, Screened, device_mesh
 from bounds.influence import METHODS, compute_influence, sparse
 from bounds.influence.kernel import run_kernel
 from bounds.influence.problem import Problem
 from bounds.store.results import read_store
+from tests.bounds.influence.asking import on_host
 from tests.bounds.influence.expect import meet, refused
 from tests.bounds.influence.models import build
 
@@ -35,16 +36,13 @@ def draw(num_layers, weighting="softmax"):
 def in_blocks_of_five(method):
     """The method with five substitutions to a block, on every device."""
 
-    def kernel(problem):
-        made = method.kernel(problem)
-        parts = [dataclasses.replace(part, batch=EACH) for part in made.parts]
-        return dataclasses.replace(made, parts=tuple(parts))
+    class OfFive(type(method)):
+        def kernel(self, problem):
+            made = super().kernel(problem)
+            parts = [dataclasses.replace(part, batch=EACH) for part in made.parts]
+            return dataclasses.replace(made, parts=tuple(parts))
 
-    return dataclasses.replace(
-        method,
-        kernel=kernel,
-        blocks=lambda problem: run_kernel(kernel(problem), problem),
-    )
+    return OfFive()
 
 
 def over(num_devices, problem):
@@ -98,7 +96,7 @@ def test_any_number_of_devices_agrees_within_the_radius(num_devices):
     model, tokens = draw(2)
     alone = compute_influence(model, tokens, include_query=True)
     mesh = device_mesh(num_devices)
-    shared = compute_influence(model, tokens, include_query=True, mesh=mesh)
+    shared = compute_influence(model, tokens, include_query=True, run=Run(mesh))
     assert mesh.size == num_devices
     assert (shared.position, shared.symbol) == (alone.position, alone.symbol)
     assert meet(shared, alone)
@@ -122,7 +120,7 @@ def test_several_devices_follow_the_rows_that_one_does_to_the_bit(
     alone = compute_influence(model, tokens, method="incremental")
     assert met == {0}
     mesh = device_mesh(2)
-    shared = compute_influence(model, tokens, method="incremental", mesh=mesh)
+    shared = compute_influence(model, tokens, method="incremental", run=Run(mesh))
     assert met == {0, 1}
     np.testing.assert_array_equal(shared.lower, alone.lower)
     np.testing.assert_array_equal(shared.upper, alone.upper)
@@ -159,9 +157,11 @@ def test_every_device_has_its_own_share():
 )
 def test_a_screen_over_devices_encloses_as_one_does(num_devices, num_layers):
     model, tokens = draw(num_layers)
-    options = {"method": "screened", "budget": 6}
+    options = {"method": Screened(budget=6)}
     alone = compute_influence(model, tokens, **options)
-    shared = compute_influence(model, tokens, mesh=device_mesh(num_devices), **options)
+    shared = compute_influence(
+        model, tokens, run=Run(device_mesh(num_devices)), **options
+    )
     told = ~np.isnan(alone.lower)
     np.testing.assert_allclose(shared.upper[told], alone.upper[told], rtol=1e-9)
     np.testing.assert_allclose(
@@ -177,10 +177,9 @@ def test_a_screen_over_devices_encloses_as_one_does(num_devices, num_layers):
 def test_a_bare_function_runs_on_one_device():
     tokens = np.array([0, 1, 1])
     mesh = device_mesh(2)
-    found = compute_influence(
-        lambda x: np.cumsum(x * 1.0), tokens, vocab_size=2, mesh=mesh
-    )
-    assert found.max == pytest.approx(3**0.5)
+    function = on_host(lambda x: np.cumsum(x * 1.0).sum(), 2)
+    found = compute_influence(function, tokens, run=Run(mesh))
+    assert found.max == pytest.approx(3)
 
 
 @pytest.mark.parametrize("wanted", [0, 9])

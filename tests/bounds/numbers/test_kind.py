@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-import jax_models as jm
 from bounds.numbers.kind import (
-    check_rtol_exact,
     kind_of,
     kind_of_ends,
     kind_of_largest,
@@ -29,12 +27,6 @@ from bounds.numbers.kind import (
 )
 def test_a_small_radius_is_exact(value, lower, upper, kind):
     assert kind_of(value, lower, upper) == kind
-
-
-def test_how_small_is_asked():
-    assert kind_of(1.0, 0.98, 1.02, rtol_exact=0.03) == "exact"
-    assert kind_of(1.0, 0.999, 1.001, rtol_exact=0.0) == "enclosure"
-    assert kind_of(1.0, 1.0, 1.0, rtol_exact=0.0) == "exact"
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -68,9 +60,3 @@ def test_one_of_many_is_what_its_ends_say(lower, upper, enclosed, kind):
 def test_nothing_is_exact():
     nothing = np.full((2, 2), np.nan)
     assert kind_of_largest(nothing, nothing, nothing) == "exact"
-
-
-@pytest.mark.parametrize("rtol", [1, 1.5, -0.1, np.nan, "much"])
-def test_what_may_be_zero_is_never_called_exact(rtol):
-    with pytest.raises(jm.InputError, match="rtol_exact = "):
-        check_rtol_exact(rtol)

@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bounds import device_mesh
+from bounds import Run, device_mesh
 from bounds.influence import METHODS, Problem, compute_influence
 from bounds.influence.moved import Readings
 from bounds.influence.result import Ranked
 from bounds.numbers.kind import ROUNDING
 from bounds.rounding import measured_error, ranked
+from tests.bounds.influence.asking import as_values
 from tests.bounds.influence.models import build
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -23,7 +24,7 @@ INCREMENTAL: dict[str, Any] = {"method": "incremental"}
 
 
 def ask(model=SHARED, **question) -> Any:
-    return compute_influence(model, TOKENS, **question)
+    return compute_influence(model, TOKENS, **as_values(**question))
 
 
 def maximum(found) -> tuple[Any, ...]:
@@ -141,6 +142,6 @@ def test_a_ranking_is_another_type_and_is_never_exact(plain, monkeypatch):
             dataclasses.replace(found, kind=kind)
     problem = Problem.ask(SHARED, TOKENS)
     assert isinstance(
-        ranked.decide_ranked(problem, METHODS["incremental"], "bfloat16", None, None),
+        ranked.decide_ranked(problem, METHODS["incremental"], "bfloat16", Run()),
         Ranked,
     )

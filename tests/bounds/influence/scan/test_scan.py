@@ -10,6 +10,7 @@ import pytest
 import bounds
 import jax_models as jm
 from benchmarks import reference
+from bounds import Run
 from bounds.influence import (
     LogOdds,
     LogProbability,
@@ -305,7 +306,7 @@ def test_devices_share_a_scan_out():
     mesh = bounds.device_mesh(2)
     for method in METHODS:
         alone = scan(model, INPUT, rows="all", method=method)
-        shared = scan(model, INPUT, rows="all", method=method, mesh=mesh)
+        shared = scan(model, INPUT, rows="all", method=method, run=Run(mesh))
         np.testing.assert_allclose(shared.values, alone.values, rtol=1e-12)
 
 
@@ -377,9 +378,6 @@ def test_a_table_beyond_memory_is_refused_with_its_bytes(monkeypatch):
 
 def test_a_scan_is_exact_where_the_radius_of_its_largest_value_is_small():
     model = build(MODELS["one layer"], seed=1)
-    for rtol_exact, kind in ((0.01, "exact"), (0.0, "enclosure")):
-        found = scan(model, INPUT, rows="all", rtol_exact=rtol_exact)
-        assert (found.kind, found.exact) == (kind, kind == "exact")
-        assert (found.hypotheses, found.rtol_exact) == ((ROUNDING,), rtol_exact)
-    with refused("rtol_exact = 1; expected less than 1"):
-        scan(model, INPUT, rtol_exact=1)
+    found = scan(model, INPUT, rows="all")
+    assert (found.kind, found.exact) == ("exact", True)
+    assert (found.hypotheses, found.rtol_exact) == ((ROUNDING,), 0.01)

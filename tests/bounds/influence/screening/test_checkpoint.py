@@ -5,6 +5,7 @@ import pytest
 
 from bounds.influence import checkpoint, compute_influence
 from bounds.influence.screening import climb, ladder
+from tests.bounds.influence.asking import as_values
 from tests.bounds.influence.expect import refused
 from tests.bounds.influence.test_screened import TOKENS, small
 
@@ -58,9 +59,8 @@ def counted(monkeypatch):
 def ask(path=None, progress=None, model=MODEL, **question):
     """One screen that does not close before its budget is spent."""
     question = {"budget": BUDGET, **question}
-    return compute_influence(
-        model, TOKENS, method="screened", checkpoint=path, progress=progress, **question
-    )
+    asked = {"method": "screened", "checkpoint": path, "progress": progress}
+    return compute_influence(model, TOKENS, **as_values(**asked, **question))
 
 
 @pytest.mark.slow
@@ -120,7 +120,8 @@ def test_the_checkpoint_of_another_question_is_refused(tmp_path):
         with refused("of another question"):
             ask(path, model=SHALLOW, **other)
     with refused("of another question"):
-        compute_influence(SHALLOW, TOKENS[::-1], method="screened", checkpoint=path)
+        asked = as_values(method="screened", checkpoint=path)
+        compute_influence(SHALLOW, TOKENS[::-1], **asked)
 
 
 def test_the_checkpoint_of_an_earlier_format_is_refused(tmp_path):

@@ -1,0 +1,82 @@
+"""A maximum proposed in a cheap precision and decided in float64."""
+
+import dataclasses
+from typing import Literal, get_args
+
+from bounds.influence.block_memory import BlockSizes
+from bounds.influence.incremental import Incremental
+from bounds.influence.method import Done, Method, Screen
+from bounds.influence.problem import Problem
+from bounds.influence.propose import decide_proposed, lacks_of_proposal
+from bounds.influence.result import Enclosures
+from bounds.influence.run import Run
+from bounds.rounding.precision import PRECISIONS
+from bounds.rounding.ranked import decide_ranked
+from jax_models import InputError
+from jax_models.arguments import choose_name
+
+Cheap = Literal["float32", "bfloat16", "float16"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Proposed(Screen):
+    """All influences in a cheap precision, the possible maxima again in float64.
+
+    Args:
+        precision: "float32" computes all with radii, and in float64 those whose upper
+            end reaches the largest lower end: the maximum, its position and its symbol
+            are those of float64, the ends of the others those of float32. "bfloat16"
+            or "float16" ranks all as `Incremental` estimates them, and computes in
+            float64 from the top until the rest is below by four times the largest
+            error measured: value, position and symbol are exact, that they are the
+            maximum is estimated, and the others are estimates.
+        method: the method that computes, or its name.
+    """
+
+    precision: Cheap = "float32"
+    method: Method | str = "auto"
+    requires_all_radii = True
+
+    def __post_init__(self) -> None:
+        """Checks both arguments."""
+        choose_name("precision", self.precision, get_args(Cheap))
+        half = self.method.precision if isinstance(self.method, Incremental) else None
+        if half is not None:
+            raise InputError(
+                f"method = {self.method}: products of {half} are estimates, and decide "
+                "nothing; leave its precision out"
+            )
+
+    @property
+    def way(self) -> Method:
+        """The method that computes, chosen by `choose_method`."""
+        assert isinstance(self.method, Method)
+        return self.method
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """Name of the method that computes."""
+        return self.method if isinstance(self.method, str) else self.method.name
+
+    @property
+    def ranks(self) -> bool:
+        """True where estimates without radii order the substitutions."""
+        return self.precision in PRECISIONS
+
+    def refuse(self, problem: Problem) -> str | None:
+        """Refuses models other than float64 softmax ones, and methods without blocks."""
+        return lacks_of_proposal(problem, self.way, self.precision)
+
+    def cost(self, problem: Problem) -> float:
+        """Forward passes of the cheap precision."""
+        return self.way.cost(problem)
+
+    def sizes(self, problem: Problem) -> BlockSizes | None:
+        """Sizes of the method's blocks."""
+        return self.way.sizes(problem)
+
+    def enclose(self, problem: Problem, run: Run, rounding: Done) -> Enclosures:
+        """Estimates of all influences, and float64 values of the possible maxima."""
+        if self.ranks:
+            return decide_ranked(problem, self.way, self.precision, run)
+        return decide_proposed(problem, self.way, run)

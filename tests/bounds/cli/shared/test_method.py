@@ -1,0 +1,58 @@
+"""Method flags become one value; an option of another method is an error that names it."""
+
+import pytest
+
+import bounds
+from bounds.cli import influence
+from bounds.cli.shared.method import read_method
+from tests.bounds.influence.expect import refused
+
+
+def read(*given):
+    options = influence.define_flags()
+    options(["influence", *given])
+    return read_method(options)
+
+
+@pytest.mark.parametrize(
+    ("given", "method"),
+    [
+        ([], "auto"),
+        (["--method=partial"], "partial"),
+        (["--method=screened"], bounds.Screened()),
+        (["--method=screened", "--rtol=0.1", "--budget=0"], bounds.Screened(0.1, None)),
+        (["--precision=bfloat16"], bounds.Incremental("bfloat16")),
+        (["--propose=float32"], bounds.Proposed("float32")),
+        (
+            ["--propose=float16", "--method=partial"],
+            bounds.Proposed("float16", "partial"),
+        ),
+    ],
+    ids=str,
+)
+def test_flags_make_the_value(given, method):
+    assert read(*given) == method
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--rtol=0.1"], "--rtol=0.1 has no effect with --method=auto: it is of"),
+        (
+            ["--budget=5", "--method=partial"],
+            "--budget=5 has no effect with --method=pa",
+        ),
+        (
+            ["--precision=float16", "--method=exhaustive"],
+            "--precision=float16 has no effect with --method=exhaustive: .*incremental",
+        ),
+        (
+            ["--precision=float16", "--propose=float32"],
+            "--precision=float16 has no effect with --propose=float32",
+        ),
+    ],
+    ids=str,
+)
+def test_an_option_of_another_method_is_refused(given, message):
+    with refused(message):
+        read(*given)

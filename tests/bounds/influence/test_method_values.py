@@ -1,0 +1,74 @@
+"""Methods and runs as values: equal to their names, checked where they are made."""
+
+import numpy as np
+import pytest
+
+import bounds
+from bounds.influence import METHODS, SCREENS
+from tests.bounds.influence.expect import refused
+from tests.bounds.influence.models import TOKENS, build
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+MODEL = build({"num_layers": 2, "mask": "none"})
+VALUES = (
+    bounds.Exhaustive(),
+    bounds.Partial(),
+    bounds.Incremental(),
+    bounds.Screened(),
+)
+
+
+@pytest.mark.parametrize("method", VALUES, ids=lambda method: method.name)
+def test_a_value_is_its_name(method):
+    assert {**METHODS, **SCREENS}[method.name] == method
+    value, name = (
+        bounds.compute_influence(MODEL, TOKENS, method=x) for x in (method, method.name)
+    )
+    assert (value.method, value.reason) == (method.name, "asked for")
+    np.testing.assert_array_equal(value.upper, name.upper)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: bounds.Screened(rtol=-1.0), "rtol = -1"),
+        (lambda: bounds.Screened(rtol=np.nan), "rtol = nan"),
+        (lambda: bounds.Screened(budget=0), "budget, in exact evaluations, = 0"),
+        (lambda: bounds.Screened(budget=1.5), "budget.* = 1.5; expected an integer"),
+        (
+            lambda: bounds.Proposed("float8"),
+            "precision = 'float8'; .*float32.*bfloat16",
+        ),
+        (
+            lambda: bounds.Proposed("float32", bounds.Incremental("float16")),
+            "float16 are estimates, and decide nothing",
+        ),
+        (lambda: bounds.Run(memory_limit=0), "memory_limit = 0"),
+        (lambda: bounds.Run(checkpoint=3), "checkpoint = 3"),
+        (lambda: bounds.Run(mesh="gpu"), "mesh"),
+    ],
+)
+def test_options_are_checked_where_they_are_made(make, message):
+    with refused(message):
+        make()
+
+
+@pytest.mark.parametrize("method", [3, None, object(), np.zeros(2), bounds.Screened])
+def test_other_values_are_no_method(method):
+    with refused("method = .*; expected a name, or a value of one of Exhaustive, "):
+        bounds.compute_influence(MODEL, TOKENS, method=method)
+
+
+def test_a_scan_is_by_methods_that_compute_all():
+    for method in (bounds.Screened(), bounds.Lumped(), bounds.Proposed()):
+        with refused(
+            "expected a name, or a value of one of Exhaustive, Incremental, Pa"
+        ):
+            bounds.scan(MODEL, TOKENS, method=method)
+
+
+def test_a_screen_proposes_nothing():
+    with refused("method = 'screened'; expected"):
+        bounds.compute_influence(
+            MODEL, TOKENS, method=bounds.Proposed(method="screened")
+        )
