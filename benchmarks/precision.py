@@ -35,7 +35,7 @@ from benchmarks.proposal_cost import (
 from benchmarks.script import Benchmark, Config, Measured, Row, run_script
 from benchmarks.trained import CAUSAL, ENCODERS, draw_question, read_trained
 from bounds.influence.reading import Reading
-from bounds.influence.row_targets import read_watched
+from bounds.influence.target import read_target
 from bounds.rounding.precision import PRECISIONS, Precision
 from bounds.rounding.rounded_products import round_products
 from jax_models import InputError
@@ -151,7 +151,7 @@ def subtracted(
     def rounded(tokens: Any) -> Any:
         return round_products(
             PRECISIONS[name],
-            lambda model: read_watched(model, forward(model, tokens)[0][rows], target),
+            lambda model: read_target(model, forward(model, tokens)[0][rows], target),
             (model,),
             (everything,),
         )

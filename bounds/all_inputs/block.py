@@ -18,6 +18,7 @@ import numpy as np
 from bounds.all_inputs.universe import AllInputs, Universe
 from bounds.influence.class_layers import run_configurations
 from bounds.influence.classes import Configurations, InputClasses, classify
+from bounds.influence.targets.table import as_value
 from bounds.influence.ties import Ties
 from bounds.numbers.euclidean import euclidean_norms
 from bounds.rounding.moved_inputs import RUNS
@@ -147,7 +148,7 @@ def _changes(
         universe.places.encodings,
         configurations,
         length=universe.length,
-        target=universe.target,
+        target=as_value(universe.target),
         run=jnp.uint32(run),
     ):
         changes.append(change)

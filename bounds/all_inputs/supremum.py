@@ -13,8 +13,8 @@ from bounds.all_inputs.block import Found, InputPlan, NotFiniteError, StringPlan
 from bounds.all_inputs.counts import TooManyError, plan_counts
 from bounds.all_inputs.universe import AllInputs, Universe, list_inputs, lump
 from bounds.influence.compute import compute_influence
-from bounds.influence.problem import Target
 from bounds.influence.result import Influence
+from bounds.influence.targets.base import PlainTarget
 from bounds.influence.ties import Ties, judge_ties
 from bounds.numbers.kind import ROUNDING, Kind, OfKind, kind_of
 from bounds.numbers.notation import enclosure_label
@@ -51,7 +51,7 @@ class Supremum(OfKind):
     symbol: int | None
     length: int
     query: int
-    target: Target
+    target: PlainTarget
     plan: str  # "counts", "inputs" or "search"
     reason: str  # what was gone through
     configurations: int  # how many were evaluated
@@ -78,7 +78,7 @@ def supremum(
     length: int,
     *,
     query: int | None = None,
-    target: Target = "activation",
+    target: PlainTarget = "activation",
     query_symbols: Sequence[int] | None = None,
     include_query: bool = False,
     budget: int = BUDGET,
@@ -131,7 +131,7 @@ def search_inputs(
     length: int,
     *,
     query: int | None = None,
-    target: Target = "activation",
+    target: PlainTarget = "activation",
     query_symbols: Sequence[int] | None = None,
     include_query: bool = False,
     restarts: int = RESTARTS,
@@ -184,13 +184,13 @@ def _ask(
     length: int,
     ties: TieRule,
     query: int | None,
-    target: Target,
+    target: PlainTarget,
     query_symbols: Sequence[int] | None = None,
     include_query: bool = False,
 ) -> AllInputs:
     """The inputs that are asked about, once the question is known to be one."""
     choose_name("ties", ties, get_args(TieRule))
-    choose_name("target", target, get_args(Target))
+    choose_name("target", target, get_args(PlainTarget))
     return list_inputs(
         model,
         length,
@@ -220,7 +220,7 @@ def exact_supremum(
     length: int,
     *,
     query: int | None,
-    target: Target,
+    target: PlainTarget,
     ties: TieRule = "error",
 ) -> Supremum:
     """Returns the supremum where it is exact at little cost, for a place in a curve.

@@ -14,8 +14,9 @@ from bounds.influence.classes import (
 )
 from bounds.influence.lumped import refuse_length, refuse_model
 from bounds.influence.moved import moved_model
-from bounds.influence.problem import Target, check_head_row
 from bounds.influence.substitution import check_query
+from bounds.influence.targets.base import PlainTarget
+from bounds.influence.targets.table import check_head_row
 from bounds.readings.rules import lacks_of_dropout, of_one_text
 from bounds.rounding.moved_inputs import RUNS
 from jax_models import InputError, Transformer
@@ -42,7 +43,7 @@ class AllInputs:
     model: Transformer
     length: int
     query: int
-    target: Target
+    target: PlainTarget
     symbols: np.ndarray
     query_symbols: np.ndarray
     include_query: bool
@@ -108,7 +109,7 @@ def list_inputs(
     length: int,
     *,
     query: int | None,
-    target: Target,
+    target: PlainTarget,
     query_symbols: Sequence[int] | None,
     include_query: bool,
 ) -> AllInputs:

@@ -14,7 +14,7 @@ from bounds.curves.measurement import Subject, tokens_sha256
 from bounds.influence import Problem, Proposed, Screened
 from bounds.influence.checkpoint import checkpoint_name
 from bounds.influence.method import Rounding
-from bounds.influence.row_targets import RowsTarget
+from bounds.influence.targets.table import as_value
 
 # Columns that name a substitution, where a tokenizer names symbols.
 NAMES = ("wild_type", "symbol_name")
@@ -54,9 +54,7 @@ class Asked:
     @property
     def watches_all(self) -> bool:
         """True if every row is watched, not that of the query."""
-        return self.subject.question.target == "pooled" or isinstance(
-            self.subject.question.target, RowsTarget
-        )
+        return as_value(self.subject.question.target).is_joint
 
     @property
     def screens(self) -> bool:

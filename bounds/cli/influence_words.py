@@ -5,7 +5,7 @@ from typing import Any
 
 from bounds.cli.influence_question import Asked
 from bounds.influence.result import MeasuredError, said_of
-from bounds.influence.row_targets import LogProbabilitySum
+from bounds.influence.targets.table import as_value
 from bounds.numbers.notation import enclosure_label
 from bounds.rounding.ranked import MARGIN
 
@@ -19,17 +19,16 @@ def finding(
     if record["position"] is None:
         return f"n = {record['n']}: nothing can be substituted."
     where = f"at position {record['position']}, symbol {record['symbol']}"
-    output = f"the output at position {record['query']}"
+    output = as_value(asked.subject.question.target).noun
+    if not asked.watches_all:
+        output += f" at position {record['query']}"
     if asked.tokenizer is not None:
         where = (
             f"at position {record['position']} ({record['wild_type']}), symbol "
             f"{record['symbol']} ({record['symbol_name']})"
         )
-        output += f" ({asked.tokenizer.name(int(asked.tokens[record['query']]))})"
-    if asked.watches_all:
-        output = "the pooled vector"
-    if isinstance(target := asked.subject.question.target, LogProbabilitySum):
-        output = f"the log-probabilities of {len(target.symbols)} rows, summed"
+        if not asked.watches_all:
+            output += f" ({asked.tokenizer.name(int(asked.tokens[record['query']]))})"
     ends = [record[name] for name in ("max", *ENDS)]
     maximum = f"{enclosure_label(*ends)}, {record['kind']} by {record['method']}"
     decided = record["decided"]

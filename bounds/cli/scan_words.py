@@ -7,10 +7,11 @@ import numpy as np
 
 import jax_models as jm
 from bounds.cli.scan_parts import Asked
-from bounds.cli.shared.target import MAX_DIGITS, target_key
+from bounds.cli.shared.target import target_key
 from bounds.influence.result import said_of
 from bounds.influence.scan import Frobenius, Scan
 from bounds.influence.scan.reductions import Reduce
+from bounds.influence.targets.base import is_count
 from bounds.numbers.notation import enclosure_label
 from jax_models.arguments import show
 
@@ -50,8 +51,7 @@ def parse_rows(text: str | None) -> Any:
         return text
     parts = [part.strip() for part in text.split(",")]
     for part in parts:
-        digits = part.removeprefix("-")
-        if not (digits.isascii() and digits.isdecimal()) or len(digits) > MAX_DIGITS:
+        if not is_count(part.removeprefix("-")):
             raise jm.InputError(
                 f"{show(text)} names no rows; expected a position, negative ones counting "
                 "from the end, several separated by commas, or all"

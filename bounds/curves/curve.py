@@ -16,8 +16,9 @@ from bounds.curves.inputs import InputSource, check_lengths, draw_inputs, open_i
 from bounds.curves.measurement import ROW, Question, Subject, influence_value
 from bounds.curves.series import Decades, Series
 from bounds.influence.choice import METHOD_NAMES
-from bounds.influence.problem import Target
 from bounds.influence.substitution import choose_query
+from bounds.influence.targets.base import PlainTarget
+from bounds.influence.targets.table import TARGETS
 from bounds.numbers.notation import legend_label
 from bounds.store.output import sha256
 from bounds.store.sweep import MemoryResults, Results, finish_cells
@@ -38,8 +39,6 @@ __all__ = ["BoundCurve", "bound_curve", "plot_curves"]
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-UNITS = {"activation": "‖Δy‖₂, activation units", "logits": "‖Δ logits‖₂, nats"}
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -139,7 +138,7 @@ def bound_curve(
     num_inputs: int = 1,
     seed: int = 0,
     query: int | None = None,
-    target: Target = "activation",
+    target: PlainTarget = "activation",
     method: str = "auto",
     ties: TieRule = "error",
     bounds: Sequence[str] = (),
@@ -192,7 +191,7 @@ def bound_curve(
     lengths = None if lengths is None else check_lengths(lengths)
     bounds = choose_names("bounds", bounds, tuple(CURVE_BOUNDS))
     for name, value, known in (
-        ("target", target, get_args(Target)),
+        ("target", target, get_args(PlainTarget)),
         ("method", method, METHOD_NAMES),
         ("ties", ties, get_args(TieRule)),
     ):
@@ -279,7 +278,7 @@ def plot_curves(
         )
         for curve in curves
     ]
-    quantity = f"maximum influence ({UNITS[curves[0].target]})"
+    quantity = f"maximum influence ({TARGETS[curves[0].target].label})"
     ends = {one.trained_to for one in curves if one.trained_to is not None}
     figure = curve_figure(series, quantity, sorted(ends))
     if path is not None:

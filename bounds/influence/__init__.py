@@ -15,24 +15,27 @@ from bounds.influence.partial import Partial
 from bounds.influence.problem import Problem
 from bounds.influence.proposed import Proposed
 from bounds.influence.result import Block, Influence, MeasuredError
-from bounds.influence.row_targets import LogProbabilitySum, Pooled, RowsTarget
 from bounds.influence.run import Run
 from bounds.influence.screening.ladder import Screened
 from bounds.influence.shared_base import SharedBase
-from bounds.influence.targets import (
-    LogitDifference,
-    LogOdds,
+from bounds.influence.targets.base import Target
+from bounds.influence.targets.function import TargetFunction
+from bounds.influence.targets.log_odds import LogOdds
+from bounds.influence.targets.log_probability import (
     LogProbabilities,
     LogProbability,
     Loss,
-    TargetFunction,
-    TargetOperation,
 )
+from bounds.influence.targets.log_probability_sum import LogProbabilitySum
+from bounds.influence.targets.logit_difference import LogitDifference
+from bounds.influence.targets.pooled import Pooled
+from bounds.influence.targets.table import TARGETS
 from bounds.influence.ties import Ties
 
 __all__ = [
     "METHODS",
     "SCREENS",
+    "TARGETS",
     "Block",
     "Callable",
     "Exhaustive",
@@ -51,13 +54,12 @@ __all__ = [
     "Pooled",
     "Problem",
     "Proposed",
-    "RowsTarget",
     "Run",
     "Screen",
     "Screened",
     "SharedBase",
+    "Target",
     "TargetFunction",
-    "TargetOperation",
     "Ties",
     "compute_influence",
 ]

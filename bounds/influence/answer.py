@@ -4,6 +4,7 @@ import dataclasses
 import time
 from typing import Any
 
+import jax
 import numpy as np
 
 from bounds.influence.choice import Choice, Keep
@@ -169,6 +170,7 @@ def agree(problem: Problem, choice: Choice, *asked_too: Any) -> None:
     """Raises `InputError` in every process unless all of them ask one question."""
     assert problem.mesh is not None
     arrays = (problem.model, problem.tokens, problem.position, problem.symbol)
+    arrays += (jax.tree.leaves(problem.target),)  # which its text may not show
     # All or none keep a checkpoint: process 0 reads it for the others. Blocks are of one
     # size in all of them, whatever memory each has.
     asked = (problem.query, problem.target, choice.way, choice.sizes, problem.watched)

@@ -31,9 +31,9 @@ from bounds.influence.query_row import (
     prepare_query_row,
 )
 from bounds.influence.reading import Chosen, choose
-from bounds.influence.row_targets import RowsTarget, change_watched
 from bounds.influence.second_layer import second_layer
-from bounds.influence.target import AnyTarget
+from bounds.influence.target import change_watched
+from bounds.influence.targets.base import Target
 from jax_models.model.pytree import register
 from jax_models.model.transformer import Transformer
 from jax_models.run.blocks import key_tile, tile_elements
@@ -165,34 +165,34 @@ def block_bytes(
 
 @functools.partial(
     jax.jit,
-    static_argnames=("query", "target", "row_tile", "own_query", "chosen"),
+    static_argnames=("query", "row_tile", "own_query", "chosen"),
 )
 def change_block(
     model: Transformer,
+    target: Target,
     tokens: Int[Array, "tokens"],
     state: IncrementalState,
     position: Int[Array, "substitutions"],
     symbol: Int[Array, "substitutions"],
     *,
     query: int | None,  # None where many rows are watched
-    target: AnyTarget | RowsTarget,
     row_tile: int,  # of the second layer
     own_query: bool = False,
     chosen: Chosen = None,
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
     """Changes of the target under a block of substitutions, and the ties met."""
-    options = query, target, row_tile, own_query, chosen
+    options = query, row_tile, own_query, chosen
     with perturbation(state.run, model.is_hard):
         replaced = replace_tokens(model, tokens, state.first, position, symbol)
-        return carry_block(model, state, replaced, *options)
+        return carry_block(model, target, state, replaced, *options)
 
 
 def carry_block(
     model: Transformer,
+    target: Target,
     state: IncrementalState,
     replaced: Replaced,
     query: int | None,
-    target: AnyTarget | RowsTarget,
     row_tile: int,
     own_query: bool,
     chosen: Chosen,
@@ -227,7 +227,7 @@ def carry_block(
                 layers, bases, last, columns, own, at[0], row_tile
             )
     reports.append(ties)
-    moved = change_watched(model, state.output, found, target)
+    moved = change_watched(model, target, state.output, found)
     return choose(moved, chosen), merge_reports(model, reports)
 
 

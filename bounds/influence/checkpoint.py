@@ -163,5 +163,7 @@ def checkpoint_name(
 def _digest(problem: Problem, rules: tuple[Any, ...]) -> str:
     """Hash of everything that the enclosures depend on."""
     asked = (problem.model, problem.tokens, problem.position, problem.symbol)
+    if leaves := jax.tree.leaves(problem.target_value):  # its text may not show them
+        asked = (*asked, leaves)
     words = repr((problem.query, problem.target, rules)).encode()
     return sha256(words + in_bytes(asked))

@@ -20,7 +20,8 @@ from bounds.influence.change_block import merge_reports
 from bounds.influence.classes import Configurations
 from bounds.influence.pointwise import base_rows, change_rows, read_change
 from bounds.influence.substitution import padded
-from bounds.influence.target import AnyTarget, change_target
+from bounds.influence.target import change_watched
+from bounds.influence.targets.base import Target
 from bounds.influence.ties import Ties
 from bounds.influence.under_way import ahead
 from jax_models.model.attending import (
@@ -120,14 +121,13 @@ def move_classes(
     return output, change_rows(layer, base, change[wanted], entering), ties
 
 
-@functools.partial(jax.jit, static_argnames="target")
+@jax.jit
 def change_configurations(
     model: Transformer,
+    target: Target,
     encodings: Float[Array, "encodings width"],
     configurations: Configurations,
     run: UInt[Array, ""] | None,
-    *,
-    target: AnyTarget,
 ) -> tuple[Float[Array, "configurations entries"], TieReport]:
     """Changes of the target under configurations, and a report over all ties."""
 
@@ -147,8 +147,8 @@ def change_configurations(
             rows, change, ties = move_classes(layer, rows, change, after, one, last)
             after = None
             reports.append(ties)
-        moved = change_target(model, rows[0], change[0], target)
-        return moved, merge_reports(model, reports)
+        moved = change_watched(model, target, rows[0], change[:1])
+        return moved[0, 0], merge_reports(model, reports)
 
     # Run 0 moves nothing.
     with perturbation(run, model.is_hard):
@@ -173,16 +173,16 @@ def run_configurations(
     configurations: Configurations,
     *,
     length: int,
-    target: AnyTarget,
+    target: Target,
     run: UInt[Array, ""] | None,
 ) -> Iterator[tuple[Float[np.ndarray, "configurations entries"], Ties | None]]:
     """Yields changes of batches of configurations, and the ties met."""
     model, batch = at_length(model, length), batch_size(model, configurations)
-    shared = jax.device_put((model, encodings))
+    shared = jax.device_put((model, target, encodings))
 
     def start_batch(part: Configurations) -> tuple[Configurations, Any]:
         filled = jax.device_put(jax.tree.map(lambda x: padded(x, batch), part))
-        return part, change_configurations(*shared, filled, run, target=target)
+        return part, change_configurations(*shared, filled, run)
 
     starts = range(0, len(configurations), batch)
     calls = (

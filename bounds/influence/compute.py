@@ -10,10 +10,11 @@ from bounds.influence.batch import NO_CHECKPOINT, of_each_input
 from bounds.influence.callable import Callable as Function
 from bounds.influence.choice import Keep, choose_method, precision_of
 from bounds.influence.method import Rounding, Screen, Way
-from bounds.influence.problem import Problem, Watched
+from bounds.influence.problem import Problem
 from bounds.influence.result import Influence
 from bounds.influence.run import Run, check_run
 from bounds.influence.substitution import Symbols
+from bounds.influence.targets.table import Watched
 from bounds.rounding.measured_error import measure_error
 from jax_models import Transformer
 from jax_models.arguments import choose_name, refuse_unread
@@ -59,11 +60,10 @@ def compute_influence(
             `Proposed()` (in a cheap precision first).
         query: the row that is watched, negative counting from the end; by default that
             of a classifier's head, else the last.
-        target: "activation" (final activations), "logits", "log_probabilities",
-            "pooled" (the model's own pooling), or a value of `bounds.influence`: the
-            log-probability or loss of a symbol, a difference of two logits, log-odds, a
-            sum over rows of log-probabilities, one's own function. A target of many
-            rows leaves `query` unused, and every token is changed.
+        target: "activation" (final activations), "logits", another name of
+            docs/targets.md, or a value: a `Target`, such as `LogProbability(3)`, or
+            one's own function. A target of several rows together leaves `query`
+            unused, and every token is changed.
         symbols: substitute symbols; by default all that the model's `substitutable`
             allows. Or [P, K] padded with -1: row p are those of the p-th of P
             positions.

@@ -22,8 +22,8 @@ from bounds.influence.outline import Outline, shapes_of
 from bounds.influence.problem import Problem
 from bounds.influence.reading import Chosen, choose
 from bounds.influence.result import Block
-from bounds.influence.row_targets import RowsTarget, read_watched
-from bounds.influence.target import AnyTarget
+from bounds.influence.target import differences, read_target, value_of
+from bounds.influence.targets.base import Target
 from bounds.influence.ties import Ties
 from jax_models import Transformer, forward
 from jax_models.model.transformer import reduce_reports
@@ -32,34 +32,35 @@ from jax_models.run.perturbation import perturbation
 from jax_models.weighting import TieReport
 
 
-@functools.partial(jax.jit, static_argnames="target")
+@jax.jit
 def base_outputs(
     model: Transformer,
+    target: Target,
     tokens: Int[Array, "tokens"],
     rows: Int[Array, "rows"],
     run: UInt[Array, ""] | None = None,
-    *,
-    target: AnyTarget | RowsTarget,
-) -> tuple[Float[Array, "watched classes"], TieReport]:
-    """Targets of the watched rows in the base pass, and the ties met."""
+) -> tuple[Float[Array, "rows width"], Float[Array, ""], TieReport]:
+    """Rows that the target reads, the largest magnitude subtracted, and the ties met."""
     # Run 0 moves nothing; None leaves moves out of the program.
     with perturbation(run, model.is_hard):
         final, reports = forward(model, tokens, rows)
-        outputs = read_watched(model, final, target)
-        return outputs, merge_reports(model, list(reports))
+        outputs = read_target(model, final, target.reads)
+        value = value_of(target, outputs)
+        largest = jnp.abs(outputs if value is None else value).max()
+        return outputs, largest, merge_reports(model, list(reports))
 
 
-@functools.partial(jax.jit, static_argnames=("target", "chosen"))
+@functools.partial(jax.jit, static_argnames="chosen")
 def _rerun(
     model: Transformer,
+    target: Target,
     tokens: Int[Array, "tokens"],
     rows: Int[Array, "rows"],
-    base: Float[Array, "watched classes"],
+    base: Float[Array, "rows width"],
     run: UInt[Array, ""] | None,
     position: Int[Array, "substitutions"],
     symbol: Int[Array, "substitutions"],
     *,
-    target: AnyTarget | RowsTarget,
     chosen: Chosen = None,
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
     """Differences of a block of passes from the base, and their ties."""
@@ -70,18 +71,8 @@ def _rerun(
 
     with perturbation(run, model.is_hard):
         finals, reports = jax.vmap(one)(position, symbol)
-        found = differences(model, finals, base, target)
+        found = differences(target, base, read_target(model, finals, target.reads))
     return choose(found, chosen), reduce_reports(reports)
-
-
-def differences(
-    model: Transformer,
-    finals: Float[Array, "substitutions rows width"],
-    base: Float[Array, "watched classes"],
-    target: AnyTarget | RowsTarget,
-) -> Float[Array, "substitutions watched classes"]:
-    """Differences of targets from the base, for final activations of changed inputs."""
-    return jax.vmap(lambda y: read_watched(model, y, target))(finals) - base
 
 
 def batch_size(
@@ -130,7 +121,7 @@ def pass_bytes(model: Transformer, length: int, watched: int = 1) -> float:
 
 
 def _parts(problem: Problem) -> tuple[Part]:
-    options = {"target": problem.target, "chosen": problem.chosen}
+    options = {"chosen": problem.chosen}
     return (Part.of(0, problem.position.size, _batch(problem), options),)
 
 
@@ -158,14 +149,14 @@ class Exhaustive(Method):
         """Kernel of batches of substituted inputs; None of a function."""
         if not isinstance(problem.model, Transformer):
             return None
-        model, target = problem.model, problem.target
+        model, target = problem.model, problem.target_value
         tokens, rows = jnp.asarray(problem.tokens), jnp.asarray(problem.rows)
         run = problem.moved_run
-        base, ties = base_outputs(model, tokens, rows, run, target=target)
-        problem.shared.largest_output = float(jnp.abs(base).max())
+        base, largest, ties = base_outputs(model, target, tokens, rows, run)
+        problem.shared.largest_output = float(largest)
         return Kernel(
             _rerun,
-            (model, tokens, rows, base, run),
+            (model, target, tokens, rows, base, run),
             _parts(problem),
             Ties.of(ties) if model.is_hard else None,
             batches_under_way(),
@@ -175,10 +166,10 @@ class Exhaustive(Method):
         """Traced programs of the kernel."""
         if not isinstance(problem.model, Transformer):
             return None
-        asked = problem.model, problem.tokens, problem.rows, problem.moved_run
-        model, tokens, rows, run = shapes_of(asked)
-        base = base_outputs.trace(model, tokens, rows, run, target=problem.target)
-        shared = (model, tokens, rows, shapes_of(base.out_info)[0], run)
+        asked = (problem.model, problem.target_value, problem.tokens, problem.rows)
+        *given, run = shapes_of((*asked, problem.moved_run))
+        base = base_outputs.trace(*given, run)
+        shared = (*given, shapes_of(base.out_info)[0], run)
         return Outline(base, _rerun, shared, _parts(problem))
 
     def sizes(self, problem: Problem) -> BlockSizes | None:

@@ -32,8 +32,8 @@ from bounds.influence.outline import Outline, shapes_of
 from bounds.influence.problem import Problem
 from bounds.influence.reading import choose
 from bounds.influence.result import Block
-from bounds.influence.row_targets import change_watched
 from bounds.influence.sparse import Window, change_windows, make_steps
+from bounds.influence.target import change_watched
 from bounds.influence.ties import Ties
 from bounds.readings.rules import lacks_of_dropout
 from bounds.rounding.precision import Precision
@@ -76,7 +76,7 @@ def follow(problem: Problem, state: IncrementalState) -> Iterator[Window]:
 
 
 _prepare_last = jax.jit(prepare_layer)
-_change_watched = jax.jit(change_watched, static_argnames="target")
+_change_watched = jax.jit(change_watched)
 
 
 def _cost(problem: Problem) -> float:
@@ -122,7 +122,7 @@ def propagation_kernel(problem: Problem) -> Kernel | None:
     state = _state(problem)
     return Kernel(
         _function(problem),
-        (model, tokens, state),
+        (model, problem.target_value, tokens, state),
         tuple(_parts(problem)),
         _base_ties(problem, state),
         IN_FLIGHT,
@@ -144,11 +144,12 @@ def propagation_outline(problem: Problem) -> Outline | None:
     """Outline of `propagation_kernel`, to be looked at before it runs."""
     if is_sparse(problem):
         return None
-    model, tokens = shapes_of((problem.model, problem.tokens))
+    asked = problem.model, problem.target_value, problem.tokens
+    model, target, tokens = shapes_of(asked)
     query, rows = _watched(problem)
     run = shapes_of(problem.moved_run)
     base = prepare.trace(model, tokens, query, shapes_of(rows), run)
-    shared = (model, tokens, shapes_of(base.out_info))
+    shared = (model, target, tokens, shapes_of(base.out_info))
     return Outline(base, _function(problem), shared, tuple(_parts(problem)))
 
 
@@ -172,7 +173,6 @@ def _parts(problem: Problem) -> Iterator[Part]:
     sizes = _block_sizes(problem)
     options: dict[str, Any] = {
         "query": _watched(problem)[0],
-        "target": problem.target,
         "row_tile": sizes.rows,
         "own_query": False,
         "chosen": problem.chosen,
@@ -234,8 +234,8 @@ class Incremental(Method):
         assert seen is not None
         for window in follow(problem, state):
             change = jnp.asarray(window.change)
-            asked = problem.model, state.output, change
-            changes = np.asarray(_change_watched(*asked, target=problem.target))
+            asked = problem.model, problem.target_value, state.output, change
+            changes = np.asarray(_change_watched(*asked))
             seen = seen.merge(window.ties)
             yield Block(choose(changes, problem.chosen), seen)
 

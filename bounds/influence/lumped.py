@@ -113,7 +113,7 @@ class Lumped(Method):
             places.encodings,
             configurations,
             length=n,
-            target=problem.target,
+            target=problem.target_value,
             run=problem.moved_run,
         ):
             found.append(choose(change[:, None], problem.chosen))

@@ -20,7 +20,6 @@ from bounds.influence.change_block import merge_reports
 from bounds.influence.exhaustive import (
     base_outputs,
     batches_under_way,
-    differences,
     pass_bytes,
 )
 from bounds.influence.kernel import Kernel, Part
@@ -36,8 +35,8 @@ from bounds.influence.partial_pass import (
 )
 from bounds.influence.problem import Problem
 from bounds.influence.reading import Chosen, choose
-from bounds.influence.row_targets import RowsTarget
-from bounds.influence.target import AnyTarget
+from bounds.influence.target import differences, read_target
+from bounds.influence.targets.base import Target
 from bounds.influence.ties import Ties
 from bounds.readings.rules import lacks_of_dropout
 from jax_models import Transformer
@@ -62,18 +61,18 @@ COLUMN, SCALARS = 3, 32
 ROWS_PER_BLOCK = 2**14
 
 
-@functools.partial(jax.jit, static_argnames=("target", "chosen", "together", "tile"))
+@functools.partial(jax.jit, static_argnames=("chosen", "together", "tile"))
 def _partial_block(
     model: Transformer,
+    target: Target,
     tokens: Int[Array, "tokens"],
     rows: Int[Array, "rows"],
-    outputs: Float[Array, "watched classes"],
+    outputs: Float[Array, "rows width"],
     base: BasePass,
     run: UInt[Array, ""] | None,
     position: Int[Array, "substitutions"],
     symbol: Int[Array, "substitutions"],
     *,
-    target: AnyTarget | RowsTarget,
     chosen: Chosen,
     together: int,
     tile: int,
@@ -83,7 +82,8 @@ def _partial_block(
     def some(pairs: tuple[Int[Array, "together"], Int[Array, "together"]]) -> Any:
         with perturbation(run, model.is_hard):
             found, reports = changed_rows(model, base, tokens, rows, *pairs, tile)
-            moved = choose(differences(model, found, outputs, target), chosen)
+            read = read_target(model, found, target.reads)
+            moved = choose(differences(target, outputs, read), chosen)
         return moved, merge_reports(model, reports)
 
     together = math.gcd(position.shape[0], together)
@@ -127,7 +127,6 @@ def _held(problem: Problem, together: int) -> float:
 def _parts(problem: Problem) -> tuple[Part]:
     block, together = _block_sizes(problem)
     options = {
-        "target": problem.target,
         "chosen": problem.chosen,
         "together": together,
         "tile": _tile(problem.model, problem.tokens.size),
@@ -181,14 +180,15 @@ class Partial(Method):
 
     def kernel(self, problem: Problem) -> Kernel:
         """Kernel of blocks of partial passes."""
-        model, target = problem.model, problem.target
+        model, target = problem.model, problem.target_value
         tokens, rows = jnp.asarray(problem.tokens), jnp.asarray(problem.rows)
         run = problem.moved_run
-        outputs, ties = base_outputs(model, tokens, rows, run, target=target)
-        problem.shared.largest_output = float(jnp.abs(outputs).max())
+        outputs, largest, ties = base_outputs(model, target, tokens, rows, run)
+        problem.shared.largest_output = float(largest)
+        base = prepare_passes(model, tokens, run)
         return Kernel(
             _partial_block,
-            (model, tokens, rows, outputs, prepare_passes(model, tokens, run), run),
+            (model, target, tokens, rows, outputs, base, run),
             _parts(problem),
             Ties.of(ties) if model.is_hard else None,
             batches_under_way(),
@@ -196,11 +196,11 @@ class Partial(Method):
 
     def outline(self, problem: Problem) -> Outline:
         """Traced programs of the kernel."""
-        asked = problem.model, problem.tokens, problem.rows, problem.moved_run
-        model, tokens, rows, run = shapes_of(asked)
-        base = base_outputs.trace(model, tokens, rows, run, target=problem.target)
-        passes = shapes_of(prepare_passes.trace(model, tokens, run).out_info)
-        shared = (model, tokens, rows, shapes_of(base.out_info)[0], passes, run)
+        asked = (problem.model, problem.target_value, problem.tokens, problem.rows)
+        *given, run = shapes_of((*asked, problem.moved_run))
+        base = base_outputs.trace(*given, run)
+        passes = shapes_of(prepare_passes.trace(given[0], given[2], run).out_info)
+        shared = (*given, shapes_of(base.out_info)[0], passes, run)
         return Outline(base, _partial_block, shared, _parts(problem))
 
     def sizes(self, problem: Problem) -> BlockSizes:

@@ -4,9 +4,8 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, Self, TypeAlias, get_args
+from typing import Any, Self, get_args
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
@@ -15,7 +14,6 @@ from jaxtyping import Array, Bool, Float, Int, UInt
 from bounds.influence.callable import Callable, Radius
 from bounds.influence.classes import Places, distinct_places
 from bounds.influence.reading import Chosen, Reading
-from bounds.influence.row_targets import Pooled, RowsTarget
 from bounds.influence.run import Run, check_run
 from bounds.influence.shared_base import SharedBase
 from bounds.influence.substitution import (
@@ -26,28 +24,20 @@ from bounds.influence.substitution import (
     list_substitutions,
     reached,
 )
-from bounds.influence.targets import (
-    LogProbabilities,
-    TargetFunction,
-    TargetOperation,
+from bounds.influence.targets.base import PlainTarget
+from bounds.influence.targets.function import TargetFunction
+from bounds.influence.targets.table import (
+    Watched,
+    as_value,
+    check_head_row,
+    check_target,
 )
 from bounds.rounding.precision import Precision, Rounding, choose_precision
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name
 from jax_models.format.model_check import check_model
-from jax_models.model.transformer import forward, read_logits
-from jax_models.run.evaluate import check_tokens, require_readout
+from jax_models.run.evaluate import check_tokens
 from jax_models.run.float_type import check_float_type
-
-# What every question may watch; influences also `Watched`.
-Target = Literal["activation", "logits"]
-Watched: TypeAlias = (
-    Target
-    | Literal["log_probabilities", "pooled"]
-    | TargetOperation
-    | RowsTarget
-    | TargetFunction
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +47,7 @@ class Problem:
     model: Any  # a Transformer, or a Callable
     tokens: Int[np.ndarray, "tokens"]  # int32
     query: int
-    target: Any  # "activation", "logits" or a value of `targets`, `row_targets`
+    target: Any  # "activation", "logits" or a value of `targets`
     pairs: Substitutions
     shared: SharedBase = dataclasses.field(default_factory=SharedBase, compare=False)
     # Devices that substitutions are shared out over; None is one device.
@@ -95,8 +85,7 @@ class Problem:
             model: a transformer, or a `Callable`.
             tokens: integers in [0, V) [n].
             query: the watched row; see `compute_influence`.
-            target: "activation", "logits", "log_probabilities", "pooled", or a value of
-                `targets` or `row_targets`.
+            target: a name or a value of `targets`.
             symbols: substitute symbols, or rows of them for each of the positions; by
                 default all that the model allows.
             positions: positions that are changed; all by default.
@@ -118,16 +107,16 @@ class Problem:
             if model.padding is not None:
                 given, checked = checked, model.padding.leave(checked)
                 padding = given.size - checked.size
-            if isinstance(target, RowsTarget):
+            if as_value(target).is_joint:
                 with _naming(padding):
-                    target.check(model, checked.size)
+                    as_value(target).rows(checked.size)
                 include_query = True  # no row is watched more than another
             allowed, special, radius = model.substitutable, model.special or (), None
         else:
             check_callable(model)
             checked = np.asarray(check_tokens(model.vocab_size, tokens))
             allowed, special, radius = None, (), model.radius
-            choose_name("target", target, get_args(Target))
+            choose_name("target", target, get_args(PlainTarget))
         with _naming(padding):
             query = check_query(query, checked.size, model)
         if isinstance(model, Transformer):
@@ -145,7 +134,7 @@ class Problem:
             )
         if isinstance(model, Transformer):
             if isinstance(target, TargetFunction):
-                model, radius = target_function(model, target), target.radius
+                model, radius = target.of_tokens(model), target.radius
             else:
                 model = fix_input(model, checked, pairs)
         run = check_run(run)
@@ -192,13 +181,18 @@ class Problem:
     @property
     def watches_many(self) -> bool:
         """True where many rows are watched together, independent of the query."""
-        return isinstance(self.target, RowsTarget) or self.watched is not None
+        return self.target_value.is_joint or self.watched is not None
+
+    @property
+    def target_value(self) -> Any:
+        """The target as a value, rows themselves included."""
+        return as_value(self.target)
 
     @property
     def rows(self) -> Int[np.ndarray, "rows"]:
         """Positions of the watched rows: of the query, a scan or the target."""
-        if isinstance(self.target, RowsTarget):
-            return self.target.rows(self.model, self.tokens.size).astype(np.int32)
+        if self.target_value.is_joint:
+            return self.target_value.rows(self.tokens.size).astype(np.int32)
         watched = (self.query,) if self.watched is None else self.watched
         return np.asarray(watched, np.int32)
 
@@ -217,8 +211,8 @@ class Problem:
         """
         where = self.position[these], self.symbol[these]
         moves = reached(self.model, self.tokens, self.rows, *where)
-        many = isinstance(self.target, RowsTarget)
-        return np.asarray(moves.any(axis=1, keepdims=True) if many else moves)
+        joint = self.target_value.is_joint
+        return np.asarray(moves.any(axis=1, keepdims=True) if joint else moves)
 
     @functools.cached_property
     def places(self) -> Places | None:
@@ -245,70 +239,6 @@ def one_row(problem: Problem) -> str | None:
     if problem.watches_many:
         return "it follows one row, and the target is of many"
     return None
-
-
-def check_target(model: Transformer, target: Any) -> Any:
-    """Checked target; the name of an operation becomes its value."""
-    if not isinstance(target, TargetOperation | RowsTarget | TargetFunction):
-        names = (*get_args(Target), "log_probabilities", "pooled")
-        choose_name("target", target, names)
-    if target == "activation":
-        return target
-    if target == "pooled" or isinstance(target, Pooled):
-        return Pooled()
-    require_readout(model)
-    if target == "log_probabilities":
-        return LogProbabilities()
-    if isinstance(target, TargetOperation):
-        assert model.classes is not None
-        target.check(model.classes)
-    if isinstance(target, TargetFunction):
-        if model.is_hard:
-            raise InputError(
-                "a function of the logits is rerun without looking at ties, and the model "
-                "has hard attention; use one of the targets of bounds.influence.targets"
-            )
-    return target
-
-
-def check_head_row(
-    model: Transformer,
-    target: Any,
-    rows: Sequence[int],  # not looked at where the target has rows of its own
-    length: int,
-) -> None:
-    """Raises `InputError` where a head of sequences is watched at another row."""
-    if model.head_row is None or target == "activation" or isinstance(target, Pooled):
-        return
-    if isinstance(target, RowsTarget):
-        rows = target.rows(model, length).tolist()
-    own = 0 if model.head_row == "first" else length - 1
-    for row in rows:
-        if row != own:
-            raise InputError(
-                f"row {row} is watched, and the model's head, a pooler or classifier of "
-                f"sequences, is of the {model.head_row} row alone; watch row "
-                f"{0 if own == 0 else -1}, or the activation"
-            )
-
-
-def target_function(model: Transformer, target: TargetFunction) -> Callable:
-    """A target as a function of the tokens, watched at rows."""
-    options = {"vocab_size": model.vocab_size, "radius": target.radius}
-
-    def logits(model: Transformer, tokens: Any, rows: Any) -> Any:
-        return read_logits(model, forward(model, tokens, rows)[0])
-
-    apply = target.apply
-    if isinstance(apply, jax.stages.Wrapped):
-        traced = jax.vmap(apply)
-        return Callable.of_rows(lambda *x: traced(logits(*x)), model, **options)
-    compiled = jax.jit(logits)
-
-    def on_host(model: Transformer, tokens: Any, rows: Any) -> Any:
-        return [apply(x) for x in np.asarray(compiled(model, tokens, rows))]
-
-    return Callable.of_rows(on_host, model, host=True, **options)
 
 
 def check_callable(model: Any) -> None:

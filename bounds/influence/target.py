@@ -1,29 +1,29 @@
-"""Targets of one row: the final activation, the logits, or an operation on them.
+"""From rows after the last layer, or final activations, to a target and its change.
 
 Between the last layer and the target stands the *exit*: the final norm and the head, a
-row program like those of layers. Classes are the target's entries: the model width, the
-number of logits, or those of the operation.
+row program like those of layers. Classes are the target's entries.
 """
 
-from typing import TypeAlias
+import functools
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from bounds.influence.targets import TargetOperation
+from bounds.influence.targets.base import Target
+from bounds.influence.targets.table import as_value
 from jax_models.model.rows import Affine, Program, Step
 from jax_models.model.transformer import Transformer, read_logits
-
-# "activation", "logits", or an operation on the logits.
-AnyTarget: TypeAlias = str | TargetOperation
+from jax_models.run.perturbation import perturb
 
 
-def exit_program(model: Transformer, target: AnyTarget) -> Program:
-    """Program from the row `y` that the last layer writes to the target."""
+def exit_program(model: Transformer, reads: str) -> Program:
+    """Program from the row `y` that the last layer writes to what targets read."""
     steps, final = (), "y"
     if model.final_norm is not None:
         steps, final = (Step("final", model.final_norm, ("y",)),), "final"
-    if target == "activation":  # no other target does without a read-out
+    if reads == "activation":
         return Program(steps, final)
     head = model.head
     renamed = (
@@ -31,51 +31,106 @@ def exit_program(model: Transformer, target: AnyTarget) -> Program:
         for x in head.steps
     )
     output = final if head.output == "final" else head.output
-    steps = (*steps, *renamed)
-    if isinstance(target, TargetOperation):
-        steps, output = (*steps, Step("target", target, (output,))), "target"
-    return Program(steps, output)
-
-
-def value_at_exit(
-    model: Transformer, outputs: Float[Array, "*batch width"], target: AnyTarget
-) -> Float[Array, "*batch classes"]:
-    """Target of rows after the last layer, before the final norm."""
-    program = exit_program(model, target)
-    return program.value({"y": outputs})[program.output]
+    return Program((*steps, *renamed), output)
 
 
 def change_target(
     model: Transformer,
     output: Float[Array, "width"],
     change: Float[Array, "*batch width"],
-    target: AnyTarget,
+    reads: str,
 ) -> Float[Array, "*batch classes"]:
-    """Change of the target, from that of a row before the final norm."""
-    program = exit_program(model, target)
+    """Change of a plain target, from that of a row before the final norm."""
+    return _change_at_exit(model, reads, output, change)[1]
+
+
+def _change_at_exit(
+    model: Transformer,
+    reads: str,
+    output: Float[Array, "width"],
+    change: Float[Array, "*batch width"],
+) -> tuple[Float[Array, "classes"], Float[Array, "*batch classes"]]:
+    """Row behind the exit, and its change."""
+    program = exit_program(model, reads)
     base = program.value({"y": output})
-    return program.change(base, {"y": change})[program.output]
+    return base[program.output], program.change(base, {"y": change})[program.output]
 
 
 def read_target(
-    model: Transformer, output: Float[Array, "width"], target: AnyTarget
-) -> Float[Array, "classes"]:
-    """Target of the final activation of a row."""
-    if target == "activation":
-        return output
-    logits = read_logits(model, output)
-    return target(logits) if isinstance(target, TargetOperation) else logits
+    model: Transformer, final: Float[Array, "*rows width"], reads: str
+) -> Float[Array, "*rows classes"]:
+    """Plain target of final activations."""
+    return final if reads == "activation" else read_logits(model, final)
 
 
-def bent_head(model: Transformer, target: AnyTarget) -> str | None:
+def value_of(
+    target: Target, rows: Float[Array, "rows width"]
+) -> Float[Array, "watched classes"] | None:
+    """Values of the rows that a target reads, one of each or of all; None without one."""
+    if target.is_joint:
+        value = target.value(rows)
+        return None if value is None else value[None]
+    return jax.vmap(target.value)(rows)
+
+
+def differences(
+    target: Target,
+    base: Float[Array, "rows width"],
+    changed: Float[Array, "substitutions rows width"],
+) -> Float[Array, "substitutions watched classes"]:
+    """Subtracts values of the rows that a target reads, or the rows where it has none."""
+    before = value_of(target, base)
+    if before is None:
+        return apply_rule(target, base, changed - base)
+    after: Any = jax.vmap(functools.partial(value_of, target))(changed)
+    return after - before
+
+
+def change_watched(
+    model: Transformer,
+    target: Target,
+    outputs: Float[Array, "width"] | Float[Array, "rows width"],
+    changes: Float[Array, "substitutions width"]
+    | Float[Array, "substitutions rows width"],
+) -> Float[Array, "substitutions watched classes"]:
+    """Changes of all watched targets, from those of rows before the final norm."""
+    if outputs.ndim == 1:
+        outputs, changes = outputs[None], changes[:, None]
+    by_row = functools.partial(_change_at_exit, model, target.reads)
+    rows, moved = jax.vmap(by_row, in_axes=(0, 1), out_axes=(0, 1))(outputs, changes)
+    return apply_rule(target, rows, moved)
+
+
+def apply_rule(
+    target: Target,
+    rows: Float[Array, "rows width"],
+    changes: Float[Array, "substitutions rows width"],
+) -> Float[Array, "substitutions watched classes"]:
+    """Changes of the target, from those of the rows that it reads."""
+
+    def change(base: Array, moved: Array) -> Array:
+        found = target.change(base, moved)
+        return found if found is moved else perturb(found)
+
+    if target.is_joint:
+        return change(rows, changes)[:, None]
+    return jax.vmap(change, in_axes=(0, 1), out_axes=1)(rows, changes)
+
+
+def bent_head(model: Transformer, target: Any) -> str | None:
     """Reason why head and target are not affine (see `target_map`), or None."""
-    for step in exit_program(model, target).steps:
-        if step.name != "final" and not isinstance(step.operation, Affine):
-            name = type(step.operation).__name__
-            return (
-                f"it needs a target that is affine in the final activation, not {name}"
-            )
-    return None
+    value = as_value(target)
+    bent = [
+        step.operation
+        for step in exit_program(model, value.reads).steps
+        if step.name != "final" and not isinstance(step.operation, Affine)
+    ]
+    if not isinstance(target, str):
+        bent.append(value)
+    if not bent:
+        return None
+    name = type(bent[0]).__name__
+    return f"it needs a target that is affine in the final activation, not {name}"
 
 
 def target_map(model: Transformer, target: str) -> Float[Array, "classes width"]:

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from bounds.influence.change_block import IncrementalState, carry_block
 from bounds.influence.first_layer import replace_tokens
+from bounds.influence.targets.base import Target
 from bounds.rounding.precision import Rounding
 from bounds.rounding.rounded_products import round_products
 from jax_models.model.transformer import Transformer
@@ -25,12 +26,13 @@ CHANGES = ("row_change", "query_change", "key_change", "value_change")
 @functools.partial(
     jax.jit,
     static_argnames=(
-        *("query", "target", "row_tile", "own_query", "chosen"),
+        *("query", "row_tile", "own_query", "chosen"),
         "rounding",
     ),
 )
 def rounded_block(
     model: Transformer,  # without hard attention
+    target: Target,
     tokens: Int[Array, "tokens"],
     state: IncrementalState,
     position: Int[Array, "substitutions"],
@@ -41,11 +43,12 @@ def rounded_block(
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
     """Estimates of the changes of a block, and an empty tie report."""
     replaced = replace_tokens(model, tokens, state.first, position, symbol)
-    fixed = jax.tree.map(lambda _: False, (model, state, replaced))
-    moved = dataclasses.replace(fixed[2], **dict.fromkeys(CHANGES, True))
+    given = model, target, state, replaced
+    *fixed, still = jax.tree.map(lambda _: False, given)
+    moved = dataclasses.replace(still, **dict.fromkeys(CHANGES, True))
     return round_products(
         rounding,
         functools.partial(carry_block, **options),
-        (model, state, replaced),
-        (*fixed[:2], moved),
+        given,
+        (*fixed, moved),
     )

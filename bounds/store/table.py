@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bounds.influence.problem import Target
+from bounds.influence.targets.base import PlainTarget
 from bounds.store.output import (
     canonical_json,
     plain,
@@ -175,7 +175,7 @@ class RowPerLength:
     """
 
     label: str
-    target: Target
+    target: PlainTarget
     measurements: Table
 
     @property

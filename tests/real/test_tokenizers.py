@@ -10,7 +10,7 @@ import pytest
 
 import bounds
 import jax_models as jm
-from bounds.influence.targets import LogProbability
+from bounds.influence import LogProbability
 from tests.real.test_checkpoints import PACKAGES, PEER, QUIET
 
 pytestmark = pytest.mark.real

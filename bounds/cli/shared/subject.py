@@ -9,14 +9,15 @@ import jax_models as jm
 from bounds.cli.shared.input_source import load_inputs, num_symbols, read_given
 from bounds.cli.shared.method import read_method
 from bounds.cli.shared.model_source import model_sha256, weighted_model
-from bounds.cli.shared.target import InputSum, number_symbol, parse_target
+from bounds.cli.shared.target import number_symbol, parse_target
 from bounds.cli.shared.texts import open_tokenizer
 from bounds.cli.shared.validators import validate_grammar
 from bounds.cli.shared.values import define_count
 from bounds.curves.inputs import GivenInputs, draw_inputs, own_lengths
 from bounds.curves.measurement import Question, Subject
-from bounds.influence.problem import check_target
 from bounds.influence.substitution import check_query, choose_query
+from bounds.influence.targets.log_probability_sum import InputSum
+from bounds.influence.targets.table import check_target
 from bounds.numbers.notation import parse_bytes
 from jax_models.arguments import MAX_COUNT
 from jax_models.model.transformer import encode_positions
@@ -109,7 +110,7 @@ def read_subject(
     if isinstance(target, InputSum):
         (tokens,) = inputs.values()
         special = () if tokenizer is None else tokenizer.special
-        given["target"] = target.of(tokens, special)
+        given["target"] = target.of_input(tokens, special)
     question = Question(**given)
     check_target(model, question.target)
     hashed = model_sha256(options, model)

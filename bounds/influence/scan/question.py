@@ -13,7 +13,7 @@ from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.method import Way
 from bounds.influence.partial import PARTIAL
-from bounds.influence.problem import Problem, Watched, check_head_row
+from bounds.influence.problem import Problem
 from bounds.influence.reading import Reading
 from bounds.influence.run import Run
 from bounds.influence.scan.layout import Layout
@@ -32,6 +32,7 @@ from bounds.influence.scan.watched import (
 )
 from bounds.influence.shared_base import SharedBase
 from bounds.influence.substitution import Symbols
+from bounds.influence.targets.table import Watched, check_head_row
 from bounds.influence.vanishing import refuse_vanishing_rows
 from bounds.rounding.precision import Precision
 from jax_models import InputError, Transformer

@@ -9,12 +9,12 @@ from bounds.influence.batch import NO_CHECKPOINT, of_each_input
 from bounds.influence.callable import Callable as Function
 from bounds.influence.choice import precision_of
 from bounds.influence.method import Rounding, Way
-from bounds.influence.problem import Watched
 from bounds.influence.run import Run, check_run
 from bounds.influence.scan.making import answer
 from bounds.influence.scan.question import Question
 from bounds.influence.scan.reductions import Reduce
 from bounds.influence.substitution import Symbols
+from bounds.influence.targets.table import Watched
 from bounds.rounding.measured_error import measure_error
 from jax_models import Transformer
 from jax_models.arguments import choose_name, refuse_unread

@@ -11,8 +11,8 @@ from jaxtyping import Int
 from bounds.influence.callable import Callable
 from bounds.influence.function_blocks import function_base
 from bounds.influence.problem import Problem
-from bounds.influence.row_targets import RowsTarget, read_watched
-from bounds.influence.targets import LogOdds, LogProbabilities
+from bounds.influence.target import change_watched
+from bounds.influence.targets.table import as_value
 from jax_models import InputError
 from jax_models.arguments import choose_name, expect_integer, expect_integers
 
@@ -24,7 +24,7 @@ def watch_rows(
     n = problem.tokens.size
     if rows is None:
         return problem, True
-    if isinstance(problem.target, RowsTarget):
+    if problem.target_value.is_joint:
         raise InputError(
             f"rows = {rows!r}, but the target {problem.target} is of rows of its own; "
             "leave rows out"
@@ -46,7 +46,7 @@ def watch_rows(
 
 
 # Traced once for questions of one shape.
-_read_watched = jax.jit(read_watched, static_argnames="target")
+_change_watched = jax.jit(change_watched)
 
 
 def watched_width(problem: Problem) -> tuple[int, bool]:
@@ -55,24 +55,22 @@ def watched_width(problem: Problem) -> tuple[int, bool]:
     if isinstance(model, Callable):
         base = function_base(problem)
         return base.outputs.shape[-1], base.by_row
-    final = jax.ShapeDtypeStruct((problem.rows.size, model.width), model.dtype)
-    read = _read_watched.eval_shape(model, final, target=problem.target)
-    return read.shape[-1], not isinstance(problem.target, RowsTarget)
+    target, shape = problem.target_value, (problem.rows.size, model.width)
+    output, change = (
+        jax.ShapeDtypeStruct(x, model.dtype) for x in (shape, (1, *shape))
+    )
+    found = _change_watched.eval_shape(model, target, output, change)
+    return found.shape[-1], not target.is_joint
 
 
 def chosen_entries(
     target: Any, wanted: Sequence[int] | None, width: int
 ) -> tuple[tuple[int, ...] | None, Int[np.ndarray, "classes"] | None]:
     """Entries of the target that count (None: all), and their symbols if any."""
-    if isinstance(target, LogOdds):
-        symbols = np.asarray(target.symbols)
-    elif target == "logits" or isinstance(target, LogProbabilities):
-        symbols = np.arange(width)
-    else:
-        symbols = None
+    symbols = as_value(target).entry_symbols(width)
     if wanted is None:
         return None, symbols
-    if symbols is None or isinstance(target, LogOdds):
+    if symbols is None or not np.array_equal(symbols, np.arange(width)):
         raise InputError(
             f"target_symbols chooses among the entries of target={target!r}, which has "
             'none for each symbol; use "logits" or "log_probabilities", or leave it out'

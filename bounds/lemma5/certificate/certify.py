@@ -8,8 +8,9 @@ from typing import Any, get_args
 import jax.numpy as jnp
 import numpy as np
 
-from bounds.influence.problem import Problem, Target
+from bounds.influence.problem import Problem
 from bounds.influence.substitution import Symbols
+from bounds.influence.targets.base import PlainTarget
 from bounds.influence.vanishing import refuse_vanishing_rows
 from bounds.lemma5.certificate.activation_ball import slope_strays
 from bounds.lemma5.certificate.all_inputs import bound_all_inputs
@@ -45,7 +46,7 @@ def certify_influence(
     *,
     method: CertificateMethod = "centred",
     query: int | None = None,
-    target: Target = "activation",
+    target: PlainTarget = "activation",
     symbols: Symbols | None = None,
     positions: Sequence[int] | None = None,
     include_query: bool = False,
@@ -89,7 +90,7 @@ def certify_influence(
     """
     started = time.perf_counter()
     choose_name("method", method, tuple(CERTIFIERS))
-    choose_name("target", target, get_args(Target))
+    choose_name("target", target, get_args(PlainTarget))
     expect_hook("progress", progress)
     model = _in_float64(model)
     _refuse(model, method)

@@ -16,8 +16,9 @@ from typing import Literal
 import jax.numpy as jnp
 import numpy as np
 
-from bounds.influence.problem import Problem, Target
+from bounds.influence.problem import Problem
 from bounds.influence.substitution import padded
+from bounds.influence.targets.base import PlainTarget
 from bounds.lemma5.certificate.base_pass import prepare_pass, runs
 from bounds.lemma5.certificate.moved_rows import OwnMove
 from bounds.lemma5.certificate.output import exact_without_layers
@@ -46,7 +47,7 @@ class Certificate(OfKind):
     position: int | None  # the smallest (position, symbol) of the maximum
     symbol: int | None
     query: int
-    target: Target
+    target: PlainTarget
     method: CertificateMethod
     hypotheses: tuple[str, ...]
     source: str

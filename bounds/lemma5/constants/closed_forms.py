@@ -21,8 +21,9 @@ import dataclasses
 import math
 from typing import TypeVar, get_args
 
-from bounds.influence.problem import Target, check_head_row
 from bounds.influence.substitution import check_query, choose_query
+from bounds.influence.targets.base import PlainTarget
+from bounds.influence.targets.table import check_head_row
 from bounds.lemma5.closed_form import (
     LayerInfluence,
     PrintedConstants,
@@ -213,7 +214,7 @@ def closed_form_bounds(
     length: int,
     *,
     query: int | None = None,
-    target: Target = "activation",
+    target: PlainTarget = "activation",
 ) -> ClosedForms:
     """Bound the influence of one symbol on a model's output, for all inputs of a length.
 
@@ -238,7 +239,7 @@ def closed_form_bounds(
     Source:
         Hahn 2020, Lemma 5, printed and corrected.
     """
-    choose_name("target", target, get_args(Target))
+    choose_name("target", target, get_args(PlainTarget))
     query = choose_query(query, model)
     if target == "logits":
         require_readout(check_model(model))
@@ -253,7 +254,7 @@ def evaluate_closed_forms(
     constants: ModelConstants,
     *,
     query: int = -1,
-    target: Target = "activation",
+    target: PlainTarget = "activation",
     layer: int | None = None,
 ) -> ClosedForms:
     """Evaluate the closed forms on constants that were read already.

@@ -20,7 +20,7 @@ from bounds.curves.decay import DecayFit, exponent_interval, fit_decay, show_exp
 from bounds.curves.inputs import InputSource, check_lengths, open_inputs
 from bounds.curves.measurement import weighting_label
 from bounds.curves.series import Decades, Series, points
-from bounds.influence.problem import Target
+from bounds.influence.targets.base import PlainTarget
 from bounds.lemma5.certificate import certify_influence
 from bounds.lemma5.constants import ClosedForms, closed_form_bounds
 from bounds.lemma5.lipschitz.result import Estimate, LipschitzEstimate
@@ -132,7 +132,7 @@ def lipschitz_curve(
     effort: Effort | None = None,
     seed: int = 0,
     query: int | None = None,
-    target: Target = "activation",
+    target: PlainTarget = "activation",
 ) -> LipschitzCurve:
     """Estimate the Lipschitz constant at each of several lengths.
 
@@ -171,7 +171,7 @@ def measure_lipschitz(
     effort: Effort,
     seed: int,
     query: int | None,
-    target: Target,
+    target: PlainTarget,
 ) -> dict[str, Any]:
     """Row of one length; `notes` give the reason of each missing bound."""
     asked: Any = {"query": query, "target": target}

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from bounds.influence.problem import Target
+from bounds.influence.targets.base import PlainTarget
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +76,7 @@ class LipschitzEstimate(Estimate):
     _: dataclasses.KW_ONLY
     length: int
     query: int
-    target: Target
+    target: PlainTarget
     radius: float
     influence: float
     searches: tuple[Estimate, ...]

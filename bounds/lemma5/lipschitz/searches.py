@@ -12,8 +12,9 @@ from jax import Array
 
 from bounds.curves.inputs import InputSource, check_changeable, open_inputs
 from bounds.influence import compute_influence
-from bounds.influence.problem import Target, check_head_row
 from bounds.influence.substitution import check_query
+from bounds.influence.targets.base import PlainTarget
+from bounds.influence.targets.table import check_head_row
 from bounds.lemma5.lipschitz.ball import ascend, ball_radius
 from bounds.lemma5.lipschitz.jacobian import block_norms
 from bounds.lemma5.lipschitz.result import Estimate, LipschitzEstimate
@@ -76,7 +77,7 @@ class Searches:
 
     model: Transformer
     query: int
-    target: Target
+    target: PlainTarget
     include_query: bool
     steps: int
     seed: int
@@ -191,7 +192,7 @@ def estimate_lipschitz(
     steps: int = 100,
     seed: int = 0,
     query: int | None = None,
-    target: Target = "activation",
+    target: PlainTarget = "activation",
     include_query: bool = False,
     searches: Sequence[str] = SEARCHES,
 ) -> LipschitzEstimate:
@@ -241,7 +242,7 @@ def estimate_lipschitz(
         ('substitution', True)
     """
     Effort(restarts, steps)  # refuses bad numbers
-    choose_name("target", target, get_args(Target))
+    choose_name("target", target, get_args(PlainTarget))
     searches = choose_names("searches", searches, SEARCHES)
     if not searches:
         raise InputError(f"no searches asked for; choose among {', '.join(SEARCHES)}")

@@ -11,8 +11,8 @@ import pytest
 import jax_models as jm
 from bounds.cli import scan_parts
 from bounds.figures.inputs import scan_figure
+from bounds.influence import LogProbability
 from bounds.influence.scan import Frobenius, scan
-from bounds.influence.targets import LogProbability
 from bounds.store.results import ResultStore, read_store
 from tests.bounds.cli.letters import NAMES, tokens_of
 from tests.bounds.cli.outputs import read_csv, read_json

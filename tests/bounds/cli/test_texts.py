@@ -13,8 +13,13 @@ from bounds import compute_influence, read_store
 from bounds.cli.influence import define_flags
 from bounds.cli.shared.input_source import read_given
 from bounds.cli.shared.target import number_symbol, parse_target
-from bounds.influence.row_targets import LogProbabilitySum
-from bounds.influence.targets import LogitDifference, LogOdds, LogProbability, Loss
+from bounds.influence import (
+    LogitDifference,
+    LogOdds,
+    LogProbability,
+    LogProbabilitySum,
+    Loss,
+)
 from tests.bounds.cli.letters import (
     NAMES,
     OUT,
@@ -361,7 +366,7 @@ def test_a_sum_of_log_probabilities_is_of_listed_symbols_or_the_inputs(
         ("log_probability_sum:A:x", "row 'x' of log_probability_sum is no position"),
         ("log_probability_sum:A:-1", "row '-1' of log_probability_sum is no position"),
         ("log_probability_sum:A,C:4", "lists row 5; the input has rows 0 to 4"),
-        ("log_probability_sum:A,20", "lists 20; the model has 20 logits"),
+        ("log_probability_sum:A,20", "names the symbol 20; the model has 20 logits"),
         ("log_probability_sum:next:4", "from row 4 on has no row: the input has n = 5"),
         ("log_probability_sum:own:4", "of which special ones are not asked for"),
         ("log_probability_sum:own:999999999999", "from row 999999999999 on has no row"),

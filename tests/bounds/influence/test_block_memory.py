@@ -148,7 +148,7 @@ def held(tree):
 )
 def test_what_a_base_pass_keeps_is_below_its_model(options):
     model, n = jax.eval_shape(lambda: draw(**options)), 64
-    state = METHODS["incremental"].outline(pose(model, n)).shared[2]
+    state = METHODS["incremental"].outline(pose(model, n)).shared[3]
     each = base_bytes(model, n) / (1 + RUNS)
     assert held(state) <= each <= 3 * held(state)
 

@@ -113,12 +113,12 @@ def all_rows_moved(problem):
     state = prepare(problem.model, tokens, problem.query)
     changes, ties = change_block(
         problem.model,
+        problem.target_value,
         tokens,
         state,
         jnp.asarray(problem.position),
         jnp.asarray(problem.symbol),
         query=problem.query,
-        target="activation",
         row_tile=16,
     )
     base = [state.first.ties, *(x.ties for x in state.middle), state.last.ties]

@@ -1,0 +1,94 @@
+"""Targets: quantities that are watched of a model's output, with their exact changes."""
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal, Self, TypeAlias
+
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from jax_models import InputError, Transformer
+
+# Rows that targets read. Each is a target itself, the only ones that every question takes.
+PlainTarget = Literal["activation", "logits"]
+# Number of a symbol that a command line names.
+NumberSymbol: TypeAlias = Callable[[str], int]
+# Metadata of a field that belongs to the structure of a pytree.
+STATIC = {"static": True}
+# No symbol's number has more digits; Python reads at most some thousand.
+MAX_DIGITS = 18
+
+
+class Target(abc.ABC):
+    """A quantity of a model's output. Subclasses are frozen dataclasses, and pytrees.
+
+    Fields are static (`metadata=STATIC`), or arrays, which compiled programs take as
+    arguments. `base` has the shape [width], of a joint target [rows, width].
+    """
+
+    # Word of the target, on the command line, and in Python where it has no fields.
+    name: ClassVar[str]
+    form: ClassVar[str] = ""  # what follows the name on the command line, as ":S:T"
+    label: ClassVar[str]  # size of its change, with the unit
+    reads: ClassVar[PlainTarget] = "logits"
+    is_joint: ClassVar[bool] = False  # True of a quantity of several rows together
+
+    @abc.abstractmethod
+    def change(
+        self, base: Float[Array, "*rows width"], change: Float[Array, "*batch width"]
+    ) -> Float[Array, "*batch classes"]:
+        """Exact change of the target.
+
+        Args:
+            base: the row or rows that it reads, of the input.
+            change: their changes under substitutions, with axes of these in front.
+        """
+
+    def value(
+        self, base: Float[Array, "*rows width"]
+    ) -> Float[Array, "classes"] | None:
+        """Value whose change it is; None of what compares two outputs."""
+        return None
+
+    def of(self, model: Transformer) -> Self:
+        """The target of a model; raises `InputError` where the model has none."""
+        return self
+
+    def rows(self, length: int) -> Int[np.ndarray, "rows"]:
+        """Positions that a joint target reads; raises `InputError` beyond the length."""
+        raise NotImplementedError
+
+    def entry_symbols(self, width: int) -> Int[np.ndarray, "width"] | None:
+        """Symbols of its entries; None where they have none."""
+        return None
+
+    @property
+    def noun(self) -> str:
+        """The quantity in words, of a joint target with its rows."""
+        return "the output"
+
+    @classmethod
+    def parse(cls, given: Sequence[str], symbol: NumberSymbol) -> Any:
+        """Target of the arguments on a command line; None where they do not fit."""
+        if not cls.form:
+            return None if given else cls.name
+        # By default a symbol for each field.
+        fits = len(given) == cls.form.count(":")
+        return cls(*map(symbol, given)) if fits else None
+
+
+def require_symbols(target: Target, named: Sequence[int], model: Transformer) -> None:
+    """Raises `InputError` for a symbol without a logit."""
+    classes = model.classes
+    assert classes is not None
+    for symbol in named:
+        if symbol >= classes:
+            raise InputError(
+                f"target {target} names the symbol {symbol}; the model has {classes} "
+                f"logits, 0 to {classes - 1}"
+            )
+
+
+def is_count(text: str) -> bool:
+    """True of a text of digits that an integer is read from."""
+    return text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS

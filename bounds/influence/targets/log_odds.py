@@ -1,0 +1,131 @@
+"""Log-odds of symbols among some of them."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from bounds.influence.targets.base import STATIC, NumberSymbol, Target, require_symbols
+from bounds.influence.targets.log_probability import (
+    LogProbabilities,
+    log_mean_exponential,
+)
+from jax_models import InputError, Transformer
+from jax_models.arguments import ascii_number, expect_integer, expect_number, show
+from jax_models.model.pytree import register
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class LogOdds(Target):
+    """log2 q_s / (1 - q_s) of some symbols s, q their probabilities among themselves.
+
+    The softmax over all logits is restricted to the symbols, epsilon is added to each
+    probability, and the sum is normalised to 1 again.
+    """
+
+    name = "log_odds"
+    form = ":S,T,...[:EPSILON]"
+    label = "‖Δ log-odds‖₂, bits"
+
+    symbols: tuple[int, ...] = dataclasses.field(metadata=STATIC)
+    epsilon: float = dataclasses.field(default=0.0, metadata=STATIC)
+
+    def __post_init__(self) -> None:
+        given: Any = self.symbols
+        symbols = tuple(given) if isinstance(given, tuple | list | range) else ()
+        for at, symbol in enumerate(symbols):
+            expect_integer(f"symbols[{at}]", symbol, 0)
+        if len(set(symbols)) != len(symbols) or len(symbols) < 2:
+            raise InputError(
+                f"symbols = {show(given)}; expected two or more different symbols"
+            )
+        object.__setattr__(self, "symbols", symbols)
+        epsilon = expect_number("epsilon", self.epsilon, 0)
+        object.__setattr__(self, "epsilon", epsilon)
+
+    def value(self, base: Float[Array, "vocab"]) -> Float[Array, "symbols"]:
+        """Log-odds of each symbol."""
+        of = jnp.asarray(self.symbols)
+        if not self.epsilon:
+            against = jax.nn.logsumexp(base[..., self._others()], axis=-1)
+            return (base[..., of] - against) / math.log(2)
+        shares = jax.nn.softmax(base, axis=-1)[..., of] + self.epsilon
+        return jnp.log(shares / self._against(shares)) / math.log(2)
+
+    def change(
+        self, base: Float[Array, "vocab"], change: Float[Array, "*batch vocab"]
+    ) -> Float[Array, "*batch symbols"]:
+        """Change of each, by logarithms of 1 + relative changes."""
+        of = jnp.asarray(self.symbols)
+        if not self.epsilon:
+            moved = [
+                -log_mean_exponential(base[..., others], change[..., others] - own)
+                for symbol, others in zip(self.symbols, self._others(), strict=True)
+                for own in [change[..., symbol, None]]
+            ]
+            return jnp.concatenate(moved, axis=-1) / math.log(2)
+        factors = LogProbabilities().change(base, change)[..., of]
+        logs = jax.nn.log_softmax(base, axis=-1)[..., of]
+        shares, moved = jnp.exp(logs), jnp.exp(logs) * jnp.expm1(factors)
+        # expm1 of a large factor overflows where its share underflows.
+        moved = jnp.where(factors > 1, jnp.exp(logs + factors) - shares, moved)
+        after = jnp.exp(logs + factors) + self.epsilon
+        shares = shares + self.epsilon
+        own = _log_ratio(shares, moved, after)
+        against = _log_ratio(*map(self._against, (shares, moved, after)))
+        return (own - against) / math.log(2)
+
+    def of(self, model: Transformer) -> Self:
+        """Refuses a model without one of the logits."""
+        require_symbols(self, self.symbols, model)
+        return self
+
+    def entry_symbols(self, width: int) -> Int[np.ndarray, "width"]:
+        """The symbols."""
+        return np.asarray(self.symbols)
+
+    @classmethod
+    def parse(cls, given: Sequence[str], symbol: NumberSymbol) -> Any:
+        """Symbols, and an epsilon if there is one."""
+        if len(given) not in (1, 2):
+            return None
+        symbols = tuple(symbol(name) for name in given[0].split(","))
+        return cls(symbols, *map(_number, given[1:]))
+
+    def _others(self) -> Int[Array, "symbols symbols-1"]:
+        """For each symbol the others."""
+        return jnp.asarray([[t for t in self.symbols if t != s] for s in self.symbols])
+
+    def _against(
+        self, numbers: Float[Array, "*batch symbols"]
+    ) -> Float[Array, "*batch symbols"]:
+        """For each symbol the sum over the others, nothing subtracted."""
+        count = len(self.symbols)
+        others = jnp.asarray(
+            [[t for t in range(count) if t != s] for s in range(count)]
+        )
+        return numbers[..., others].sum(axis=-1)
+
+
+def _log_ratio(
+    before: Float[Array, "*batch symbols"],
+    moved: Float[Array, "*batch symbols"],
+    after: Float[Array, "*batch symbols"],
+) -> Float[Array, "*batch symbols"]:
+    """log(after / before), by log1p of a small relative change."""
+    relative = moved / before
+    small = jnp.abs(relative) < 0.5
+    return jnp.where(small, jnp.log1p(relative), jnp.log(after) - jnp.log(before))
+
+
+def _number(text: str) -> float:
+    try:
+        return float(ascii_number(text))
+    except ValueError:
+        raise InputError(f"epsilon {text!r} of log_odds is no number") from None

@@ -1,0 +1,112 @@
+"""Log-probabilities of symbols: all, one, or minus one as a loss."""
+
+import dataclasses
+from typing import Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from bounds.influence.targets.base import STATIC, Target, require_symbols
+from jax_models import Transformer
+from jax_models.arguments import expect_integer
+from jax_models.model.pytree import register
+
+
+def log_mean_exponential(
+    logits: Float[Array, "*rows vocab"], change: Float[Array, "*batch vocab"]
+) -> Float[Array, "*batch 1"]:
+    """log sum_k p_k e^(change_k), with p = softmax(logits).
+
+    It is log(1 + S) with S = sum_k p_k (e^(change_k) - 1) where S is small, so that no
+    two logarithms are subtracted: entries without a change add exactly 0.
+    """
+    parts = jax.nn.softmax(logits, axis=-1) * jnp.expm1(change)
+    small = parts.sum(axis=-1, keepdims=True)
+    total = jax.nn.logsumexp(logits + change, axis=-1, keepdims=True)
+    large = total - jax.nn.logsumexp(logits, axis=-1, keepdims=True)
+    return jnp.where(jnp.abs(small) < 0.5, jnp.log1p(small), large)
+
+
+def relative_to_likeliest(
+    logits: Float[Array, "vocab"], change: Float[Array, "*batch vocab"]
+) -> Float[Array, "*batch vocab"]:
+    """Changes of logits less that of the likeliest symbol's."""
+    top = jnp.argmax(logits, axis=-1)
+    return change - jnp.take(change, top, axis=-1)[..., None]
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class LogProbabilities(Target):
+    """The logarithms of the softmax of the logits, one of each symbol."""
+
+    name = "log_probabilities"
+    label = "‖Δ log-probabilities‖₂, nats"
+
+    def value(self, base: Float[Array, "vocab"]) -> Float[Array, "vocab"]:
+        """logits - log sum exp logits."""
+        return jax.nn.log_softmax(base, axis=-1)
+
+    def change(
+        self, base: Float[Array, "vocab"], change: Float[Array, "*batch vocab"]
+    ) -> Float[Array, "*batch vocab"]:
+        """Change, with all logits relative to that of the likeliest symbol."""
+        others = relative_to_likeliest(base, change)
+        return others - log_mean_exponential(base, others)
+
+    def entry_symbols(self, width: int) -> Int[np.ndarray, "width"]:
+        """Every symbol."""
+        return np.arange(width)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class LogProbability(Target):
+    """The log-probability of one symbol, in nats."""
+
+    name = "log_probability"
+    form = ":S"
+    label = "|Δ log-probability|, nats"
+
+    symbol: int = dataclasses.field(metadata=STATIC)
+
+    def __post_init__(self) -> None:
+        expect_integer("symbol", self.symbol, 0)
+
+    def value(self, base: Float[Array, "vocab"]) -> Float[Array, "1"]:
+        """Logit of the symbol less log sum exp of all."""
+        total = jax.nn.logsumexp(base, axis=-1, keepdims=True)
+        return base[..., self.symbol, None] - total
+
+    def change(
+        self, base: Float[Array, "vocab"], change: Float[Array, "*batch vocab"]
+    ) -> Float[Array, "*batch 1"]:
+        """-log sum_k p_k e^(d_k), d the changes less that of the symbol's logit."""
+        others = change - change[..., self.symbol, None]
+        return -log_mean_exponential(base, others)
+
+    def of(self, model: Transformer) -> Self:
+        """Refuses a model without the symbol's logit."""
+        require_symbols(self, [self.symbol], model)
+        return self
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Loss(LogProbability):
+    """The cross-entropy loss of a symbol in nats: minus its log-probability."""
+
+    name = "loss"
+    label = "|Δ loss|, nats"
+
+    def value(self, base: Float[Array, "vocab"]) -> Float[Array, "1"]:
+        """log sum exp of all logits less the symbol's."""
+        return -super().value(base)
+
+    def change(
+        self, base: Float[Array, "vocab"], change: Float[Array, "*batch vocab"]
+    ) -> Float[Array, "*batch 1"]:
+        """Minus the change of the log-probability."""
+        return -super().change(base, change)

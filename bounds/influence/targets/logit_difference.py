@@ -1,0 +1,48 @@
+"""The difference of two logits."""
+
+import dataclasses
+from typing import Self
+
+from jaxtyping import Array, Float
+
+from bounds.influence.targets.base import STATIC, Target, require_symbols
+from jax_models import InputError, Transformer
+from jax_models.arguments import expect_integer
+from jax_models.model.pytree import register
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class LogitDifference(Target):
+    """The logit of one symbol less that of another."""
+
+    name = "logit_difference"
+    form = ":S:T"
+    label = "|Δ difference of logits|, nats"
+
+    symbol: int = dataclasses.field(metadata=STATIC)
+    other: int = dataclasses.field(metadata=STATIC)
+
+    def __post_init__(self) -> None:
+        expect_integer("symbol", self.symbol, 0)
+        expect_integer("other", self.other, 0)
+        if self.symbol == self.other:
+            raise InputError(
+                f"symbol = other = {self.symbol}: the difference of a logit and itself is "
+                "0; expected two different symbols"
+            )
+
+    def value(self, base: Float[Array, "*batch vocab"]) -> Float[Array, "*batch 1"]:
+        """Difference of the two logits."""
+        return base[..., self.symbol, None] - base[..., self.other, None]
+
+    def change(
+        self, base: Float[Array, "vocab"], change: Float[Array, "*batch vocab"]
+    ) -> Float[Array, "*batch 1"]:
+        """Difference of the two changes."""
+        return self.value(change)
+
+    def of(self, model: Transformer) -> Self:
+        """Refuses a model without one of the logits."""
+        require_symbols(self, [self.symbol, self.other], model)
+        return self

@@ -1,0 +1,46 @@
+"""The rows that targets read, as targets."""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from bounds.influence.targets.base import Target
+from jax_models.model.pytree import register
+
+
+class _Row(Target):
+    """A row itself."""
+
+    def change(
+        self, base: Float[Array, "width"], change: Float[Array, "*batch width"]
+    ) -> Float[Array, "*batch width"]:
+        """The row's change."""
+        return change
+
+    def value(self, base: Float[Array, "width"]) -> Float[Array, "width"]:
+        """The row."""
+        return base
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Activation(_Row):
+    """The final activation."""
+
+    name = "activation"
+    label = "‖Δy‖₂, activation units"
+    reads = "activation"
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Logits(_Row):
+    """The logits."""
+
+    name = "logits"
+    label = "‖Δ logits‖₂, nats"
+
+    def entry_symbols(self, width: int) -> Int[np.ndarray, "width"]:
+        """Every symbol."""
+        return np.arange(width)

@@ -1,0 +1,63 @@
+"""The model's own pooling of its final activations."""
+
+import dataclasses
+from typing import Self
+
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from bounds.influence.targets.base import STATIC, Target
+from jax_models import InputError, Transformer
+from jax_models.model.pooling import Pooling
+from jax_models.model.pytree import register
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Pooled(Target):
+    """The model's own pooling of its final activations."""
+
+    name = "pooled"
+    label = "‖Δ pooled vector‖₂"
+    reads = "activation"
+    is_joint = True
+
+    # That of the model asked about.
+    pooling: Pooling | None = dataclasses.field(
+        default=None, repr=False, metadata=STATIC
+    )
+
+    def value(self, base: Float[Array, "rows width"]) -> Float[Array, "width"]:
+        """Pooled vector."""
+        return self._of_model(base)
+
+    def change(
+        self,
+        base: Float[Array, "rows width"],
+        change: Float[Array, "*batch rows width"],
+    ) -> Float[Array, "*batch width"]:
+        """Pooled changes."""
+        return self._of_model.change(base, change)
+
+    def of(self, model: Transformer) -> Self:
+        """Refuses a model without pooling."""
+        if model.pooling is None:
+            raise InputError(
+                f'target "{self.name}" needs a model with a pooling, and this has none; '
+                "give Transformer(pooling=Pooling()), or another target"
+            )
+        return dataclasses.replace(self, pooling=model.pooling)
+
+    def rows(self, length: int) -> Int[np.ndarray, "rows"]:
+        """Rows that are pooled."""
+        return self._of_model.rows(length)
+
+    @property
+    def noun(self) -> str:
+        """Its name."""
+        return "the pooled vector"
+
+    @property
+    def _of_model(self) -> Pooling:
+        assert self.pooling is not None
+        return self.pooling

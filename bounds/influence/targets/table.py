@@ -1,0 +1,76 @@
+"""The table of targets by name, and the check of one that is asked for."""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from bounds.influence.targets.base import Target
+from bounds.influence.targets.function import TargetFunction
+from bounds.influence.targets.log_odds import LogOdds
+from bounds.influence.targets.log_probability import (
+    LogProbabilities,
+    LogProbability,
+    Loss,
+)
+from bounds.influence.targets.log_probability_sum import LogProbabilitySum
+from bounds.influence.targets.logit_difference import LogitDifference
+from bounds.influence.targets.plain import Activation, Logits
+from bounds.influence.targets.pooled import Pooled
+from jax_models import InputError, Transformer
+from jax_models.arguments import choose_name
+from jax_models.run.evaluate import require_readout
+
+_ALL: tuple[type[Target], ...] = (
+    Activation,
+    Logits,
+    LogProbabilities,
+    Pooled,
+    LogProbability,
+    Loss,
+    LogitDifference,
+    LogOdds,
+    LogProbabilitySum,
+)
+# Targets by the names that they have on the command line.
+TARGETS = {one.name: one for one in _ALL}
+# The targets that a name stands for in Python too.
+_NAMED: dict[str, Any] = {name: one for name, one in TARGETS.items() if not one.form}
+
+# What influences and scans watch: a name, or a value.
+Watched: TypeAlias = str | Target | TargetFunction
+
+
+def as_value(target: Any) -> Any:
+    """Target of a name; a value is its own."""
+    return _NAMED[target]() if isinstance(target, str) else target
+
+
+def check_target(model: Transformer, target: Any) -> Any:
+    """Target of a model: a value, or the name of a row itself."""
+    if not isinstance(target, Target | TargetFunction):
+        choose_name("target", target, tuple(_NAMED))
+    value = as_value(target)
+    if value.reads == "logits":
+        require_readout(model)
+    return value.name if isinstance(value, Activation | Logits) else value.of(model)
+
+
+def check_head_row(
+    model: Transformer,
+    target: Any,
+    rows: Sequence[int],  # not looked at where the target has rows of its own
+    length: int,
+) -> None:
+    """Raises `InputError` where a head of sequences is watched at another row."""
+    value = as_value(target)
+    if model.head_row is None or value.reads == "activation":
+        return
+    if value.is_joint:
+        rows = value.rows(length).tolist()
+    own = 0 if model.head_row == "first" else length - 1
+    for row in rows:
+        if row != own:
+            raise InputError(
+                f"row {row} is watched, and the model's head, a pooler or classifier of "
+                f"sequences, is of the {model.head_row} row alone; watch row "
+                f"{0 if own == 0 else -1}, or the activation"
+            )

@@ -1,0 +1,111 @@
+"""Targets by name, and targets of others: arrays among their fields, no value."""
+
+import dataclasses
+import itertools
+import re
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array
+
+import bounds
+from benchmarks import reference
+from bounds.influence import (
+    TARGETS,
+    Problem,
+    SharedBase,
+    Target,
+    change_block,
+    exhaustive,
+)
+from bounds.influence.answer import answer
+from bounds.influence.choice import choose_method
+from jax_models.model.pytree import register
+from tests.bounds.influence.expect import encloses
+from tests.bounds.influence.many_digits import every_pass, exact_influences
+from tests.bounds.influence.models import TOKENS, build
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "targets.md"
+INPUT = TOKENS[:6]
+MODEL = build({"num_layers": 2, "position": None}, seed=1)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Probe(Target):
+    """The final activation along a direction."""
+
+    reads = "activation"
+    direction: Array
+
+    def change(self, base, change):
+        del base
+        return (change * self.direction).sum(axis=-1, keepdims=True)
+
+    def value(self, base):
+        return self.change(base, base)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Squares(Target):
+    """The squared distance of two activations along a direction: of no single one."""
+
+    reads = "activation"
+    direction: Array
+
+    def change(self, base, change):
+        del base
+        return ((change * self.direction).sum(axis=-1, keepdims=True)) ** 2
+
+
+DIRECTIONS = np.random.default_rng(0).normal(size=(2, MODEL.width))
+
+
+METHODS = ("exhaustive", "incremental", "partial", "lumped")
+
+
+@pytest.mark.parametrize(
+    ("method", "power"), [*((x, 2) for x in METHODS), *((x, 1) for x in METHODS[:2])]
+)
+def test_a_target_of_anyone_is_what_its_rule_says(method, power):
+    rows = every_pass(reference.forward, MODEL, INPUT)
+    target = {1: Probe, 2: Squares}[power](jnp.asarray(DIRECTIONS[0]))
+    exact = exact_influences(rows, lambda x: np.asarray([x[-1] @ DIRECTIONS[0]]))
+    exact[-1] = np.nan  # the query's own row is not asked for
+    found = bounds.compute_influence(MODEL, INPUT, method=method, target=target)
+    assert found.exact
+    assert encloses(found, exact**power)
+
+
+@pytest.mark.parametrize(
+    ("method", "program"),
+    [
+        ("exhaustive", exhaustive._rerun),  # pyright: ignore[reportPrivateUsage]
+        ("incremental", change_block.change_block),
+    ],
+)
+def test_another_direction_compiles_nothing_and_shares_a_base_pass(method, program):
+    held, counts, found = SharedBase(), [], []
+    for direction in DIRECTIONS:
+        target = Probe(jnp.asarray(direction))
+        problem = Problem.ask(MODEL, INPUT, target=target, shared=held)
+        found += [answer(problem, choose_method(method, problem))]
+        counts += [program._cache_size()]
+    assert counts[0] == counts[1]
+    assert abs(found[0].max - found[1].max) > 1e-3
+
+
+def test_every_target_has_a_row_of_the_page():
+    rows = re.findall(r"(?m)^\| `([^`=]+)` \|", PAGE.read_text())
+    forms = [f"{x.name}{x.form.split(' ')[0]}" for x in TARGETS.values()]
+    assert sorted(rows) == sorted(forms)
+
+
+def test_names_and_labels_differ():
+    for one, other in itertools.combinations(TARGETS.values(), 2):
+        assert one.name != other.name
+        assert one.label != other.label
