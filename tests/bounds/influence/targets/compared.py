@@ -1,0 +1,89 @@
+"""Targets that compare two outputs, held against their definition in many digits."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import bounds
+from benchmarks import reference
+from tests.bounds.influence.expect import encloses
+from tests.bounds.influence.many_digits import MP, every_pass
+from tests.bounds.influence.models import TOKENS, build
+
+INPUT = TOKENS[:6]
+MODELS: dict[str, dict[str, Any]] = {
+    "one layer": {"num_layers": 1, "dtype": "float32"},
+    "two layers": {"num_layers": 2, "head": "masked_lm", "layer_norm": "post"},
+    "three layers": {"num_layers": 3, "layer_norm": "pre", "mask": "future"},
+    "lumped": {"num_layers": 2, "position": None, "final_norm": True},
+    "hard": {"num_layers": 2, "weighting": "average_hard"},
+}
+# Every method, and every model.
+CASES = [
+    ("one layer", "incremental"),
+    ("two layers", "exhaustive"),
+    ("two layers", "partial"),
+    ("three layers", "incremental"),
+    ("lumped", "lumped"),
+    ("hard", "exhaustive"),
+    ("hard", "incremental"),
+]
+Compare = Callable[[Any, Any], Any]  # of two outputs, in many digits
+
+
+@functools.cache
+def passes(name):
+    """The model, and the logits of the input and of every substitution."""
+    model = build(MODELS[name], seed=1)
+    return model, every_pass(reference.logits, model, INPUT)
+
+
+def exact_table(passes, compare: Compare):
+    """What a comparison with the base says of every substitution, [n, V, rows]."""
+    base = passes[None]
+    table = np.full((len(base), 3, len(base)), np.nan)
+    for position, symbol in passes.keys() - {None}:
+        changed = passes[position, symbol]
+        for row in range(len(base)):
+            table[position, symbol, row] = compare(base[row], changed[row])
+    return table
+
+
+def assert_influences(name, method, target, compare: Compare):
+    """`compute_influence` and `scan` are what the definition says of all passes."""
+    model, logits = passes(name)
+    exact = exact_table(logits, compare)
+    if method != "lumped":  # which follows one row
+        found = bounds.scan(model, INPUT, method=method, target=target, rows="all")
+        there = ~np.isnan(exact)
+        assert ((found.lower <= exact) & (exact <= found.upper))[there].all()
+    one = bounds.compute_influence(model, INPUT, method=method, target=target)
+    exact = exact[..., -1]
+    exact[-1] = np.nan  # the query's own token is not asked for
+    assert one.exact
+    assert encloses(one, exact)
+    coarse = 0.1 if model.dtype == np.float32 else 1e-6
+    assert np.nanmax(one.upper - one.lower) <= coarse * np.nanmax(exact)
+
+
+def in_digits(row):
+    """Numbers of a row in many digits."""
+    return [MP.mpf(float(x)) for x in row]
+
+
+def relative_error(target, compare: Compare, base, change):
+    """Of the rule at floats, and the comparison itself."""
+    found = np.asarray(_change(target, jnp.asarray(base), jnp.asarray(change)))
+    assert found.dtype == base.dtype
+    assert found.shape == (1,)
+    with MP.workdps(400):  # of probabilities near 1 all digits are nines
+        before, moved = in_digits(base), in_digits(change)
+        exact = compare(before, [a + b for a, b in zip(before, moved, strict=True)])
+        return float(abs(in_digits(found)[0] - exact) / exact), float(exact)
+
+
+_change = jax.jit(lambda target, base, change: target.change(base, change))
