@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 from bounds.influence.targets.base import Target
 from bounds.influence.targets.function import TargetFunction
+from bounds.influence.targets.jensen_shannon import JensenShannon
 from bounds.influence.targets.kl import KullbackLeibler
 from bounds.influence.targets.log_odds import LogOdds
 from bounds.influence.targets.log_probability import (
@@ -31,6 +32,7 @@ _ALL: tuple[type[Target], ...] = (
     LogOdds,
     LogProbabilitySum,
     KullbackLeibler,
+    JensenShannon,
 )
 # Targets by the names that they have on the command line.
 TARGETS = {one.name: one for one in _ALL}

@@ -34,6 +34,21 @@ CASES = [
 ]
 Compare = Callable[[Any, Any], Any]  # of two outputs, in many digits
 
+DRAW = np.random.default_rng(0)
+LOGITS = {
+    "even": np.zeros(5),
+    "usual": DRAW.normal(size=5),
+    "peaked": np.asarray([0.0, 35.0, 1.0, -2.0, 3.0]),
+    "very peaked": np.asarray([0.0, 300.0, 1.0, -2.0, 3.0]),
+    "two alike": np.asarray([40.0, 40.0, 0.0, 1.0, 2.0]),
+}
+CHANGES = {
+    f"{size:g}": size * DRAW.normal(size=5) for size in 10.0 ** np.arange(-12, 3)
+}
+CHANGES["from one to another"] = np.asarray([1e3, -1e3, 0.0, 0.0, 0.0])
+CHANGES["of all alike"] = 1 + CHANGES["1e-12"]
+CHANGES["of one alone"] = np.asarray([0.0, 0.0, 1e-12, 0.0, 0.0])
+
 
 @functools.cache
 def passes(name):
@@ -68,6 +83,12 @@ def assert_influences(name, method, target, compare: Compare):
     assert encloses(one, exact)
     coarse = 0.1 if model.dtype == np.float32 else 1e-6
     assert np.nanmax(one.upper - one.lower) <= coarse * np.nanmax(exact)
+
+
+def softmax(logits):
+    """Probabilities in many digits."""
+    weights = [MP.exp(x) for x in logits]
+    return [x / sum(weights) for x in weights]
 
 
 def in_digits(row):

@@ -8,39 +8,21 @@ from bounds.influence.targets import kl
 from tests.bounds.influence.many_digits import MP
 from tests.bounds.influence.targets.compared import (
     CASES,
+    CHANGES,
+    LOGITS,
     assert_influences,
     relative_error,
+    softmax,
 )
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 TARGET = TARGETS["kl"]()
 
 
-def softmax(logits):
-    weights = [MP.exp(x) for x in logits]
-    return [x / sum(weights) for x in weights]
-
-
 def divergence(before, after):
     """Sum of p log(p / q)."""
     pairs = zip(softmax(before), softmax(after), strict=True)
     return sum(p * MP.log(p / q) for p, q in pairs)
-
-
-DRAW = np.random.default_rng(0)
-LOGITS = {
-    "even": np.zeros(5),
-    "usual": DRAW.normal(size=5),
-    "peaked": np.asarray([0.0, 35.0, 1.0, -2.0, 3.0]),
-    "very peaked": np.asarray([0.0, 300.0, 1.0, -2.0, 3.0]),
-    "two alike": np.asarray([40.0, 40.0, 0.0, 1.0, 2.0]),
-}
-CHANGES = {
-    f"{size:g}": size * DRAW.normal(size=5) for size in 10.0 ** np.arange(-12, 3)
-}
-CHANGES["from one to another"] = np.asarray([1e3, -1e3, 0.0, 0.0, 0.0])
-CHANGES["of all alike"] = 1 + CHANGES["1e-12"]
-CHANGES["of one alone"] = np.asarray([0.0, 0.0, 1e-12, 0.0, 0.0])
 
 
 @pytest.mark.parametrize("change", CHANGES)
