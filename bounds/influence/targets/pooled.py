@@ -27,7 +27,7 @@ class Pooled(Target):
         default=None, repr=False, metadata=STATIC
     )
 
-    def value(self, base: Float[Array, "rows width"]) -> Float[Array, "width"]:
+    def value(self, base: Float[Array, "rows width"]) -> Float[Array, "width"] | None:
         """Pooled vector."""
         return self._of_model(base)
 

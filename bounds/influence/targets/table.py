@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from bounds.influence.targets.base import Target
+from bounds.influence.targets.cosine_distance import CosineDistance
 from bounds.influence.targets.function import TargetFunction
 from bounds.influence.targets.jensen_shannon import JensenShannon
 from bounds.influence.targets.kl import KullbackLeibler
@@ -33,6 +34,7 @@ _ALL: tuple[type[Target], ...] = (
     LogProbabilitySum,
     KullbackLeibler,
     JensenShannon,
+    CosineDistance,
 )
 # Targets by the names that they have on the command line.
 TARGETS = {one.name: one for one in _ALL}

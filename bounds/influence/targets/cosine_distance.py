@@ -1,0 +1,54 @@
+"""The cosine distance between the pooled vectors of the base and of a changed input."""
+
+import dataclasses
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from bounds.influence.targets.pooled import Pooled
+from bounds.numbers.euclidean import scaled_norm
+from jax_models.model.pytree import register
+
+
+def cosine_distance(
+    base: Float[Array, "width"], change: Float[Array, "*batch width"]
+) -> Float[Array, "*batch 1"]:
+    """1 - cos of the angle between a vector b and b + d.
+
+    With d = |b| (a u + w), u = b / |b|, w orthogonal to u, and r = |(1 + a) u + w|:
+
+        1 - (1 + a) / r = |w|^2 / (r (r + 1 + a)),
+
+    which subtracts nothing where the angle is below a right one.
+    """
+    size = scaled_norm(base)
+    unit, moved = base / size, change / size
+    along = (moved * unit).sum(axis=-1, keepdims=True)
+    across = ((moved - along * unit) ** 2).sum(axis=-1, keepdims=True)
+    left = 1 + along
+    length = jnp.sqrt(left * left + across)
+    acute = across / (length * (length + jnp.maximum(left, 0)))
+    return jnp.where(left > 0, acute, 1 - left / length)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class CosineDistance(Pooled):
+    """1 - cos of the pooled vectors of the base and the changed input, from 0 to 2."""
+
+    name = "cosine_distance"
+    label = "1 - cos(base, changed) of pooled vectors"
+
+    def value(self, base: Float[Array, "rows width"]) -> None:
+        """None: it compares two vectors."""
+        return
+
+    def change(
+        self,
+        base: Float[Array, "rows width"],
+        change: Float[Array, "*batch rows width"],
+    ) -> Float[Array, "*batch 1"]:
+        """Distance, from the pooled vector and its change."""
+        # Their lengths do not count: pooling need not normalise them.
+        pooling = dataclasses.replace(self._of_model, normalised=False)
+        return cosine_distance(pooling(base), pooling.change(base, change))
