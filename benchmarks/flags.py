@@ -11,10 +11,10 @@ from typing import Any
 
 from absl import flags
 
-from bounds.cli.shared.flags import DTYPES
+from bounds.cli.shared.groups import DTYPES
 from bounds.cli.shared.platforms import define_platform
 from bounds.cli.shared.validators import validate_choices
-from bounds.cli.shared.values import LengthsParser, LengthsSerializer
+from bounds.cli.shared.values import LengthsParser, TupleSerializer
 from jax_models import WEIGHTINGS
 from jax_models.model.mask import MASKS
 
@@ -111,7 +111,7 @@ def define_lengths(
         default,
         "lengths n",
         flag_values=values,
-        serializer=LengthsSerializer(),
+        serializer=TupleSerializer(),
     )
     return holder
 
@@ -139,7 +139,7 @@ def define_integers(
         default,
         text,
         flag_values=values,
-        serializer=LengthsSerializer(),
+        serializer=TupleSerializer(),
     )
     return holder
 

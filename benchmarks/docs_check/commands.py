@@ -65,7 +65,7 @@ def _flag_refusal(name: str, arguments: list[str]) -> str | None:
     if {"--help", "-h"} & set(arguments):
         return None
     try:
-        read_flags(name, flag_groups(command.load(), arguments), arguments)
+        read_flags(name, flag_groups(command, arguments), arguments)
     except (flags.Error, InputError) as error:
         refusal = " ".join(str(error).split())
         # The page itself writes the file that brings further flags.

@@ -1,19 +1,4 @@
-"""A sweep: one command over a cross product of its flags, kept in a store.
-
-A cell is one run of --command with one set of flags: those of the command that stand
-beside it, which hold in every cell, and one value of each swept flag (--sweep flag=a,b,c,
-repeated; separate values that hold commas by semicolons; a..b are all integers from a to
-b). --spec=FILE says the same as TOML or JSON, with the keys command, fixed and sweep.
-All flags and values are read by the command's own flags before anything runs.
-
-Cells are run in the order of their lengths, in one process that keeps what it
-compiled, or as futures of a Dask cluster (--local_workers, --scheduler). Each is recorded
-in results.sqlite of --out when it is finished: the same command continues where it
-stopped, however that was. A cell that fails is recorded with its message and stops
-nothing. batch.csv, batch.jsonl and, with pyarrow, batch.parquet are written from the
-store, and so is the figure: the main result, or --y, against the length, the first swept
-flag of numbers, or --x, with a line for each combination of what else is swept.
-"""
+"""A sweep: one command over a cross product of its flags, kept in a store."""
 
 import contextlib
 import dataclasses
@@ -22,8 +7,6 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
-
-from absl import flags
 
 from bounds.batch.cells import BatchCell, Outcome
 from bounds.batch.execution import GoOn, open_cluster, run_here, run_on_cluster
@@ -38,7 +21,7 @@ from bounds.cli.batch_cells import (
     perform,
     quantity_of,
 )
-from bounds.cli.batch_flags import define_flags, further_flags, read_batch
+from bounds.cli.options.batch import BatchOptions
 from bounds.cli.shared.columns import is_of_rows
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import STORE_NAME, Output
@@ -51,8 +34,6 @@ from bounds.store.sweep_table import SWEPT
 from bounds.store.table import Table
 from jax_models.errors import InputError
 
-__all__ = ["define_flags", "further_flags", "run"]
-
 Rows = Mapping[str, Mapping[str, Any]]  # of a store, by key
 # From cells, and what says whether another is to be begun, to what came of them.
 Runner = Callable[
@@ -60,7 +41,7 @@ Runner = Callable[
 ]
 
 
-def run(options: flags.FlagValues) -> None:
+def run(options: BatchOptions) -> None:
     """Run the cells that the store does not hold yet, then export from the store."""
     began = time.monotonic()
     limit = math.inf if options.max_seconds is None else options.max_seconds
@@ -68,9 +49,7 @@ def run(options: flags.FlagValues) -> None:
     def go_on() -> bool:
         return time.monotonic() - began < limit
 
-    if options.local_workers is not None and options.scheduler is not None:
-        raise InputError("give --local_workers or --scheduler, not both")
-    specification = read_batch(options)
+    specification = options.specification()
     command = specification.command
     _check_axes(specification, options.x, options.y)
     cells, output = make_cells(specification), Output.of("batch", options)

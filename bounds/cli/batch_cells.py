@@ -6,23 +6,24 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
 from absl import flags
 
 from bounds.batch.cells import BatchCell, Outcome
 from bounds.batch.execution import block_memory, compile_clock, peak_bytes
 from bounds.batch.specification import Specification
-from bounds.cli.main import COMMANDS, PROGRAM, one_line, read_flags
+from bounds.cli.main import COMMANDS, PROGRAM, Command, one_line, read_flags
+from bounds.cli.shared.groups import Model
 from bounds.cli.shared.input_source import check_input_flags
-from bounds.cli.shared.kept_programs import FLAG
 from bounds.cli.shared.longest_input import avoid_miscompiling
 from bounds.cli.shared.model_source import check_model_flags
+from bounds.cli.shared.options import Flags, declared
 from bounds.cli.shared.usage import FlagGroup
 from bounds.store.output import file_sha256, plain, sha256
 from bounds.store.provenance import provenance
 from bounds.store.results import cell_key
-from bounds.store.sweep import MemoryResults, Results
+from bounds.store.sweep import MemoryResults
 from bounds.version import __version__
 from jax_models.arguments import expect_file
 from jax_models.errors import InputError
@@ -49,64 +50,26 @@ MAIN_RESULTS = {
 # Of them those in units of the watched quantity.
 INFLUENCES = ("influence_upper", "max")
 BATCHED = tuple(MAIN_RESULTS)
-# Where results go, how they look and what shares them out is the sweep's own affair.
-OWN_FLAGS = (
-    "out",
-    "fresh",
-    "overwrite",
-    "figure_format",
-    "figure",
-    "dry_run",
-    "verify",
-    "trained_to",
-    "num_devices",
-    "coordinator",
-    "num_processes",
-    "process_id",
-)
 # Flags that choose among data of one form.
 DATA_FLAGS = ("seed", "input")
-# A cell may be given these, which change nothing that it finds.
-SETTINGS = (FLAG,)
-# Flags that name a file, whose content is part of the configuration.
-FILE_FLAGS = (
-    "model",
-    "tokens",
-    "text",
-    "fasta",
-    "smiles",
-    "tokenizer",
-    "candidates",
-    "pre_restriction",
-)
 
 
-class BatchedModule(Protocol):
-    """What a command's module provides to a sweep."""
+def is_of_sweep(values: Flags, name: str) -> bool:
+    """True for a flag that is the sweep's own affair: places, looks, what shares work out.
 
-    def define_flags(self) -> flags.FlagValues:
-        """Returns the command's flags."""
-        ...
-
-    def measure_rows(
-        self, options: flags.FlagValues, store: Results
-    ) -> list[dict[str, Any]]:
-        """Returns the rows of a run, without a word or a file."""
-        ...
-
-
-def load_batched(command: str) -> BatchedModule:
-    """Returns the module of a command that can be swept.
-
-    Raises:
-        InputError: The command cannot.
+    The folder of compiled programs, which changes nothing, may be given to cells.
     """
+    return not declared(values, name).key and name != "compilation_cache"
+
+
+def find_batched(command: str) -> Command:
+    """Returns a command that can be swept."""
     if command not in BATCHED:
         raise InputError(
             f"--command={command}: cannot be swept; expected one of {', '.join(BATCHED)}"
         )
     (found,) = (one for one in COMMANDS if one.name == command)
-    return cast(BatchedModule, found.load())
+    return found
 
 
 def quantity_of(command: str, column: str, unit: str) -> str:
@@ -116,23 +79,11 @@ def quantity_of(command: str, column: str, unit: str) -> str:
 
 
 def make_cells(specification: Specification) -> list[BatchCell]:
-    """Returns the cells of a sweep, having read every flag and value.
-
-    Args:
-        specification: The sweep.
-
-    Returns:
-        The cells, in the order of the cross product.
-
-    Raises:
-        InputError: The command cannot be swept, or a flag or value is not one of its
-            own; the message names both.
-        OSError: A file that a flag names cannot be read.
-    """
-    module = load_batched(specification.command)
-    known = module.define_flags()
+    """Returns the cells of a sweep, having read every flag and value."""
+    command = find_batched(specification.command)
+    known = command.define_flags()
     for name in (*specification.fixed, *specification.sweep):
-        if name in OWN_FLAGS:
+        if name in known and is_of_sweep(known, name):
             raise InputError(
                 f"--{name} belongs to the sweep, not to its cells; it cannot be fixed or "
                 "swept"
@@ -157,11 +108,15 @@ def make_cells(specification: Specification) -> list[BatchCell]:
     for swept in specification.cells():
         given = {**specification.fixed, **swept}
         label = " ".join(f"{name}={value}" for name, value in swept.items())
-        options = _parse(specification.command, given, label)
-        if "preset" in options:  # contradictions are refused before any cell is run
-            check_model_flags(options)
-        check_input_flags(options)
-        config = _config(specification.command, options, hashes)
+        values = _parse(specification.command, given, label)
+        try:
+            options = command.parse(values)
+            if isinstance(options, Model | Flags):  # before any runs
+                check_model_flags(options)
+            check_input_flags(options)
+        except InputError as error:
+            raise InputError(f"{label}: {error}" if label else str(error)) from error
+        config = _config(specification.command, values, hashes)
         key = cell_key(config)
         cells[key] = BatchCell(
             key,
@@ -172,43 +127,39 @@ def make_cells(specification: Specification) -> list[BatchCell]:
     return list(cells.values())
 
 
-def _parse(command: str, given: Mapping[str, str], where: str) -> flags.FlagValues:
+def _parse(command: str, given: Mapping[str, str], where: str) -> Flags:
     """Returns parsed flags, or an error that says whose they are."""
     arguments = [f"--{name}={value}" for name, value in given.items()]
     try:
-        return read_flags(
-            command,
-            [FlagGroup("Flags", load_batched(command).define_flags())],
-            arguments,
-        )
+        own = FlagGroup("Flags", find_batched(command).define_flags())
+        return read_flags(command, [own], arguments)
     except (flags.Error, InputError) as error:
         raise InputError(f"{where}: {one_line(error)}") from error
 
 
-def _config(
-    command: str, options: flags.FlagValues, hashes: dict[str, str]
-) -> dict[str, Any]:
+def _config(command: str, options: Flags, hashes: dict[str, str]) -> dict[str, Any]:
     """Returns everything that a cell's result depends on.
 
     Which flags were given is part of it, since a command may refuse one that has its
     default value, where that says something of what is not there.
     """
+    about = {name: declared(options, name) for name in options}
     config: dict[str, Any] = {
         "command": command,
         "cell": "run",
         "version": __version__,
         "block_memory": block_memory(),
         "given": sorted(
-            name for name in options if options[name].present and name not in SETTINGS
+            name for name in options if options[name].present and about[name].key
         ),
     }
     for name in sorted(options):
-        if name not in (*OWN_FLAGS, *SETTINGS):
+        if about[name].key:
             value = options[name].value
             # JSON has no infinities, but these are values apart.
             infinite = isinstance(value, float) and math.isinf(value)
             config[name] = str(value) if infinite else plain(value)
-    for name in FILE_FLAGS:
+    for name in filter(lambda x: about[x].file, about):
         if path := config.get(name):
             if path not in hashes:
                 if not os.path.isdir(path):
@@ -252,20 +203,22 @@ def perform(
         What came of it. Whatever is raised is told as its message: one cell does not
         stop a sweep.
     """
-    module = load_batched(command)
+    found = find_batched(command)
+    found.load()
     rows, message = None, None
     start, cpu_start = time.perf_counter(), time.process_time()
     with compile_clock() as clock, tempfile.TemporaryDirectory() as folder:
-        options = module.define_flags()
+        values = found.define_flags()
         try:
-            options([PROGRAM, *arguments, f"--out={folder}"])
+            values([PROGRAM, *arguments, f"--out={folder}"])
+            options = found.parse(values)
             stamps = _stamps(files)
             _check_files(files)
             with memory_planned(memory):
-                found = plain(module.measure_rows(options, MemoryResults()))
+                measured = plain(found.measure(options, MemoryResults()))
             if _stamps(files) != stamps:
                 _check_files(files)
-            rows = found
+            rows = measured
         except InputError as error:
             message = one_line(error)
         except Exception as error:

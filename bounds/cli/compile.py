@@ -1,28 +1,17 @@
-"""Compile a temporal-logic formula to a transformer file, and test it.
+"""A temporal-logic formula as a transformer file, tested."""
 
-The syntax of formulas and the modes are in docs/logic.md. `model.safetensors` is an
-ordinary model whose one logit is the truth of the formula at every position;
-`compile.json` has the formula as printed, what the model is made of, and the self-test:
-all strings up to a length and random longer ones, compared with the evaluator at every
-position. A disagreement is an error, and no model is written. A test that was passed is kept
-in --out, and found there by the same command.
-"""
-
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from absl import flags
 
 import jax_models as jm
-from bounds.cli.shared import flags as shared
-from bounds.cli.shared.platforms import define_platform, prepare_jax
+from bounds.cli.options.compile import CompileOptions
+from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.progress import Progress
-from bounds.cli.shared.record import Output
-from bounds.cli.shared.values import define_count
+from bounds.cli.shared.runner import Exports, Work, model_exports
 from bounds.store.forms import COUNT, each
 from bounds.store.output import sha256
-from bounds.store.sweep import Cell, found_rows, missing_cells, run_cells
+from bounds.store.sweep import Cell, Results, found_rows
 from bounds.version import __version__
 from jax_models.errors import InputError
 from jax_models.format.build import name_tensors
@@ -34,11 +23,9 @@ from jax_models.programs.logic import (
 )
 from jax_models.programs.logic.compile import compile_formula
 from jax_models.programs.logic.exactness import exact_length, require_exact
-from jax_models.programs.logic.modes import MODES, get_mode, require_expressible
+from jax_models.programs.logic.modes import get_mode, require_expressible
 from jax_models.programs.logic.parser import locate_formula
 from jax_models.programs.logic.self_test import (
-    LONGEST,
-    MOST_STRINGS,
     Margin,
     check_strings_of_model,
     eager_logits,
@@ -57,89 +44,55 @@ FORM = {
 }
 
 
-def define_flags() -> flags.FlagValues:
-    """Returns the flags of the command."""
-    values = flags.FlagValues()
-    flags.DEFINE_string(
-        "formula",
-        None,
-        "The formula, as in 'P Q_a and #<[Q_b] >= 2'.",
-        flag_values=values,
-    )
-    flags.DEFINE_string(
-        "alphabet",
-        None,
-        "One character per symbol, ids in that order (ab), or names with commas "
-        "(open,close).",
-        flag_values=values,
-    )
-    flags.DEFINE_enum(
-        "mode",
-        "T",
-        tuple(MODES),
-        "Where sharp attention comes from: a temperature (T, TB, FT) or the position "
-        "encoding (U, FU); FT and FU look back only.",
-        flag_values=values,
-    )
-    define_count(
-        values,
-        "self_test",
-        8,
-        "Compare model and formula on all strings up to this length (as far as a length "
-        f"has at most {MOST_STRINGS}) and on random ones up to it or to {LONGEST}; "
-        "0 for no test.",
-        0,
-    )
-    shared.define_dtype(values)
-    define_platform(values)
-    shared.define_output(values, "compile")
-    shared.define_store(values)
-    return values
-
-
-def run(options: flags.FlagValues) -> None:
-    """Compile the formula, test the model and write both."""
+def plan(options: CompileOptions) -> Work:
+    """The model of the formula, and its self-test."""
     for name, example in (("formula", "'Q_a S Q_b'"), ("alphabet", "ab")):
-        if options[name].value is None:
+        if getattr(options, name) is None:
             raise InputError(f"--{name} is missing; give one, as in --{name}={example}")
+    assert options.formula is not None
+    assert options.alphabet is not None
     prepare_jax(options)
     alphabet = read_alphabet(options.alphabet)
     formula, places = locate_formula(options.formula, alphabet)
-    require_expressible(
-        formula,
-        alphabet,
-        get_mode(options.mode),
-        lambda part: str(places[part]),
-    )
+    mode = get_mode(options.mode)
+    require_expressible(formula, alphabet, mode, lambda part: str(places[part]))
     model = compile_formula(formula, alphabet, options.mode, dtype=options.dtype)
     require_exact(model, options.self_test)
     require_testable(model, options.self_test)
-    output = Output.of("compile", options)
-    tested = None
-    if options.self_test:
-        config = {
-            "command": "compile",
-            "version": __version__,
-            "formula": format_formula(formula),
-            "alphabet": alphabet,
-            "mode": options.mode,
-            "self_test": options.self_test,
-            "seed": options.seed,
-            "dtype": options.dtype,
-            "model_sha256": sha256(jm.model_bytes(model)),
-        }
-        tested = _tested(output, config, model, formula)
     about = {
         "formula": format_formula(formula),
         "alphabet": alphabet,
         "mode": options.mode,
-        **_description(model),
-        "exact_length": exact_length(model),
-        "self_test": tested,
     }
-    with output.exports() as staged:
-        record = staged.write_model(model, about)
-    print(_report(record, output.path("")))
+    config = {
+        "command": "compile",
+        "version": __version__,
+        **about,
+        "self_test": options.self_test,
+        "seed": options.seed,
+        "dtype": options.dtype,
+        "model_sha256": sha256(jm.model_bytes(model)),
+    }
+
+    def compute() -> dict[str, Any]:
+        groups = strings_to_test(
+            len(alphabet), options.self_test, options.seed, exact_length(model)
+        )
+        return {"self_test": _self_test(model, formula, alphabet, list(groups))}
+
+    cell = Cell(config, "self-test", compute, form={"self_test": FORM})
+
+    def finish(store: Results) -> Exports:
+        found = found_rows(store, [cell] if options.self_test else [])
+        tested = found[0]["self_test"] if found else None
+        said = {**about, **_description(model), "exact_length": exact_length(model)}
+        said["self_test"] = tested
+        return model_exports(
+            model, said, lambda digest: _report(said, options.dtype, digest)
+        )
+
+    cells = [cell] if options.self_test else []
+    return Work(finish, cells, verb="run", unit="self-tests", is_whole=True)
 
 
 def _description(model: jm.Transformer) -> dict[str, Any]:
@@ -155,34 +108,6 @@ def _description(model: jm.Transformer) -> dict[str, Any]:
         "position": config.get("position"),
         "temperature": [layer.get("temperature") for layer in layers],
     }
-
-
-def _tested(
-    output: Output, config: dict[str, Any], model: jm.Transformer, formula: Formula
-) -> dict[str, Any]:
-    """Returns the self-test, from the store where this model passed it before.
-
-    Raises:
-        InputError: The model errs somewhere.
-    """
-    alphabet = config["alphabet"]
-
-    def compute() -> dict[str, Any]:
-        groups = strings_to_test(
-            len(alphabet), config["self_test"], config["seed"], exact_length(model)
-        )
-        found = _self_test(model, formula, alphabet, list(groups))
-        return {"self_test": found}
-
-    with output.open_store() as store:
-        cell = Cell(config, "self-test", compute, form={"self_test": FORM})
-        todo = missing_cells(store, [cell], fresh=output.fresh)
-        if not todo:
-            print("The self-test is in the store", flush=True)
-        for failure in run_cells(store, todo):
-            raise InputError(failure.message)
-        (found,) = found_rows(store, [cell])
-    return found["self_test"]
 
 
 def _self_test(
@@ -226,13 +151,13 @@ def _self_test(
     }
 
 
-def _report(record: dict[str, Any], folder: Path) -> str:
+def _report(record: dict[str, Any], dtype: str, digest: str) -> str:
     lines = [
         f"{record['formula']}",
-        f"{folder / 'model.safetensors'}: mode {record['mode']}, "
+        f"model.safetensors: mode {record['mode']}, "
         f"L = {record['num_layers']}, heads {sum(record['num_heads'])}, "
-        f"d = {record['d_model']}, SHA-256 {record['model_sha256']}",
-        f"In {record['dtype']} rounding cannot flip a truth value up to "
+        f"d = {record['d_model']}, SHA-256 {digest}",
+        f"In {dtype} rounding cannot flip a truth value up to "
         f"n = {record['exact_length']}",
     ]
     tested = record["self_test"]

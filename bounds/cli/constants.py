@@ -1,35 +1,23 @@
-"""Every closed-form constant of a model: as Hahn 2020 prints them, and corrected.
-
-One row per length and layer in `constants.json`; the last layer's speaks of the output.
-All bounds hold for every input of the length and every substitution, at a position that
-is not the one exchanged. They are decimal logarithms, because the constants leave the
-range of floats: null stands for a bound of zero, for one beyond any float, and for a
-form that does not apply; the hypotheses of the row say of each null which it is. Lengths
-are kept in --out as they are done, and the same command continues where it stopped.
-"""
+"""Every closed-form constant of a model, printed and corrected."""
 
 import math
 import textwrap
 from typing import Any
 
-from absl import flags
-
 import jax_models as jm
-from bounds.cli.shared import flags as shared
+from bounds.cli.options.constants import ConstantsOptions
 from bounds.cli.shared.columns import FILES
-from bounds.cli.shared.length_sweep import describe_lengths, raise_failed, run_lengths
 from bounds.cli.shared.model_source import model_sha256, weighted_model
-from bounds.cli.shared.platforms import define_platform, prepare_jax
-from bounds.cli.shared.record import Output
-from bounds.cli.shared.report import aligned
+from bounds.cli.shared.platforms import prepare_jax
+from bounds.cli.shared.report import aligned, ruled
+from bounds.cli.shared.runner import Exports, Work, describe_lengths
 from bounds.curves.inputs import check_changeable
 from bounds.curves.measurement import weighting_label
 from bounds.lemma5.closed_form import LayerInfluence
 from bounds.lemma5.constants import ClosedForms, evaluate_closed_forms, read_constants
 from bounds.lemma5.constants.closed_forms import PrintedInfluence
 from bounds.store.forms import each, fields, only
-from bounds.store.output import write_json
-from bounds.store.sweep import Cell
+from bounds.store.sweep import Cell, Results, found_rows
 from bounds.version import __version__
 from jax_models.run.evaluate import require_readout
 
@@ -69,30 +57,13 @@ FORM = fields(
 )
 
 
-def define_flags() -> flags.FlagValues:
-    """Returns the flags of the command."""
-    values = flags.FlagValues()
-    shared.define_lengths(values, "16:4096:9")
-    shared.define_model(values)
-    shared.define_weighting(values)
-    shared.define_read(values)
-    shared.define_dtype(values)
-    define_platform(values)
-    shared.define_output(values, "constants")
-    shared.define_store(values)
-    return values
-
-
-def run(options: flags.FlagValues) -> None:
-    """Read the constants at every length, and write and show the closed forms."""
+def plan(options: ConstantsOptions) -> Work:
+    """Closed forms at every length."""
     prepare_jax(options)
-    output = Output.of("constants", options)
-    model = weighted_model(
-        options, vocab_size=VOCAB_SIZE, max_length=options.lengths[-1]
-    )
+    lengths = options.lengths
+    model = weighted_model(options, vocab_size=VOCAB_SIZE, max_length=lengths[-1])
     if options.target == "logits":
         require_readout(model)
-    lengths = options.lengths
     check_changeable(lengths[0])
     hashes = {
         "model_sha256": model_sha256(options, model),
@@ -100,17 +71,15 @@ def run(options: flags.FlagValues) -> None:
     }
     asked = {"query": options.query, "target": options.target}
     cells = [_cell_of(model, hashes, asked, n) for n in lengths]
+
+    def finish(store: Results) -> Exports:
+        rows = [row for payload in found_rows(store, cells) for row in _read(payload)]
+        return Exports(
+            {**hashes, "rows": rows}, _report(rows, len(model.layers)) + "\n"
+        )
+
     opening = f"constants: {describe_lengths(lengths)}"
-    found, failures = run_lengths(output, cells, opening, "evaluate")
-    rows = [row for payload in found for row in _read(payload)]
-    if rows:
-        record = {**output.record(), **hashes, "rows": rows}
-        record["failures"] = [vars(failure) for failure in failures]
-        with output.exports() as staged:
-            write_json(staged.path("constants.json"), record)
-        print(_report(rows, len(model.layers)))
-        print(f"\nWritten to {output.path('constants.json')}")
-    raise_failed(failures, len(cells), "lengths")
+    return Work(finish, cells, opening, "evaluate")
 
 
 def _cell_of(
@@ -224,8 +193,6 @@ def _report(rows: list[dict[str, Any]], depth: int) -> str:
         [cell for column, cell in enumerate(line) if column not in empty]
         for line in lines
     ]
-    table = aligned(kept)
-    rule = "-" * len(table[0])
     intro = (
         "Bounds on the influence of one symbol, for all inputs of n tokens, as decimal "
         f"logarithms; the last of {depth} layers is the output. F bounds what the "
@@ -235,7 +202,7 @@ def _report(rows: list[dict[str, Any]], depth: int) -> str:
         "constants begin to fall."
     )
     notes = (textwrap.fill(note, WIDTH) for note in _notes(rows))
-    lines = ["", textwrap.fill(intro, WIDTH), rule, table[0], rule, *table[1:], rule]
+    lines = ["", textwrap.fill(intro, WIDTH), *ruled(aligned(kept))]
     return "\n".join([*lines, *notes])
 
 

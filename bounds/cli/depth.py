@@ -1,28 +1,15 @@
-"""How long an input hard attention of a given depth can handle, as explicit numbers.
-
-For PARITY and for DYCK (one or two bracket types, even lengths): a length up to which L
-layers of H heads compute it, and one from which on none of that shape does, whatever its
-weights, embeddings and activation functions. Ties go leftmost or rightmost; average-hard
-attention computes PARITY with one head. `depth.json` has every route with its parameters.
-A number beyond the range of floats is null, and stands beside as log10_impossible_from,
-or as text where its logarithm is beyond them too.
-What a language's routes came to is kept in --out, and found there by the same command.
-"""
+"""Lengths that hard attention of a given depth can and cannot handle."""
 
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from absl import flags
-
-from bounds.cli.shared import flags as shared
-from bounds.cli.shared.progress import Progress
-from bounds.cli.shared.record import Output
-from bounds.cli.shared.values import define_count
+from bounds.cli.options.depth import DepthOptions
+from bounds.cli.shared.progress import tell
+from bounds.cli.shared.runner import Exports, Work
 from bounds.restriction.closed_form import Tower, computable_length
 from bounds.restriction.closed_form.routes import (
-    MOST_LAYERS,
     Route,
     dyck_routes,
     least,
@@ -30,11 +17,8 @@ from bounds.restriction.closed_form.routes import (
     switching_routes,
 )
 from bounds.store.forms import COUNT, each, fields
-from bounds.store.output import write_json
-from bounds.store.sweep import Cell, found_rows, missing_cells, run_cells
+from bounds.store.sweep import Cell, Results, found_rows
 from bounds.version import __version__
-from jax_models.arguments import ascii_number
-from jax_models.errors import InputError
 
 FORM = {
     "routes": [
@@ -43,60 +27,23 @@ FORM = {
     "least": (COUNT, None),
     "=": lambda one: one["least"] in (None, *range(len(one["routes"]))),
 }
-# The arithmetic of routes H and A has 60 digits.
-_CLOSEST = Fraction(1, 10**30)
 
 
-def define_flags() -> flags.FlagValues:
-    """Returns the flags of the command."""
-    values = flags.FlagValues()
-    define_count(values, "num_layers", 2, "Layers L.", most=MOST_LAYERS)
-    define_count(values, "num_heads", 2, "Heads H in each layer.")
-    flags.DEFINE_string(
-        "free",
-        "1/2",
-        "Share C of the bits that the paper's proof and the alteration keep free, "
-        "between 0 and 1: a decimal or a fraction.",
-        flag_values=values,
-    )
-    flags.register_validator("free", _is_share, flag_values=values)
-    define_count(
-        values,
-        "free_bits",
-        None,
-        "Also give the threshold of a language that is hit wherever this many bits are "
-        "free.",
-    )
-    flags.DEFINE_boolean(
-        "read_out",
-        False,
-        "Read the output at a further position without a symbol of its own.",
-        flag_values=values,
-    )
-    shared.define_output(values, "depth")
-    shared.define_store(values)
-    return values
+def plan(options: DepthOptions) -> Work:
+    """Routes of each language, and the least thresholds."""
+    cells = _cells(options)
 
-
-def run(options: flags.FlagValues) -> None:
-    """Evaluate the routes that the store does not hold, and show the least thresholds."""
-    layers, heads = options.num_layers, options.num_heads
-    read_out, needed = options.read_out, options.free_bits
-    output = Output.of("depth", options)
-    possible = Tower.of(computable_length(layers, heads, read_out=read_out))
-    count = 2 if needed is None else 3
-    with output.open_store() as store, Progress(count, "languages") as progress:
-        cells = _cells(
-            layers, heads, Fraction(options.free), needed, read_out, progress.tell
-        )
-        todo = missing_cells(store, cells.values(), fresh=output.fresh)
-        progress.advance("from the store", len(cells) - len(todo))
-        for failure in run_cells(store, todo, progress.advance):
-            raise InputError(failure.message)
+    def finish(store: Results) -> Exports:
         every = found_rows(store, cells.values())
-    found = dict(zip(cells, every, strict=True))
-    record = output.record()
-    record |= {"num_layers": layers, "num_heads": heads}
+        return _export(options, dict(zip(cells, every, strict=True)))
+
+    return Work(finish, list(cells.values()), unit="languages", is_whole=True)
+
+
+def _export(options: DepthOptions, found: dict[str, dict[str, Any]]) -> Exports:
+    layers, heads, needed = options.num_layers, options.num_heads, options.free_bits
+    possible = Tower.of(computable_length(layers, heads, read_out=options.read_out))
+    record: dict[str, Any] = {"num_layers": layers, "num_heads": heads}
     for name, one in found.items():
         record[name] = _summary(None if name == "language" else possible, one)
     record["routes"] = {
@@ -105,22 +52,14 @@ def run(options: flags.FlagValues) -> None:
         }
         for name, one in found.items()
     }
-    with output.exports() as staged:
-        write_json(staged.path("depth.json"), record)
-    print(f"L = {layers}, H = {heads}, unique-hard attention.")
-    print(_report(possible, needed, found))
-    print(f"\nWritten to {output.path('depth.json')}")
+    title = f"L = {layers}, H = {heads}, unique-hard attention."
+    return Exports(record, f"{title}\n{_report(possible, needed, found)}\n")
 
 
-def _cells(
-    layers: int,
-    heads: int,
-    free: Fraction,
-    needed: int | None,
-    read_out: bool,
-    tell: Callable[[str], None],
-) -> dict[str, Cell]:
-    """Return, by language, the cell that evaluates its routes."""
+def _cells(options: DepthOptions) -> dict[str, Cell]:
+    """Cell of each language, which evaluates its routes."""
+    layers, heads = options.num_layers, options.num_heads
+    free, needed, read_out = Fraction(options.free), options.free_bits, options.read_out
     # What each depends on; those of DYCK hold with a read-out position and without.
     asked = {"parity": {"free": str(free), "read_out": read_out}, "dyck": {}}
     makers: dict[str, Callable[[], Iterable[Route]]] = {
@@ -156,18 +95,6 @@ def _cells(
         )
         for name, own in asked.items()
     }
-
-
-def _is_share(text: str) -> bool:
-    try:
-        share = Fraction(ascii_number(text))
-    except (ValueError, ZeroDivisionError):
-        raise flags.ValidationError(f"{text!r} is not a number") from None
-    if not 0 < share < 1:
-        raise flags.ValidationError(f"{text} is not between 0 and 1")
-    if min(share, 1 - share) < _CLOSEST:
-        raise flags.ValidationError(f"{text} is within 1e-30 of 0 or of 1")
-    return True
 
 
 def _summary(possible: Tower | None, found: dict[str, Any]) -> dict[str, Any]:

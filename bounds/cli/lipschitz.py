@@ -1,9 +1,4 @@
-"""The empirical Lipschitz constant against length, beside the closed forms.
-
-Every number found by search is an estimate from below, marked with its seed and its
-iterations; the closed forms and certificates beside it are bounds from above. Results
-are kept in --out as they are found, and the same command continues where it stopped.
-"""
+"""The empirical Lipschitz constant against length, beside the closed forms."""
 
 import dataclasses
 import math
@@ -11,17 +6,13 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import flags
-
-from bounds.cli.shared import flags as shared
+from bounds.cli.options.lipschitz import LipschitzOptions
 from bounds.cli.shared.input_source import num_symbols
-from bounds.cli.shared.length_sweep import describe_lengths, raise_failed, run_lengths
 from bounds.cli.shared.model_source import weighted_model
-from bounds.cli.shared.platforms import define_platform, prepare_jax
-from bounds.cli.shared.record import Output
-from bounds.cli.shared.report import WIDTH, aligned
+from bounds.cli.shared.platforms import prepare_jax
+from bounds.cli.shared.report import WIDTH, aligned, ruled
+from bounds.cli.shared.runner import Exports, Work, describe_lengths
 from bounds.cli.shared.subject import read_subject
-from bounds.cli.shared.values import define_count
 from bounds.curves.decay import MIN_LENGTHS, describe_trend, show_interval
 from bounds.curves.inputs import check_changeable
 from bounds.curves.measurement import Subject
@@ -32,8 +23,7 @@ from bounds.lemma5.lipschitz.curve import (
 )
 from bounds.lemma5.lipschitz.searches import Effort
 from bounds.store.forms import SIZE, each, fields, only
-from bounds.store.output import write_csv, write_json
-from bounds.store.sweep import Cell, Failure, Results, finish_cells, found_rows
+from bounds.store.sweep import Cell, Results, found_rows
 from bounds.store.table import Table
 from bounds.version import __version__
 
@@ -81,14 +71,7 @@ FORM = fields(
 
 
 def lipschitz_report(curve: LipschitzCurve) -> str:
-    """Returns the table of estimates and looseness, and what was found.
-
-    Args:
-        curve: The estimates.
-
-    Returns:
-        The text.
-    """
+    """Returns the table of estimates and looseness, and what was found."""
     bounds = [
         (header, key)
         for header, key in BOUNDS
@@ -97,18 +80,12 @@ def lipschitz_report(curve: LipschitzCurve) -> str:
     columns = [*OBSERVED, *bounds]
     lines = [[header for header, _ in columns]]
     lines += [[_cell(row, key) for _, key in columns] for row in curve]
-    table = aligned(lines)
-    rule = "-" * len(table[0])
     notes = dict.fromkeys(note for row in curve for note in row["notes"])
     return "\n".join(
         [
             "",
             *_heading([header for header, _ in bounds]),
-            rule,
-            table[0],
-            rule,
-            *table[1:],
-            rule,
+            *ruled(aligned(lines)),
             finding(curve),
             *notes,
         ]
@@ -137,11 +114,7 @@ def _heading(bounds: Sequence[str]) -> list[str]:
 
 
 def finding(curve: LipschitzCurve) -> str:
-    """Returns what was found, in a sentence or two.
-
-    Args:
-        curve: The estimates.
-    """
+    """Returns what was found, in a sentence or two."""
     estimate = _trend(curve, "estimate")
     exact = _trend(curve, "substitution")
     return (
@@ -187,77 +160,22 @@ def _cell(row: Mapping[str, Any], key: str) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def define_flags() -> flags.FlagValues:
-    """Returns the flags of the command."""
-    values = flags.FlagValues()
-    shared.define_lengths(values, "16:1024:4")
-    shared.define_model(values)
-    shared.define_weighting(values)
-    shared.define_inputs(values, default_count=4)
-    shared.define_read(values)
-    _define_effort(values)
-    shared.define_dtype(values)
-    define_platform(values)
-    shared.define_output(values, "lipschitz")
-    shared.define_store(values)
-    shared.define_figure(values)
-    return values
-
-
-def _define_effort(values: flags.FlagValues) -> None:
-    effort = Effort()
-    for name, least, text in (
-        ("restarts", 0, "Starting points of the ascent in the ball; 0 leaves it out."),
-        ("steps", 1, "Steps of the ascent from each."),
-    ):
-        define_count(values, name, getattr(effort, name), text, least)
-
-
-def run(options: flags.FlagValues) -> None:
-    """Estimate what the store does not hold yet, then report from the store."""
-    lengths, output = options.lengths, Output.of("lipschitz", options)
-    subject, cells = _ask(options)
-    opening = f"lipschitz: estimates at {describe_lengths(lengths)}"
-    rows, failures = run_lengths(output, cells, opening, "estimate")
-    curve = LipschitzCurve(subject.label, options.target, Table(tuple(rows)))
-    if rows:
-        with output.exports() as staged:
-            names = _write(staged, subject, curve, failures)
-        print(lipschitz_report(curve))
-        print(f"\nWritten to {output.folder}: {', '.join(names)}")
-    raise_failed(failures, len(cells), "lengths")
-
-
-def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, Any]]:
-    """Returns a row per length, without a word or a file.
-
-    Args:
-        options: The command's flags.
-        store: Where what is estimated is kept.
-
-    Returns:
-        The rows of `lipschitz.csv`, but for the seed, each with weighting and the
-        model's hash.
-
-    Raises:
-        InputError: The flags do not fit together, or a length is refused.
-    """
-    subject, cells = _ask(options)
-    finish_cells(store, cells)
-    return [{**row, **subject.named} for row in found_rows(store, cells)]
-
-
-def _ask(options: flags.FlagValues) -> tuple[Subject, list[Cell]]:
-    """Returns what is asked, and the lengths to estimate."""
-    lengths = options.lengths
+def plan(options: LipschitzOptions) -> Work:
+    """Estimates at every length."""
+    lengths, target = options.lengths, options.target
     check_changeable(lengths[0])
     prepare_jax(options)
-    model = weighted_model(
-        options, vocab_size=num_symbols(options), max_length=lengths[-1]
-    )
+    symbols = num_symbols(options)
+    model = weighted_model(options, vocab_size=symbols, max_length=lengths[-1])
     subject = read_subject(options, model, lengths)
-    effort = Effort(options.restarts, options.steps)
-    return subject, _cells(subject, lengths, effort)
+    cells = _cells(subject, lengths, Effort(options.restarts, options.steps))
+
+    def finish(store: Results) -> Exports:
+        table = Table(tuple(found_rows(store, cells)))
+        return _export(subject, LipschitzCurve(subject.label, target, table))
+
+    opening = f"lipschitz: estimates at {describe_lengths(lengths)}"
+    return Work(finish, cells, opening, "estimate", named=subject.named)
 
 
 def _cells(subject: Subject, lengths: Sequence[int], effort: Effort) -> list[Cell]:
@@ -294,13 +212,7 @@ def _cells(subject: Subject, lengths: Sequence[int], effort: Effort) -> list[Cel
     return cells
 
 
-def _write(
-    output: Output,
-    subject: Subject,
-    curve: LipschitzCurve,
-    failures: list[Failure],
-) -> list[str]:
-    """Write the CSV, JSON and figure files; return their names."""
+def _export(subject: Subject, curve: LipschitzCurve) -> Exports:
     rows = [{**row, "seed": subject.seed} for row in curve]
     bounds = [
         f"{kind}_{name}"
@@ -316,7 +228,6 @@ def _write(
         for name in ("estimate", "substitution")
     }
     record = {
-        **output.record(),
         "kind": "estimated",
         "meaning": "lower estimates, not bounds",
         "weighting": curve.label,
@@ -325,8 +236,6 @@ def _write(
         "confidence": CONFIDENCE,
         "finding": finding(curve),
         "rows": rows,
-        "failures": [dataclasses.asdict(failure) for failure in failures],
     }
-    write_json(output.path("lipschitz.json"), record)
-    write_csv(output.path("lipschitz.csv"), (*COLUMNS, *bounds), rows)
-    return ["lipschitz.csv", "lipschitz.json", *output.draw(curve.plot())]
+    report = lipschitz_report(curve) + "\n"
+    return Exports(record, report, (*COLUMNS, *bounds), rows, curve.plot)

@@ -9,6 +9,7 @@ import dataclasses
 import difflib
 import importlib
 import importlib.resources
+import importlib.util
 import io
 import math
 import os
@@ -16,7 +17,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
@@ -24,6 +25,9 @@ from bounds.cli.shared.usage import FlagGroup, command_usage, overview
 from bounds.cli.start import PROGRAM, RUN, number_of
 from bounds.version import __version__
 from jax_models.errors import InputError, InputWarning
+
+if TYPE_CHECKING:
+    from bounds.cli.shared.options import Group
 
 LONGEST_LINE = 1000  # characters of a message, which may repeat what was typed
 HELP = ("--help", "-help", "-h")
@@ -35,105 +39,90 @@ NOT_HERE = {
 }
 
 
-class CommandModule(Protocol):
-    """What a command's module provides."""
-
-    def define_flags(self) -> flags.FlagValues:
-        """Returns the command's flags."""
-        ...
-
-    def run(self, options: flags.FlagValues) -> None:
-        """Do the work; the flags are parsed and validated."""
-        ...
-
-
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """One row of the registry: a command, the module that does it, and what it does."""
+    """A command and a line on it."""
 
     name: str
-    module: str
     summary: str
 
-    def load(self) -> CommandModule:
+    def load(self) -> Any:
         """Import the command's module."""
-        return cast(CommandModule, importlib.import_module(self.module))
+        return importlib.import_module(self._module("bounds.cli"))
+
+    def load_options(self) -> Any:
+        """Import the module of its options; its own where these are no class yet."""
+        name = self._module("bounds.cli.options")
+        if importlib.util.find_spec(name) is None:
+            return self.load()
+        return importlib.import_module(name)
+
+    def _module(self, package: str) -> str:
+        # `import` is no name of a module
+        return f"{package}.{'import_folder' if self.name == 'import' else self.name}"
+
+    @property
+    def options(self) -> "type[Group] | None":
+        """Class of its options."""
+        return getattr(self.load_options(), f"{self.name.capitalize()}Options", None)
+
+    def run(self, options: Any) -> None:
+        """Do its work; the options are parsed and validated."""
+        module = self.load()
+        if plan := getattr(module, "plan", None):
+            from bounds.cli.shared.runner import run_work
+
+            if (work := plan(options)) is not None:
+                run_work(options, work)
+        else:
+            module.run(options)
+
+    def measure(self, options: Any, store: Any) -> list[dict[str, Any]]:
+        """Returns the rows of a run for a sweep, without a word or a file."""
+        module = self.load()
+        if plan := getattr(module, "plan", None):
+            from bounds.cli.shared.runner import measure_work
+
+            return measure_work(plan(options), store)
+        return module.measure_rows(options, store)
+
+    def define_flags(self) -> flags.FlagValues:
+        """Returns its flags."""
+        options = self.options
+        return (
+            self.load_options().define_flags() if options is None else options.define()
+        )
+
+    def parse(self, values: flags.FlagValues) -> "Group | flags.FlagValues":
+        """Returns its options from parsed flags; refuses those that do not apply."""
+        if (options := self.options) is None:
+            return values
+        found = options.parse(values)
+        found.refuse_unused()
+        return found
 
 
-COMMANDS = (
-    Command(
-        "curve",
-        "bounds.cli.curve",
-        "The main job: the maximum influence of one symbol against the length n.",
-    ),
-    Command(
-        "influence",
-        "bounds.cli.influence",
-        "The influence of every position and symbol of one input on one model.",
-    ),
-    Command(
-        "scan",
-        "bounds.cli.scan",
-        "What every substitution of one input does to one row, to many or to all.",
-    ),
-    Command(
-        "supremum",
-        "bounds.cli.supremum",
-        "The largest influence over all inputs of a length, and one that has it.",
-    ),
-    Command(
-        "constants",
-        "bounds.cli.constants",
-        "Every closed-form constant of a model, printed and corrected.",
-    ),
-    Command(
-        "lipschitz",
-        "bounds.cli.lipschitz",
-        "The empirical Lipschitz constant against n, beside the closed forms.",
-    ),
-    Command(
-        "restrict",
-        "bounds.cli.restrict",
-        "Two inputs that a hard-attention model cannot tell apart, with a certificate.",
-    ),
-    Command(
-        "depth",
-        "bounds.cli.depth",
-        "Lengths that hard attention of a given depth can and cannot handle.",
-    ),
-    Command(
-        "entropy",
-        "bounds.cli.entropy",
-        "Cross-entropy on PARITY and 2DYCK against n: optimum, chance, floor, a model.",
-    ),
-    Command(
-        "train",
-        "bounds.cli.train",
-        "A small transformer trained to predict the next symbol of a source.",
-    ),
-    Command(
-        "simulate",
-        "bounds.cli.simulate",
-        "Temperatures at which softmax simulates hard attention, and its error.",
-    ),
-    Command(
-        "compile",
-        "bounds.cli.compile",
-        "A formula of temporal logic with counting as a transformer file, tested.",
-    ),
-    Command(
-        "import",
-        "bounds.cli.import_folder",
-        "A local checkpoint of Hugging Face as a model file, compared with references.",
-    ),
-    Command(
-        "batch",
-        "bounds.cli.batch",
-        "A sweep of a command over a cross product of its flags, resumable.",
-    ),
-    Command("model", "bounds.cli.model", "Write a preset or random model as a file."),
-    Command("sample", "bounds.cli.sample", "Write sampled inputs as a file."),
-)
+SUMMARIES = {
+    "curve": "The main job: the maximum influence of one symbol against the length n.",
+    "influence": "The influence of every position and symbol of one input on one model.",
+    "scan": "What every substitution of one input does to one row, to many or to all.",
+    "supremum": "The largest influence over all inputs of a length, and one that has it.",
+    "constants": "Every closed-form constant of a model, printed and corrected.",
+    "lipschitz": "The empirical Lipschitz constant against n, beside the closed forms.",
+    "restrict": "Two inputs that a hard-attention model cannot tell apart, "
+    "with a certificate.",
+    "depth": "Lengths that hard attention of a given depth can and cannot handle.",
+    "entropy": "Cross-entropy on PARITY and 2DYCK against n: optimum, chance, "
+    "floor, a model.",
+    "train": "A small transformer trained to predict the next symbol of a source.",
+    "simulate": "Temperatures at which softmax simulates hard attention, and its error.",
+    "compile": "A formula of temporal logic with counting as a transformer file, tested.",
+    "import": "A local checkpoint of Hugging Face as a model file, compared with references.",
+    "batch": "A sweep of a command over a cross product of its flags, resumable.",
+    "model": "Write a preset or random model as a file.",
+    "sample": "Write sampled inputs as a file.",
+}
+COMMANDS = tuple(Command(*one) for one in SUMMARIES.items())
 
 
 def prepare_streams() -> None:
@@ -151,15 +140,7 @@ def prepare_streams() -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one command.
-
-    Args:
-        arguments: What follows the program's name on the command line.
-
-    Returns:
-        The exit code: 0, 1 after an input error, 130 after an interrupt, 143 after
-        SIGTERM.
-    """
+    """Runs a command; returns the exit code: 0, 1 after an input error, 130, 143."""
     RUN.begin()
     prepare_streams()
     try:
@@ -237,25 +218,17 @@ def stored_help(command: Command) -> str:
 
 
 def command_help(command: Command, arguments: Sequence[str] = ()) -> str:
-    """Returns the help of a command, made from its flags.
-
-    Args:
-        command: The command.
-        arguments: What follows its name, which may bring flags.
-
-    Raises:
-        InputError: What the arguments name to bring flags cannot be read.
-    """
-    module = command.load()
-    groups = flag_groups(module, arguments)
-    return command_usage(PROGRAM, command.name, command.summary, module, groups) + "\n"
+    """Returns the help of a command, made from its flags."""
+    groups, about = flag_groups(command, arguments), command.load_options()
+    return command_usage(PROGRAM, command.name, command.summary, about, groups) + "\n"
 
 
 def _run(command: Command, arguments: list[str]) -> None:
     """Parse a command's flags and run it, or show its help."""
-    module = command.load()
+    command.load()
     # What needs NumPy is loaded where a command is: the version is told without it.
     from bounds.cli.shared.exports import refuse_to_overwrite
+    from bounds.cli.shared.options import names_of_running, values_of
 
     for part in arguments:
         if (name := part.lstrip("-").partition("=")[0]) in NOT_HERE:
@@ -263,36 +236,25 @@ def _run(command: Command, arguments: list[str]) -> None:
     if not set(HELP).isdisjoint(arguments):
         print(command_help(command, arguments), end="")
         return
-    groups = flag_groups(module, arguments)
-    options = read_flags(command.name, groups, arguments)
-    if "out" in options:
-        values = {name: options[name].value for name in options}
-        refuse_to_overwrite(command.name, values)
-        RUN.folder = Path(options.out)
+    groups = flag_groups(command, arguments)
+    options = command.parse(read_flags(command.name, groups, arguments))
+    values = values_of(options)
+    if "out" in values:
+        refuse_to_overwrite(command.name, values, names_of_running(options))
+        RUN.folder = Path(values["out"])
     RUN.loading = False
     with contextlib.ExitStack() as opened:
         if RUN.alone:  # who calls it from Python reads its lines
             from bounds.cli.shared.progress import tell_of_waiting
 
             opened.enter_context(tell_of_waiting())
-        module.run(options)
+        command.run(options)
 
 
-def flag_groups(module: CommandModule, arguments: Sequence[str]) -> list[FlagGroup]:
-    """Returns the flags of a command, and those that its arguments bring.
-
-    Args:
-        module: The command's module.
-        arguments: What follows the command's name.
-
-    Returns:
-        One group of flags, or two.
-
-    Raises:
-        InputError: What the arguments name to bring flags cannot be read.
-    """
-    groups = [FlagGroup("Flags", module.define_flags())]
-    bring = getattr(module, "further_flags", lambda _: None)
+def flag_groups(command: Command, arguments: Sequence[str]) -> list[FlagGroup]:
+    """Returns the flags of a command, and those that its arguments bring."""
+    groups = [FlagGroup("Flags", command.define_flags())]
+    bring = getattr(command.load_options(), "further_flags", lambda _: None)
     further: FlagGroup | None = bring(arguments)
     return groups if further is None else [*groups, further]
 
@@ -300,17 +262,7 @@ def flag_groups(module: CommandModule, arguments: Sequence[str]) -> list[FlagGro
 def read_flags(
     command: str, groups: Sequence[FlagGroup], arguments: Sequence[str]
 ) -> flags.FlagValues:
-    """Returns the flags of all groups, read from arguments.
-
-    Args:
-        command: The command's name.
-        groups: Its flags; no name is in two of them.
-        arguments: What is typed after the name.
-
-    Raises:
-        InputError: An argument is no flag, or a number is none.
-        flags.Error: A flag or value is not one of these.
-    """
+    """Returns the flags of all groups, read from arguments."""
     options = flags.FlagValues()
     for group in groups:
         options.append_flag_values(group.options)
@@ -349,11 +301,7 @@ def _say_expected(
 
 
 def refuse_what_passes(options: flags.FlagValues) -> None:
-    """Raise `InputError` for what absl lets pass: NaN, and text that no file has as name.
-
-    Args:
-        options: Parsed flags.
-    """
+    """Raise `InputError` for what absl lets pass: NaN, and text that no file has as name."""
     from jax_models.arguments import show
 
     for name in options:
@@ -367,11 +315,7 @@ def refuse_what_passes(options: flags.FlagValues) -> None:
 
 
 def _find(name: str) -> Command:
-    """Returns the command of a name.
-
-    Raises:
-        InputError: There is none; the message names the nearest.
-    """
+    """Returns the command of a name."""
     for command in COMMANDS:
         if command.name == name:
             return command

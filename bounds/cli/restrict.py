@@ -1,12 +1,4 @@
-"""Inputs that a hard-attention model cannot tell apart: a restriction and its pair.
-
-Fixes few symbols so that the model's final activation at the query is the same for all
-completions, and names two of them of which exactly one is in the language.
-`certificate.json` is what proves it; --verify=FILE checks one against the model, by code
-that the search has no part in. Finished attempts are kept in --out: the same command
-continues where it stopped. The figure shows who can attend to whom before and after
-(n <= 24), or the free share after each stage.
-"""
+"""Inputs that a hard-attention model cannot tell apart: a restriction and its pair."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -14,16 +6,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from absl import flags
 
 import jax_models as jm
-from bounds.cli.shared import flags as shared
+from bounds.cli.options.restrict import NO_LANGUAGE, RestrictOptions
 from bounds.cli.shared.input_source import read_tokens
 from bounds.cli.shared.model_source import weighted_model
-from bounds.cli.shared.platforms import define_platform, prepare_jax
+from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.progress import SECONDS_BETWEEN_LINES
-from bounds.cli.shared.record import Output
-from bounds.cli.shared.values import define_count
+from bounds.cli.shared.runner import Exports, Work
 from bounds.figures.restriction import restriction_figure
 from bounds.restriction import (
     Restriction,
@@ -34,18 +24,15 @@ from bounds.restriction import (
     read_certificate,
 )
 from bounds.restriction.attempts import ClosedInput, Stage
-from bounds.restriction.counterexample import NAMES
 from bounds.restriction.outline import outline_restriction
 from bounds.restriction.partial_input import FREE, PartialInput
-from bounds.store.output import sha256, write_json
+from bounds.store.output import sha256
 from bounds.store.sweep import Results
 from bounds.version import __version__
-from jax_models.arguments import MAX_COUNT, show
+from jax_models.arguments import show
 
 # Every language has its bits at the tokens 0 and 1.
 SYMBOLS = (0, 1)
-DEFAULT_LENGTH = 64
-NO_LANGUAGE = "none"
 # What a random model is weighted by where nothing is said: softmax has no restrictions.
 WEIGHTING = "leftmost_hard"
 
@@ -100,157 +87,51 @@ def _read(row: Mapping[str, Any]) -> ClosedInput:
     return ClosedInput(partial(row["rho"]), row["method"], tuple(stages))
 
 
-def define_flags() -> flags.FlagValues:
-    """Returns the flags of the command."""
-    values = flags.FlagValues()
-    define_count(
-        values,
-        "length",
-        DEFAULT_LENGTH,
-        "Tokens n of the inputs, an end token included.",
-    )
-    flags.DEFINE_enum(
-        "language",
-        "parity",
-        (*NAMES, NO_LANGUAGE),
-        "Language that the pair is about, ones for 1* and anbn for a^m b^m; none looks "
-        "for a restriction alone.",
-        flag_values=values,
-    )
-    flags.DEFINE_string(
-        "verify",
-        None,
-        "Certificate to check against the model, instead of looking for one.",
-        flag_values=values,
-    )
-    shared.define_model(values)
-    shared.define_weighting(values, WEIGHTING)
-    define_count(
-        values,
-        "query",
-        -1,
-        "Position whose final activation is the output, from 0; negative ones count "
-        "from the end.",
-        least=-MAX_COUNT,
-    )
-    shared.define_integers(
-        values,
-        "caps",
-        "For each layer but the last, the free symbols that a row may depend on; by "
-        "default a few per head and layer, varied between attempts.",
-    )
-    flags.DEFINE_string(
-        "pre_restriction",
-        None,
-        "File of n integers separated by whitespace, or a NumPy file: tokens that are "
-        "fixed beforehand, -1 where a position is free. By default what the language "
-        "asks for: brackets around a window, an end token.",
-        flag_values=values,
-    )
-    flags.DEFINE_enum(
-        "method",
-        "auto",
-        ("auto", "greedy", "alteration"),
-        "The search; auto is greedy, and alteration where that fails.",
-        flag_values=values,
-    )
-    define_count(
-        values,
-        "attempts",
-        None,
-        "Searches, of which the best is taken; by default 6 for n <= 128, else 1.",
-    )
-    flags.DEFINE_boolean(
-        "reverse_pass",
-        None,
-        "Whether to free again what was fixed needlessly; by default for n <= 128.",
-        flag_values=values,
-    )
-    shared.define_dtype(values)
-    define_platform(values)
-    shared.define_output(values, "restrict")
-    shared.define_store(values)
-    shared.define_figure(values)
-    return values
-
-
-def run(options: flags.FlagValues) -> None:
-    """Find a restriction and write it, or check one."""
+def plan(options: RestrictOptions) -> Work | None:
+    """The search for a restriction; None where a certificate was checked."""
     prepare_jax(options)
     if options.verify is not None:
-        certificate = read_certificate(options.verify)
-        n = certificate.get("n")
-        length = n if isinstance(n, int) and n > 0 else 1
-        asked = ("length", "language", "query")
-        given = {x: options[x].value for x in asked if options[x].present}
-        _refuse_other(given, options.verify, certificate)
-        model = weighted_model(
-            options,
-            vocab_size=_num_symbols(certificate.get("language")),
-            max_length=length,
-            weighting=WEIGHTING,
-        )
-        _verify(options.verify, certificate, model)
-        return
-    output = Output.of("restrict", options)
-    print(f"restrict: results go to {output.folder}", flush=True)
+        _verify(options, options.verify)
+        return None
+    model, config, search = _ask(options)
     start = time.monotonic()
-    with output.open_store() as store:
-        model, config, find = _ask(options)
-        parts = Parts(store, config, output.fresh, model.vocab_size)
-        found = find(remember=parts, report=_Lines())
-    seconds = time.monotonic() - start + parts.earlier
-    # What is written is what would be accepted: the checker is asked before.
-    verified = check_certificate(model, found.certificate)
-    record = {
-        **found.certificate,
-        **output.record(),
-        "seconds": seconds,
-        "verified": verified.accepted,
-    }
-    with output.exports() as staged:
-        write_json(staged.path("certificate.json"), record)
-        outline = outline_restriction(model, found)
-        figures = staged.draw(restriction_figure(outline), "restriction")
-    print("\n".join(describe(found, seconds)))
-    _require(verified)
-    print("The independent checker accepts the certificate.")
-    print(f"Written to {output.folder}: {', '.join(['certificate.json', *figures])}")
 
+    def look(store: Results, **more: Any) -> tuple[Restriction, float]:
+        parts = Parts(store, config, options.fresh, model.vocab_size)
+        found = search(remember=parts, **more)
+        # What is written is what would be accepted: the checker is asked before.
+        _require(check_certificate(model, found.certificate))
+        return found, parts.earlier
 
-def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, Any]]:
-    """Returns one row, what the restriction leaves free, without a word or a file.
+    def finish(store: Results) -> Exports:
+        found, earlier = look(store, report=_Lines())
+        seconds = time.monotonic() - start + earlier
+        record = {**found.certificate, "seconds": seconds, "verified": True}
+        said = "The independent checker accepts the certificate."
+        return Exports(
+            record,
+            "\n".join([*describe(found, seconds), said]),
+            figure=lambda: restriction_figure(outline_restriction(model, found)),
+            stems=("certificate", "restriction"),
+        )
 
-    Args:
-        options: The command's flags, without `--verify`.
-        store: Where finished parts of the search are kept.
+    def rows(store: Results) -> list[dict[str, Any]]:
+        found, _ = look(store)
+        return [
+            {
+                "n": len(found.rho),
+                "language": options.language,
+                "free": len(found.free),
+                "given_free": int((found.given == FREE).sum()),
+                "method": found.method,
+                "mode": found.mode,
+                "log2_misclassified": found.log2_misclassified,
+                "verified": True,
+                "certificate": found.certificate,
+            }
+        ]
 
-    Returns:
-        Length, language, positions that are free at the end and that were before, how
-        it was found, and the certificate itself.
-
-    Raises:
-        InputError: The flags do not fit together, nothing is found, or the checker
-            rejects the certificate.
-    """
-    prepare_jax(options)
-    model, config, find = _ask(options)
-    parts = Parts(store, config, options.fresh, model.vocab_size)
-    found = find(remember=parts)
-    _require(check_certificate(model, found.certificate))
-    return [
-        {
-            "n": len(found.rho),
-            "language": options.language,
-            "free": len(found.free),
-            "given_free": int((found.given == FREE).sum()),
-            "method": found.method,
-            "mode": found.mode,
-            "log2_misclassified": found.log2_misclassified,
-            "verified": True,
-            "certificate": found.certificate,
-        }
-    ]
+    return Work(finish, opening="restrict", rows=rows, is_kept=True)
 
 
 def _require(verified: Verification) -> None:
@@ -262,7 +143,7 @@ def _require(verified: Verification) -> None:
 
 
 def _ask(
-    options: flags.FlagValues,
+    options: RestrictOptions,
 ) -> tuple[jm.Transformer, dict[str, Any], Callable[..., Restriction]]:
     """Returns the model, all that a search depends on, and the search."""
     language, length = options.language, options.length
@@ -283,7 +164,7 @@ def _ask(
     search: dict[str, Any] = {
         "pre_restriction": given,
         "query": options.query,
-        "caps": shared.integers(options.caps),
+        "caps": options.caps,
         "method": options.method,
         "attempts": options.attempts,
         "reverse_pass": options.reverse_pass,
@@ -325,8 +206,18 @@ def _num_symbols(language: Any) -> int:
     return 4 if language == "dyck2" else 2
 
 
-def _verify(file: str, certificate: dict[str, Any], model: jm.Transformer) -> None:
-    """Check a certificate; a rejected one is an input error, with the first reason."""
+def _verify(options: RestrictOptions, file: str) -> None:
+    """Checks a certificate; a rejected one is an input error, with the first reason."""
+    certificate = read_certificate(file)
+    n, asked = certificate.get("n"), ("length", "language", "query")
+    given = {x: getattr(options, x) for x in asked if x in options.given}
+    _refuse_other(given, file, certificate)
+    model = weighted_model(
+        options,
+        vocab_size=_num_symbols(certificate.get("language")),
+        max_length=n if isinstance(n, int) and n > 0 else 1,
+        weighting=WEIGHTING,
+    )
     verification = check_certificate(model, certificate)
     if not verification.accepted:
         raise jm.InputError(
@@ -338,15 +229,7 @@ def _verify(file: str, certificate: dict[str, Any], model: jm.Transformer) -> No
 
 
 def describe(found: Restriction, seconds: float) -> list[str]:
-    """Returns what was found, in a few lines.
-
-    Args:
-        found: The restriction.
-        seconds: That it took.
-
-    Returns:
-        Lines of text.
-    """
+    """Returns what was found, in a few lines."""
     n, free = len(found.rho), len(found.free)
     given = int((found.given == FREE).sum())
     stages = ", ".join(f"{stage.free} after {stage.name}" for stage in found.stages)

@@ -24,6 +24,7 @@ WEIGHTINGS: dict[str, type[Weighting]] = {
     weighting.name: weighting
     for weighting in (Softmax, LeftmostHardmax, RightmostHardmax, AverageHardmax)
 }
+HARD_WEIGHTINGS = tuple(name for name, one in WEIGHTINGS.items() if one.hard)
 
 
 def make_weighting(name: str, tie_resolution: float | None = None) -> Weighting:

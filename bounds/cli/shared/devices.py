@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
-from absl import flags
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
+from bounds.cli.shared.groups import Cluster
+from bounds.cli.shared.options import Flags, adding
 from bounds.cli.shared.platforms import request_platform, require_platform
-from bounds.cli.shared.values import define_count
 from bounds.store.results import cell_key
 from bounds.store.sweep import Cell
 from jax_models.errors import InputError
@@ -23,35 +23,10 @@ CLUSTER_FLAGS = ("coordinator", "num_processes", "process_id")
 # Seconds a process looks for the others before it fails, after which a silent process
 # counts as lost, and for which a process that has ended waits for the others.
 PATIENCE, SILENCE, PARTING = 60, 30, 60
-# More than this are a mistake: a CPU would be divided into as many.
-MOST_DEVICES = 256
 LARGEST_PORT = 65535
 
 
-def define_devices(values: flags.FlagValues) -> None:
-    """Adds `--num_devices` and the flags of `jax.distributed`."""
-    define_count(
-        values,
-        "num_devices",
-        None,
-        "Devices of each process that positions are shared out over; a CPU is divided "
-        "into as many. By default one, with several processes all.",
-        most=MOST_DEVICES,
-    )
-    flags.DEFINE_string(
-        "coordinator",
-        None,
-        "Several processes: address host:port of process 0, the same for all.",
-        flag_values=values,
-    )
-    define_count(values, "num_processes", None, "Several processes: how many.")
-    define_count(
-        values,
-        "process_id",
-        None,
-        "Several processes: which one this is, from 0. Process 0 writes the results.",
-        0,
-    )
+define_devices = adding(Cluster)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,12 +59,12 @@ class Devices:
                 cell.compute()
 
 
-def open_devices(options: flags.FlagValues) -> Devices:
+def open_devices(options: Flags) -> Devices:
     """Devices of the flags, connected to the other processes if there are any.
 
     To be called before JAX computes anything. Process 0 exits where the others do not come.
     """
-    given = [name for name in CLUSTER_FLAGS if options[name].value is not None]
+    given = [name for name in CLUSTER_FLAGS if getattr(options, name) is not None]
     if given and len(given) < len(CLUSTER_FLAGS):
         missing = [f"--{name}" for name in CLUSTER_FLAGS if name not in given]
         raise InputError(

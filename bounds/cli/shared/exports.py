@@ -9,7 +9,7 @@ The exports of a run are written to a folder of their own, and moved from there 
 import errno
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,6 @@ from jax_models.arguments import CONFIG_BYTES, read_file, show
 from jax_models.atomic import sync_folder
 from jax_models.errors import InputError
 
-# Flags that do not change the exports: on their place, and on how they are computed,
-# distributed or drawn.
-IMMATERIAL = frozenset(
-    "out fresh overwrite figure_format compilation_cache platform num_devices coordinator "
-    "num_processes process_id dry_run max_seconds retry_failed local_workers "
-    "scheduler x y".split()
-)
 # Records whose names differ from the command's.
 RECORDS = {"restrict": "certificate.json"}
 # Commands that write the same file.
@@ -42,7 +35,9 @@ COMPLETE = ".exports"
 LOCK_SECONDS = 5.0
 
 
-def publish(command: str, values: Mapping[str, Any], staged: Path) -> None:
+def publish(
+    command: str, values: Mapping[str, Any], running: Collection[str], staged: Path
+) -> None:
     """Moves all files of a folder in --out, the exports of a run, to --out, or none."""
     folder, names = Path(values["out"]), os.listdir(staged)
     # Of the same configuration a figure in another format stays.
@@ -52,7 +47,7 @@ def publish(command: str, values: Mapping[str, Any], staged: Path) -> None:
         stale |= {f"{other}.json" for other in WRITERS_OF_MODELS if other != command}
     with lock(folder / COMPLETE, LOCK_SECONDS):
         _move(folder)
-        refuse_to_overwrite(command, values)
+        refuse_to_overwrite(command, values, running)
         for path in filter(Path.is_dir, (folder / name for name in names)):
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         # One rename decides: before it the old files stand, after it the new ones do,
@@ -80,8 +75,13 @@ def _exports_of(command: str) -> Iterator[str]:
     yield from (f"{STEMS.get(command, command)}.{ending}" for ending in ENDINGS)
 
 
-def refuse_to_overwrite(command: str, values: Mapping[str, Any]) -> None:
-    """Raises `InputError` if --out holds exports that are not of this configuration."""
+def refuse_to_overwrite(
+    command: str, values: Mapping[str, Any], running: Collection[str]
+) -> None:
+    """Raises `InputError` if --out holds exports that are not of this configuration.
+
+    Options in `running` do not change the exports.
+    """
     writes_nothing = (
         values.get("dry_run") or values.get("verify") or values.get("process_id")
     )
@@ -89,7 +89,8 @@ def refuse_to_overwrite(command: str, values: Mapping[str, Any]) -> None:
     _refuse_place(folder, not writes_nothing)
     if values["overwrite"] or writes_nothing:
         return
-    given, unrecorded = plain(dict(values)), True
+    values = {name: x for name, x in values.items() if name not in running}
+    given, unrecorded = plain(values), True
     if (folder / COMPLETE).exists():  # of a run that was killed
         with lock(folder / COMPLETE, LOCK_SECONDS):
             _move(folder)
@@ -133,7 +134,7 @@ def _difference(
     """Words on a file that is no record of this configuration, else None."""
     try:
         recorded = json.loads(read_file("record", path, CONFIG_BYTES))["flags"]
-        names = (recorded.keys() & given.keys()) - IMMATERIAL
+        names = recorded.keys() & given.keys()
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return f"no record of {one}"
     if one != command:

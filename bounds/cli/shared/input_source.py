@@ -5,10 +5,11 @@ import os
 from typing import Any
 
 import numpy as np
-from absl import flags
 from jaxtyping import Int
 
 import jax_models as jm
+from bounds.cli.shared.groups import Inputs
+from bounds.cli.shared.options import Flags, Group, is_given
 from bounds.cli.shared.texts import (
     LETTERS,
     open_tokenizer,
@@ -30,7 +31,7 @@ from jax_models.run.evaluate import check_tokens
 BITS = 2
 
 
-def num_symbols(options: flags.FlagValues) -> int:
+def num_symbols(options: Inputs | Flags) -> int:
     """Number of symbols that a model needs for the inputs of the flags."""
     tokenizer = open_tokenizer(options)
     if tokenizer is not None:
@@ -38,12 +39,12 @@ def num_symbols(options: flags.FlagValues) -> int:
     given = read_given(options, None)
     if given is not None:
         return max(1, *(int(sequence.max()) + 1 for sequence in given.sequences))
-    language = LANGUAGES.get(options.language)
+    language = LANGUAGES.get(options.language or "")
     return BITS if language is None else len(language.symbols)
 
 
 def load_inputs(
-    options: flags.FlagValues, model: jm.Transformer, count: int
+    options: Inputs | Flags, model: jm.Transformer, count: int
 ) -> InputSource:
     """Inputs of the flags; a preset alone has its own inputs, with neighbours."""
     given = read_given(options, model.vocabulary)
@@ -57,31 +58,31 @@ def load_inputs(
             except jm.InputError as error:
                 raise jm.InputError(f"{given.name}: {error}") from error
         return dataclasses.replace(given, sequences=tuple(sequences))
-    own = None if options.language else PRESET_LANGUAGES.get(options.preset)
+    own = None if options.language else PRESET_LANGUAGES.get(options.preset or "")
     language = own or options.language or "random"
     free = model.substitutable or range(BITS)
     of_texts = model.special is not None or not set(range(BITS)).issubset(free)
-    if of_texts and not options["language"].present:
+    if of_texts and not is_given(options, "language"):
         language = "random"  # a checkpoint has the symbols of none of the languages
     samples = sampled_inputs(model, language, count, options.seed)
     return NeighbourInputs(samples) if own else samples
 
 
-def check_input_flags(options: flags.FlagValues) -> list[str]:
+def check_input_flags(options: Group | Flags) -> list[str]:
     """The one flag that gives inputs, or none; refuses contradictory flags."""
     names = ("tokens", "text", *LETTERS)
-    found = [x for x in names if x in options and options[x].value is not None]
+    found = [x for x in names if getattr(options, x, None) is not None]
     if len(found) > 1:
         raise jm.InputError(f"give --{found[0]} or --{found[1]}, not both")
     for name in ("language", "num_inputs") if found else ():
-        if name in options and options[name].present:
-            file = options[found[0]].value
+        if is_given(options, name):
+            file = getattr(options, found[0])
             raise jm.InputError(f"--{name} samples inputs, but {file} is given")
     return found
 
 
 def read_given(
-    options: flags.FlagValues, vocabulary: tuple[str, ...] | None
+    options: Group | Flags, vocabulary: tuple[str, ...] | None
 ) -> GivenInputs | None:
     """Sequences that the flags give, or None.
 
@@ -90,7 +91,7 @@ def read_given(
     found = check_input_flags(options)
     if not found:
         return None
-    file: Any = options[found[0]].value
+    file: Any = getattr(options, found[0])
     tokenizer = open_tokenizer(options)
     if tokenizer is not None and found[0] in LETTERS:
         return read_letters(found[0], file, tokenizer)

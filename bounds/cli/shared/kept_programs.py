@@ -1,4 +1,4 @@
-"""Flag on the folder of compiled programs: JAX's persistent cache.
+"""Folder of compiled programs: JAX's persistent cache.
 
 JAX looks a program up by its computation, its own version, the compiler's options, and the
 device (of a processor with its instructions). So unlike machines may share a folder, and
@@ -14,7 +14,6 @@ from typing import Any
 
 import filelock
 import jax
-from absl import flags
 
 from jax_models.errors import InputError
 
@@ -26,24 +25,6 @@ MOST_BYTES = 2**30
 LEAST_SECONDS = 0.1
 # Seconds to wait for another process before the folder is used as it is.
 PATIENCE = 1.0
-
-
-def define_kept_programs(values: flags.FlagValues) -> None:
-    """Adds `--compilation_cache`."""
-    flags.DEFINE_string(
-        FLAG,
-        None,
-        "Folder in which compiled programs are kept for later runs, at most 1 GiB, or "
-        f"{OFF}; by default attention-bounds in the user's cache folder, or what JAX's "
-        "own settings say.",
-        flag_values=values,
-    )
-    flags.register_validator(
-        FLAG,
-        lambda folder: folder != "",
-        f"expected a folder, or {OFF}",
-        flag_values=values,
-    )
 
 
 def keep_programs(named: str | None) -> None:

@@ -4,9 +4,8 @@ import contextlib
 import os
 from collections.abc import Iterable
 
-from absl import flags
-
 from bounds.cli.shared.input_source import read_tokens
+from bounds.cli.shared.options import Flags, Group, values_of
 from bounds.cli.shared.texts import READERS, read_whole
 from jax_models.errors import InputError
 from jax_models.run.compiler import SAFE_ROWS, avoid_miscompilation, lacks_option
@@ -15,26 +14,26 @@ LENGTH_FLAGS = ("length", "lengths")
 FILE_FLAGS = ("tokens", "text", *READERS)
 
 
-def avoid_miscompiling(options: flags.FlagValues) -> None:
+def avoid_miscompiling(options: Group | Flags) -> None:
     """Sets the compiler's option for inputs that are miscompiled without it.
 
     To be called before the first backend starts: XLA reads its options once.
     """
     if not lacks_option():  # no file is read in vain
         return
-    named = options["platform"].value if "platform" in options else None
+    named = getattr(options, "platform", None)
     if named in (None, "cpu") and longest_input(options) > SAFE_ROWS:
         avoid_miscompilation()
 
 
-def longest_input(options: flags.FlagValues) -> int:
+def longest_input(options: Group | Flags) -> int:
     """Upper bound on the number of tokens of the longest input.
 
     A file of no more than `SAFE_ROWS` bytes counts by its size, since each token takes
     one byte; of a text each byte counts as a token. A file that cannot be read counts as
     empty: the command itself refuses it.
     """
-    given = {name: options[name].value for name in options}
+    given = values_of(options)
     longest = len((given.get("sequence") or "").encode())
     for name in LENGTH_FLAGS:
         value = given.get(name) or 0

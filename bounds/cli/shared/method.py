@@ -1,14 +1,13 @@
-"""`--method` and its options: `--rtol`, `--budget`, `--precision`, `--propose`."""
+"""`--method` with its options: `--rtol`, `--budget`, `--precision`, `--propose`."""
 
 from typing import Any
-
-from absl import flags
 
 import jax_models as jm
 from bounds.influence import Incremental, Proposed, Screened
 from bounds.influence.method import Way
 
-# Method that each option is of, as words of the command line.
+# Default of each option, and the method that it is of.
+DEFAULTS = {"rtol": 0.0, "budget": 32, "precision": None, "propose": None}
 OPTION_OF = {
     "rtol": "--method=screened",
     "budget": "--method=screened",
@@ -16,31 +15,30 @@ OPTION_OF = {
 }
 
 
-def read_method(options: flags.FlagValues) -> Way | str:
+def read_method(options: Any) -> Way | str:
     """Method with its options, or its name; refuses options of another method."""
     name: str = options.method
     given: dict[str, Any] = {
-        option: options[option].value
-        for option in ("rtol", "budget", "precision", "propose")
-        if option in options and options[option].value != options[option].default
+        option: value
+        for option, default in DEFAULTS.items()
+        if (value := getattr(options, option, default)) != default
     }
     made: Way | str = name
     if "propose" in given:
         made, read = Proposed(given["propose"], name), {"propose"}
-    elif name == "screened":
-        budget = given.get(
-            "budget", options["budget"].value if "budget" in options else 0
-        )
-        made = Screened(given.get("rtol", 0.0), budget or None)
-        read = {"rtol", "budget"}
+    elif name == "screened" and given:
+        budget = given.get("budget", DEFAULTS["budget"]) or None
+        made, read = Screened(given.get("rtol", 0.0), budget), {"rtol", "budget"}
     elif "precision" in given and name in ("auto", "incremental"):
         made, read = Incremental(given["precision"]), {"precision"}
     else:
         read = set()
+    other = f"--method={name}"
+    if "propose" in given:
+        other = f"--propose={given['propose']}"
     for option in given.keys() - read:
-        beside = f"--propose={given['propose']}" if "propose" in given else ""
         raise jm.InputError(
-            f"--{option}={given[option]} has no effect with {beside or f'--method={name}'}: "
-            f"it is of {OPTION_OF[option]}; leave it out"
+            f"--{option}={given[option]} has no effect with {other}: it is of "
+            f"{OPTION_OF[option]}; leave it out"
         )
     return made

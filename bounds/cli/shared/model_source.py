@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from absl import flags
 
 import jax_models as jm
-from bounds.cli.shared.flags import SHAPE_FLAGS
+from bounds.cli.shared.groups import RANDOM, Model, Shape
+from bounds.cli.shared.options import Flags, fields_of, is_given
 from bounds.numbers.notation import parse_temperature
 from bounds.store.output import file_sha256, sha256
 from jax_models.arguments import MAX_LENGTH, expect_file, expect_integer
@@ -21,18 +21,19 @@ from jax_models.format.pretrained.folder import read_json
 from jax_models.format.temperature import decode_temperature
 from jax_models.model.reweight import with_dtype, with_temperature, with_weighting
 
-RANDOM = "random"
+# Options that describe a random model only.
+SHAPE = (*fields_of(Shape), "vocab_size")
 
 
 def load_model(
-    options: flags.FlagValues, *, vocab_size: int, max_length: int
+    options: Model | Flags, *, vocab_size: int, max_length: int
 ) -> jm.Transformer:
     """Model of the flags, in their float type."""
     check_model_flags(options)
     file, preset, c = options.model, options.preset, options.c
     folder = file is not None and os.path.isdir(file)
-    shape: dict[str, Any] = {name: options[name].value for name in SHAPE_FLAGS}
-    given = {name: shape[name] for name in SHAPE_FLAGS if options[name].present}
+    shape: dict[str, Any] = {name: getattr(options, name) for name in SHAPE}
+    given = {name: shape[name] for name in SHAPE if is_given(options, name)}
     if is_random(file, preset):
         shape["vocab_size"] = shape["vocab_size"] or vocab_size
         # Drawn in float64 under any --dtype, so that both types round one model.
@@ -44,17 +45,18 @@ def load_model(
         )
     elif file is not None:
         if folder:
-            tokenizer = options.tokenizer if "tokenizer" in options else None
+            tokenizer = getattr(options, "tokenizer", None)
             given = {"dtype": options.dtype, "head": options.head}
             return jm.from_pretrained(file, **given, tokenizer=tokenizer)
         model = jm.load(file)
     else:
         sharpness = {} if c is None else {"c": c}
-        model = build_preset(options.preset, dtype="float64", **sharpness, **given)
+        assert preset is not None
+        model = build_preset(preset, dtype="float64", **sharpness, **given)
     return with_dtype(model, options.dtype)
 
 
-def check_model_flags(options: flags.FlagValues) -> None:
+def check_model_flags(options: Model | Flags) -> None:
     """Raises `InputError` for flags of `define_model` that contradict one another."""
     file, preset, c = options.model, options.preset, options.c
     folder = file is not None and os.path.isdir(file)
@@ -75,11 +77,11 @@ def check_model_flags(options: flags.FlagValues) -> None:
     if not is_random(file, preset):
         taken = () if preset is None else preset_parameters(preset)
         source = f"--preset {preset}" if file is None else f"--model {file}"
-        _refuse_shape((x for x in SHAPE_FLAGS if options[x].present), taken, source)
+        _refuse_shape((x for x in SHAPE if is_given(options, x)), taken, source)
 
 
 def weighted_model(
-    options: flags.FlagValues,
+    options: Model | Flags,
     *,
     vocab_size: int,
     max_length: int,
@@ -87,10 +89,10 @@ def weighted_model(
 ) -> jm.Transformer:
     """Model of the flags, under their weighting and temperature."""
     model = load_model(options, vocab_size=vocab_size, max_length=max_length)
-    if options.weighting is not None or not is_random(options.model, options.preset):
-        weighting = options.weighting
-    temperature = options.temperature if "temperature" in options else None
-    return reweighted(model, weighting, temperature)
+    named = getattr(options, "weighting", None)
+    if named is not None or not is_random(options.model, options.preset):
+        weighting = named
+    return reweighted(model, weighting, getattr(options, "temperature", None))
 
 
 def is_random(file: str | None, preset: str | None) -> bool:
@@ -114,7 +116,7 @@ def reweighted(
     return model
 
 
-def model_sha256(options: flags.FlagValues, model: jm.Transformer) -> str:
+def model_sha256(options: Model | Flags, model: jm.Transformer) -> str:
     """SHA-256 of a model's file; else of the file that `jm.save` would write.
 
     A file's hash does not depend on --dtype, --weighting and --temperature: a record names

@@ -1,4 +1,4 @@
-"""Flags on the platform of the computation and the cache, and JAX's settings.
+"""The platform of the computation and the cache: JAX's settings.
 
 JAX takes an accelerator where it finds one. A named platform leaves the others alone:
 `--platform=cpu` takes no memory of a GPU, and `--platform=gpu` fails where JAX would have
@@ -6,12 +6,13 @@ gone on with the CPU and a warning.
 """
 
 import jax
-from absl import flags
 from jax.extend import backend
 
 from bounds.cli.main import one_line
-from bounds.cli.shared.kept_programs import define_kept_programs, keep_programs
+from bounds.cli.shared.groups import Platform
+from bounds.cli.shared.kept_programs import keep_programs
 from bounds.cli.shared.longest_input import avoid_miscompiling
+from bounds.cli.shared.options import Flags, adding
 from jax_models.errors import InputError
 
 # Values of `jax_platforms` by flag: the first that works is the default device.
@@ -25,27 +26,17 @@ REMEDIES = {
 }
 
 
-def define_platform(values: flags.FlagValues) -> None:
-    """Adds `--platform` and `--compilation_cache`."""
-    flags.DEFINE_enum(
-        "platform",
-        None,
-        tuple(WANTED),
-        "What is computed on (gpu and cuda are the same); by default what JAX finds, an "
-        "accelerator before the CPU.",
-        flag_values=values,
-    )
-    define_kept_programs(values)
+define_platform = adding(Platform)
 
 
-def prepare_jax(options: flags.FlagValues) -> None:
+def prepare_jax(options: Platform | Flags) -> None:
     """Turns double precision on and takes the platform of the flags, or refuses."""
     jax.config.update("jax_enable_x64", True)
     request_platform(options)
     require_platform(options)
 
 
-def request_platform(options: flags.FlagValues) -> None:
+def request_platform(options: Platform | Flags) -> None:
     """Sets JAX's platform and cache; JAX does not look for devices yet."""
     keep_programs(options.compilation_cache)
     avoid_miscompiling(options)
@@ -53,7 +44,7 @@ def request_platform(options: flags.FlagValues) -> None:
         jax.config.update("jax_platforms", WANTED[options.platform])
 
 
-def require_platform(options: flags.FlagValues) -> None:
+def require_platform(options: Platform | Flags) -> None:
     """Raises `InputError` unless JAX computes on the platform of the flags."""
     if options.platform is None:
         return

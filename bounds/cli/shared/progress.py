@@ -49,6 +49,12 @@ def tell_of_waiting() -> Iterator[None]:
             watcher.join()
 
 
+def tell(what: str) -> None:
+    """Prints a state within a step of the open counts, if nothing was printed for a while."""
+    for count in _COUNTING:
+        count.tell(what)
+
+
 class Progress:
     """Counts and prints finished steps of a known number.
 

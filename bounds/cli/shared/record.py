@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from absl import flags
-
 import jax_models as jm
 from bounds.cli.shared.exports import publish
+from bounds.cli.shared.options import Flags, Group, names_of_running, values_of
 from bounds.cli.start import STORE_NAME
 from bounds.store.output import sha256, write_bytes, write_json
 from bounds.store.pictures import FORMATS, save_figure
@@ -28,12 +27,13 @@ class Output:
     command: str
     folder: str  # as typed
     values: Mapping[str, Any]  # of all flags
+    running: frozenset[str]  # flags that change no export
 
     @classmethod
-    def of(cls, command: str, options: flags.FlagValues) -> Self:
-        """Output of a run with flags of `define_output`."""
-        values = {name: options[name].value for name in options}
-        return cls(command, options.out, values)
+    def of(cls, command: str, options: Group | Flags) -> Self:
+        """Output of a run with some options."""
+        values = values_of(options)
+        return cls(command, values["out"], values, names_of_running(options))
 
     @property
     def fresh(self) -> bool:
@@ -52,7 +52,7 @@ class Output:
         with made as staged:
             try:
                 yield dataclasses.replace(self, folder=staged)
-                publish(self.command, self.values, Path(staged))
+                publish(self.command, self.values, self.running, Path(staged))
             except OSError as error:
                 if isinstance(name := error.filename, str):  # the user's path
                     error.filename = name.replace(str(Path(staged)), self.folder, 1)

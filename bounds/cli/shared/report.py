@@ -199,6 +199,12 @@ def _zeros(sides: Sequence[BoundCurve]) -> str:
     return f"{zeros} of {zeros + sum(fit.used for fit in fits)}"
 
 
+def ruled(table: Sequence[str]) -> list[str]:
+    """Lines of a table between rules, below its heading another."""
+    rule = "-" * len(table[0])
+    return [rule, table[0], rule, *table[1:], rule]
+
+
 def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
     """Lines of cells as text, columns aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

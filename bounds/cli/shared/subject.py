@@ -3,62 +3,32 @@
 from collections.abc import Sequence
 from typing import Any
 
-from absl import flags
-
 import jax_models as jm
+from bounds.cli.shared.groups import Inputs, Memory, One
 from bounds.cli.shared.input_source import load_inputs, num_symbols, read_given
 from bounds.cli.shared.method import read_method
 from bounds.cli.shared.model_source import model_sha256, weighted_model
+from bounds.cli.shared.options import Flags, adding
 from bounds.cli.shared.target import number_symbol, parse_target
 from bounds.cli.shared.texts import open_tokenizer
-from bounds.cli.shared.validators import validate_grammar
-from bounds.cli.shared.values import define_count
 from bounds.curves.inputs import GivenInputs, draw_inputs, own_lengths
 from bounds.curves.measurement import Question, Subject
 from bounds.influence.substitution import check_query, choose_query
 from bounds.influence.targets.log_probability_sum import InputSum
 from bounds.influence.targets.table import check_target
 from bounds.numbers.notation import parse_bytes
-from jax_models.arguments import MAX_COUNT
 from jax_models.model.transformer import encode_positions
 
 DEFAULT_LENGTH = 64
 
 
-def define_one_input(values: flags.FlagValues) -> None:
-    """Adds the flags that choose one input: `--length`, `--input`."""
-    define_count(
-        values,
-        "length",
-        None,
-        f"Tokens n: of a sampled input (default: {DEFAULT_LENGTH}), or how many of a "
-        "file's (default: all).",
-    )
-    define_count(
-        values,
-        "input",
-        0,
-        "Which input, from 0: row of a NumPy file, record of a FASTA file, line of a "
-        "SMILES file, or number of the sample.",
-        0,
-        MAX_COUNT - 1,
-    )
+define_one_input = adding(One)
 
 
-def define_memory_limit(values: flags.FlagValues) -> None:
-    """Adds `--memory_limit`."""
-    flags.DEFINE_string(
-        "memory_limit",
-        None,
-        "Memory for the blocks that are under way on a device, with what they share, as "
-        "in 512MiB or 8GiB: less makes smaller blocks. By default half of what the "
-        "device has.",
-        flag_values=values,
-    )
-    validate_grammar(values, "memory_limit", parse_bytes)
+define_memory_limit = adding(Memory)
 
 
-def read_one(options: flags.FlagValues) -> Subject:
+def read_one(options: Flags) -> Subject:
     """Subject of one input."""
     given = read_given(options, None)
     length = options.length or DEFAULT_LENGTH
@@ -73,11 +43,12 @@ def read_one(options: flags.FlagValues) -> Subject:
 
 
 def read_subject(
-    options: flags.FlagValues, model: jm.Transformer, lengths: Sequence[int] | None
+    options: Inputs | Flags, model: jm.Transformer, lengths: Sequence[int] | None
 ) -> Subject:
     """Subject at the given lengths, or at those of given inputs."""
-    one = options.input if "input" in options else None
-    source = load_inputs(options, model, options.num_inputs if one is None else one + 1)
+    one = getattr(options, "input", None)
+    count = getattr(options, "num_inputs", 1) if one is None else one + 1
+    source = load_inputs(options, model, count)
     measured = own_lengths(source) if lengths is None else lengths
     try:  # refuses a length beyond a table, or the memory
         encode_positions(model, measured[-1])
@@ -88,10 +59,12 @@ def read_subject(
         raise jm.InputError(f"input {which} of {source.name}: {error}") from error
     # Values without a flag of this command keep their defaults.
     names = ("query", "target", "ties", "memory_limit")
-    given: dict[str, Any] = {x: options[x].value for x in names if x in options}
+    given: dict[str, Any] = {
+        x: getattr(options, x) for x in names if hasattr(options, x)
+    }
     if limit := given.get("memory_limit"):
         given["memory_limit"] = parse_bytes(limit)
-    if "method" in options:
+    if hasattr(options, "method"):
         given["method"] = read_method(options)
     tokenizer = open_tokenizer(options)
     if "target" in given:

@@ -3,9 +3,9 @@
 import os
 from collections.abc import Callable
 
-from absl import flags
-
 import jax_models as jm
+from bounds.cli.shared.groups import Texts
+from bounds.cli.shared.options import Flags, Group, adding
 from bounds.curves.inputs import GivenInputs
 from jax_models.arguments import INPUT_BYTES, expect_file, read_file, show
 
@@ -13,38 +13,23 @@ from jax_models.arguments import INPUT_BYTES, expect_file, read_file, show
 LETTERS = ("fasta", "smiles", "sequence")
 
 
-def define_texts(values: flags.FlagValues) -> None:
-    """Adds `--fasta`, `--smiles`, `--sequence` and `--tokenizer`."""
-    for name, text in (
-        (
-            "fasta",
-            "FASTA file: each record is one input; lower case that the vocabulary lacks is "
-            "read as upper case.",
-        ),
-        ("smiles", "File of molecules as SMILES, one a line, its name behind it."),
-        ("sequence", "The input itself, as in EVQLVESGGG."),
-        (
-            "tokenizer",
-            "Folder with tokenizer.json or vocab.txt, or one such file, that reads texts "
-            "and names symbols; special symbols are neither replaced nor substitutes. By "
-            "default that of the --model folder, where a text is given.",
-        ),
-    ):
-        flags.DEFINE_string(name, None, text, flag_values=values)
+define_texts = adding(Texts)
 
 
-def open_tokenizer(options: flags.FlagValues) -> jm.Tokenizer | None:
-    """Tokenizer of the flags, or None."""
-    if "tokenizer" not in options:
+def open_tokenizer(options: Group | Flags) -> jm.Tokenizer | None:
+    """Tokenizer of the options, or None."""
+    named = getattr(options, "tokenizer", None)
+    if named is not None:
+        return jm.read_tokenizer(named)
+    if not hasattr(options, "tokenizer"):
         return None
-    if options.tokenizer is not None:
-        return jm.read_tokenizer(options.tokenizer)
-    texts = [name for name in (*LETTERS, "text") if options[name].value is not None]
-    if texts and options.model is not None and os.path.isdir(options.model):
-        return jm.read_tokenizer(options.model)
+    model = getattr(options, "model", None)
+    texts = [x for x in (*LETTERS, "text") if getattr(options, x, None) is not None]
+    if texts and model is not None and os.path.isdir(model):
+        return jm.read_tokenizer(model)
     if texts and texts != ["text"]:
-        if options.model is not None:  # the folder itself may be missing
-            expect_file("--model", options.model)
+        if model is not None:  # the folder itself may be missing
+            expect_file("--model", model)
         raise jm.InputError(
             f"--{texts[0]} needs a tokenizer; name the folder of a checkpoint as --model, "
             "or its folder or file as --tokenizer"

@@ -25,19 +25,6 @@ def validate_choices(
     flags.register_validator(name, check, flag_values=values)
 
 
-def validate_alone(values: flags.FlagValues, name: str, word: str) -> None:
-    """Refuses a word of a list flag together with other entries."""
-
-    def check(entries: list[str] | None) -> bool:
-        if entries is not None and word in entries and len(entries) > 1:
-            raise flags.ValidationError(
-                f"{word} stands alone, found {', '.join(entries)}"
-            )
-        return True
-
-    flags.register_validator(name, check, flag_values=values)
-
-
 def validate_grammar(
     values: flags.FlagValues,
     name: str,
@@ -56,13 +43,3 @@ def validate_grammar(
         return True
 
     flags.register_validator(name, check, flag_values=values)
-
-
-def validate_named(values: flags.FlagValues, name: str, what: str) -> None:
-    """Refuses the empty text as the name of a file or folder (`what`)."""
-    flags.register_validator(
-        name,
-        lambda text: text != "",
-        f"it is empty; expected the name of {what}",
-        flag_values=values,
-    )

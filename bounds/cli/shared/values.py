@@ -1,7 +1,8 @@
-"""Flags of numbers, each with a range, in ASCII digits; and flags of lengths."""
+"""Parsers of flags: numbers in ASCII digits, each in a range, words, texts, and lengths."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from absl import flags
@@ -23,32 +24,6 @@ class NumberParser(flags.FloatParser):
     def convert(self, argument: float | str) -> float:
         """The number."""
         return float(ascii_number(str(argument)))
-
-
-def define_count(
-    values: flags.FlagValues,
-    name: str,
-    default: int | None,
-    text: str,
-    least: int = 1,
-    most: int = MAX_COUNT,
-) -> None:
-    """Adds a flag of an integer from `least` to `most`."""
-    parser, writer = CountParser(least, most), flags.ArgumentSerializer[int]()
-    flags.DEFINE(parser, name, default, text, flag_values=values, serializer=writer)
-
-
-def define_number(
-    values: flags.FlagValues,
-    name: str,
-    default: float | None,
-    text: str,
-    least: float | None = None,
-    most: float | None = None,
-) -> None:
-    """Adds a flag of a number from `least` to `most`, where these are given."""
-    parser, writer = NumberParser(least, most), flags.ArgumentSerializer[float]()
-    flags.DEFINE(parser, name, default, text, flag_values=values, serializer=writer)
 
 
 class LengthsParser(flags.ArgumentParser):
@@ -79,12 +54,80 @@ class LengthsParser(flags.ArgumentParser):
         return "lengths"
 
 
-class LengthsSerializer(flags.ArgumentSerializer):
-    """Writes lengths as a comma-separated list."""
+class TupleSerializer(flags.ArgumentSerializer):
+    """Writes several values as a comma-separated list."""
 
-    def serialize(self, value: Sequence[int]) -> str:
-        """Text that parses to the lengths."""
-        return ",".join(map(str, value))
+    def serialize(self, value: Any) -> str:
+        """Text that parses to the values."""
+        return (
+            ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+        )
+
+
+class TextParser(flags.ArgumentParser):
+    """Reads a text for which a check, if there is one, raises no ValueError."""
+
+    def __init__(self, check: Callable[[str], object] | None = None):
+        """Takes any text without a check."""
+        self._check = check
+
+    def parse(self, argument: str) -> str:
+        """The text itself."""
+        if self._check is not None:
+            self._check(argument)
+        return argument
+
+
+class ListParser(flags.ArgumentParser):
+    """Reads one text or several between commas, each one of some words or checked."""
+
+    def __init__(
+        self, words: Sequence[str] = (), check: Callable[[str], object] | None = None
+    ):
+        """Takes any texts without words or a check."""
+        self._words, self._check = words, check
+
+    def parse(self, argument: str | Sequence[Any]) -> tuple[Any, ...]:
+        """The texts; ValueError for one that is refused, or none."""
+        entries = argument
+        if isinstance(argument, str):
+            entries = [part.strip() for part in argument.split(",")] if argument else []
+        among = f" of {', '.join(self._words)}" if self._words else ""
+        if not entries:
+            raise ValueError(f"name at least one{among}")
+        return tuple(self._read(entry, among) for entry in entries)
+
+    def _read(self, entry: Any, among: str) -> Any:
+        if self._words and entry not in self._words:
+            raise ValueError(f"{entry!r} is not one{among}")
+        if self._check is not None:
+            self._check(entry)
+        return entry
+
+
+class IntegersParser(ListParser):
+    """Reads integers from 0 to 2^31 - 1 between commas."""
+
+    def __init__(self, what: str = "integers"):
+        """Names them in errors by `what`."""
+        super().__init__()
+        self.syntactic_help = f"{what} from 0 to {MAX_COUNT}, separated by commas"
+
+    def _read(self, entry: Any, among: str) -> int:
+        number = int(ascii_number(str(entry)))
+        if not 0 <= number <= MAX_COUNT:
+            raise ValueError(f"expected {self.syntactic_help}")
+        return number
+
+
+def expect_name(what: str) -> Callable[[str], None]:
+    """Check that a text, `what` in words, is not empty."""
+
+    def check(text: str) -> None:
+        if not text:
+            raise ValueError(f"it is empty; expected {what}")
+
+    return check
 
 
 def _log_spaced(argument: str) -> tuple[int, ...]:

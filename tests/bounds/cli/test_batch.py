@@ -78,7 +78,7 @@ def test_what_is_done_is_not_done_again_and_files_are_written_from_the_store(run
 
 def test_another_figure_is_drawn_without_computing(run, monkeypatch):
     run("batch", *SWEEP)
-    monkeypatch.delattr("bounds.cli.entropy.measure_rows")
+    monkeypatch.delattr("bounds.cli.entropy.plan")
     result = run("batch", *SWEEP, "--x=p", "--y=unigram", "--figure_format=svg")
     assert (result.code, result.err) == (0, "")
     with open("results/batch/batch.svg") as file:
@@ -168,12 +168,8 @@ def test_a_failed_cell_is_kept_with_its_message_and_tried_again_when_asked(run):
 def test_a_bug_in_a_cell_does_not_stop_the_others(run, monkeypatch):
     from bounds.cli import entropy
 
-    whole = entropy.measure_rows
-
-    def broken(options, store):
-        return whole(options, store) if options.p < 0.5 else 1 // 0
-
-    monkeypatch.setattr(entropy, "measure_rows", broken)
+    whole = entropy.plan
+    monkeypatch.setattr(entropy, "plan", lambda x: whole(x) if x.p < 0.5 else 1 // 0)
     run("batch", *SWEEP).assert_refused("3 of 6 cells failed")
     messages = [row["message"] for row in read_cells(STORE) if row["message"]]
     assert set(messages) == {"ZeroDivisionError: integer division or modulo by zero"}

@@ -5,10 +5,9 @@ import json
 import pytest
 
 from bounds.batch.specification import Specification
-from bounds.cli import batch
-from bounds.cli.batch_cells import BATCHED, OWN_FLAGS, load_batched
-from bounds.cli.batch_flags import read_batch
-from bounds.cli.main import flag_groups, read_flags
+from bounds.cli.batch_cells import BATCHED, find_batched, is_of_sweep
+from bounds.cli.main import COMMANDS, flag_groups, read_flags
+from bounds.cli.options.batch import BatchOptions
 
 SWEEP = ["--command=entropy", "--sweep=lengths=2,4,8", "--sweep=p=0.2,0.7"]
 FLAGS = {
@@ -42,8 +41,9 @@ def test_flags_beside_the_command_are_held_fixed_in_all_cells(tmp_path, command,
         [*apart, "--command", command, "--sweep", "seed=1,2"],
         [f"--spec={tmp_path}/a.json", typed[0]],
     ):
-        options = read_flags("batch", flag_groups(batch, arguments), arguments)
-        assert read_batch(options) == expected
+        batch = next(one for one in COMMANDS if one.name == "batch")
+        values = read_flags("batch", flag_groups(batch, arguments), arguments)
+        assert BatchOptions.parse(values).specification() == expected
 
 
 def test_a_flag_of_the_file_and_beside_it_is_given_twice(run, tmp_path):
@@ -59,12 +59,13 @@ def test_the_help_shows_the_flags_that_can_be_held(run, command):
     shown, _ = run("batch", "--help", "--command", command).out.split("\nExamples:")
     own, further = shown.split(f"Flags of {command}, the same in all cells:")
     assert "--max_seconds" in own
-    for name in load_batched(command).define_flags():
+    values = find_batched(command).define_flags()
+    for name in values:
         entries = [
             f"--{name}\n" in part or f"--[no]{name}\n" in part
             for part in (own, further)
         ]
-        is_own = name in (*OWN_FLAGS, "seed")
+        is_own = is_of_sweep(values, name) or name == "seed"
         assert entries[1] == (not is_own)
     assert "same in all cells" not in run("batch", "--help").out
 

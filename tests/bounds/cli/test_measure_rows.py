@@ -5,7 +5,7 @@ import csv
 import pytest
 
 from bounds.batch.layout import is_number
-from bounds.cli.batch_cells import BATCHED, load_batched
+from bounds.cli.batch_cells import BATCHED, find_batched
 from bounds.cli.shared.columns import is_of_rows
 from bounds.store.results import ResultStore
 from bounds.store.sweep import MemoryResults
@@ -45,16 +45,17 @@ class Found(MemoryResults):
 )
 def test_a_sweep_gets_what_the_command_records(run, command):
     assert run(command, *RUNS[command], "--out=results").code == 0
-    module = load_batched(command)
-    options = module.define_flags()
-    options(["test", *RUNS[command], "--out=results"])
+    found = find_batched(command)
+    values = found.define_flags()
+    values(["test", *RUNS[command], "--out=results"])
+    options = found.parse(values)
     with ResultStore("results/results.sqlite") as store:
-        recorded = module.measure_rows(options, Found(store))
+        recorded = found.measure(options, Found(store))
     assert recorded
     assert all(row["n"] for row in recorded)
     drawn = {x for row in recorded for x in row if is_number(row[x])}
     assert [x for x in drawn if not is_of_rows(command, x)] == []
-    assert module.measure_rows(options, MemoryResults()) == recorded
+    assert found.measure(options, MemoryResults()) == recorded
 
 
 @pytest.mark.slow

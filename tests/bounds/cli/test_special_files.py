@@ -54,7 +54,7 @@ def test_an_old_record_that_is_no_regular_file_is_none(put, tmp_path):
     put("results/influence/influence.json")
     values = {"overwrite": False, "out": tmp_path / "results/influence"}
     with pytest.raises(ValueError, match="is no record of influence"):
-        refuse_to_overwrite("influence", values)
+        refuse_to_overwrite("influence", values, ())
 
 
 @pytest.mark.parametrize("end", ["toml", "json"])

@@ -41,8 +41,14 @@ from absl import flags
 def work(options):
     {work}
 
-module = types.SimpleNamespace(define_flags=flags.FlagValues, run=work)
-command = types.SimpleNamespace(name="work", load=lambda: module)
+command = types.SimpleNamespace(
+    name="work",
+    load=lambda: None,
+    load_options=lambda: None,
+    define_flags=flags.FlagValues,
+    parse=lambda values: values,
+    run=work,
+)
 main.COMMANDS, sys.argv = [command], ["attention-bounds", "work"]
 start.console()
 """

@@ -68,7 +68,7 @@ def test_it_continues_where_it_was_stopped(run, unmasked, monkeypatch):
     result = run(*command, "--seed=1")
     assert result.code == 0, result.err
     assert ran == ["stopped", 1, 2]
-    assert "1 blocks are in the store" in result.out
+    assert "2 of 3 blocks to compute" in result.out
     again = read_json("supremum")
     for name in ("max", "max_lower", "max_upper", "tokens", "position", "symbol"):
         assert again[name] == whole[name]
@@ -119,7 +119,7 @@ def test_under_a_mask_it_is_a_search_that_says_so_and_goes_on_where_it_stopped(r
     assert found["plan"] == "search"
     assert len(found["tokens"]) == 6
     again = run(*command)
-    assert "8 blocks are in the store" in again.out
+    assert "0 of 8 blocks to compute" in again.out
     assert read_json("supremum")["max"] == found["max"]
 
 

@@ -19,7 +19,7 @@ SAFE = compiler.SAFE_ROWS
 
 def read(command, *arguments):
     (found,) = (one for one in COMMANDS if one.name == command)
-    return read_flags(command, flag_groups(found.load(), arguments), arguments)
+    return read_flags(command, flag_groups(found, arguments), arguments)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,10 @@
 """Flags become values once: what is asked, and where results go."""
 
-import importlib
-
 import numpy as np
 import pytest
 
 import jax_models as jm
-from bounds.cli import curve, influence, simulate
+from bounds.cli.main import COMMANDS
 from bounds.cli.shared.model_source import model_sha256, weighted_model
 from bounds.cli.shared.record import Output
 from bounds.cli.shared.subject import read_subject
@@ -16,23 +14,16 @@ from bounds.curves.measurement import Question
 SHAPE = ["--num_layers=1", "--num_heads=1", "--d_model=4", "--d_ff=4"]
 
 
-def parse(command, *given):
-    options = command.define_flags()
-    options(["test", *SHAPE, *given])
-    return options
-
-
-@pytest.mark.parametrize("module", ["influence_blocks", "shared.length_sweep"])
-def test_what_computes_is_given_values_and_knows_no_flags(module):
-    names = vars(importlib.import_module(f"bounds.cli.{module}"))
-    assert "flags" not in names
-    assert "flags" in vars(curve)
+def parse(name, *given):
+    (command,) = (one for one in COMMANDS if one.name == name)
+    values = command.define_flags()
+    values(["test", *SHAPE, *given])
+    return command.parse(values)
 
 
 def test_a_subject_is_what_the_flags_ask():
     given = ["--num_inputs=2", "--query=1", "--ties=warn", "--memory_limit=2MiB"]
-    options = parse(curve, *given, "--seed=3", "--lengths=4,6")
-    options.weighting = None
+    options = parse("curve", *given, "--seed=3", "--lengths=4,6")
     model = weighted_model(options, vocab_size=2, max_length=6)
     subject = read_subject(options, model, [4, 6])
     assert subject.question == Question(query=1, ties="warn", memory_limit=2**21)
@@ -46,7 +37,7 @@ def test_a_subject_is_what_the_flags_ask():
 
 
 def test_a_command_without_a_flag_asks_what_is_asked_elsewhere():
-    options = parse(simulate, "--lengths=4")
+    options = parse("simulate", "--lengths=4")
     model = weighted_model(
         options, vocab_size=2, max_length=4, weighting="average_hard"
     )
@@ -55,16 +46,16 @@ def test_a_command_without_a_flag_asks_what_is_asked_elsewhere():
 
 
 def test_one_input_of_several_is_read_alone():
-    options = parse(influence, "--input=2", "--length=5")
+    options = parse("influence", "--input=2", "--length=5")
     model = weighted_model(options, vocab_size=2, max_length=5)
     assert list(read_subject(options, model, [5]).inputs) == [(5, 2)]
-    options.query = 5
+    options = parse("influence", "--input=2", "--length=5", "--query=5")
     with pytest.raises(jm.InputError, match="query = 5 is out of range"):
         read_subject(options, model, [5])
 
 
 def test_an_output_says_what_it_was_asked(tmp_path):
-    options = parse(curve, "--lengths=4", f"--out={tmp_path}", "--fresh", "--seed=7")
+    options = parse("curve", "--lengths=4", f"--out={tmp_path}", "--fresh", "--seed=7")
     output = Output.of("curve", options)
     assert output.fresh
     assert output.path("x.csv") == tmp_path / "x.csv"

@@ -8,8 +8,8 @@ from bounds.cli.main import COMMANDS
 from bounds.cli.shared.values import (
     CountParser,
     LengthsParser,
-    LengthsSerializer,
     NumberParser,
+    TupleSerializer,
 )
 
 parse = LengthsParser().parse
@@ -38,7 +38,7 @@ def test_a_range_has_both_ends_increases_and_is_even_in_the_logarithm(text):
 
 def test_lengths_are_written_as_they_are_read():
     lengths = parse("1:1000:10")
-    assert parse(LengthsSerializer().serialize(lengths)) == lengths
+    assert parse(TupleSerializer().serialize(lengths)) == lengths
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_anything_else_is_refused_with_a_reason(text, complaint):
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda one: one.name)
 def test_every_count_declares_its_range_and_every_number_is_of_ascii_digits(command):
-    options = command.load().define_flags()
+    options = command.define_flags()
     for name in options:
         parser = options[name].parser
         if isinstance(parser, flags.IntegerParser):

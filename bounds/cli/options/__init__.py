@@ -1,0 +1,1 @@
+"""Options of each command; its docstring is the help of the command."""

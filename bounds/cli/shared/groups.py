@@ -1,0 +1,371 @@
+"""Groups of options that commands share, each spelled once."""
+
+import dataclasses
+from typing import Any, Literal
+
+from bounds.cli.shared.options import Group, option
+from bounds.cli.shared.values import LengthsParser, expect_name
+from jax_models.arguments import MAX_COUNT
+
+DTYPES = ("float64", "float32")
+POSITIONS = ("sinusoidal", "table", "none")
+RANDOM = "random"
+SCALE = 1.0  # of a random model's weights
+TEMPERATURE = "bounds.numbers.notation:parse_temperature"
+LANGUAGES = "jax_models.languages:LANGUAGES"
+PRESETS = "jax_models.constructions:PRESETS"
+WEIGHTINGS = "jax_models.weighting:WEIGHTINGS"
+# Of options that change no result.
+RUNNING: dict[str, Any] = {"key": False, "export": False}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Output(Group):
+    """Options of every command."""
+
+    out: str = option(
+        "results/{command}",
+        "Folder that the results are written to; made where there is none.",
+        check=expect_name("the name of a folder"),
+        **RUNNING,
+    )
+    overwrite: bool = option(
+        False,
+        "Write over the files that another configuration left in --out.",
+        **RUNNING,
+    )
+    seed: int = option(0, "Seed of the random weights and inputs.", least=0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stored(Output):
+    """Options of a command that keeps results."""
+
+    fresh: bool = option(
+        False,
+        "Compute everything again, ignoring what the store in --out holds.",
+        **RUNNING,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Figure(Group):
+    """Formats of figures."""
+
+    figure_format: tuple[str, ...] = option(
+        "png",
+        "Formats of the figure: some of {words}.",
+        "bounds.store.pictures:FORMATS",
+        **RUNNING,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Platform(Group):
+    """What is computed on."""
+
+    platform: str | None = option(
+        None,
+        "What is computed on (gpu and cuda are the same); by default what JAX finds, an "
+        "accelerator before the CPU.",
+        *("cpu", "gpu", "cuda", "tpu"),
+        export=False,
+    )
+    compilation_cache: str | None = option(
+        None,
+        "Folder in which compiled programs are kept for later runs, at most 1 GiB, or "
+        "off; by default attention-bounds in the user's cache folder, or what JAX's own "
+        "settings say.",
+        check=expect_name("a folder, or off"),
+        **RUNNING,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Computed(Platform):
+    """How a model is computed."""
+
+    dtype: str = option(
+        "float64", "Float type of the model and of the arithmetic.", DTYPES
+    )
+
+
+def is_random(options: Any) -> bool:
+    """True if the model of some options is random."""
+    return options.model is None and options.preset in (None, RANDOM)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shape(Group):
+    """Shape of a random model."""
+
+    num_layers: int = option(1, "Random model: number of layers.", least=1)
+    num_heads: int = option(2, "Random model: attention heads per layer.", least=1)
+    d_model: int = option(16, "Random model: width of the activations.", least=1)
+    d_ff: int = option(64, "Random model: neurons of each feed-forward layer.", least=1)
+    mask: str = option(
+        "future",
+        "Random model: mask; future is causal.",
+        "jax_models.model.mask:MASKS",
+    )
+    score: str = option(
+        "scaled_dot_product",
+        "Random model: attention score.",
+        "jax_models.model.scores:SCORES",
+    )
+    position: str = option("sinusoidal", "Random model: position encoding.", POSITIONS)
+    layer_norm: str = option(
+        "none",
+        "Random model: layer normalisation.",
+        "jax_models.model.layer:NORM_PLACEMENTS",
+    )
+    scale: float = option(
+        SCALE,
+        "Random model: deviation of its weights, in units of 1 / sqrt(fan-in).",
+        least=0.0,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Head(Group):
+    """Read-out of a checkpoint."""
+
+    head: str | None = option(
+        None,
+        "Checkpoint: what logits are read with (docs/checkpoints.md), or none; by default "
+        "what its architecture has.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Model(Shape, Head, Computed, Output):
+    """A model: a file, a folder, a construction or random weights."""
+
+    model: str | None = option(
+        None,
+        "Model file (safetensors), or a checkpoint's folder (docs/checkpoints.md).",
+        check=expect_name("the name of a file or a folder"),
+        file=True,
+    )
+    preset: str | None = option(
+        None,
+        f"Instead of a file: {RANDOM} (the default), or {{{PRESETS}}}.",
+    )
+    c: float | None = option(None, "Construction: its sharpness c, where it has one.")
+    vocab_size: int | None = option(
+        None, "Random model: symbols; by default those of the inputs.", least=1
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Weighted(Group):
+    """One weighting and temperature."""
+
+    weighting: str | None = option(
+        None,
+        "Weighting of all layers; by default the model's own, softmax if random.",
+        WEIGHTINGS,
+    )
+    temperature: str | None = option(
+        None,
+        "Temperature of all layers: T, inverse_log:A (A / ln n) or power:A:P[:position] "
+        "(A n^P); by default the model's own, 1 if random.",
+        check=TEMPERATURE,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HardWeighting(Group):
+    """One hard weighting."""
+
+    weighting: str | None = option(
+        None,
+        "Weighting of all layers; by default the model's own.",
+        "jax_models.weighting:HARD_WEIGHTINGS",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Inputs(Model):
+    """Inputs, sampled or in a file."""
+
+    tokens: str | None = option(
+        None,
+        "File of tokens: one input of integers separated by whitespace, or a NumPy file "
+        "of one (n) or several (K, n) inputs.",
+        file=True,
+    )
+    text: str | None = option(
+        None,
+        "Text file, read through the model's vocabulary (bytes where it has none).",
+        file=True,
+    )
+    language: str | None = option(
+        "parity",
+        "Language that inputs are sampled from where none is given; of a checkpoint's "
+        "symbols random unless another is named.",
+        *(LANGUAGES, RANDOM),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sampled(Inputs):
+    """Inputs, several where they are sampled."""
+
+    num_inputs: int = option(8, "Number of sampled inputs.", least=1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Texts(Group):
+    """Inputs of models with a tokenizer."""
+
+    fasta: str | None = option(
+        None,
+        "FASTA file: each record is one input; lower case that the vocabulary lacks is "
+        "read as upper case.",
+        file=True,
+    )
+    smiles: str | None = option(
+        None, "File of molecules as SMILES, one a line, its name behind it.", file=True
+    )
+    sequence: str | None = option(None, "The input itself, as in EVQLVESGGG.")
+    tokenizer: str | None = option(
+        None,
+        "Folder with tokenizer.json or vocab.txt, or one such file, that reads texts and "
+        "names symbols; special symbols are neither replaced nor substitutes. By default "
+        "that of the --model folder, where a text is given.",
+        file=True,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lengths(Group):
+    """Lengths of inputs."""
+
+    lengths: tuple[int, ...] = option(
+        "16:4096:9",
+        "Lengths n, in tokens: an increasing list, or start:stop:count (log-spaced, both "
+        "ends in).",
+        parser=LengthsParser(),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Query(Group):
+    """The watched row."""
+
+    query: int | None = option(
+        None,
+        "Position whose output is looked at, from 0; negative ones count from the end. By "
+        "default the row of a classifier's head, else the last.",
+        least=-MAX_COUNT,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Read(Query):
+    """The watched output."""
+
+    target: Literal["activation", "logits"] = option(
+        "activation",
+        "The output: final activations, or the logits of the read-out.",
+        *("activation", "logits"),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ties(Group):
+    """Ties of hard attention."""
+
+    ties: str = option(
+        "error", "Hard attention: what an ambiguous tie is.", *("error", "warn")
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Method(Ties):
+    """How influences are computed."""
+
+    method: str = option(
+        "auto",
+        "How the influence is computed; auto picks the cheapest exact method, screened "
+        "certifies the maximum and encloses the rest.",
+        "bounds.influence.choice:METHOD_NAMES",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stopping(Group):
+    """When a screen stops."""
+
+    rtol: float = option(
+        0.0,
+        "Of --method=screened: stop when the maximum is enclosed this closely, upper / "
+        "lower - 1.",
+        least=0.0,
+    )
+    budget: int = option(
+        32,
+        "Of --method=screened: the most exact evaluations; 0 is as many as it takes.",
+        least=0,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Memory(Group):
+    """Memory of blocks."""
+
+    memory_limit: str | None = option(
+        None,
+        "Memory for the blocks that are under way on a device, with what they share, as "
+        "in 512MiB or 8GiB: less makes smaller blocks. By default half of what the device "
+        "has.",
+        check="bounds.numbers.notation:parse_bytes",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class One(Group):
+    """One input of several."""
+
+    length: int | None = option(
+        None,
+        "Tokens n: of a sampled input (default: 64), or how many of a file's (default: "
+        "all).",
+        least=1,
+    )
+    input: int = option(
+        0,
+        "Which input, from 0: row of a NumPy file, record of a FASTA file, line of a "
+        "SMILES file, or number of the sample.",
+        least=0,
+        most=MAX_COUNT - 1,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cluster(Group):
+    """Devices and processes that share work."""
+
+    num_devices: int | None = option(
+        None,
+        "Devices of each process that positions are shared out over; a CPU is divided "
+        "into as many. By default one, with several processes all.",
+        least=1,
+        most=256,  # more are a mistake: a CPU would be divided into as many
+        **RUNNING,
+    )
+    coordinator: str | None = option(
+        None,
+        "Several processes: address host:port of process 0, the same for all.",
+        **RUNNING,
+    )
+    num_processes: int | None = option(
+        None, "Several processes: how many.", least=1, **RUNNING
+    )
+    process_id: int | None = option(
+        None,
+        "Several processes: which one this is, from 0. Process 0 writes the results.",
+        least=0,
+        **RUNNING,
+    )

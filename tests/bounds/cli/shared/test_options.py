@@ -1,0 +1,142 @@
+"""Options are values: those made in Python equal those read from flags."""
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+
+from bounds.cli.main import COMMANDS, PROGRAM
+from bounds.cli.shared.groups import Figure, Lengths, Model, Stored
+from bounds.cli.shared.options import Group, again, fields_of, list_words, option
+from jax_models.errors import InputError
+from jax_models.model.mask import MASKS
+
+MIGRATED = [one for one in COMMANDS if one.options is not None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TryOptions(Lengths, Model, Stored, Figure):
+    """Options of a command that is none."""
+
+    COMMAND = "try"
+
+    lengths: tuple[int, ...] = again(Lengths, "lengths", "4:16:3", " Few.")
+    names: tuple[str, ...] | None = option(None, "Some of {words}.", ("a", "b"))
+    share: float | None = option(None, "A share.", least=0.0, most=1.0)
+    count: int = option(1, "How many.", least=1)
+    of_names: bool = option(
+        False,
+        "Whether.",
+        used_if=lambda one: one.names is not None,
+        otherwise="is of --names",
+    )
+
+
+def read(*arguments):
+    values = TryOptions.define()
+    values([PROGRAM, *arguments])
+    return TryOptions.parse(values)
+
+
+def test_defaults_and_texts_are_read_alike_in_python_and_from_flags():
+    assert read() == TryOptions()
+    assert TryOptions().lengths == (4, 8, 16)
+    assert TryOptions().out == "results/try"
+    assert TryOptions().figure_format == ("png",)
+    typed = read("--lengths=2,3", "--names=b,a", "--share=0.5", "--mask=none")
+    assert typed == TryOptions(lengths=(2, 3), names=("b", "a"), share=0.5, mask="none")
+    assert typed == TryOptions(lengths="2,3", names="b,a", share="0.5", mask="none")  # pyright: ignore
+    assert typed.given == {"lengths", "names", "share", "mask"}
+
+
+def test_an_option_that_is_given_with_its_default_is_given():
+    assert read("--count=1").given == {"count"}
+    assert read("--count=1") == TryOptions()
+    assert TryOptions(count=2).given == {"count"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ({"lengths": "3,2"}, "--lengths=3,2: lengths must increase"),
+        ({"names": "c"}, "'c' is not one of a, b"),
+        ({"share": 2.0}, "--share=2.0"),
+        ({"count": 0}, "--count=0"),
+        ({"mask": "hole"}, "--mask=hole"),
+        ({"out": ""}, "--out=: it is empty"),
+    ],
+)
+def test_what_flags_refuse_python_refuses(wrong, complaint):
+    with pytest.raises(InputError, match=complaint):
+        TryOptions(**wrong)
+
+
+def test_an_option_that_does_not_apply_is_refused_by_name():
+    with pytest.raises(InputError, match=r"^--of_names is of --names$"):
+        read("--of_names").refuse_unused()
+    read("--of_names", "--names=a").refuse_unused()
+    read("--names=a").refuse_unused()
+
+
+def test_own_options_stand_before_those_of_groups_each_once():
+    names = list(fields_of(TryOptions))
+    assert names[:3] == ["lengths", "names", "share"]
+    assert names.index("of_names") < names.index("model") < names.index("num_layers")
+    assert len(names) == len(set(names))
+    assert fields_of(TryOptions)["lengths"].about.help.endswith(" Few.")
+    assert list_words(("x", "jax_models.model.mask:MASKS")) == ("x", *MASKS)
+
+
+def test_modules_of_options_import_no_jax():
+    names = [f"bounds.cli.options.{one.load_options().__name__.rpartition('.')[2]}"
+             for one in MIGRATED]  # fmt: skip
+    code = f"import {', '.join(names)}, sys; print('jax' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize("command", MIGRATED, ids=lambda one: one.name)
+def test_every_command_has_a_class_of_options_whose_defaults_are_read(command):
+    options = command.options
+    assert issubclass(options, Group)
+    values = command.define_flags()
+    values([PROGRAM])
+    assert command.parse(values) == options()
+    assert options.COMMAND == command.name
+
+
+# Of the options that were read by nobody, and no error.
+UNUSED = [
+    ("model", "--max_length=9", "--max_length"),
+    ("curve", "--bounds=none --extend_to=9", "--extend_to"),
+    ("lipschitz", "--restarts=0 --steps=9", "--steps"),
+    ("train", "--growth=0.5", "--growth"),
+    ("entropy", "--dtype=float32", "--dtype"),
+    *(
+        ("restrict", f"--verify=c.json {flag}", flag.partition("=")[0])
+        for flag in (
+            *("--attempts=2", "--caps=1", "--method=greedy", "--reverse_pass=true"),
+            *("--pre_restriction=x.npy", "--fresh", "--figure_format=svg"),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("command", "given", "name"), UNUSED)
+def test_what_a_command_does_not_read_is_an_error_that_names_it(
+    run, command, given, name
+):
+    run(command, *given.split()).assert_refused(f"attention-bounds: {name} ")
+
+
+@pytest.mark.parametrize(
+    ("command", "given", "name"),
+    [one for one in UNUSED if one[0] in ("curve", "lipschitz", "entropy")],
+)
+def test_a_sweep_refuses_it_before_anything_runs(run, tmp_path, command, given, name):
+    swept = ("--sweep=seed=1,2", *given.split())
+    run("batch", f"--command={command}", *swept).assert_refused(f"seed=1: {name} ")
+    assert not list(tmp_path.iterdir())
