@@ -9,16 +9,15 @@ from bounds.cli.options.constants import ConstantsOptions
 from bounds.cli.shared.columns import FILES
 from bounds.cli.shared.model_source import model_sha256, weighted_model
 from bounds.cli.shared.platforms import prepare_jax
-from bounds.cli.shared.report import aligned, ruled
-from bounds.cli.shared.runner import Exports, Work, describe_lengths
+from bounds.cli.shared.report import column_table, ruled
+from bounds.cli.shared.runner import Exports, Work, describe_lengths, length_cells
 from bounds.curves.inputs import check_changeable
 from bounds.curves.measurement import weighting_label
 from bounds.lemma5.closed_form import LayerInfluence
 from bounds.lemma5.constants import ClosedForms, evaluate_closed_forms, read_constants
 from bounds.lemma5.constants.closed_forms import PrintedInfluence
 from bounds.store.forms import each, fields, only
-from bounds.store.sweep import Cell, Results, found_rows
-from bounds.version import __version__
+from bounds.store.sweep import Results, found_rows
 from jax_models.run.evaluate import require_readout
 
 WIDTH = 88
@@ -70,38 +69,26 @@ def plan(options: ConstantsOptions) -> Work:
         "weighting": weighting_label(model),
     }
     asked = {"query": options.query, "target": options.target}
-    cells = [_cell_of(model, hashes, asked, n) for n in lengths]
+    depth = len(model.layers)
+
+    def compute(n: int) -> dict[str, Any]:
+        return _recorded([_row(forms) for forms in _layers(model, n, asked)])
+
+    key = {**asked, "dtype": model.dtype.name, **hashes}
+    layers = {"layer": range(1, depth + 1)}
+    cells = length_cells(
+        options,
+        key,
+        compute,
+        lambda n: {"rows": [FORM | layers | {"n": only(n)}, depth]},
+    )
 
     def finish(store: Results) -> Exports:
         rows = [row for payload in found_rows(store, cells) for row in _read(payload)]
-        return Exports(
-            {**hashes, "rows": rows}, _report(rows, len(model.layers)) + "\n"
-        )
+        return Exports({**hashes, "rows": rows}, _report(rows, depth) + "\n")
 
     opening = f"constants: {describe_lengths(lengths)}"
     return Work(finish, cells, opening, "evaluate")
-
-
-def _cell_of(
-    model: jm.Transformer, hashes: dict[str, str], asked: dict[str, Any], n: int
-) -> Cell:
-    """Returns the constants of one length as a cell of the store."""
-    config = {
-        "command": "constants",
-        "version": __version__,
-        "n": n,
-        **asked,
-        "dtype": model.dtype.name,
-        **hashes,
-    }
-    depth = len(model.layers)
-    layer_form = FORM | {"n": only(n), "layer": range(1, depth + 1)}
-    return Cell(
-        config,
-        f"n = {n}",
-        lambda: _recorded([_row(forms) for forms in _layers(model, n, asked)]),
-        form={"rows": [layer_form, depth]},
-    )
 
 
 def _recorded(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -182,17 +169,6 @@ def _log10(form: LayerInfluence | PrintedInfluence | None) -> float | None:
 
 def _report(rows: list[dict[str, Any]], depth: int) -> str:
     """Returns the rows as a table, without columns that are empty, and what they say."""
-    lines = [[header for header, _ in TABLE]]
-    lines += [[_cell(row[key]) for _, key in TABLE] for row in rows]
-    empty = {
-        column
-        for column in range(len(TABLE))
-        if all(line[column] == "-" for line in lines[1:])
-    }
-    kept = [
-        [cell for column, cell in enumerate(line) if column not in empty]
-        for line in lines
-    ]
     intro = (
         "Bounds on the influence of one symbol, for all inputs of n tokens, as decimal "
         f"logarithms; the last of {depth} layers is the output. F bounds what the "
@@ -202,7 +178,7 @@ def _report(rows: list[dict[str, Any]], depth: int) -> str:
         "constants begin to fall."
     )
     notes = (textwrap.fill(note, WIDTH) for note in _notes(rows))
-    lines = ["", textwrap.fill(intro, WIDTH), *ruled(aligned(kept))]
+    lines = ["", textwrap.fill(intro, WIDTH), *ruled(column_table(rows, TABLE, _show))]
     return "\n".join([*lines, *notes])
 
 
@@ -227,7 +203,5 @@ def _notes(rows: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _cell(value: float | int | None) -> str:
-    if value is None:
-        return "-"
+def _show(_: str, value: float | int) -> str:
     return str(value) if isinstance(value, int) else f"{value:.5g}"

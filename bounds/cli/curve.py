@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import jax_models as jm
-from bounds.cli.options.curve import EXTEND_TO, RECORDS, CurveOptions
+from bounds.cli.options.curve import EXTEND_TO, CurveOptions
 from bounds.cli.shared.ahead import Program
+from bounds.cli.shared.groups import RECORDS
 from bounds.cli.shared.input_source import num_symbols, read_given
 from bounds.cli.shared.model_source import (
-    is_random,
     load_model,
     model_sha256,
     read_trained_to,
+    refuse_ties,
     reweighted,
 )
 from bounds.cli.shared.platforms import prepare_jax
@@ -64,7 +65,7 @@ COLUMNS = (
 def plan(options: CurveOptions) -> Work:
     """Measurements of all curves, then what stands beside them."""
     beyond = options.extend_to
-    if beyond is None and is_random(options.model, options.preset):
+    if beyond is None and options.is_drawn:
         beyond = EXTEND_TO
     trained_to = options.trained_to
     if trained_to is None and options.model is not None:
@@ -127,9 +128,10 @@ def _ask(options: CurveOptions, extend_to: int | None) -> list[CurveCells]:
     model = _with_named_symbols(loaded, tokenizer, where or "")
     weightings, temperatures = options.weighting, options.temperature
     variants = MAIN_JOB
-    if weightings or temperatures or not is_random(options.model, options.preset):
+    if weightings or temperatures or not options.is_drawn:
         variants = _combine(model, weightings or [None], temperatures or [None])
     models = _reweighted(model, variants)
+    refuse_ties(options, models)
     subject = read_subject(options, model, None if has_records else lengths)
     bounds = [name for name in options.bounds if name != "none"]
     beyond, folder = lengths_beyond(longest, extend_to), Path(options.out)

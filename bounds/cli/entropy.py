@@ -1,25 +1,23 @@
 """Cross-entropy on PARITY and 2DYCK against length: optimum, chance, floor, model."""
 
-from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import jax_models as jm
 from bounds.cli.options.entropy import EntropyOptions
 from bounds.cli.shared.platforms import prepare_jax
-from bounds.cli.shared.report import aligned
-from bounds.cli.shared.runner import Exports, Work, describe_lengths
+from bounds.cli.shared.report import column_table
+from bounds.cli.shared.runner import Exports, Work, describe_lengths, length_cells
 from bounds.entropy import (
     check_predictor,
     entropy_figure,
     entropy_levels,
     measure_entropy,
 )
-from bounds.store.forms import Form, fields, only
+from bounds.store.forms import fields
 from bounds.store.output import file_sha256
 from bounds.store.sweep import Cell, Results, found_rows
 from bounds.store.table import Table
-from bounds.version import __version__
 from jax_models.languages import get_source
 from jax_models.model.reweight import with_dtype
 
@@ -64,7 +62,8 @@ def _ask(options: EntropyOptions) -> list[Cell]:
     source = get_source(options.language, options.p)
     asked = {"language": options.language, "p": options.p}
     if options.model is None:
-        return _cells(options.lengths, asked, partial(entropy_levels, source), LEVELS)
+        levels = partial(entropy_levels, source)
+        return length_cells(options, asked, levels, LEVELS)
     model = with_dtype(jm.load(options.model), options.dtype)
     check_predictor(model, source, options.lengths[-1], options.reading)
     how: dict[str, Any] = {name: getattr(options, name) for name in HOW_MEASURED}
@@ -75,31 +74,12 @@ def _ask(options: EntropyOptions) -> list[Cell]:
     }
     how["closeness"] = how.pop("eps")
     floor = "floor_r1" if options.reading == "last" else "floor_r2"
-    return _cells(
-        options.lengths,
+    return length_cells(
+        options,
         asked,
         lambda n: measure_entropy(model, source, n, **how).as_row(source),
         fields(*COLUMNS, **{floor: float}),
     )
-
-
-def _cells(
-    lengths: Sequence[int],
-    asked: Mapping[str, Any],
-    measure: Callable[[int], dict[str, Any]],
-    form: Form,
-) -> list[Cell]:
-    """Returns lengths as cells, which depend on what is asked."""
-    common = {"command": "entropy", "version": __version__, **asked}
-    return [
-        Cell(
-            {**common, "n": n},
-            f"n = {n}",
-            partial(measure, n),
-            form=form | {"n": only(n)},
-        )
-        for n in lengths
-    ]
 
 
 def _export(options: EntropyOptions, rows: list[dict[str, Any]]) -> Exports:
@@ -116,14 +96,8 @@ def _export(options: EntropyOptions, rows: list[dict[str, Any]]) -> Exports:
 
 def _report(rows: list[dict[str, Any]], reading: str) -> list[str]:
     """Returns a table of the rows, and one sentence about what it shows."""
-    names = [
-        name for name in COLUMNS[:10] if any(r.get(name) is not None for r in rows)
-    ]
-    lines = [names]
-    for row in rows:
-        cells = [row.get(name) for name in names]
-        lines.append(["-" if x is None else f"{x:.6g}" for x in cells])
-    text = aligned(lines)
+    columns = zip(COLUMNS[:10], COLUMNS[:10], strict=True)
+    text = column_table(rows, columns, lambda _, value: f"{value:.6g}")
     last = rows[-1]
     if last.get("model") is None:
         return [

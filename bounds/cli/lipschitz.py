@@ -3,15 +3,15 @@
 import dataclasses
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from bounds.cli.options.lipschitz import LipschitzOptions
 from bounds.cli.shared.input_source import num_symbols
 from bounds.cli.shared.model_source import weighted_model
 from bounds.cli.shared.platforms import prepare_jax
-from bounds.cli.shared.report import WIDTH, aligned, ruled
-from bounds.cli.shared.runner import Exports, Work, describe_lengths
+from bounds.cli.shared.report import WIDTH, column_table, ruled
+from bounds.cli.shared.runner import Exports, Work, describe_lengths, length_cells
 from bounds.cli.shared.subject import read_subject
 from bounds.curves.decay import MIN_LENGTHS, describe_trend, show_interval
 from bounds.curves.inputs import check_changeable
@@ -22,10 +22,9 @@ from bounds.lemma5.lipschitz.curve import (
     measure_lipschitz,
 )
 from bounds.lemma5.lipschitz.searches import Effort
-from bounds.store.forms import SIZE, each, fields, only
+from bounds.store.forms import SIZE, each, fields
 from bounds.store.sweep import Cell, Results, found_rows
 from bounds.store.table import Table
-from bounds.version import __version__
 
 # Header and key of the columns; the bounds are given by their looseness.
 OBSERVED = (
@@ -77,15 +76,12 @@ def lipschitz_report(curve: LipschitzCurve) -> str:
         for header, key in BOUNDS
         if any(row.get(key) is not None for row in curve)
     ]
-    columns = [*OBSERVED, *bounds]
-    lines = [[header for header, _ in columns]]
-    lines += [[_cell(row, key) for _, key in columns] for row in curve]
     notes = dict.fromkeys(note for row in curve for note in row["notes"])
     return "\n".join(
         [
             "",
             *_heading([header for header, _ in bounds]),
-            *ruled(aligned(lines)),
+            *ruled(column_table(curve, [*OBSERVED, *bounds], _show)),
             finding(curve),
             *notes,
         ]
@@ -151,10 +147,7 @@ def _nearest(curve: LipschitzCurve) -> str:
     return text + "."
 
 
-def _cell(row: Mapping[str, Any], key: str) -> str:
-    value = row.get(key)
-    if value is None:
-        return "-"
+def _show(key: str, value: Any) -> str:
     if key.startswith("looseness_"):
         return f"{value:z.2f}"  # a certificate may equal what it bounds
     return f"{value:.4g}" if isinstance(value, float) else str(value)
@@ -168,7 +161,7 @@ def plan(options: LipschitzOptions) -> Work:
     symbols = num_symbols(options)
     model = weighted_model(options, vocab_size=symbols, max_length=lengths[-1])
     subject = read_subject(options, model, lengths)
-    cells = _cells(subject, lengths, Effort(options.restarts, options.steps))
+    cells = _cells(options, subject)
 
     def finish(store: Results) -> Exports:
         table = Table(tuple(found_rows(store, cells)))
@@ -178,38 +171,19 @@ def plan(options: LipschitzOptions) -> Work:
     return Work(finish, cells, opening, "estimate", named=subject.named)
 
 
-def _cells(subject: Subject, lengths: Sequence[int], effort: Effort) -> list[Cell]:
-    """Returns the lengths to estimate."""
-    asked = subject.question
+def _cells(options: LipschitzOptions, subject: Subject) -> list[Cell]:
+    asked, effort = subject.question, Effort(options.restarts, options.steps)
     question: dict[str, Any] = {"query": asked.query, "target": asked.target}
-    cells = []
-    for n in lengths:
-        config = {
-            "command": "lipschitz",
-            "version": __version__,
-            **subject.named,
-            "n": n,
-            "tokens_sha256": subject.tokens_sha256(n),
-            "dtype": subject.model.dtype.name,
-            "seed": subject.seed,
-            **question,
-            **dataclasses.asdict(effort),
-        }
+    question["seed"] = subject.seed
 
-        def compute(n=n) -> dict[str, Any]:
-            row = measure_lipschitz(
-                subject.model,
-                n,
-                subject.source,
-                effort=effort,
-                seed=subject.seed,
-                **question,
-            )
-            # The store has a column of its own for the seed.
-            return {name: value for name, value in row.items() if name != "seed"}
+    def compute(n: int) -> dict[str, Any]:
+        model, source = subject.model, subject.source
+        row = measure_lipschitz(model, n, source, effort=effort, **question)
+        # The store has a column of its own for the seed.
+        return {name: value for name, value in row.items() if name != "seed"}
 
-        cells.append(Cell(config, f"n = {n}", compute, form=FORM | {"n": only(n)}))
-    return cells
+    key = {**question, **dataclasses.asdict(effort)}
+    return length_cells(options, subject.config, compute, FORM, **key)
 
 
 def _export(subject: Subject, curve: LipschitzCurve) -> Exports:

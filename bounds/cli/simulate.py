@@ -1,6 +1,5 @@
 """Temperatures at which softmax provably simulates a hard-attention model."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bounds.cli.options.simulate import SimulateOptions, parse_schedule
@@ -8,8 +7,8 @@ from bounds.cli.shared.columns import FILES
 from bounds.cli.shared.input_source import num_symbols
 from bounds.cli.shared.model_source import weighted_model
 from bounds.cli.shared.platforms import prepare_jax
-from bounds.cli.shared.report import aligned, ruled
-from bounds.cli.shared.runner import Exports, Work, describe_lengths
+from bounds.cli.shared.report import column_table, ruled
+from bounds.cli.shared.runner import Exports, Work, describe_lengths, length_cells
 from bounds.cli.shared.subject import read_subject
 from bounds.curves.inputs import GivenInputs
 from bounds.curves.measurement import Subject
@@ -17,10 +16,9 @@ from bounds.simulation.compute import simulate
 from bounds.simulation.curve import COLUMNS, SimulationCurve
 from bounds.simulation.paper_shape import check_simulable
 from bounds.simulation.result import Simulation
-from bounds.store.forms import SIZE, each, fields, only
+from bounds.store.forms import SIZE, each, fields
 from bounds.store.sweep import Cell, Results, found_rows
 from bounds.store.table import Table
-from bounds.version import __version__
 
 # Header and key of the columns.
 SHOWN = (
@@ -52,16 +50,13 @@ FORM = fields(
 
 def simulation_report(curve: SimulationCurve) -> str:
     """Returns the table of temperatures and errors, and the notes."""
-    shown = [column for column in SHOWN if column[1] in curve.table.columns]
-    lines = [[header for header, _ in shown]]
-    lines += [[_cell(row, key) for _, key in shown] for row in curve]
     return "\n".join(
         [
             "",
             "Softmax at a temperature in place of hard attention, by length n (tokens): "
             "certified over",
             "exact reals for the inputs considered; the error was measured.",
-            *ruled(aligned(lines)),
+            *ruled(column_table(curve, SHOWN, _show)),
             *_notes(curve),
         ]
     )
@@ -78,16 +73,10 @@ def _notes(curve: SimulationCurve) -> list[str]:
     ]
 
 
-def _cell(row: Mapping[str, Any], key: str) -> str:
-    value = row.get(key)
-    match value:
-        case None:
-            return "-"
-        case bool():
-            return "yes" if value else "no"
-        case float():
-            return f"{value:.3g}"
-    return str(value)
+def _show(_: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def plan(options: SimulateOptions) -> Work:
@@ -102,8 +91,7 @@ def plan(options: SimulateOptions) -> Work:
     )
     check_simulable(model)
     subject = read_subject(options, model, lengths)
-    more = options.epsilon, options.max_inputs, options.at
-    cells = _cells(subject, lengths, *more)
+    cells = _cells(options, subject)
 
     def finish(store: Results) -> Exports:
         return _export(subject, SimulationCurve(Table(tuple(found_rows(store, cells)))))
@@ -118,41 +106,26 @@ def _certified_at(schedule: str, found: Simulation) -> dict[str, float]:
     return {"tau_at": tau, "bound_at": found.certify(tau)}
 
 
-def _cells(
-    subject: Subject,
-    lengths: Sequence[int],
-    epsilon: float,
-    budget: int,
-    at: str | None,
-) -> list[Cell]:
-    """Returns the lengths to simulate."""
-    given, cells = isinstance(subject.source, GivenInputs), []
-    for n in lengths:
-        config = {
-            "command": "simulate",
-            "version": __version__,
-            **subject.named,
-            "n": n,
-            "epsilon": epsilon,
-            "budget": None if given else budget,
-            "tokens_sha256": subject.tokens_sha256(n),
-            "dtype": subject.model.dtype.name,
-            **({} if at is None else {"at": at}),
-        }
+def _cells(options: SimulateOptions, subject: Subject) -> list[Cell]:
+    given, at = isinstance(subject.source, GivenInputs), options.at
+    asked = {
+        "epsilon": options.epsilon,
+        "budget": None if given else options.max_inputs,
+    }
 
-        def compute(n=n) -> dict[str, Any]:
-            found = simulate(
-                subject.model,
-                n,
-                epsilon=epsilon,
-                inputs=subject.source,
-                budget=budget,
-                sweep=True,
-            )
-            return found.row() | ({} if at is None else _certified_at(at, found))
+    def compute(n: int) -> dict[str, Any]:
+        found = simulate(
+            subject.model,
+            n,
+            epsilon=options.epsilon,
+            inputs=subject.source,
+            budget=options.max_inputs,
+            sweep=True,
+        )
+        return found.row() | ({} if at is None else _certified_at(at, found))
 
-        cells.append(Cell(config, f"n = {n}", compute, form=FORM | {"n": only(n)}))
-    return cells
+    asked |= {} if at is None else {"at": at}
+    return length_cells(options, subject.config, compute, FORM, **asked)
 
 
 def _export(subject: Subject, curve: SimulationCurve) -> Exports:

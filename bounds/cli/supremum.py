@@ -13,7 +13,7 @@ from bounds.all_inputs.block import Attained, Found, InputPlan
 from bounds.all_inputs.supremum import choose_plan, conclude, run_block
 from bounds.all_inputs.universe import AllInputs, list_inputs
 from bounds.cli.options.supremum import SupremumOptions
-from bounds.cli.shared.model_source import model_sha256, weighted_model
+from bounds.cli.shared.model_source import model_sha256, refuse_ties, weighted_model
 from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.runner import Exports, Work
 from bounds.curves.measurement import tokens_sha256, weighting_label
@@ -33,6 +33,7 @@ def plan(options: SupremumOptions) -> Work:
     """Blocks of the work on all inputs, or of the search."""
     prepare_jax(options)
     model = weighted_model(options, vocab_size=VOCAB_SIZE, max_length=options.length)
+    refuse_ties(options, [model])
     inputs = list_inputs(
         model,
         options.length,

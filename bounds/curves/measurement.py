@@ -125,6 +125,12 @@ class Subject:
         """What names the model in a row."""
         return {"weighting": self.label, "model_sha256": self.model_sha256}
 
+    def config(self, length: int) -> dict[str, Any]:
+        """Key of results on all inputs of a length."""
+        hashes = self.tokens_sha256(length)
+        dtype = self.model.dtype.name
+        return {**self.named, "tokens_sha256": hashes, "dtype": dtype}
+
     def tokens_sha256(self, length: int) -> list[str]:
         """Returns the hashes of all inputs of a length."""
         return [tokens_sha256(x) for (n, _), x in self.inputs.items() if n == length]

@@ -41,3 +41,8 @@ class CompileOptions(Computed, Stored):
         f"{{{_TEST}:LONGEST}}; 0 for no test.",
         least=0,
     )
+
+    @property
+    def is_random(self) -> bool:
+        """True if weights, inputs or steps are drawn."""
+        return self.self_test > 0

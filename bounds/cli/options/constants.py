@@ -18,3 +18,8 @@ class ConstantsOptions(Lengths, Weighted, Model, Read, Stored):
     """Options of the command."""
 
     COMMAND = "constants"
+
+    @property
+    def is_random(self) -> bool:
+        """True if weights, inputs or steps are drawn."""
+        return self.is_drawn

@@ -17,6 +17,7 @@ are found, and the same command continues where it stopped.
 import dataclasses
 
 from bounds.cli.shared.groups import (
+    RECORDS,
     TEMPERATURE,
     WEIGHTINGS,
     Figure,
@@ -36,7 +37,6 @@ from jax_models.arguments import MAX_LENGTH
 # run, and those to which its closed forms alone go on.
 SCALE = 0.5
 EXTEND_TO = 10**6
-RECORDS = ("fasta", "smiles")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,3 +87,8 @@ class CurveOptions(Lengths, Sampled, Texts, Read, Method, Memory, Stored, Figure
         key=False,
     )
     scale: float = again(Shape, "scale", SCALE)
+
+    @property
+    def is_random(self) -> bool:
+        """True if weights, inputs or steps are drawn."""
+        return super().is_random or "estimate" in self.bounds

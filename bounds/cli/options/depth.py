@@ -60,3 +60,8 @@ class DepthOptions(Stored):
     read_out: bool = option(
         False, "Read the output at a further position without a symbol of its own."
     )
+
+    @property
+    def is_random(self) -> bool:
+        """True if weights, inputs or steps are drawn."""
+        return False

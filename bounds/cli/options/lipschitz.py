@@ -31,3 +31,8 @@ class LipschitzOptions(Lengths, Weighted, Sampled, Read, Stored, Figure):
         used_if=lambda one: one.restarts > 0,
         otherwise="is of the ascent, which --restarts=0 leaves out",
     )
+
+    @property
+    def is_random(self) -> bool:
+        """True if weights, inputs or steps are drawn."""
+        return True

@@ -6,7 +6,7 @@ how it was made.
 
 import dataclasses
 
-from bounds.cli.shared.groups import Model, Weighted, is_random
+from bounds.cli.shared.groups import Model, Weighted
 from bounds.cli.shared.options import option
 
 
@@ -20,7 +20,12 @@ class ModelOptions(Model, Weighted):
         512,
         "Random model with --position=table: number of positions.",
         least=1,
-        used_if=lambda one: is_random(one) and one.position == "table",
+        used_if=lambda one: one.is_drawn and one.position == "table",
         otherwise="is the size of a random model's table of positions; give "
         "--position=table too, or leave it out",
     )
+
+    @property
+    def is_random(self) -> bool:
+        """True if weights, inputs or steps are drawn."""
+        return self.is_drawn

@@ -10,6 +10,7 @@ from jax_models.arguments import MAX_COUNT
 DTYPES = ("float64", "float32")
 POSITIONS = ("sinusoidal", "table", "none")
 RANDOM = "random"
+RECORDS = ("fasta", "smiles")  # options of files of several texts
 SCALE = 1.0  # of a random model's weights
 TEMPERATURE = "bounds.numbers.notation:parse_temperature"
 LANGUAGES = "jax_models.languages:LANGUAGES"
@@ -34,7 +35,18 @@ class Output(Group):
         "Write over the files that another configuration left in --out.",
         **RUNNING,
     )
-    seed: int = option(0, "Seed of the random weights and inputs.", least=0)
+    seed: int = option(
+        0,
+        "Seed of the random weights and inputs.",
+        least=0,
+        used_if=lambda one: one.is_random,
+        otherwise="is of random weights and inputs, and none are drawn; leave it out",
+    )
+
+    @property
+    def is_random(self) -> bool:
+        """True if weights, inputs or steps are drawn."""
+        return True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,11 +100,6 @@ class Computed(Platform):
     dtype: str = option(
         "float64", "Float type of the model and of the arithmetic.", DTYPES
     )
-
-
-def is_random(options: Any) -> bool:
-    """True if the model of some options is random."""
-    return options.model is None and options.preset in (None, RANDOM)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -156,6 +163,11 @@ class Model(Shape, Head, Computed, Output):
         None, "Random model: symbols; by default those of the inputs.", least=1
     )
 
+    @property
+    def is_drawn(self) -> bool:
+        """True if the model has random weights."""
+        return self.model is None and self.preset in (None, RANDOM)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Weighted(Group):
@@ -206,6 +218,12 @@ class Inputs(Model):
         "symbols random unless another is named.",
         *(LANGUAGES, RANDOM),
     )
+
+    @property
+    def is_random(self) -> bool:
+        """True if weights or inputs are drawn."""
+        names = ("tokens", "text", "sequence", *RECORDS)
+        return self.is_drawn or all(getattr(self, x, None) is None for x in names)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

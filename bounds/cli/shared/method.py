@@ -26,7 +26,7 @@ def read_method(options: Any) -> Way | str:
     made: Way | str = name
     if "propose" in given:
         made, read = Proposed(given["propose"], name), {"propose"}
-    elif name == "screened" and given:
+    elif name == "screened":
         budget = given.get("budget", DEFAULTS["budget"]) or None
         made, read = Screened(given.get("rtol", 0.0), budget), {"rtol", "budget"}
     elif "precision" in given and name in ("auto", "incremental"):

@@ -11,7 +11,7 @@ import jax
 
 import jax_models as jm
 from bounds.cli.shared.groups import RANDOM, Model, Shape
-from bounds.cli.shared.options import Flags, fields_of, is_given
+from bounds.cli.shared.options import Flags, Group, fields_of, is_given
 from bounds.numbers.notation import parse_temperature
 from bounds.store.output import file_sha256, sha256
 from jax_models.arguments import MAX_LENGTH, expect_file, expect_integer
@@ -125,6 +125,14 @@ def model_sha256(options: Model | Flags, model: jm.Transformer) -> str:
     if options.model is not None and not os.path.isdir(options.model):
         return file_sha256(options.model)
     return sha256(jm.model_bytes(model))
+
+
+def refuse_ties(options: Group | Flags, models: Iterable[jm.Transformer]) -> None:
+    """Raises `InputError` if `--ties` is given and no model has hard attention."""
+    if is_given(options, "ties") and not any(model.is_hard for model in models):
+        raise InputError(
+            "--ties is of hard attention, which the model does not have; leave it out"
+        )
 
 
 def read_trained_to(model: str) -> int | None:

@@ -36,49 +36,32 @@ NAMED = re.compile(r"\{([\w.]+:[\w.]+)\}")
 class Declared:
     """Declaration of an option beside its name, type and default."""
 
-    help: str
-    words: tuple[Words, ...]  # allowed, each a word, words, or the name of some
-    check: Callable[[str], Any] | str | None  # raises ValueError for other text
-    ends: tuple[Any, Any]  # of numbers; the last may be the name of one
-    parser: flags.ArgumentParser | None
-    repeated: bool  # may be given several times
-    key: bool  # part of the key of a stored result
-    export: bool  # another value makes other exports
-    file: bool  # names a file, whose content is part of the key
-    used_if: (
-        Callable[[Any], bool] | None
-    )  # whether the option applies, given the others
-    otherwise: str  # message behind the option's name where it does not
+    help: str = ""  # `{words}` and `{module:NAME}` in it are replaced
+    words: tuple[Words, ...] = ()  # allowed, each a word, words, or the name of some
+    check: Callable[[str], Any] | str | None = None  # raises ValueError for other text
+    least: float | None = None
+    most: float | str | None = None  # or the name of a number
+    parser: flags.ArgumentParser | None = None
+    repeated: bool = False  # may be given several times
+    key: bool = True  # part of the key of a stored result
+    export: bool = True  # another value makes other exports
+    file: bool = False  # names a file, whose content is part of the key
+    # Whether the option applies, given the others, and the message where it does not.
+    used_if: Callable[[Any], bool] | None = None
+    otherwise: str = "does not apply"
 
 
-def option(
-    default: Any = None,
-    help: str = "",
-    *words: Words,
-    check: Callable[[str], Any] | str | None = None,
-    least: float | None = None,
-    most: float | str | None = None,
-    parser: flags.ArgumentParser | None = None,
-    repeated: bool = False,
-    key: bool = True,
-    export: bool = True,
-    file: bool = False,
-    used_if: Callable[[Any], bool] | None = None,
-    otherwise: str = "does not apply",
-) -> Any:
-    """A field that is a flag; `{words}` and `{module:NAME}` in the help are replaced."""
-    given = help, words, check, (least, most), parser, repeated, key, export, file
-    made = Declared(*given, used_if, otherwise)
+def option(default: Any = None, help: str = "", *words: Words, **declared: Any) -> Any:
+    """A field that is a flag, declared as `Declared` says."""
+    made = Declared(help, words, **declared)
     return dataclasses.field(default=default, metadata={"option": made})
 
 
 # Of flags of commands that have no class of options yet.
-_PLAIN = Declared("", (), None, (None, None), None, False, True, True, False, None, "")
-_RUNNING = dataclasses.replace(_PLAIN, key=False, export=False)
 _UNDECLARED = {
-    **dict.fromkeys(("dry_run", "figure_format"), _RUNNING),
-    "figure": dataclasses.replace(_PLAIN, key=False),
-    "candidates": dataclasses.replace(_PLAIN, file=True),
+    **dict.fromkeys(("dry_run", "figure_format"), Declared(key=False, export=False)),
+    "figure": Declared(key=False),
+    "candidates": Declared(file=True),
 }
 
 
@@ -174,8 +157,8 @@ class Field:
             return about.parser
         if self.hint is bool:
             return flags.BooleanParser()
-        least, most = about.ends
-        most = find(most) if isinstance(most, str) else most
+        least: Any = about.least
+        most: Any = find(about.most) if isinstance(about.most, str) else about.most
         if self.hint is int:
             return CountParser(least, MAX_COUNT if most is None else most)
         if self.hint is float:
@@ -267,7 +250,7 @@ def _listed(found: Any) -> str:
 
 def declared(values: flags.FlagValues, name: str) -> Declared:
     """Declaration of a flag."""
-    return getattr(values[name], "declared", _UNDECLARED.get(name, _PLAIN))
+    return getattr(values[name], "declared", _UNDECLARED.get(name, Declared()))
 
 
 def is_given(options: Group | flags.FlagValues, name: str) -> bool:

@@ -28,12 +28,14 @@ class Output:
     folder: str  # as typed
     values: Mapping[str, Any]  # of all flags
     running: frozenset[str]  # flags that change no export
+    seed: int | None  # None where nothing is drawn
 
     @classmethod
     def of(cls, command: str, options: Group | Flags) -> Self:
         """Output of a run with some options."""
         values = values_of(options)
-        return cls(command, values["out"], values, names_of_running(options))
+        seed = values["seed"] if getattr(options, "is_random", True) else None
+        return cls(command, values["out"], values, names_of_running(options), seed)
 
     @property
     def fresh(self) -> bool:
@@ -63,7 +65,7 @@ class Output:
         return {
             "command": self.command,
             "flags": dict(self.values),
-            "seed": self.values.get("seed"),
+            "seed": self.seed,
             "dtype": self.values.get("dtype"),
             **provenance().as_dict(),
         }

@@ -3,7 +3,8 @@
 import itertools
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from bounds.curves.columns import CurveColumn, shown_bounds
 from bounds.curves.curve import BoundCurve
@@ -197,6 +198,21 @@ def _zeros(sides: Sequence[BoundCurve]) -> str:
     fits = [side.fit for side in sides]
     zeros = sum(fit.zeros for fit in fits)
     return f"{zeros} of {zeros + sum(fit.used for fit in fits)}"
+
+
+def column_table(
+    rows: Iterable[Mapping[str, Any]],
+    columns: Iterable[tuple[str, str]],
+    show: Callable[[str, Any], str],
+) -> list[str]:
+    """Lines of a table of columns, each a header and a key; empty ones are left out."""
+    rows = list(rows)
+    shown = [c for c in columns if any(row.get(c[1]) is not None for row in rows)]
+    lines = [[header for header, _ in shown]]
+    for row in rows:
+        cells = [(key, row.get(key)) for _, key in shown]
+        lines.append(["-" if x is None else show(key, x) for key, x in cells])
+    return aligned(lines)
 
 
 def ruled(table: Sequence[str]) -> list[str]:

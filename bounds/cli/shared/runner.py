@@ -3,14 +3,17 @@
 import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax_models as jm
 from bounds.cli.shared.ahead import Ahead, Program
+from bounds.cli.shared.groups import Lengths
 from bounds.cli.shared.options import Group
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import Output
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
+from bounds.store.forms import Form, only
 from bounds.store.output import sha256, write_bytes, write_csv, write_json
 from bounds.store.sweep import (
     Cell,
@@ -22,6 +25,7 @@ from bounds.store.sweep import (
     missing_cells,
     run_cells,
 )
+from bounds.version import __version__
 from jax_models.errors import InputError
 
 if TYPE_CHECKING:
@@ -152,6 +156,23 @@ def model_exports(
     return Exports(
         {"model_sha256": digest, **about}, report(digest), files=files, **more
     )
+
+
+def length_cells(
+    options: Lengths,
+    key: Mapping[str, Any] | Callable[[int], Mapping[str, Any]],
+    compute: Callable[[int], Mapping[str, Any]],
+    form: Mapping[str, Form] | Callable[[int], Form],
+    **more: Any,
+) -> list[Cell]:
+    """Lengths as cells, whose results depend on a key, which may depend on the length."""
+    cells = []
+    for n in options.lengths:
+        config = {"command": options.COMMAND, "version": __version__, "n": n}
+        config |= {**(key(n) if callable(key) else key), **more}
+        own = form(n) if callable(form) else {**form, "n": only(n)}
+        cells.append(Cell(config, f"n = {n}", partial(compute, n), form=own))
+    return cells
 
 
 def describe_lengths(lengths: Sequence[int]) -> str:

@@ -7,7 +7,7 @@ import jax_models as jm
 from bounds.cli.shared.groups import Inputs, Memory, One
 from bounds.cli.shared.input_source import load_inputs, num_symbols, read_given
 from bounds.cli.shared.method import read_method
-from bounds.cli.shared.model_source import model_sha256, weighted_model
+from bounds.cli.shared.model_source import model_sha256, refuse_ties, weighted_model
 from bounds.cli.shared.options import Flags, adding
 from bounds.cli.shared.target import number_symbol, parse_target
 from bounds.cli.shared.texts import open_tokenizer
@@ -37,6 +37,7 @@ def read_one(options: Flags) -> Subject:
         sequence = given.sequences[min(options.input, given.count - 1)]  # else refused
         length = len(sequence)
     model = weighted_model(options, vocab_size=num_symbols(options), max_length=length)
+    refuse_ties(options, [model])
     if sequence is not None and model.padding is not None:
         length = model.padding.leave(sequence).size
     return read_subject(options, model, [length])

@@ -29,9 +29,8 @@ CLUSTER = """
 SWEEP = [
     "batch",
     "--command=entropy",
-    "--lengths=2,64",
     "--sweep=language=parity,dyck2",
-    "--sweep=seed=0..39",
+    "--sweep=lengths=2..41",
     "--sweep=p=0.3,7",
 ]
 
