@@ -13,9 +13,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from absl import flags
-
-from bounds.cli.main import COMMANDS, flag_groups, read_flags
+from bounds.cli.main import COMMANDS
 from jax_models.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,8 +63,8 @@ def _flag_refusal(name: str, arguments: list[str]) -> str | None:
     if {"--help", "-h"} & set(arguments):
         return None
     try:
-        read_flags(name, flag_groups(command, arguments), arguments)
-    except (flags.Error, InputError) as error:
+        command.read(arguments)
+    except InputError as error:
         refusal = " ".join(str(error).split())
         # The page itself writes the file that brings further flags.
         return None if refusal.endswith("does not exist") else refusal

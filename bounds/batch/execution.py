@@ -107,17 +107,7 @@ def run_here(
     cells: Sequence[BatchCell],
     go_on: GoOn = lambda: True,
 ) -> Generator[tuple[BatchCell, Outcome], None, None]:
-    """Run cells one after the other in this process, which keeps what it compiled.
-
-    Args:
-        perform: Runs one.
-        command: The command's name.
-        cells: In the order they are run.
-        go_on: Says whether another cell is to be begun.
-
-    Yields:
-        Each cell as soon as it is finished, with what came of it.
-    """
+    """Yields cells that run one after the other in this process, with their outcomes."""
     for cell in cells:
         if not go_on():
             return
@@ -132,23 +122,11 @@ def run_on_cluster(
     cells: Sequence[BatchCell],
     go_on: GoOn = lambda: True,
 ) -> Generator[tuple[BatchCell, Outcome], None, None]:
-    """Run cells as futures of a Dask cluster, as many at a time as it has threads.
+    """Yields cells in the order of finishing, as futures of a Dask cluster, with outcomes.
 
-    The cells of a worker that is lost are run by another. When no other is to be begun,
-    those under way are waited for; to leave the iterator cancels them.
-
-    Args:
-        client: Of the cluster, from `open_cluster`.
-        perform: Runs one; workers import it.
-        command: The command's name.
-        cells: Early ones are begun first.
-        go_on: Says whether another cell is to be begun.
-
-    Yields:
-        Cells in the order of finishing, with what came of them.
-
-    Raises:
-        ConnectionError: The scheduler is gone, or has forgotten the cells.
+    As many run at a time as there are threads, those of a worker that is lost on another.
+    Where no other is to be begun, those under way are waited for; leaving the iterator
+    cancels them. A scheduler that is gone or forgets the cells is a `ConnectionError`.
     """
     from distributed import (  # pyright: ignore[reportMissingImports]
         CancelledError,
@@ -214,15 +192,7 @@ def _outcome(future: Any) -> Outcome:
 
 @contextlib.contextmanager
 def open_cluster(local_workers: int | None, scheduler: str | None) -> Iterator[Any]:
-    """Yield the client of a Dask cluster, started here or joined.
-
-    Args:
-        local_workers: Processes of a cluster on this machine, one cell at a time each.
-        scheduler: Address of a running one, in place of that.
-
-    Raises:
-        InputError: Dask distributed is not installed, or no scheduler answers.
-    """
+    """Yields the client of a Dask cluster: processes started here, or a scheduler joined."""
     if not has_package("distributed"):
         raise InputError(
             "--local_workers and --scheduler need Dask distributed, which is not "

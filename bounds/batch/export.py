@@ -7,15 +7,7 @@ from bounds.store.table import Table
 
 
 def export_table(table: Table, folder: Path) -> list[str]:
-    """Write a table in all formats that are at hand.
-
-    Returns:
-        The names of the files: CSV and JSON lines, and Parquet where pyarrow is
-        installed.
-
-    Raises:
-        OSError: A file cannot be written.
-    """
+    """Writes a table as CSV, JSON lines and, with pyarrow, Parquet; returns their names."""
     table.to_csv(folder / "batch.csv")
     table.to_json_lines(folder / "batch.jsonl")
     names = ["batch.csv", "batch.jsonl"]

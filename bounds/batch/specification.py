@@ -68,15 +68,9 @@ class Specification:
 
 
 def read_sweep(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Returns the flags that the command line sweeps, and their values.
+    """Flags that the command line sweeps, and their values, of texts `flag=a,b,c`.
 
-    Args:
-        texts: `flag=a,b,c`. Where values hold commas themselves they are separated by
-            semicolons; a..b stands for all integers from a to b.
-
-    Raises:
-        InputError: A text is no assignment, a flag is named twice, or a value is empty
-            or named twice.
+    Values that hold commas are separated by semicolons; a..b are all integers from a to b.
     """
     swept: dict[str, tuple[str, ...]] = {}
     for text in texts:
@@ -91,16 +85,9 @@ def read_sweep(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def read_specification(path: str) -> Specification:
-    """Read a sweep from a TOML or JSON file.
+    """Reads a sweep from a TOML or JSON file: an object of command, fixed and sweep.
 
-    Args:
-        path: A file ending in .toml or .json, an object with the keys `command`,
-            `fixed` (an object) and `sweep` (an object of lists). A list within either
-            is the value of a flag that takes several.
-
-    Raises:
-        InputError: The file is of another form.
-        OSError: It cannot be read.
+    A list within these is the value of a flag that takes several.
     """
     if not path.endswith((".toml", ".json")):
         raise InputError(f"--spec={path}: expected a file ending in .toml or .json")

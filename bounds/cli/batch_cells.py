@@ -8,18 +8,22 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from absl import flags
-
 from bounds.batch.cells import BatchCell, Outcome
 from bounds.batch.execution import block_memory, compile_clock, peak_bytes
 from bounds.batch.specification import Specification
-from bounds.cli.main import COMMANDS, PROGRAM, Command, one_line, read_flags
+from bounds.cli.main import COMMANDS, PROGRAM, Command, one_line
 from bounds.cli.shared.groups import Model
 from bounds.cli.shared.input_source import check_input_flags
 from bounds.cli.shared.longest_input import avoid_miscompiling
 from bounds.cli.shared.model_source import check_model_flags
-from bounds.cli.shared.options import Flags, declared
-from bounds.cli.shared.usage import FlagGroup
+from bounds.cli.shared.options import (
+    Declared,
+    Flags,
+    Group,
+    declared,
+    is_given,
+    values_of,
+)
 from bounds.store.output import file_sha256, plain, sha256
 from bounds.store.provenance import provenance
 from bounds.store.results import cell_key
@@ -54,12 +58,12 @@ BATCHED = tuple(MAIN_RESULTS)
 DATA_FLAGS = ("seed", "input")
 
 
-def is_of_sweep(values: Flags, name: str) -> bool:
-    """True for a flag that is the sweep's own affair: places, looks, what shares work out.
+def options_of_cells(every: Mapping[str, Declared]) -> list[str]:
+    """Options that cells may be given: not places, looks, and what shares work out.
 
-    The folder of compiled programs, which changes nothing, may be given to cells.
+    The folder of compiled programs, which changes nothing, is one.
     """
-    return not declared(values, name).key and name != "compilation_cache"
+    return [x for x, one in every.items() if one.key or x == "compilation_cache"]
 
 
 def find_batched(command: str) -> Command:
@@ -81,9 +85,9 @@ def quantity_of(command: str, column: str, unit: str) -> str:
 def make_cells(specification: Specification) -> list[BatchCell]:
     """Returns the cells of a sweep, having read every flag and value."""
     command = find_batched(specification.command)
-    known = command.define_flags()
+    known = declared(command.define_flags())
     for name in (*specification.fixed, *specification.sweep):
-        if name in known and is_of_sweep(known, name):
+        if name in known and name not in options_of_cells(known):
             raise InputError(
                 f"--{name} belongs to the sweep, not to its cells; it cannot be fixed or "
                 "swept"
@@ -95,70 +99,70 @@ def make_cells(specification: Specification) -> list[BatchCell]:
             )
     # One process runs many cells: the longest input of all decides before the first. Each
     # value is looked at once, not in every cell.
-    for name, value in specification.fixed.items():
-        avoid_miscompiling(
-            _parse(specification.command, {name: value}, f"fixed {name}={value}")
-        )
+    alone = {f"fixed {x}={y}": {x: y} for x, y in specification.fixed.items()}
     for name, values in specification.sweep.items():
-        for value in values:
-            where = f"--sweep {name}={value}"
-            avoid_miscompiling(_parse(specification.command, {name: value}, where))
+        alone |= {f"--sweep {name}={value}": {name: value} for value in values}
+    for where, given in alone.items():
+        avoid_miscompiling(_read(command, given, where, check=False))
     hashes: dict[str, str] = {}
     cells = {}
     for swept in specification.cells():
         given = {**specification.fixed, **swept}
         label = " ".join(f"{name}={value}" for name, value in swept.items())
-        values = _parse(specification.command, given, label)
-        try:
-            options = command.parse(values)
-            if isinstance(options, Model | Flags):  # before any runs
-                check_model_flags(options)
-            check_input_flags(options)
-        except InputError as error:
-            raise InputError(f"{label}: {error}" if label else str(error)) from error
-        config = _config(specification.command, values, hashes)
+        options = _read(command, given, label)
+        config = _config(specification.command, options, hashes)
         key = cell_key(config)
         cells[key] = BatchCell(
             key,
             config,
             label or specification.command,
-            tuple(f"--{name}={value}" for name, value in given.items()),
+            _typed(given),
         )
     return list(cells.values())
 
 
-def _parse(command: str, given: Mapping[str, str], where: str) -> Flags:
-    """Returns parsed flags, or an error that says whose they are."""
-    arguments = [f"--{name}={value}" for name, value in given.items()]
+def _typed(given: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(f"--{name}={value}" for name, value in given.items())
+
+
+def _read(
+    command: Command, given: Mapping[str, str], where: str, *, check: bool = True
+) -> Group | Flags:
+    """Options of a cell; an error says whose they are."""
     try:
-        own = FlagGroup("Flags", find_batched(command).define_flags())
-        return read_flags(command, [own], arguments)
-    except (flags.Error, InputError) as error:
-        raise InputError(f"{where}: {one_line(error)}") from error
+        options = command.read(_typed(given), check=check)
+        if check and isinstance(options, Model | Flags):
+            check_model_flags(options)
+        if check:
+            check_input_flags(options)
+    except InputError as error:
+        told = one_line(error)
+        raise InputError(f"{where}: {told}" if where else told) from error
+    return options
 
 
-def _config(command: str, options: Flags, hashes: dict[str, str]) -> dict[str, Any]:
+def _config(
+    command: str, options: Group | Flags, hashes: dict[str, str]
+) -> dict[str, Any]:
     """Returns everything that a cell's result depends on.
 
     Which flags were given is part of it, since a command may refuse one that has its
     default value, where that says something of what is not there.
     """
-    about = {name: declared(options, name) for name in options}
+    about, values = declared(options), values_of(options)
+    keys = sorted(name for name in about if about[name].key)
     config: dict[str, Any] = {
         "command": command,
         "cell": "run",
         "version": __version__,
         "block_memory": block_memory(),
-        "given": sorted(
-            name for name in options if options[name].present and about[name].key
-        ),
+        "given": [name for name in keys if is_given(options, name)],
     }
-    for name in sorted(options):
-        if about[name].key:
-            value = options[name].value
-            # JSON has no infinities, but these are values apart.
-            infinite = isinstance(value, float) and math.isinf(value)
-            config[name] = str(value) if infinite else plain(value)
+    for name in keys:
+        value = values[name]
+        # JSON has no infinities, but these are values apart.
+        infinite = isinstance(value, float) and math.isinf(value)
+        config[name] = str(value) if infinite else plain(value)
     for name in filter(lambda x: about[x].file, about):
         if path := config.get(name):
             if path not in hashes:
@@ -188,30 +192,19 @@ def _files_of(path: str) -> list[Path]:
 def perform(
     command: str, arguments: tuple[str, ...], files: Mapping[str, str], memory: int
 ) -> Outcome:
-    """Run a command for its rows.
+    """Outcome of a command: its rows, or the message of whatever is raised.
 
-    Args:
-        command: Its name.
-        arguments: What is typed after it, without --out.
-        files: The SHA-256 of every file that a flag names, by path. A file of another
-            content, on this machine or since the sweep was planned, is a failure: its
-            result would stand under the wrong key.
-        memory: Bytes that blocks may take where no flag says; a block that the device
-            here has no room for is a failure too.
-
-    Returns:
-        What came of it. Whatever is raised is told as its message: one cell does not
-        stop a sweep.
+    A file of another content than its SHA-256 in `files`, on this machine or since the
+    sweep was planned, is a failure, since the result would stand under the wrong key; so
+    is a block of `memory` bytes for which the device has no room.
     """
     found = find_batched(command)
     found.load()
     rows, message = None, None
     start, cpu_start = time.perf_counter(), time.process_time()
     with compile_clock() as clock, tempfile.TemporaryDirectory() as folder:
-        values = found.define_flags()
         try:
-            values([PROGRAM, *arguments, f"--out={folder}"])
-            options = found.parse(values)
+            options = found.read([*arguments, f"--out={folder}"])
             stamps = _stamps(files)
             _check_files(files)
             with memory_planned(memory):

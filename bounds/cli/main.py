@@ -93,12 +93,16 @@ class Command:
             self.load_options().define_flags() if options is None else options.define()
         )
 
-    def parse(self, values: flags.FlagValues) -> "Group | flags.FlagValues":
-        """Returns its options from parsed flags; refuses those that do not apply."""
+    def read(
+        self, arguments: Sequence[str], *, check: bool = True
+    ) -> "Group | flags.FlagValues":
+        """Returns its options; `check` refuses those that do not apply."""
+        values = read_flags(self.name, flag_groups(self, arguments), arguments)
         if (options := self.options) is None:
             return values
         found = options.parse(values)
-        found.refuse_unused()
+        if check:
+            found.refuse_unused()
         return found
 
 
@@ -154,7 +158,7 @@ def main(arguments: Sequence[str]) -> int:
         # to report. The descriptor is replaced so that the exit does not flush to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (InputError, OSError, flags.Error) as error:
+    except (InputError, OSError) as error:
         print(f"{PROGRAM}: {one_line(error)}", file=sys.stderr)
         return 1
     except MemoryError as error:
@@ -228,7 +232,7 @@ def _run(command: Command, arguments: list[str]) -> None:
     command.load()
     # What needs NumPy is loaded where a command is: the version is told without it.
     from bounds.cli.shared.exports import refuse_to_overwrite
-    from bounds.cli.shared.options import names_of_running, values_of
+    from bounds.cli.shared.options import running_of, values_of
 
     for part in arguments:
         if (name := part.lstrip("-").partition("=")[0]) in NOT_HERE:
@@ -236,11 +240,10 @@ def _run(command: Command, arguments: list[str]) -> None:
     if not set(HELP).isdisjoint(arguments):
         print(command_help(command, arguments), end="")
         return
-    groups = flag_groups(command, arguments)
-    options = command.parse(read_flags(command.name, groups, arguments))
+    options = command.read(arguments)
     values = values_of(options)
     if "out" in values:
-        refuse_to_overwrite(command.name, values, names_of_running(options))
+        refuse_to_overwrite(command.name, values, running_of(options))
         RUN.folder = Path(values["out"])
     RUN.loading = False
     with contextlib.ExitStack() as opened:
@@ -272,7 +275,7 @@ def read_flags(
         name = str(error).removeprefix("flag --").partition("=")[0]
         parser = options[name].parser if name in options else None
         raise InputError(_say_expected(parser, error)) from error
-    except ValueError as error:  # a value after --no and a name
+    except (flags.Error, ValueError) as error:  # the latter: a value after --no
         raise InputError(str(error)) from error
     if extra:
         raise InputError(

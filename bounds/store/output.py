@@ -20,15 +20,7 @@ from jax_models.errors import InputError
 
 
 def require_package(name: str, purpose: str) -> Any:
-    """Returns a package, or say that it is missing.
-
-    Args:
-        name: As it is imported.
-        purpose: What needs it, as in "a Parquet file".
-
-    Raises:
-        InputError: It is not installed.
-    """
+    """A package, imported; if it is missing, an `InputError` that says its `purpose`."""
     top = name.partition(".")[0]
     if importlib.util.find_spec(top) is None:
         raise InputError(
@@ -44,32 +36,14 @@ def has_package(name: str) -> bool:
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write a file atomically, making its folder where there is none.
-
-    Args:
-        path: Where the file is to stand; one that is there is replaced.
-        data: The whole content.
-
-    Raises:
-        OSError: The folder cannot be made or written, or the disk is full. What
-            stood at `path` before is unchanged then.
-    """
+    """Writes a file atomically, making its folder; what stood there stays if that fails."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, data)
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
-    """Write a value as indented JSON, atomically, with null for NaN and infinity.
-
-    Args:
-        path: The file.
-        value: Anything `plain` takes.
-
-    Raises:
-        OSError: The file cannot be written.
-        TypeError: The value holds something JSON has no form for.
-    """
+    """Writes a value as indented JSON, atomically, with null for NaN and infinity."""
     text = json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=False)
     # A name that no text has, of bytes that are none, is an escape in JSON.
     write_bytes(path, (text + "\n").encode(errors="backslashreplace"))
@@ -80,17 +54,7 @@ def write_csv(
     columns: Sequence[str],
     rows: Iterable[Mapping[str, Any]],
 ) -> None:
-    """Write rows as CSV, atomically: true/false for booleans, nothing for missing.
-
-    Args:
-        path: The file.
-        columns: The names of the columns, in order.
-        rows: One mapping per line; a name that a row lacks is left empty. Floats are
-            written with all their digits.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Writes rows as CSV, atomically: true and false, all digits, nothing for missing."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
@@ -115,32 +79,16 @@ def file_sha256(path: str | os.PathLike[str]) -> str:
 
 
 def canonical_json(value: Any) -> str:
-    """Returns the one JSON text of a value: sorted keys, no spaces, ASCII.
-
-    Args:
-        value: Anything `plain` takes.
-
-    Returns:
-        The same text for equal values, whatever the order of their keys; 1 and 1.0
-        differ. Floats are written with all their digits.
-    """
+    """JSON text of a value, the same for equal ones: sorted keys, no spaces; 1 is not 1.0."""
     return json.dumps(
         plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False
     )
 
 
 def plain(value: Any) -> Any:
-    """Returns a value in JSON's own types: NaN and infinity become None.
+    """Value in JSON's own types, None for NaN and infinity; a TypeError for other types.
 
-    Args:
-        value: None, bool, int, float, str, NumPy scalars and arrays, paths, and
-            mappings (with string keys) and sequences of these.
-
-    Returns:
-        The same, in dict, list, str, int, float, bool and None.
-
-    Raises:
-        TypeError: Something else is met.
+    Taken are NumPy scalars and arrays, paths, mappings with string keys, and sequences.
     """
     match value:
         case None | bool() | str():

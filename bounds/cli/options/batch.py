@@ -24,7 +24,7 @@ from absl import flags
 
 from bounds.batch.specification import Specification, read_specification, read_sweep
 from bounds.cli.shared.groups import RUNNING, Figure, Stored
-from bounds.cli.shared.options import Flags, declared, fields_of, find, option
+from bounds.cli.shared.options import Declared, Flags, declared, fields_of, find, option
 from bounds.cli.shared.usage import FlagGroup
 from bounds.cli.start import PROGRAM
 from jax_models.errors import InputError
@@ -95,10 +95,10 @@ class BatchOptions(Stored, Figure):
         "command's main result.",
         **RUNNING,
     )
-    # Of the swept command: options that were given as typed, and all with their values.
+    # Of the swept command: options that were given as typed, all values, declarations.
     held: Mapping[str, str] = dataclasses.field(default_factory=dict)
     beside: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    loose: frozenset[str] = frozenset()  # of them those that change no export
+    further: Mapping[str, Declared] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def parse(cls, values: Flags) -> Self:
@@ -110,16 +110,16 @@ class BatchOptions(Stored, Figure):
             super().parse(values),
             held={name: _typed(values[name]) for name in given},
             beside={name: values[name].value for name in names},
-            loose=frozenset(x for x in names if not declared(values, x).export),
+            further={x: y for x, y in declared(values).items() if x not in own},
         )
 
     def values(self) -> dict[str, Any]:
         """All options by name."""
         return {**super().values(), **self.beside}
 
-    def names_of_running(self) -> frozenset[str]:
-        """Names of the options that change no export."""
-        return super().names_of_running() | self.loose
+    def declared(self) -> dict[str, Declared]:
+        """Declarations of all options by name."""
+        return {**super().declared(), **self.further}
 
     def specification(self) -> Specification:
         """The sweep; an `InputError` where none is named, or something twice."""
@@ -162,9 +162,9 @@ def further_flags(arguments: Sequence[str]) -> FlagGroup | None:
     if command not in find(BATCHED):
         return None
     every = find("bounds.cli.batch_cells:find_batched")(command).define_flags()
-    values, is_own = flags.FlagValues(), find("bounds.cli.batch_cells:is_of_sweep")
-    for name in every:
-        if not is_own(every, name) and name != SEED:
+    values, choose = flags.FlagValues(), find("bounds.cli.batch_cells:options_of_cells")
+    for name in choose(declared(every)):
+        if name != SEED:
             values[name] = every[name]
     return FlagGroup(f"Flags of {command}, the same in all cells", values)
 

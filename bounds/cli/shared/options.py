@@ -121,10 +121,9 @@ class Group:
         """All options by name."""
         return {name: getattr(self, name) for name in fields_of(type(self))}
 
-    def names_of_running(self) -> frozenset[str]:
-        """Names of the options that change no export."""
-        found = fields_of(type(self)).values()
-        return frozenset(one.name for one in found if not one.about.export)
+    def declared(self) -> dict[str, Declared]:
+        """Declarations of all options by name."""
+        return {name: one.about for name, one in fields_of(type(self)).items()}
 
     def refuse_unused(self) -> None:
         """Raises `InputError` for an option that was given and does not apply."""
@@ -248,9 +247,12 @@ def _listed(found: Any) -> str:
     return str(found) if isinstance(found, int) else ", ".join(found)
 
 
-def declared(values: flags.FlagValues, name: str) -> Declared:
-    """Declaration of a flag."""
-    return getattr(values[name], "declared", _UNDECLARED.get(name, Declared()))
+def declared(options: Group | flags.FlagValues) -> dict[str, Declared]:
+    """Declarations of all options by name."""
+    if isinstance(options, Group):
+        return options.declared()
+    others = {name: _UNDECLARED.get(name, Declared()) for name in options}
+    return {x: getattr(options[x], "declared", others[x]) for x in options}
 
 
 def is_given(options: Group | flags.FlagValues, name: str) -> bool:
@@ -267,8 +269,6 @@ def values_of(options: Group | flags.FlagValues) -> dict[str, Any]:
     return {name: options[name].value for name in options}
 
 
-def names_of_running(options: Group | flags.FlagValues) -> frozenset[str]:
+def running_of(options: Group | flags.FlagValues) -> frozenset[str]:
     """Names of the options that change no export."""
-    if isinstance(options, Group):
-        return options.names_of_running()
-    return frozenset(x for x in options if not declared(options, x).export)
+    return frozenset(x for x, one in declared(options).items() if not one.export)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import jax_models as jm
 from bounds.cli.shared.exports import publish
-from bounds.cli.shared.options import Flags, Group, names_of_running, values_of
+from bounds.cli.shared.options import Flags, Group, running_of, values_of
 from bounds.cli.start import STORE_NAME
 from bounds.store.output import sha256, write_bytes, write_json
 from bounds.store.pictures import FORMATS, save_figure
@@ -35,7 +35,7 @@ class Output:
         """Output of a run with some options."""
         values = values_of(options)
         seed = values["seed"] if getattr(options, "is_random", True) else None
-        return cls(command, values["out"], values, names_of_running(options), seed)
+        return cls(command, values["out"], values, running_of(options), seed)
 
     @property
     def fresh(self) -> bool:

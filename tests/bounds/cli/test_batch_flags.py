@@ -5,9 +5,10 @@ import json
 import pytest
 
 from bounds.batch.specification import Specification
-from bounds.cli.batch_cells import BATCHED, find_batched, is_of_sweep
-from bounds.cli.main import COMMANDS, flag_groups, read_flags
+from bounds.cli.batch_cells import BATCHED, find_batched, options_of_cells
+from bounds.cli.main import COMMANDS
 from bounds.cli.options.batch import BatchOptions
+from bounds.cli.shared.options import declared
 
 SWEEP = ["--command=entropy", "--sweep=lengths=2,4,8", "--sweep=p=0.2,0.7"]
 FLAGS = {
@@ -42,8 +43,9 @@ def test_flags_beside_the_command_are_held_fixed_in_all_cells(tmp_path, command,
         [f"--spec={tmp_path}/a.json", typed[0]],
     ):
         batch = next(one for one in COMMANDS if one.name == "batch")
-        values = read_flags("batch", flag_groups(batch, arguments), arguments)
-        assert BatchOptions.parse(values).specification() == expected
+        options = batch.read(arguments)
+        assert isinstance(options, BatchOptions)
+        assert options.specification() == expected
 
 
 def test_a_flag_of_the_file_and_beside_it_is_given_twice(run, tmp_path):
@@ -65,7 +67,7 @@ def test_the_help_shows_the_flags_that_can_be_held(run, command):
             f"--{name}\n" in part or f"--[no]{name}\n" in part
             for part in (own, further)
         ]
-        is_own = is_of_sweep(values, name) or name == "seed"
+        is_own = name not in options_of_cells(declared(values)) or name == "seed"
         assert entries[1] == (not is_own)
     assert "same in all cells" not in run("batch", "--help").out
 

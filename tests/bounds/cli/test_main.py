@@ -56,8 +56,7 @@ def test_the_help_of_a_command_names_every_flag_and_runs_nothing(
         name, *arguments = shlex.split(example)[1:]
         assert name == command.name
         assert any(one.startswith("--out=") for one in arguments)
-        groups = program.flag_groups(command, arguments)
-        program.read_flags(name, groups, arguments)
+        command.read(arguments)
 
 
 def test_a_flag_has_no_second_name(capsys):
@@ -144,13 +143,8 @@ class Raising:
     def load(self):
         return self
 
-    load_options = load
-
-    def define_flags(self):
+    def read(self, arguments):
         return program.flags.FlagValues()
-
-    def parse(self, values):
-        return values
 
     def run(self, options):
         raise self.error

@@ -46,9 +46,7 @@ class Found(MemoryResults):
 def test_a_sweep_gets_what_the_command_records(run, command):
     assert run(command, *RUNS[command], "--out=results").code == 0
     found = find_batched(command)
-    values = found.define_flags()
-    values(["test", *RUNS[command], "--out=results"])
-    options = found.parse(values)
+    options = found.read([*RUNS[command], "--out=results"])
     with ResultStore("results/results.sqlite") as store:
         recorded = found.measure(options, Found(store))
     assert recorded

@@ -44,9 +44,7 @@ def work(options):
 command = types.SimpleNamespace(
     name="work",
     load=lambda: None,
-    load_options=lambda: None,
-    define_flags=flags.FlagValues,
-    parse=lambda values: values,
+    read=lambda arguments: flags.FlagValues(),
     run=work,
 )
 main.COMMANDS, sys.argv = [command], ["attention-bounds", "work"]

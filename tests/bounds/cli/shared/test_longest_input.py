@@ -9,7 +9,7 @@ import pytest
 
 from bounds.batch.specification import Specification
 from bounds.cli import batch_cells
-from bounds.cli.main import COMMANDS, flag_groups, read_flags
+from bounds.cli.main import COMMANDS
 from bounds.cli.shared import longest_input as longest_input_module
 from bounds.cli.shared.longest_input import longest_input
 from jax_models.run import compiler
@@ -19,7 +19,7 @@ SAFE = compiler.SAFE_ROWS
 
 def read(command, *arguments):
     (found,) = (one for one in COMMANDS if one.name == command)
-    return read_flags(command, flag_groups(found, arguments), arguments)
+    return found.read(arguments)
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,7 @@ SHAPE = ["--num_layers=1", "--num_heads=1", "--d_model=4", "--d_ff=4"]
 
 def parse(name, *given):
     (command,) = (one for one in COMMANDS if one.name == name)
-    values = command.define_flags()
-    values(["test", *SHAPE, *given])
-    return command.parse(values)
+    return command.read([*SHAPE, *given])
 
 
 def test_a_subject_is_what_the_flags_ask():
