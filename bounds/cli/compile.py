@@ -12,7 +12,6 @@ from bounds.cli.shared.runner import Exports, Work, model_exports
 from bounds.store.forms import COUNT, each
 from bounds.store.output import sha256
 from bounds.store.sweep import Cell, Results, found_rows
-from bounds.version import __version__
 from jax_models.errors import InputError
 from jax_models.format.build import name_tensors
 from jax_models.format.config import encode_config
@@ -65,12 +64,8 @@ def plan(options: CompileOptions) -> Work:
         "mode": options.mode,
     }
     config = {
-        "command": "compile",
-        "version": __version__,
+        **options.key("self_test", "seed", "dtype"),
         **about,
-        "self_test": options.self_test,
-        "seed": options.seed,
-        "dtype": options.dtype,
         "model_sha256": sha256(jm.model_bytes(model)),
     }
 

@@ -18,7 +18,6 @@ from bounds.restriction.closed_form.routes import (
 )
 from bounds.store.forms import COUNT, each, fields
 from bounds.store.sweep import Cell, Results, found_rows
-from bounds.version import __version__
 
 FORM = {
     "routes": [
@@ -71,12 +70,7 @@ def _cells(options: DepthOptions) -> dict[str, Cell]:
         makers["language"] = lambda: switching_routes(
             layers, heads, needed=needed, read_out=read_out
         )
-    common = {
-        "command": "depth",
-        "version": __version__,
-        "num_layers": layers,
-        "num_heads": heads,
-    }
+    common = options.key("num_layers", "num_heads")
 
     def compute(name: str) -> dict[str, Any]:
         routes = []

@@ -28,7 +28,6 @@ from bounds.restriction.outline import outline_restriction
 from bounds.restriction.partial_input import FREE, PartialInput
 from bounds.store.output import sha256
 from bounds.store.sweep import Results
-from bounds.version import __version__
 from jax_models.arguments import show
 
 # Every language has its bits at the tokens 0 and 1.
@@ -112,7 +111,6 @@ def plan(options: RestrictOptions) -> Work | None:
             record,
             "\n".join([*describe(found, seconds), said]),
             figure=lambda: restriction_figure(outline_restriction(model, found)),
-            stems=("certificate", "restriction"),
         )
 
     def rows(store: Results) -> list[dict[str, Any]]:
@@ -131,7 +129,9 @@ def plan(options: RestrictOptions) -> Work | None:
             }
         ]
 
-    return Work(finish, opening="restrict", rows=rows, is_kept=True)
+    return Work(
+        finish, opening=f"restrict: n = {options.length}", rows=rows, is_kept=True
+    )
 
 
 def _require(verified: Verification) -> None:
@@ -161,23 +161,14 @@ def _ask(
                 f"--pre_restriction={options.pre_restriction} holds {len(others) + 1} "
                 "rows; expected one"
             )
-    search: dict[str, Any] = {
-        "pre_restriction": given,
-        "query": options.query,
-        "caps": options.caps,
-        "method": options.method,
-        "attempts": options.attempts,
-        "reverse_pass": options.reverse_pass,
-        "seed": options.seed,
-    }
+    names = ("query", "caps", "method", "attempts", "reverse_pass", "seed")
+    search: dict[str, Any] = {name: getattr(options, name) for name in names}
+    search["pre_restriction"] = given
     # The file in which a model stands is not among what the search depends on.
     config = {
-        "command": "restrict",
-        "version": __version__,
+        **options.key("language", "dtype"),
         "model_sha256": sha256(jm.model_bytes(model)),
-        "language": language,
         "n": length,
-        "dtype": options.dtype,
         **search,
     }
     if language == NO_LANGUAGE:

@@ -21,7 +21,6 @@ from bounds.influence import Ties
 from bounds.numbers.notation import enclosure_label
 from bounds.store.forms import fields, ordered
 from bounds.store.sweep import Cell, Results, found_rows
-from bounds.version import __version__
 from jax_models.run.evaluate import TieRule
 
 VOCAB_SIZE = 2  # symbols of a random model where nothing is said
@@ -48,17 +47,12 @@ def plan(options: SupremumOptions) -> Work:
         "weighting": weighting_label(model),
     }
     key = {
-        "command": "supremum",
-        "version": __version__,
+        **options.key("include_query", "ties", "dtype", "seed"),
         "plan": way.name,
         "budget": options.configurations,
         "n": inputs.length,
         "query": inputs.query,
         "target": inputs.target,
-        "include_query": inputs.include_query,
-        "ties": options.ties,
-        "dtype": options.dtype,
-        "seed": options.seed,
         **_inputs(inputs),
         **hashes,
     }

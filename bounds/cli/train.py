@@ -9,7 +9,9 @@ import jax
 
 import jax_models as jm
 from bounds.cli.options.train import TrainOptions
+from bounds.cli.shared.groups import Shape
 from bounds.cli.shared.model_source import reweighted
+from bounds.cli.shared.options import fields_of
 from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.runner import Exports, Work, model_exports
@@ -44,9 +46,7 @@ def _settings(options: TrainOptions) -> Training:
     return Training(**values)
 
 
-SHAPE = (
-    "dtype num_layers num_heads d_model d_ff mask score position layer_norm scale"
-).split()
+SHAPE = ("dtype", *fields_of(Shape))
 # The flags that a run depends on beside those of its training.
 SETTINGS = ("language", "p", "seed", *SHAPE, "weighting", "temperature")
 

@@ -23,6 +23,7 @@ from bounds.cli.shared.values import (
     TextParser,
     TupleSerializer,
 )
+from bounds.version import __version__
 from jax_models.arguments import MAX_COUNT
 from jax_models.errors import InputError
 
@@ -116,6 +117,11 @@ class Group:
         names = [name for name in fields_of(cls) if name in values]
         given = frozenset(name for name in names if values[name].present)
         return cls(**{name: values[name].value for name in names}, given=given)
+
+    def key(self, *names: str) -> dict[str, Any]:
+        """Key of stored results that depend on some options."""
+        own = {name: getattr(self, name) for name in names}
+        return {"command": self.COMMAND, "version": __version__, **own}
 
     def values(self) -> dict[str, Any]:
         """All options by name."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax_models as jm
 from bounds.cli.shared.ahead import Ahead, Program
+from bounds.cli.shared.exports import RECORDS, STEMS
 from bounds.cli.shared.groups import Lengths
 from bounds.cli.shared.options import Group
 from bounds.cli.shared.progress import Progress
@@ -25,7 +26,6 @@ from bounds.store.sweep import (
     missing_cells,
     run_cells,
 )
-from bounds.version import __version__
 from jax_models.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ class Exports:
     files: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
     ties: int = 0  # results that hang on an ambiguous tie
     lengths: Sequence[int] = ()  # where they are not those of the options
-    stems: tuple[str, str] | None = None  # of record and figure; else the command
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,8 +128,7 @@ def _export(
         record["flags"]["lengths"] = found.lengths
     if failures is not None:
         record["failures"] = [vars(failure) for failure in failures]
-    record_stem, figure_stem = found.stems or (output.command, output.command)
-    name = f"{record_stem}.json"
+    name = RECORDS.get(output.command, f"{output.command}.json")
     names = [*found.files, *([f"{output.command}.csv"] if found.columns else []), name]
     with output.exports() as staged:
         write_json(staged.path(name), record)
@@ -139,7 +137,7 @@ def _export(
         if found.columns:
             write_csv(staged.path(f"{output.command}.csv"), found.columns, found.rows)
         if found.figure is not None:
-            names += staged.draw(found.figure(), figure_stem)
+            names += staged.draw(found.figure(), STEMS.get(output.command))
     return names
 
 
@@ -168,8 +166,8 @@ def length_cells(
     """Lengths as cells, whose results depend on a key, which may depend on the length."""
     cells = []
     for n in options.lengths:
-        config = {"command": options.COMMAND, "version": __version__, "n": n}
-        config |= {**(key(n) if callable(key) else key), **more}
+        depends = key(n) if callable(key) else key
+        config = {**options.key(), "n": n, **depends, **more}
         own = form(n) if callable(form) else {**form, "n": only(n)}
         cells.append(Cell(config, f"n = {n}", partial(compute, n), form=own))
     return cells
