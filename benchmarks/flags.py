@@ -11,9 +11,8 @@ from typing import Any
 
 from absl import flags
 
-from bounds.cli.shared.groups import DTYPES
-from bounds.cli.shared.platforms import define_platform
-from bounds.cli.shared.validators import validate_choices
+from bounds.cli.shared.groups import DTYPES, Platform
+from bounds.cli.shared.options import define
 from bounds.cli.shared.values import LengthsParser, TupleSerializer
 from jax_models import WEIGHTINGS
 from jax_models.model.mask import MASKS
@@ -53,6 +52,24 @@ class IntegersParser(flags.ArgumentParser):
         return "integers"
 
 
+def validate_choices(
+    values: flags.FlagValues, name: str, choices: tuple[str, ...]
+) -> None:
+    """Refuses entries of a list flag that are not among the choices."""
+
+    def check(entries: list[str] | None) -> bool:
+        for entry in entries or ():
+            if entry not in choices:
+                raise flags.ValidationError(
+                    f"{entry!r} is not one of {', '.join(choices)}"
+                )
+        if entries is not None and not entries:
+            raise flags.ValidationError(f"name at least one of {', '.join(choices)}")
+        return True
+
+    flags.register_validator(name, check, flag_values=values)
+
+
 def benchmark_flags(
     name: str,
     *,
@@ -71,27 +88,27 @@ def benchmark_flags(
         figure: Whether it draws a figure (--figure).
     """
     values = flags.FlagValues()
-    define: dict[str, Any] = {"flag_values": values}
-    flags.DEFINE_string("out", f"results/{name}", "folder of the store", **define)
-    flags.DEFINE_bool("fresh", False, "measure again what the store holds", **define)
-    define_platform(values)
+    common: dict[str, Any] = {"flag_values": values}
+    flags.DEFINE_string("out", f"results/{name}", "folder of the store", **common)
+    flags.DEFINE_bool("fresh", False, "measure again what the store holds", **common)
+    define(values, Platform)
     flags.DEFINE_string(
-        "jsonl", None, "file that the rows are written to, one line each", **define
+        "jsonl", None, "file that the rows are written to, one line each", **common
     )
     if repeats is not None:
         flags.DEFINE_integer(
-            "repeats", repeats, "timed calls at most", lower_bound=1, **define
+            "repeats", repeats, "timed calls at most", lower_bound=1, **common
         )
     if budget is not None:
         flags.DEFINE_float(
-            "budget", budget, "seconds for each timing", lower_bound=0, **define
+            "budget", budget, "seconds for each timing", lower_bound=0, **common
         )
     if table:
-        flags.DEFINE_string("docs", None, "page whose table is replaced", **define)
-        flags.DEFINE_alias("page", "docs", **define)
+        flags.DEFINE_string("docs", None, "page whose table is replaced", **common)
+        flags.DEFINE_alias("page", "docs", **common)
     if figure:
         flags.DEFINE_string(
-            "figure", None, "figure to draw, without its suffix", **define
+            "figure", None, "figure to draw, without its suffix", **common
         )
     return values
 

@@ -20,10 +20,11 @@ from absl import flags
 
 from benchmarks import pages
 from benchmarks.device import file_stem
+from benchmarks.flags import validate_choices
 from benchmarks.results_file import FOLDER, Line, read_lines, write_lines
 from benchmarks.script import run_program
-from bounds.cli.shared.platforms import define_platform
-from bounds.cli.shared.validators import validate_choices
+from bounds.cli.shared.groups import Platform
+from bounds.cli.shared.options import define
 from jax_models import InputError
 
 
@@ -161,13 +162,13 @@ def run_all(out: Path, only: Sequence[str], extra: Sequence[str]) -> bool:
 def define_flags() -> Any:
     """Returns the flags of the program."""
     values = flags.FlagValues()
-    define: dict[str, Any] = {"flag_values": values}
-    flags.DEFINE_string("out", "results/bench", "folder of the stores", **define)
-    flags.DEFINE_bool("fresh", False, "measure again what the stores hold", **define)
-    define_platform(values)
-    flags.DEFINE_list("only", None, "scripts of the table to run", **define)
+    common: dict[str, Any] = {"flag_values": values}
+    flags.DEFINE_string("out", "results/bench", "folder of the stores", **common)
+    flags.DEFINE_bool("fresh", False, "measure again what the stores hold", **common)
+    define(values, Platform)
+    flags.DEFINE_list("only", None, "scripts of the table to run", **common)
     validate_choices(values, "only", scripts())
-    flags.DEFINE_bool("dry_run", False, "print the command lines", **define)
+    flags.DEFINE_bool("dry_run", False, "print the command lines", **common)
     return values
 
 

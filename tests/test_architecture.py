@@ -32,19 +32,6 @@ FLAGS = {
     "bounds.cli.shared.usage",
     "bounds.cli.shared.values",
 }
-# Two commands have no class of options yet.
-FLAGS |= {"bounds.cli.influence", "bounds.cli.scan"}
-FLAGS |= {
-    f"bounds.cli.shared.{name}"
-    for name in (
-        "flags",
-        "precision",
-        "rounding",
-        "substitutes",
-        "target",
-        "validators",
-    )
-}
 NAMELESS = {"util", "utils", "helper", "helpers", "common", "misc"}
 MAX_LINES = 400
 

@@ -16,14 +16,7 @@ from bounds.cli.shared.groups import Model
 from bounds.cli.shared.input_source import check_input_flags
 from bounds.cli.shared.longest_input import avoid_miscompiling
 from bounds.cli.shared.model_source import check_model_flags
-from bounds.cli.shared.options import (
-    Declared,
-    Flags,
-    Group,
-    declared,
-    is_given,
-    values_of,
-)
+from bounds.cli.shared.options import Declared, Group, declared
 from bounds.store.output import file_sha256, plain, sha256
 from bounds.store.provenance import provenance
 from bounds.store.results import cell_key
@@ -127,11 +120,11 @@ def _typed(given: Mapping[str, str]) -> tuple[str, ...]:
 
 def _read(
     command: Command, given: Mapping[str, str], where: str, *, check: bool = True
-) -> Group | Flags:
+) -> Group:
     """Options of a cell; an error says whose they are."""
     try:
         options = command.read(_typed(given), check=check)
-        if check and isinstance(options, Model | Flags):
+        if check and isinstance(options, Model):
             check_model_flags(options)
         if check:
             check_input_flags(options)
@@ -141,22 +134,20 @@ def _read(
     return options
 
 
-def _config(
-    command: str, options: Group | Flags, hashes: dict[str, str]
-) -> dict[str, Any]:
+def _config(command: str, options: Group, hashes: dict[str, str]) -> dict[str, Any]:
     """Returns everything that a cell's result depends on.
 
     Which flags were given is part of it, since a command may refuse one that has its
     default value, where that says something of what is not there.
     """
-    about, values = declared(options), values_of(options)
+    about, values = options.declared(), options.values()
     keys = sorted(name for name in about if about[name].key)
     config: dict[str, Any] = {
         "command": command,
         "cell": "run",
         "version": __version__,
         "block_memory": block_memory(),
-        "given": [name for name in keys if is_given(options, name)],
+        "given": [name for name in keys if options.is_given(name)],
     }
     for name in keys:
         value = values[name]

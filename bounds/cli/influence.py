@@ -1,51 +1,40 @@
-"""The influence of every position and symbol of one input on one model.
-
-`influence.csv` lists every substitution with the change of the output it makes;
-`influence.json` the largest; the figure shows the largest at each position. Long inputs
-are done in blocks of positions, and what is found is kept in --out every ten seconds or
-so: the same command continues where it stopped.
-"""
+"""Run of the command `influence`."""
 
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import jax
 import numpy as np
-from absl import flags
 
 from bounds.cli.influence_blocks import COLUMNS, SUMMARY, Blocks, rows_of
 from bounds.cli.influence_pieces import SECONDS, find_pieces, follow_pieces
 from bounds.cli.influence_question import NAMES, Asked
 from bounds.cli.influence_words import finding
-from bounds.cli.shared import flags as shared
+from bounds.cli.options.influence import InfluenceOptions
 from bounds.cli.shared.devices import (
     Devices,
-    define_devices,
     explained_loss,
     open_devices,
 )
-from bounds.cli.shared.platforms import define_platform, prepare_jax
+from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.precision import (
-    define_precision,
     error_columns,
     split_error,
 )
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import Output
-from bounds.cli.shared.rounding import define_rounding
-from bounds.cli.shared.subject import define_memory_limit, define_one_input, read_one
-from bounds.cli.shared.substitutes import define_substitutes, read_substitutes
-from bounds.cli.shared.target import define_target, unit_of
-from bounds.cli.shared.texts import define_texts, open_tokenizer
+from bounds.cli.shared.subject import read_one
+from bounds.cli.shared.substitutes import read_substitutes
+from bounds.cli.shared.target import unit_of
+from bounds.cli.shared.texts import open_tokenizer
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
 from bounds.curves.measurement import block_columns, enclosed_value
 from bounds.figures.inputs import influence_figure, sequence_figure
 from bounds.influence import Influence, Screened
 from bounds.influence.block_memory import BlockSizes
-from bounds.influence.proposed import Cheap
 from bounds.numbers.kind import RTOL_EXACT
 from bounds.store.output import write_csv, write_json
 from bounds.store.sweep import Cell, Results, finish_cells, found_rows
@@ -114,56 +103,8 @@ def describe_blocks(
     ]
 
 
-def define_flags() -> flags.FlagValues:
-    """Flags of the command."""
-    values = flags.FlagValues()
-    shared.define_model(values)
-    shared.define_weighting(values)
-    shared.define_inputs(values, default_count=None)
-    define_texts(values)
-    define_one_input(values)
-    shared.define_query(values)
-    define_target(values)
-    define_substitutes(values)
-    shared.define_method(values)
-    define_precision(values)
-    define_rounding(values)
-    define_memory_limit(values)
-    shared.define_stopping(values)
-    flags.DEFINE_enum(
-        "propose",
-        None,
-        get_args(Cheap),
-        "Compute all in this float type first, and in float64 those that may be the "
-        "largest. After float32 the maximum is the same, and the ends of the others are "
-        "wider; after a half precision, whose errors are measured, not bounded, the value "
-        "is exact, that it is the maximum is estimated, and the others are estimates.",
-        flag_values=values,
-    )
-    flags.DEFINE_boolean(
-        "include_query",
-        False,
-        "Substitute the query's own token too.",
-        flag_values=values,
-    )
-    shared.define_dtype(values)
-    define_platform(values)
-    shared.define_output(values, "influence")
-    shared.define_store(values)
-    define_devices(values)
-    shared.define_figure(values)
-    flags.DEFINE_boolean(
-        "dry_run",
-        False,
-        "Check everything, say the method, the blocks and what they take, and stop: "
-        "nothing is run or written.",
-        flag_values=values,
-    )
-    return values
-
-
 @explained_loss()
-def run(options: flags.FlagValues) -> None:
+def run(options: InfluenceOptions) -> None:
     """Computes the blocks that the store lacks, then reports from the store."""
     devices, output = open_devices(options), Output.of("influence", options)
     if devices.leads and not options.dry_run:
@@ -212,7 +153,7 @@ def run(options: flags.FlagValues) -> None:
     warn_of_ties(int(record["ambiguous"]))
 
 
-def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, Any]]:
+def measure_rows(options: InfluenceOptions, store: Results) -> list[dict[str, Any]]:
     """One row, the largest influence as in `influence.json`; writes nothing."""
     asked = _ask(options)
     blocks = Blocks.plan(asked)
@@ -249,7 +190,7 @@ def _largest(result: Influence, pieces: Sequence[Mapping[str, Any]]) -> dict[str
     }
 
 
-def _ask(options: flags.FlagValues) -> Asked:
+def _ask(options: InfluenceOptions) -> Asked:
     """Request that the flags make."""
     prepare_jax(options)
     subject = read_one(options)

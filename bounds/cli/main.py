@@ -9,7 +9,6 @@ import dataclasses
 import difflib
 import importlib
 import importlib.resources
-import importlib.util
 import io
 import math
 import os
@@ -51,20 +50,17 @@ class Command:
         return importlib.import_module(self._module("bounds.cli"))
 
     def load_options(self) -> Any:
-        """Import the module of its options; its own where these are no class yet."""
-        name = self._module("bounds.cli.options")
-        if importlib.util.find_spec(name) is None:
-            return self.load()
-        return importlib.import_module(name)
+        """Import the module of its options."""
+        return importlib.import_module(self._module("bounds.cli.options"))
 
     def _module(self, package: str) -> str:
         # `import` is no name of a module
         return f"{package}.{'import_folder' if self.name == 'import' else self.name}"
 
     @property
-    def options(self) -> "type[Group] | None":
+    def options(self) -> "type[Group]":
         """Class of its options."""
-        return getattr(self.load_options(), f"{self.name.capitalize()}Options", None)
+        return getattr(self.load_options(), f"{self.name.capitalize()}Options")
 
     def run(self, options: Any) -> None:
         """Do its work; the options are parsed and validated."""
@@ -88,19 +84,12 @@ class Command:
 
     def define_flags(self) -> flags.FlagValues:
         """Returns its flags."""
-        options = self.options
-        return (
-            self.load_options().define_flags() if options is None else options.define()
-        )
+        return self.options.define()
 
-    def read(
-        self, arguments: Sequence[str], *, check: bool = True
-    ) -> "Group | flags.FlagValues":
+    def read(self, arguments: Sequence[str], *, check: bool = True) -> "Group":
         """Returns its options; `check` refuses those that do not apply."""
         values = read_flags(self.name, flag_groups(self, arguments), arguments)
-        if (options := self.options) is None:
-            return values
-        found = options.parse(values)
+        found = self.options.parse(values)
         if check:
             found.refuse_unused()
         return found
@@ -232,7 +221,6 @@ def _run(command: Command, arguments: list[str]) -> None:
     command.load()
     # What needs NumPy is loaded where a command is: the version is told without it.
     from bounds.cli.shared.exports import refuse_to_overwrite
-    from bounds.cli.shared.options import running_of, values_of
 
     for part in arguments:
         if (name := part.lstrip("-").partition("=")[0]) in NOT_HERE:
@@ -241,9 +229,9 @@ def _run(command: Command, arguments: list[str]) -> None:
         print(command_help(command, arguments), end="")
         return
     options = command.read(arguments)
-    values = values_of(options)
+    values = options.values()
     if "out" in values:
-        refuse_to_overwrite(command.name, values, running_of(options))
+        refuse_to_overwrite(command.name, values, options.running())
         RUN.folder = Path(values["out"])
     RUN.loading = False
     with contextlib.ExitStack() as opened:

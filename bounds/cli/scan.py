@@ -1,56 +1,42 @@
-"""Changes of one row, of many or of all, by every substitution in one input of a model.
-
-`scan.csv` lists every cell with its symbols; `scan.npz` has the arrays, `scan.json` the
-largest cell; the figure is a heat map of substitutes, or a map of rows against positions.
-Long work is kept in --out in parts of positions as they are found: the same command
-continues where it stopped.
-"""
+"""Run of the command `scan`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from absl import flags
 
 import jax_models as jm
+from bounds.cli.options.scan import PAGE, ScanOptions
 from bounds.cli.scan_parts import Asked, Parts
 from bounds.cli.scan_plan import describe_plan
 from bounds.cli.scan_words import finding, parse_reduce, parse_rows, quantity_of
-from bounds.cli.shared import flags as shared
 from bounds.cli.shared.devices import (
     Devices,
-    define_devices,
     explained_loss,
     open_devices,
 )
-from bounds.cli.shared.platforms import define_platform, prepare_jax
-from bounds.cli.shared.precision import define_precision, error_columns
+from bounds.cli.shared.platforms import prepare_jax
+from bounds.cli.shared.precision import error_columns
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.record import Output
-from bounds.cli.shared.rounding import define_rounding
-from bounds.cli.shared.subject import define_memory_limit, define_one_input, read_one
+from bounds.cli.shared.subject import read_one
 from bounds.cli.shared.substitutes import (
-    define_substitutes,
     read_substitutes,
     special_symbols,
 )
 from bounds.cli.shared.target import (
-    define_target,
     number_symbol,
     target_key,
     unit_of,
 )
-from bounds.cli.shared.texts import define_texts, open_tokenizer
+from bounds.cli.shared.texts import open_tokenizer
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
-from bounds.cli.shared.validators import validate_choices, validate_grammar
 from bounds.curves.scan_page import open_plotly, scan_page
 from bounds.figures.inputs import scan_figure
 from bounds.influence.scan import Scan
-from bounds.influence.scan.question import METHODS
 from bounds.influence.scan.result import SYMBOL_NAMES
-from bounds.influence.scan.view import SHAPES, check_shape
+from bounds.influence.scan.view import check_shape
 from bounds.store.output import write_bytes, write_json
-from bounds.store.pictures import FORMATS
 from bounds.store.results import ResultStore
 from bounds.store.sweep import (
     Cell,
@@ -63,105 +49,10 @@ from bounds.store.sweep import (
 
 # Lines of scan.csv beyond which it is not written.
 MAX_ROWS = 10**6
-# The one format that not all commands draw.
-PAGE = "html"
-
-
-def define_flags() -> flags.FlagValues:
-    """Flags of the command."""
-    values = flags.FlagValues()
-    shared.define_model(values)
-    shared.define_weighting(values)
-    shared.define_inputs(values, default_count=None)
-    define_texts(values)
-    define_one_input(values)
-    flags.DEFINE_string(
-        "rows",
-        None,
-        "Rows whose output is watched: a position, negative ones counting from the end, "
-        "several separated by commas, or all. By default the row of a classifier's head, "
-        "else the last.",
-        flag_values=values,
-    )
-    validate_grammar(values, "rows", parse_rows)
-    define_target(values)
-    flags.DEFINE_list(
-        "target_symbols",
-        None,
-        "Entries of logits or log_probabilities that alone count: symbols by name (with a "
-        "tokenizer) or number, separated by commas.",
-        flag_values=values,
-    )
-    flags.DEFINE_string(
-        "reduce",
-        None,
-        "What is made of the changes: none keeps them signed with the target's axis, max "
-        "is the largest over substitutes and entries, mean that over substitutes, "
-        "frobenius the map of the categorical Jacobian, centred and less its average "
-        "product but for :nocenter and :noapc, symmetrised by :tensor or :map. By default "
-        "a target of one entry is signed, of others it is the norm.",
-        flag_values=values,
-    )
-    validate_grammar(values, "reduce", parse_reduce)
-    flags.DEFINE_boolean(
-        "diagonal",
-        True,
-        "Whether cells whose position is the row count; else they are 0.",
-        flag_values=values,
-    )
-    define_substitutes(values)
-    shared.define_integers(
-        values,
-        "positions",
-        "Positions that are changed, from 0, separated by commas; by default all, but "
-        "for special symbols of a tokenizer.",
-        "positions",
-    )
-    flags.DEFINE_enum(
-        "method",
-        "auto",
-        ("auto", *(method.name for method in METHODS)),
-        "How changes are computed; auto picks the cheapest, all are exact.",
-        flag_values=values,
-    )
-    define_precision(values)
-    define_rounding(values)
-    shared.define_ties(values)
-    define_memory_limit(values)
-    shared.define_dtype(values)
-    define_platform(values)
-    shared.define_output(values, "scan")
-    shared.define_store(values)
-    define_devices(values)
-    formats = (*FORMATS, PAGE)
-    flags.DEFINE_list(
-        "figure_format",
-        ["png"],
-        f"Formats of the figure: some of {', '.join(formats)}, a page to hover over.",
-        flag_values=values,
-    )
-    validate_choices(values, "figure_format", formats)
-    flags.DEFINE_boolean(
-        "dry_run",
-        False,
-        "Check everything, say the method, the parts, the blocks and what they take, and "
-        "stop: nothing is run or written.",
-        flag_values=values,
-    )
-    flags.DEFINE_enum(
-        "figure",
-        "auto",
-        tuple(SHAPES),
-        "What is drawn: map of rows against positions, heat map of substitutes, or the "
-        "input in letters as high as the largest change there; auto is a map of rows "
-        "where several are watched, else heat.",
-        flag_values=values,
-    )
-    return values
 
 
 @explained_loss()
-def run(options: flags.FlagValues) -> None:
+def run(options: ScanOptions) -> None:
     """Computes the parts that the store lacks, then reports from the store."""
     devices, output = open_devices(options), Output.of("scan", options)
     if devices.leads and not options.dry_run:
@@ -198,7 +89,7 @@ def run(options: flags.FlagValues) -> None:
     warn_of_ties(ambiguous)
 
 
-def measure_rows(options: flags.FlagValues, store: Results) -> list[dict[str, Any]]:
+def measure_rows(options: ScanOptions, store: Results) -> list[dict[str, Any]]:
     """One row, the scan and its largest cell as in `scan.json`; writes no files."""
     asked = _ask(options)
     parts = Parts.plan(asked)
@@ -296,14 +187,17 @@ def _plan(asked: Asked, devices: Devices, output: Output) -> Parts:
     return parts
 
 
-def _ask(options: flags.FlagValues) -> Asked:
+def _ask(options: ScanOptions) -> Asked:
     """Request that the flags make."""
     prepare_jax(options)
     subject = read_one(options)
     tokenizer = open_tokenizer(options)
     (tokens,) = subject.inputs.values()
     length = tokens.size
-    positions, rows = shared.integers(options.positions), parse_rows(options.rows)
+    positions: list[int] | None = None
+    if options.positions is not None:
+        positions = list(options.positions)
+    rows = parse_rows(options.rows)
     special = special_symbols(subject.model, tokenizer)
     if positions is None and special:
         positions = np.flatnonzero(~np.isin(tokens, special)).tolist()

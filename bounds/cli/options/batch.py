@@ -24,7 +24,7 @@ from absl import flags
 
 from bounds.batch.specification import Specification, read_specification, read_sweep
 from bounds.cli.shared.groups import RUNNING, Figure, Stored
-from bounds.cli.shared.options import Declared, Flags, declared, fields_of, find, option
+from bounds.cli.shared.options import Declared, declared, fields_of, find, option
 from bounds.cli.shared.usage import FlagGroup
 from bounds.cli.start import PROGRAM
 from jax_models.errors import InputError
@@ -101,7 +101,7 @@ class BatchOptions(Stored, Figure):
     further: Mapping[str, Declared] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def parse(cls, values: Flags) -> Self:
+    def parse(cls, values: flags.FlagValues) -> Self:
         """Options of parsed flags, those of `further_flags` among them."""
         own = set(fields_of(cls))
         names = [name for name in values if name not in own]

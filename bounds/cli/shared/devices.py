@@ -11,8 +11,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
-from bounds.cli.shared.groups import Cluster
-from bounds.cli.shared.options import Flags, adding
+from bounds.cli.shared.one_input import OneInput
 from bounds.cli.shared.platforms import request_platform, require_platform
 from bounds.store.results import cell_key
 from bounds.store.sweep import Cell
@@ -24,9 +23,6 @@ CLUSTER_FLAGS = ("coordinator", "num_processes", "process_id")
 # counts as lost, and for which a process that has ended waits for the others.
 PATIENCE, SILENCE, PARTING = 60, 30, 60
 LARGEST_PORT = 65535
-
-
-define_devices = adding(Cluster)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,12 +55,13 @@ class Devices:
                 cell.compute()
 
 
-def open_devices(options: Flags) -> Devices:
+def open_devices(options: OneInput) -> Devices:
     """Devices of the flags, connected to the other processes if there are any.
 
     To be called before JAX computes anything. Process 0 exits where the others do not come.
     """
-    given = [name for name in CLUSTER_FLAGS if getattr(options, name) is not None]
+    named = {name: getattr(options, name) for name in CLUSTER_FLAGS}
+    given = [name for name in named if named[name] is not None]
     if given and len(given) < len(CLUSTER_FLAGS):
         missing = [f"--{name}" for name in CLUSTER_FLAGS if name not in given]
         raise InputError(
@@ -78,7 +75,7 @@ def open_devices(options: Flags) -> Devices:
         with contextlib.suppress(RuntimeError):
             jax.config.update("jax_num_cpu_devices", options.num_devices)
     if given:
-        _connect(options.coordinator, options.num_processes, options.process_id)
+        _connect(*named.values())
     require_platform(options)
     if not given and options.num_devices is None:
         return Devices(None, True)

@@ -9,7 +9,7 @@ from jaxtyping import Int
 
 import jax_models as jm
 from bounds.cli.shared.groups import Inputs
-from bounds.cli.shared.options import Flags, Group, is_given
+from bounds.cli.shared.options import Group
 from bounds.cli.shared.texts import (
     LETTERS,
     open_tokenizer,
@@ -31,7 +31,7 @@ from jax_models.run.evaluate import check_tokens
 BITS = 2
 
 
-def num_symbols(options: Inputs | Flags) -> int:
+def num_symbols(options: Inputs) -> int:
     """Number of symbols that a model needs for the inputs of the flags."""
     tokenizer = open_tokenizer(options)
     if tokenizer is not None:
@@ -43,9 +43,7 @@ def num_symbols(options: Inputs | Flags) -> int:
     return BITS if language is None else len(language.symbols)
 
 
-def load_inputs(
-    options: Inputs | Flags, model: jm.Transformer, count: int
-) -> InputSource:
+def load_inputs(options: Inputs, model: jm.Transformer, count: int) -> InputSource:
     """Inputs of the flags; a preset alone has its own inputs, with neighbours."""
     given = read_given(options, model.vocabulary)
     if given is not None:
@@ -62,27 +60,27 @@ def load_inputs(
     language = own or options.language or "random"
     free = model.substitutable or range(BITS)
     of_texts = model.special is not None or not set(range(BITS)).issubset(free)
-    if of_texts and not is_given(options, "language"):
+    if of_texts and not options.is_given("language"):
         language = "random"  # a checkpoint has the symbols of none of the languages
     samples = sampled_inputs(model, language, count, options.seed)
     return NeighbourInputs(samples) if own else samples
 
 
-def check_input_flags(options: Group | Flags) -> list[str]:
+def check_input_flags(options: Group) -> list[str]:
     """The one flag that gives inputs, or none; refuses contradictory flags."""
     names = ("tokens", "text", *LETTERS)
     found = [x for x in names if getattr(options, x, None) is not None]
     if len(found) > 1:
         raise jm.InputError(f"give --{found[0]} or --{found[1]}, not both")
     for name in ("language", "num_inputs") if found else ():
-        if is_given(options, name):
+        if options.is_given(name):
             file = getattr(options, found[0])
             raise jm.InputError(f"--{name} samples inputs, but {file} is given")
     return found
 
 
 def read_given(
-    options: Group | Flags, vocabulary: tuple[str, ...] | None
+    options: Group, vocabulary: tuple[str, ...] | None
 ) -> GivenInputs | None:
     """Sequences that the flags give, or None.
 

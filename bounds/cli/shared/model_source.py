@@ -11,7 +11,7 @@ import jax
 
 import jax_models as jm
 from bounds.cli.shared.groups import RANDOM, Model, Shape
-from bounds.cli.shared.options import Flags, Group, fields_of, is_given
+from bounds.cli.shared.options import Group, fields_of
 from bounds.numbers.notation import parse_temperature
 from bounds.store.output import file_sha256, sha256
 from jax_models.arguments import MAX_LENGTH, expect_file, expect_integer
@@ -25,15 +25,13 @@ from jax_models.model.reweight import with_dtype, with_temperature, with_weighti
 SHAPE = (*fields_of(Shape), "vocab_size")
 
 
-def load_model(
-    options: Model | Flags, *, vocab_size: int, max_length: int
-) -> jm.Transformer:
+def load_model(options: Model, *, vocab_size: int, max_length: int) -> jm.Transformer:
     """Model of the flags, in their float type."""
     check_model_flags(options)
     file, preset, c = options.model, options.preset, options.c
     folder = file is not None and os.path.isdir(file)
     shape: dict[str, Any] = {name: getattr(options, name) for name in SHAPE}
-    given = {name: shape[name] for name in SHAPE if is_given(options, name)}
+    given = {name: shape[name] for name in SHAPE if options.is_given(name)}
     if is_random(file, preset):
         shape["vocab_size"] = shape["vocab_size"] or vocab_size
         # Drawn in float64 under any --dtype, so that both types round one model.
@@ -56,8 +54,8 @@ def load_model(
     return with_dtype(model, options.dtype)
 
 
-def check_model_flags(options: Model | Flags) -> None:
-    """Raises `InputError` for flags of `define_model` that contradict one another."""
+def check_model_flags(options: Model) -> None:
+    """Raises `InputError` for options of a model that contradict one another."""
     file, preset, c = options.model, options.preset, options.c
     folder = file is not None and os.path.isdir(file)
     if file is not None and preset is not None:
@@ -77,11 +75,11 @@ def check_model_flags(options: Model | Flags) -> None:
     if not is_random(file, preset):
         taken = () if preset is None else preset_parameters(preset)
         source = f"--preset {preset}" if file is None else f"--model {file}"
-        _refuse_shape((x for x in SHAPE if is_given(options, x)), taken, source)
+        _refuse_shape((x for x in SHAPE if options.is_given(x)), taken, source)
 
 
 def weighted_model(
-    options: Model | Flags,
+    options: Model,
     *,
     vocab_size: int,
     max_length: int,
@@ -116,7 +114,7 @@ def reweighted(
     return model
 
 
-def model_sha256(options: Model | Flags, model: jm.Transformer) -> str:
+def model_sha256(options: Model, model: jm.Transformer) -> str:
     """SHA-256 of a model's file; else of the file that `jm.save` would write.
 
     A file's hash does not depend on --dtype, --weighting and --temperature: a record names
@@ -127,9 +125,9 @@ def model_sha256(options: Model | Flags, model: jm.Transformer) -> str:
     return sha256(jm.model_bytes(model))
 
 
-def refuse_ties(options: Group | Flags, models: Iterable[jm.Transformer]) -> None:
+def refuse_ties(options: Group, models: Iterable[jm.Transformer]) -> None:
     """Raises `InputError` if `--ties` is given and no model has hard attention."""
-    if is_given(options, "ties") and not any(model.is_hard for model in models):
+    if options.is_given("ties") and not any(model.is_hard for model in models):
         raise InputError(
             "--ties is of hard attention, which the model does not have; leave it out"
         )

@@ -27,7 +27,7 @@ from bounds.version import __version__
 from jax_models.arguments import MAX_COUNT
 from jax_models.errors import InputError
 
-# Of a command whose flags are no class of options yet.
+# Of a script whose flags are no class of options.
 Flags = flags.FlagValues
 Words = str | tuple[str, ...]
 NAMED = re.compile(r"\{([\w.]+:[\w.]+)\}")
@@ -58,14 +58,6 @@ def option(default: Any = None, help: str = "", *words: Words, **declared: Any) 
     return dataclasses.field(default=default, metadata={"option": made})
 
 
-# Of flags of commands that have no class of options yet.
-_UNDECLARED = {
-    **dict.fromkeys(("dry_run", "figure_format"), Declared(key=False, export=False)),
-    "figure": Declared(key=False),
-    "candidates": Declared(file=True),
-}
-
-
 def find(name: str) -> Any:
     """Value of `module:NAME`."""
     module, _, attribute = name.partition(":")
@@ -77,7 +69,8 @@ def list_words(words: Iterable[Words]) -> tuple[str, ...]:
     found: list[str] = []
     for one in words:
         if isinstance(one, str):
-            found += find(one) if ":" in one else [one]
+            named = find(one) if ":" in one else [one]
+            found += get_args(named) or named
         else:
             found += one
     return tuple(found)
@@ -130,6 +123,14 @@ class Group:
     def declared(self) -> dict[str, Declared]:
         """Declarations of all options by name."""
         return {name: one.about for name, one in fields_of(type(self)).items()}
+
+    def is_given(self, name: str) -> bool:
+        """True if an option was given, with its default too."""
+        return name in self.given
+
+    def running(self) -> frozenset[str]:
+        """Names of the options that change no export."""
+        return frozenset(x for x, one in self.declared().items() if not one.export)
 
     def refuse_unused(self) -> None:
         """Raises `InputError` for an option that was given and does not apply."""
@@ -244,28 +245,13 @@ def define(
         object.__setattr__(values[one.name], "declared", one.about)
 
 
-def adding(group: type[Group], names: str = "") -> Callable[[flags.FlagValues], None]:
-    """Function that adds the flags of a group, or some of them."""
-    return lambda values: define(values, group, names.split() or None)
-
-
 def _listed(found: Any) -> str:
-    return str(found) if isinstance(found, int) else ", ".join(found)
+    return str(found) if isinstance(found, int | str) else ", ".join(found)
 
 
-def declared(options: Group | flags.FlagValues) -> dict[str, Declared]:
-    """Declarations of all options by name."""
-    if isinstance(options, Group):
-        return options.declared()
-    others = {name: _UNDECLARED.get(name, Declared()) for name in options}
-    return {x: getattr(options[x], "declared", others[x]) for x in options}
-
-
-def is_given(options: Group | flags.FlagValues, name: str) -> bool:
-    """True if an option was given, with its default too."""
-    if isinstance(options, Group):
-        return name in options.given
-    return name in options and bool(options[name].present)
+def declared(values: flags.FlagValues) -> dict[str, Declared]:
+    """Declarations of flags of options by name."""
+    return {name: vars(values[name])["declared"] for name in values}
 
 
 def values_of(options: Group | flags.FlagValues) -> dict[str, Any]:
@@ -273,8 +259,3 @@ def values_of(options: Group | flags.FlagValues) -> dict[str, Any]:
     if isinstance(options, Group):
         return options.values()
     return {name: options[name].value for name in options}
-
-
-def running_of(options: Group | flags.FlagValues) -> frozenset[str]:
-    """Names of the options that change no export."""
-    return frozenset(x for x, one in declared(options).items() if not one.export)

@@ -12,7 +12,7 @@ from bounds.cli.main import one_line
 from bounds.cli.shared.groups import Platform
 from bounds.cli.shared.kept_programs import keep_programs
 from bounds.cli.shared.longest_input import avoid_miscompiling
-from bounds.cli.shared.options import Flags, adding
+from bounds.cli.shared.options import Flags
 from jax_models.errors import InputError
 
 # Values of `jax_platforms` by flag: the first that works is the default device.
@@ -24,9 +24,6 @@ REMEDIES = {
     "gpu": "beside an NVIDIA driver it takes pip install 'attention-bounds[cuda]'",
     "tpu": "on a TPU machine it takes pip install 'attention-bounds[tpu]'",
 }
-
-
-define_platform = adding(Platform)
 
 
 def prepare_jax(options: Platform | Flags) -> None:

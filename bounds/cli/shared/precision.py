@@ -4,12 +4,9 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from absl import flags
-
 from bounds.influence.problem import Problem
 from bounds.influence.result import MeasuredError
 from bounds.rounding.measured_error import measure_error
-from bounds.rounding.precision import PRECISIONS
 from bounds.store.forms import fields
 from bounds.store.sweep import Cell
 
@@ -18,19 +15,6 @@ _ERROR = "substitutions entries median percentile_99 reference"
 ERROR_FORM = (fields(_ERROR, max=(float, None)), None)
 # Columns that every cell needs, for one that is no block of positions.
 _NO_BLOCK = {"position": None, "ambiguous": False, "uncertified": 0}
-
-
-def define_precision(values: flags.FlagValues) -> None:
-    """Adds `--precision`."""
-    flags.DEFINE_enum(
-        "precision",
-        None,
-        tuple(PRECISIONS),
-        "Half precision of the products of changes, by --method=incremental: answers are "
-        "estimated, and the error of a sample in float64 stands beside them. By default "
-        "all is of --dtype.",
-        flag_values=values,
-    )
 
 
 def with_error(

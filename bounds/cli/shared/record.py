@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import jax_models as jm
 from bounds.cli.shared.exports import publish
-from bounds.cli.shared.options import Flags, Group, running_of, values_of
+from bounds.cli.shared.options import Group
 from bounds.cli.start import STORE_NAME
 from bounds.store.output import sha256, write_bytes, write_json
 from bounds.store.pictures import FORMATS, save_figure
@@ -31,11 +31,11 @@ class Output:
     seed: int | None  # None where nothing is drawn
 
     @classmethod
-    def of(cls, command: str, options: Group | Flags) -> Self:
+    def of(cls, command: str, options: Group) -> Self:
         """Output of a run with some options."""
-        values = values_of(options)
+        values = options.values()
         seed = values["seed"] if getattr(options, "is_random", True) else None
-        return cls(command, values["out"], values, running_of(options), seed)
+        return cls(command, values["out"], values, options.running(), seed)
 
     @property
     def fresh(self) -> bool:

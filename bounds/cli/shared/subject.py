@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax_models as jm
-from bounds.cli.shared.groups import Inputs, Memory, One
+from bounds.cli.shared.groups import Inputs
 from bounds.cli.shared.input_source import load_inputs, num_symbols, read_given
 from bounds.cli.shared.method import read_method
 from bounds.cli.shared.model_source import model_sha256, refuse_ties, weighted_model
-from bounds.cli.shared.options import Flags, adding
+from bounds.cli.shared.one_input import OneInput
 from bounds.cli.shared.target import number_symbol, parse_target
 from bounds.cli.shared.texts import open_tokenizer
 from bounds.curves.inputs import GivenInputs, draw_inputs, own_lengths
@@ -22,13 +22,7 @@ from jax_models.model.transformer import encode_positions
 DEFAULT_LENGTH = 64
 
 
-define_one_input = adding(One)
-
-
-define_memory_limit = adding(Memory)
-
-
-def read_one(options: Flags) -> Subject:
+def read_one(options: OneInput) -> Subject:
     """Subject of one input."""
     given = read_given(options, None)
     length = options.length or DEFAULT_LENGTH
@@ -44,7 +38,7 @@ def read_one(options: Flags) -> Subject:
 
 
 def read_subject(
-    options: Inputs | Flags, model: jm.Transformer, lengths: Sequence[int] | None
+    options: Inputs, model: jm.Transformer, lengths: Sequence[int] | None
 ) -> Subject:
     """Subject at the given lengths, or at those of given inputs."""
     one = getattr(options, "input", None)

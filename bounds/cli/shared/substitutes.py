@@ -3,44 +3,19 @@
 import os
 
 import numpy as np
-from absl import flags
 from jaxtyping import Int
 
 import jax_models as jm
 from bounds.cli.shared.input_source import load_array
+from bounds.cli.shared.one_input import OneInput
 from bounds.cli.shared.target import number_symbol
 from bounds.cli.shared.texts import read_whole
 from jax_models.arguments import expect_file, show
 from jax_models.format.pretrained.tokenizer import list_substitutes
 
 
-def define_substitutes(values: flags.FlagValues) -> None:
-    """Adds `--symbols` and `--candidates`."""
-    flags.DEFINE_list(
-        "symbols",
-        None,
-        "Symbols that are put in at every position, by name (with a tokenizer) or "
-        "number, separated by commas; by default all that the model substitutes.",
-        flag_values=values,
-    )
-    flags.register_validator(
-        "symbols",
-        lambda entries: entries is None or (entries and all(entries)),
-        "expected symbols, separated by commas",
-        flag_values=values,
-    )
-    flags.DEFINE_string(
-        "candidates",
-        None,
-        "File of the symbols that are put in at each position: a line for each, symbols "
-        "by name or number between spaces; or a NumPy file of integers (n, K), rows "
-        "filled up with -1.",
-        flag_values=values,
-    )
-
-
 def read_substitutes(
-    options: flags.FlagValues,
+    options: OneInput,
     model: jm.Transformer,
     tokenizer: jm.Tokenizer | None,
     length: int,
@@ -57,7 +32,7 @@ def read_substitutes(
     if path is None and listed is None:
         if tokenizer is None:
             return None
-        where = options.tokenizer or options.model
+        where = str(options.tokenizer or options.model)
         return np.array(named_substitutes(model, tokenizer, where), np.int64)
     free.update(model.special or ())
     if listed is not None:

@@ -1,11 +1,8 @@
-"""Flag on the watched output: rows, logits, or another of `TARGETS`."""
+"""Option on the watched output: rows, logits, or another of `TARGETS`."""
 
 from typing import Any
 
-from absl import flags
-
 import jax_models as jm
-from bounds.cli.shared.validators import validate_grammar
 from bounds.influence.targets.base import NumberSymbol, is_count
 from bounds.influence.targets.log_probability_sum import AHEAD
 from bounds.influence.targets.table import TARGETS
@@ -14,23 +11,10 @@ from jax_models.arguments import show
 GRAMMAR = ", ".join(f"{name}{one.form}" for name, one in TARGETS.items())
 
 
-def define_target(values: flags.FlagValues) -> None:
-    """Adds `--target`, with all targets of influences."""
-    flags.DEFINE_string(
-        "target",
-        "activation",
-        f"What is watched of the output at the query: {GRAMMAR}; symbols S, T by name "
-        "(with a tokenizer) or number. A sum is over rows from ROW (0) on, one a symbol; "
-        "own and next are the input's symbols, at each row or behind it, special ones "
-        "left out.",
-        flag_values=values,
-    )
+def check_grammar(text: str) -> None:
+    """Raises `InputError` for a text that is no value of `--target`."""
     seen: dict[str, int] = {}
-    validate_grammar(
-        values,
-        "target",
-        lambda text: parse_target(text, lambda name: seen.setdefault(name, len(seen))),
-    )
+    parse_target(text, lambda name: seen.setdefault(name, len(seen)))
 
 
 def parse_target(text: str, symbol: NumberSymbol) -> Any:

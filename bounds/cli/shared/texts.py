@@ -4,8 +4,7 @@ import os
 from collections.abc import Callable
 
 import jax_models as jm
-from bounds.cli.shared.groups import Texts
-from bounds.cli.shared.options import Flags, Group, adding
+from bounds.cli.shared.options import Group
 from bounds.curves.inputs import GivenInputs
 from jax_models.arguments import INPUT_BYTES, expect_file, read_file, show
 
@@ -13,10 +12,7 @@ from jax_models.arguments import INPUT_BYTES, expect_file, read_file, show
 LETTERS = ("fasta", "smiles", "sequence")
 
 
-define_texts = adding(Texts)
-
-
-def open_tokenizer(options: Group | Flags) -> jm.Tokenizer | None:
+def open_tokenizer(options: Group) -> jm.Tokenizer | None:
     """Tokenizer of the options, or None."""
     named = getattr(options, "tokenizer", None)
     if named is not None:

@@ -42,6 +42,7 @@ from jax_models.arguments import (
 )
 
 METHODS = (INCREMENTAL, EXHAUSTIVE, PARTIAL)
+METHOD_NAMES = tuple(method.name for method in METHODS)
 AXES = ("position", "symbol", "row", "target")
 
 

@@ -8,6 +8,7 @@ import pytest
 import jax_models as jm
 from bounds.cli import main as program
 from bounds.cli.main import COMMANDS, main
+from bounds.cli.shared.options import Group
 from bounds.cli.start import Terminated
 from bounds.version import __version__
 
@@ -144,7 +145,7 @@ class Raising:
         return self
 
     def read(self, arguments):
-        return program.flags.FlagValues()
+        return Group()
 
     def run(self, options):
         raise self.error

@@ -18,6 +18,7 @@ import pytest
 import jax_models as jm
 from benchmarks import reference
 from bounds.cli import scan as command
+from bounds.cli.main import COMMANDS
 from bounds.cli.scan_parts import Parts
 from bounds.cli.scan_words import parse_reduce
 from bounds.cli.shared.target import parse_target
@@ -179,8 +180,8 @@ def question(target, reduce, order, entries):
 def by_command(path, typed, size, store=None):
     """What the command finds in parts of so many positions."""
     files = [f"--model={path}/model.safetensors", f"--tokens={path}/tokens.txt"]
-    options = command.define_flags()
-    options(["scan", "--method=exhaustive", *files, *typed])
+    (found,) = (one for one in COMMANDS if one.name == "scan")
+    options = found.read(["--method=exhaustive", *files, *typed])
     parts = dataclasses.replace(Parts.plan(command._ask(options)), size=size)
     store = store or MemoryResults()
     finish_cells(store, parts.cells())

@@ -36,7 +36,7 @@ import atexit, ctypes, gc, os, sys, types
 {last}
 from bounds.cli import main, start
 from jax_models.interrupt import raise_requested
-from absl import flags
+from bounds.cli.shared.options import Group
 
 def work(options):
     {work}
@@ -44,7 +44,7 @@ def work(options):
 command = types.SimpleNamespace(
     name="work",
     load=lambda: None,
-    read=lambda arguments: flags.FlagValues(),
+    read=lambda arguments: Group(),
     run=work,
 )
 main.COMMANDS, sys.argv = [command], ["attention-bounds", "work"]

@@ -10,7 +10,7 @@ import tokenizers
 
 import jax_models as jm
 from bounds import compute_influence, read_store
-from bounds.cli.influence import define_flags
+from bounds.cli.options.influence import InfluenceOptions
 from bounds.cli.shared.input_source import read_given
 from bounds.cli.shared.target import number_symbol, parse_target
 from bounds.influence import (
@@ -222,8 +222,7 @@ def entrances(path, text):
     """Every way that a text comes in: its name, and what reads it."""
 
     def command(name, value):
-        options = define_flags()
-        options(["", f"--{name}={value}", f"--tokenizer={path}"])
+        options = InfluenceOptions(**{name: str(value)}, tokenizer=str(path))
         given = read_given(options, None)
         return given.sequences[0]
 
@@ -261,8 +260,7 @@ def test_a_text_is_read_alike_wherever_it_comes_in(
 def test_of_molecules_no_letter_is_raised(tmp_path):
     path, _ = vocabulary("letters", tmp_path)
     (path / "smiles").write_text("Cc\n")
-    options = define_flags()
-    options(["", f"--smiles={path / 'smiles'}", f"--tokenizer={path}"])
+    options = InfluenceOptions(smiles=str(path / "smiles"), tokenizer=str(path))
     with pytest.raises(jm.InputError, match="molecule 0: 'c' at place 2 is not in"):
         read_given(options, None)
 

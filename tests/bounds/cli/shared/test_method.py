@@ -3,15 +3,14 @@
 import pytest
 
 import bounds
-from bounds.cli import influence
+from bounds.cli.main import COMMANDS
 from bounds.cli.shared.method import read_method
 from tests.bounds.influence.expect import refused
 
 
 def read(*given):
-    options = influence.define_flags()
-    options(["influence", *given])
-    return read_method(options)
+    (influence,) = (one for one in COMMANDS if one.name == "influence")
+    return read_method(influence.read(given))
 
 
 @pytest.mark.parametrize(

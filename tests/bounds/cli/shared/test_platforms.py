@@ -6,10 +6,10 @@ import sys
 
 import jax
 import pytest
-from absl import flags
 
 from bounds.cli.main import COMMANDS, main
 from bounds.cli.shared import platforms
+from bounds.cli.shared.groups import Platform
 from jax_models.errors import InputError
 
 # Neither computes with JAX itself: `batch` hands the flag to its cells.
@@ -24,10 +24,7 @@ def forget_platforms():
 
 
 def options(platform):
-    values = flags.FlagValues()
-    platforms.define_platform(values)
-    values(["test", f"--platform={platform}"])
-    return values
+    return Platform(platform=platform)
 
 
 def test_every_command_that_computes_has_the_flag():

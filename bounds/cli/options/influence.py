@@ -1,0 +1,30 @@
+"""The influence of every position and symbol of one input on one model.
+
+`influence.csv` lists every substitution with the change of the output it makes;
+`influence.json` the largest; the figure shows the largest at each position. Long inputs
+are done in blocks of positions, and what is found is kept in --out every ten seconds or
+so: the same command continues where it stopped.
+"""
+
+import dataclasses
+
+from bounds.cli.shared.groups import Figure, Method, Query, Stopping
+from bounds.cli.shared.one_input import OneInput
+from bounds.cli.shared.options import option
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InfluenceOptions(OneInput, Query, Method, Stopping, Figure):
+    """Options of the command."""
+
+    COMMAND = "influence"
+
+    propose: str | None = option(
+        None,
+        "Compute all in this float type first, and in float64 those that may be the "
+        "largest. After float32 the maximum is the same, and the ends of the others are "
+        "wider; after a half precision, whose errors are measured, not bounded, the value "
+        "is exact, that it is the maximum is estimated, and the others are estimates.",
+        "bounds.influence.proposed:Cheap",
+    )
+    include_query: bool = option(False, "Substitute the query's own token too.")

@@ -1,0 +1,75 @@
+"""Changes of one row, of many or of all, by every substitution in one input of a model.
+
+`scan.csv` lists every cell with its symbols; `scan.npz` has the arrays, `scan.json` the
+largest cell; the figure is a heat map of substitutes, or a map of rows against positions.
+Long work is kept in --out in parts of positions as they are found: the same command
+continues where it stopped.
+"""
+
+import dataclasses
+
+from bounds.cli.shared.groups import Figure, Ties
+from bounds.cli.shared.one_input import OneInput
+from bounds.cli.shared.options import again, option
+from bounds.cli.shared.values import IntegersParser
+
+# The one format that not all commands draw.
+PAGE = "html"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScanOptions(OneInput, Ties, Figure):
+    """Options of the command."""
+
+    COMMAND = "scan"
+
+    rows: str | None = option(
+        None,
+        "Rows whose output is watched: a position, negative ones counting from the end, "
+        "several separated by commas, or all. By default the row of a classifier's head, "
+        "else the last.",
+        check="bounds.cli.scan_words:parse_rows",
+    )
+    target_symbols: tuple[str, ...] | None = option(
+        None,
+        "Entries of logits or log_probabilities that alone count: symbols by name (with a "
+        "tokenizer) or number, separated by commas.",
+    )
+    reduce: str | None = option(
+        None,
+        "What is made of the changes: none keeps them signed with the target's axis, max "
+        "is the largest over substitutes and entries, mean that over substitutes, "
+        "frobenius the map of the categorical Jacobian, centred and less its average "
+        "product but for :nocenter and :noapc, symmetrised by :tensor or :map. By default "
+        "a target of one entry is signed, of others it is the norm.",
+        check="bounds.cli.scan_words:parse_reduce",
+    )
+    diagonal: bool = option(
+        True, "Whether cells whose position is the row count; else they are 0."
+    )
+    positions: tuple[int, ...] | None = option(
+        None,
+        "Positions that are changed, from 0, separated by commas; by default all, but "
+        "for special symbols of a tokenizer.",
+        parser=IntegersParser("positions"),
+    )
+    method: str = option(
+        "auto",
+        "How changes are computed; auto picks the cheapest, all are exact.",
+        *("auto", "bounds.influence.scan.question:METHOD_NAMES"),
+    )
+    figure_format: tuple[str, ...] = again(
+        Figure,
+        "figure_format",
+        "png",
+        " A page (html) is to hover over.",
+        words=("bounds.store.pictures:FORMATS", PAGE),
+    )
+    figure: str = option(
+        "auto",
+        "What is drawn: map of rows against positions, heat map of substitutes, or the "
+        "input in letters as high as the largest change there; auto is a map of rows "
+        "where several are watched, else heat.",
+        "bounds.influence.scan.view:SHAPES",
+        key=False,
+    )
