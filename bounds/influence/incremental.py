@@ -45,14 +45,6 @@ from jax_models.model.transformer import Transformer
 SPARSE_PASSES = 40
 
 
-def _refuse(problem: Problem) -> str | None:
-    if not isinstance(problem.model, Transformer):
-        return "it needs the model's layers, and a bare function has none to see"
-    if not problem.model.layers:
-        return "it needs a layer, and the model has none"
-    return lacks_of_dropout(problem.model)
-
-
 def is_sparse(problem: Problem) -> bool:
     """True where only changed rows are followed: L >= 3, all but the last hard."""
     layers = problem.model.layers
@@ -79,23 +71,6 @@ _prepare_last = jax.jit(prepare_layer)
 _change_watched = jax.jit(change_watched)
 
 
-def _cost(problem: Problem) -> float:
-    """Forward passes, from the cost of a pair in layer one and of a row otherwise."""
-    # The number of changed rows is not known before: few in a hard model that tells
-    # positions apart. Equal columns of average-hard attention all move at once.
-    model, count = problem.model, problem.position.size
-    depth, each = len(model.layers), count / max(problem.tokens.size, 1)
-    if problem.watches_many:
-        return 1 + 12 * each + 3 * count * (depth - 1) / depth
-    if depth <= 2:
-        return 1 + (0.01 if depth == 1 else 12) * each
-    weightings = [layer.attention.weighting for layer in model.layers]
-    averages = (one.hard and not one.side for one in weightings)
-    if is_sparse(problem) and not (model.position is None and any(averages)):
-        return 1 + min(SPARSE_PASSES * each, 3 * count)
-    return 1 + 3 * count
-
-
 def _base_ties(problem: Problem, state: IncrementalState) -> Ties | None:
     """Ties of the base pass; None where no layer is hard."""
     if not problem.model.is_hard:
@@ -113,22 +88,6 @@ def _state(problem: Problem) -> IncrementalState:
     return problem.shared.find(problem, form)
 
 
-def propagation_kernel(problem: Problem) -> Kernel | None:
-    """Kernel of blocks of substitutions; None where changed rows are followed."""
-    # Sets of rows are sized on the host as they are found: not a function of a block.
-    if is_sparse(problem):
-        return None
-    model, tokens = problem.model, jax.device_put(problem.tokens)
-    state = _state(problem)
-    return Kernel(
-        _function(problem),
-        (model, problem.target_value, tokens, state),
-        tuple(_parts(problem)),
-        _base_ties(problem, state),
-        IN_FLIGHT,
-    )
-
-
 def _function(problem: Problem) -> Callable[..., Any]:
     return change_block if problem.precision is None else rounded_block
 
@@ -138,27 +97,6 @@ def _watched(
 ) -> tuple[int, None] | tuple[None, Int[np.ndarray, "rows"]]:
     """Arguments `query` and `rows` of `prepare`: one row, or many."""
     return (None, problem.rows) if problem.watches_many else (problem.query, None)
-
-
-def propagation_outline(problem: Problem) -> Outline | None:
-    """Outline of `propagation_kernel`, to be looked at before it runs."""
-    if is_sparse(problem):
-        return None
-    asked = problem.model, problem.target_value, problem.tokens
-    model, target, tokens = shapes_of(asked)
-    query, rows = _watched(problem)
-    run = shapes_of(problem.moved_run)
-    base = prepare.trace(model, tokens, query, shapes_of(rows), run)
-    shared = (model, target, tokens, shapes_of(base.out_info))
-    return Outline(base, _function(problem), shared, tuple(_parts(problem)))
-
-
-def propagation_sizes(problem: Problem) -> BlockSizes | None:
-    """Sizes of blocks; None where changed rows are followed."""
-    # Sets of rows are sized as they are found.
-    if is_sparse(problem):
-        return None
-    return _block_sizes(problem)
 
 
 def _block_sizes(problem: Problem) -> BlockSizes:
@@ -206,23 +144,61 @@ class Incremental(Method):
 
     def refuse(self, problem: Problem) -> str | None:
         """Refuses models with an operation whose change has no rule."""
-        return _refuse(problem)
+        if not isinstance(problem.model, Transformer):
+            return "it needs the model's layers, and a bare function has none to see"
+        if not problem.model.layers:
+            return "it needs a layer, and the model has none"
+        return lacks_of_dropout(problem.model)
 
     def cost(self, problem: Problem) -> float:
         """Forward passes, as measured for one, two and more layers."""
-        return _cost(problem)
+        # The number of changed rows is not known before: few in a hard model that tells
+        # positions apart. Equal columns of average-hard attention all move at once.
+        model, count = problem.model, problem.position.size
+        depth, each = len(model.layers), count / max(problem.tokens.size, 1)
+        if problem.watches_many:
+            return 1 + 12 * each + 3 * count * (depth - 1) / depth
+        if depth <= 2:
+            return 1 + (0.01 if depth == 1 else 12) * each
+        weightings = [layer.attention.weighting for layer in model.layers]
+        averages = (one.hard and not one.side for one in weightings)
+        if is_sparse(problem) and not (model.position is None and any(averages)):
+            return 1 + min(SPARSE_PASSES * each, 3 * count)
+        return 1 + 3 * count
 
     def kernel(self, problem: Problem) -> Kernel | None:
         """Kernel of blocks of substitutions; None where changed rows are followed."""
-        return propagation_kernel(problem)
+        # Sets of rows are sized on the host as they are found: not a function of a block.
+        if is_sparse(problem):
+            return None
+        model, tokens = problem.model, jax.device_put(problem.tokens)
+        state = _state(problem)
+        return Kernel(
+            _function(problem),
+            (model, problem.target_value, tokens, state),
+            tuple(_parts(problem)),
+            _base_ties(problem, state),
+            IN_FLIGHT,
+        )
 
     def outline(self, problem: Problem) -> Outline | None:
         """Traced programs of the kernel."""
-        return propagation_outline(problem)
+        if is_sparse(problem):
+            return None
+        asked = problem.model, problem.target_value, problem.tokens
+        model, target, tokens = shapes_of(asked)
+        query, rows = _watched(problem)
+        run = shapes_of(problem.moved_run)
+        base = prepare.trace(model, tokens, query, shapes_of(rows), run)
+        shared = (model, target, tokens, shapes_of(base.out_info))
+        return Outline(base, _function(problem), shared, tuple(_parts(problem)))
 
     def sizes(self, problem: Problem) -> BlockSizes | None:
         """Substitutions of a block; None where changed rows are followed."""
-        return propagation_sizes(problem)
+        # Sets of rows are sized as they are found.
+        if is_sparse(problem):
+            return None
+        return _block_sizes(problem)
 
     def blocks(self, problem: Problem) -> Iterator[Block]:
         """Changes of all substitutions, in order."""
