@@ -3,11 +3,11 @@
 from typing import Any
 
 import jax_models as jm
+from bounds.cli.shared.options import fields_of
 from bounds.influence import Incremental, Proposed, Screened
 from bounds.influence.method import Way
 
-# Default of each option, and the method that it is of.
-DEFAULTS = {"rtol": 0.0, "budget": 32, "precision": None, "propose": None}
+# Method that each option is of.
 OPTION_OF = {
     "rtol": "--method=screened",
     "budget": "--method=screened",
@@ -18,17 +18,22 @@ OPTION_OF = {
 def read_method(options: Any) -> Way | str:
     """Method with its options, or its name; refuses options of another method."""
     name: str = options.method
+    declared = fields_of(type(options))
     given: dict[str, Any] = {
         option: value
-        for option, default in DEFAULTS.items()
-        if (value := getattr(options, option, default)) != default
+        for option in (*OPTION_OF, "propose")
+        if option in declared
+        and (value := getattr(options, option)) != declared[option].default
     }
     made: Way | str = name
     if "propose" in given:
         made, read = Proposed(given["propose"], name), {"propose"}
     elif name == "screened":
-        budget = given.get("budget", DEFAULTS["budget"]) or None
-        made, read = Screened(given.get("rtol", 0.0), budget), {"rtol", "budget"}
+        read = {"rtol", "budget"}
+        limits = {option: given[option] for option in read & given.keys()}
+        if limits.get("budget") == 0:  # as many as it takes
+            limits["budget"] = None
+        made = Screened(**limits)
     elif "precision" in given and name in ("auto", "incremental"):
         made, read = Incremental(given["precision"]), {"precision"}
     else:
