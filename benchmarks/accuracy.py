@@ -41,8 +41,8 @@ from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.lumped import LUMPED
 from bounds.influence.method import Method
 from bounds.influence.moved import radii_of
-from bounds.influence.problem import Problem
 from bounds.influence.reading import choose
+from bounds.influence.request import InfluenceRequest
 
 FLAGS = benchmark_flags("accuracy", table=True, figure=True)
 LENGTHS = define_lengths(FLAGS, "32")
@@ -91,7 +91,7 @@ def cells() -> Iterator[dict[str, Any]]:
         yield {**cell, **fixed, **SIZES}
 
 
-def build(config: Config) -> Problem:
+def build(config: Config) -> InfluenceRequest:
     """Returns the question that a row's config describes, of all substitutions."""
     position = config["position"]
     model = jm.random_transformer(
@@ -105,11 +105,11 @@ def build(config: Config) -> Problem:
         **{name: config[name] for name in SIZES},
     )
     tokens, query = random_tokens(config), config["n"] - 1
-    return Problem.ask(model, tokens, query=query)
+    return InfluenceRequest.ask(model, tokens, query=query)
 
 
 def exact_values(
-    problem: Problem, digits: int, chosen: Sequence[int] | None = None
+    request: InfluenceRequest, digits: int, chosen: Sequence[int] | None = None
 ) -> np.ndarray:
     """Returns what is asked of substitutions in many digits, by rerunning the model.
 
@@ -117,7 +117,7 @@ def exact_values(
     their rounding nothing is known, and it counts as 0.
 
     Args:
-        problem: a question about "activation" or "logits".
+        request: a question about "activation" or "logits".
         digits: decimal digits of the arithmetic.
         chosen: which of its substitutions; all by default.
 
@@ -127,46 +127,46 @@ def exact_values(
     arithmetic = reference.multiprecision(digits)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.safetensors"
-        jm.save(problem.model, path)
+        jm.save(request.model, path)
         config, tensors = reference.read_file(path)
-    run = {"activation": reference.forward, "logits": reference.logits}[problem.target]
+    run = {"activation": reference.forward, "logits": reference.logits}[request.target]
 
     def outputs(tokens: np.ndarray) -> np.ndarray:
         # What rounding may decide otherwise is reported of the method, not here.
-        return run(config, tensors, tokens, arithmetic, ties="ignore")[problem.rows]
+        return run(config, tensors, tokens, arithmetic, ties="ignore")[request.rows]
 
     def norms(vectors: np.ndarray) -> Any:
         found = arithmetic.sqrt((vectors * vectors).sum(axis=-1))
         return np.where(found > floor, found, 0 * found)
 
-    base, floor = outputs(problem.tokens), 0
+    base, floor = outputs(request.tokens), 0
     floor = norms(base).max() * arithmetic.numbers(10) ** -(digits - 10)
     changes = []
-    for index in range(len(problem.pairs)) if chosen is None else chosen:
-        tokens = problem.tokens.copy()
-        tokens[problem.position[index]] = problem.symbol[index]
+    for index in range(len(request.pairs)) if chosen is None else chosen:
+        tokens = request.tokens.copy()
+        tokens[request.position[index]] = request.symbol[index]
         changes.append(outputs(tokens) - base)
-    if problem.reading is None:
+    if request.reading is None:
         return norms(np.stack(changes)[:, 0])
-    found = choose(np.stack(changes), problem.chosen)
-    if problem.reading.kind == "signed":
+    found = choose(np.stack(changes), request.chosen)
+    if request.reading.kind == "signed":
         return found
-    if problem.reading.kind == "largest":
+    if request.reading.kind == "largest":
         return abs(found).max(axis=-1)
     return found[..., 0] if found.shape[-1] == 1 else norms(found)
 
 
 def computed(
-    method: Method, problem: Problem
+    method: Method, request: InfluenceRequest
 ) -> tuple[np.ndarray, np.ndarray, bool] | None:
     """Returns a method's influences, radii, and whether ties were ambiguous.
 
-    None where it refuses the problem.
+    None where it refuses the request.
     """
-    if method.refuse(problem) is not None:
+    if method.refuse(request) is not None:
         return None
-    found = gather(problem, method, "all")
-    asked = problem, found.values, found.moves, found.magnitude
+    found = gather(request, method, "all")
+    asked = request, found.values, found.moves, found.magnitude
     radii = radii_of(*asked, subtracted=method.subtracts)
     ambiguous = found.ties is not None and found.ties.ambiguous
     return found.values, radii, ambiguous
@@ -202,15 +202,15 @@ def compare(
 
 def measure(config: Config) -> dict[str, Any]:
     """Returns one row: errors of every method, as shares of influence and of radius."""
-    problem = build(config)
-    found = {method.name: computed(method, problem) for method in METHODS}
+    request = build(config)
+    found = {method.name: computed(method, request) for method in METHODS}
     first = found[INCREMENTAL.name]
     assert first is not None
-    count = problem.position.size
+    count = request.position.size
     spread = np.linspace(0, count - 1, config["sample"], dtype=int)
     chosen = sorted({int(first[0].argmax()), *spread.tolist()})
     start = time.perf_counter()
-    exact = exact_values(problem, config["digits"], chosen).tolist()
+    exact = exact_values(request, config["digits"], chosen).tolist()
     row: dict[str, Any] = {
         "influence": float(max(exact)),
         "substitutions": len(chosen),

@@ -29,7 +29,7 @@ from benchmarks.subject import SIZES, random_model, random_tokens
 from benchmarks.timing import time_call
 from bounds.influence.change_block import prepare
 from bounds.influence.incremental import follow
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from jax_models import WEIGHTINGS, forward
 
 FLAGS = benchmark_flags("changed_rows", table=True)
@@ -56,7 +56,7 @@ QUANTILES = {
 def measure(config: Config) -> dict[str, Any]:
     """Returns one row: quantiles of the changed rows per layer, seconds, the ratio."""
     model, tokens = random_model(config), random_tokens(config)
-    problem = Problem.ask(model, tokens)
+    request = InfluenceRequest.ask(model, tokens)
     run = jax.jit(lambda m, x: forward(m, x)[0])
 
     def passes() -> float:
@@ -65,8 +65,8 @@ def measure(config: Config) -> dict[str, Any]:
         ).median
 
     def sweep() -> Any:
-        state = prepare(model, jnp.asarray(tokens), problem.query)
-        return list(follow(problem, state))
+        state = prepare(model, jnp.asarray(tokens), request.query)
+        return list(follow(request, state))
 
     start = time.perf_counter()
     sweep()
@@ -76,7 +76,7 @@ def measure(config: Config) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     after = passes()
     row: dict[str, Any] = {
-        "substitutions": len(problem.pairs),
+        "substitutions": len(request.pairs),
         "sweep_seconds": seconds,
         "sweep_first_seconds": first,
         "forward_seconds": before,

@@ -34,7 +34,7 @@ from benchmarks.subject import SIZES, asked_anew, random_model, random_tokens
 from benchmarks.timing import spread, time_call
 from bounds.influence.exhaustive import EXHAUSTIVE, batch_size
 from bounds.influence.incremental import INCREMENTAL
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from jax_models import Transformer, forward
 
 FLAGS = benchmark_flags(
@@ -53,26 +53,26 @@ EXHAUSTIVE_TO = flags.DEFINE_integer(
 )
 
 
-def run_all(problem: Problem, method: Any, limit: int | None = None) -> int:
+def run_all(request: InfluenceRequest, method: Any, limit: int | None = None) -> int:
     """Runs a method's blocks, at most `limit` substitutions, and returns how many."""
     done = 0
-    for block in method.blocks(problem):
+    for block in method.blocks(request):
         done += len(block.changes)
         if limit is not None and done >= limit:
             break
     return done
 
 
-def build(config: Config) -> tuple[Transformer, Problem]:
+def build(config: Config) -> tuple[Transformer, InfluenceRequest]:
     """Returns the model and the question that a row's config describes."""
     model = random_model(config)
-    return model, Problem.ask(model, random_tokens(config))
+    return model, InfluenceRequest.ask(model, random_tokens(config))
 
 
 def measure(config: Config) -> dict[str, Any]:
     """Returns one row: seconds of each, and the ratios."""
-    model, problem = build(config)
-    tokens, pairs = jnp.asarray(problem.tokens), problem.position.size
+    model, request = build(config)
+    tokens, pairs = jnp.asarray(request.tokens), request.position.size
     time_it = functools.partial(
         time_call, repeats=config["repeats"], budget=config["budget"]
     )
@@ -82,11 +82,11 @@ def measure(config: Config) -> dict[str, Any]:
     timings = {
         "forward": time_it(lambda: whole(model, tokens)),
         "last_row": time_it(lambda: last(model, tokens)),
-        "incremental": time_it(lambda: run_all(asked_anew(problem), INCREMENTAL)),
+        "incremental": time_it(lambda: run_all(asked_anew(request), INCREMENTAL)),
     }
     for name, timing in timings.items():
         row |= timing.columns(name)
-    outline = INCREMENTAL.outline(problem)
+    outline = INCREMENTAL.outline(request)
     assert outline is not None
     row["flops"] = influence_operations(outline)
     row["flops_per_second"] = row["flops"] / row["incremental_seconds"]
@@ -99,7 +99,7 @@ def measure(config: Config) -> dict[str, Any]:
         probe = min(pairs, 4 * batch_size(model, config["n"]))
         every = pairs * row["forward_seconds"] <= config["budget"]
         count = pairs if every else probe
-        timing = time_it(lambda: run_all(problem, EXHAUSTIVE, count))
+        timing = time_it(lambda: run_all(request, EXHAUSTIVE, count))
         row |= timing.columns("exhaustive")
         row["exhaustive_substitutions"] = count
         row["exhaustive_seconds"] = timing.median * pairs / count

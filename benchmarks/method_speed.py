@@ -30,7 +30,7 @@ from benchmarks.subject import SIZES, random_model, random_tokens
 from benchmarks.timing import spread, time_call
 from bounds.influence.kernel import run_kernel
 from bounds.influence.lumped import LUMPED
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.screening.enumeration import cheapest
 from jax_models import forward
 
@@ -75,21 +75,21 @@ def spread_blocks(count: int, batch: int, blocks: int) -> np.ndarray:
 def measure(config: Config) -> dict[str, Any]:
     """Returns one row: seconds of the blocks that are run, of all, of a forward pass."""
     model, tokens = random_model(config), random_tokens(config)
-    whole = Problem.ask(model, tokens)
+    whole = InfluenceRequest.ask(model, tokens)
     way = LUMPED if config["method"] == "lumped" else cheapest(whole)
     count, sizes = len(whole.pairs), way.sizes(whole)
     batch = count if sizes is None else min(sizes.substitutions, count)
     chosen = spread_blocks(count, batch, config["blocks"])
-    problem = dataclasses.replace(whole, pairs=whole.pairs.only(chosen))
+    request = dataclasses.replace(whole, pairs=whole.pairs.only(chosen))
     time_it = functools.partial(
         time_call, repeats=config["repeats"], budget=config["budget"]
     )
     run, given = jax.jit(lambda m, x: forward(m, x)[0]), jnp.asarray(tokens)
-    kernel = way.kernel(problem)  # with the base pass
+    kernel = way.kernel(request)  # with the base pass
     blocks = (
-        functools.partial(way.blocks, problem)
+        functools.partial(way.blocks, request)
         if kernel is None
-        else functools.partial(run_kernel, kernel, problem)
+        else functools.partial(run_kernel, kernel, request)
     )
     timing = time_it(lambda: list(blocks()))
     one = time_it(lambda: run(model, given))

@@ -31,7 +31,7 @@ from benchmarks.flags import (
 from benchmarks.operations import count_operations
 from benchmarks.script import Benchmark, Config, Row, grid, run_script
 from benchmarks.subject import SIZES, random_model, random_tokens
-from bounds.influence import METHODS, Problem
+from bounds.influence import METHODS, InfluenceRequest
 from jax_models import InputError
 
 FLAGS = benchmark_flags("profile_pairs", repeats=15, budget=60.0)
@@ -133,12 +133,12 @@ def time_in_turn(
 
 def measure(config: Config) -> dict[str, Any]:
     """Returns one row: rates of the block and of a product, and the operations."""
-    problem = Problem.ask(random_model(config), random_tokens(config))
-    kernel = METHODS["incremental"].kernel(problem)
+    request = InfluenceRequest.ask(random_model(config), random_tokens(config))
+    kernel = METHODS["incremental"].kernel(request)
     assert kernel is not None
     (part,) = kernel.parts
     size = part.batch
-    block = jax.device_put((problem.position[:size], problem.symbol[:size]))
+    block = jax.device_put((request.position[:size], request.symbol[:size]))
     function: Any = kernel.function
     traced = function.trace(*kernel.shared, *block, **part.options)
     compiled = traced.lower().compile()

@@ -38,7 +38,7 @@ from bounds.influence.lumped import LUMPED
 from bounds.influence.method import Method, refusal
 from bounds.influence.moved import found_by, moved_radii
 from bounds.influence.partial import PARTIAL
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.scan import making
 from bounds.influence.scan.question import Question
 from bounds.influence.shared_base import SharedBase
@@ -89,49 +89,49 @@ def digits(config: Config) -> int:
     return 40 + int(gap / np.log(10) * (1 if config["dtype"] == "float64" else 0.25))
 
 
-def true_values(config: Config, problem: Problem) -> np.ndarray:
+def true_values(config: Config, request: InfluenceRequest) -> np.ndarray:
     """Returns what is asked of every substitution, of floats or of mpmath's numbers.
 
     Args:
         config: of the row.
-        problem: its question.
+        request: its question.
     """
     family = config["family"]
     if family in (*LONG, *PARITY) and config["dtype"] == "float32":
-        return found_by(INCREMENTAL, doubled(problem))
+        return found_by(INCREMENTAL, doubled(request))
     if family in PARITY:
-        one = bit_influence(SHARPNESS, problem.tokens.size - 1)
-        return np.full(problem.position.size, one)
-    return exact_values(problem, digits(config))
+        one = bit_influence(SHARPNESS, request.tokens.size - 1)
+        return np.full(request.position.size, one)
+    return exact_values(request, digits(config))
 
 
-def doubled(problem: Problem) -> Problem:
+def doubled(request: InfluenceRequest) -> InfluenceRequest:
     """Returns the question about the same float32 numbers in float64.
 
     Args:
-        problem: about a float32 model; of its positions too the rounded numbers count.
+        request: about a float32 model; of its positions too the rounded numbers count.
     """
 
     def double(leaf: Any) -> Any:
         single = hasattr(leaf, "dtype") and leaf.dtype == jnp.float32
         return leaf.astype(jnp.float64) if single else leaf
 
-    model, n = jax.tree.map(double, problem.model), problem.tokens.size
+    model, n = jax.tree.map(double, request.model), request.tokens.size
     if model.position is not None:
-        table = double(encode_positions(problem.model, n))
+        table = double(encode_positions(request.model, n))
         model = dataclasses.replace(model, position=PositionTable(table))
-    return dataclasses.replace(problem, model=model, shared=SharedBase())
+    return dataclasses.replace(request, model=model, shared=SharedBase())
 
 
-def made_by(method: Method, scan: Question, problem: Problem) -> Any:
+def made_by(method: Method, scan: Question, request: InfluenceRequest) -> Any:
     """Returns what a scan makes of a method's changes, and its radii by moved inputs.
 
     Args:
         method: which finds them.
         scan: what is made of them.
-        problem: its question.
+        request: its question.
     """
-    asked = dataclasses.replace(scan, problem=problem)
+    asked = dataclasses.replace(scan, request=request)
     choice = Choice(method, "", None)
     found = making.result(asked, making.find(asked, choice, "all"), choice, "all")
     return np.nan_to_num(found.values), np.nan_to_num(found.upper - found.values)
@@ -181,20 +181,20 @@ def measure_model(config: Config) -> dict[str, Any]:
     """One model: by method pairs, what of them is outside, and how wide radii are."""
     asked = build(config)
     scan = asked if config["family"] in SCANS else None
-    problem = asked if scan is None else scan.problem
+    request = asked if scan is None else scan.request
     if scan is None:
-        truth = true_values(config, problem)
+        truth = true_values(config, request)
     else:
-        truth = made_by(INCREMENTAL, scan, doubled(problem))[0]
+        truth = made_by(INCREMENTAL, scan, doubled(request))[0]
     row: dict[str, Any] = {"influence": float(np.abs(truth).max())}
     for method in METHODS:
-        passes = method in (EXHAUSTIVE, PARTIAL) and problem.tokens.size > PASSES
-        if passes or refusal(method, problem) is not None:
+        passes = method in (EXHAUSTIVE, PARTIAL) and request.tokens.size > PASSES
+        if passes or refusal(method, request) is not None:
             continue
         if scan is None:
-            values, radii = moved_radii(problem, method)
+            values, radii = moved_radii(request, method)
         else:
-            values, radii = made_by(method, scan, problem)
+            values, radii = made_by(method, scan, request)
         row[f"{method.name}_pairs"] = int(values.size)
         found = compared(values, radii, truth)
         row |= {f"{method.name}_moved_{k}": x for k, x in found.items()}

@@ -16,8 +16,8 @@ import numpy as np
 import jax_models as jm
 from benchmarks.published_parity import published_parity
 from benchmarks.radii_families import BUILT, DRAWN, LENGTH, SIZES, Config
-from bounds.influence.problem import Problem
 from bounds.influence.reading import Kind, Reading
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.scan.frobenius import Frobenius
 from bounds.influence.scan.question import Question
 from bounds.influence.scan.reductions import Reduce
@@ -30,7 +30,7 @@ FAR = 64
 SHARPNESS = 1 / np.sqrt(5)
 Draw = np.random.Generator
 # From a config and draws to the question.
-Ask = Callable[[Config, Draw], Problem]
+Ask = Callable[[Config, Draw], InfluenceRequest]
 
 
 def _random(config: Config, **options: Any) -> jm.Transformer:
@@ -104,24 +104,26 @@ def look_at_row(model: jm.Transformer, row: int, length: int) -> jm.Transformer:
     )
 
 
-def opposed_heads(config: Config, draw: Draw, length: int = LENGTH) -> Problem:
+def opposed_heads(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
     """Positions that opposed heads alone read: below the last layer, which sees one row."""
     model = look_at_row(_random(config), int(draw.integers(length - 1)), length)
     share = 1 / _exponent(config, draw, 6, 14)
-    return Problem.ask(oppose_heads(model, share), _tokens(draw, model, length))
+    return InfluenceRequest.ask(
+        oppose_heads(model, share), _tokens(draw, model, length)
+    )
 
 
-def opposed_logit(config: Config, draw: Draw, length: int = LENGTH) -> Problem:
+def opposed_logit(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
     """The same, and one logit is watched."""
     model = look_at_row(
         _random(config, num_classes=1), int(draw.integers(length - 1)), length
     )
     share = 1 / _exponent(config, draw, 6, 14)
     tokens = _tokens(draw, model, length)
-    return Problem.ask(oppose_heads(model, share), tokens, target="logits")
+    return InfluenceRequest.ask(oppose_heads(model, share), tokens, target="logits")
 
 
-def drift(config: Config, draw: Draw, length: int) -> Problem:
+def drift(config: Config, draw: Draw, length: int) -> InfluenceRequest:
     """Opposed heads whose rows look at all keys alike: long sums of like numbers."""
     model = _random(config, d_model=4)
     own: Any = model.layers[0].attention
@@ -131,10 +133,10 @@ def drift(config: Config, draw: Draw, length: int) -> Problem:
     model = oppose_heads(with_attention(model, 0, **nothing), 1e-3)
     tokens = _tokens(draw, model, length)
     positions = sorted(draw.choice(length - 1, 16, replace=False).tolist())
-    return Problem.ask(model, tokens, positions=positions)
+    return InfluenceRequest.ask(model, tokens, positions=positions)
 
 
-def equal_weights(config: Config, draw: Draw) -> Problem:
+def equal_weights(config: Config, draw: Draw) -> InfluenceRequest:
     """Uniform heads whose equal weights take away all but the last digits of a change."""
     model = _random(config, num_layers=1, position=None)
     own: Any = model.layers[0].attention
@@ -147,10 +149,10 @@ def equal_weights(config: Config, draw: Draw) -> Problem:
     rows = model.embedding - model.embedding.mean(axis=1, keepdims=True)
     rows = rows.at[:, 0].add(share * jnp.arange(len(rows), dtype=model.dtype))
     model = dataclasses.replace(model, embedding=rows.astype(model.dtype))
-    return Problem.ask(model, _tokens(draw, model))
+    return InfluenceRequest.ask(model, _tokens(draw, model))
 
 
-def sink(config: Config, draw: Draw, length: int = LENGTH) -> Problem:
+def sink(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
     """A first position that takes nearly all of every row's weight, and reads as nothing."""
     model = _random(config)
     last = model.width - 1
@@ -168,27 +170,27 @@ def sink(config: Config, draw: Draw, length: int = LENGTH) -> Problem:
             value=own.value.at[:, :, last].set(0),
         )
     model = dataclasses.replace(model, position=jm.PositionTable(table))
-    return Problem.ask(model, _tokens(draw, model, length))
+    return InfluenceRequest.ask(model, _tokens(draw, model, length))
 
 
-def nearly_equal(config: Config, draw: Draw, length: int = LENGTH) -> Problem:
+def nearly_equal(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
     """Two symbols whose embeddings differ in their last digits."""
     model = _random(config, num_layers=config["layers"])
     apart = 1 / _exponent(config, draw, 6, 13)
     other = model.embedding[0] * (1 + apart * jnp.sign(model.embedding[2]))
     model = dataclasses.replace(model, embedding=model.embedding.at[1].set(other))
-    return Problem.ask(model, draw.integers(0, 2, length))
+    return InfluenceRequest.ask(model, draw.integers(0, 2, length))
 
 
-def large(config: Config, draw: Draw, length: int = LENGTH) -> Problem:
+def large(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
     """Embeddings of 10 to 10^6, so that scores are large and rows sums of unlike numbers."""
     model = _random(config, num_layers=config["layers"], scale=1.0)
     size = _exponent(config, draw, 3, 6)
     model = dataclasses.replace(model, embedding=model.embedding * size)
-    return Problem.ask(model, _tokens(draw, model, length))
+    return InfluenceRequest.ask(model, _tokens(draw, model, length))
 
 
-def cancels(config: Config, draw: Draw, length: int = LENGTH) -> Problem:
+def cancels(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
     """What positions add takes away the embedding of a symbol, all but some last digits."""
     model = _random(config)
     size = _exponent(config, draw, 5, 12)
@@ -199,19 +201,19 @@ def cancels(config: Config, draw: Draw, length: int = LENGTH) -> Problem:
     model = dataclasses.replace(
         model, embedding=embedding, position=jm.PositionTable(rows)
     )
-    return Problem.ask(model, _tokens(draw, model, length))
+    return InfluenceRequest.ask(model, _tokens(draw, model, length))
 
 
-def norm_offset(config: Config, draw: Draw, length: int = LENGTH) -> Problem:
+def norm_offset(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
     """An offset of all coordinates, which the layer norm takes away."""
     norm = ("pre", "post")[config["drawn"] % 2]
     model = _random(config, layer_norm=norm)
     size = _exponent(config, draw, 4, 10)
     model = dataclasses.replace(model, embedding=model.embedding + size)
-    return Problem.ask(model, _tokens(draw, model, length))
+    return InfluenceRequest.ask(model, _tokens(draw, model, length))
 
 
-def row_offset(config: Config, draw: Draw, length: int = LENGTH) -> Problem:
+def row_offset(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
     """The one row that the last layer sees has scores with a large common offset."""
     row = int(draw.integers(length - 1))
     model = look_at_row(_random(config), row, length)
@@ -227,10 +229,10 @@ def row_offset(config: Config, draw: Draw, length: int = LENGTH) -> Problem:
         key=key.at[:, 0].set(0),
         key_bias=bias.at[:, 0].set(1),
     )
-    return Problem.ask(model, _tokens(draw, model, length))
+    return InfluenceRequest.ask(model, _tokens(draw, model, length))
 
 
-def left_out(config: Config, draw: Draw) -> Problem:
+def left_out(config: Config, draw: Draw) -> InfluenceRequest:
     """Underflow beside large values, and the dominant column is not among the positions."""
     model, tokens = DRAWN["underflow"]({**config, "layers": 2}, draw)
     single = config["dtype"] == "float32"
@@ -238,7 +240,7 @@ def left_out(config: Config, draw: Draw) -> Problem:
     model = with_attention(model, 0, value=first.value * (1e5 if single else 1e12))
     tokens[1:] = np.where(tokens[1:] == 0, 1, tokens[1:])
     tokens[0] = 0
-    return Problem.ask(model, tokens, positions=range(1, LENGTH))
+    return InfluenceRequest.ask(model, tokens, positions=range(1, LENGTH))
 
 
 def _features(dtype: str) -> list[dict[str, Any]]:
@@ -266,11 +268,11 @@ def _features(dtype: str) -> list[dict[str, Any]]:
     ]
 
 
-def features(config: Config, draw: Draw, length: int = LENGTH) -> Problem:
+def features(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
     """Temperatures, biases of the distance, rotary, windows, scores, blocks, weightings."""
     every = _features(config["dtype"])
     model = _random(config, **every[config["drawn"] % len(every)])
-    return Problem.ask(model, _tokens(draw, model, length))
+    return InfluenceRequest.ask(model, _tokens(draw, model, length))
 
 
 DEEP: tuple[dict[str, Any], ...] = (
@@ -282,33 +284,33 @@ DEEP: tuple[dict[str, Any], ...] = (
 )
 
 
-def deep(config: Config, draw: Draw, length: int = LENGTH) -> Problem:
+def deep(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
     """Four layers to six, with norms before or behind, or without."""
     which = config["drawn"]
     model = _random(config, num_layers=4 + which % 3, **DEEP[which % len(DEEP)])
-    return Problem.ask(model, _tokens(draw, model, length))
+    return InfluenceRequest.ask(model, _tokens(draw, model, length))
 
 
-def peaked(config: Config, draw: Draw, length: int = LENGTH) -> Problem:
+def peaked(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
     """Scores of tens, in one layer to three."""
     temperature = jm.ConstantTemperature(float(10.0 ** draw.uniform(-2, 0)))
     options = {"num_layers": config["layers"], "temperature": temperature}
     model = _random(config, **options)
-    return Problem.ask(model, _tokens(draw, model, length))
+    return InfluenceRequest.ask(model, _tokens(draw, model, length))
 
 
 READ: tuple[Kind, ...] = ("signed", "largest", "norm")
 
 
-def every_row(config: Config, draw: Draw, length: int = LENGTH) -> Problem:
+def every_row(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
     """All rows' logits: signed, the largest, or their norm."""
     kind = READ[config["drawn"] % len(READ)]
     model = _random(config, num_layers=config["layers"], num_classes=4)
-    problem = Problem.ask(
+    request = InfluenceRequest.ask(
         model, _tokens(draw, model, length), target="logits", include_query=True
     )
     watched = tuple(range(length))
-    return dataclasses.replace(problem, watched=watched, reading=Reading(kind))
+    return dataclasses.replace(request, watched=watched, reading=Reading(kind))
 
 
 MAPS: tuple[Reduce, ...] = (
@@ -331,7 +333,7 @@ def maps(config: Config, draw: Draw) -> Question:
     return Question.ask(model, _tokens(draw, model), **options)
 
 
-def parity(config: Config, draw: Draw, length: int, bits: str) -> Problem:
+def parity(config: Config, draw: Draw, length: int, bits: str) -> InfluenceRequest:
     """The published PARITY transformer on random, constant or alternating bits."""
     values = {
         "random": draw.integers(0, 2, length),
@@ -341,12 +343,12 @@ def parity(config: Config, draw: Draw, length: int, bits: str) -> Problem:
     model = published_parity(SHARPNESS, config["dtype"])
     positions = sorted(draw.choice(length, 16, replace=False).tolist())
     tokens = np.append(values, 2)
-    return Problem.ask(model, tokens, positions=positions, target="logits")
+    return InfluenceRequest.ask(model, tokens, positions=positions, target="logits")
 
 
 def _family(name: str) -> Ask:
-    def ask(config: Config, draw: Draw) -> Problem:
-        return Problem.ask(*{**DRAWN, **BUILT}[name](config, draw))
+    def ask(config: Config, draw: Draw) -> InfluenceRequest:
+        return InfluenceRequest.ask(*{**DRAWN, **BUILT}[name](config, draw))
 
     return ask
 

@@ -36,7 +36,7 @@ from benchmarks.timing import Timing, spread, time_call
 from bounds.figures.primitives import LOOKS
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.kernel import run_kernel
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from jax_models import forward
 
 # Of each: layers, length, and blocks of substitutions at most.
@@ -107,21 +107,21 @@ def forward_program(config: Config) -> Program:
 def influence_program(config: Config) -> Program:
     """Returns the first blocks of `incremental`, their base pass being there."""
     model, tokens = random_model(config), random_tokens(config)
-    whole = Problem.ask(model, tokens)
+    whole = InfluenceRequest.ask(model, tokens)
     outline = INCREMENTAL.outline(whole)
     assert outline is not None
     part = outline.parts[0]
     batch = part.batch
     blocks = min(config["blocks"], math.ceil((part.end - part.start) / batch))
     first = slice(min(blocks * batch, part.end))
-    problem = dataclasses.replace(whole, pairs=whole.pairs.only(first))
-    kernel = INCREMENTAL.kernel(problem)
+    request = dataclasses.replace(whole, pairs=whole.pairs.only(first))
+    kernel = INCREMENTAL.kernel(request)
     assert kernel is not None
     traced = outline.trace(part)
     # A block is given two int32 for each substitution, and what all blocks share.
     each = 8 * batch + size_in_bytes(traced.out_info)
     return Program(
-        lambda: list(run_kernel(kernel, problem)),
+        lambda: list(run_kernel(kernel, request)),
         blocks * count_operations(traced.jaxpr),
         size_in_bytes(kernel.shared) + blocks * each,
         blocks * count_traffic(traced.jaxpr),

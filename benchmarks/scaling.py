@@ -28,7 +28,7 @@ from benchmarks.subject import SIZES, asked_anew, random_model, random_tokens
 from benchmarks.timing import time_call
 from bounds.figures.primitives import LOOKS
 from bounds.influence.incremental import INCREMENTAL
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from jax_models import forward
 
 Exponents = tuple[float, float]
@@ -121,8 +121,8 @@ def cells() -> Iterator[dict[str, Any]]:
 def measure(config: Config) -> dict[str, Any]:
     """Returns one row: seconds and operations of all influences and of a pass."""
     model, tokens = random_model(config), random_tokens(config)
-    problem = Problem.ask(model, tokens)
-    outline = INCREMENTAL.outline(problem)
+    request = InfluenceRequest.ask(model, tokens)
+    outline = INCREMENTAL.outline(request)
     assert outline is not None
     time_it = functools.partial(
         time_call, repeats=config["repeats"], budget=config["budget"]
@@ -130,7 +130,7 @@ def measure(config: Config) -> dict[str, Any]:
     run, given = jax.jit(lambda m, x: forward(m, x)[0]), jnp.asarray(tokens)
 
     def influences() -> list[Any]:
-        return list(INCREMENTAL.blocks(asked_anew(problem)))
+        return list(INCREMENTAL.blocks(asked_anew(request)))
 
     row: dict[str, Any] = {
         **time_it(influences).columns("influence"),

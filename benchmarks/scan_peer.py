@@ -41,7 +41,7 @@ from benchmarks.trained import (
 )
 from bounds.influence.partial import PARTIAL
 from bounds.influence.partial_pass import is_bounded
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from jax_models import InputError
 from jax_models.format.pretrained.torch_file import read_torch
 from jax_models.model.attending import compute_scores, project_queries, store_keys
@@ -214,7 +214,7 @@ def measure(config: Config) -> dict[str, Any]:
         if ways[way]:
             pairs = zip(ways[way], ways["scan"], strict=False)
             row[f"{way}_ratio"] = statistics.median(a / b for a, b in pairs)
-    problem = Problem.ask(
+    request = InfluenceRequest.ask(
         model,
         tokens,
         query=encoder.row,
@@ -224,7 +224,7 @@ def measure(config: Config) -> dict[str, Any]:
     )
     if is_bounded(model):  # how often its loops go round is found out while they run
         return row | order_by_gradient(model, encoder, config["seed"])
-    outline = PARTIAL.outline(problem)
+    outline = PARTIAL.outline(request)
     assert outline is not None
     work = influence_operations(outline) / symbols.size
     row["matrix_rate_share"] = work / row["scan_seconds"] / matrix_rate()

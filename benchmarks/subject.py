@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from benchmarks.script import Config
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.shared_base import SharedBase
 from jax_models import Transformer, random_transformer
 
@@ -44,12 +44,12 @@ def random_tokens(config: Config) -> np.ndarray:
     return np.asarray(tokens, np.int32)
 
 
-def asked_anew(problem: Problem) -> Problem:
+def asked_anew(request: InfluenceRequest) -> InfluenceRequest:
     """Returns a question without the base pass that it keeps once it has formed one.
 
     To be timed, since the base pass belongs to the answer.
 
     Args:
-        problem: A question.
+        request: A question.
     """
-    return dataclasses.replace(problem, shared=SharedBase())
+    return dataclasses.replace(request, shared=SharedBase())

@@ -39,7 +39,7 @@ from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, asked_anew, random_model, random_tokens
 from benchmarks.timing import spread, time_call
 from bounds.influence.incremental import INCREMENTAL
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from jax_models import InputError, forward
 from jax_models.model.transformer import embed
 
@@ -91,22 +91,22 @@ def cells() -> Iterator[dict[str, Any]]:
         yield {**cell, **fixed, **SIZES}
 
 
-def question(problem: Problem, config: Config) -> dict[str, Any]:
+def question(request: InfluenceRequest, config: Config) -> dict[str, Any]:
     """Returns what `torch_loop` reads: embedded rows, weights, substitutions, how to run.
 
     Args:
-        problem: a question about a softmax transformer without mask.
+        request: a question about a softmax transformer without mask.
         config: of the row.
     """
-    model = problem.model
+    model = request.model
     how = ("batch", "alone", "threads", "repeats", "budget")
     return {
-        "rows": np.asarray(embed(model, jnp.asarray(problem.tokens))),
+        "rows": np.asarray(embed(model, jnp.asarray(request.tokens))),
         "embedding": np.asarray(model.embedding),
-        "tokens": problem.tokens,
-        "positions": problem.position,
-        "symbols": problem.symbol,
-        "query": problem.query,
+        "tokens": request.tokens,
+        "positions": request.position,
+        "symbols": request.symbol,
+        "query": request.query,
         **named_weights(model),
         **{name: config[name] for name in how},
     }
@@ -120,14 +120,14 @@ def measure(config: Config) -> dict[str, Any]:
         RuntimeError: the two answers differ, so that there is nothing to compare.
     """
     model, tokens, n = random_model(config), random_tokens(config), config["n"]
-    problem = Problem.ask(model, tokens)
-    answer = ask_peer(PEER.value, TORCH_PART, question(problem, config), LIMIT.value)
+    request = InfluenceRequest.ask(model, tokens)
+    answer = ask_peer(PEER.value, TORCH_PART, question(request, config), LIMIT.value)
     if "error" in answer:
         raise InputError(f"{PEER.value} failed at n = {n}: {answer['error']}")
 
     def influences() -> np.ndarray:
-        blocks = INCREMENTAL.blocks(asked_anew(problem))
-        return np.concatenate([problem.read(one.changes) for one in blocks])
+        blocks = INCREMENTAL.blocks(asked_anew(request))
+        return np.concatenate([request.read(one.changes) for one in blocks])
 
     time_it = functools.partial(
         time_call, repeats=config["repeats"], budget=config["budget"]

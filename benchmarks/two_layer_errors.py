@@ -28,7 +28,7 @@ from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.two_layer_families import FAMILIES
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.moved import found_by
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from bounds.numbers.rounding import unit_roundoff
 
 # Of the reference: the smallest normal number with 20 digits and more beside 1.
@@ -82,9 +82,9 @@ def errors(found: np.ndarray, exact: np.ndarray, dtype: str) -> dict[str, float]
 
 def measure(config: Config) -> dict[str, Any]:
     """Largest errors of one model."""
-    problem = Problem.ask(*FAMILIES[config["family"]].draw(config))
-    exact = exact_values(problem, DIGITS[config["dtype"]])
-    return errors(found_by(INCREMENTAL, problem), exact, config["dtype"])
+    request = InfluenceRequest.ask(*FAMILIES[config["family"]].draw(config))
+    exact = exact_values(request, DIGITS[config["dtype"]])
+    return errors(found_by(INCREMENTAL, request), exact, config["dtype"])
 
 
 def show(config: Config, row: Row) -> str:

@@ -48,9 +48,9 @@ def describe_run(asked: Asked, blocks: Blocks, devices: Devices) -> list[str]:
     """Lines of a dry run; refuses a model that the method does not support."""
     model, question = asked.subject.model, asked.subject.question
     ranges = [(cell.config["start"], cell.config["stop"]) for cell in blocks.cells()]
-    posed = [asked.problem(start, stop) for start, stop in ranges if start < stop]
-    problems = [one for one in posed if one.position.size]
-    total = sum(one.position.size for one in problems)
+    posed = [asked.request(start, stop) for start, stop in ranges if start < stop]
+    requests = [one for one in posed if one.position.size]
+    total = sum(one.position.size for one in requests)
     count = count_devices(devices.mesh)
     target = question.target
     watched = target if isinstance(target, str) else show(target)
@@ -61,20 +61,20 @@ def describe_run(asked: Asked, blocks: Blocks, devices: Devices) -> list[str]:
         f"{model.vocab_size}, {np.dtype(model.dtype).name}; n = {asked.tokens.size}, query "
         f"{question.query}, {watched}",
     ]
-    if not problems:
+    if not requests:
         return [*lines, "nothing can be substituted"]
-    largest = max(problems, key=lambda one: one.position.size)
+    largest = max(requests, key=lambda one: one.position.size)
     choice, way = blocks.choice, blocks.choice.way
     lines += [
         f"method: {way.name} ({choice.reason})",
         f"radii of rounding: {blocks.rounding}",
-        f"substitutions: {total}, in {len(problems)} parts of at most "
+        f"substitutions: {total}, in {len(requests)} parts of at most "
         f"{largest.position.size}; {_kept(blocks, ranges)}",
         "estimated cost: some tens of forward passes, more where bounds are loose"
         if isinstance(way, Screened)
-        else f"estimated cost: {sum(map(way.cost, problems)):.3g} forward passes",
+        else f"estimated cost: {sum(map(way.cost, requests)):.3g} forward passes",
     ]
-    counts = [one.position.size for one in problems]
+    counts = [one.position.size for one in requests]
     sizes = None if isinstance(way, Screened) else choice.sizes
     return [*lines, *describe_blocks(way.name, sizes, counts, count)]
 

@@ -23,7 +23,14 @@ from bounds.cli.shared.precision import with_error
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.target import target_key
 from bounds.curves.measurement import block_columns
-from bounds.influence import Influence, Problem, Proposed, Run, Screened, SharedBase
+from bounds.influence import (
+    Influence,
+    InfluenceRequest,
+    Proposed,
+    Run,
+    Screened,
+    SharedBase,
+)
 from bounds.influence.answer import enclose, find, settle
 from bounds.influence.choice import Choice, Keep, choose_method
 from bounds.influence.exhaustive import Exhaustive
@@ -87,7 +94,7 @@ class Blocks:
     ) -> "Blocks":
         """Blocks of a request."""
         subject, question = asked.subject, asked.subject.question
-        whole = asked.problem(0, len(asked.tokens), mesh=mesh)
+        whole = asked.request(0, len(asked.tokens), mesh=mesh)
         choice = choose_method(question.method, whole)
         way = choice.way
         rounding = choose_rounding(whole, way, asked.rounding)
@@ -126,9 +133,9 @@ class Blocks:
         """True if all positions are done at once, by a screen or a proposal."""
         return isinstance(self.choice.way, Screen)
 
-    def problem(self, start: int, stop: int) -> Problem:
-        """Problem of the positions [start, stop)."""
-        return self.asked.problem(start, stop, mesh=self.mesh, shared=self.shared)
+    def request(self, start: int, stop: int) -> InfluenceRequest:
+        """InfluenceRequest of the positions [start, stop)."""
+        return self.asked.request(start, stop, mesh=self.mesh, shared=self.shared)
 
     def cells(self) -> list[Cell]:
         """Blocks as cells of a sweep, by position; last the error of half precision."""
@@ -136,7 +143,7 @@ class Blocks:
         return with_error(
             [self.cell(start) for start in range(0, n, self.size)],
             asked.subject.question.precision,
-            lambda: self.problem(0, n),
+            lambda: self.request(0, n),
         )
 
     def cell(self, start: int, most: int | None = None) -> Cell:
@@ -164,7 +171,7 @@ class Blocks:
                     self.progress.advance(label, now - reported)
                     reported = now
 
-            found = self._find(config, self.problem(start, end), report)
+            found = self._find(config, self.request(start, end), report)
             piece = {**found, **({} if end == stop else {REACHED: end})}
             if self.progress is not None:
                 self.progress.note(largest_so_far([*self.found, piece]))
@@ -172,7 +179,7 @@ class Blocks:
             return piece
 
         def is_whole(found: Mapping[str, Any]) -> bool:
-            pairs = self.problem(start, found.get(REACHED, stop)).pairs
+            pairs = self.request(start, found.get(REACHED, stop)).pairs
             return has_numbers(found, len(pairs))
 
         form = ENCLOSED_FORM if self.encloses else GATHERED_FORM
@@ -184,16 +191,16 @@ class Blocks:
         return Cell(config, label, compute, form=form)
 
     def _find(
-        self, config: Mapping[str, Any], problem: Problem, report: Any
+        self, config: Mapping[str, Any], request: InfluenceRequest, report: Any
     ) -> dict[str, Any]:
         """Record of the influences of some positions."""
         choice, ties = self.choice, self.asked.subject.question.ties
         if not self.encloses:
-            found = find(problem, choice, self.rounding, report)
-            judge_ties(problem.model, found.ties, "these positions", ties)
-            return record_gathered(problem, found)
+            found = find(request, choice, self.rounding, report)
+            judge_ties(request.model, found.ties, "these positions", ties)
+            return record_gathered(request, found)
         run = Run(checkpoint=self.asked.checkpoint(config), progress=report)
-        return record_enclosed(problem, *enclose(problem, choice, run, self.rounding))
+        return record_enclosed(request, *enclose(request, choice, run, self.rounding))
 
     def top(self, values: Float[np.ndarray, "substitutions"] | None) -> Cell:
         """Cell that makes runs with moved inputs of the largest influences."""
@@ -201,12 +208,12 @@ class Blocks:
         config = {**self.key, "start": n, "stop": n, "part": "top"}
 
         def compute() -> dict[str, Any]:
-            problem, chosen = self.problem(0, n), np.zeros(0, np.int64)
+            request, chosen = self.request(0, n), np.zeros(0, np.int64)
             if values is not None:
                 chosen = top_of(values, block_of(self.choice.sizes))
             chosen = np.frombuffer(first_says(chosen.tobytes()), np.int64)
             assert isinstance(self.choice.way, Method)
-            moves = top_moves(problem, self.choice.way, chosen)
+            moves = top_moves(request, self.choice.way, chosen)
             return {"chosen": chosen, "moves": pack(moves)}
 
         count = 2**63 if values is None else values.size
@@ -229,8 +236,8 @@ class Blocks:
     ) -> Influence:
         """Joins the pieces, given in order, and the moves of the largest."""
         n, vocab = len(self.asked.tokens), self.asked.subject.model.vocab_size
-        problem, choice = self.problem(0, n), self.choice
-        few = len(problem.pairs) <= MAX_PAIRS and n * vocab <= MAX_TABLE
+        request, choice = self.request(0, n), self.choice
+        few = len(request.pairs) <= MAX_PAIRS and n * vocab <= MAX_TABLE
         if self.encloses:
             (one,) = found
             choice = dataclasses.replace(choice, reason=one["reason"])
@@ -241,7 +248,7 @@ class Blocks:
                 chosen = np.asarray(top["chosen"], np.int64)
                 whole = whole.with_moves(chosen, unpack(top["moves"], chosen.size))
         keep: Keep = "pairs" if few else "position_max"
-        return settle(problem, choice, whole, self.rounding, "ignore", keep)
+        return settle(request, choice, whole, self.rounding, "ignore", keep)
 
     def least(self) -> int:
         """Positions of the smallest piece of a block.
@@ -259,9 +266,9 @@ class Blocks:
         return max(1, together // self.asked.symbols_each)
 
 
-def block_size(problem: Problem, way: Method | Screen) -> int:
+def block_size(request: InfluenceRequest, way: Method | Screen) -> int:
     """Positions that are done, and recorded, at a time."""
-    n = problem.tokens.size
+    n = request.tokens.size
     if isinstance(way, Screen):
         return n  # the search is for the largest of all
     # A run has one base pass for all blocks of `incremental`, which are worth some ten
@@ -269,9 +276,9 @@ def block_size(problem: Problem, way: Method | Screen) -> int:
     # at each class of positions once in every block.
     if isinstance(way, Exhaustive):
         return 256
-    if isinstance(way, Lumped) or len(problem.model.layers) <= 2:
+    if isinstance(way, Lumped) or len(request.model.layers) <= 2:
         return max(8192, -(-n // 4))
-    return max(1024, n // 16) if is_sparse(problem) else 256
+    return max(1024, n // 16) if is_sparse(request) else 256
 
 
 def largest_so_far(found: Iterable[Mapping[str, Any]]) -> str:

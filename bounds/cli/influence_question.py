@@ -11,7 +11,7 @@ from jaxtyping import Int
 import jax_models as jm
 from bounds.cli.shared.substitutes import special_symbols
 from bounds.curves.measurement import Subject, tokens_sha256
-from bounds.influence import Problem, Proposed, Screened
+from bounds.influence import InfluenceRequest, Proposed, Screened
 from bounds.influence.checkpoint import checkpoint_name
 from bounds.influence.method import Rounding
 from bounds.influence.targets.table import as_value
@@ -76,8 +76,8 @@ class Asked:
             "tokens_sha256": tokens_sha256(self.tokens),
         }
 
-    def problem(self, start: int, stop: int, **more: Any) -> Problem:
-        """Problem of the positions [start, stop); `more` as in `Question.ask`."""
+    def request(self, start: int, stop: int, **more: Any) -> InfluenceRequest:
+        """InfluenceRequest of the positions [start, stop); `more` as in `Question.ask`."""
         positions, symbols = np.arange(start, stop), self.symbols
         special = special_symbols(self.subject.model, self.tokenizer)
         positions = positions[~np.isin(self.tokens[positions], special)]

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from bounds.cli.shared.packed import pack, unpack
 from bounds.cli.shared.precision import ERROR, ERROR_FORM, split_error
-from bounds.influence import Problem
+from bounds.influence import InfluenceRequest
 from bounds.influence.gather import Gathered
 from bounds.influence.result import Enclosures, Level, Ranked
 from bounds.influence.ties import Ties
@@ -33,11 +33,11 @@ ENCLOSED_FORM = {
 }
 
 
-def record_gathered(problem: Problem, found: Gathered) -> dict[str, Any]:
+def record_gathered(request: InfluenceRequest, found: Gathered) -> dict[str, Any]:
     """Record of influences."""
     ties = found.ties
     return {
-        **_summary(problem, found.values),
+        **_summary(request, found.values),
         **{name: pack(getattr(found, name)) for name in GATHERED},
         "magnitude": found.magnitude,
         "ties": None if ties is None else dataclasses.asdict(ties),
@@ -45,11 +45,13 @@ def record_gathered(problem: Problem, found: Gathered) -> dict[str, Any]:
     }
 
 
-def record_enclosed(problem: Problem, found: Enclosures, reason: str) -> dict[str, Any]:
+def record_enclosed(
+    request: InfluenceRequest, found: Enclosures, reason: str
+) -> dict[str, Any]:
     """Record of enclosures, with the reason of the method."""
     error = found.error if isinstance(found, Ranked) else None
     return {
-        **_summary(problem, found.value),
+        **_summary(request, found.value),
         **{name: pack(getattr(found, name)) for name in ENCLOSED},
         "ambiguous": False,
         "reason": reason,
@@ -60,13 +62,13 @@ def record_enclosed(problem: Problem, found: Enclosures, reason: str) -> dict[st
 
 
 def _summary(
-    problem: Problem, values: Float[np.ndarray, "substitutions"]
+    request: InfluenceRequest, values: Float[np.ndarray, "substitutions"]
 ) -> dict[str, Any]:
     """The largest value, its position, and the number of values."""
     if not np.isfinite(values).any():
         return {"count": values.size, "max": 0.0, "position": None}
     best = int(np.nanargmax(values))
-    position = int(problem.position[best])
+    position = int(request.position[best])
     return {"count": values.size, "max": float(values[best]), "position": position}
 
 

@@ -106,7 +106,7 @@ class Parts:
         choice, cells = whole.plan(asked.subject.question.method), whole.layout.cells
         way = choice.way
         assert isinstance(way, Method)
-        rounding = choose_rounding(whole.problem, way, asked.rounding)
+        rounding = choose_rounding(whole.request, way, asked.rounding)
         square = whole.reduction.square
         if square:
             require_table("the table of the map", *cells.shape, *whole.shape)
@@ -145,7 +145,7 @@ class Parts:
         if precision is not None:
             key["precision"] = precision
         cells = [self._cell(key, start, progress) for start, _ in self.bounds]
-        return with_error(cells, precision, lambda: whole.problem)
+        return with_error(cells, precision, lambda: whole.request)
 
     @property
     def moves_top(self) -> bool:
@@ -227,7 +227,7 @@ class Parts:
             if self.whole.reduction.by_target:  # the tables of all runs
                 met: list[Ties | None] = []
                 arrays = making.made(part, choice, runs_of(self.rounding), met, report)
-                magnitude = magnitude_of(part.problem, choice.way)
+                magnitude = magnitude_of(part.request, choice.way)
                 ties = met[0] if met else None
             else:
                 made = making.find(part, choice, self.rounding, report)

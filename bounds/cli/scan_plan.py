@@ -22,17 +22,17 @@ ARRAYS, STORED = 25, 11
 def describe_plan(parts: Parts) -> list[str]:
     """Lines of a dry run; refuses a model that the method does not support."""
     asked, whole = parts.asked, parts.whole
-    model, problem = asked.subject.model, whole.problem
+    model, request = asked.subject.model, whole.request
     count = count_devices(parts.mesh)
     choice = parts.choice
     way = choice.way
     assert isinstance(way, Method)
-    questions = [whole.part(*ends).problem for ends in parts.bounds]
-    problems = [one for one in questions if len(one.pairs)]
-    sizes = [len(one.pairs) for one in problems]
+    questions = [whole.part(*ends).request for ends in parts.bounds]
+    requests = [one for one in questions if len(one.pairs)]
+    sizes = [len(one.pairs) for one in requests]
     positions, symbols = whole.layout.cells.shape
     shape = [
-        {"position": positions, "symbol": symbols, "row": problem.rows.size}.get(
+        {"position": positions, "symbol": symbols, "row": request.rows.size}.get(
             axis, whole.width
         )
         for axis in whole.axes
@@ -54,7 +54,7 @@ def describe_plan(parts: Parts) -> list[str]:
         f"radii of rounding: {parts.rounding}",
         f"substitutions: {sum(sizes)}, in {len(parts.bounds)} parts of at most "
         f"{parts.size} positions; each is kept when it is done",
-        f"estimated cost: {sum(map(way.cost, problems)):.3g} forward passes",
+        f"estimated cost: {sum(map(way.cost, requests)):.3g} forward passes",
         *describe_blocks(way.name, choice.sizes, sizes, count),
         f"store: {kept} numbers, at most {_bytes(STORED * kept)}",
         f"scan.npz: {cells} cells, {_bytes(ARRAYS * cells)}",

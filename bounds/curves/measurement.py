@@ -13,7 +13,7 @@ from bounds.influence.answer import answer
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.choice import SCREENS, Choice, choose_method, precision_of
 from bounds.influence.method import Way
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.run import Run
 from bounds.numbers.notation import temperature_label
 from bounds.rounding.precision import Precision
@@ -72,19 +72,19 @@ class Question:
         tokens: np.ndarray,
         mesh: Mesh | None = None,
         **more: Any,
-    ) -> Problem:
+    ) -> InfluenceRequest:
         """Returns the question put to a model and an input.
 
         Args:
             model: The model.
             tokens: The input [n].
             mesh: Devices to share the substitutions out over.
-            more: As `Problem.ask` takes it.
+            more: As `InfluenceRequest.ask` takes it.
 
         Raises:
             InputError: It does not fit them.
         """
-        return Problem.ask(
+        return InfluenceRequest.ask(
             model,
             tokens,
             query=self.query,
@@ -162,10 +162,10 @@ def measure(
     Raises:
         InputError: The tokens do not fit the model, or the method refuses it.
     """
-    problem = question.ask(at_length(model, len(tokens)), tokens)
-    choice = choice or choose_method(question.method, problem, keep="max")
+    request = question.ask(at_length(model, len(tokens)), tokens)
+    choice = choice or choose_method(question.method, request, keep="max")
     run = Run(checkpoint=checkpoint)
-    result = answer(problem, choice, question.ties, keep="max", run=run)
+    result = answer(request, choice, question.ties, keep="max", run=run)
     return {
         "influence_lower": float(result.max_lower),
         "influence_upper": float(result.max_upper),
@@ -192,8 +192,8 @@ def plan(model: Transformer, tokens: np.ndarray, question: Question) -> Choice:
     Raises:
         InputError: The method refuses the question, or memory is too small for it.
     """
-    problem = question.ask(at_length(model, len(tokens)), tokens)
-    return choose_method(question.method, problem, keep="max")
+    request = question.ask(at_length(model, len(tokens)), tokens)
+    return choose_method(question.method, request, keep="max")
 
 
 def block_columns(block: BlockSizes | None) -> dict[str, int | None]:

@@ -12,8 +12,8 @@ from bounds.influence.incremental import Incremental
 from bounds.influence.lumped import Lumped
 from bounds.influence.method import Method, Screen
 from bounds.influence.partial import Partial
-from bounds.influence.problem import Problem
 from bounds.influence.proposed import Proposed
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block, Influence, MeasuredError
 from bounds.influence.run import Run
 from bounds.influence.screening.ladder import Screened
@@ -41,6 +41,7 @@ __all__ = [
     "Exhaustive",
     "Incremental",
     "Influence",
+    "InfluenceRequest",
     "LogOdds",
     "LogProbabilities",
     "LogProbability",
@@ -52,7 +53,6 @@ __all__ = [
     "Method",
     "Partial",
     "Pooled",
-    "Problem",
     "Proposed",
     "Run",
     "Screen",

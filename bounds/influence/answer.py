@@ -18,8 +18,8 @@ from bounds.influence.gather import (
 )
 from bounds.influence.maxima import by_position, tabulate
 from bounds.influence.method import Done, Method, Rounding, Screen
-from bounds.influence.problem import Problem
 from bounds.influence.proposed import Proposed
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Enclosures, Influence, Ranked
 from bounds.influence.rounding import choose_rounding, hypotheses_of
 from bounds.influence.run import Progress, Run
@@ -39,44 +39,47 @@ TABLES = (
 
 
 def answer(
-    problem: Problem,
+    request: InfluenceRequest,
     choice: Choice,
     ties: TieRule = "error",
     keep: Keep = "pairs",
     run: Run | None = None,
     rounding: Rounding = "auto",
 ) -> Influence:
-    """Answers a problem; `choice` may be of one that differs in its input alone."""
+    """Answers a request; `choice` may be of one that differs in its input alone."""
     started, way, run = time.perf_counter(), choice.way, run or Run()
-    done = choose_rounding(problem, way, rounding)
+    done = choose_rounding(request, way, rounding)
     if isinstance(way, Screen):
-        found, reason = enclose(problem, choice, run, done)
+        found, reason = enclose(request, choice, run, done)
         choice = dataclasses.replace(choice, reason=reason)
     else:
-        found = find(problem, choice, done, run.progress)
-        if done == "top" and len(problem.pairs):
+        found = find(request, choice, done, run.progress)
+        if done == "top" and len(request.pairs):
             chosen = top_of(found.values, block_of(choice.sizes))
-            found = found.with_moves(chosen, top_moves(problem, way, chosen))
-    settled = settle(problem, choice, found, done, ties, keep)
+            found = found.with_moves(chosen, top_moves(request, way, chosen))
+    settled = settle(request, choice, found, done, ties, keep)
     return dataclasses.replace(settled, seconds=time.perf_counter() - started)
 
 
 def find(
-    problem: Problem, choice: Choice, rounding: Done, progress: Progress | None = None
+    request: InfluenceRequest,
+    choice: Choice,
+    rounding: Done,
+    progress: Progress | None = None,
 ) -> Gathered:
     """Influences of all substitutions by a method, checked over all processes."""
-    refuse_vanishing_rows(problem)
-    if not len(problem.pairs):
+    refuse_vanishing_rows(request)
+    if not len(request.pairs):
         return Gathered.nothing()
-    if problem.mesh is not None:
-        agree(problem, choice, rounding)
+    if request.mesh is not None:
+        agree(request, choice, rounding)
     # The choice may be one for more positions.
     assert isinstance(choice.way, Method)
-    return gather(problem, choice.way, rounding, progress)
+    return gather(request, choice.way, rounding, progress)
 
 
 def settle(
-    problem: Problem,
+    request: InfluenceRequest,
     choice: Choice,
     found: Gathered | Enclosures,
     rounding: Done,
@@ -84,10 +87,10 @@ def settle(
     keep: Keep = "pairs",
 ) -> Influence:
     """Forms the result of the influences or enclosures of all substitutions."""
-    pairs, way = problem.pairs, choice.way
+    pairs, way = request.pairs, choice.way
     met = found.ties if isinstance(found, Gathered) else None
     if met is not None:
-        judge_ties(problem.model, met, f"row {met.row}", ties)
+        judge_ties(request.model, met, f"row {met.row}", ties)
     enclosures = found if isinstance(found, Enclosures) else None
     if enclosures is not None:
         value, enclosed = enclosures.value, enclosures.enclosed
@@ -95,12 +98,12 @@ def settle(
     else:
         assert isinstance(way, Method) and isinstance(found, Gathered)
         value = found.values
-        lower, upper, enclosed = ends_of(problem, way, found, rounding)
+        lower, upper, enclosed = ends_of(request, way, found, rounding)
     best = None
     known = np.isfinite(value)
     if known.any():  # the first of equals; never one that was estimated
         best = int(np.nanargmax(value))
-        refuse_vanishing_rows(problem, best)
+        refuse_vanishing_rows(request, best)
     largest = (0.0, 0.0, 0.0)
     if best is not None:
         # A lower end without a radius is none.
@@ -126,8 +129,8 @@ def settle(
         max_upper=largest[2],
         position=position,
         symbol=symbol,
-        query=problem.query,
-        target=problem.target,
+        query=request.query,
+        target=request.target,
         method=way.name,
         kind=kind,
         hypotheses=hypotheses_of(rounding) + ((RANKED,) if ranked else ()),
@@ -147,32 +150,32 @@ def settle(
 
 
 def enclose(
-    problem: Problem, choice: Choice, run: Run, rounding: Done
+    request: InfluenceRequest, choice: Choice, run: Run, rounding: Done
 ) -> tuple[Enclosures, str]:
     """Enclosures by a screen or a proposal, and the reason with a proposal's counts."""
     way, reason = choice.way, choice.reason
     assert isinstance(way, Screen)
-    refuse_vanishing_rows(problem)
-    if not len(problem.pairs):
+    refuse_vanishing_rows(request)
+    if not len(request.pairs):
         return Enclosures.nothing(), reason
-    if problem.mesh is not None:
-        agree(problem, choice, rounding, run.checkpoint is not None)
-    found = way.enclose(problem, run, rounding)
+    if request.mesh is not None:
+        agree(request, choice, rounding, run.checkpoint is not None)
+    found = way.enclose(request, run, rounding)
     if isinstance(way, Proposed):
         reason += (
             f"; all {'ranked' if way.ranks else 'proposed'} in {way.precision}, "
-            f"{found.evaluated} of {len(problem.pairs)} decided in float64"
+            f"{found.evaluated} of {len(request.pairs)} decided in float64"
         )
     return found, reason
 
 
-def agree(problem: Problem, choice: Choice, *asked_too: Any) -> None:
+def agree(request: InfluenceRequest, choice: Choice, *asked_too: Any) -> None:
     """Raises `InputError` in every process unless all of them ask one question."""
-    assert problem.mesh is not None
-    arrays = (problem.model, problem.tokens, problem.position, problem.symbol)
-    arrays += (jax.tree.leaves(problem.target),)  # which its text may not show
+    assert request.mesh is not None
+    arrays = (request.model, request.tokens, request.position, request.symbol)
+    arrays += (jax.tree.leaves(request.target),)  # which its text may not show
     # All or none keep a checkpoint: process 0 reads it for the others. Blocks are of one
     # size in all of them, whatever memory each has.
-    asked = (problem.query, problem.target, choice.way, choice.sizes, problem.watched)
-    asked += (problem.reading, problem.precision, *asked_too)
-    check_agreement(repr(asked).encode() + written_out(arrays, problem.mesh))
+    asked = (request.query, request.target, choice.way, choice.sizes, request.watched)
+    asked += (request.reading, request.precision, *asked_too)
+    check_agreement(repr(asked).encode() + written_out(arrays, request.mesh))

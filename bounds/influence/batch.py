@@ -22,7 +22,7 @@ MOVED = {
     "vocab_size": "model=bounds.Callable(..., vocab_size=...)",
     "radius": "model=bounds.Callable(..., radius=...)",
     "rtol_exact": "the constant bounds.numbers.kind.RTOL_EXACT, 1 %",
-    "shared": "bounds.influence.Problem.ask(..., shared=...)",
+    "shared": "bounds.influence.InfluenceRequest.ask(..., shared=...)",
 }
 
 

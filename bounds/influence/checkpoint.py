@@ -19,7 +19,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Level
 from bounds.store.output import canonical_json, sha256
 from jax_models import InputError
@@ -71,7 +71,7 @@ class Checkpoint:
     """A file that holds the state of one question."""
 
     def __init__(
-        self, path: str | os.PathLike[str], problem: Problem, *rules: Any
+        self, path: str | os.PathLike[str], request: InfluenceRequest, *rules: Any
     ) -> None:
         """Names the file and the question, of which `rules` are a part."""
         self._path = Path(path)
@@ -80,7 +80,7 @@ class Checkpoint:
                 f"checkpoint = {str(path)!r}: there is no folder {self._path.parent}; "
                 "create it, or name a file in another"
             )
-        self._question, self._count = _digest(problem, rules), len(problem.pairs)
+        self._question, self._count = _digest(request, rules), len(request.pairs)
         self._saved = time.monotonic()
 
     def read(self) -> Standing | None:
@@ -160,10 +160,10 @@ def checkpoint_name(
     return f"{what}-{sha256(canonical_json(question).encode())[:16]}.npz"
 
 
-def _digest(problem: Problem, rules: tuple[Any, ...]) -> str:
+def _digest(request: InfluenceRequest, rules: tuple[Any, ...]) -> str:
     """Hash of everything that the enclosures depend on."""
-    asked = (problem.model, problem.tokens, problem.position, problem.symbol)
-    if leaves := jax.tree.leaves(problem.target_value):  # its text may not show them
+    asked = (request.model, request.tokens, request.position, request.symbol)
+    if leaves := jax.tree.leaves(request.target_value):  # its text may not show them
         asked = (*asked, leaves)
-    words = repr((problem.query, problem.target, rules)).encode()
+    words = repr((request.query, request.target, rules)).encode()
     return sha256(words + in_bytes(asked))

@@ -12,8 +12,8 @@ from bounds.influence.incremental import INCREMENTAL, Incremental
 from bounds.influence.lumped import LUMPED
 from bounds.influence.method import Method, Screen, Way, refusal
 from bounds.influence.partial import PARTIAL
-from bounds.influence.problem import Problem
 from bounds.influence.proposed import Proposed
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.rounding import operations
 from bounds.influence.screening.ladder import SCREENED, Screened
 from bounds.rounding.precision import Precision
@@ -40,7 +40,7 @@ WORTH = (2.0**38, 2.0**47)
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """The method or screen of a problem, the reason for it, and its block sizes."""
+    """The method or screen of a request, the reason for it, and its block sizes."""
 
     way: Method | Screen
     reason: str
@@ -49,15 +49,15 @@ class Choice:
 
 def choose_method(
     method: Way | str,
-    problem: Problem,
+    request: InfluenceRequest,
     # In the order in which equal costs are taken; None for all.
     among: Sequence[Method | Screened] | None = None,
     keep: Keep = "pairs",
 ) -> Choice:
-    """Requested method, if it can do the problem; for "auto" the cheapest that can."""
+    """Requested method, if it can do the request; for "auto" the cheapest that can."""
     among = _ALL if among is None else among
     if isinstance(method, Proposed) and SCREENED in among:
-        return _choose_proposed(method, problem)
+        return _choose_proposed(method, request)
     named = {way.name: way for way in among}
     if isinstance(method, str):
         choose_name("method", method, ("auto", *named))
@@ -68,39 +68,39 @@ def choose_method(
         )
     if method != "auto":
         way = named[method] if isinstance(method, str) else method
-        lack = refusal(way, problem)
+        lack = refusal(way, request)
         if lack is not None:
             raise InputError(
                 f'method {way.name!r} cannot do this model: {lack}; use method="auto"'
             )
         assert isinstance(way, Method | Screen)
-        return Choice(way, "asked for", _sizes(way, problem))
-    refusals = {way.name: refusal(way, problem) for way in among}
+        return Choice(way, "asked for", _sizes(way, request))
+    refusals = {way.name: refusal(way, request) for way in among}
     able = [x for x in among if isinstance(x, Method) and refusals[x.name] is None]
-    best = min(able, key=lambda method: method.cost(problem))
-    cost = f"about {best.cost(problem):.3g} forward passes"
+    best = min(able, key=lambda method: method.cost(request))
+    cost = f"about {best.cost(request):.3g} forward passes"
     others = [f"{m} cannot: {refusal}" for m, refusal in refusals.items() if refusal]
     reason = "; ".join([f"the cheapest that can do it, {cost}", *others])
     # The maximum alone may be screened; what the screen leaves is enumerated.
     if keep == "max" and SCREENED in among and refusals[SCREENED.name] is None:
-        passes = best.cost(problem)
-        level = SCREENED.cost(problem)
-        worth = operations(problem, passes) >= WORTH[jax.default_backend() != "cpu"]
+        passes = best.cost(request)
+        level = SCREENED.cost(request)
+        worth = operations(request, passes) >= WORTH[jax.default_backend() != "cpu"]
         if SCREEN_PAYS * level <= passes and worth:
             reason = (
                 f"the maximum alone is asked: a screen costs about {level:.3g} forward "
                 f"passes, {best.name} {passes:.3g}; what the screen leaves is enumerated"
             )
-            return Choice(Screened(budget=None), reason, _sizes(SCREENED, problem))
-    return Choice(best, reason, _sizes(best, problem))
+            return Choice(Screened(budget=None), reason, _sizes(SCREENED, request))
+    return Choice(best, reason, _sizes(best, request))
 
 
-def _choose_proposed(proposed: Proposed, problem: Problem) -> Choice:
+def _choose_proposed(proposed: Proposed, request: InfluenceRequest) -> Choice:
     """Proposal with the method that computes."""
-    inner = choose_method(proposed.method, problem, tuple(METHODS.values()))
+    inner = choose_method(proposed.method, request, tuple(METHODS.values()))
     assert isinstance(inner.way, Method)
     way = dataclasses.replace(proposed, method=inner.way)
-    lack = way.refuse(problem)
+    lack = way.refuse(request)
     if lack is not None:
         raise InputError(
             f"method = Proposed({proposed.precision!r}) cannot do this model: {lack}; use "
@@ -114,5 +114,5 @@ def precision_of(method: Way | str) -> Precision | None:
     return method.precision if isinstance(method, Incremental) else None
 
 
-def _sizes(way: Way, problem: Problem) -> BlockSizes | None:
-    return way.sizes(problem) if len(problem.pairs) else None
+def _sizes(way: Way, request: InfluenceRequest) -> BlockSizes | None:
+    return way.sizes(request) if len(request.pairs) else None

@@ -10,7 +10,7 @@ from bounds.influence.batch import NO_CHECKPOINT, of_each_input
 from bounds.influence.callable import Callable as Function
 from bounds.influence.choice import Keep, choose_method, precision_of
 from bounds.influence.method import Rounding, Screen, Way
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Influence
 from bounds.influence.run import Run, check_run
 from bounds.influence.substitution import Symbols
@@ -93,7 +93,7 @@ def compute_influence(
     choose_name("ties", ties, get_args(TieRule))
     choose_name("keep", keep, get_args(Keep))
     choose_name("rounding", rounding, get_args(Rounding))
-    problem = Problem.ask(
+    request = InfluenceRequest.ask(
         model,
         tokens,
         query=query,
@@ -105,10 +105,10 @@ def compute_influence(
         run=run,
         precision=precision_of(method),
     )
-    choice = choose_method(method, problem, keep=keep)
+    choice = choose_method(method, request, keep=keep)
     if method != "auto" and not isinstance(choice.way, Screen):
         refuse_unread("checkpoint", run.checkpoint, None, NO_CHECKPOINT)
-    found = answer(problem, choice, ties, keep, run, rounding)
-    if problem.precision is not None:
-        found = dataclasses.replace(found, measured_error=measure_error(problem))
+    found = answer(request, choice, ties, keep, run, rounding)
+    if request.precision is not None:
+        found = dataclasses.replace(found, measured_error=measure_error(request))
     return dataclasses.replace(found, seconds=time.perf_counter() - started)

@@ -19,8 +19,8 @@ from bounds.influence.function_blocks import function_blocks
 from bounds.influence.kernel import Kernel, Part
 from bounds.influence.method import Method
 from bounds.influence.outline import Outline, shapes_of
-from bounds.influence.problem import Problem
 from bounds.influence.reading import Chosen, choose
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block
 from bounds.influence.target import differences, read_target, value_of
 from bounds.influence.targets.base import Target
@@ -120,14 +120,14 @@ def pass_bytes(model: Transformer, length: int, watched: int = 1) -> float:
     return float((length * widest + scores + logits) * model.dtype.itemsize)
 
 
-def _parts(problem: Problem) -> tuple[Part]:
-    options = {"chosen": problem.chosen}
-    return (Part.of(0, problem.position.size, _batch(problem), options),)
+def _parts(request: InfluenceRequest) -> tuple[Part]:
+    options = {"chosen": request.chosen}
+    return (Part.of(0, request.position.size, _batch(request), options),)
 
 
-def _batch(problem: Problem) -> int:
-    n, limit = problem.tokens.size, problem.memory_limit
-    return batch_size(problem.model, n, limit, problem.rows.size)
+def _batch(request: InfluenceRequest) -> int:
+    n, limit = request.tokens.size, request.memory_limit
+    return batch_size(request.model, n, limit, request.rows.size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,54 +137,54 @@ class Exhaustive(Method):
     name = "exhaustive"
     subtracts = True
 
-    def refuse(self, problem: Problem) -> str | None:
+    def refuse(self, request: InfluenceRequest) -> str | None:
         """Refuses nothing."""
         return None
 
-    def cost(self, problem: Problem) -> float:
+    def cost(self, request: InfluenceRequest) -> float:
         """Number of substitutions."""
-        return float(problem.position.size)
+        return float(request.position.size)
 
-    def kernel(self, problem: Problem) -> Kernel | None:
+    def kernel(self, request: InfluenceRequest) -> Kernel | None:
         """Kernel of batches of substituted inputs; None of a function."""
-        if not isinstance(problem.model, Transformer):
+        if not isinstance(request.model, Transformer):
             return None
-        model, target = problem.model, problem.target_value
-        tokens, rows = jnp.asarray(problem.tokens), jnp.asarray(problem.rows)
-        run = problem.moved_run
+        model, target = request.model, request.target_value
+        tokens, rows = jnp.asarray(request.tokens), jnp.asarray(request.rows)
+        run = request.moved_run
         base, largest, ties = base_outputs(model, target, tokens, rows, run)
-        problem.shared.largest_output = float(largest)
+        request.shared.largest_output = float(largest)
         return Kernel(
             _rerun,
             (model, target, tokens, rows, base, run),
-            _parts(problem),
+            _parts(request),
             Ties.of(ties) if model.is_hard else None,
             batches_under_way(),
         )
 
-    def outline(self, problem: Problem) -> Outline | None:
+    def outline(self, request: InfluenceRequest) -> Outline | None:
         """Traced programs of the kernel."""
-        if not isinstance(problem.model, Transformer):
+        if not isinstance(request.model, Transformer):
             return None
-        asked = (problem.model, problem.target_value, problem.tokens, problem.rows)
-        *given, run = shapes_of((*asked, problem.moved_run))
+        asked = (request.model, request.target_value, request.tokens, request.rows)
+        *given, run = shapes_of((*asked, request.moved_run))
         base = base_outputs.trace(*given, run)
         shared = (*given, shapes_of(base.out_info)[0], run)
-        return Outline(base, _rerun, shared, _parts(problem))
+        return Outline(base, _rerun, shared, _parts(request))
 
-    def sizes(self, problem: Problem) -> BlockSizes | None:
+    def sizes(self, request: InfluenceRequest) -> BlockSizes | None:
         """Inputs of a batch."""
-        if not isinstance(problem.model, Transformer):
+        if not isinstance(request.model, Transformer):
             return BlockSizes(INPUTS_AT_ONCE)
-        size = _batch(problem)
-        each = pass_bytes(problem.model, problem.tokens.size, problem.rows.size)
+        size = _batch(request)
+        each = pass_bytes(request.model, request.tokens.size, request.rows.size)
         return BlockSizes(size, held=batches_under_way() * size * each)
 
-    def blocks(self, problem: Problem) -> Iterator[Block]:
+    def blocks(self, request: InfluenceRequest) -> Iterator[Block]:
         """Changes of all substitutions, in order; of a function, by its calls."""
-        if isinstance(problem.model, Transformer):
-            return super().blocks(problem)
-        return function_blocks(problem)
+        if isinstance(request.model, Transformer):
+            return super().blocks(request)
+        return function_blocks(request)
 
 
 EXHAUSTIVE = Exhaustive()

@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from bounds.influence.callable import INPUTS_AT_ONCE, Callable, Radius, check_radius
-from bounds.influence.problem import Problem
 from bounds.influence.reading import choose
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block
 from bounds.numbers.rounding import SCALAR_STEPS, gamma_upper
 from jax_models import InputError
@@ -35,18 +35,18 @@ class FunctionBase:
     deterministic: bool  # whether a second call for the input gives the same
 
 
-def function_base(problem: Problem) -> FunctionBase:
+def function_base(request: InfluenceRequest) -> FunctionBase:
     """Base pass of a `Callable`, checked if it asks for that; once for a question."""
-    return problem.shared.find(problem, lambda: _form_base(problem))
+    return request.shared.find(request, lambda: _form_base(request))
 
 
-def _form_base(problem: Problem) -> FunctionBase:
-    model, rows = problem.model, problem.rows
-    inputs = problem.tokens[None]
+def _form_base(request: InfluenceRequest) -> FunctionBase:
+    model, rows = request.model, request.rows
+    inputs = request.tokens[None]
     if model.check:  # with substitutions from everywhere
-        count = min(len(problem.pairs), INPUTS_AT_ONCE - 1)
-        chosen = np.linspace(0, max(len(problem.pairs) - 1, 0), count).astype(np.int64)
-        inputs = np.concatenate([inputs, changed_inputs(problem, chosen)])
+        count = min(len(request.pairs), INPUTS_AT_ONCE - 1)
+        chosen = np.linspace(0, max(len(request.pairs) - 1, 0), count).astype(np.int64)
+        inputs = np.concatenate([inputs, changed_inputs(request, chosen)])
     raw = model.batch(inputs, rows)
     found = _by_row(raw)
     if not np.isfinite(found[0]).all():
@@ -100,13 +100,13 @@ def _compare(
         )
 
 
-def function_blocks(problem: Problem) -> Iterator[Block]:
+def function_blocks(request: InfluenceRequest) -> Iterator[Block]:
     """Yields the changes of a `Callable` under all substitutions."""
-    model, base = problem.model, function_base(problem).outputs
-    for start in range(0, problem.position.size, INPUTS_AT_ONCE):
-        stop = min(start + INPUTS_AT_ONCE, problem.position.size)
-        changed = changed_inputs(problem, slice(start, stop))
-        found = _by_row(model.batch(changed, problem.rows))
+    model, base = request.model, function_base(request).outputs
+    for start in range(0, request.position.size, INPUTS_AT_ONCE):
+        stop = min(start + INPUTS_AT_ONCE, request.position.size)
+        changed = changed_inputs(request, slice(start, stop))
+        found = _by_row(model.batch(changed, request.rows))
         if found.shape[1:] != base.shape:
             raise InputError(
                 f"the function returned an array of shape {found.shape[1:]}, and one of "
@@ -116,27 +116,27 @@ def function_blocks(problem: Problem) -> Iterator[Block]:
         # What is not finite is refused by its name, without a warning.
         with np.errstate(invalid="ignore", over="ignore"):
             change = found - base
-        yield Block(choose(change, problem.chosen), None)
+        yield Block(choose(change, request.chosen), None)
 
 
-def evaluation_radii(problem: Problem) -> Float[np.ndarray, "substitutions"]:
+def evaluation_radii(request: InfluenceRequest) -> Float[np.ndarray, "substitutions"]:
     """Bounds on r(x') + r(x) under every substitution, from the stated radius r."""
-    assert problem.radius is not None
-    own = _radii(problem.radius, problem.tokens[None])[0]
+    assert request.radius is not None
+    own = _radii(request.radius, request.tokens[None])[0]
     others = [
-        _radii(problem.radius, changed_inputs(problem, slice(at, at + INPUTS_AT_ONCE)))
-        for at in range(0, problem.position.size, INPUTS_AT_ONCE)
+        _radii(request.radius, changed_inputs(request, slice(at, at + INPUTS_AT_ONCE)))
+        for at in range(0, request.position.size, INPUTS_AT_ONCE)
     ]
     evaluations = np.concatenate([*others, np.empty(0)]) + own
     return evaluations * (1 + gamma_upper(SCALAR_STEPS))
 
 
 def changed_inputs(
-    problem: Problem, chosen: np.ndarray | slice
+    request: InfluenceRequest, chosen: np.ndarray | slice
 ) -> Int[np.ndarray, "substitutions tokens"]:
     """Inputs with the chosen substitutions made."""
-    at, symbols = problem.position[chosen], problem.symbol[chosen]
-    changed = np.repeat(problem.tokens[None], at.size, axis=0)
+    at, symbols = request.position[chosen], request.symbol[chosen]
+    changed = np.repeat(request.tokens[None], at.size, axis=0)
     changed[np.arange(at.size), at] = symbols
     return changed
 

@@ -15,7 +15,7 @@ from bounds.influence.function_blocks import (
 )
 from bounds.influence.method import Done, Method
 from bounds.influence.moved import all_readings, magnitude_of, radii_of, read_blocks
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.rounding import runs_of
 from bounds.influence.run import Progress
 from bounds.influence.ties import Ties
@@ -64,24 +64,27 @@ class Gathered:
 
 
 def gather(
-    problem: Problem, way: Method, rounding: Done, progress: Progress | None = None
+    request: InfluenceRequest,
+    way: Method,
+    rounding: Done,
+    progress: Progress | None = None,
 ) -> Gathered:
-    """Influences of all substitutions of a problem, at least one, with their moves."""
+    """Influences of all substitutions of a request, at least one, with their moves."""
     values, moves, ties, done = [], [], None, 0
     # Under "top" nothing moves here: `top_moves` runs the chosen ones again.
-    for block in read_blocks(problem, way.blocks, runs_of(rounding)):
+    for block in read_blocks(request, way.blocks, runs_of(rounding)):
         if not np.isfinite(block.values).all():
             bad = int(np.flatnonzero(~np.isfinite(block.values))[0])
-            raise not_finite(problem, done + bad)
+            raise not_finite(request, done + bad)
         values.append(block.values)
         moves.append(block.moves)
         done += block.values.size
         ties = block.ties  # of all so far
         if progress is not None:
-            progress(done, len(problem.pairs))
+            progress(done, len(request.pairs))
     found = np.concatenate(values)
-    refuse_vanishing_rows(problem, int(found.argmax()))
-    return Gathered(found, np.concatenate(moves), magnitude_of(problem, way), ties)
+    refuse_vanishing_rows(request, int(found.argmax()))
+    return Gathered(found, np.concatenate(moves), magnitude_of(request, way), ties)
 
 
 def top_of(
@@ -105,16 +108,16 @@ def block_of(sizes: BlockSizes | None) -> int:
 
 
 def top_moves(
-    problem: Problem, way: Method, chosen: Int[np.ndarray, "chosen"]
+    request: InfluenceRequest, way: Method, chosen: Int[np.ndarray, "chosen"]
 ) -> Float[np.ndarray, "chosen"]:
     """Moves of the chosen substitutions."""
     # `chosen` is in order and fills blocks (`block_of`), so nothing is compiled anew.
-    some = dataclasses.replace(problem, pairs=problem.pairs.only(chosen))
+    some = dataclasses.replace(request, pairs=request.pairs.only(chosen))
     return all_readings(some, way, RUNS).moves
 
 
 def ends_of(
-    problem: Problem, way: Method, found: Gathered, rounding: Done
+    request: InfluenceRequest, way: Method, found: Gathered, rounding: Done
 ) -> tuple[
     Float[np.ndarray, "substitutions"],
     Float[np.ndarray, "substitutions"],
@@ -123,10 +126,10 @@ def ends_of(
     """Lower and upper ends of all influences, and where they enclose."""
     value = found.values
     if rounding == "stated":
-        width = function_base(problem).outputs.shape[1]
-        radius = evaluation_radii(problem) + norm_rounding(value, width)
+        width = function_base(request).outputs.shape[1]
+        radius = evaluation_radii(request) + norm_rounding(value, width)
     else:
-        asked = problem, value, found.moves, found.magnitude
+        asked = request, value, found.moves, found.magnitude
         radius = radii_of(*asked, subtracted=way.subtracts)
     enclosed = ~np.isnan(radius)
     radius = np.where(enclosed, radius, 0.0)

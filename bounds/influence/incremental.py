@@ -29,8 +29,8 @@ from bounds.influence.first_layer import prepare_layer
 from bounds.influence.kernel import Kernel, Part
 from bounds.influence.method import Method
 from bounds.influence.outline import Outline, shapes_of
-from bounds.influence.problem import Problem
 from bounds.influence.reading import choose
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block
 from bounds.influence.sparse import Window, change_windows, make_steps
 from bounds.influence.target import change_watched
@@ -45,25 +45,25 @@ from jax_models.model.transformer import Transformer
 SPARSE_PASSES = 40
 
 
-def is_sparse(problem: Problem) -> bool:
+def is_sparse(request: InfluenceRequest) -> bool:
     """True where only changed rows are followed: L >= 3, all but the last hard."""
-    layers = problem.model.layers
+    layers = request.model.layers
     below = (layer.attention.weighting.hard for layer in layers[:-1])
-    return len(layers) > 2 and all(below) and not problem.watches_many
+    return len(layers) > 2 and all(below) and not request.watches_many
 
 
-def follow(problem: Problem, state: IncrementalState) -> Iterator[Window]:
-    """Yields the changes of windows of substitutions, of a problem that `is_sparse`."""
-    query = jnp.asarray([problem.query], jnp.int32)
+def follow(request: InfluenceRequest, state: IncrementalState) -> Iterator[Window]:
+    """Yields the changes of windows of substitutions, of a request that `is_sparse`."""
+    query = jnp.asarray([request.query], jnp.int32)
     bases = (state.first, *state.middle)
-    last = _prepare_last(problem.model.layers[-1], bases[-1].output, query)
+    last = _prepare_last(request.model.layers[-1], bases[-1].output, query)
     yield from change_windows(
-        problem.model,
-        problem.tokens,
-        make_steps(problem.model, (*bases, last), problem.query),
-        problem.position,
-        problem.symbol,
-        problem.mesh,
+        request.model,
+        request.tokens,
+        make_steps(request.model, (*bases, last), request.query),
+        request.position,
+        request.symbol,
+        request.mesh,
     )
 
 
@@ -71,57 +71,57 @@ _prepare_last = jax.jit(prepare_layer)
 _change_watched = jax.jit(change_watched)
 
 
-def _base_ties(problem: Problem, state: IncrementalState) -> Ties | None:
+def _base_ties(request: InfluenceRequest, state: IncrementalState) -> Ties | None:
     """Ties of the base pass; None where no layer is hard."""
-    if not problem.model.is_hard:
+    if not request.model.is_hard:
         return None
     reports = [base.ties for base in (state.first, *state.middle)]
     reports.append(None if state.last is None else state.last.ties)
-    return Ties.of(merge_reports(problem.model, reports))
+    return Ties.of(merge_reports(request.model, reports))
 
 
-def _state(problem: Problem) -> IncrementalState:
+def _state(request: InfluenceRequest) -> IncrementalState:
     def form() -> IncrementalState:
-        tokens = jnp.asarray(problem.tokens)
-        return prepare(problem.model, tokens, *_watched(problem), problem.moved_run)
+        tokens = jnp.asarray(request.tokens)
+        return prepare(request.model, tokens, *_watched(request), request.moved_run)
 
-    return problem.shared.find(problem, form)
+    return request.shared.find(request, form)
 
 
-def _function(problem: Problem) -> Callable[..., Any]:
-    return change_block if problem.precision is None else rounded_block
+def _function(request: InfluenceRequest) -> Callable[..., Any]:
+    return change_block if request.precision is None else rounded_block
 
 
 def _watched(
-    problem: Problem,
+    request: InfluenceRequest,
 ) -> tuple[int, None] | tuple[None, Int[np.ndarray, "rows"]]:
     """Arguments `query` and `rows` of `prepare`: one row, or many."""
-    return (None, problem.rows) if problem.watches_many else (problem.query, None)
+    return (None, request.rows) if request.watches_many else (request.query, None)
 
 
-def _block_sizes(problem: Problem) -> BlockSizes:
-    model, watched = problem.model, 0
-    if problem.watches_many:
-        watched = problem.rows.size * max(model.width, model.classes or 0)
-    return block_sizes(model, problem.tokens.size, problem.memory_limit, watched)
+def _block_sizes(request: InfluenceRequest) -> BlockSizes:
+    model, watched = request.model, 0
+    if request.watches_many:
+        watched = request.rows.size * max(model.width, model.classes or 0)
+    return block_sizes(model, request.tokens.size, request.memory_limit, watched)
 
 
-def _parts(problem: Problem) -> Iterator[Part]:
-    model, count = problem.model, problem.position.size
-    sizes = _block_sizes(problem)
+def _parts(request: InfluenceRequest) -> Iterator[Part]:
+    model, count = request.model, request.position.size
+    sizes = _block_sizes(request)
     options: dict[str, Any] = {
-        "query": _watched(problem)[0],
+        "query": _watched(request)[0],
         "row_tile": sizes.rows,
         "own_query": False,
-        "chosen": problem.chosen,
+        "chosen": request.chosen,
     }
-    if problem.precision is not None:
-        options["rounding"] = problem.precision
-    if len(model.layers) > 1 or problem.watches_many:
+    if request.precision is not None:
+        options["rounding"] = request.precision
+    if len(model.layers) > 1 or request.watches_many:
         yield Part.of(0, count, sizes.substitutions, options)
         return
     # One layer: the query's own token is a question of its own (a moved query).
-    at_query = problem.position == problem.query
+    at_query = request.position == request.query
     turns = np.flatnonzero(np.diff(at_query)) + 1
     for first, end in itertools.pairwise([0, *turns, count]):
         own = {**options, "own_query": bool(at_query[first])}
@@ -142,78 +142,78 @@ class Incremental(Method):
     name = "incremental"
     supports_half_precision = True
 
-    def refuse(self, problem: Problem) -> str | None:
+    def refuse(self, request: InfluenceRequest) -> str | None:
         """Refuses models with an operation whose change has no rule."""
-        if not isinstance(problem.model, Transformer):
+        if not isinstance(request.model, Transformer):
             return "it needs the model's layers, and a bare function has none to see"
-        if not problem.model.layers:
+        if not request.model.layers:
             return "it needs a layer, and the model has none"
-        return lacks_of_dropout(problem.model)
+        return lacks_of_dropout(request.model)
 
-    def cost(self, problem: Problem) -> float:
+    def cost(self, request: InfluenceRequest) -> float:
         """Forward passes, as measured for one, two and more layers."""
         # The number of changed rows is not known before: few in a hard model that tells
         # positions apart. Equal columns of average-hard attention all move at once.
-        model, count = problem.model, problem.position.size
-        depth, each = len(model.layers), count / max(problem.tokens.size, 1)
-        if problem.watches_many:
+        model, count = request.model, request.position.size
+        depth, each = len(model.layers), count / max(request.tokens.size, 1)
+        if request.watches_many:
             return 1 + 12 * each + 3 * count * (depth - 1) / depth
         if depth <= 2:
             return 1 + (0.01 if depth == 1 else 12) * each
         weightings = [layer.attention.weighting for layer in model.layers]
         averages = (one.hard and not one.side for one in weightings)
-        if is_sparse(problem) and not (model.position is None and any(averages)):
+        if is_sparse(request) and not (model.position is None and any(averages)):
             return 1 + min(SPARSE_PASSES * each, 3 * count)
         return 1 + 3 * count
 
-    def kernel(self, problem: Problem) -> Kernel | None:
+    def kernel(self, request: InfluenceRequest) -> Kernel | None:
         """Kernel of blocks of substitutions; None where changed rows are followed."""
         # Sets of rows are sized on the host as they are found: not a function of a block.
-        if is_sparse(problem):
+        if is_sparse(request):
             return None
-        model, tokens = problem.model, jax.device_put(problem.tokens)
-        state = _state(problem)
+        model, tokens = request.model, jax.device_put(request.tokens)
+        state = _state(request)
         return Kernel(
-            _function(problem),
-            (model, problem.target_value, tokens, state),
-            tuple(_parts(problem)),
-            _base_ties(problem, state),
+            _function(request),
+            (model, request.target_value, tokens, state),
+            tuple(_parts(request)),
+            _base_ties(request, state),
             IN_FLIGHT,
         )
 
-    def outline(self, problem: Problem) -> Outline | None:
+    def outline(self, request: InfluenceRequest) -> Outline | None:
         """Traced programs of the kernel."""
-        if is_sparse(problem):
+        if is_sparse(request):
             return None
-        asked = problem.model, problem.target_value, problem.tokens
+        asked = request.model, request.target_value, request.tokens
         model, target, tokens = shapes_of(asked)
-        query, rows = _watched(problem)
-        run = shapes_of(problem.moved_run)
+        query, rows = _watched(request)
+        run = shapes_of(request.moved_run)
         base = prepare.trace(model, tokens, query, shapes_of(rows), run)
         shared = (model, target, tokens, shapes_of(base.out_info))
-        return Outline(base, _function(problem), shared, tuple(_parts(problem)))
+        return Outline(base, _function(request), shared, tuple(_parts(request)))
 
-    def sizes(self, problem: Problem) -> BlockSizes | None:
+    def sizes(self, request: InfluenceRequest) -> BlockSizes | None:
         """Substitutions of a block; None where changed rows are followed."""
         # Sets of rows are sized as they are found.
-        if is_sparse(problem):
+        if is_sparse(request):
             return None
-        return _block_sizes(problem)
+        return _block_sizes(request)
 
-    def blocks(self, problem: Problem) -> Iterator[Block]:
+    def blocks(self, request: InfluenceRequest) -> Iterator[Block]:
         """Changes of all substitutions, in order."""
-        if not is_sparse(problem):
-            yield from super().blocks(problem)
+        if not is_sparse(request):
+            yield from super().blocks(request)
             return
-        state = _state(problem)
-        seen = _base_ties(problem, state)
+        state = _state(request)
+        seen = _base_ties(request, state)
         assert seen is not None
-        for window in follow(problem, state):
+        for window in follow(request, state):
             change = jnp.asarray(window.change)
-            asked = problem.model, problem.target_value, state.output, change
+            asked = request.model, request.target_value, state.output, change
             changes = np.asarray(_change_watched(*asked))
             seen = seen.merge(window.ties)
-            yield Block(choose(changes, problem.chosen), seen)
+            yield Block(choose(changes, request.chosen), seen)
 
 
 INCREMENTAL = Incremental()

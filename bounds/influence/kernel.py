@@ -18,7 +18,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Int
 
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block
 from bounds.influence.substitution import padded
 from bounds.influence.ties import Ties
@@ -116,12 +116,12 @@ Runner = Callable[[Kernel, Mapping[str, Any], np.ndarray, np.ndarray], Any]
 
 
 def run_kernel(
-    kernel: Kernel, problem: Problem, run: Runner | None = None
+    kernel: Kernel, request: InfluenceRequest, run: Runner | None = None
 ) -> Iterator[Block]:
     """Yields changes of every block in order, with all ties met so far."""
     seen = kernel.ties
-    where = problem.position, problem.symbol
-    for these, changes, ties in run_blocks(kernel, *where, problem.mesh, run):
+    where = request.position, request.symbol
+    for these, changes, ties in run_blocks(kernel, *where, request.mesh, run):
         # One transfer; the blocks after this one are queued already.
         changes, ties = jax.device_get((changes, None if seen is None else ties))
         if seen is not None:

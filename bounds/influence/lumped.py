@@ -15,8 +15,8 @@ import numpy as np
 from bounds.influence.class_layers import run_configurations
 from bounds.influence.classes import MAX_CLASSES, Places, classify, tie_orders
 from bounds.influence.method import Method
-from bounds.influence.problem import Problem, one_row
 from bounds.influence.reading import choose
+from bounds.influence.request import InfluenceRequest, one_row
 from bounds.influence.result import Block
 from bounds.readings.rules import lacks_of_attention, lacks_of_dropout
 from jax_models import Transformer
@@ -55,19 +55,19 @@ def refuse_length(model: Transformer, length: int) -> str | None:
     )
 
 
-def _lump(problem: Problem) -> tuple[Places, int] | str:
-    """Position encodings and number of classes of a problem, or the reason against."""
-    n = problem.tokens.size
-    if refusal := refuse_length(problem.model, n):
+def _lump(request: InfluenceRequest) -> tuple[Places, int] | str:
+    """Position encodings and number of classes of a request, or the reason against."""
+    n = request.tokens.size
+    if refusal := refuse_length(request.model, n):
         return refusal
-    places = problem.places
+    places = request.places
     if places is None:
         return (
             f"it needs equal rows, and the {n} positions have more than {MAX_CLASSES} "
             "different position encodings"
         )
-    kinds = places.of * problem.model.vocab_size + problem.tokens
-    classes = len(np.unique(np.delete(kinds, problem.query)))
+    kinds = places.of * request.model.vocab_size + request.tokens
+    classes = len(np.unique(np.delete(kinds, request.query)))
     if classes > MAX_CLASSES:
         return (
             f"it needs few classes of equal rows, and this input has {classes}, more "
@@ -82,30 +82,30 @@ class Lumped(Method):
 
     name = "lumped"
 
-    def refuse(self, problem: Problem) -> str | None:
+    def refuse(self, request: InfluenceRequest) -> str | None:
         """Refuses models and inputs with many classes of rows."""
-        if refusal := refuse_model(problem.model) or one_row(problem):
+        if refusal := refuse_model(request.model) or one_row(request):
             return refusal
-        found = _lump(problem)
+        found = _lump(request)
         return found if isinstance(found, str) else None
 
-    def cost(self, problem: Problem) -> float:
+    def cost(self, request: InfluenceRequest) -> float:
         """Forward passes, by the number of classes."""
-        found = _lump(problem)
+        found = _lump(request)
         assert not isinstance(found, str)
         k = found[1] + 2
-        orders = sum(tie_orders(problem.model))
-        kinds = (found[1] + 1) * problem.model.vocab_size * (2 * k) ** orders
-        return 3 * min(problem.position.size, kinds) * (k / problem.tokens.size) ** 2
+        orders = sum(tie_orders(request.model))
+        kinds = (found[1] + 1) * request.model.vocab_size * (2 * k) ** orders
+        return 3 * min(request.position.size, kinds) * (k / request.tokens.size) ** 2
 
-    def blocks(self, problem: Problem) -> Iterator[Block]:
+    def blocks(self, request: InfluenceRequest) -> Iterator[Block]:
         """Changes of all substitutions, in order."""
-        model, n = problem.model, problem.tokens.size
-        places = problem.places
+        model, n = request.model, request.tokens.size
+        places = request.places
         assert places is not None
-        classes = classify(problem.tokens, places, problem.query)
+        classes = classify(request.tokens, places, request.query)
         configurations, whose = classes.configure(
-            problem.position, problem.symbol, tie_orders(model)
+            request.position, request.symbol, tie_orders(model)
         )
         found, seen = [], None
         for change, ties in run_configurations(
@@ -113,13 +113,13 @@ class Lumped(Method):
             places.encodings,
             configurations,
             length=n,
-            target=problem.target_value,
-            run=problem.moved_run,
+            target=request.target_value,
+            run=request.moved_run,
         ):
-            found.append(choose(change[:, None], problem.chosen))
+            found.append(choose(change[:, None], request.chosen))
             seen = ties if seen is None or ties is None else seen.merge(ties)
         changes = np.concatenate(found)
-        for start in range(0, problem.position.size, BLOCK):
+        for start in range(0, request.position.size, BLOCK):
             part = whose[start : start + BLOCK]
             yield Block(changes[part], seen)
 

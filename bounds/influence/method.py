@@ -1,6 +1,6 @@
 """Ways to find influences: a method computes every one, a screen encloses them.
 
-Both are frozen values that carry their options, and state why they cannot do a problem
+Both are frozen values that carry their options, and state why they cannot do a request
 (`refuse`, None where they can). Neither knows about devices: what runs in blocks is a
 `Kernel`.
 """
@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.kernel import Kernel, run_kernel
 from bounds.influence.outline import Outline
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block, Enclosures
 from bounds.influence.run import Run
 
@@ -32,14 +32,14 @@ class Way(abc.ABC):
     requires_all_radii: ClassVar[bool] = False
 
     @abc.abstractmethod
-    def refuse(self, problem: Problem) -> str | None:
-        """Reason why the problem is unsupported, or None."""
+    def refuse(self, request: InfluenceRequest) -> str | None:
+        """Reason why the request is unsupported, or None."""
 
     @abc.abstractmethod
-    def cost(self, problem: Problem) -> float:
+    def cost(self, request: InfluenceRequest) -> float:
         """Forward passes; of a screen, before those for the substitutions it leaves."""
 
-    def sizes(self, problem: Problem) -> BlockSizes | None:
+    def sizes(self, request: InfluenceRequest) -> BlockSizes | None:
         """Sizes of the blocks; None where they are found during the run."""
         return None
 
@@ -53,19 +53,19 @@ class Method(Way):
     # Whether outputs are subtracted, instead of changes computed.
     subtracts: ClassVar[bool] = False
 
-    def kernel(self, problem: Problem) -> Kernel | None:
+    def kernel(self, request: InfluenceRequest) -> Kernel | None:
         """Programs of the blocks; None where no function of a block does."""
         return None
 
-    def outline(self, problem: Problem) -> Outline | None:
+    def outline(self, request: InfluenceRequest) -> Outline | None:
         """Traced programs of the kernel, for dry runs; None without a kernel."""
         return None
 
-    def blocks(self, problem: Problem) -> Iterator[Block]:
+    def blocks(self, request: InfluenceRequest) -> Iterator[Block]:
         """Changes of all substitutions, in order."""
-        kernel = self.kernel(problem)
+        kernel = self.kernel(request)
         assert kernel is not None
-        return run_kernel(kernel, problem)
+        return run_kernel(kernel, request)
 
     @property
     def in_blocks(self) -> bool:
@@ -77,12 +77,14 @@ class Screen(Way):
     """A way to find the largest influence that encloses all and computes some."""
 
     @abc.abstractmethod
-    def enclose(self, problem: Problem, run: Run, rounding: Done) -> Enclosures:
+    def enclose(
+        self, request: InfluenceRequest, run: Run, rounding: Done
+    ) -> Enclosures:
         """Enclosures of all influences."""
 
 
-def refusal(way: Way, problem: Problem) -> str | None:
-    """Reason why a problem cannot be done in a way, None if it can."""
-    if problem.precision is not None and not way.supports_half_precision:
+def refusal(way: Way, request: InfluenceRequest) -> str | None:
+    """Reason why a request cannot be done in a way, None if it can."""
+    if request.precision is not None and not way.supports_half_precision:
         return "its products are not of changes alone"
-    return way.refuse(problem)
+    return way.refuse(request)

@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from bounds.influence.function_blocks import function_base
 from bounds.influence.method import Method
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block
 from bounds.influence.shared_base import SharedBase
 from bounds.influence.ties import Ties
@@ -37,9 +37,9 @@ class MovedBase(SharedBase):
         super().__init__()
         self._run = run
 
-    def find(self, problem: Problem, form: Callable[[], Any]) -> Any:
+    def find(self, request: InfluenceRequest, form: Callable[[], Any]) -> Any:
         """Moved base pass of these model, tokens and rows."""
-        return super().find(problem, lambda: move_apart(form(), self._run))
+        return super().find(request, lambda: move_apart(form(), self._run))
 
 
 def moved_model(model: Transformer, run: int) -> Transformer:
@@ -49,23 +49,23 @@ def moved_model(model: Transformer, run: int) -> Transformer:
     return dataclasses.replace(move_alike(model, run), **given)
 
 
-def moved_problem(problem: Problem, run: int) -> Problem:
+def moved_request(request: InfluenceRequest, run: int) -> InfluenceRequest:
     """The question about the moved model; runs are counted from 1.
 
     The base pass is formed anew from the moved weights and moved entry by entry, as is
     what programs form from it (`jax_models.run.perturbation`). Two exceptions: hard
     attention, whose ties that would break, and changed rows of hard layers.
     """
-    model: Transformer = problem.model
+    model: Transformer = request.model
 
     def form() -> tuple[Transformer, SharedBase]:
         shared = SharedBase() if model.is_hard else MovedBase(run)
         return moved_model(model, run), shared
 
-    moved, shared = problem.shared.moved_by(model, run, form)
-    again = dataclasses.replace(problem, model=moved, shared=shared, run=run)
-    if "places" in vars(problem):  # formed already, and positions stay
-        vars(again)["places"] = problem.places
+    moved, shared = request.shared.moved_by(model, run, form)
+    again = dataclasses.replace(request, model=moved, shared=shared, run=run)
+    if "places" in vars(request):  # formed already, and positions stay
+        vars(again)["places"] = request.places
     return again
 
 
@@ -79,74 +79,76 @@ class Readings:
     ties: Ties | None  # of all blocks so far
 
 
-# From a problem in run 0 and a run to the same with moved inputs.
-Move: TypeAlias = Callable[[Problem, int], Problem]
+# From a request in run 0 and a run to the same with moved inputs.
+Move: TypeAlias = Callable[[InfluenceRequest, int], InfluenceRequest]
 
 
 def read_blocks(
-    problem: Problem,
-    blocks: Callable[[Problem], Iterator[Block]],
+    request: InfluenceRequest,
+    blocks: Callable[[InfluenceRequest], Iterator[Block]],
     runs: int,  # with moved inputs, 0 or `RUNS`
     done: int = 0,  # substitutions that come before
-    # of a transformer; `moved_problem` by default
+    # of a transformer; `moved_request` by default
     move: Move | None = None,
 ) -> Iterator[Readings]:
-    """Yields the values of a problem's substitutions in order, block by block."""
-    asked = map(blocks, problems(problem, runs, move))
+    """Yields the values of a request's substitutions in order, block by block."""
+    asked = map(blocks, requests(request, runs, move))
     for base, *again in zip(*asked, strict=True):
         these = slice(done, done + len(base.changes))
         changes, done = np.asarray(base.changes, np.float64), these.stop
-        values = problem.read(changes)
+        values = request.read(changes)
         moves = np.full(values.shape, np.nan)
         if again:
             others = [x.changes for x in again]
-            each = apart(problem, changes, others, problem.read)
+            each = apart(request, changes, others, request.read)
             moves = farthest(values.shape, each)
-        yield Readings(*_stilled(problem, these, values, moves), base.ties)
+        yield Readings(*_stilled(request, these, values, moves), base.ties)
 
 
-def problems(problem: Problem, runs: int, move: Move | None = None) -> list[Problem]:
+def requests(
+    request: InfluenceRequest, runs: int, move: Move | None = None
+) -> list[InfluenceRequest]:
     """The question, followed by the same question in some runs with moved inputs."""
-    if isinstance(problem.model, Transformer):
-        move = move or moved_problem
-        return [problem, *(move(problem, run + 1) for run in range(runs))]
+    if isinstance(request.model, Transformer):
+        move = move or moved_request
+        return [request, *(move(request, run + 1) for run in range(runs))]
     # The parameters of a function go up and down by turns.
     turns = itertools.product(range(runs // 2), (1, -1))
-    return [problem, *(moved_function(problem, run + 1, sign) for run, sign in turns)]
+    return [request, *(moved_function(request, run + 1, sign) for run, sign in turns)]
 
 
-def moved_function(problem: Problem, run: int, sign: int) -> Problem:
+def moved_function(request: InfluenceRequest, run: int, sign: int) -> InfluenceRequest:
     """The question about a function whose parameters moved up (1) or down (-1)."""
-    model = problem.model
-    moved, shared = problem.shared.moved_by(
+    model = request.model
+    moved, shared = request.shared.moved_by(
         model,
         sign * run,
-        lambda: (model.moved(run, sign * _step(problem)), SharedBase()),
+        lambda: (model.moved(run, sign * _step(request)), SharedBase()),
     )
-    return dataclasses.replace(problem, model=moved, shared=shared)
+    return dataclasses.replace(request, model=moved, shared=shared)
 
 
 def apart(
-    problem: Problem,
+    request: InfluenceRequest,
     found: np.ndarray,  # in run 0
     again: Sequence[Any],  # in the runs with moved inputs
     read: Callable[[np.ndarray], np.ndarray] = np.abs,  # applied to differences
 ) -> Iterator[np.ndarray]:
-    """Yields how far differences moved, run by run of `problems`."""
+    """Yields how far differences moved, run by run of `requests`."""
     moved = (np.asarray(x, np.float64) - found for x in again)
     with np.errstate(invalid="ignore", over="ignore"):
-        if isinstance(problem.model, Transformer):
+        if isinstance(request.model, Transformer):
             for one in moved:
                 yield np.abs(read(one))
             return
-        far = UNITS * _step(problem)
+        far = UNITS * _step(request)
         for up, down in zip(moved, moved, strict=True):
             bent, along = (np.abs(read(x)) for x in (up + down, up - down))
             yield RATIO * np.maximum(bent, far * along / 2)
 
 
 def _stilled(
-    problem: Problem,
+    request: InfluenceRequest,
     these: slice,
     values: Float[np.ndarray, "substitutions *scan"],
     moves: Float[np.ndarray, "substitutions *scan"],
@@ -154,32 +156,32 @@ def _stilled(
     Float[np.ndarray, "substitutions *scan"], Float[np.ndarray, "substitutions *scan"]
 ]:
     """Values and moves, both 0 where nothing that is watched can move, only there."""
-    if not isinstance(problem.model, Transformer):
+    if not isinstance(request.model, Transformer):
         return values, np.where(moves == 0, LEAST, moves)
-    reached = problem.reached(these)
-    reached = reached[:, 0] if problem.reading is None else reached
+    reached = request.reached(these)
+    reached = reached[:, 0] if request.reading is None else reached
     reached = reached.reshape(reached.shape + (1,) * (values.ndim - reached.ndim))
     still = ~reached & np.isfinite(values)
     values, moves = np.where(still, 0.0, values), np.where(still, 0.0, moves)
     return values, np.where(~still & (moves == 0), LEAST, moves)
 
 
-def magnitude_of(problem: Problem, way: Method) -> float:
-    """Largest magnitude among the inputs of a problem's program."""
-    if not isinstance(problem.model, Transformer):
-        return largest_magnitude((problem.model.arrays, function_base(problem).outputs))
-    shared = problem.shared
+def magnitude_of(request: InfluenceRequest, way: Method) -> float:
+    """Largest magnitude among the inputs of a request's program."""
+    if not isinstance(request.model, Transformer):
+        return largest_magnitude((request.model.arrays, function_base(request).outputs))
+    shared = request.shared
     # The base pass may not have been formed.
     if not (shared.largest_output if way.subtracts else shared.held is not None):
-        way.kernel(problem)
+        way.kernel(request)
     # Numbers far smaller than the outputs leave no trace in differences of outputs.
     if way.subtracts:
         return shared.largest_output
-    return largest_magnitude((problem.model, shared.held))
+    return largest_magnitude((request.model, shared.held))
 
 
 def radii_of(
-    problem: Problem,
+    request: InfluenceRequest,
     values: Float[np.ndarray, "*results"],
     moves: Float[np.ndarray, "*results"],
     magnitude: float,  # of `magnitude_of`
@@ -188,10 +190,10 @@ def radii_of(
 ) -> Float[np.ndarray, "*results"]:
     """Radii of results, or of what is made of them; NaN where no run was made."""
     sizes, known = np.abs(values), np.isfinite(values) & ~np.isnan(moves)
-    model = problem.model
+    model = request.model
     ours = isinstance(model, Transformer)
-    dtype = model.dtype if ours else function_type(problem)
-    given = dtype, problem.tokens.size, max(1.0, magnitude), subtracted
+    dtype = model.dtype if ours else function_type(request)
+    given = dtype, request.tokens.size, max(1.0, magnitude), subtracted
     largest = float(sizes[np.isfinite(sizes)].max(initial=0.0))
     usual = Usual.of(sizes[known], moves[known], *given, largest)
     radii = np.full(values.shape, np.nan)
@@ -206,21 +208,21 @@ def radii_of(
     return radii
 
 
-def function_type(problem: Problem) -> Any:
+def function_type(request: InfluenceRequest) -> Any:
     """Coarsest float type of a function's parameters and results."""
-    said = (problem.model.arrays, function_base(problem).found)
+    said = (request.model.arrays, function_base(request).found)
     types = [jnp.result_type(x) for x in float_leaves(said)]
     return max(types, key=lambda x: float(jnp.finfo(x).eps), default=np.float64)
 
 
-def _step(problem: Problem) -> float:
+def _step(request: InfluenceRequest) -> float:
     """Distance that a function's parameters move, relative to each: sqrt(u)."""
-    return (float(jnp.finfo(function_type(problem)).eps) / 2) ** 0.5
+    return (float(jnp.finfo(function_type(request)).eps) / 2) ** 0.5
 
 
-def all_readings(problem: Problem, method: Method, runs: int) -> Readings:
+def all_readings(request: InfluenceRequest, method: Method, runs: int) -> Readings:
     """Readings of all substitutions, at least one, with the moves of some runs."""
-    found = list(read_blocks(problem, method.blocks, runs))
+    found = list(read_blocks(request, method.blocks, runs))
     values, moves = (
         np.concatenate([getattr(x, name) for x in found])
         for name in ("values", "moves")
@@ -229,18 +231,18 @@ def all_readings(problem: Problem, method: Method, runs: int) -> Readings:
 
 
 def found_by(
-    method: Method, problem: Problem
+    method: Method, request: InfluenceRequest
 ) -> Float[np.ndarray, "substitutions *scan"]:
     """Values that a method finds of every substitution."""
-    return all_readings(problem, method, 0).values
+    return all_readings(request, method, 0).values
 
 
 def moved_radii(
-    problem: Problem, method: Method
+    request: InfluenceRequest, method: Method
 ) -> tuple[
     Float[np.ndarray, "substitutions *scan"], Float[np.ndarray, "substitutions *scan"]
 ]:
     """Values that a method finds of every substitution, and the radii of all."""
-    found = all_readings(problem, method, RUNS)
-    asked = problem, found.values, found.moves, magnitude_of(problem, method)
+    found = all_readings(request, method, RUNS)
+    asked = request, found.values, found.moves, magnitude_of(request, method)
     return found.values, radii_of(*asked, subtracted=method.subtracts)

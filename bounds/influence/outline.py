@@ -1,4 +1,4 @@
-"""Traces of the programs that a method will run on a problem, without running them.
+"""Traces of the programs that a method will run on a request, without running them.
 
 An `Outline` has shapes where a `Kernel` has arrays.
 """

@@ -33,8 +33,8 @@ from bounds.influence.partial_pass import (
     prepare_passes,
     spans,
 )
-from bounds.influence.problem import Problem
 from bounds.influence.reading import Chosen, choose
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.target import differences, read_target
 from bounds.influence.targets.base import Target
 from bounds.influence.ties import Ties
@@ -99,15 +99,15 @@ def _tile(model: Transformer, length: int) -> int:
     return min(length, TILE) if is_bounded(model) else length
 
 
-def _block_sizes(problem: Problem) -> tuple[int, int]:
+def _block_sizes(request: InfluenceRequest) -> tuple[int, int]:
     """Substitutions of a block, and the number of them that go together."""
-    model, n, mesh = problem.model, problem.tokens.size, problem.mesh
+    model, n, mesh = request.model, request.tokens.size, request.mesh
     # Of each device.
-    count = math.ceil(problem.position.size / count_devices(mesh))
+    count = math.ceil(request.position.size / count_devices(mesh))
     most = max(1, tile_elements() // SCORES_PER_ROW // _tile(model, n))
     suited = max(1, min(AT_ONCE, most, count))
-    taken = functools.partial(_held, problem)
-    together = fit_block(suited, taken, problem.memory_limit)
+    taken = functools.partial(_held, request)
+    together = fit_block(suited, taken, request.memory_limit)
     # Evenly: 19 substitutes do not run as 32, nor 33 as 64.
     block = max(together, min(AT_ONCE, ROWS_PER_BLOCK // n))
     block = block if together == suited else together
@@ -117,22 +117,22 @@ def _block_sizes(problem: Problem) -> tuple[int, int]:
     return groups * together, together
 
 
-def _held(problem: Problem, together: int) -> float:
+def _held(request: InfluenceRequest, together: int) -> float:
     """Upper bound on the bytes of the base pass and of the substitutions together."""
-    model, n = problem.model, problem.tokens.size
-    each = pass_bytes(model, n, problem.rows.size)
+    model, n = request.model, request.tokens.size
+    each = pass_bytes(model, n, request.rows.size)
     return base_bytes(model, n) + batches_under_way() * together * each
 
 
-def _parts(problem: Problem) -> tuple[Part]:
-    block, together = _block_sizes(problem)
+def _parts(request: InfluenceRequest) -> tuple[Part]:
+    block, together = _block_sizes(request)
     options = {
-        "chosen": problem.chosen,
+        "chosen": request.chosen,
         "together": together,
-        "tile": _tile(problem.model, problem.tokens.size),
+        "tile": _tile(request.model, request.tokens.size),
     }
     # Not `Part.of`: what fills the last block up keeps groups whole.
-    return (Part(0, problem.position.size, block, options),)
+    return (Part(0, request.position.size, block, options),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,22 +142,22 @@ class Partial(Method):
     name = "partial"
     subtracts = True
 
-    def refuse(self, problem: Problem) -> str | None:
+    def refuse(self, request: InfluenceRequest) -> str | None:
         """Refuses functions, and models whose passes cannot be cut."""
-        model = problem.model
+        model = request.model
         if not isinstance(model, Transformer):
             return "it needs the model's layers, and a bare function has none to see"
         if not model.layers:
             return "it needs a layer, and the model has none"
         return lacks_of_dropout(model)
 
-    def cost(self, problem: Problem) -> float:
+    def cost(self, request: InfluenceRequest) -> float:
         """Forward passes, by the rows that change."""
-        model, n, rows = problem.model, problem.tokens.size, problem.rows
+        model, n, rows = request.model, request.tokens.size, request.rows
         tile, watched = _tile(model, n), (int(rows.min()), int(rows.max()))
         sights = [layer.attention.sight for layer in model.layers]
         alone = rows.size < n
-        places, counts = np.unique(problem.position, return_counts=True)
+        places, counts = np.unique(request.position, return_counts=True)
         needed = spans(sights, n, (places, places), watched, np.minimum)
         tiles = [np.ceil((last - first + 1) / tile) for first, last in needed]
         formed = [np.clip(t * tile, 0, n) for t in tiles]
@@ -178,35 +178,35 @@ class Partial(Method):
             work += float((counts * each).sum())
         return BASE_PASSES + work / whole
 
-    def kernel(self, problem: Problem) -> Kernel:
+    def kernel(self, request: InfluenceRequest) -> Kernel:
         """Kernel of blocks of partial passes."""
-        model, target = problem.model, problem.target_value
-        tokens, rows = jnp.asarray(problem.tokens), jnp.asarray(problem.rows)
-        run = problem.moved_run
+        model, target = request.model, request.target_value
+        tokens, rows = jnp.asarray(request.tokens), jnp.asarray(request.rows)
+        run = request.moved_run
         outputs, largest, ties = base_outputs(model, target, tokens, rows, run)
-        problem.shared.largest_output = float(largest)
+        request.shared.largest_output = float(largest)
         base = prepare_passes(model, tokens, run)
         return Kernel(
             _partial_block,
             (model, target, tokens, rows, outputs, base, run),
-            _parts(problem),
+            _parts(request),
             Ties.of(ties) if model.is_hard else None,
             batches_under_way(),
         )
 
-    def outline(self, problem: Problem) -> Outline:
+    def outline(self, request: InfluenceRequest) -> Outline:
         """Traced programs of the kernel."""
-        asked = (problem.model, problem.target_value, problem.tokens, problem.rows)
-        *given, run = shapes_of((*asked, problem.moved_run))
+        asked = (request.model, request.target_value, request.tokens, request.rows)
+        *given, run = shapes_of((*asked, request.moved_run))
         base = base_outputs.trace(*given, run)
         passes = shapes_of(prepare_passes.trace(given[0], given[2], run).out_info)
         shared = (*given, shapes_of(base.out_info)[0], passes, run)
-        return Outline(base, _partial_block, shared, _parts(problem))
+        return Outline(base, _partial_block, shared, _parts(request))
 
-    def sizes(self, problem: Problem) -> BlockSizes:
+    def sizes(self, request: InfluenceRequest) -> BlockSizes:
         """Substitutions of a block."""
-        block, together = _block_sizes(problem)
-        return BlockSizes(block, held=_held(problem, together))
+        block, together = _block_sizes(request)
+        return BlockSizes(block, held=_held(request, together))
 
 
 PARTIAL = Partial()

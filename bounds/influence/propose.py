@@ -27,7 +27,7 @@ from bounds.influence.moved import (
     radii_of,
     read_blocks,
 )
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block, Enclosures
 from bounds.influence.run import Run
 from bounds.influence.shared_base import SharedBase
@@ -39,9 +39,11 @@ from jax_models.model.reweight import with_dtype
 from jax_models.run.mesh import count_devices
 
 
-def lacks_of_proposal(problem: Problem, way: Method, precision: str) -> str | None:
+def lacks_of_proposal(
+    request: InfluenceRequest, way: Method, precision: str
+) -> str | None:
     """Reason why no lower precision can propose the maximum, or None."""
-    model = problem.model
+    model = request.model
     if not isinstance(model, Transformer):
         return f"a function that is not ours has no {precision} form"
     if model.dtype != np.float64:
@@ -51,7 +53,7 @@ def lacks_of_proposal(problem: Problem, way: Method, precision: str) -> str | No
     if not way.in_blocks:
         return f"method {way.name!r} does not compute some substitutions alone"
     # Half precision carries changes, whatever decides.
-    return None if precision == "float32" else INCREMENTAL.refuse(problem)
+    return None if precision == "float32" else INCREMENTAL.refuse(request)
 
 
 class Proposals:
@@ -59,16 +61,16 @@ class Proposals:
 
     def __init__(
         self,
-        problem: Problem,
+        request: InfluenceRequest,
         run: Run,  # its checkpoint and progress
         *rules: Any,  # of the proposal and of the decision
     ) -> None:
         """Starts from the checkpoint's state, or with nothing known."""
         self._file, self._progress = None, run.progress
         if run.checkpoint is not None:
-            self._file = Checkpoint(run.checkpoint, problem, *rules, __version__)
+            self._file = Checkpoint(run.checkpoint, request, *rules, __version__)
         kept = self._file and self._file.read()
-        self._known = known = kept or Standing.nothing(len(problem.pairs))
+        self._known = known = kept or Standing.nothing(len(request.pairs))
         # Estimates and decided values with their moves, NaN where nothing is known; the
         # first `done` substitutions are estimated.
         self.estimate, self.move, self.done = known.estimate, known.move, known.done
@@ -84,18 +86,18 @@ class Proposals:
             self._progress(self.done, self.estimate.size)
 
     def decide(
-        self, problem: Problem, at: Int[np.ndarray, "chosen"], found: Readings
+        self, request: InfluenceRequest, at: Int[np.ndarray, "chosen"], found: Readings
     ) -> None:
         """Adds the values of some substitutions, which must be finite."""
-        require_finite(problem, at, found.values)
+        require_finite(request, at, found.values)
         self.value[at], self.value_move[at] = found.values, found.moves
         self._save()
 
     def ends(
-        self, problem: Problem, way: Method
+        self, request: InfluenceRequest, way: Method
     ) -> tuple[Float[np.ndarray, "substitutions"], Float[np.ndarray, "substitutions"]]:
         """Lower and upper ends of the decided values, NaN where none is."""
-        asked = problem, self.value, self.value_move, magnitude_of(problem, way)
+        asked = request, self.value, self.value_move, magnitude_of(request, way)
         radius = radii_of(*asked, subtracted=way.subtracts)
         return np.maximum(self.value - radius, 0), self.value + radius
 
@@ -104,11 +106,11 @@ class Proposals:
             self._file.save(dataclasses.replace(self._known, done=self.done))
 
 
-def decide_proposed(problem: Problem, way: Method, run: Run) -> Enclosures:
+def decide_proposed(request: InfluenceRequest, way: Method, run: Run) -> Enclosures:
     """Enclosures of all influences; possible maxima are decided in float64."""
-    known = Proposals(problem, run, "float32", way.name, way.sizes(problem))
-    low = _rounded(problem)
-    count = len(problem.pairs)
+    known = Proposals(request, run, "float32", way.name, way.sizes(request))
+    low = _rounded(request)
+    count = len(request.pairs)
     for block in blocks_behind(known.done, low, way, RUNS):
         known.add(block)
     asked = low, known.estimate, known.move, magnitude_of(low, way)
@@ -120,7 +122,7 @@ def decide_proposed(problem: Problem, way: Method, run: Run) -> Enclosures:
 
     def enclosed() -> tuple[np.ndarray, np.ndarray]:
         decided = ~np.isnan(known.value)
-        low, high = known.ends(problem, way)
+        low, high = known.ends(request, way)
         return np.where(decided, low, lower), np.where(decided, high, upper)
 
     def left() -> np.ndarray:
@@ -131,29 +133,29 @@ def decide_proposed(problem: Problem, way: Method, run: Run) -> Enclosures:
     begun = np.isfinite(known.value).any()
     some = left() if begun else np.argmax(np.where(lost, np.inf, upper), keepdims=True)
     while some.size:
-        whole = _whole(problem, way, some)
-        for at, found in decide(problem, way, whole, RUNS):
-            known.decide(problem, at, found)
+        whole = _whole(request, way, some)
+        for at, found in decide(request, way, whole, RUNS):
+            known.decide(request, at, found)
         some = left()
     ends = enclosed()
     return Enclosures(*ends, np.ones(count, bool), known.value, some, ())
 
 
-def _rounded(problem: Problem) -> Problem:
+def _rounded(request: InfluenceRequest) -> InfluenceRequest:
     """The question about the model in float32."""
-    model = with_dtype(problem.model, "float32")
-    return dataclasses.replace(problem, model=model, shared=SharedBase())
+    model = with_dtype(request.model, "float32")
+    return dataclasses.replace(request, model=model, shared=SharedBase())
 
 
 def _whole(
-    problem: Problem, way: Method, chosen: Int[np.ndarray, "chosen"]
+    request: InfluenceRequest, way: Method, chosen: Int[np.ndarray, "chosen"]
 ) -> Int[np.ndarray, "together"]:
     """All substitutions of the blocks that hold the chosen ones."""
     # The last digit of a result may depend on the place in its block, and equal
     # influences are told apart by their digits.
-    kernel = way.kernel(problem)
+    kernel = way.kernel(request)
     assert kernel is not None
-    devices = count_devices(problem.mesh)
+    devices = count_devices(request.mesh)
     found = []
     for part in kernel.parts:
         some = chosen[(part.start <= chosen) & (chosen < part.end)]
@@ -166,30 +168,30 @@ def _whole(
 
 def blocks_behind(
     done: int,  # whole blocks
-    problem: Problem,
+    request: InfluenceRequest,
     way: Method,  # `in_blocks`
     runs: int,  # with moved inputs
 ) -> Iterator[Readings]:
     """Readings of a float32 model after the first `done` substitutions."""
-    if done == len(problem.pairs):
+    if done == len(request.pairs):
         return iter(())
 
-    def blocks(problem: Problem) -> Iterator[Block]:
-        kernel = way.kernel(problem)
+    def blocks(request: InfluenceRequest) -> Iterator[Block]:
+        kernel = way.kernel(request)
         assert kernel is not None
-        return run_kernel(kernel.behind(done), problem)
+        return run_kernel(kernel.behind(done), request)
 
-    return read_blocks(problem, blocks, runs, done, _moved_with_embeddings)
+    return read_blocks(request, blocks, runs, done, _moved_with_embeddings)
 
 
-def _moved_with_embeddings(problem: Problem, run: int) -> Problem:
+def _moved_with_embeddings(request: InfluenceRequest, run: int) -> InfluenceRequest:
     """Question about the float32 model, embeddings and positions moved as well."""
-    moved = move_alike(problem.model, run)
-    return dataclasses.replace(problem, model=moved, shared=MovedBase(run), run=run)
+    moved = move_alike(request.model, run)
+    return dataclasses.replace(request, model=moved, shared=MovedBase(run), run=run)
 
 
 def decide(
-    problem: Problem,
+    request: InfluenceRequest,
     way: Method,  # `in_blocks`
     chosen: Int[np.ndarray, "chosen"],
     runs: int,  # with moved inputs
@@ -198,16 +200,16 @@ def decide(
 ) -> Iterator[tuple[Int[np.ndarray, "block"], Readings]]:
     """Yields indices and readings of the chosen substitutions, block by block."""
     if batch is None:
-        whole = way.kernel(problem)
+        whole = way.kernel(request)
         assert whole is not None
         batch = max(part.batch for part in whole.parts)
-    some = dataclasses.replace(problem, pairs=problem.pairs.only(chosen))
+    some = dataclasses.replace(request, pairs=request.pairs.only(chosen))
 
-    def blocks(problem: Problem) -> Iterator[Block]:
-        kernel = way.kernel(problem)
+    def blocks(request: InfluenceRequest) -> Iterator[Block]:
+        kernel = way.kernel(request)
         assert kernel is not None
         parts = tuple(dataclasses.replace(x, batch=batch) for x in kernel.parts)
-        return run_kernel(dataclasses.replace(kernel, parts=parts), problem)
+        return run_kernel(dataclasses.replace(kernel, parts=parts), request)
 
     done = 0
     for found in read_blocks(some, blocks, runs):
@@ -217,8 +219,10 @@ def decide(
 
 
 def require_finite(
-    problem: Problem, at: Int[np.ndarray, "chosen"], value: Float[np.ndarray, "chosen"]
+    request: InfluenceRequest,
+    at: Int[np.ndarray, "chosen"],
+    value: Float[np.ndarray, "chosen"],
 ) -> None:
     """Raises `InputError` that names the first influence that is not finite."""
     if not np.isfinite(value).all():
-        raise not_finite(problem, int(at[~np.isfinite(value)][0]))
+        raise not_finite(request, int(at[~np.isfinite(value)][0]))

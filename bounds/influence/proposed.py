@@ -6,8 +6,8 @@ from typing import Literal, get_args
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.incremental import Incremental
 from bounds.influence.method import Done, Method, Screen
-from bounds.influence.problem import Problem
 from bounds.influence.propose import decide_proposed, lacks_of_proposal
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Enclosures
 from bounds.influence.run import Run
 from bounds.rounding.precision import PRECISIONS
@@ -63,20 +63,22 @@ class Proposed(Screen):
         """True where estimates without radii order the substitutions."""
         return self.precision in PRECISIONS
 
-    def refuse(self, problem: Problem) -> str | None:
+    def refuse(self, request: InfluenceRequest) -> str | None:
         """Refuses models other than float64 softmax ones, and methods without blocks."""
-        return lacks_of_proposal(problem, self.way, self.precision)
+        return lacks_of_proposal(request, self.way, self.precision)
 
-    def cost(self, problem: Problem) -> float:
+    def cost(self, request: InfluenceRequest) -> float:
         """Forward passes of the cheap precision."""
-        return self.way.cost(problem)
+        return self.way.cost(request)
 
-    def sizes(self, problem: Problem) -> BlockSizes | None:
+    def sizes(self, request: InfluenceRequest) -> BlockSizes | None:
         """Sizes of the method's blocks."""
-        return self.way.sizes(problem)
+        return self.way.sizes(request)
 
-    def enclose(self, problem: Problem, run: Run, rounding: Done) -> Enclosures:
+    def enclose(
+        self, request: InfluenceRequest, run: Run, rounding: Done
+    ) -> Enclosures:
         """Estimates of all influences, and float64 values of the possible maxima."""
         if self.ranks:
-            return decide_ranked(problem, self.way, self.precision, run)
-        return decide_proposed(problem, self.way, run)
+            return decide_ranked(request, self.way, self.precision, run)
+        return decide_proposed(request, self.way, run)

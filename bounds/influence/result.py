@@ -79,7 +79,7 @@ class Level:
 
 @dataclasses.dataclass(frozen=True)
 class Enclosures:
-    """Enclosures of all substitutions of a problem, some evaluated exactly."""
+    """Enclosures of all substitutions of a request, some evaluated exactly."""
 
     lower: Float[np.ndarray, "substitutions"]
     upper: Float[np.ndarray, "substitutions"]

@@ -9,7 +9,7 @@ import jax
 
 from bounds.influence.function_blocks import function_base
 from bounds.influence.method import Done, Rounding, Way
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from bounds.numbers.kind import ROUNDING, STATED, TOP
 from bounds.rounding.moved_inputs import RUNS
 from jax_models import InputError, Transformer
@@ -20,7 +20,7 @@ OPERATIONS = 2.0**32
 
 
 def choose_rounding(
-    problem: Problem,
+    request: InfluenceRequest,
     way: Way,
     asked: Rounding,
 ) -> Done:
@@ -32,12 +32,12 @@ def choose_rounding(
                 "rounding out, or take another method"
             )
         return "all"
-    lack = lacks_of_radii(problem)
+    lack = lacks_of_radii(request)
     if lack is not None:
         if asked in ("all", "top"):
             raise InputError(f"rounding = {asked!r}, but {lack}; leave rounding out")
         return "none"
-    if problem.radius is not None:
+    if request.radius is not None:
         if asked in ("all", "top"):
             raise InputError(
                 f"rounding = {asked!r}, but a radius of every evaluation is stated; leave "
@@ -46,18 +46,18 @@ def choose_rounding(
         return "none" if asked == "none" else "stated"
     if asked != "auto":
         return asked
-    return "all" if operations(problem, way.cost(problem)) <= OPERATIONS else "top"
+    return "all" if operations(request, way.cost(request)) <= OPERATIONS else "top"
 
 
-def lacks_of_radii(problem: Problem) -> str | None:
-    """Reason why no result of a problem can have a radius, or None."""
-    if problem.precision is not None:
-        return f"products of {problem.precision.name} are estimates"
-    if isinstance(problem.model, Transformer) or problem.radius is not None:
+def lacks_of_radii(request: InfluenceRequest) -> str | None:
+    """Reason why no result of a request can have a radius, or None."""
+    if request.precision is not None:
+        return f"products of {request.precision.name} are estimates"
+    if isinstance(request.model, Transformer) or request.radius is not None:
         return None
-    if not problem.model.params_move:
+    if not request.model.params_move:
         return "the function has no array of parameters that could be moved"
-    if not function_base(problem).deterministic:
+    if not function_base(request).deterministic:
         return "the function says another thing of one input when it is asked again"
     return None
 
@@ -74,11 +74,11 @@ def runs_of(rounding: Done) -> int:
     return RUNS if rounding == "all" else 0
 
 
-def operations(problem: Problem, passes: float) -> float:
+def operations(request: InfluenceRequest, passes: float) -> float:
     """Operations of some forward passes, by a closed formula."""
-    model, n = problem.model, problem.tokens.size
+    model, n = request.model, request.tokens.size
     if not isinstance(model, Transformer):
         return passes * 2.0 * n * model.size
     weights = sum(x.size for x in jax.tree.leaves(model.layers) if hasattr(x, "size"))
     one_pass = 2.0 * n * (weights + 2 * n * model.width * len(model.layers))
-    return passes * one_pass / count_devices(problem.mesh)
+    return passes * one_pass / count_devices(request.mesh)

@@ -9,7 +9,7 @@ import numpy as np
 class SharedBase:
     """A base pass of questions about one model, input and watched row (or rows).
 
-    Give the same object to each of them (`Problem.ask(shared=)`), as for a sweep in
+    Give the same object to each of them (`InfluenceRequest.ask(shared=)`), as for a sweep in
     parts, and `incremental` forms the pass once. The last pass asked for is held as
     long as the object lives: O(n d) numbers for each layer.
     """
@@ -21,15 +21,15 @@ class SharedBase:
         self.largest_output = 0.0  # magnitude, of outputs that are subtracted
         self._moved: dict[int, tuple[Any, Any]] = {}
 
-    def find(self, problem: Any, form: Callable[[], Any]) -> Any:
-        """Held base pass of a problem's model, tokens and rows, or a new one.
+    def find(self, request: Any, form: Callable[[], Any]) -> Any:
+        """Held base pass of a request's model, tokens and rows, or a new one.
 
         Args:
-            problem: the question.
+            request: the question.
             form: forms the base pass; the same function of the three in all calls.
         """
-        watched = problem.watches_many, problem.rows.tolist(), problem.run
-        asked = (problem.model, problem.tokens, watched)
+        watched = request.watches_many, request.rows.tolist(), request.run
+        asked = (request.model, request.tokens, watched)
         held = self._asked
         if (
             held is None

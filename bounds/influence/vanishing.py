@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.substitution import reaching
 from jax_models import InputError, Transformer
 from jax_models.model.layer import Layer
@@ -30,9 +30,9 @@ from jax_models.model.transformer import (
 PAIRS = 1 << 14
 
 
-def refuse_vanishing_rows(problem: Problem, *at: int) -> None:
+def refuse_vanishing_rows(request: InfluenceRequest, *at: int) -> None:
     """Raises `InputError` if a row of the input, or of substitutions `at`, vanishes."""
-    model, tokens, pairs = problem.model, problem.tokens, problem.pairs
+    model, tokens, pairs = request.model, request.tokens, request.pairs
     if not isinstance(model, Transformer):
         return
     norms = [x for layer in model.layers for x in (layer.norm1, layer.norm2)]
@@ -42,27 +42,27 @@ def refuse_vanishing_rows(problem: Problem, *at: int) -> None:
     for one in at:
         changed = np.array(tokens)
         changed[pairs.position[one]] = pairs.symbol[one]
-        _check_input(problem, both, changed, told.format(pairs.symbol[one]))
+        _check_input(request, both, changed, told.format(pairs.symbol[one]))
     if at:
         return
-    _check_input(problem, both, tokens, "the ")
+    _check_input(request, both, tokens, "the ")
     first = [step.operation for x in model.layers[:1] for step in x.reads.steps]
     if not first or not _divides(norm := first[0]):
         return
     for start in range(0, len(pairs), PAIRS):
         some = pairs.only(slice(start, start + PAIRS))
         rows = (_put_in(x, tokens, some.position, some.symbol) for x in both)
-        lost = _vanished(norm, *rows) & _seen(problem)[some.position]
+        lost = _vanished(norm, *rows) & _seen(request)[some.position]
         for position, symbol in zip(
             some.position[lost], some.symbol[lost], strict=True
         ):
             raise _refusal(told.format(symbol), position, "norm1 of layer 0")
 
 
-def not_finite(problem: Problem, at: int) -> InputError:
+def not_finite(request: InfluenceRequest, at: int) -> InputError:
     """Error of a substitution whose influence is not a finite number."""
-    refuse_vanishing_rows(problem, at)
-    position, symbol = problem.pairs[at]
+    refuse_vanishing_rows(request, at)
+    position, symbol = request.pairs[at]
     return InputError(
         f"the influence of position {position}, symbol {symbol} is not a finite number: "
         "the model overflows or divides by zero"
@@ -77,28 +77,28 @@ def _refusal(told: str, position: int, norm: str) -> InputError:
     )
 
 
-def _seen(problem: Problem) -> Bool[np.ndarray, "tokens"]:
+def _seen(request: InfluenceRequest) -> Bool[np.ndarray, "tokens"]:
     """Positions that some watched row sees through all layers."""
-    sights = [layer.attention.sight for layer in problem.model.layers]
-    seen = np.zeros(problem.tokens.size, bool)
-    for row in problem.rows.tolist():
+    sights = [layer.attention.sight for layer in request.model.layers]
+    seen = np.zeros(request.tokens.size, bool)
+    for row in request.rows.tolist():
         first, last = reaching(sights, seen.size, row)
         seen[first : last + 1] = True
     return seen
 
 
 def _check_input(
-    problem: Problem, both: Any, tokens: Int[np.ndarray, "tokens"], told: str
+    request: InfluenceRequest, both: Any, tokens: Int[np.ndarray, "tokens"], told: str
 ) -> None:
-    layers = problem.model.layers
+    layers = request.model.layers
     found, moved = (_entering(x, jnp.asarray(tokens)) for x in both)
     for (depth, of_read, name), rows in found.items():
         above = depth == len(layers)
-        norm = getattr(problem.model if above else layers[depth], name)
+        norm = getattr(request.model if above else layers[depth], name)
         lost = _vanished(norm, rows, moved[depth, of_read, name])
         # Of the last layer's own norms only the rows count that are read.
         lost &= (
-            np.isin(np.arange(lost.size), problem.rows) if of_read else _seen(problem)
+            np.isin(np.arange(lost.size), request.rows) if of_read else _seen(request)
         )
         if lost.any():
             norm = "the final norm" if above else f"{name} of layer {depth}"

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.moved import found_by
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import MeasuredError
 from bounds.influence.shared_base import SharedBase
 from jax_models.model.reweight import with_dtype
@@ -21,24 +21,24 @@ SAMPLE = 32
 GOLDEN = (5**0.5 - 1) / 2
 
 
-def measure_error(problem: Problem) -> MeasuredError | None:
+def measure_error(request: InfluenceRequest) -> MeasuredError | None:
     """Errors in half precision of a sample of substitutions; None without any."""
-    if not len(problem.pairs):
+    if not len(request.pairs):
         return None
-    chosen = sample_of(len(problem.pairs))
+    chosen = sample_of(len(request.pairs))
     pairs = dataclasses.replace(
-        problem.pairs,
-        position=problem.position[chosen],
-        symbol=problem.symbol[chosen],
+        request.pairs,
+        position=request.position[chosen],
+        symbol=request.symbol[chosen],
     )
-    problem = dataclasses.replace(problem, pairs=pairs)
+    request = dataclasses.replace(request, pairs=pairs)
     # The model's float type where JAX has 64-bit floats switched off.
-    dtype = "float64" if jax.config.read("jax_enable_x64") else problem.model.dtype.name
-    model = with_dtype(problem.model, dtype)
-    shared = problem.shared if model is problem.model else SharedBase()
-    exactly = dataclasses.replace(problem, model=model, shared=shared, precision=None)
-    estimates, values = (found_by(INCREMENTAL, x) for x in (problem, exactly))
-    moved = what_moved(problem)
+    dtype = "float64" if jax.config.read("jax_enable_x64") else request.model.dtype.name
+    model = with_dtype(request.model, dtype)
+    shared = request.shared if model is request.model else SharedBase()
+    exactly = dataclasses.replace(request, model=model, shared=shared, precision=None)
+    estimates, values = (found_by(INCREMENTAL, x) for x in (request, exactly))
+    moved = what_moved(request)
     moved = moved.reshape(moved.shape + (1,) * (values.ndim - moved.ndim))
     moved = np.broadcast_to(moved, values.shape)
     errors = relative_errors(estimates[moved], values[moved])
@@ -73,8 +73,8 @@ def summarised(
 
 
 def what_moved(
-    problem: Problem,
+    request: InfluenceRequest,
 ) -> Bool[np.ndarray, "substitutions"] | Bool[np.ndarray, "substitutions rows"]:
     """True of the values read that a substitution may have moved."""
-    reached = problem.reached()
-    return reached[:, 0] if problem.reading is None else reached
+    reached = request.reached()
+    return reached[:, 0] if request.reading is None else reached

@@ -19,8 +19,8 @@ import numpy as np
 
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.method import Method
-from bounds.influence.problem import Problem
 from bounds.influence.propose import Proposals, blocks_behind, decide
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Enclosures, Ranked
 from bounds.influence.run import Run
 from bounds.influence.shared_base import SharedBase
@@ -46,29 +46,29 @@ RANKED = (
 
 
 def decide_ranked(
-    problem: Problem,
+    request: InfluenceRequest,
     way: Method,
     name: str,  # of the half precision
     run: Run,
 ) -> Enclosures:
     """Largest estimates decided in float64; `Ranked` unless all were decided."""
-    sizes = way.sizes(problem), INCREMENTAL.sizes(problem)
-    known = Proposals(problem, run, name, way.name, sizes)
-    _estimate(known, problem, name)
+    sizes = way.sizes(request), INCREMENTAL.sizes(request)
+    known = Proposals(request, run, name, way.name, sizes)
+    _estimate(known, request, name)
     estimate, value = known.estimate, known.value
-    kernel = way.kernel(problem)
+    kernel = way.kernel(request)
     assert kernel is not None
-    batch = kernel.parts[0].batch * count_devices(problem.mesh)
+    batch = kernel.parts[0].batch * count_devices(request.mesh)
     # What has no estimate may be anything: it is decided, and measures nothing.
-    measures = what_moved(problem).ravel() & np.isfinite(estimate)
+    measures = what_moved(request).ravel() & np.isfinite(estimate)
     order = np.argsort(-estimate, kind="stable")
     errors = np.empty(0)
     first = np.union1d(sample_of(estimate.size), order[:SAMPLE])
     chosen = first[np.isnan(value[first])]
     while True:
-        for at, found in decide(problem, way, np.sort(chosen), RUNS):
-            known.decide(problem, at, found)
-        lower, upper = known.ends(problem, way)
+        for at, found in decide(request, way, np.sort(chosen), RUNS):
+            known.decide(request, at, found)
+        lower, upper = known.ends(request, way)
         decided = np.isfinite(value)
         of = decided & measures
         errors = relative_errors(estimate[of], value[of])
@@ -86,11 +86,11 @@ def decide_ranked(
     return Ranked(*found, summarised(errors, estimate.size - left.size, "float64"))
 
 
-def _estimate(known: Proposals, problem: Problem, name: str) -> None:
+def _estimate(known: Proposals, request: InfluenceRequest, name: str) -> None:
     """Adds influences in half precision, infinite where float32 has no number."""
     low = dataclasses.replace(
-        problem,
-        model=with_dtype(problem.model, "float32"),
+        request,
+        model=with_dtype(request.model, "float32"),
         shared=SharedBase(),
         precision=PRECISIONS[name],
     )

@@ -31,17 +31,17 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 @pytest.fixture(scope="module")
 def question():
     """The question of `CONFIG`, some of its substitutions, and their influences."""
-    problem = accuracy.build(CONFIG)
+    request = accuracy.build(CONFIG)
     chosen = [0, 2]
-    return problem, chosen, accuracy.exact_values(problem, 30, chosen)
+    return request, chosen, accuracy.exact_values(request, 30, chosen)
 
 
 def test_the_reference_is_every_substitution_rerun(question):
-    problem, chosen, found = question
-    config, tensors = written(problem.model)
-    table = reference.influence(config, tensors, problem.tokens)
+    request, chosen, found = question
+    config, tensors = written(request.model)
+    table = reference.influence(config, tensors, request.tokens)
     for index, one in zip(chosen, found, strict=True):
-        at, symbol = problem.position[index], problem.symbol[index]
+        at, symbol = request.position[index], request.symbol[index]
         assert float(one) == pytest.approx(table[at, symbol], rel=1e-12)
 
 
@@ -57,8 +57,8 @@ def test_a_row_has_the_errors_of_all_methods_and_their_radii_hold():
 @pytest.mark.parametrize("wrong", [1 + 1e-9, 0.0])
 def test_a_planted_error_is_outside_the_radius(monkeypatch, wrong):
     class Planted(Incremental):
-        def blocks(self, problem):
-            for block in super().blocks(problem):
+        def blocks(self, request):
+            for block in super().blocks(request):
                 yield dataclasses.replace(block, changes=wrong * block.changes)
 
     others = accuracy.METHODS[1:]

@@ -26,8 +26,8 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 def test_every_timed_call_forms_its_base_pass(monkeypatch):
     formed, find = [], SharedBase.find
 
-    def find_and_count(shared, problem, form):
-        return find(shared, problem, lambda: formed.append(problem) or form())
+    def find_and_count(shared, request, form):
+        return find(shared, request, lambda: formed.append(request) or form())
 
     monkeypatch.setattr(SharedBase, "find", find_and_count)
     row = influence_speed.measure(CONFIG)

@@ -74,9 +74,9 @@ def test_the_loop_is_the_definition():
 
     model = torch_peer.random_model(CONFIG)
     tokens = torch_peer.random_tokens(CONFIG)
-    problem = torch_peer.Problem.ask(model, tokens)
-    where = problem.position, problem.symbol
-    asked = torch_peer.question(problem, CONFIG)
+    request = torch_peer.InfluenceRequest.ask(model, tokens)
+    where = request.position, request.symbol
+    asked = torch_peer.question(request, CONFIG)
     archive = {name: torch.tensor(np.asarray(value)) for name, value in asked.items()}
     archive |= {"num_layers": 1, "query": 5}
     positions, symbols = (torch.tensor(one).long() for one in where)

@@ -61,8 +61,8 @@ def test_every_family_has_a_stored_error():
 
 @pytest.mark.parametrize("wrong", [1 + 1e-9, 0.0, np.nan])
 def test_a_planted_error_is_noticed(monkeypatch, wrong):
-    def planted(method, problem):
-        return wrong * found_by(method, problem)
+    def planted(method, request):
+        return wrong * found_by(method, request)
 
     monkeypatch.setattr(two_layer_errors, "found_by", planted)
     row = two_layer_errors.measure(config("as drawn", n=3))

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import MeasuredError
 from bounds.rounding.measured_error import measure_error
 from bounds.store.forms import fields
@@ -18,7 +18,7 @@ _NO_BLOCK = {"position": None, "ambiguous": False, "uncertified": 0}
 
 
 def with_error(
-    cells: list[Cell], precision: str | None, problem: Callable[[], Problem]
+    cells: list[Cell], precision: str | None, request: Callable[[], InfluenceRequest]
 ) -> list[Cell]:
     """Cells, followed in half precision by one that measures its error."""
     if precision is None:
@@ -27,7 +27,7 @@ def with_error(
     config = {**cells[-1].config, "start": end, ERROR: True}
 
     def compute() -> dict[str, Any]:
-        error = measure_error(problem())
+        error = measure_error(request())
         return {**_NO_BLOCK, ERROR: error and dataclasses.asdict(error)}
 
     form = fields(*_NO_BLOCK, position=None, measured_error=ERROR_FORM)

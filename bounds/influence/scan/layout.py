@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from bounds.influence.moved import Readings
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.substitution import Symbols
 from bounds.influence.vanishing import not_finite, refuse_vanishing_rows
 from jax_models import InputError
@@ -27,14 +27,14 @@ class Layout:
     @classmethod
     def of(
         cls,
-        problem: Problem,
+        request: InfluenceRequest,
         symbols: Symbols | None,
         positions: Sequence[int] | None,
         allowed: Sequence[int],  # the symbols where none are given
         entries: Int[np.ndarray, "classes"] | None = None,
     ) -> "Layout":
         """Lays out substitutions in the order of the request; refuses repetitions."""
-        n, each = problem.tokens.size, problem.pairs.vocab_size
+        n, each = request.tokens.size, request.pairs.vocab_size
         at = np.arange(n) if positions is None else np.asarray(positions, np.int64)
         to = np.asarray(sorted(allowed) if symbols is None else symbols, np.int64)
         for what, listed in (("positions", at), ("symbols", to)):
@@ -50,14 +50,14 @@ class Layout:
                     "of them once, and fill up with -1"
                 )
         to = np.broadcast_to(to, (at.size, to.shape[-1]))
-        listed = problem.position.astype(np.int64) * each + problem.symbol
+        listed = request.position.astype(np.int64) * each + request.symbol
         wanted = np.where(to >= 0, at[:, None] * each + to, -1)
         cells = np.searchsorted(listed, wanted)
         found = (listed if listed.size else np.array([-2]))[
             np.minimum(cells, max(listed.size - 1, 0))
         ]
         cells = np.where(found == wanted, cells, -1)
-        return cls(at, to, problem.rows, cells, entries)
+        return cls(at, to, request.rows, cells, entries)
 
     def only(
         self, rows: np.ndarray | slice
@@ -85,18 +85,18 @@ class Layout:
 
 
 def by_position(
-    problem: Problem, blocks: Iterable[Readings]
+    request: InfluenceRequest, blocks: Iterable[Readings]
 ) -> Iterator[tuple[slice, np.ndarray, Any]]:
     """Regroups blocks by position: (slice, [p, r, ..., (value, move)], ties so far).
 
     Blocks are given in order; every slice has all substitutions of some positions.
     """
-    position, held, start, end = problem.position, [], 0, 0
+    position, held, start, end = request.position, [], 0, 0
     farthest, highest = 0, -np.inf
     for block in blocks:
         these = slice(end, end + len(block.values))
         end = these.stop
-        _check(problem, these, block.values)
+        _check(request, these, block.values)
         held.append(np.stack([block.values, block.moves], axis=-1))
         sizes = np.abs(block.values).reshape(end - these.start, -1).max(axis=1)
         if sizes.max() > highest:
@@ -112,11 +112,11 @@ def by_position(
             yield slice(start, whole), found[:count], block.ties
             held, start = [found[count:]], whole
     if end:
-        refuse_vanishing_rows(problem, farthest)
+        refuse_vanishing_rows(request, farthest)
 
 
-def _check(problem: Problem, these: slice, values: np.ndarray) -> None:
+def _check(request: InfluenceRequest, these: slice, values: np.ndarray) -> None:
     """Refuses values that are not finite."""
     finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
     if not finite.all():
-        raise not_finite(problem, these.start + int(np.flatnonzero(~finite)[0]))
+        raise not_finite(request, these.start + int(np.flatnonzero(~finite)[0]))

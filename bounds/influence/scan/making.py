@@ -17,9 +17,9 @@ from bounds.influence.moved import (
     LEAST,
     apart,
     magnitude_of,
-    problems,
     radii_of,
     read_blocks,
+    requests,
 )
 from bounds.influence.rounding import choose_rounding, hypotheses_of, runs_of
 from bounds.influence.run import Progress
@@ -53,14 +53,14 @@ def answer(
 ) -> Scan:
     """Runs a checked scan by a method or "auto", and judges ties."""
     choice = question.plan(method)
-    done = choose_rounding(question.problem, choice.way, rounding)
-    if len(question.problem.pairs) and question.problem.mesh is not None:
-        agree(question.problem, choice, done)
+    done = choose_rounding(question.request, choice.way, rounding)
+    if len(question.request.pairs) and question.request.mesh is not None:
+        agree(question.request, choice, done)
     found = find(question, choice, done, progress)
     if done == "top":
         found = with_top(question, choice, found)
     if found.ties is not None:
-        judge_ties(question.problem.model, found.ties, f"row {found.ties.row}", ties)
+        judge_ties(question.request.model, found.ties, f"row {found.ties.row}", ties)
     return result(question, found, choice, done)
 
 
@@ -79,8 +79,8 @@ def find(
     else:
         tables = made(question, choice, runs, met, progress)
         seen = met[0] if met else None
-        return compared(question, tables, magnitude_of(question.problem, way), seen)
-    magnitude = magnitude_of(question.problem, way)
+        return compared(question, tables, magnitude_of(question.request, way), seen)
+    magnitude = magnitude_of(question.request, way)
     return Made(values, moves, magnitude, met[0] if met else None)
 
 
@@ -94,7 +94,7 @@ def compared(
     values, *again = tables
     moves = np.full(values.shape, np.nan)
     if again:
-        moves = farthest(values.shape, apart(question.problem, values, again))
+        moves = farthest(values.shape, apart(question.request, values, again))
         moves = np.where(np.isnan(values), np.nan, moves)
     return Made(values, moves, magnitude, seen)
 
@@ -108,8 +108,8 @@ def made(
 ) -> list[np.ndarray]:
     """Tables of the reduction in run 0 and in `runs` runs with moved inputs."""
     whole, found = 1 + runs, []
-    for run, problem in enumerate(problems(question.problem, runs)):
-        asked = dataclasses.replace(question, problem=problem)
+    for run, request in enumerate(requests(question.request, runs)):
+        asked = dataclasses.replace(question, request=request)
         seen = met if run == 0 else []
 
         def report(done: int, total: int, run: int = run) -> None:
@@ -134,19 +134,19 @@ def _pieces(
     progress: Progress | None,
 ) -> Iterator[Piece]:
     """Values of each position's substitutions with their moves, [k, r, ..., 2]."""
-    problem, way = question.problem, choice.way
+    request, way = question.request, choice.way
     assert isinstance(way, Method)
-    if not len(problem.pairs):
+    if not len(request.pairs):
         return
-    blocks = read_blocks(problem, way.blocks, runs)
-    for these, found, seen in by_position(problem, blocks):
+    blocks = read_blocks(request, way.blocks, runs)
+    for these, found, seen in by_position(request, blocks):
         met[:] = [seen]
         for row, columns, at in question.layout.rows_of(these):
             some = found[at]
             some[:, question.zeroed(row)] = 0
             yield row, columns, some
         if progress is not None:
-            progress(these.stop, len(problem.pairs))
+            progress(these.stop, len(request.pairs))
 
 
 def top(
@@ -164,14 +164,14 @@ def only(question: Question, rows: Int[np.ndarray, "top"], choice: Choice) -> Qu
     """Restricts the scan to some positions, filled up to the size of a block."""
     layout, kept = question.layout.only(rows)
     size = block_of(choice.sizes)
-    others = np.setdiff1d(np.arange(len(question.problem.pairs)), kept)
+    others = np.setdiff1d(np.arange(len(question.request.pairs)), kept)
     filled = np.sort(np.concatenate([kept, others[: max(0, size - kept.size)]]))
-    pairs = question.problem.pairs.only(filled)
+    pairs = question.request.pairs.only(filled)
     at = np.searchsorted(filled, kept)
     cells = np.where(layout.cells >= 0, at[np.maximum(layout.cells, 0)], -1)
     layout = dataclasses.replace(layout, cells=cells)
-    problem = dataclasses.replace(question.problem, pairs=pairs)
-    return dataclasses.replace(question, problem=problem, layout=layout)
+    request = dataclasses.replace(question.request, pairs=pairs)
+    return dataclasses.replace(question, request=request, layout=layout)
 
 
 def with_top(question: Question, choice: Choice, found: Made) -> Made:
@@ -191,7 +191,7 @@ def _stated(question: Question, values: np.ndarray) -> np.ndarray:
     radii = np.full(values.shape, np.nan)
     if isinstance(made, Function) or made.square:
         return radii  # no radius is known of a function of many cells
-    each = np.where(cells >= 0, evaluation_radii(question.problem)[cells], np.nan)
+    each = np.where(cells >= 0, evaluation_radii(question.request)[cells], np.nan)
     if made.by_symbol:
         there, rows = each, 2
     else:
@@ -212,12 +212,12 @@ def _still(question: Question, values: np.ndarray) -> Bool[np.ndarray, "..."]:
     """True where no substitution can move the value; broadcastable to the values."""
     reduction, layout = question.reduction, question.layout
     if isinstance(reduction, Function) or not isinstance(
-        question.problem.model, Transformer
+        question.request.model, Transformer
     ):
         return np.zeros((1,) * values.ndim, bool)
     if reduction.square:
         return layout.diagonal
-    reached = question.problem.reached()
+    reached = question.request.reached()
     cells = np.zeros((*layout.cells.shape, reached.shape[1]), bool)
     there = layout.cells >= 0
     cells[there] = reached[layout.cells[there]]
@@ -230,7 +230,7 @@ def _still(question: Question, values: np.ndarray) -> Bool[np.ndarray, "..."]:
 
 def result(question: Question, found: Made, choice: Choice, rounding: Done) -> Scan:
     """Assembles the `Scan`: adds ends and kind, drops axes of length 1."""
-    problem, layout, values = question.problem, question.layout, found.values
+    request, layout, values = question.request, question.layout, found.values
     way = choice.way
     assert isinstance(way, Method)
     if rounding == "stated":
@@ -239,7 +239,7 @@ def result(question: Question, found: Made, choice: Choice, rounding: Done) -> S
         still = _still(question, values)
         moves = np.where(found.moves == 0, LEAST, found.moves)
         moves = np.where(still & ~np.isnan(values), 0.0, moves)
-        asked = problem, values, moves, found.magnitude
+        asked = request, values, moves, found.magnitude
         radius = radii_of(*asked, subtracted=way.subtracts)
     enclosed = ~np.isnan(radius)
     radius = np.where(enclosed, radius, 0.0)
@@ -262,18 +262,18 @@ def result(question: Question, found: Made, choice: Choice, rounding: Done) -> S
         axes=axes,
         positions=layout.positions,
         symbols=symbols[0] if alike and len(symbols) else symbols,
-        rows=problem.rows,
+        rows=request.rows,
         target_symbols=question.target_symbols
         if question.reduction.by_target
         else None,
-        tokens=problem.tokens,
-        target=problem.target,
+        tokens=request.tokens,
+        target=request.target,
         kind=kind_of_largest(values, lower, upper) if known else "estimated",
         hypotheses=hypotheses_of(rounding) if known else (),
         method=way.name,
         reason=choice.reason,
         rounding=rounding,
-        substitutions=len(problem.pairs),
+        substitutions=len(request.pairs),
         ties=found.ties,
         seconds=0.0,
     )

@@ -13,8 +13,8 @@ from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.method import Way
 from bounds.influence.partial import PARTIAL
-from bounds.influence.problem import Problem
 from bounds.influence.reading import Reading
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.run import Run
 from bounds.influence.scan.layout import Layout
 from bounds.influence.scan.reductions import (
@@ -50,7 +50,7 @@ AXES = ("position", "symbol", "row", "target")
 class Question:
     """A checked scan; `ask` makes it."""
 
-    problem: Problem
+    request: InfluenceRequest
     layout: Layout
     reduction: Reduction
     alone: bool  # there is no axis of rows
@@ -84,7 +84,7 @@ class Question:
                 f"{type(model).__name__}; wrap a function in bounds.Callable"
             )
         expect_kind("diagonal", diagonal, bool, "True or False")
-        problem = Problem.ask(
+        request = InfluenceRequest.ask(
             model,
             tokens,
             target=target,
@@ -99,20 +99,20 @@ class Question:
         reduction = _reduction(reduce)
         every = isinstance(rows, str) and rows == "all"
         if every and reduction.square and positions is None:
-            positions = np.unique(problem.position).tolist()
+            positions = np.unique(request.position).tolist()
             if symbols is not None and np.ndim(symbols) == 2:
                 symbols = np.asarray(symbols)[positions]
-        problem, alone = watch_rows(
-            problem, rows, positions if reduction.square else None
+        request, alone = watch_rows(
+            request, rows, positions if reduction.square else None
         )
         if isinstance(model, Transformer):
-            at = problem.rows.tolist()
-            check_head_row(model, problem.target, at, problem.tokens.size)
-        refuse_vanishing_rows(problem)
-        width, of_row = watched_width(problem)
+            at = request.rows.tolist()
+            check_head_row(model, request.target, at, request.tokens.size)
+        refuse_vanishing_rows(request)
+        width, of_row = watched_width(request)
         if not of_row and (not alone or rows is not None):
             raise InputError(
-                f"rows = {rows!r}, but {problem.model} says one thing of an input, not one "
+                f"rows = {rows!r}, but {request.model} says one thing of an input, not one "
                 "of each row; leave rows out"
             )
         if not of_row and reduction.square:
@@ -123,9 +123,9 @@ class Question:
         allowed = range(model.vocab_size)
         if isinstance(model, Transformer) and model.substitutable is not None:
             allowed = model.substitutable
-        chosen, names = chosen_entries(problem.target, target_symbols, width)
+        chosen, names = chosen_entries(request.target, target_symbols, width)
         layout = Layout.of(
-            problem, symbols, positions, allowed, _symbols_of(model, names, width)
+            request, symbols, positions, allowed, _symbols_of(model, names, width)
         )
         width = width if chosen is None else len(chosen)
         reduction.check(layout, width)
@@ -133,15 +133,15 @@ class Question:
             apply = reduction.apply
             reduction = Function(lambda x: apply(trimmed(x, AXES[1:], alone, width)[0]))
         reading = Reading(reduction.kind, chosen)
-        problem = dataclasses.replace(problem, reading=reading)
+        request = dataclasses.replace(request, reading=reading)
         axes = alone, of_row, width, names
-        return cls(problem, layout, reduction, *axes, diagonal)
+        return cls(request, layout, reduction, *axes, diagonal)
 
     def part(self, start: int, stop: int) -> "Question":
         """The scan of positions [start, stop); of a map, their table of changes."""
         layout, kept = self.layout.only(slice(start, stop))
-        problem = dataclasses.replace(self.problem, pairs=self.problem.pairs.only(kept))
-        part = dataclasses.replace(self, problem=problem, layout=layout)
+        request = dataclasses.replace(self.request, pairs=self.request.pairs.only(kept))
+        part = dataclasses.replace(self, request=request, layout=layout)
         if not self.reduction.square:
             return part
         # A map is made of the whole table, its diagonal included.
@@ -149,7 +149,7 @@ class Question:
 
     def require_substitutions(self) -> None:
         """Refuses a scan in which nothing is replaced."""
-        if not len(self.problem.pairs):
+        if not len(self.request.pairs):
             raise InputError(
                 "nothing can be substituted: at every position that is changed there are "
                 "no symbols but the one that stands there; name other symbols or positions"
@@ -158,7 +158,7 @@ class Question:
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the reading of one substitution: (rows,) or (rows, classes)."""
-        rows = self.problem.rows.size if self.of_row else 1
+        rows = self.request.rows.size if self.of_row else 1
         return (rows, self.width) if self.reduction.by_target else (rows,)
 
     def plan(self, method: Way | str) -> Choice:
@@ -166,7 +166,7 @@ class Question:
         by_symbol = self.layout.symbols.shape[1:] if self.reduction.by_symbol else ()
         made = self.shape if self.reduction.by_symbol else self.shape[:1]
         require_table("the table", len(self.layout.positions), *by_symbol, *made)
-        return choose_method(method, self.problem, METHODS)
+        return choose_method(method, self.request, METHODS)
 
     @property
     def axes(self) -> tuple[str, ...]:

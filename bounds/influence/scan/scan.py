@@ -107,6 +107,6 @@ def scan(
     )
     asked.require_substitutions()
     found = answer(asked, method, ties, run.progress, rounding)
-    if asked.problem.precision is not None:
-        found = dataclasses.replace(found, measured_error=measure_error(asked.problem))
+    if asked.request.precision is not None:
+        found = dataclasses.replace(found, measured_error=measure_error(asked.request))
     return dataclasses.replace(found, seconds=time.perf_counter() - started)

@@ -10,7 +10,7 @@ from jaxtyping import Int
 
 from bounds.influence.callable import Callable
 from bounds.influence.function_blocks import function_base
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.target import change_watched
 from bounds.influence.targets.table import as_value
 from jax_models import InputError
@@ -18,15 +18,15 @@ from jax_models.arguments import choose_name, expect_integer, expect_integers
 
 
 def watch_rows(
-    problem: Problem, rows: Any, instead: Sequence[int] | None
-) -> tuple[Problem, bool]:
-    """The problem with the requested rows, and True if there is no axis of rows."""
-    n = problem.tokens.size
+    request: InfluenceRequest, rows: Any, instead: Sequence[int] | None
+) -> tuple[InfluenceRequest, bool]:
+    """The request with the requested rows, and True if there is no axis of rows."""
+    n = request.tokens.size
     if rows is None:
-        return problem, True
-    if problem.target_value.is_joint:
+        return request, True
+    if request.target_value.is_joint:
         raise InputError(
-            f"rows = {rows!r}, but the target {problem.target} is of rows of its own; "
+            f"rows = {rows!r}, but the target {request.target} is of rows of its own; "
             "leave rows out"
         )
     if isinstance(rows, str):
@@ -34,7 +34,7 @@ def watch_rows(
         listed = range(n) if instead is None else instead
     elif np.ndim(rows) == 0:
         row = expect_integer("rows", rows, -n, n - 1)
-        return dataclasses.replace(problem, query=row % n), True
+        return dataclasses.replace(request, query=row % n), True
     else:
         listed = [x % n for x in expect_integers("rows", rows, -n, n - 1)]
     if not len(listed) or len(set(listed)) < len(listed):
@@ -42,20 +42,20 @@ def watch_rows(
             f"rows lists {len(listed)} rows, {len(set(listed))} of them different; expected "
             "one or more, each of them once"
         )
-    return dataclasses.replace(problem, watched=tuple(map(int, listed))), False
+    return dataclasses.replace(request, watched=tuple(map(int, listed))), False
 
 
 # Traced once for questions of one shape.
 _change_watched = jax.jit(change_watched)
 
 
-def watched_width(problem: Problem) -> tuple[int, bool]:
+def watched_width(request: InfluenceRequest) -> tuple[int, bool]:
     """Number of entries of the watched quantity, and True if it is of one row each."""
-    model = problem.model
+    model = request.model
     if isinstance(model, Callable):
-        base = function_base(problem)
+        base = function_base(request)
         return base.outputs.shape[-1], base.by_row
-    target, shape = problem.target_value, (problem.rows.size, model.width)
+    target, shape = request.target_value, (request.rows.size, model.width)
     output, change = (
         jax.ShapeDtypeStruct(x, model.dtype) for x in (shape, (1, *shape))
     )

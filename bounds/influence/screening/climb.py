@@ -15,9 +15,9 @@ from bounds.influence.checkpoint import Checkpoint, Standing
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.kernel import Kernel, Part, run_blocks
 from bounds.influence.method import Done
-from bounds.influence.moved import magnitude_of, moved_problem, radii_of
-from bounds.influence.problem import Problem
+from bounds.influence.moved import magnitude_of, moved_request, radii_of
 from bounds.influence.propose import decide, require_finite
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Level
 from bounds.influence.rounding import runs_of
 from bounds.influence.run import Run
@@ -51,10 +51,10 @@ STATES = 3
 FEWEST, MOST = 8, 64
 
 
-def block_sizes(problem: Problem) -> BlockSizes:
+def block_sizes(request: InfluenceRequest) -> BlockSizes:
     """Block sizes whose tiles fit a CPU's cache; refuses too small a memory limit."""
-    INCREMENTAL.sizes(problem)  # exact evaluations have to fit as well
-    model, n = problem.model, problem.tokens.size
+    INCREMENTAL.sizes(request)  # exact evaluations have to fit as well
+    model, n = request.model, request.tokens.size
     which = 0 if jax.default_backend() == "cpu" else 1
     suited = max(FEWEST, min(MOST, BLOCK_ELEMENTS[which] // (n * model.width)))
     # Known changes and their estimates between all layers, while one is formed anew,
@@ -64,9 +64,9 @@ def block_sizes(problem: Problem) -> BlockSizes:
     each = each * n * model.dtype.itemsize
     held = 2 * base_bytes(model, n)
     batch = fit_block(
-        min(suited, problem.position.size),
+        min(suited, request.position.size),
         lambda size: held + IN_FLIGHT * size * each,
-        problem.memory_limit,
+        request.memory_limit,
     )
     rows = max(8, min(n, TILE_ELEMENTS[which] // (batch * model.width)))
     return BlockSizes(batch, rows)
@@ -77,19 +77,19 @@ class Climb:
 
     def __init__(
         self,
-        problem: Problem,
+        request: InfluenceRequest,
         run: Run,  # its checkpoint and progress
         rounding: Done,
     ) -> None:
         """Resumes from the checkpoint, or starts with nothing known."""
-        self.problem, self.sizes = problem, block_sizes(problem)
+        self.request, self.sizes = request, block_sizes(request)
         self.runs = runs_of(rounding)
         self._checkpoint = None
         if run.checkpoint is not None:
             rules = (LADDER, dataclasses.astuple(self.sizes), rounding, __version__)
-            self._checkpoint = Checkpoint(run.checkpoint, problem, *rules)
+            self._checkpoint = Checkpoint(run.checkpoint, request, *rules)
         kept = self._checkpoint and self._checkpoint.read()
-        self._known = standing = kept or Standing.nothing(problem.position.size)
+        self._known = standing = kept or Standing.nothing(request.position.size)
         # Ends by closed levels; estimates and errors of the last level.
         self.lower, self.upper = standing.lower, standing.upper
         self.estimate, self.error = standing.estimate, standing.error
@@ -101,7 +101,7 @@ class Climb:
         self.step, self.chosen = standing.step, standing.chosen
         self._done, self._spent = standing.done, standing.spent
         self._progress = run.progress
-        self._bases: list[tuple[Problem, ScreenBase]] = []  # of each run
+        self._bases: list[tuple[InfluenceRequest, ScreenBase]] = []  # of each run
         self._evaluating: list[float] = []  # seconds of every batch of evaluations
         self._subtracted = False  # whether some were found as differences of outputs
 
@@ -135,7 +135,7 @@ class Climb:
     ]:
         """Lower and upper ends of all influences; True where they include rounding."""
         known = np.isfinite(self.value)
-        asked = self.problem, self.value, self.value_move, self.magnitude
+        asked = self.request, self.value, self.value_move, self.magnitude
         radius = radii_of(*asked, subtracted=self._subtracted)
         enclosed = ~np.isnan(radius) if known.any() else known
         enclosed = enclosed | (~known & (self.runs > 0))
@@ -146,7 +146,7 @@ class Climb:
     @functools.cached_property
     def magnitude(self) -> float:
         """Largest magnitude of the inputs of exact evaluations."""
-        return magnitude_of(self.problem, INCREMENTAL)
+        return magnitude_of(self.request, INCREMENTAL)
 
     def evaluate(self, chosen: Int[np.ndarray, "chosen"]) -> None:
         """Evaluates exactly the chosen substitutions that are not yet evaluated."""
@@ -160,21 +160,21 @@ class Climb:
         self._evaluate(some[np.isnan(self.value_move[some])], RUNS)
 
     def _evaluate(self, chosen: Int[np.ndarray, "chosen"], runs: int) -> None:
-        problem = dataclasses.replace(self.problem, mesh=None)
+        request = dataclasses.replace(self.request, mesh=None)
         for start in range(0, chosen.size, TOGETHER):
             part = np.sort(chosen[start : start + TOGETHER])
             began = time.perf_counter()
-            ((_, found),) = decide(problem, INCREMENTAL, part, runs, TOGETHER)
+            ((_, found),) = decide(request, INCREMENTAL, part, runs, TOGETHER)
             both = np.stack([found.values, found.moves])
             both = np.frombuffer(first_says(both.tobytes())).reshape(2, -1)
-            require_finite(problem, part, both[0])
+            require_finite(request, part, both[0])
             self._evaluating.append(time.perf_counter() - began)
             self.value[part], self.value_move[part] = both
             self.save()
 
     def enumerate(self, rtol: float) -> None:
         """Evaluates all substitutions that are left, the largest estimates first."""
-        enumeration = Enumeration(self.problem, self.runs)
+        enumeration = Enumeration(self.request, self.runs)
         size, done = enumeration.block, 0
         while (left := self.left(rtol)).size:
             part = np.sort(largest(self, left, size))
@@ -205,15 +205,15 @@ class Climb:
     def screen(self) -> None:
         """Screens the rest of the level under way, and appends its `Level`."""
         assert self.chosen is not None
-        problem, began, before = self.problem, time.perf_counter(), self._spent
+        request, began, before = self.request, time.perf_counter(), self._spent
         groups, rank = LADDER[self.step]
         chosen = self.chosen[self._done :]
         times = []
         if chosen.size:
             kernels = self._screening(chosen.size, groups, rank)
             times.append(time.perf_counter())
-            where = problem.position[chosen], problem.symbol[chosen]
-            runs = [run_blocks(kernel, *where, problem.mesh) for kernel in kernels]
+            where = request.position[chosen], request.symbol[chosen]
+            runs = [run_blocks(kernel, *where, request.mesh) for kernel in kernels]
             for (these, *found), *again in zip(*runs, strict=True):
                 part = chosen[these]
                 self._take(part, found[0], [other for _, other, _ in again])
@@ -232,20 +232,20 @@ class Climb:
     @property
     def batch(self) -> int:
         """Substitutions of a block on all devices."""
-        mesh = self.problem.mesh
+        mesh = self.request.mesh
         return self.sizes.substitutions * count_devices(mesh)
 
     def _screening(self, count: int, groups: int, rank: int) -> list[Kernel]:
         """Kernels that screen `count` substitutions at a level, one for each run."""
-        problem = self.problem
-        tokens = jnp.asarray(problem.tokens)
-        how = {"query": problem.query, "target": problem.target}
+        request = self.request
+        tokens = jnp.asarray(request.tokens)
+        how = {"query": request.query, "target": request.target}
         if not self._bases:
             for run in range(1 + self.runs):
-                moved = moved_problem(problem, run) if run else problem
+                moved = moved_request(request, run) if run else request
                 base = prepare_screen(moved.model, tokens, **how)
                 self._bases.append((moved, move_apart(base, run) if run else base))
-        envelopes = prepare_envelopes(problem.model, self._bases[0][1], groups, rank)
+        envelopes = prepare_envelopes(request.model, self._bases[0][1], groups, rank)
         jax.block_until_ready(envelopes)
         # One size for any number left, so that levels share a program.
         part = Part(
@@ -308,7 +308,7 @@ class Climb:
     def _enclose(self, part: Int[np.ndarray, "chosen"]) -> None:
         """Narrows enclosures by the estimates."""
         estimate, error = self.estimate[part], self.error[part]
-        asked = self.problem, estimate, self.move[part], self.magnitude
+        asked = self.request, estimate, self.move[part], self.magnitude
         radius = radii_of(*asked, subtracted=False)
         with np.errstate(invalid="ignore", over="ignore"):
             error = error + (radius if self.runs else 0.0)

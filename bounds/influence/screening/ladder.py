@@ -23,7 +23,7 @@ import numpy as np
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.gather import FEWEST
 from bounds.influence.method import Done, Screen
-from bounds.influence.problem import Problem, one_row
+from bounds.influence.request import InfluenceRequest, one_row
 from bounds.influence.result import Enclosures
 from bounds.influence.run import Run
 from bounds.influence.screening.climb import (
@@ -81,9 +81,9 @@ class Screened(Screen):
         if self.budget is not None:
             expect_integer("budget, in exact evaluations,", self.budget, 1)
 
-    def refuse(self, problem: Problem) -> str | None:
+    def refuse(self, request: InfluenceRequest) -> str | None:
         """Refuses all but softmax models of two and more layers."""
-        model = problem.model
+        model = request.model
         if not isinstance(model, Transformer):
             return "it needs the model's layers, and a bare function has none to see"
         if len(model.layers) < 2:
@@ -101,23 +101,25 @@ class Screened(Screen):
                     f"{scoring.word} ones"
                 )
         lack = lacks_of_dropout(model) or lacks(model.layers, defect)
-        return lack or one_row(problem) or bent_head(model, problem.target)
+        return lack or one_row(request) or bent_head(model, request.target)
 
-    def cost(self, problem: Problem) -> float:
+    def cost(self, request: InfluenceRequest) -> float:
         """Forward passes of the base and of the first level, as measured on a CPU."""
-        return BASE_PASSES + LEVEL_PASSES * problem.position.size / problem.tokens.size
+        return BASE_PASSES + LEVEL_PASSES * request.position.size / request.tokens.size
 
-    def sizes(self, problem: Problem) -> BlockSizes:
+    def sizes(self, request: InfluenceRequest) -> BlockSizes:
         """Substitutions of a block of a level."""
-        return block_sizes(problem)
+        return block_sizes(request)
 
-    def enclose(self, problem: Problem, run: Run, rounding: Done) -> Enclosures:
+    def enclose(
+        self, request: InfluenceRequest, run: Run, rounding: Done
+    ) -> Enclosures:
         """Climbs the ladder of levels, then evaluates the substitutions they leave."""
-        climb = Climb(problem, run, rounding)
+        climb = Climb(request, run, rounding)
         rtol = self.rtol
-        budget = problem.position.size if self.budget is None else self.budget
-        at_query = np.flatnonzero(problem.position == problem.query)
-        others = np.flatnonzero(problem.position != problem.query)
+        budget = request.position.size if self.budget is None else self.budget
+        at_query = np.flatnonzero(request.position == request.query)
+        others = np.flatnonzero(request.position != request.query)
         climb.evaluate(at_query[:budget])
         while climb.rank is not None:
             step = climb.step

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from bounds.lemma5.certificate.order import least
 from bounds.lemma5.constants import closed_form_bounds
 from bounds.numbers.bound import Bound
@@ -14,21 +14,21 @@ MOST_DIFFERENCES = 2**24
 
 
 def bound_all_inputs(
-    problem: Problem, alone: np.ndarray
+    request: InfluenceRequest, alone: np.ndarray
 ) -> tuple[np.ndarray, Bound | None]:
     """Returns the smaller of `alone` [p] and the closed form, and that if it is smaller."""
-    model, pairs = problem.model, problem.pairs
+    model, pairs = request.model, request.pairs
     if not len(pairs) or model.vocab_size * model.embedding.size > MOST_DIFFERENCES:
         return alone, None
-    asked = {"query": problem.query, "target": problem.target}
+    asked = {"query": request.query, "target": request.target}
     try:
-        form = closed_form_bounds(model, problem.tokens.size, **asked).corrected
+        form = closed_form_bounds(model, request.tokens.size, **asked).corrected
     except (InputError, ArithmeticError):  # refused, or beyond what it computes with
         return alone, None
-    at_query = pairs.position == problem.query
+    at_query = pairs.position == request.query
     bound = np.where(at_query, form.own.value, form.others.value)
     if model.substitutable is not None:  # distances of embeddings are among these alone
-        exchanged = [problem.tokens[pairs.position], pairs.symbol]
+        exchanged = [request.tokens[pairs.position], pairs.symbol]
         bound[~np.isin(exchanged, model.substitutable).all(axis=0)] = np.inf
     upper = np.asarray(least(jnp.asarray(alone), jnp.asarray(bound)))
     return upper, form.others if (upper < alone).any() else None

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from bounds.lemma5.certificate.all_rows import move_all_rows, replace_column
 from bounds.lemma5.certificate.base_radius import embedding_radius
 from bounds.lemma5.certificate.constants import layer_constants
@@ -106,13 +106,13 @@ class BasePass:
         return move_one_row(layers[last], wanted, moved, self.roundoffs[last])
 
 
-def prepare_pass(problem: Problem) -> BasePass:
+def prepare_pass(request: InfluenceRequest) -> BasePass:
     """Returns the base pass of a model with at least one layer."""
-    model, n = problem.model, problem.tokens.size
-    rows = embed(model, jnp.asarray(problem.tokens))
+    model, n = request.model, request.tokens.size
+    rows = embed(model, jnp.asarray(request.tokens))
     rows, known = settle(rows, embedding_radius(model, rows))
     every = jnp.arange(n, dtype=jnp.int32)
-    query = jnp.asarray([problem.query], jnp.int32)
+    query = jnp.asarray([request.query], jnp.int32)
     held, spreads, score_range = [], [], 0.0
     for depth, layer in enumerate(model.layers):
         last = depth == len(model.layers) - 1
@@ -131,27 +131,27 @@ def prepare_pass(problem: Problem) -> BasePass:
 
     return BasePass(
         model,
-        problem.query,
+        request.query,
         tuple(held),
         tuple(spreads),
         roundoff(model.layers[0], tile),
         tuple(roundoff(x, tile + summation_depth(n)) for x in model.layers),
         certificate_roundoff(model, n, score_range, LARGEST_EXPONENT),
-        _batch(problem),
+        _batch(request),
     )
 
 
-def _batch(problem: Problem) -> int:
-    """Substitutions at once; a power of two, so that problems share programs."""
-    layers, n = problem.model.layers, problem.tokens.size
+def _batch(request: InfluenceRequest) -> int:
+    """Substitutions at once; a power of two, so that requests share programs."""
+    layers, n = request.model.layers, request.tokens.size
     widest = max(
-        [4 * problem.model.width * max(x.attention.num_heads for x in layers)]
+        [4 * request.model.width * max(x.attention.num_heads for x in layers)]
         + [x.feed_forward.w1.shape[0] for x in layers]
     )
     # Only the first layer of a one-layer model holds no number per row.
     fits = max(1, BLOCK_ELEMENTS // (widest * (n if len(layers) > 1 else 16)))
     most = MOST_SUBSTITUTIONS if len(layers) > 1 else 64 * MOST_SUBSTITUTIONS
-    pairs = 2 ** max(0, problem.position.size - 1).bit_length()
+    pairs = 2 ** max(0, request.position.size - 1).bit_length()
     return min(2 ** (fits.bit_length() - 1), most, pairs)
 
 
@@ -177,15 +177,15 @@ def lone_row(own: OwnMove, length: int) -> MovedRows:
 
 
 def runs(
-    problem: Problem, positions: np.ndarray, batch: int
+    request: InfluenceRequest, positions: np.ndarray, batch: int
 ) -> Iterator[tuple[slice, int, bool]]:
     """Yields (slice of the positions, substitutions to fill up to, at the query).
 
     In a model of one layer the query's own token is a question of its own, for which
     the query moves: its slices are apart, and small.
     """
-    at_query = positions == problem.query
-    one_layer = len(problem.model.layers) == 1
+    at_query = positions == request.query
+    one_layer = len(request.model.layers) == 1
     turns = np.flatnonzero(np.diff(at_query)) + 1 if one_layer else ()
     for first, end in itertools.pairwise([0, *turns, positions.size]):
         own = bool(one_layer and at_query[first])

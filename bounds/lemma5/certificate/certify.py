@@ -8,7 +8,7 @@ from typing import Any, get_args
 import jax.numpy as jnp
 import numpy as np
 
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.substitution import Symbols
 from bounds.influence.targets.base import PlainTarget
 from bounds.influence.vanishing import refuse_vanishing_rows
@@ -94,7 +94,7 @@ def certify_influence(
     expect_hook("progress", progress)
     model = _in_float64(model)
     _refuse(model, method)
-    problem = Problem.ask(
+    request = InfluenceRequest.ask(
         model,
         tokens,
         query=query,
@@ -103,11 +103,11 @@ def certify_influence(
         positions=positions,
         include_query=include_query,
     )
-    refuse_vanishing_rows(problem)
-    pairs, certified, head = problem.pairs, problem, None
+    refuse_vanishing_rows(request)
+    pairs, certified, head = request.pairs, request, None
     if target == "logits" and not is_one_map(model):
         # What the final activation moves by at most, and the head's constants of that.
-        certified = dataclasses.replace(problem, target="activation")
+        certified = dataclasses.replace(request, target="activation")
         head = read_head(model)
     certifier, found, done = CERTIFIERS[method], [], 0
     for block in certifier.blocks(certified) if len(pairs) else ():
@@ -116,12 +116,12 @@ def certify_influence(
         if progress is not None:
             progress(done, len(pairs))
     alone = np.concatenate(found) if found else np.zeros(0)
-    upper, form = bound_all_inputs(problem, alone)
+    upper, form = bound_all_inputs(request, alone)
     stated, source = _hypotheses(model), certifier.source
     if form is not None:
         stated = tuple(dict.fromkeys(stated + form.hypotheses))
         source += f"; {form.source}"
-    by_position = np.full(problem.tokens.size, np.nan)
+    by_position = np.full(request.tokens.size, np.nan)
     np.fmax.at(by_position, pairs.position, upper)
     best = int(np.argmax(upper)) if upper.size else None
     return Certificate(
@@ -131,7 +131,7 @@ def certify_influence(
         max_upper=0.0 if best is None else float(upper[best]),
         position=None if best is None else int(pairs.position[best]),
         symbol=None if best is None else int(pairs.symbol[best]),
-        query=problem.query,
+        query=request.query,
         target=target,
         method=method,
         hypotheses=stated,

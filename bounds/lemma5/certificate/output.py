@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.target import target_map
 from bounds.lemma5.certificate.base_radius import embedding_radius
 from bounds.lemma5.certificate.norm_gain import (
@@ -64,15 +64,15 @@ def certified_norms(
     return least(vector_norms(linear(change, weight)) + carried, apart)
 
 
-def exact_without_layers(problem: Problem) -> np.ndarray:
+def exact_without_layers(request: InfluenceRequest) -> np.ndarray:
     """Returns the influences [P] in a model without layers: only row q has any."""
-    model, tokens = problem.model, problem.tokens
-    embedding, at = model.embedding, problem.position
-    change = embedding[problem.symbol] - embedding[tokens[at]]
-    change = jnp.where((at == problem.query)[:, None], change, 0.0)
-    output = embed(model, jnp.asarray(tokens))[problem.query]
+    model, tokens = request.model, request.tokens
+    embedding, at = model.embedding, request.position
+    change = embedding[request.symbol] - embedding[tokens[at]]
+    change = jnp.where((at == request.query)[:, None], change, 0.0)
+    output = embed(model, jnp.asarray(tokens))[request.query]
     base = embedding_radius(model, output)
     still = jnp.zeros(at.size, change.dtype)
     return np.asarray(
-        certified_norms(model, problem.target, output, base, change, still)
+        certified_norms(model, request.target, output, base, change, still)
     )

@@ -16,7 +16,7 @@ from typing import Literal
 import jax.numpy as jnp
 import numpy as np
 
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.substitution import padded
 from bounds.influence.targets.base import PlainTarget
 from bounds.lemma5.certificate.base_pass import prepare_pass, runs
@@ -86,27 +86,27 @@ class Certifier:
 
     name: CertificateMethod
     source: str
-    blocks: Callable[[Problem], Iterator[np.ndarray]]
+    blocks: Callable[[InfluenceRequest], Iterator[np.ndarray]]
 
 
-def _blocks_around_base(problem: Problem) -> Iterator[np.ndarray]:
-    model = problem.model
+def _blocks_around_base(request: InfluenceRequest) -> Iterator[np.ndarray]:
+    model = request.model
     if not model.layers:
-        yield exact_without_layers(problem)
+        yield exact_without_layers(request)
         return
-    held = prepare_pass(problem)
+    held = prepare_pass(request)
     table = np.asarray(model.embedding)
     with np.errstate(over="ignore"):  # an infinite distance is reported as an overflow
-        change = table[problem.symbol] - table[problem.tokens[problem.position]]
+        change = table[request.symbol] - table[request.tokens[request.position]]
     distance = np.asarray(scaled_norm(jnp.asarray(change)))
-    positions, starts = np.unique(problem.position, return_index=True)
+    positions, starts = np.unique(request.position, return_index=True)
     radii = np.maximum.reduceat(distance, starts)
-    counts = np.diff(starts, append=problem.position.size)
-    for part, size, at_query in runs(problem, positions, held.batch):
+    counts = np.diff(starts, append=request.position.size)
+    for part, size, at_query in runs(request, positions, held.batch):
         at = jnp.asarray(padded(positions[part], size))
         still = jnp.zeros((size, model.width))
         own = OwnMove(at, still, jnp.asarray(padded(radii[part], size)))
-        upper = held.certify(problem.target, own, at_query)
+        upper = held.certify(request.target, own, at_query)
         yield np.repeat(np.asarray(upper)[: positions[part].size], counts[part])
 
 
@@ -118,24 +118,24 @@ DD_BASE = Certifier(
 )
 
 
-def _blocks_around_changes(problem: Problem) -> Iterator[np.ndarray]:
-    model = problem.model
+def _blocks_around_changes(request: InfluenceRequest) -> Iterator[np.ndarray]:
+    model = request.model
     if not model.layers:
-        yield exact_without_layers(problem)
+        yield exact_without_layers(request)
         return
-    held = prepare_pass(problem)
+    held = prepare_pass(request)
     table = np.asarray(model.embedding)
-    for part, size, at_query in runs(problem, problem.position, held.batch):
-        at, symbol = problem.position[part], problem.symbol[part]
+    for part, size, at_query in runs(request, request.position, held.batch):
+        at, symbol = request.position[part], request.symbol[part]
         with np.errstate(over="ignore"):  # reported as an overflow of the model
-            change = table[symbol] - table[problem.tokens[at]]
+            change = table[symbol] - table[request.tokens[at]]
         # The embedding's change is one subtraction; its rounding is in the layer's.
         own = OwnMove(
             jnp.asarray(padded(at, size)),
             jnp.asarray(padded(change, size)),
             jnp.zeros(size),
         )
-        upper = held.certify(problem.target, own, at_query)
+        upper = held.certify(request.target, own, at_query)
         yield np.asarray(upper)[: at.size]
 
 

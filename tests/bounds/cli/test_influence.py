@@ -122,10 +122,10 @@ def test_what_a_screen_leaves_open_is_counted_by_itself(
     monkeypatch.setattr("bounds.cli.shared.progress.LOOK_AGAIN", 1e3)
     plain = influence_blocks.enclose
 
-    def in_phases(problem, choice, run, rounding):
+    def in_phases(request, choice, run, rounding):
         for step in ((6, 14), (14, 14), (1, 4), (4, 4)):
             run.progress(*step)
-        return plain(problem, choice, dataclasses.replace(run, progress=None), rounding)
+        return plain(request, choice, dataclasses.replace(run, progress=None), rounding)
 
     monkeypatch.setattr(influence_blocks, "enclose", in_phases)
     flags = [f"--model={three_symbols}", f"--tokens={tokens_file}"]

@@ -36,9 +36,9 @@ def test_what_is_proposed_in_float32_has_the_same_maximum(run, three_symbols):
     assert sum(x > 1e-10 for x in widths()) == len(widths()) - record["decided"]
 
 
-def planted(known, problem, name):
+def planted(known, request, name):
     """Influences off by 0.1 %, in place of those in half precision, which compile."""
-    found = read_blocks(problem, METHODS["incremental"].blocks, 0)
+    found = read_blocks(request, METHODS["incremental"].blocks, 0)
     for block in found:
         known.add(dataclasses.replace(block, values=1.001 * block.values))
 

@@ -9,7 +9,7 @@ import pytest
 import bounds
 import jax_models as jm
 from bounds import Run
-from bounds.influence import METHODS, SCREENS, Problem, block_memory
+from bounds.influence import METHODS, SCREENS, InfluenceRequest, block_memory
 from bounds.influence.block_memory import base_bytes, fit_block
 from bounds.influence.change_block import block_bytes, block_sizes
 from bounds.influence.exhaustive import pass_bytes
@@ -38,7 +38,9 @@ def pose(model, n, limit=None):
     tokens = draw_tokens(n)
     pairs = list_substitutions(tokens, 2, query=n - 1)
     # Not asked: the model may be one of shapes alone.
-    return Problem(model, tokens, n - 1, "activation", pairs, memory_limit=limit)
+    return InfluenceRequest(
+        model, tokens, n - 1, "activation", pairs, memory_limit=limit
+    )
 
 
 @pytest.mark.parametrize("room", [1000, 999, 120, 10])

@@ -12,8 +12,8 @@ from bounds import Run
 from bounds.influence import (
     METHODS,
     Callable,
+    InfluenceRequest,
     LogProbabilitySum,
-    Problem,
     SharedBase,
     compute_influence,
     incremental,
@@ -234,8 +234,8 @@ def passes(monkeypatch):
 
 
 def ask_sharing(shared, model, tokens, method, rounding, **question):
-    problem = Problem.ask(model, tokens, shared=shared, **question)
-    return answer(problem, choose_method(method, problem), rounding=rounding)
+    request = InfluenceRequest.ask(model, tokens, shared=shared, **question)
+    return answer(request, choose_method(method, request), rounding=rounding)
 
 
 @pytest.mark.parametrize(

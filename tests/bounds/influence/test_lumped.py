@@ -13,7 +13,7 @@ import pytest
 
 import jax_models as jm
 from benchmarks import reference, reference_attention
-from bounds.influence import classes, compute_influence, lumped, problem
+from bounds.influence import classes, compute_influence, lumped, request
 from jax_models.model.position import Coordinates, PositionTable, ResidueTerm
 from jax_models.weighting import WEIGHTINGS
 from tests.bounds.influence.models import FACTORS, allowed, build, scaled_weights
@@ -242,13 +242,13 @@ def test_it_says_why_it_cannot():
 @pytest.mark.parametrize("position", [periodic(3), None], ids=["periodic", "none"])
 def test_position_encodings_are_formed_once(position, monkeypatch):
     """For all that ask: what a method refuses, what it costs, and its blocks."""
-    lengths, form = [], problem.distinct_places
+    lengths, form = [], request.distinct_places
 
     def counted(model, length):
         lengths.append(length)
         return form(model, length)
 
-    monkeypatch.setattr(problem, "distinct_places", counted)
+    monkeypatch.setattr(request, "distinct_places", counted)
     model = with_places(build({}), position)
     found = compute_influence(model, np.tile([0, 1, 2], 100))
     assert (found.method, lengths) == ("lumped", [300])

@@ -15,7 +15,7 @@ from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.lumped import LUMPED
 from bounds.influence.moved import moved_radii
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.shared_base import SharedBase
 from bounds.rounding.moved_inputs import move_alike
 from bounds.rounding.radii import Usual
@@ -57,7 +57,7 @@ def long_positions():
     """Sinusoidal positions of 16,384 tokens, rounded once."""
     model = radii_attacks._random(config("plain", 0), num_layers=1)
     tokens = np.random.default_rng(0).integers(0, model.vocab_size, 16_384)
-    return Problem.ask(model, tokens, positions=[0, 1, 5000, 16_000, 16_382])
+    return InfluenceRequest.ask(model, tokens, positions=[0, 1, 5000, 16_000, 16_382])
 
 
 def test_a_thousand_seeded_pairs_are_inside():
@@ -97,13 +97,13 @@ def test_nearly_equal_symbols_are_known_to_their_last_digits(monkeypatch):
     asked = question("nearly equal", 1)
     truth = truth_of(asked)
     assert shares(asked, INCREMENTAL, truth)[1].max() < 5e-3
-    plain = moved.moved_problem
+    plain = moved.moved_request
 
-    def every_weight(problem, run):
-        model = move_alike(problem.model, run)
-        return dataclasses.replace(plain(problem, run), model=model)
+    def every_weight(request, run):
+        model = move_alike(request.model, run)
+        return dataclasses.replace(plain(request, run), model=model)
 
-    monkeypatch.setattr(moved, "moved_problem", every_weight)
+    monkeypatch.setattr(moved, "moved_request", every_weight)
     assert shares(asked, INCREMENTAL, truth)[1].max() > 1
 
 
@@ -114,12 +114,12 @@ def test_what_a_norm_takes_away_is_seen_where_rows_move(monkeypatch):
     truth = truth.astype(np.float64)
     for method in (INCREMENTAL, EXHAUSTIVE):
         assert shares(asked, method, truth)[0].max() < 0.5
-    plain = moved.moved_problem
+    plain = moved.moved_request
 
-    def nothing_inside(problem, run):
-        return dataclasses.replace(plain(problem, run), run=0)
+    def nothing_inside(request, run):
+        return dataclasses.replace(plain(request, run), run=0)
 
-    monkeypatch.setattr(moved, "moved_problem", nothing_inside)
+    monkeypatch.setattr(moved, "moved_request", nothing_inside)
     assert shares(asked, INCREMENTAL, truth)[0].max() > 100
 
 
@@ -129,12 +129,12 @@ def test_weights_alone_do_not_tell_what_keys_share(monkeypatch):
     truth = radii.true_values(config("row offset", 1, "float64", None), asked)
     truth = truth.astype(np.float64)
     assert shares(asked, EXHAUSTIVE, truth)[0].max() < 0.5
-    plain = moved.moved_problem
+    plain = moved.moved_request
 
-    def weights(problem, run):
-        return dataclasses.replace(plain(problem, run), shared=SharedBase(), run=0)
+    def weights(request, run):
+        return dataclasses.replace(plain(request, run), shared=SharedBase(), run=0)
 
-    monkeypatch.setattr(moved, "moved_problem", weights)
+    monkeypatch.setattr(moved, "moved_request", weights)
     assert shares(asked, EXHAUSTIVE, truth)[0].max() > 1
 
 
@@ -182,7 +182,7 @@ def test_programs_that_move_leave_nothing_in_the_traces_of_others():
     model = build({"num_layers": 1, "head": "tied"})
     for length in (3, 4, 3):
         tokens = np.arange(length) % 3
-        asked = Problem.ask(model, tokens, target="logits")
+        asked = InfluenceRequest.ask(model, tokens, target="logits")
         plain = radii.found_by(EXHAUSTIVE, asked)
         values, _ = moved_radii(asked, EXHAUSTIVE)
         np.testing.assert_allclose(values, plain, rtol=1e-4)

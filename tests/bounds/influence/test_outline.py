@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from bounds.influence import METHODS, Problem
+from bounds.influence import METHODS, InfluenceRequest
 from bounds.influence.outline import shapes_of
 from tests.bounds.influence.models import build
 
@@ -17,11 +17,11 @@ N = 40
 def pose(num_layers, include_query=False, **case):
     model = build({"num_layers": num_layers, "vocab_size": 2, **case}, seed=3)
     tokens = np.random.default_rng(4).integers(0, 2, N, dtype=np.int32)
-    return Problem.ask(model, tokens, query=20, include_query=include_query)
+    return InfluenceRequest.ask(model, tokens, query=20, include_query=include_query)
 
 
 @pytest.mark.parametrize(
-    ("name", "problem"),
+    ("name", "asked"),
     [
         ("incremental", pose(1, include_query=True)),
         ("incremental", pose(2, weighting="average_hard")),
@@ -31,10 +31,8 @@ def pose(num_layers, include_query=False, **case):
     ],
     ids=["one layer", "two", "three", "exhaustive", "partial"],
 )
-def test_an_outline_is_the_kernel_without_numbers(name, problem):
-    outline, kernel = (
-        f(problem) for f in (METHODS[name].outline, METHODS[name].kernel)
-    )
+def test_an_outline_is_the_kernel_without_numbers(name, asked):
+    outline, kernel = (f(asked) for f in (METHODS[name].outline, METHODS[name].kernel))
     assert outline.function is kernel.function
     assert outline.parts == kernel.parts
     given, told = (jax.tree.flatten(shapes_of(x.shared)) for x in (kernel, outline))

@@ -11,7 +11,7 @@ import pytest
 
 from bounds import device_mesh
 from bounds.influence import TargetFunction, checkpoint, compute_influence, propose
-from bounds.influence.moved import moved_problem
+from bounds.influence.moved import moved_request
 from jax_models.model.reweight import with_dtype
 from tests.bounds.influence.asking import as_values, on_host
 from tests.bounds.influence.expect import refused
@@ -106,7 +106,7 @@ def test_symbols_that_are_nearly_alike_lose_digits_in_float32(layer_norm, monkey
         if apart == 1e-5:
             with monkeypatch.context() as patched:
                 # Of the float32 copy alone, whose embeddings are not rounded.
-                patched.setattr(propose, "_moved_with_embeddings", moved_problem)
+                patched.setattr(propose, "_moved_with_embeddings", moved_request)
                 missed, _ = outside(alike, ZEROS)
             assert missed > 5
 

@@ -12,7 +12,7 @@ from benchmarks.accuracy import computed, exact_values
 from benchmarks.published_parity import bit_influence, published_parity
 from benchmarks.radii import measure_model
 from benchmarks.radii_families import DRAWN, FORMULAS, LENGTH
-from bounds.influence import change_block, compute_influence, problem, substitution
+from bounds.influence import change_block, compute_influence, request, substitution
 from bounds.influence.incremental import INCREMENTAL
 from jax_models.model.mask import MASKS, SIGHTS, visible
 from jax_models.weighting import Softmax
@@ -126,7 +126,7 @@ def test_a_change_that_underflows_is_not_called_zero(monkeypatch):
     asked = config("underflow", "float64", drawn=1)
     assert outside(measure_model(asked)) == 0
     monkeypatch.setattr(
-        problem, "reached", lambda *a: np.zeros((a[3].size, a[2].size), bool)
+        request, "reached", lambda *a: np.zeros((a[3].size, a[2].size), bool)
     )
     assert measure_model(asked)["incremental_moved_outside"] > 0
 

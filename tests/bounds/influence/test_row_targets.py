@@ -16,8 +16,8 @@ import bounds
 import jax_models as jm
 from benchmarks import reference
 from bounds.influence import (
+    InfluenceRequest,
     LogProbabilitySum,
-    Problem,
     SharedBase,
     gather,
 )
@@ -161,7 +161,7 @@ def test_targets_that_share_a_base_pass_are_those_asked_alone():
     held, other = SharedBase(), LogProbabilitySum((1, 0, 2), (1, 2, 5))
     for target in (SUM, other, "logits"):
         question = (
-            Problem.ask(model, INPUT, target=target, shared=shared)
+            InfluenceRequest.ask(model, INPUT, target=target, shared=shared)
             for shared in (held, None)
         )
         found, alone = (answer(x, choose_method("incremental", x)) for x in question)

@@ -17,7 +17,7 @@ import jax_models as jm
 from bounds import Run, Screened, device_mesh
 from bounds.influence import METHODS, compute_influence, sparse
 from bounds.influence.kernel import run_kernel
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from bounds.store.results import read_store
 from tests.bounds.influence.asking import on_host
 from tests.bounds.influence.expect import meet, refused
@@ -37,21 +37,21 @@ def in_blocks_of_five(method):
     """The method with five substitutions to a block, on every device."""
 
     class OfFive(type(method)):
-        def kernel(self, problem):
-            made = super().kernel(problem)
+        def kernel(self, request):
+            made = super().kernel(request)
             parts = [dataclasses.replace(part, batch=EACH) for part in made.parts]
             return dataclasses.replace(made, parts=tuple(parts))
 
     return OfFive()
 
 
-def over(num_devices, problem):
-    return dataclasses.replace(problem, mesh=device_mesh(num_devices))
+def over(num_devices, request):
+    return dataclasses.replace(request, mesh=device_mesh(num_devices))
 
 
-def influences(method, problem):
-    blocks = list(method.blocks(problem))
-    found = [problem.read(block.changes) for block in blocks]
+def influences(method, request):
+    blocks = list(method.blocks(request))
+    found = [request.read(block.changes) for block in blocks]
     return np.concatenate(found), blocks[-1].ties
 
 
@@ -70,16 +70,16 @@ def test_equal_blocks_agree_to_the_bit_on_two_and_eight_devices(
     name, num_layers, weighting
 ):
     model, tokens = draw(num_layers, weighting)
-    problem = Problem.ask(model, tokens)
+    request = InfluenceRequest.ask(model, tokens)
     method = in_blocks_of_five(METHODS[name])
-    two, ties = influences(method, over(2, problem))
-    eight, same_ties = influences(method, over(8, problem))
+    two, ties = influences(method, over(2, request))
+    eight, same_ties = influences(method, over(8, request))
     assert two.max() > 0
     np.testing.assert_array_equal(eight, two)
     assert same_ties == ties
     assert (ties is not None) == model.is_hard
     # The compiler fuses the program of a lone device in its own way.
-    alone, ties_alone = influences(method, problem)
+    alone, ties_alone = influences(method, request)
     np.testing.assert_allclose(two, alone, rtol=1e-13, atol=1e-15 * alone.max())
     assert ties is None or ties_alone.ambiguous == ties.ambiguous
 
@@ -131,20 +131,20 @@ def test_several_devices_follow_the_rows_that_one_does_to_the_bit(
 def test_every_device_has_its_own_share():
     """A kernel that says where it ran: the device's number for each substitution."""
     model, tokens = draw(1)
-    problem = Problem.ask(model, tokens)
+    request = InfluenceRequest.ask(model, tokens)
 
     @jax.jit
     def where(position, symbol):
         here = jax.lax.axis_index("positions").astype("float64")
         return jax.numpy.full(position.shape, here), jm.TieReport.empty("float64")
 
-    made = METHODS["incremental"].kernel(problem)
+    made = METHODS["incremental"].kernel(request)
     part = dataclasses.replace(made.parts[0], batch=EACH, options={})
     kernel = dataclasses.replace(made, function=where, shared=(), parts=(part,))
-    blocks = run_kernel(kernel, over(8, problem))
+    blocks = run_kernel(kernel, over(8, request))
     found = np.concatenate([block.changes for block in blocks])
     shares = np.repeat(np.arange(8), EACH)
-    np.testing.assert_array_equal(found, np.tile(shares, 2)[: len(problem.pairs)])
+    np.testing.assert_array_equal(found, np.tile(shares, 2)[: len(request.pairs)])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from bounds.influence import METHODS, compute_influence, sparse
 from bounds.influence.change_block import change_block, prepare
 from bounds.influence.changed_layer import ChangedRows, capacities, frames
 from bounds.influence.incremental import follow, is_sparse
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.ties import Ties
 from jax_models.constructions import PRESETS
 from jax_models.model.attending import compute_scores
@@ -32,14 +32,14 @@ def both(model, tokens=TOKENS, query=-1, **question):
     ]
 
 
-def problem_of(model, tokens=TOKENS, query=N - 1):
-    return Problem.ask(model, tokens, query=query)
+def request_of(model, tokens=TOKENS, query=N - 1):
+    return InfluenceRequest.ask(model, tokens, query=query)
 
 
 def check(case, seed=0, tokens=TOKENS):
     model = build(case, seed)
     query = 0 if "past" in case.get("mask", "none") else tokens.size - 1
-    assert is_sparse(problem_of(model, tokens, query))
+    assert is_sparse(request_of(model, tokens, query))
     found, expected = both(
         model, tokens, query, target=case.get("target", "activation")
     )
@@ -83,7 +83,7 @@ def test_the_last_layer_may_be_soft_and_the_layers_may_differ():
         below = build({"weighting": weighting, "score": score, "num_layers": 1}, k)
         layers += below.layers
     model = type(below)(below.embedding, tuple(layers), below.position)
-    assert is_sparse(problem_of(model))
+    assert is_sparse(request_of(model))
     found, expected = both(model)
     assert_agree(found, expected, hard=True)
 
@@ -100,32 +100,32 @@ def stacked(model, depth):
 def test_constructions_with_exact_ties(name, depth):
     model = stacked(PRESETS[name](dtype="float64"), depth)
     tokens = np.random.default_rng(2).integers(0, 2, 24).astype(np.int32)
-    assert is_sparse(problem_of(model, tokens, 23))
+    assert is_sparse(request_of(model, tokens, 23))
     found, expected = both(model, tokens, ties="ignore")
     assert expected.max > 1e-3
     assert found.ties.ambiguous == expected.ties.ambiguous
     assert_agree(found, expected, hard=False)
 
 
-def all_rows_moved(problem):
+def all_rows_moved(request):
     """The dense propagation: influences and ties."""
-    tokens = jnp.asarray(problem.tokens)
-    state = prepare(problem.model, tokens, problem.query)
+    tokens = jnp.asarray(request.tokens)
+    state = prepare(request.model, tokens, request.query)
     changes, ties = change_block(
-        problem.model,
-        problem.target_value,
+        request.model,
+        request.target_value,
         tokens,
         state,
-        jnp.asarray(problem.position),
-        jnp.asarray(problem.symbol),
-        query=problem.query,
+        jnp.asarray(request.position),
+        jnp.asarray(request.symbol),
+        query=request.query,
         row_tile=16,
     )
     base = [state.first.ties, *(x.ties for x in state.middle), state.last.ties]
     seen = Ties.of(ties)
     for report in base:
         seen = seen.merge(Ties.of(report))
-    return problem.read(np.asarray(changes)), seen
+    return request.read(np.asarray(changes)), seen
 
 
 @pytest.mark.slow
@@ -133,10 +133,10 @@ def all_rows_moved(problem):
 @pytest.mark.parametrize("position", ["sinusoidal", None])
 def test_influences_and_ties_are_those_of_moving_all_rows(weighting, position):
     case = {"weighting": weighting, "num_layers": 4, "position": position}
-    problem = problem_of(build(case, seed=3))
-    expected, ties = all_rows_moved(problem)
-    blocks = list(METHODS["incremental"].blocks(problem))
-    found = np.concatenate([problem.read(block.changes) for block in blocks])
+    request = request_of(build(case, seed=3))
+    expected, ties = all_rows_moved(request)
+    blocks = list(METHODS["incremental"].blocks(request))
+    found = np.concatenate([request.read(block.changes) for block in blocks])
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
     met = blocks[-1].ties
     assert met.ambiguous == ties.ambiguous
@@ -151,10 +151,10 @@ def test_wide_cells_are_reported_alike(weighting):
     case = {"weighting": weighting, "num_layers": 3, "tie_resolution": 0.02}
     verdicts = []
     for seed in range(3):
-        problem = problem_of(build(case, seed))
-        _, ties = all_rows_moved(problem)
+        request = request_of(build(case, seed))
+        _, ties = all_rows_moved(request)
         found = compute_influence(
-            problem.model, TOKENS, method="incremental", ties="ignore"
+            request.model, TOKENS, method="incremental", ties="ignore"
         )
         assert found.ties.ambiguous == ties.ambiguous
         verdicts.append(ties.ambiguous)
@@ -163,32 +163,32 @@ def test_wide_cells_are_reported_alike(weighting):
 
 def test_a_substitution_that_changes_no_row_above_has_no_influence():
     model, tokens = build({"weighting": "leftmost_hard", "num_layers": 3}), TOKENS[:16]
-    problem = problem_of(model, tokens, 15)
-    state = prepare(problem.model, jnp.asarray(tokens), 15)
-    windows = list(follow(problem, state))
+    request = request_of(model, tokens, 15)
+    state = prepare(request.model, jnp.asarray(tokens), 15)
+    windows = list(follow(request, state))
     change = np.concatenate([window.change for window in windows])
     sizes = np.concatenate([window.sizes for window in windows], axis=1)
-    assert sizes.shape == (2, problem.position.size)
+    assert sizes.shape == (2, request.position.size)
     assert (change[sizes[-1] == 0] == 0).all()
     # A future query's rows reach it only through what it reads.
-    assert 0 < (change != 0).any(axis=1).sum() < problem.position.size
+    assert 0 < (change != 0).any(axis=1).sum() < request.position.size
 
 
 @pytest.mark.slow
 def test_under_a_future_mask_no_earlier_row_changes(monkeypatch):
     case = {"weighting": "average_hard", "mask": "future", "num_layers": 3}
-    problem = problem_of(build(case))
+    request = request_of(build(case))
     earliest, gather = [], ChangedRows.gather
 
     def watched(count, owner, row, change):
         rows = gather(count, owner, row, change)
         if rows.row.size:
-            earliest.append((rows.row - problem.position[rows.owner]).min())
+            earliest.append((rows.row - request.position[rows.owner]).min())
         return rows
 
     monkeypatch.setattr(sparse.ChangedRows, "gather", staticmethod(watched))
-    state = prepare(problem.model, jnp.asarray(TOKENS), N - 1)
-    list(follow(problem, state))
+    state = prepare(request.model, jnp.asarray(TOKENS), N - 1)
+    list(follow(request, state))
     assert len(earliest) >= 3
     assert min(earliest) == 0
 

@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 import bounds
-from bounds.influence import METHODS, Problem, change_block, class_layers, exhaustive
+from bounds.influence import (
+    METHODS,
+    InfluenceRequest,
+    change_block,
+    class_layers,
+    exhaustive,
+)
 from bounds.influence.kernel import Kernel, Part, run_kernel
 from bounds.influence.screening import climb
 from bounds.influence.substitution import Substitutions
@@ -22,7 +28,7 @@ def pose(num_layers=2, **options):
     case = {"num_layers": num_layers, "vocab_size": 2, "temperature": "inverse_log"}
     model = build({**case, **options}, seed=3)
     tokens = np.random.default_rng(4).integers(0, 2, N, dtype=np.int32)
-    return Problem.ask(model, tokens)
+    return InfluenceRequest.ask(model, tokens)
 
 
 @pytest.mark.parametrize(
@@ -39,11 +45,11 @@ def pose(num_layers=2, **options):
 def test_a_sweep_transfers_nothing_unasked(monkeypatch, method, options, threads):
     """The guard sees what goes to a CPU; what comes from it is counted below."""
     monkeypatch.setattr("os.cpu_count", lambda: threads)
-    problem = pose(**options)
-    kernel = METHODS[method].kernel(problem)
-    before = list(run_kernel(kernel, problem))
+    request = pose(**options)
+    kernel = METHODS[method].kernel(request)
+    before = list(run_kernel(kernel, request))
     with jax.transfer_guard("disallow"):
-        after = list(run_kernel(kernel, problem))
+        after = list(run_kernel(kernel, request))
     for one, two in zip(before, after, strict=True):
         np.testing.assert_array_equal(one.changes, two.changes)
 
@@ -52,22 +58,22 @@ def test_the_guard_sees_a_transfer_that_no_one_asked_for():
     def careless(kernel, options, position, symbol):
         return kernel.function(*kernel.shared, position, symbol, **options)
 
-    problem = pose(num_layers=1)
-    kernel = METHODS["incremental"].kernel(problem)
+    request = pose(num_layers=1)
+    kernel = METHODS["incremental"].kernel(request)
     with jax.transfer_guard("disallow"), pytest.raises(Exception, match="Disallowed"):
-        list(run_kernel(kernel, problem, careless))
+        list(run_kernel(kernel, request, careless))
 
 
 @pytest.mark.slow
 def test_a_sweep_over_a_mesh_transfers_nothing_unasked():
-    problem, mesh = pose(num_layers=2), device_mesh(2)
-    problem, blocks = (
-        dataclasses.replace(problem, mesh=mesh),
+    request, mesh = pose(num_layers=2), device_mesh(2)
+    request, blocks = (
+        dataclasses.replace(request, mesh=mesh),
         METHODS["incremental"].blocks,
     )
-    list(blocks(problem))
+    list(blocks(request))
     with jax.transfer_guard_host_to_device("disallow"):
-        list(blocks(problem))
+        list(blocks(request))
 
 
 class Queued:
@@ -90,7 +96,7 @@ def test_blocks_are_queued_before_one_is_fetched_and_each_is_fetched_once(in_fli
         return Queued(events, int(position[0]) // 4), None
 
     pairs = Substitutions(np.arange(24), np.arange(24), 24, 25)
-    many = Problem(None, np.zeros(1), 0, "activation", pairs)
+    many = InfluenceRequest(None, np.zeros(1), 0, "activation", pairs)
     part = Part(0, 24, 4, {})
     kernel = Kernel(start, (), (part,), None, in_flight)
     assert sum(len(b.changes) for b in run_kernel(kernel, many, start)) == 24

@@ -9,7 +9,7 @@ import pytest
 import bounds
 import jax_models as jm
 from bounds import Incremental
-from bounds.influence import METHODS, Problem
+from bounds.influence import METHODS, InfluenceRequest
 from bounds.influence.rounding import choose_rounding
 from bounds.rounding import measured_error, rounded_block
 from bounds.rounding.precision import PRECISIONS
@@ -161,8 +161,8 @@ def test_influences_are_estimated_and_never_exact():
 
 
 def test_estimates_have_no_radii():
-    problem = Problem.ask(build(ONE), TOKENS, precision="bfloat16")
-    assert choose_rounding(problem, METHODS["incremental"], "auto") == "none"
+    request = InfluenceRequest.ask(build(ONE), TOKENS, precision="bfloat16")
+    assert choose_rounding(request, METHODS["incremental"], "auto") == "none"
     with refused("rounding = 'all', but products of bfloat16 are estimates"):
         bounds.compute_influence(
             build(ONE), TOKENS, method=Incremental("bfloat16"), rounding="all"

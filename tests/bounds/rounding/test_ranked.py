@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bounds import Run, device_mesh
-from bounds.influence import METHODS, Problem, compute_influence
+from bounds.influence import METHODS, InfluenceRequest, compute_influence
 from bounds.influence.moved import Readings
 from bounds.influence.result import Ranked
 from bounds.numbers.kind import ROUNDING
@@ -140,8 +140,8 @@ def test_a_ranking_is_another_type_and_is_never_exact(plain, monkeypatch):
     for kind in ("exact", "certified", "enclosure"):
         with pytest.raises(AssertionError):
             dataclasses.replace(found, kind=kind)
-    problem = Problem.ask(SHARED, TOKENS)
+    request = InfluenceRequest.ask(SHARED, TOKENS)
     assert isinstance(
-        ranked.decide_ranked(problem, METHODS["incremental"], "bfloat16", Run()),
+        ranked.decide_ranked(request, METHODS["incremental"], "bfloat16", Run()),
         Ranked,
     )

@@ -14,7 +14,7 @@ import bounds
 from benchmarks import reference
 from bounds.influence import (
     TARGETS,
-    Problem,
+    InfluenceRequest,
     SharedBase,
     Target,
     change_block,
@@ -92,8 +92,8 @@ def test_another_direction_compiles_nothing_and_shares_a_base_pass(method, progr
     held, counts, found = SharedBase(), [], []
     for direction in DIRECTIONS:
         target = Probe(jnp.asarray(direction))
-        problem = Problem.ask(MODEL, INPUT, target=target, shared=held)
-        found += [answer(problem, choose_method(method, problem))]
+        request = InfluenceRequest.ask(MODEL, INPUT, target=target, shared=held)
+        found += [answer(request, choose_method(method, request))]
         counts += [program._cache_size()]
     assert counts[0] == counts[1]
     assert abs(found[0].max - found[1].max) > 1e-3

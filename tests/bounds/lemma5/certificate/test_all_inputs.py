@@ -10,7 +10,7 @@ import pytest
 
 import bounds
 import jax_models as jm
-from bounds.influence.problem import Problem
+from bounds.influence.request import InfluenceRequest
 from bounds.lemma5.certificate import all_inputs, certify
 from bounds.lemma5.certificate.all_inputs import bound_all_inputs
 
@@ -87,9 +87,9 @@ def test_a_symbol_that_is_not_substitutable_has_the_input_alone():
 def test_where_closed_forms_are_refused_or_too_costly_the_input_stands_alone(
     monkeypatch,
 ):
-    problem = Problem.ask(build(1e4), TOKENS[:1], include_query=True)
-    alone = np.full(len(problem.pairs), np.inf)
-    found, form = bound_all_inputs(problem, alone)
+    request = InfluenceRequest.ask(build(1e4), TOKENS[:1], include_query=True)
+    alone = np.full(len(request.pairs), np.inf)
+    found, form = bound_all_inputs(request, alone)
     assert found is alone
     assert form is None
     monkeypatch.setattr(all_inputs, "MOST_DIFFERENCES", 8)
@@ -110,8 +110,8 @@ def test_a_closed_form_that_is_too_small_is_noticed(monkeypatch):
 
     assert holds()
 
-    def wrong(problem, alone):
-        return 1e-3 * bound_all_inputs(problem, alone)[0], None
+    def wrong(request, alone):
+        return 1e-3 * bound_all_inputs(request, alone)[0], None
 
     monkeypatch.setattr(certify, "bound_all_inputs", wrong)
     assert not holds()

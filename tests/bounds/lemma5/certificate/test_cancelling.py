@@ -136,8 +136,8 @@ def without_base_radii(monkeypatch):
     """Planted: the base pass is taken to be exact."""
     prepare = base_pass.prepare_pass
 
-    def planted(problem):
-        found = prepare(problem)
+    def planted(request):
+        found = prepare(request)
         held = tuple(
             dataclasses.replace(x, radius=jax.tree.map(jnp.zeros_like, x.radius))
             for x in found.held

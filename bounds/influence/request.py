@@ -41,7 +41,7 @@ from jax_models.run.float_type import check_float_type
 
 
 @dataclasses.dataclass(frozen=True)
-class Problem:
+class InfluenceRequest:
     """One influence question, checked; made by `ask`."""
 
     model: Any  # a Transformer, or a Callable
@@ -234,9 +234,9 @@ def _naming(padding: int) -> Iterator[None]:
         ) from error
 
 
-def one_row(problem: Problem) -> str | None:
-    """Reason why a method that follows one row cannot do a problem, or None."""
-    if problem.watches_many:
+def one_row(request: InfluenceRequest) -> str | None:
+    """Reason why a method that follows one row cannot do a request, or None."""
+    if request.watches_many:
         return "it follows one row, and the target is of many"
     return None
 

@@ -14,7 +14,7 @@ from bounds.curves import measurement
 from bounds.curves.cells import curve_cells
 from bounds.curves.inputs import GivenInputs
 from bounds.curves.measurement import Question, Subject
-from bounds.influence import METHODS, SCREENS, Problem
+from bounds.influence import METHODS, SCREENS, InfluenceRequest
 from bounds.influence.choice import METHOD_NAMES, choose_method
 from bounds.store.sweep import MemoryResults, finish_cells
 
@@ -36,12 +36,12 @@ def calls(source):
 
 def test_questions_are_made_and_substitutions_listed_in_one_place():
     files = [*ROOT.glob("bounds/**/*.py"), *ROOT.glob("benchmarks/**/*.py")]
-    made = {"Problem", "list_substitutions"}
+    made = {"InfluenceRequest", "list_substitutions"}
     found = {x.relative_to(ROOT).as_posix(): calls(x.read_text()) & made for x in files}
     assert {k: v for k, v in found.items() if v} == {
-        "bounds/influence/problem.py": {"list_substitutions"}
+        "bounds/influence/request.py": {"list_substitutions"}
     }
-    assert calls("p = Problem(model, tokens)") == {"Problem"}
+    assert calls("p = InfluenceRequest(model, tokens)") == {"InfluenceRequest"}
 
 
 def imported(path):
@@ -58,10 +58,10 @@ def test_modules_of_influences_import_one_way():
 
     graph = {module(x): imported(x) for x in FOLDER.rglob("*.py")}
     order = list(graphlib.TopologicalSorter(graph).static_order())
-    assert order.index("bounds.influence.problem") < order.index(
+    assert order.index("bounds.influence.request") < order.index(
         "bounds.influence.method"
     )
-    graph["bounds.influence.problem"] |= {"bounds.influence.method"}
+    graph["bounds.influence.request"] |= {"bounds.influence.method"}
     with pytest.raises(graphlib.CycleError):
         graphlib.TopologicalSorter(graph).prepare()
 
@@ -69,18 +69,18 @@ def test_modules_of_influences_import_one_way():
 def test_every_method_computes_or_screens_and_has_one_name():
     assert set(METHOD_NAMES) == {"auto", *METHODS, *SCREENS}
     assert not METHODS.keys() & SCREENS.keys()
-    problem = Problem.ask(draw(num_layers=2), [0, 1, 2, 1])
+    request = InfluenceRequest.ask(draw(num_layers=2), [0, 1, 2, 1])
     for name in (*METHODS, *SCREENS):
-        if {**METHODS, **SCREENS}[name].refuse(problem) is None:
-            assert choose_method(name, problem).way.name == name
+        if {**METHODS, **SCREENS}[name].refuse(request) is None:
+            assert choose_method(name, request).way.name == name
 
 
 def test_a_measurement_is_planned_once(monkeypatch, quick_compilation):
     planned = []
 
-    def counted(name, problem, **how):
-        planned.append(problem.tokens.size)
-        return choose_method(name, problem, **how)
+    def counted(name, request, **how):
+        planned.append(request.tokens.size)
+        return choose_method(name, request, **how)
 
     monkeypatch.setattr(measurement, "choose_method", counted)
     inputs = {(4, 0): np.array([0, 1, 2, 1])}
@@ -100,4 +100,4 @@ def test_a_measurement_is_planned_once(monkeypatch, quick_compilation):
 @pytest.mark.parametrize("given", [{"query": 4}, {"positions": [9]}, {"target": "y"}])
 def test_what_does_not_fit_is_refused_where_it_is_asked(given):
     with pytest.raises(jm.InputError):
-        Problem.ask(draw(), [0, 1, 2, 1], **given)
+        InfluenceRequest.ask(draw(), [0, 1, 2, 1], **given)
