@@ -13,13 +13,16 @@ left. Several draws are made, and the one that leaves most bits free is taken: t
 number of free bits is what the theorem bounds, so that some outcome has as many.
 
 Source: docs/theory/hard-attention.md, section 5, Theorem 6; docs/restriction.md, section 2.
+
+Members: a completion of which one bit is free, for languages with few members. Scores alone
+fix bits to a restriction that has none among its completions.
 """
 
 import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -27,7 +30,7 @@ import numpy as np
 import jax_models as jm
 from bounds.restriction.analysis import MOST_BITS
 from bounds.restriction.partial_input import PartialInput
-from bounds.restriction.search import Report, Search, close, free_needless
+from bounds.restriction.search import Report, Search, close, free_needless, is_constant
 from jax_models import Transformer
 from jax_models.arguments import choose_name, expect_integer, expect_integers
 
@@ -105,7 +108,7 @@ class Stage:
     """What a stage of the search left.
 
     Attributes:
-        name: The stage: a layer, closing, alteration, or the reverse pass.
+        name: The stage: a layer, closing, alteration, member, or the reverse pass.
         partial: The partial input after it.
         seconds: Since the search began.
     """
@@ -126,7 +129,7 @@ class ClosedInput:
 
     Attributes:
         partial: The partial input.
-        method: "greedy" or "alteration".
+        method: "greedy", "alteration" or "member".
         stages: What each stage left.
     """
 
@@ -135,6 +138,9 @@ class ClosedInput:
     stages: tuple[Stage, ...]
 
 
+# Partial inputs of one free bit under which a completion and its neighbour differ in the
+# language and may be alike to the model.
+Neighbours = Callable[[Transformer, PartialInput, int], Iterable[PartialInput]]
 # Given the name of a part of the work and what does it, returns its result: done now, or
 # as it was found before.
 Remember = Callable[[str, Callable[[], ClosedInput]], ClosedInput]
@@ -153,12 +159,14 @@ class SearchPlan:
     Attributes:
         caps: For each layer but the last, the free bits that a row may depend on; None
             for a few per head and layer, varied between attempts.
-        method: "greedy", "alteration", or "auto": the second where the first fails.
+        method: "greedy", "alteration", or "auto": the second where the first fails, and
+            `neighbours` before both.
         attempts: Searches to make; None for several at short lengths.
         reverse_pass: Whether to free bits in the end; None for short lengths.
         balance: Whether to fix as many ones as zeros, where that can be chosen.
         seed: Of the attempts and draws.
         remember: Keeps what is done, part by part.
+        neighbours: Partial inputs that are tried before any search by "auto".
     """
 
     caps: Sequence[int] | None = None
@@ -168,6 +176,7 @@ class SearchPlan:
     balance: bool = False
     seed: int = 0
     remember: Remember = forget
+    neighbours: Neighbours | None = None
 
     def check(self, model: jm.Transformer) -> None:
         """Raises `InputError` where the plan does not fit a model.
@@ -234,7 +243,11 @@ def attempt(
     clock = _Clock(report)
     found: list[ClosedInput] = []
     caps = plan.all_caps(model)
-    if plan.method != "alteration":
+    if plan.method == "auto" and plan.neighbours is not None:
+        found += _first_constant(
+            model, query, plan.neighbours(model, given, query), clock
+        )
+    if plan.method != "alteration" and not found:
         greedy = _greedy(model, given, query, plan, clock, caps)
         count = plan.attempts or (ATTEMPTS if given.length <= SHORT else 1)
         for one in itertools.islice(greedy, PERSISTENCE * count):
@@ -270,6 +283,22 @@ def attempt(
         return ClosedInput(partial, best.method, tuple(clock.stages))
 
     return plan.remember("reverse pass", freed)
+
+
+def _first_constant(
+    model: jm.Transformer,
+    query: int,
+    tried: Iterable[PartialInput],
+    clock: "_Clock",
+) -> list[ClosedInput]:
+    """First partial input under which the output is constant, if there is one in time."""
+    for partial in tried:
+        if clock.seconds > ATTEMPT_SECONDS:
+            break
+        if is_constant(model, partial, query):
+            clock("member", partial)
+            return [ClosedInput(partial, "member", tuple(clock.stages))]
+    return []
 
 
 def _greedy(

@@ -19,7 +19,7 @@ Source: docs/theory/hard-attention.md, sections 2, 7 and 8 (Hahn 2020, Corollary
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Literal, get_args
 
@@ -30,7 +30,14 @@ from numpy.typing import ArrayLike, NDArray
 
 import jax_models as jm
 from bounds.curves.inputs import sampled_inputs
-from bounds.restriction.attempts import Method, Remember, SearchPlan, forget
+from bounds.influence import compute_influence
+from bounds.restriction.attempts import (
+    Method,
+    Neighbours,
+    Remember,
+    SearchPlan,
+    forget,
+)
 from bounds.restriction.partial_input import FREE, PartialInput
 from bounds.restriction.restriction import (
     Restriction,
@@ -56,6 +63,8 @@ FindPair = Callable[[PartialInput], Pair | None]
 
 # Completions that are drawn of more than can be listed, their neighbours besides.
 NUM_DRAWN = 64
+# Ways from a member to a non-member, bit by bit: from both ends, and in drawn orders.
+NUM_WAYS = 8
 LanguageName = Literal["parity", "dyck1", "dyck2", "ones", "anbn"]
 NAMES: tuple[str, ...] = get_args(LanguageName)
 
@@ -132,6 +141,69 @@ def reachable_pair(decider: Automaton | Membership, seed: int) -> FindPair:
     return find
 
 
+def neighbours_of(find: FindPair, member: Membership, seed: int) -> Neighbours:
+    """Partial inputs of members with one bit free that decides on membership.
+
+    Only bits of no influence on the query's row.
+    """
+
+    def neighbours(
+        model: jm.Transformer, given: PartialInput, query: int
+    ) -> Iterator[PartialInput]:
+        pair = find(given)
+        for word in [] if pair is None else _at_the_edge(pair, member, seed):
+            places = [i for i in given.free if not member(_flip(given, word, i))]
+            influence = compute_influence(
+                model,
+                word,
+                query=query,
+                symbols=given.symbols,
+                positions=places,
+                include_query=True,
+                ties="ignore",
+                rounding="none",
+                keep="position_max",
+            )
+            assert influence.position_upper is not None
+            for place in places:
+                if influence.position_upper[place] == 0:
+                    yield PartialInput(word, given.symbols).release([place])
+
+    return neighbours
+
+
+def _at_the_edge(
+    pair: Pair, member: Membership, seed: int
+) -> Iterator[NDArray[np.int32]]:
+    """Members beside non-members, each the last one on a way from member to non-member."""
+    member_word, other = pair
+    differing = np.flatnonzero(member_word != other)
+    generator = np.random.default_rng(seed)
+    shuffled = (generator.permutation(differing) for _ in range(NUM_WAYS - 2))
+    known: set[bytes] = set()
+    for way in (differing, differing[::-1], *shuffled):
+        word = member_word.copy()
+        for place in way:
+            after = word.copy()
+            after[place] = other[place]
+            if not member(after):
+                break
+            word = after
+        if word.tobytes() not in known:
+            known.add(word.tobytes())
+            yield word
+
+
+def _flip(
+    given: PartialInput, word: NDArray[np.int32], place: int
+) -> NDArray[np.int32]:
+    """The word with the other symbol at one place."""
+    flipped = word.copy()
+    zero, one = given.symbols
+    flipped[place] = zero if word[place] == one else one
+    return flipped
+
+
 def searched(decider: Automaton | Membership, free: int) -> str:
     """Returns which completions `reachable_pair` looks at, in words."""
     if isinstance(decider, Automaton) or free <= MOST_ENUMERATED:
@@ -171,7 +243,8 @@ def find_counterexample(
             free; by default what the language asks for.
         query: The position whose final activation is the output.
         caps: As in `find_restriction`.
-        method: As in `find_restriction`.
+        method: As in `find_restriction`; for a language that an automaton or a function
+            decides, "auto" first tries a member and its neighbours, all but one bit fixed.
         attempts: As in `find_restriction`; more are made where none has a pair.
         reverse_pass: As in `find_restriction`.
         seed: Of the attempts and draws.
@@ -196,6 +269,10 @@ def find_counterexample(
         pre_restriction = given.tokens
     dyck = given.name.startswith("dyck")
     plan = SearchPlan(caps, method, attempts, reverse_pass, dyck, seed, remember)
+    if given.searched is not None:  # the language may have few members
+        plan = dataclasses.replace(
+            plan, neighbours=neighbours_of(given.find, given.member, seed)
+        )
     found = restrict(
         model,
         length,

@@ -14,6 +14,7 @@ STAGES = {
     "given": "before the search",
     "layer": "bits are fixed until each row of that layer depends on few",
     "alteration": "bits are fixed at random, then repaired",
+    "member": "a member is taken, with one bit free that decides on membership",
     "closing": "bits are fixed until the query's output is constant",
     "reverse pass": "fixed bits that are not needed are freed again",
 }

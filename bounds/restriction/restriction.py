@@ -127,7 +127,7 @@ class Restriction(BriefRepr):
         deps: The free positions that the output depends on: none.
         mode: "exact" where every number of the analysis is known to the bit, else
             "floating": decided within proven rounding bounds.
-        method: What found it: "greedy" or "alteration".
+        method: What found it: "greedy", "alteration" or "member".
         stages: What each stage left free.
         certificate: The JSON object that says all this so that it can be checked.
         analysis: What the certificate was made from.

@@ -1,6 +1,7 @@
 """Pairs of a member and a non-member with one output, and what they certify."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import jax_models as jm
 from bounds.restriction import check_certificate, find_counterexample
 from bounds.restriction.counterexample import prepare
+from jax_models.languages import Automaton
 from tests.bounds.restriction.drawn_models import (
     TIES,
     completions,
@@ -127,7 +129,7 @@ def test_a_word_without_a_window_has_no_pair():
 def test_the_next_thing_that_is_named_finds_a_pair_where_there_was_none(seed):
     """All but one symbol of a member, as `reasons` say."""
     model, member = random_model(seed), np.ones(6, int)
-    found = find_counterexample(model, 6, "ones", attempts=4)
+    found = find_counterexample(model, 6, "ones", method="greedy", attempts=4)
     assert found.pair is None
     next_ = "try a member as pre_restriction, a few positions free (-1)"
     assert any(next_ in reason for reason in found.reasons)
@@ -142,6 +144,33 @@ def test_the_next_thing_that_is_named_finds_a_pair_where_there_was_none(seed):
         for free in range(6)
     )
     assert any(pair is not None for pair in pairs)
+
+
+# (01)*, and Tomita's seventh language 0*1*0*1*: no more than n^3 of 2^n words.
+SPARSE = {
+    "(01)*": Automaton(((1, 2), (2, 0), (2, 2)), frozenset({0})),
+    "0*1*0*1*": Automaton(
+        ((0, 1), (2, 1), (2, 3), (4, 3), (4, 4)), frozenset(range(4))
+    ),
+}
+
+
+@pytest.mark.parametrize(("layers", "length"), [(1, 40), (2, 60)])
+@pytest.mark.parametrize("name", SPARSE)
+def test_members_of_sparse_languages_are_told_from_no_neighbour(name, layers, length):
+    model = drawn(0, num_layers=layers, vocab_size=2)
+    found = find_counterexample(model, length, SPARSE[name], reverse_pass=False)
+    assert found.pair is not None, found.reasons
+    assert (found.method, len(found.free)) == ("member", 1)
+    spelled = ["".join(map(str, tokens)) for tokens in found.pair]
+    accepted = [re.fullmatch(name, word) is not None for word in spelled]
+    assert sorted(accepted) == [False, True]
+    assert list(found.members or ()) == accepted
+    np.testing.assert_array_equal(
+        *(jm.apply(model, tokens, ties="ignore")[-1] for tokens in found.pair)
+    )
+    verification = check_certificate(model, found.certificate)
+    assert verification.accepted, verification.reasons
 
 
 def test_brackets_of_one_type_are_said_to_be_all_that_is_free():
