@@ -15,6 +15,7 @@ from jax_models.programs.logic.syntax import (
     Or,
     Previous,
     Since,
+    Until,
     collect,
 )
 
@@ -22,6 +23,11 @@ from jax_models.programs.logic.syntax import (
 def implies(left: Formula, right: Formula) -> Formula:
     """Returns left → right, which is ¬left ∨ right."""
     return Or(Not(left), right)
+
+
+def iff(left: Formula, right: Formula) -> Formula:
+    """Equivalence φ ↔ ψ: (φ → ψ) ∧ (ψ → φ)."""
+    return And(implies(left, right), implies(right, left))
 
 
 def once(operand: Formula) -> Formula:
@@ -32,6 +38,21 @@ def once(operand: Formula) -> Formula:
 def historically(operand: Formula) -> Formula:
     """Returns ¬(T S ¬φ): φ at the position and everywhere before it."""
     return Not(once(Not(operand)))
+
+
+def always(operand: Formula) -> Formula:
+    """G φ, ¬(T U ¬φ): φ at the position and everywhere after it."""
+    return Not(Until(Constant(True), Not(operand)))
+
+
+def weak_until(left: Formula, right: Formula) -> Formula:
+    """φ W ψ, (φ U ψ) ∨ G φ: φ up to the first ψ, which need not come."""
+    return Or(Until(left, right), always(left))
+
+
+def release(left: Formula, right: Formula) -> Formula:
+    """φ R ψ, ¬(¬φ U ¬ψ): ψ up to the first φ, included, which need not come."""
+    return Not(Until(Not(left), Not(right)))
 
 
 def first() -> Formula:

@@ -1,8 +1,8 @@
 r"""Formulas from text.
 
-Prefix operators (not P N once historically) bind tightest, then S and U (to the right),
-and, or, -> (to the right). A comparison of two integer terms is an atom; terms are
-integers, counts #<[phi] and #>[phi], sums, differences, and products by an integer. A
+Prefix operators (not P N X G once historically) bind tightest, then S U W R (to the right),
+and, or, -> and <-> (both to the right). A comparison of two integer terms is an atom; terms
+are integers, counts #<[phi] and #>[phi], sums, differences, and products by an integer. A
 predicate odd, even, mod(m,r) is of the position, or in parentheses of one count;
 mod(m,r,s,...) allows several residues. Every error is an `InputError` of one line that
 begins with the column.
@@ -30,10 +30,9 @@ from jax_models.programs.logic.syntax import Count, Formula, FormulaNode, Predic
 
 # Operators of other notations: what is written here.
 _ELSEWHERE = """\
-<-> <=> ↔: (phi -> psi) and (psi -> phi); => →: phi -> psi; ! ~ ¬: not phi;
-& && ∧: phi and psi; | || ∨: phi or psi; true ⊤: T; false ⊥: F; X: N phi; Y: P phi;
-F: T U phi; G: not (T U not phi); O: once phi; H: historically phi; Z: not P not phi;
-W: (phi U psi) or not (T U not phi); R V: not (not phi U not psi);
+<=> ↔: phi <-> psi; => →: phi -> psi; ! ~ ¬: not phi;
+& && ∧: phi and psi; | || ∨: phi or psi; true ⊤: T; false ⊥: F; Y: P phi;
+F: T U phi; O: once phi; H: historically phi; Z: not P not phi; V: phi R psi;
 M: psi U (phi and psi); B: (phi S psi) or historically phi; ==: s = t; !=: not s = t"""
 ELSEWHERE = {
     mark: here
@@ -56,17 +55,22 @@ _CONSTANT_HINTS = {
 PREFIX = {
     "not": Operator(9, 5, syntax.Not, FormulaNode),
     "P": Operator(9, 5, syntax.Previous, FormulaNode),
-    "N": Operator(9, 5, syntax.Next, FormulaNode),
+    "X": Operator(9, 5, syntax.Next, FormulaNode),
+    "N": Operator(9, 5, syntax.Next, FormulaNode),  # printed so
+    "G": Operator(9, 5, derived.always, FormulaNode),
     "once": Operator(9, 5, derived.once, FormulaNode),
     "historically": Operator(9, 5, derived.historically, FormulaNode),
     "-": Operator(9, 9, lambda term: -term, Term),
 }
 INFIX = {
+    "<->": Operator(0, 0, derived.iff, FormulaNode),
     "->": Operator(1, 1, derived.implies, FormulaNode),
     "or": Operator(2, 3, syntax.Or, FormulaNode),
     "and": Operator(3, 4, syntax.And, FormulaNode),
     "S": Operator(4, 4, syntax.Since, FormulaNode),
     "U": Operator(4, 4, syntax.Until, FormulaNode),
+    "W": Operator(4, 4, derived.weak_until, FormulaNode),
+    "R": Operator(4, 4, derived.release, FormulaNode),
     ">=": Operator(6, 7, lambda left, right: left.at_least(right), Term),
     "<=": Operator(6, 7, lambda left, right: right.at_least(left), Term),
     ">": Operator(6, 7, lambda left, right: left.more_than(right), Term),
@@ -133,8 +137,8 @@ class _Parser(Parser):
         | (?P<too_long>[0-9]{3001,})(?!\w)
         | (?P<integer>[0-9]+)(?!\w)
         | (?P<word>(?!Q_)[^\W\d]\w*)
-        | (?P<elsewhere><->|<=>|[=!]=|=>|&&?|\|\|?|[!~↔→∧∨¬⊤⊥])
-        | (?P<mark>->|>=|<=|\#<|\#>|[][()+*<>=,-])
+        | (?P<elsewhere><=>|[=!]=|=>|&&?|\|\|?|[!~↔→∧∨¬⊤⊥])
+        | (?P<mark><->|->|>=|<=|\#<|\#>|[][()+*<>=,-])
         | (?P<no_quoted>Q_')
         | Q_(?P<no_name>(?s:.))
         | (?P<no_symbol>Q_)
@@ -203,7 +207,7 @@ class _Parser(Parser):
             word = token.kind if token.kind in WORDS else before
             self.miss(
                 "an operator between formulas or numbers, or a closing bracket; join two "
-                f"formulas with and, or, ->, S, U{_CONSTANT_HINTS.get(word, '')}",
+                f"formulas with and, or, ->, <->, S, U, W, R{_CONSTANT_HINTS.get(word, '')}",
                 f" after {before}",
             )
         return super().operator_after(operand)

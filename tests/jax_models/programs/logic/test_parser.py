@@ -8,12 +8,16 @@ import pytest
 from jax_models.errors import InputError
 from jax_models.programs.grammar import walk
 from jax_models.programs.logic.derived import (
+    always,
     at_least_one,
     first,
     historically,
+    iff,
     implies,
     last,
     once,
+    release,
+    weak_until,
 )
 from jax_models.programs.logic.parser import WORDS, locate_formula, parse_formula
 from jax_models.programs.logic.printer import format_formula
@@ -40,12 +44,22 @@ from tests.formulas import random_formula
 A, B, C = Symbol("a"), Symbol("b"), Symbol("c")
 BEFORE, AFTER = Count("prefix", A), Count("suffix", B)
 PREFIX = {
-    "not": Not, "P": Previous, "N": Next, "once": once, "historically": historically
-}  # fmt: skip
-# Loosest first, as the concrete syntax is laid down; S and U are on one level.
-INFIX = {"->": implies, "or": Or, "and": And, "S": Since, "U": Until}
-LEVEL = {"->": 0, "or": 1, "and": 2, "S": 3, "U": 3}
-TO_THE_RIGHT = {"->", "S", "U"}
+    **{
+        "not": Not,
+        "P": Previous,
+        "N": Next,
+        "once": once,
+        "historically": historically,
+    },
+    **{"X": Next, "G": always},
+}
+# Loosest first, as the concrete syntax is laid down; S, U, W and R are on one level.
+INFIX = {
+    **{"<->": iff, "->": implies, "or": Or, "and": And, "S": Since, "U": Until},
+    **{"W": weak_until, "R": release},
+}
+LEVEL = {"<->": -1, "->": 0, "or": 1, "and": 2, **dict.fromkeys("SUWR", 3)}
+TO_THE_RIGHT = {"<->", "->", *"SUWR"}
 
 
 @pytest.mark.parametrize(

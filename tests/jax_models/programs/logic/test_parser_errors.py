@@ -117,14 +117,29 @@ DEFINITIONS = {
     "B": lambda p, q: all(p[k] or any(q[: k + 1]) for k in range(len(p))),
     "R": lambda p, q: all(q[k] or any(p[:k]) for k in range(len(p))),
     "M": lambda p, q: any(p[k] and all(q[: k + 1]) for k in range(len(p))),
+    "strict S": lambda p, q: any(q[k] and all(p[1:k]) for k in range(1, len(p))),
+    "strict U": lambda p, q: any(q[k] and all(p[1:k]) for k in range(1, len(p))),
+    "weak next": lambda p, q: p[1:2] != [False],
+}
+
+
+# Operators of other notations that are operators here too, or words of docs/notation.md.
+HERE = {
+    "strict S": "P (phi S psi)",
+    "strict U": "N (phi U psi)",
+    "weak next": "not X not phi",
+    **{mark: f"{mark} phi" for mark in ("X", "G")},
+    **{mark: f"phi {mark} psi" for mark in ("<->", "W", "R")},
 }
 
 
 @pytest.mark.parametrize("mark", DEFINITIONS)
 def test_what_stands_for_another_notations_operator_means_the_same(mark):
-    here = ELSEWHERE[mark].replace("phi", "Q_a").replace("psi", "(Q_b or Q_c)")
+    here = (
+        {**ELSEWHERE, **HERE}[mark].replace("phi", "Q_a").replace("psi", "(Q_b or Q_c)")
+    )
     formula = parse_formula(here, "abcd")
-    past = mark in ("Y", "Z", "O", "H", "B")
+    past = mark in ("Y", "Z", "O", "H", "B", "strict S")
     for n in range(1, 5):
         strings = np.array(list(itertools.product(range(4), repeat=n)))
         found = evaluate_formula(formula, strings, "abcd")
@@ -136,7 +151,8 @@ def test_what_stands_for_another_notations_operator_means_the_same(mark):
 
 
 def test_every_mark_has_a_definition():
-    defined = {ELSEWHERE[mark] for mark in DEFINITIONS}
+    defined = {here for mark in DEFINITIONS for here in [ELSEWHERE.get(mark)]}
+    defined |= set(HERE.values()) | {"phi R psi"}
     assert set(ELSEWHERE.values()) - defined == {"s = t", "not s = t"}
 
 
