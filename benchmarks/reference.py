@@ -161,7 +161,8 @@ def forward(
         own = {key: value for key, value in layer.items() if value is not None}
         layer = {**config, **own, "dtype": dtype}
         name = f"layers.{number}"
-        u = norm(f"{name}.norm1", y) if kind == "pre" else y
+        own_norm = kind == "pre" and layer.get("norm1", True)
+        u = norm(f"{name}.norm1", y) if own_norm else y
         tie_resolution = ar.numbers(layer["tie_resolution"])
         heads = [
             head_output(
@@ -173,14 +174,15 @@ def forward(
             assert kind == "none"
             y = y + feed_forward(f"{name}.ffn", np.concatenate([y, *heads], axis=1))
             continue
-        assert layer["combine"] == "residual", layer
+        assert layer["combine"] in ("residual", "parallel"), layer
         b = np.concatenate(heads, axis=1)
         c = y + b @ t[f"{name}.attention.output"].T
         if f"{name}.attention.output_bias" in t:
             c = c + t[f"{name}.attention.output_bias"]
         if kind == "post":
             c = norm(f"{name}.norm1", c)
-        z = norm(f"{name}.norm2", c) if kind == "pre" else c
+        enters = y if layer["combine"] == "parallel" else c
+        z = norm(f"{name}.norm2", enters) if kind == "pre" else enters
         y = c + feed_forward(f"{name}.ffn", z)
         if kind == "post":
             y = norm(f"{name}.norm2", y)

@@ -148,7 +148,9 @@ def _layer(reader: _Reader, at: int, entry: dict[str, Any], d: int) -> Layer:
         reader.take(f"{prefix}.gate", *w1.shape)
     norms: list[Norm | None] = [None, None]
     if entry["layer_norm"] != "none":
-        norms = [_norm(reader, f"layers.{at}.norm{k}", d, entry) for k in (1, 2)]
+        if entry["norm1"]:
+            norms[0] = _norm(reader, f"layers.{at}.norm1", d, entry)
+        norms[1] = _norm(reader, f"layers.{at}.norm2", d, entry)
     return Layer(
         attention,
         feed_forward,

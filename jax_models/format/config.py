@@ -12,6 +12,7 @@ from jax_models.arguments import (
     choose_name,
     expect_integer,
     expect_keys,
+    expect_kind,
     expect_number,
     show,
 )
@@ -40,6 +41,8 @@ FORMATS = ("attention-bounds/1", "attention-bounds/2")
 VERSION_1: dict[str, tuple[Any, ...]] = {
     "norm": ("layer_norm",),
     "activation": ("relu", "gelu"),
+    "combine": ("residual", "concat"),
+    "norm1": (True,),
     **dict.fromkeys(("key_value_heads", "head", "rotary", "same_as"), (None,)),
     **dict.fromkeys(
         (
@@ -73,7 +76,7 @@ TOP_KEYS = [
     *SAID_ONCE,
 ]
 LAYER_KEYS = [
-    *"weighting mask score temperature key_value_heads".split(),
+    *"weighting mask score temperature key_value_heads norm1".split(),
     *SAID_ONCE,
 ]
 # What a file holds once for all layers, and a model in each.
@@ -241,10 +244,12 @@ def _decode_layer(where: str, entry: Any, top: dict[str, Any]) -> dict[str, Any]
     mask = choose_name(f"{where}.mask", entry.get("mask", "none"), MASKS)
     combine = entry.get("combine", top.get("combine", "residual"))
     choose_name(f"{where}.combine", combine, COMBINATIONS)
-    if combine == "concat" and shared["layer_norm"] != "none":
+    placements = {"concat": ("none",), "parallel": ("none", "pre")}
+    allowed = placements.get(combine, NORM_PLACEMENTS)
+    if shared["layer_norm"] not in allowed:
         raise InputError(
-            f'{where}.combine = "concat" goes only with layer_norm "none", found '
-            f"{shared['layer_norm']!r}"
+            f"{where}.combine = {combine!r} goes only with layer_norm "
+            f"{' or '.join(map(repr, allowed))}, found {shared['layer_norm']!r}"
         )
     resolution = entry.get("tie_resolution", top.get("tie_resolution"))
     if resolution is not None:
@@ -259,8 +264,16 @@ def _decode_layer(where: str, entry: Any, top: dict[str, Any]) -> dict[str, Any]
     groups = entry.get("key_value_heads")
     if groups is not None:
         expect_integer(f"{where}.key_value_heads", groups, 1)
+    has_norm1 = entry.get("norm1", True)
+    expect_kind(f"{where}.norm1", has_norm1, bool, "true or false")
+    if not has_norm1 and shared["layer_norm"] != "pre":
+        raise InputError(
+            f"{where}.norm1 = false goes only with layer_norm 'pre', found "
+            f"{shared['layer_norm']!r}"
+        )
     return {
         "weighting": weighting,
+        "norm1": has_norm1,
         "mask": mask,
         "score": choose_name(f"{where}.score", score, tuple(SCORES)),
         "temperature": decode_temperature(
@@ -318,9 +331,11 @@ def describe_model(model: Transformer, names: Collection[str]) -> dict[str, Any]
         groups = attention.key.shape[:1]
         if groups and groups != attention.query.shape[:1]:
             entry["key_value_heads"] = groups[0]
-        if layer.norm1 is not None:
-            entry["norm"] = _kind(layer.norm1)
-            entry["layer_norm_epsilon"] = layer.norm1.epsilon
+        if layer.layer_norm == "pre" and layer.norm1 is None:
+            entry["norm1"] = False
+        if layer.norm2 is not None:
+            entry["norm"] = _kind(layer.norm2)
+            entry["layer_norm_epsilon"] = layer.norm2.epsilon
         config["layers"].append(entry)
     for norm in _norms_alone(model):
         config["norm"] = _kind(norm)

@@ -214,6 +214,8 @@ def random_transformer(
         raise InputError('head="classifier" needs num_classes, how many classes it has')
     if combine == "concat" and layer_norm != "none":
         raise InputError('combine="concat" goes only with layer_norm="none"')
+    if combine == "parallel" and layer_norm == "post":
+        raise InputError('combine="parallel" goes only with layer_norm="none" or "pre"')
     every = [weighting] * num_layers if isinstance(weighting, str) else weighting
     names = choose_names("weighting", every, tuple(WEIGHTINGS))
     if not any(WEIGHTINGS[name].hard for name in names):

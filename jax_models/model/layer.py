@@ -15,14 +15,17 @@ from jax_models.model.rows import Affine, Join, Norm, Operation, Program, Step, 
 
 NormPlacement = Literal["none", "pre", "post"]
 NORM_PLACEMENTS: tuple[str, ...] = get_args(NormPlacement)
-Combine = Literal["residual", "concat"]
+Combine = Literal["residual", "parallel", "concat"]
 COMBINATIONS: tuple[str, ...] = get_args(Combine)
 
 
 @register
 @dataclasses.dataclass(frozen=True)
 class Layer:
-    """Attention and a feed-forward block, combined by residual sums or concatenation."""
+    """Attention and a feed-forward block, combined by residual sums or concatenation.
+
+    With "parallel" both read y, and the sum of both is added to it.
+    """
 
     attention: Attention
     feed_forward: FeedForward
@@ -36,9 +39,8 @@ class Layer:
     @property
     def reads(self) -> Program:
         """From y to what attention reads."""
-        if self.layer_norm != "pre":
+        if self.layer_norm != "pre" or self.norm1 is None:
             return Program((), "y")
-        assert self.norm1 is not None
         return Program((Step("read", self.norm1, ("y",)),), "read")
 
     @property
@@ -56,14 +58,16 @@ class Layer:
             ),
             Step("summed", Sum(), ("y", "written")),
         )
+        enters = "y" if self.combine == "parallel" else "summed"
         if self.layer_norm == "none":
-            return Program((*summed, *self._block("summed", "summed", "out")), "out")
-        assert self.norm1 is not None and self.norm2 is not None
+            return Program((*summed, *self._block(enters, "summed", "out")), "out")
+        assert self.norm2 is not None
         if self.layer_norm == "pre":
-            entered = Step("entered", self.norm2, ("summed",))
+            entered = Step("entered", self.norm2, (enters,))
             return Program(
                 (*summed, entered, *self._block("entered", "summed", "out")), "out"
             )
+        assert self.norm1 is not None
         entered = Step("entered", self.norm1, ("summed",))
         out = Step("out", self.norm2, ("left",))
         return Program(

@@ -24,10 +24,21 @@ from jax_models.model.pytree import in_bytes
 from jax_models.model.rows import ACTIVATIONS, NORMS
 from tests.bounds.influence.expect import encloses, refused
 from tests.bounds.influence.many_digits import DIGITS
-from tests.bounds.influence.models import TOKENS, build
+from tests.bounds.influence.models import TOKENS
+from tests.bounds.influence.models import build as draw
 from tests.written import written
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+def build(case, **more):
+    """Model of a case; with norm1 = False its first layer has no norm before attention."""
+    model = draw({key: value for key, value in case.items() if key != "norm1"}, **more)
+    if case.get("norm1", True):
+        return model
+    first, *others = model.layers
+    first = dataclasses.replace(first, norm1=None)
+    return dataclasses.replace(model, layers=(first, *others))
 
 
 def newer(name, table):
@@ -58,6 +69,9 @@ PIECES: dict[str, dict[str, Any]] = {
         )
     },
     "repeated layers": {"num_layers": 2, "same_layers": (0, 0)},
+    "parallel": {"combine": "parallel"},
+    "parallel-pre": {"combine": "parallel", "layer_norm": "pre"},
+    "no norm1": {"layer_norm": "pre", "norm1": False},
     "no biases in blocks": {"block_biases": False, "activation": "gelu"},
 }
 # In norm by norm and gelu by tanh the plain transformer of the tests is not written.

@@ -188,8 +188,11 @@ def _by_source(
     found: dict[str, Array], heads: int, norms: Callable[[Array], Array]
 ) -> Array:
     """Norms of the derivative by the row and by each of its heads [..., s]."""
-    sources = (found["y"], *jnp.split(found["heads"], heads, axis=-1))
-    return jnp.stack([norms(source) for source in sources], axis=-1)
+    by_row = norms(found["y"])
+    by_head = [jnp.zeros_like(by_row)] * heads  # of rows that do not read attention
+    if "heads" in found:
+        by_head = [norms(x) for x in jnp.split(found["heads"], heads, axis=-1)]
+    return jnp.stack([by_row, *by_head], axis=-1)
 
 
 def _carry(gain: Array, found: Array, to_entries: bool) -> Array:

@@ -87,7 +87,7 @@ def check_layer(
         Refuted: naming position, head and row of what does not hold.
     """
     inputs = below.values
-    if layer.layer_norm == "pre":
+    if layer.layer_norm == "pre" and layer.norm1 is not None:
         assert isinstance(layer.norm1, LayerNorm)
         inputs = layer_norm(layer.norm1, inputs)
     attention = layer.attention
@@ -324,13 +324,14 @@ def _combine(layer: Layer, rows: Enclosure, heads: Enclosure) -> Enclosure:
         heads, np.asarray(attention.output), None if bias is None else np.asarray(bias)
     )
     summed = add(rows, written)
+    entering = rows if layer.combine == "parallel" else summed
     if layer.layer_norm == "none":
-        return add(summed, feed_forward(layer.feed_forward, summed))
-    assert isinstance(layer.norm1, LayerNorm)
+        return add(summed, feed_forward(layer.feed_forward, entering))
     assert isinstance(layer.norm2, LayerNorm)
     if layer.layer_norm == "pre":
-        normed = layer_norm(layer.norm2, summed)
+        normed = layer_norm(layer.norm2, entering)
         return add(summed, feed_forward(layer.feed_forward, normed))
+    assert isinstance(layer.norm1, LayerNorm)
     summed = layer_norm(layer.norm1, summed)
     return layer_norm(
         layer.norm2, add(summed, feed_forward(layer.feed_forward, summed))

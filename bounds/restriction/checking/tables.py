@@ -222,9 +222,9 @@ class Rationals:
         if layer.combine == "concat":
             read = np.concatenate([y, heads])
         else:
-            attention = layer.attention
+            attention, read = layer.attention, y
             y = y + _affine(attention.output, attention.output_bias, heads)
-            read = y
+            read = read if layer.combine == "parallel" else y
         hidden = _affine(block.w1, block.b1, read)
         made = y + _affine(block.w2, block.b2, hidden * (hidden > 0))
         return tuple(made.tolist())

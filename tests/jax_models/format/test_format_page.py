@@ -110,6 +110,7 @@ def test_what_is_not_said_is_what_the_page_says():
         "query_norm": None,
         "key_norm": None,
         "distance_bias": None,
+        "norm1": True,
     }
     assert '| `mask`, `score`, `temperature` | layer | `"none"`, `"scaled_dot' in PAGE
     assert [default_resolution(x) for x in ("float64", "float32")] == [1e-9, 1e-4]

@@ -55,7 +55,7 @@ BAD = [
     ("layers.0.feed_forward.activation", "swish", "activation = 'swish'"),
     ("layers.0.feed_forward", None, r"model.layers\[0\].feed_forward = None"),
     ("layers.0.norm1", jm.LayerNorm(jnp.ones(4), jnp.ones(4)), "unexpected tensors"),
-    ("layers.0.layer_norm", "pre", "norm1.scale' is missing"),
+    ("layers.0.layer_norm", "pre", "norm2.scale' is missing"),
     ("layers.0.combine", "concat", "combine|shape|unexpected"),
     ("layers", (None,), r"model.layers\[0\] = None"),
     ("layers", 2, "model.layers = 2"),

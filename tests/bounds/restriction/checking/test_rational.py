@@ -37,7 +37,7 @@ def rows_of(enumeration, tables, certificate):
             yield string, position, tables.start[position] + index
 
 
-@pytest.mark.parametrize("combine", ["residual", "concat"])
+@pytest.mark.parametrize("combine", ["residual", "parallel", "concat"])
 @pytest.mark.parametrize("seed", [6, pytest.param(10, marks=pytest.mark.slow)])
 def test_tables_hold_the_rows_of_every_completion(seed, combine):
     model = integer_model(seed, weighting="average_hard", combine=combine)
@@ -65,7 +65,7 @@ def test_tables_hold_the_rows_of_every_completion(seed, combine):
             )
             assert enclosed.all()
             rounded += tables.values.radius[row].any()
-    assert rounded
+    assert rounded or combine == "parallel"  # whose means here are exact
 
 
 def test_equal_means_of_thirds_are_one_row_and_others_are_not():

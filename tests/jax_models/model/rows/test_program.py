@@ -18,6 +18,8 @@ PLACED = [
         ("residual", "none"),
         ("residual", "pre"),
         ("residual", "post"),
+        ("parallel", "none"),
+        ("parallel", "pre"),
         ("concat", "none"),
     )
     for activation in ("relu", "gelu")
@@ -50,10 +52,11 @@ def exact_rows(layer, y, heads):
     if layer.combine == "concat":
         return y, y + feed(np.concatenate([y, heads], axis=-1))
     summed = y + affine(heads, attention.output, attention.output_bias)
+    enters = y if layer.combine == "parallel" else summed
     if layer.layer_norm == "none":
-        return y, summed + feed(summed)
+        return y, summed + feed(enters)
     if layer.layer_norm == "pre":
-        return norm(layer.norm1, y), summed + feed(norm(layer.norm2, summed))
+        return norm(layer.norm1, y), summed + feed(norm(layer.norm2, enters))
     entered = norm(layer.norm1, summed)
     return y, norm(layer.norm2, entered + feed(entered))
 
