@@ -28,6 +28,10 @@ AT_ONCE = 2**25
 AGAIN = "fetch the whole checkpoint again"
 ADAPTER = "adapter_"  # how files of an adapter begin
 MERGE = "merge it where peft is: merge_and_unload(), then save_pretrained(folder)"
+CONVERT = (
+    "convert it where transformers is: AutoModelForCausalLM.from_pretrained(folder, "
+    "gguf_file=NAME).save_pretrained(another)"
+)
 UNMERGED = "base_model.model."
 SHARD = re.compile(r".+-\d+-of-\d+\.\w+")
 SHOWN = 12  # files of a folder in a message
@@ -200,7 +204,9 @@ class Folder(Source):
         """The error of a folder that lacks a file: what is there, and what to do."""
         names = sorted(x.name for x in self.path.iterdir())
         advice = "expected the folder of a checkpoint"
-        if any(x.startswith(ADAPTER) for x in names):
+        if any(x.endswith(".gguf") for x in names):
+            advice = f"GGUF is not read; {CONVERT}"
+        elif any(x.startswith(ADAPTER) for x in names):
             advice = f"an adapter alone is no model; {MERGE}"
         elif any(map(SHARD.fullmatch, names)):
             advice = "shards are read by their index, NAME.index.json; fetch it too"

@@ -12,7 +12,10 @@ from jax_models.format.pretrained.families import (
     distilbert,
     esm,
     gpt2,
+    gpt_neox,
     llama,
+    modernbert,
+    opt,
 )
 from jax_models.format.pretrained.parts import Parts
 
@@ -119,7 +122,7 @@ FAMILIES: dict[str, Family] = {
         decoder="vocab_projector.weight",
     ),
     "albert": _Of(albert.put_albert, _ALBERT, decoder="predictions.decoder.weight"),
-    # ESM-2's positions are rotary; its files have a table all the same.
+    # Where positions are rotary, files have a table all the same.
     "esm": _Of(
         esm.put_esm,
         _ESM,
@@ -142,7 +145,34 @@ FAMILIES: dict[str, Family] = {
         decoder="lm_head.weight",
         left_behind=gpt2.LEFT_BEHIND,
     ),
-    **dict.fromkeys(("llama", "mistral", "qwen2"), _LLAMA_FAMILY),
+    "gpt_neox": Family(
+        gpt_neox.put_gpt_neox,
+        _DECODER,
+        body=("embed_in", "layers", "final_layer_norm"),
+        embedding="embed_in.weight",
+        decoder="embed_out.weight",
+        left_behind=gpt_neox.LEFT_BEHIND,
+        tied=False,
+    ),
+    "opt": Family(
+        opt.put_opt,
+        _DECODER,
+        body=("embed_tokens", "embed_positions", "layers", "final_layer_norm"),
+        embedding="embed_tokens.weight",
+        decoder="lm_head.weight",
+    ),
+    "modernbert": Family(
+        modernbert.put_modernbert,
+        {
+            "masked_lm": modernbert.masked_lm,
+            "classifier": modernbert.classifier,
+            "token_classifier": modernbert.token_classifier,
+        },
+        body=("embeddings", "layers", "final_norm"),
+        embedding="embeddings.tok_embeddings.weight",
+        decoder="decoder.weight",
+    ),
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), _LLAMA_FAMILY),
 }
 
 # The head of a class in `architectures`, by how its name ends; none of another.
@@ -162,8 +192,11 @@ HEADS = (
     "cls.",
     "classifier.",
     "classifier_",
+    "decoder.",
     "discriminator_predictions.",
+    "embed_out.",
     "generator_",
+    "head.",
     "lm_head.",
     "multiple_choice_head.",
     "pooler.",

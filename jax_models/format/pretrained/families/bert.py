@@ -67,28 +67,34 @@ def embed_positions(parts: Parts, prefix: str, vocab_size: int, width: int) -> N
     """
     folder = parts.folder
     parts.move("embedding", f"{prefix}word_embeddings.weight", vocab_size, width)
-    length = folder.number("max_position_embeddings")
-    table = folder.take(f"{prefix}position_embeddings.weight", length, width)
+    table = take_positions(parts, prefix, width)
     types = folder.number("type_vocab_size", 2)
     name = f"{prefix}token_type_embeddings.weight"
     rows = folder.take(name, types, width).astype(parts.dtype)
-    table = table + rows[0]
-    if folder.config["model_type"] in COUNT_FROM_PADDING:
-        padding = padding_of(folder)
-        if padding is None or not 0 <= padding < length - 1:
-            raise InputError(
-                f"{folder.where('pad_token_id')} is {padding}; expected 0 to "
-                f"{length - 2}: positions are counted from it, and "
-                f"max_position_embeddings is {length}"
-            )
-        table = table[padding + 1 :]
-    elif types > 1:
+    if types > 1 and folder.config["model_type"] not in COUNT_FROM_PADDING:
         parts.second = rows[1] - rows[0]
-    parts.put("position", table)
+    parts.put("position", table + rows[0])
     parts.move_norm("entry.norm", f"{prefix}LayerNorm", width)
 
 
-COUNT_FROM_PADDING = ("roberta", "xlm-roberta", "camembert")
+COUNT_FROM_PADDING = ("roberta", "xlm-roberta", "camembert", "esm")
+
+
+def take_positions(parts: Parts, prefix: str, width: int) -> np.ndarray:
+    """Table of positions from the first that a token may have."""
+    folder = parts.folder
+    length = folder.number("max_position_embeddings")
+    table = folder.take(f"{prefix}position_embeddings.weight", length, width)
+    if folder.config["model_type"] not in COUNT_FROM_PADDING:
+        return table
+    padding = padding_of(folder)
+    if padding is None or not 0 <= padding < length - 1:
+        raise InputError(
+            f"{folder.where('pad_token_id')} is {padding}; expected 0 to "
+            f"{length - 2}: positions are counted from it, and "
+            f"max_position_embeddings is {length}"
+        )
+    return table[padding + 1 :]
 
 
 def masked_lm_of(

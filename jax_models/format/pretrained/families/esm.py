@@ -1,6 +1,8 @@
-"""ESM-2: pre-norm encoders with rotary positions (Lin et al. 2023).
+"""ESM: pre-norm encoders with rotary positions (ESM-2, Lin et al. 2023) or a table of them.
 
-Trained with `token_dropout`, embeddings are scaled by 0.88 / (1 - share of `<mask>`), and
+ESM-1b, ESM-1v (Rives et al. 2021; Meier et al. 2021) and the Nucleotide Transformer
+(Dalla-Torre et al. 2024) have tables, counted from the padding's number + 1. Trained with
+`token_dropout`, embeddings are scaled by 0.88 / (1 - share of `<mask>`), and
 rows of `<mask>` are zero.
 """
 
@@ -8,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jax_models.arguments import expect_number, show
-from jax_models.errors import InputError
+from jax_models.arguments import choose_name, expect_number
 from jax_models.format.pretrained.families import bert
 from jax_models.format.pretrained.parts import Parts, expect_default, heads_of
 
@@ -22,21 +23,21 @@ def put_esm(parts: Parts, prefix: str) -> None:
     folder = parts.folder
     d, vocab_size = folder.number("hidden_size"), folder.number("vocab_size")
     heads, parts.head_width = heads_of(folder, d, "num_attention_heads")
-    kind = folder.get("position_embedding_type", "absolute")
-    if kind != "rotary":
-        raise InputError(
-            f"{folder.where('position_embedding_type')} is {show(kind)}; expected rotary, "
-            "as in ESM-2"
-        )
+    where, kind = "position_embedding_type", "absolute"
+    kind = choose_name(folder.where(where), folder.get(where, kind), (kind, "rotary"))
     expect_default(folder, "is_decoder", [False], "it is read as an encoder")
     expect_default(
         folder, "add_cross_attention", [False], "there is no second sequence"
     )
-    expect_default(folder, "emb_layer_norm_before", [False], "ESM-2 has no norm there")
     expect_default(
         folder, "is_folding_model", [False], "the language model alone is read"
     )
-    parts.move("embedding", f"{prefix}embeddings.word_embeddings.weight", vocab_size, d)
+    source = f"{prefix}embeddings."
+    parts.move("embedding", f"{source}word_embeddings.weight", vocab_size, d)
+    if kind == "absolute":
+        parts.put("position", bert.take_positions(parts, source, d))
+    if folder.flag("emb_layer_norm_before", False):
+        parts.move_norm("entry.norm", f"{source}layer_norm", d)
     inner, count = (
         folder.number("intermediate_size"),
         folder.number("num_hidden_layers"),
@@ -48,7 +49,7 @@ def put_esm(parts: Parts, prefix: str) -> None:
         "layer_norm": "pre",
         "layer_norm_epsilon": folder.get("layer_norm_eps", 1e-12),
         "activation": "gelu",
-        "rotary": _rotary(parts),
+        **({"rotary": _rotary(parts)} if kind == "rotary" else {}),
         "layers": [{"weighting": "softmax"} for _ in range(count)],
     }
     if folder.flag("token_dropout", False):

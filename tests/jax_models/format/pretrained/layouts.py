@@ -33,13 +33,26 @@ NAMES = {
         "lm_head.weight",
         ("h.0.attn.bias", "h.2.attn.masked_bias"),
     ),
+    "gpt_neox": (
+        "gpt_neox.",
+        "embed_in.weight",
+        "embed_out.weight",
+        ("layers.0.attention.bias", "layers.1.attention.masked_bias"),
+    ),
+    "opt": ("model.decoder.", "embed_tokens.weight", "lm_head.weight", ()),
+    "modernbert": (
+        "model.",
+        "embeddings.tok_embeddings.weight",
+        "decoder.weight",
+        (),
+    ),
     **dict.fromkeys(
-        ("llama", "mistral", "qwen2"),
+        ("llama", "mistral", "qwen2", "qwen3"),
         ("model.", "embed_tokens.weight", "lm_head.weight", (INV_FREQ,)),
     ),
 }
 ENCODERS = ("bert", "roberta", "electra", "distilbert", "albert", "esm")
-DECODERS = ("gpt2", "llama", "mistral", "qwen2")
+DECODERS = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gpt_neox", "opt")
 
 
 @dataclasses.dataclass

@@ -66,6 +66,14 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
 }
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 100.0,
+    "factor": 4.0,
+    "beta_fast": 2.0,
+    "beta_slow": 0.2,
+    "original_max_position_embeddings": 6,
+}
 ESM = {"position_embedding_type": "rotary", "token_dropout": True, "mask_token_id": 3}
 
 # Name, class, and what its configuration says.
@@ -123,6 +131,59 @@ CASES = {
         SMALL | {"num_key_value_heads": 2, "sliding_window": 4},
     ),
     "qwen2": ("Qwen2ForCausalLM", SMALL | {"num_key_value_heads": 1}),
+    "qwen3": (
+        "Qwen3ForCausalLM",
+        SMALL
+        | {
+            "num_key_value_heads": 1,
+            "head_dim": 6,
+            "use_sliding_window": True,
+            "sliding_window": 4,
+            "max_window_layers": 1,
+        },
+    ),
+    "qwen3_yarn": (
+        "Qwen3ForCausalLM",
+        SMALL | {"num_key_value_heads": 2, "head_dim": 8, "rope_parameters": YARN},
+    ),
+    "modernbert": (
+        "ModernBertForMaskedLM",
+        SMALL | {"num_hidden_layers": 3, "local_attention": 5},
+    ),
+    "modernbert_classifier": (
+        "ModernBertForSequenceClassification",
+        SMALL
+        | {
+            "num_labels": 3,
+            "norm_bias": True,
+            "classifier_bias": True,
+            "global_attn_every_n_layers": 2,
+            "local_attention": 4,
+        },
+    ),
+    "esm1b": (
+        "EsmForMaskedLM",
+        SMALL
+        | ESM
+        | {"position_embedding_type": "absolute", "emb_layer_norm_before": True},
+    ),
+    "nucleotides": (
+        "EsmForMaskedLM",
+        SMALL | {"position_embedding_type": "absolute", "mask_token_id": 3},
+    ),
+    "gpt_neox": (
+        "GPTNeoXForCausalLM",
+        SMALL | {"hidden_size": 32, "rotary_pct": 0.5, "rotary_emb_base": 100},
+    ),
+    "gpt_neox_serial": (
+        "GPTNeoXForCausalLM",
+        SMALL | {"use_parallel_residual": False, "hidden_act": "gelu_new"},
+    ),
+    "opt": ("OPTForCausalLM", SMALL | {"ffn_dim": 24}),
+    "opt_post": (
+        "OPTForCausalLM",
+        SMALL | {"ffn_dim": 24, "do_layer_norm_before": False},
+    ),
 }
 
 # Those whose families give the second text of a pair another type.

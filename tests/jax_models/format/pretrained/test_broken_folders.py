@@ -198,6 +198,11 @@ def test_an_index_that_names_what_is_not_there_is_refused(name, tmp_path):
     assert_says(refusal(folder), INDEX, *said)
 
 
+def test_a_file_of_another_library_says_how_to_convert_it(tmp_path):
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    assert_says(refusal(tmp_path), "GGUF is not read", "gguf_file=NAME", "save_pretr")
+
+
 SETTINGS = [
     ("bert", {"vocab_size": 21}, ("word_embeddings", "(20, 16); expected (21, 16)")),
     ("bert", {"hidden_size": 32}, ("word_embeddings", "(20, 16); expected (20, 32)")),
@@ -233,9 +238,10 @@ SETTINGS = [
     ("roberta", {"pad_token_id": None}, ("pad_token_id", "None; expected 0 to 22")),
     ("albert", {"num_hidden_groups": 3}, ("layer_groups.2.", "no tensor")),
     ("electra", {"embedding_size": 16}, ("(20, 6); expected (20, 16)",)),
-    ("esm", {"position_embedding_type": "absolute"}, ("absolute", "expected rotary")),
-    ("esm", {"position_embedding_type": ...}, ("absolute", "expected rotary")),
-    ("esm", {"emb_layer_norm_before": True}, ("emb_layer_norm_before", "not supp")),
+    ("esm", {"position_embedding_type": "relative_key"}, ("relative_key", "rotary")),
+    ("esm", {"position_embedding_type": ...}, ("position_embeddings", "no tensor")),
+    ("esm", {"emb_layer_norm_before": True}, ("layer_norm.weight", "no tensor")),
+    ("esm1b", {"pad_token_id": 23}, ("pad_token_id", "23; expected 0 to 22")),
     ("esm", {"is_decoder": True}, ("is_decoder = True", "not supported")),
     ("esm", {"token_dropout": "x"}, ("token_dropout", "'x'; expected true or false")),
     ("esm", {"mask_token_id": None}, ("token_dropout.mask = None", "expected")),
@@ -247,6 +253,13 @@ SETTINGS = [
     ("llama", {"mlp_bias": True}, ("gate_proj.bias", "no tensor")),
     ("mistral", {"sliding_window": 0}, ("sliding_window", "0; expected a whole")),
     ("qwen2", {"use_sliding_window": 1}, ("use_sliding_window", "1; expected true")),
+    ("qwen3", {"attention_bias": True}, ("q_proj.bias", "no tensor")),
+    ("modernbert", {"mlp_bias": True}, ("mlp_bias = True", "without biases")),
+    ("modernbert", {"layer_types": ["full_attention"]}, ("lists 1", "expected 3")),
+    ("modernbert_classifier", {"classifier_pooling": "mean"}, ("'mean'", "first row")),
+    ("gpt_neox", {"attention_bias": False}, ("attention_bias", "not supported")),
+    ("opt", {"word_embed_proj_dim": 8}, ("word_embed_proj_dim = 8", "another width")),
+    ("opt", {"enable_bias": False}, ("enable_bias", "not supported")),
 ]
 
 
@@ -263,7 +276,8 @@ def test_a_setting_that_is_not_read_is_named(name, said, parts, tmp_path):
 @pytest.mark.parametrize(
     ("rope", "parts"),
     [
-        ({"rope_type": "yarn", "factor": 4.0}, ("'yarn'", "default, linear, llama3")),
+        ({"rope_type": "longrope"}, ("'longrope'", "default, linear, llama3, yarn")),
+        ({"rope_type": "yarn"}, ("factor in", "= None; expected a finite number")),
         ({"type": "dynamic", "factor": 4.0}, ("'dynamic'", "default, linear, llama3")),
         ({"rope_type": "linear"}, ("factor in", "= None; expected a finite number")),
         ({"rope_type": "llama3", "factor": 8.0}, ("low_freq_factor in", "= None")),

@@ -100,12 +100,19 @@ def test_a_pooler_is_of_the_first_row_and_a_decoders_classifier_of_the_last(tmp_
 
 NO_RULE = "the scale of the model's embeddings goes with"
 ROTARY = "it needs a rule for rotary positions, which layer 0 has"
-LLAMAS = dict.fromkeys(("llama", "llama_linear", "mistral", "qwen2"), ROTARY)
-MASKED = dict.fromkeys(("gpt2", "gpt2_inverse_layers"), "attention without a mask")
-REFUSED = {
-    "lumped": {"esm": NO_RULE, **LLAMAS, **MASKED},
-    "screened": {"esm": NO_RULE, **LLAMAS},
+TURNED = (
+    *("llama", "llama_linear", "mistral", "qwen2", "gpt_neox", "gpt_neox_serial"),
+    *("modernbert", "modernbert_classifier"),
+)
+ROTARIES = {
+    **dict.fromkeys(TURNED, ROTARY),
+    **dict.fromkeys(("qwen3", "qwen3_yarn"), "it needs a rule for a norm of queries"),
+    **dict.fromkeys(("esm", "esm1b"), NO_RULE),
 }
+MASKED = dict.fromkeys(
+    ("gpt2", "gpt2_inverse_layers", "opt", "opt_post"), "attention without a mask"
+)
+REFUSED = {"lumped": {**ROTARIES, **MASKED}, "screened": ROTARIES}
 
 
 @pytest.mark.parametrize(

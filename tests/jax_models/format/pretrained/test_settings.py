@@ -66,6 +66,47 @@ def test_those_layers_slide_that_the_family_says(name, said, expected, tmp_path)
         assert_is_plain(model)
 
 
+OLDER = [
+    (
+        "gpt_neox",
+        {"rope_parameters": ..., "rotary_pct": 0.5, "rotary_emb_base": 100},
+    ),
+    (
+        "modernbert",
+        {
+            "rope_parameters": ...,
+            "layer_types": ...,
+            "global_attn_every_n_layers": 3,
+            "global_rope_theta": 160000.0,
+            "local_rope_theta": 10000.0,
+        },
+    ),
+    ("qwen3", {"rope_parameters": ..., "rope_theta": 10000.0}),
+]
+
+
+@pytest.mark.parametrize(("name", "said"), OLDER, ids=[name for name, _ in OLDER])
+def test_older_names_of_settings_mean_the_same(name, said, tmp_path):
+    for place in ("new", "old"):
+        (tmp_path / place).mkdir()
+    models = read(name, tmp_path / "new"), read(name, tmp_path / "old", **said)
+    assert jm.model_bytes(models[0]) == jm.model_bytes(models[1])
+
+
+def test_a_part_of_each_head_is_turned_by_default(tmp_path):
+    held = weights_of("gpt_neox")
+    model = read("gpt_neox", tmp_path, held, rope_parameters=...)
+    rotary = model.layers[0].attention.rotary
+    assert (rotary.dims, rotary.theta) == (4, 10000.0)
+
+
+def test_yarn_has_the_factor_that_is_said(tmp_path):
+    """Scores by the square of it: queries and keys both have it."""
+    rope = {"rope_type": "yarn", "factor": 4.0, "attention_factor": 2.0}
+    layer = read("qwen3_yarn", tmp_path, rope_parameters=rope).layers[0]
+    assert layer.attention.temperature == jm.ConstantTemperature(0.25)
+
+
 def test_layers_whose_kinds_are_not_listed_are_refused(tmp_path):
     said = {"use_sliding_window": True, "layer_types": ["full_attention"]}
     with pytest.raises(jm.InputError, match="lists 1 layers; expected 2"):

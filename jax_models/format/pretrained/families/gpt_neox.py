@@ -1,0 +1,61 @@
+"""GPT-NeoX and Pythia: decoders that turn a part of each head (Black et al. 2022).
+
+Attention and feed-forward block both read the layer's input (`use_parallel_residual`).
+Queries, keys and values of a head stand together in one map.
+"""
+
+from jax_models.format.pretrained.parts import (
+    QKV,
+    Parts,
+    expect_default,
+    heads_of,
+    read_activation,
+)
+from jax_models.format.pretrained.rotary import rotary_of
+
+# The mask, what is written in its place, and the frequencies.
+LEFT_BEHIND = tuple(
+    f"layers.#.attention.{name}"
+    for name in ("bias", "masked_bias", "rotary_emb.inv_freq")
+)
+
+
+def put_gpt_neox(parts: Parts, prefix: str) -> None:
+    """Holds everything but the head."""
+    folder = parts.folder
+    d, vocab_size = folder.number("hidden_size"), folder.number("vocab_size")
+    heads, width = heads_of(folder, d, "num_attention_heads")
+    expect_default(folder, "attention_bias", [True], "maps without biases are not read")
+    parts.move("embedding", f"{prefix}embed_in.weight", vocab_size, d)
+    inner, count = (
+        folder.number("intermediate_size"),
+        folder.number("num_hidden_layers"),
+    )
+    for k in range(count):
+        source, to = f"{prefix}layers.{k}.", f"layers.{k}."
+        weight = folder.take(f"{source}attention.query_key_value.weight", 3 * d, d)
+        bias = folder.take(f"{source}attention.query_key_value.bias", 3 * d)
+        by_head = weight.reshape(heads, 3, width, d), bias.reshape(heads, 3, width)
+        for at, name in enumerate(QKV):
+            parts.put(f"{to}attention.{name}", by_head[0][:, at])
+            parts.put(f"{to}attention.{name}_bias", by_head[1][:, at])
+        for weights, biases, whence, shape in (
+            ("attention.output", "attention.output_bias", "attention.dense", (d, d)),
+            ("ffn.w1", "ffn.b1", "mlp.dense_h_to_4h", (inner, d)),
+            ("ffn.w2", "ffn.b2", "mlp.dense_4h_to_h", (d, inner)),
+        ):
+            parts.move(f"{to}{weights}", f"{source}{whence}.weight", *shape)
+            parts.move(f"{to}{biases}", f"{source}{whence}.bias", shape[0])
+        parts.move_norm(f"{to}norm1", f"{source}input_layernorm", d)
+        parts.move_norm(f"{to}norm2", f"{source}post_attention_layernorm", d)
+    parts.move_norm("final_norm", f"{prefix}final_layer_norm", d)
+    layer = {"weighting": "softmax", "mask": "future"}
+    layer |= rotary_of(folder, width, share=0.25)
+    parts.config |= {
+        "layer_norm": "pre",
+        "layer_norm_epsilon": folder.get("layer_norm_eps", 1e-5),
+        "activation": read_activation(folder, "hidden_act", "gelu"),
+        "layers": [layer] * count,
+    }
+    if folder.flag("use_parallel_residual", True):
+        parts.config["combine"] = "parallel"

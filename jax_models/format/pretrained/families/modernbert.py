@@ -1,0 +1,137 @@
+"""ModernBERT: pre-norm encoders with rotary positions and gated blocks (Warner et al. 2024).
+
+Layers of full attention and of a sliding window turn by different frequencies. The first
+layer has no norm before its attention: one stands behind the embedding.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from jax_models.arguments import choose_names, expect_integer, expect_number
+from jax_models.errors import InputError
+from jax_models.format.pretrained.families.bert import put_decoder
+from jax_models.format.pretrained.parts import (
+    QKV,
+    Parts,
+    expect_default,
+    heads_of,
+    read_activation,
+)
+from jax_models.format.pretrained.rotary import read_scaling, settings_of
+from jax_models.format.pretrained.source import Source
+
+# By a layer's type: the older name of its theta, and its default.
+THETA = {
+    "full_attention": ("global_rope_theta", 160_000.0),
+    "sliding_attention": ("local_rope_theta", 10_000.0),
+}
+
+
+def put_modernbert(parts: Parts, prefix: str) -> None:
+    """Holds everything but the head."""
+    folder = parts.folder
+    d, vocab_size = folder.number("hidden_size"), folder.number("vocab_size")
+    heads, parts.head_width = heads_of(folder, d, "num_attention_heads")
+    has_bias = folder.flag("norm_bias", False)
+    for key in ("attention_bias", "mlp_bias"):
+        expect_default(folder, key, [False], "its maps are read without biases")
+    parts.move("embedding", f"{prefix}embeddings.tok_embeddings.weight", vocab_size, d)
+    parts.move_norm("entry.norm", f"{prefix}embeddings.norm", d, has_bias)
+    inner = folder.number("intermediate_size")
+    types = _layer_types(folder)
+    for k in range(len(types)):
+        source, to = f"{prefix}layers.{k}.", f"layers.{k}."
+        joined = folder.take(f"{source}attn.Wqkv.weight", 3 * d, d)
+        for name, rows in zip(QKV, np.split(joined, 3), strict=True):
+            parts.put(f"{to}attention.{name}", rows.reshape(heads, -1, d))
+        parts.move(f"{to}attention.output", f"{source}attn.Wo.weight", d, d)
+        gate, w1 = np.split(folder.take(f"{source}mlp.Wi.weight", 2 * inner, d), 2)
+        parts.put(f"{to}ffn.gate", gate)
+        parts.put(f"{to}ffn.w1", w1)
+        parts.move(f"{to}ffn.w2", f"{source}mlp.Wo.weight", d, inner)
+        if k:
+            parts.move_norm(f"{to}norm1", f"{source}attn_norm", d, has_bias)
+        parts.move_norm(f"{to}norm2", f"{source}mlp_norm", d, has_bias)
+    parts.move_norm("final_norm", f"{prefix}final_norm", d, has_bias)
+    entries = {kind: _attention(folder, kind, parts.head_width) for kind in set(types)}
+    layers = [{"weighting": "softmax"} | entries[kind] for kind in types]
+    layers[0]["norm1"] = False
+    parts.config |= {
+        "layer_norm": "pre",
+        "layer_norm_epsilon": folder.get("norm_eps", 1e-5),
+        "activation": read_activation(folder, "hidden_activation", "gelu"),
+        "layers": layers,
+    }
+
+
+def _layer_types(folder: Source) -> list[str]:
+    """Type of each layer: listed, or full attention every few layers from the first."""
+    count = folder.number("num_hidden_layers")
+    every = folder.number("global_attn_every_n_layers", 3)
+    default = [list(THETA)[bool(k % every)] for k in range(count)]
+    where, types = folder.where("layer_types"), folder.get("layer_types", default)
+    choose_names(where, types, tuple(THETA))
+    if len(types) != count:
+        raise InputError(f"{where} lists {len(types)} layers; expected {count}")
+    return types
+
+
+def _attention(folder: Source, kind: str, width: int) -> dict[str, Any]:
+    """Rotary positions and window of a type of layer."""
+    older, default = THETA[kind]
+    found = (folder.get("rope_parameters") or {}).get(kind) or {}
+    where = f"rope_theta of {kind} in {folder.where('rope_parameters')}"
+    theta = found.get("rope_theta", folder.get(older, default))
+    expect_number(where, theta, 0, above=True)
+    key = "rope_parameters" if found else "rope_scaling"
+    said, scaling = found or folder.get(key), None
+    if said:
+        length = folder.get("max_position_embeddings")
+        scaling = read_scaling(folder.where(key), said, length)
+    settings = settings_of(width, theta, scaling)
+    if kind == "full_attention":
+        return settings
+    whole = expect_integer(
+        folder.where("local_attention"), folder.get("local_attention", 128), 0
+    )
+    return settings | {"window": whole // 2 + 1}
+
+
+def masked_lm(parts: Parts, prefix: str) -> None:
+    """Dense, activation, norm, and the decoder."""
+    _head(parts)
+    last = put_decoder(parts, 3)
+    if parts.folder.flag("decoder_bias", True):
+        parts.move("head.3.bias", "decoder.bias", parts.tensors["embedding"].shape[0])
+    parts.config["head"] += [last]
+
+
+def classifier(parts: Parts, prefix: str) -> None:
+    """Dense, activation, norm and a map to the classes, of the first row."""
+    expect_default(
+        parts.folder, "classifier_pooling", ["cls"], "a classifier reads the first row"
+    )
+    token_classifier(parts, prefix)
+
+
+def token_classifier(parts: Parts, prefix: str) -> None:
+    """Dense, activation, norm and a map of every row to the classes."""
+    _head(parts)
+    classes = parts.folder.rows("classifier.weight")
+    parts.move_affine("head.3", "classifier", classes, parts.width)
+    parts.config["head"] += ["linear"]
+
+
+def _head(parts: Parts) -> None:
+    folder, d = parts.folder, parts.width
+    parts.move("head.0.weight", "head.dense.weight", d, d)
+    if folder.flag("classifier_bias", False):
+        parts.move("head.0.bias", "head.dense.bias", d)
+    parts.move_norm("head.2", "head.norm", d, folder.flag("norm_bias", False))
+    epsilon = parts.config["layer_norm_epsilon"]
+    parts.config["head"] = [
+        "linear",
+        read_activation(folder, "classifier_activation", "gelu"),
+        {"norm": "layer_norm", "epsilon": epsilon},
+    ]
