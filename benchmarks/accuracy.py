@@ -35,14 +35,16 @@ from benchmarks.page import table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import random_tokens
 from bounds.figures.primitives import LOOKS
+from bounds.influence.build import build_request
 from bounds.influence.exhaustive import EXHAUSTIVE
-from bounds.influence.gather import gather
+from bounds.influence.find import compute_values
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.lumped import LUMPED
 from bounds.influence.method import Method
 from bounds.influence.moved import radii_of
 from bounds.influence.reading import choose
 from bounds.influence.request import InfluenceRequest
+from bounds.rounding.moved_inputs import RUNS
 
 FLAGS = benchmark_flags("accuracy", table=True, figure=True)
 LENGTHS = define_lengths(FLAGS, "32")
@@ -105,7 +107,7 @@ def build(config: Config) -> InfluenceRequest:
         **{name: config[name] for name in SIZES},
     )
     tokens, query = random_tokens(config), config["n"] - 1
-    return InfluenceRequest.ask(model, tokens, query=query)
+    return build_request(model, tokens, query=query)
 
 
 def exact_values(
@@ -165,7 +167,7 @@ def computed(
     """
     if method.refuse(request) is not None:
         return None
-    found = gather(request, method, "all")
+    found = compute_values(request, method, RUNS)
     asked = request, found.values, found.moves, found.magnitude
     radii = radii_of(*asked, subtracted=method.subtracts)
     ambiguous = found.ties is not None and found.ties.ambiguous

@@ -27,9 +27,9 @@ from benchmarks.page import column_table, digits
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, random_model, random_tokens
 from benchmarks.timing import time_call
+from bounds.influence.build import build_request
 from bounds.influence.change_block import prepare
 from bounds.influence.incremental import follow
-from bounds.influence.request import InfluenceRequest
 from jax_models import WEIGHTINGS, forward
 
 FLAGS = benchmark_flags("changed_rows", table=True)
@@ -56,7 +56,7 @@ QUANTILES = {
 def measure(config: Config) -> dict[str, Any]:
     """Returns one row: quantiles of the changed rows per layer, seconds, the ratio."""
     model, tokens = random_model(config), random_tokens(config)
-    request = InfluenceRequest.ask(model, tokens)
+    request = build_request(model, tokens)
     run = jax.jit(lambda m, x: forward(m, x)[0])
 
     def passes() -> float:

@@ -23,10 +23,10 @@ from benchmarks.flags import benchmark_flags
 from benchmarks.page import digits, table_text
 from benchmarks.radii import doubled
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
+from bounds.influence.build import build_request
 from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.moved import found_by, moved_radii
-from bounds.influence.request import InfluenceRequest
 from bounds.numbers.rounding import layer_steps, unit_roundoff
 from jax_models.model.transformer import apply_layer, embedded
 
@@ -66,7 +66,7 @@ def measure(config: Config) -> dict[str, Any]:
         **SHAPE,
     )
     tokens = np.random.default_rng(config["seed"]).integers(0, 8, config["n"])
-    asked = InfluenceRequest.ask(model, tokens)
+    asked = build_request(model, tokens)
     values, radii = moved_radii(asked, EXHAUSTIVE)
     truth = found_by(INCREMENTAL, doubled(asked))
     found = {

@@ -32,6 +32,7 @@ from benchmarks.page import column_table, digits
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, asked_anew, random_model, random_tokens
 from benchmarks.timing import spread, time_call
+from bounds.influence.build import build_request
 from bounds.influence.exhaustive import EXHAUSTIVE, batch_size
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.request import InfluenceRequest
@@ -66,7 +67,7 @@ def run_all(request: InfluenceRequest, method: Any, limit: int | None = None) ->
 def build(config: Config) -> tuple[Transformer, InfluenceRequest]:
     """Returns the model and the question that a row's config describes."""
     model = random_model(config)
-    return model, InfluenceRequest.ask(model, random_tokens(config))
+    return model, build_request(model, random_tokens(config))
 
 
 def measure(config: Config) -> dict[str, Any]:

@@ -28,9 +28,9 @@ from benchmarks.page import column_table, digits
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, random_model, random_tokens
 from benchmarks.timing import spread, time_call
+from bounds.influence.build import build_request
 from bounds.influence.kernel import run_kernel
 from bounds.influence.lumped import LUMPED
-from bounds.influence.request import InfluenceRequest
 from bounds.influence.screening.enumeration import cheapest
 from jax_models import forward
 
@@ -75,7 +75,7 @@ def spread_blocks(count: int, batch: int, blocks: int) -> np.ndarray:
 def measure(config: Config) -> dict[str, Any]:
     """Returns one row: seconds of the blocks that are run, of all, of a forward pass."""
     model, tokens = random_model(config), random_tokens(config)
-    whole = InfluenceRequest.ask(model, tokens)
+    whole = build_request(model, tokens)
     way = LUMPED if config["method"] == "lumped" else cheapest(whole)
     count, sizes = len(whole.pairs), way.sizes(whole)
     batch = count if sizes is None else min(sizes.substitutions, count)

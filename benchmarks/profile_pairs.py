@@ -31,7 +31,8 @@ from benchmarks.flags import (
 from benchmarks.operations import count_operations
 from benchmarks.script import Benchmark, Config, Row, grid, run_script
 from benchmarks.subject import SIZES, random_model, random_tokens
-from bounds.influence import METHODS, InfluenceRequest
+from bounds.influence import METHODS
+from bounds.influence.build import build_request
 from jax_models import InputError
 
 FLAGS = benchmark_flags("profile_pairs", repeats=15, budget=60.0)
@@ -133,7 +134,7 @@ def time_in_turn(
 
 def measure(config: Config) -> dict[str, Any]:
     """Returns one row: rates of the block and of a product, and the operations."""
-    request = InfluenceRequest.ask(random_model(config), random_tokens(config))
+    request = build_request(random_model(config), random_tokens(config))
     kernel = METHODS["incremental"].kernel(request)
     assert kernel is not None
     (part,) = kernel.parts

@@ -31,17 +31,16 @@ from benchmarks.radii_attacks import (
     SMALL,
 )
 from benchmarks.script import Benchmark, Config, Measured, Row, run_script
-from bounds.influence.choice import Choice
 from bounds.influence.exhaustive import EXHAUSTIVE
+from bounds.influence.find import compute_values, ends_of
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.lumped import LUMPED
 from bounds.influence.method import Method, refusal
 from bounds.influence.moved import found_by, moved_radii
 from bounds.influence.partial import PARTIAL
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.scan import making
-from bounds.influence.scan.question import Question
 from bounds.influence.shared_base import SharedBase
+from bounds.rounding.moved_inputs import RUNS
 from jax_models.model.position import PositionTable
 from jax_models.model.transformer import encode_positions
 
@@ -123,18 +122,16 @@ def doubled(request: InfluenceRequest) -> InfluenceRequest:
     return dataclasses.replace(request, model=model, shared=SharedBase())
 
 
-def made_by(method: Method, scan: Question, request: InfluenceRequest) -> Any:
+def made_by(method: Method, request: InfluenceRequest) -> Any:
     """Returns what a scan makes of a method's changes, and its radii by moved inputs.
 
     Args:
         method: which finds them.
-        scan: what is made of them.
-        request: its question.
+        request: about a table.
     """
-    asked = dataclasses.replace(scan, request=request)
-    choice = Choice(method, "", None)
-    found = making.result(asked, making.find(asked, choice, "all"), choice, "all")
-    return np.nan_to_num(found.values), np.nan_to_num(found.upper - found.values)
+    found = compute_values(request, method, RUNS)
+    _, upper, _ = ends_of(request, method, found, "all")
+    return np.nan_to_num(found.values), np.nan_to_num(upper - found.values)
 
 
 def compared(
@@ -179,22 +176,20 @@ def joined(rows: Sequence[Row]) -> dict[str, Any]:
 
 def measure_model(config: Config) -> dict[str, Any]:
     """One model: by method pairs, what of them is outside, and how wide radii are."""
-    asked = build(config)
-    scan = asked if config["family"] in SCANS else None
-    request = asked if scan is None else scan.request
-    if scan is None:
+    request = build(config)
+    if request.layout is None:
         truth = true_values(config, request)
     else:
-        truth = made_by(INCREMENTAL, scan, doubled(request))[0]
+        truth = made_by(INCREMENTAL, doubled(request))[0]
     row: dict[str, Any] = {"influence": float(np.abs(truth).max())}
     for method in METHODS:
         passes = method in (EXHAUSTIVE, PARTIAL) and request.tokens.size > PASSES
         if passes or refusal(method, request) is not None:
             continue
-        if scan is None:
+        if request.layout is None:
             values, radii = moved_radii(request, method)
         else:
-            values, radii = made_by(method, scan, request)
+            values, radii = made_by(method, request)
         row[f"{method.name}_pairs"] = int(values.size)
         found = compared(values, radii, truth)
         row |= {f"{method.name}_moved_{k}": x for k, x in found.items()}

@@ -16,11 +16,11 @@ import numpy as np
 import jax_models as jm
 from benchmarks.published_parity import published_parity
 from benchmarks.radii_families import BUILT, DRAWN, LENGTH, SIZES, Config
+from bounds.influence.build import TableOptions, build_request
 from bounds.influence.reading import Kind, Reading
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.scan.frobenius import Frobenius
-from bounds.influence.scan.question import Question
-from bounds.influence.scan.reductions import Reduce
+from bounds.influence.table.frobenius import Frobenius
+from bounds.influence.table.reductions import Reduce
 from jax_models.model.distance import Alibi
 from jax_models.model.rotary import Rotary
 
@@ -108,9 +108,7 @@ def opposed_heads(config: Config, draw: Draw, length: int = LENGTH) -> Influence
     """Positions that opposed heads alone read: below the last layer, which sees one row."""
     model = look_at_row(_random(config), int(draw.integers(length - 1)), length)
     share = 1 / _exponent(config, draw, 6, 14)
-    return InfluenceRequest.ask(
-        oppose_heads(model, share), _tokens(draw, model, length)
-    )
+    return build_request(oppose_heads(model, share), _tokens(draw, model, length))
 
 
 def opposed_logit(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
@@ -120,7 +118,7 @@ def opposed_logit(config: Config, draw: Draw, length: int = LENGTH) -> Influence
     )
     share = 1 / _exponent(config, draw, 6, 14)
     tokens = _tokens(draw, model, length)
-    return InfluenceRequest.ask(oppose_heads(model, share), tokens, target="logits")
+    return build_request(oppose_heads(model, share), tokens, target="logits")
 
 
 def drift(config: Config, draw: Draw, length: int) -> InfluenceRequest:
@@ -133,7 +131,7 @@ def drift(config: Config, draw: Draw, length: int) -> InfluenceRequest:
     model = oppose_heads(with_attention(model, 0, **nothing), 1e-3)
     tokens = _tokens(draw, model, length)
     positions = sorted(draw.choice(length - 1, 16, replace=False).tolist())
-    return InfluenceRequest.ask(model, tokens, positions=positions)
+    return build_request(model, tokens, positions=positions)
 
 
 def equal_weights(config: Config, draw: Draw) -> InfluenceRequest:
@@ -149,7 +147,7 @@ def equal_weights(config: Config, draw: Draw) -> InfluenceRequest:
     rows = model.embedding - model.embedding.mean(axis=1, keepdims=True)
     rows = rows.at[:, 0].add(share * jnp.arange(len(rows), dtype=model.dtype))
     model = dataclasses.replace(model, embedding=rows.astype(model.dtype))
-    return InfluenceRequest.ask(model, _tokens(draw, model))
+    return build_request(model, _tokens(draw, model))
 
 
 def sink(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
@@ -170,7 +168,7 @@ def sink(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
             value=own.value.at[:, :, last].set(0),
         )
     model = dataclasses.replace(model, position=jm.PositionTable(table))
-    return InfluenceRequest.ask(model, _tokens(draw, model, length))
+    return build_request(model, _tokens(draw, model, length))
 
 
 def nearly_equal(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
@@ -179,7 +177,7 @@ def nearly_equal(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceR
     apart = 1 / _exponent(config, draw, 6, 13)
     other = model.embedding[0] * (1 + apart * jnp.sign(model.embedding[2]))
     model = dataclasses.replace(model, embedding=model.embedding.at[1].set(other))
-    return InfluenceRequest.ask(model, draw.integers(0, 2, length))
+    return build_request(model, draw.integers(0, 2, length))
 
 
 def large(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
@@ -187,7 +185,7 @@ def large(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
     model = _random(config, num_layers=config["layers"], scale=1.0)
     size = _exponent(config, draw, 3, 6)
     model = dataclasses.replace(model, embedding=model.embedding * size)
-    return InfluenceRequest.ask(model, _tokens(draw, model, length))
+    return build_request(model, _tokens(draw, model, length))
 
 
 def cancels(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
@@ -201,7 +199,7 @@ def cancels(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceReques
     model = dataclasses.replace(
         model, embedding=embedding, position=jm.PositionTable(rows)
     )
-    return InfluenceRequest.ask(model, _tokens(draw, model, length))
+    return build_request(model, _tokens(draw, model, length))
 
 
 def norm_offset(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
@@ -210,7 +208,7 @@ def norm_offset(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRe
     model = _random(config, layer_norm=norm)
     size = _exponent(config, draw, 4, 10)
     model = dataclasses.replace(model, embedding=model.embedding + size)
-    return InfluenceRequest.ask(model, _tokens(draw, model, length))
+    return build_request(model, _tokens(draw, model, length))
 
 
 def row_offset(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
@@ -229,7 +227,7 @@ def row_offset(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceReq
         key=key.at[:, 0].set(0),
         key_bias=bias.at[:, 0].set(1),
     )
-    return InfluenceRequest.ask(model, _tokens(draw, model, length))
+    return build_request(model, _tokens(draw, model, length))
 
 
 def left_out(config: Config, draw: Draw) -> InfluenceRequest:
@@ -240,7 +238,7 @@ def left_out(config: Config, draw: Draw) -> InfluenceRequest:
     model = with_attention(model, 0, value=first.value * (1e5 if single else 1e12))
     tokens[1:] = np.where(tokens[1:] == 0, 1, tokens[1:])
     tokens[0] = 0
-    return InfluenceRequest.ask(model, tokens, positions=range(1, LENGTH))
+    return build_request(model, tokens, positions=range(1, LENGTH))
 
 
 def _features(dtype: str) -> list[dict[str, Any]]:
@@ -272,7 +270,7 @@ def features(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceReque
     """Temperatures, biases of the distance, rotary, windows, scores, blocks, weightings."""
     every = _features(config["dtype"])
     model = _random(config, **every[config["drawn"] % len(every)])
-    return InfluenceRequest.ask(model, _tokens(draw, model, length))
+    return build_request(model, _tokens(draw, model, length))
 
 
 DEEP: tuple[dict[str, Any], ...] = (
@@ -288,7 +286,7 @@ def deep(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
     """Four layers to six, with norms before or behind, or without."""
     which = config["drawn"]
     model = _random(config, num_layers=4 + which % 3, **DEEP[which % len(DEEP)])
-    return InfluenceRequest.ask(model, _tokens(draw, model, length))
+    return build_request(model, _tokens(draw, model, length))
 
 
 def peaked(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
@@ -296,7 +294,7 @@ def peaked(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest
     temperature = jm.ConstantTemperature(float(10.0 ** draw.uniform(-2, 0)))
     options = {"num_layers": config["layers"], "temperature": temperature}
     model = _random(config, **options)
-    return InfluenceRequest.ask(model, _tokens(draw, model, length))
+    return build_request(model, _tokens(draw, model, length))
 
 
 READ: tuple[Kind, ...] = ("signed", "largest", "norm")
@@ -306,7 +304,7 @@ def every_row(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequ
     """All rows' logits: signed, the largest, or their norm."""
     kind = READ[config["drawn"] % len(READ)]
     model = _random(config, num_layers=config["layers"], num_classes=4)
-    request = InfluenceRequest.ask(
+    request = build_request(
         model, _tokens(draw, model, length), target="logits", include_query=True
     )
     watched = tuple(range(length))
@@ -325,12 +323,12 @@ MAPS: tuple[Reduce, ...] = (
 )
 
 
-def maps(config: Config, draw: Draw) -> Question:
+def maps(config: Config, draw: Draw) -> InfluenceRequest:
     """What reductions make of all rows' logits, in turn."""
     model = _random(config, num_layers=config["layers"], num_classes=4)
     reduce = MAPS[config["drawn"] % len(MAPS)]
-    options: Any = {"rows": "all", "target": "logits", "reduce": reduce}
-    return Question.ask(model, _tokens(draw, model), **options)
+    table = TableOptions(rows="all", reduce=reduce)
+    return build_request(model, _tokens(draw, model), target="logits", table=table)
 
 
 def parity(config: Config, draw: Draw, length: int, bits: str) -> InfluenceRequest:
@@ -343,12 +341,12 @@ def parity(config: Config, draw: Draw, length: int, bits: str) -> InfluenceReque
     model = published_parity(SHARPNESS, config["dtype"])
     positions = sorted(draw.choice(length, 16, replace=False).tolist())
     tokens = np.append(values, 2)
-    return InfluenceRequest.ask(model, tokens, positions=positions, target="logits")
+    return build_request(model, tokens, positions=positions, target="logits")
 
 
 def _family(name: str) -> Ask:
     def ask(config: Config, draw: Draw) -> InfluenceRequest:
-        return InfluenceRequest.ask(*{**DRAWN, **BUILT}[name](config, draw))
+        return build_request(*{**DRAWN, **BUILT}[name](config, draw))
 
     return ask
 

@@ -34,9 +34,9 @@ from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, random_model, random_tokens
 from benchmarks.timing import Timing, spread, time_call
 from bounds.figures.primitives import LOOKS
+from bounds.influence.build import build_request
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.kernel import run_kernel
-from bounds.influence.request import InfluenceRequest
 from jax_models import forward
 
 # Of each: layers, length, and blocks of substitutions at most.
@@ -107,7 +107,7 @@ def forward_program(config: Config) -> Program:
 def influence_program(config: Config) -> Program:
     """Returns the first blocks of `incremental`, their base pass being there."""
     model, tokens = random_model(config), random_tokens(config)
-    whole = InfluenceRequest.ask(model, tokens)
+    whole = build_request(model, tokens)
     outline = INCREMENTAL.outline(whole)
     assert outline is not None
     part = outline.parts[0]

@@ -27,8 +27,8 @@ from benchmarks.script import Benchmark, Config, Measured, Row, run_script
 from benchmarks.subject import SIZES, asked_anew, random_model, random_tokens
 from benchmarks.timing import time_call
 from bounds.figures.primitives import LOOKS
+from bounds.influence.build import build_request
 from bounds.influence.incremental import INCREMENTAL
-from bounds.influence.request import InfluenceRequest
 from jax_models import forward
 
 Exponents = tuple[float, float]
@@ -121,7 +121,7 @@ def cells() -> Iterator[dict[str, Any]]:
 def measure(config: Config) -> dict[str, Any]:
     """Returns one row: seconds and operations of all influences and of a pass."""
     model, tokens = random_model(config), random_tokens(config)
-    request = InfluenceRequest.ask(model, tokens)
+    request = build_request(model, tokens)
     outline = INCREMENTAL.outline(request)
     assert outline is not None
     time_it = functools.partial(

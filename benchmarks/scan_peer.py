@@ -39,9 +39,9 @@ from benchmarks.trained import (
     draw_question,
     sceptr_model,
 )
+from bounds.influence.build import build_request
 from bounds.influence.partial import PARTIAL
 from bounds.influence.partial_pass import is_bounded
-from bounds.influence.request import InfluenceRequest
 from jax_models import InputError
 from jax_models.format.pretrained.torch_file import read_torch
 from jax_models.model.attending import compute_scores, project_queries, store_keys
@@ -214,7 +214,7 @@ def measure(config: Config) -> dict[str, Any]:
         if ways[way]:
             pairs = zip(ways[way], ways["scan"], strict=False)
             row[f"{way}_ratio"] = statistics.median(a / b for a, b in pairs)
-    request = InfluenceRequest.ask(
+    request = build_request(
         model,
         tokens,
         query=encoder.row,

@@ -31,8 +31,8 @@ from benchmarks.scan_peer import (
 )
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.timing import spread, time_call
+from bounds.influence.build import build_request
 from bounds.influence.partial import PARTIAL
-from bounds.influence.request import InfluenceRequest
 from jax_models import InputError
 
 # Of PyTorch; the scan has float32 and bfloat16.
@@ -156,9 +156,7 @@ def measure(config: Config) -> dict[str, Any]:
         "substitutions": int(symbols.size),
         "bfloat16_error": float(np.abs(rounded - values).max() / scale),
     }
-    request = InfluenceRequest.ask(
-        model, tokens, query=row, include_query=True, **asked
-    )
+    request = build_request(model, tokens, query=row, include_query=True, **asked)
     outline = PARTIAL.outline(request) if found.method == PARTIAL.name else None
     if outline is not None:
         rate = influence_operations(outline) / told["float32_seconds"]

@@ -38,6 +38,7 @@ from benchmarks.peer import (
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, asked_anew, random_model, random_tokens
 from benchmarks.timing import spread, time_call
+from bounds.influence.build import build_request
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.request import InfluenceRequest
 from jax_models import InputError, forward
@@ -120,7 +121,7 @@ def measure(config: Config) -> dict[str, Any]:
         RuntimeError: the two answers differ, so that there is nothing to compare.
     """
     model, tokens, n = random_model(config), random_tokens(config), config["n"]
-    request = InfluenceRequest.ask(model, tokens)
+    request = build_request(model, tokens)
     answer = ask_peer(PEER.value, TORCH_PART, question(request, config), LIMIT.value)
     if "error" in answer:
         raise InputError(f"{PEER.value} failed at n = {n}: {answer['error']}")

@@ -26,9 +26,9 @@ from benchmarks.flags import (
 from benchmarks.page import digits, table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.two_layer_families import FAMILIES
+from bounds.influence.build import build_request
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.moved import found_by
-from bounds.influence.request import InfluenceRequest
 from bounds.numbers.rounding import unit_roundoff
 
 # Of the reference: the smallest normal number with 20 digits and more beside 1.
@@ -82,7 +82,7 @@ def errors(found: np.ndarray, exact: np.ndarray, dtype: str) -> dict[str, float]
 
 def measure(config: Config) -> dict[str, Any]:
     """Largest errors of one model."""
-    request = InfluenceRequest.ask(*FAMILIES[config["family"]].draw(config))
+    request = build_request(*FAMILIES[config["family"]].draw(config))
     exact = exact_values(request, DIGITS[config["dtype"]])
     return errors(found_by(INCREMENTAL, request), exact, config["dtype"])
 

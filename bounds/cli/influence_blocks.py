@@ -31,13 +31,14 @@ from bounds.influence import (
     Screened,
     SharedBase,
 )
-from bounds.influence.answer import enclose, find, settle
+from bounds.influence.answer import proposal_reason, settle
 from bounds.influence.choice import Choice, Keep, choose_method
 from bounds.influence.exhaustive import Exhaustive
-from bounds.influence.gather import Gathered, block_of, top_moves, top_of
+from bounds.influence.find import find, top_moves, top_rows
 from bounds.influence.incremental import is_sparse
 from bounds.influence.lumped import Lumped
 from bounds.influence.method import Done, Method, Screen
+from bounds.influence.result import Enclosures, Found
 from bounds.influence.rounding import choose_rounding
 from bounds.influence.ties import judge_ties
 from bounds.numbers.kind import kind_of_ends
@@ -195,12 +196,15 @@ class Blocks:
     ) -> dict[str, Any]:
         """Record of the influences of some positions."""
         choice, ties = self.choice, self.asked.subject.question.ties
-        if not self.encloses:
-            found = find(request, choice, self.rounding, report)
+        run = Run(checkpoint=self.asked.checkpoint(config), progress=report)
+        found = find(request, choice, self.rounding, run)
+        if not isinstance(found, Enclosures):
             judge_ties(request.model, found.ties, "these positions", ties)
             return record_gathered(request, found)
-        run = Run(checkpoint=self.asked.checkpoint(config), progress=report)
-        return record_enclosed(request, *enclose(request, choice, run, self.rounding))
+        reason = choice.reason
+        if isinstance(choice.way, Proposed) and found.values.size:
+            reason = proposal_reason(choice, found)
+        return record_enclosed(request, found, reason)
 
     def top(self, values: Float[np.ndarray, "substitutions"] | None) -> Cell:
         """Cell that makes runs with moved inputs of the largest influences."""
@@ -210,10 +214,9 @@ class Blocks:
         def compute() -> dict[str, Any]:
             request, chosen = self.request(0, n), np.zeros(0, np.int64)
             if values is not None:
-                chosen = top_of(values, block_of(self.choice.sizes))
+                chosen = top_rows(request, self.choice, values)
             chosen = np.frombuffer(first_says(chosen.tobytes()), np.int64)
-            assert isinstance(self.choice.way, Method)
-            moves = top_moves(request, self.choice.way, chosen)
+            moves = top_moves(request, self.choice, chosen)
             return {"chosen": chosen, "moves": pack(moves)}
 
         count = 2**63 if values is None else values.size
@@ -229,7 +232,7 @@ class Blocks:
         self, found: Sequence[Mapping[str, Any]]
     ) -> Float[np.ndarray, "substitutions"]:
         """Influences of all pieces in order."""
-        return Gathered.join([gathered(one) for one in found]).values
+        return Found.join([gathered(one) for one in found]).values
 
     def join(
         self, found: Sequence[Mapping[str, Any]], top: Mapping[str, Any] | None
@@ -243,7 +246,7 @@ class Blocks:
             choice = dataclasses.replace(choice, reason=one["reason"])
             whole = enclosures(one)
         else:
-            whole = Gathered.join([gathered(one) for one in found])
+            whole = Found.join([gathered(one) for one in found])
             if top is not None:
                 chosen = np.asarray(top["chosen"], np.int64)
                 whole = whole.with_moves(chosen, unpack(top["moves"], chosen.size))

@@ -77,13 +77,13 @@ class Asked:
         }
 
     def request(self, start: int, stop: int, **more: Any) -> InfluenceRequest:
-        """InfluenceRequest of the positions [start, stop); `more` as in `Question.ask`."""
+        """InfluenceRequest of the positions [start, stop); `more` as in `build_request`."""
         positions, symbols = np.arange(start, stop), self.symbols
         special = special_symbols(self.subject.model, self.tokenizer)
         positions = positions[~np.isin(self.tokens[positions], special)]
         if symbols is not None and symbols.ndim == 2:
             symbols = symbols[positions]
-        return self.subject.question.ask(
+        return self.subject.question.request(
             self.subject.model,
             self.tokens,
             positions=positions,

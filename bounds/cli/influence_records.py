@@ -11,14 +11,13 @@ from jaxtyping import Float
 from bounds.cli.shared.packed import pack, unpack
 from bounds.cli.shared.precision import ERROR, ERROR_FORM, split_error
 from bounds.influence import InfluenceRequest
-from bounds.influence.gather import Gathered
-from bounds.influence.result import Enclosures, Level, Ranked
+from bounds.influence.result import Enclosures, Found, Level
 from bounds.influence.ties import Ties
 from bounds.store.forms import COUNT, SIZE, fields
 
 # Arrays over all substitutions of a piece; the first array has no NaN.
 GATHERED = ("values", "moves")
-ENCLOSED = ("lower", "upper", "enclosed", "value")
+ENCLOSED = ("lower", "upper", "enclosed", *GATHERED)
 _OF_ALL = fields("max position ambiguous", count=COUNT)
 GATHERED_FORM = {
     **_OF_ALL,
@@ -28,12 +27,12 @@ GATHERED_FORM = {
 ENCLOSED_FORM = {
     **_OF_ALL,
     **dict.fromkeys(ENCLOSED, str),
-    **fields("reason", left=[COUNT], levels=[dict]),
+    **fields("reason", left=[COUNT], levels=[dict], magnitude=SIZE),
     ERROR: ERROR_FORM,
 }
 
 
-def record_gathered(request: InfluenceRequest, found: Gathered) -> dict[str, Any]:
+def record_gathered(request: InfluenceRequest, found: Found) -> dict[str, Any]:
     """Record of influences."""
     ties = found.ties
     return {
@@ -49,15 +48,15 @@ def record_enclosed(
     request: InfluenceRequest, found: Enclosures, reason: str
 ) -> dict[str, Any]:
     """Record of enclosures, with the reason of the method."""
-    error = found.error if isinstance(found, Ranked) else None
     return {
-        **_summary(request, found.value),
+        **_summary(request, found.values),
         **{name: pack(getattr(found, name)) for name in ENCLOSED},
         "ambiguous": False,
+        "magnitude": found.magnitude,
         "reason": reason,
         "left": found.left,
         "levels": [dataclasses.asdict(level) for level in found.levels],
-        ERROR: None if error is None else dataclasses.asdict(error),
+        ERROR: None if found.error is None else dataclasses.asdict(found.error),
     }
 
 
@@ -74,19 +73,19 @@ def _summary(
 
 def has_numbers(found: Mapping[str, Any], count: int) -> bool:
     """True if the record has a number for each of `count` substitutions."""
-    names = GATHERED if GATHERED[0] in found else ENCLOSED
+    names = ENCLOSED if ENCLOSED[0] in found else GATHERED
     try:
         first, second, *_ = (unpack(found[name], count) for name in names)
     except ValueError:
         return False
     if found["count"] != count or not (np.isfinite(first) & (first >= 0)).all():
         return False
-    if GATHERED[0] in found:  # moves, where runs were made
+    if ENCLOSED[0] not in found:  # moves, where runs were made
         return bool((np.isnan(second) | (second >= 0)).all())
     return bool((first <= second).all())
 
 
-def gathered(found: Mapping[str, Any]) -> Gathered:
+def gathered(found: Mapping[str, Any]) -> Found:
     """Influences of a record."""
     values, moves = (unpack(found[name], found["count"]) for name in GATHERED)
     ties = None
@@ -96,15 +95,16 @@ def gathered(found: Mapping[str, Any]) -> Gathered:
         }
         known["scores"] = tuple(known["scores"])
         ties = Ties(**known)
-    return Gathered(values, moves, found["magnitude"], ties)
+    return Found(values, moves, found["magnitude"], ties)
 
 
 def enclosures(found: Mapping[str, Any]) -> Enclosures:
     """Enclosures of a record."""
     arrays = [unpack(found[name], found["count"]) for name in ENCLOSED]
-    lower, upper, enclosed, value = arrays
+    lower, upper, enclosed, values, moves = arrays
     levels = tuple(Level(**level) for level in found["levels"])
     left = np.asarray(found["left"], np.int64)
-    all_of_it = lower, upper, enclosed.astype(bool), value, left, levels
+    ends = lower, upper, enclosed.astype(bool)
     _, error = split_error([found])
-    return Enclosures(*all_of_it) if error is None else Ranked(*all_of_it, error)
+    computed = values, moves, found["magnitude"], None
+    return Enclosures(*computed, *ends, left, levels, error)

@@ -34,8 +34,8 @@ from bounds.cli.shared.ties import quiet_ties, warn_of_ties
 from bounds.curves.scan_page import open_plotly, scan_page
 from bounds.figures.inputs import scan_figure
 from bounds.influence.scan import Scan
-from bounds.influence.scan.result import SYMBOL_NAMES
-from bounds.influence.scan.view import check_shape
+from bounds.influence.table.result import SYMBOL_NAMES
+from bounds.influence.table.view import check_shape
 from bounds.store.output import write_bytes, write_json
 from bounds.store.results import ResultStore
 from bounds.store.sweep import (
@@ -145,7 +145,7 @@ def _compute(
 ) -> tuple[list[Mapping[str, Any]], Mapping[str, Any] | None, Parts, float]:
     """Results of every part, the moves of the largest, the parts, and the seconds."""
     parts = _plan(asked, devices, output)
-    count = len(parts.whole.layout.positions)
+    count = len(parts.layout.positions)
     with (
         output.open_store() as store,
         Progress(count, "positions", alike=True) as progress,
@@ -181,7 +181,7 @@ def _keep(store: ResultStore, cell: Cell) -> None:
 def _plan(asked: Asked, devices: Devices, output: Output) -> Parts:
     """Parts of the request; refuses a figure that cannot be drawn."""
     parts = Parts.plan(asked, devices.mesh)
-    check_shape(output.values["figure"], parts.whole.axes)
+    check_shape(output.values["figure"], parts.layout.axes)
     if PAGE in output.values["figure_format"]:
         open_plotly()
     return parts

@@ -5,7 +5,8 @@ Frobenius map needs all positions at once, and is made of the parts of their tab
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,17 +19,27 @@ from bounds.cli.shared.precision import split_error, with_error
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.target import target_key
 from bounds.curves.measurement import Subject, block_columns, tokens_sha256
-from bounds.influence.choice import Choice
+from bounds.influence.answer import settle
+from bounds.influence.build import TableOptions
+from bounds.influence.choice import Choice, choose_method
+from bounds.influence.find import (
+    compare,
+    compute_values,
+    has_top,
+    run_tables,
+    top_moves,
+    top_rows,
+)
 from bounds.influence.method import Done, Method, Rounding
 from bounds.influence.moved import magnitude_of
+from bounds.influence.request import InfluenceRequest
+from bounds.influence.result import Found
 from bounds.influence.rounding import choose_rounding, runs_of
-from bounds.influence.run import Run
-from bounds.influence.scan import Scan, making
-from bounds.influence.scan.making import Made
-from bounds.influence.scan.question import Question
-from bounds.influence.scan.reductions import Piece, Reduce, require_table
 from bounds.influence.substitution import choose_query
-from bounds.influence.ties import Ties, judge_ties
+from bounds.influence.table.layout import Layout
+from bounds.influence.table.reductions import Reduce, Table, require_table
+from bounds.influence.table.result import Scan
+from bounds.influence.ties import judge_ties
 from bounds.store.forms import COUNT, SIZE
 from bounds.store.output import canonical_json, sha256
 from bounds.store.sweep import Cell
@@ -67,23 +78,19 @@ class Asked:
         """Columns that identify the model and the input."""
         return {**self.subject.named, "tokens_sha256": tokens_sha256(self.tokens)}
 
-    def question(self, mesh: Mesh | None = None) -> Question:
-        """The scan as `bounds.scan` makes it."""
-        asked, symbols = self.subject.question, self.symbols
-        if symbols is not None and symbols.ndim == 2 and self.positions is not None:
-            symbols = symbols[np.asarray(self.positions)]
-        return Question.ask(
+    def request(self, mesh: Mesh | None = None) -> InfluenceRequest:
+        """The request as `bounds.scan` makes it."""
+        symbols, positions = self.symbols, self.positions
+        if symbols is not None and symbols.ndim == 2 and positions is not None:
+            symbols = symbols[np.asarray(positions)]
+        table = self.rows, self.target_symbols, self.reduce, self.diagonal
+        return self.subject.question.request(
             self.subject.model,
             self.tokens,
+            mesh=mesh,
             symbols=symbols,
-            positions=self.positions,
-            rows=self.rows,
-            target=asked.target,
-            target_symbols=self.target_symbols,
-            reduce=self.reduce,
-            diagonal=self.diagonal,
-            run=Run(mesh=mesh, memory_limit=asked.memory_limit),
-            precision=asked.precision,
+            positions=positions,
+            table=TableOptions(*table),
         )
 
 
@@ -92,7 +99,7 @@ class Parts:
     """A scan in parts of positions; made by `plan`."""
 
     asked: Asked
-    whole: Question  # about all positions
+    whole: InfluenceRequest  # of all positions
     choice: Choice
     rounding: Done  # cells with radii
     size: int  # positions of a part
@@ -101,28 +108,41 @@ class Parts:
     @classmethod
     def plan(cls, asked: Asked, mesh: Mesh | None = None) -> "Parts":
         """Parts of a request; refuses a table that does not fit the memory."""
-        whole = asked.question(mesh)
-        whole.require_substitutions()
-        choice, cells = whole.plan(asked.subject.question.method), whole.layout.cells
-        way = choice.way
+        whole = asked.request(mesh)
+        choice = choose_method(asked.subject.question.method, whole)
+        layout, way = whole.layout, choice.way
         assert isinstance(way, Method)
-        rounding = choose_rounding(whole.request, way, asked.rounding)
-        square = whole.reduction.square
+        assert layout is not None
+        rounding = choose_rounding(whole, way, asked.rounding)
+        cells, shape, square = layout.cells, layout.shape, layout.reduction.square
         if square:
-            require_table("the table of the map", *cells.shape, *whole.shape)
-        each = cells.shape[1] if square or whole.reduction.by_symbol else 1
+            require_table("the table of the map", as_table(layout))
+        each = cells.shape[1] if square or layout.reduction.by_cell else 1
         blocks = BLOCKS * (choice.sizes.substitutions if choice.sizes else 0)
         size = min(
             -(-max(blocks, PART) // cells.shape[1]),
-            int(PART_BYTES / (24.0 * each * np.prod(whole.shape))),
+            int(PART_BYTES / (24.0 * each * np.prod(shape))),
             len(cells),
         )
         return cls(asked, whole, choice, rounding, max(1, size), mesh)
 
+    @property
+    def layout(self) -> Layout:
+        """Layout of the table of all positions."""
+        assert self.whole.layout is not None
+        return self.whole.layout
+
+    def part(self, start: int, stop: int) -> InfluenceRequest:
+        """The request of positions [start, stop); of a map, of their table."""
+        part = self.whole.only(slice(start, stop))
+        if part.layout is None or not part.layout.reduction.square:
+            return part
+        return dataclasses.replace(part, layout=as_table(part.layout))
+
     def cells(self, progress: Progress | None = None) -> list[Cell]:
         """Parts as cells of a sweep."""
-        asked, whole, part = self.asked, self.whole, self.whole.part(0, self.size)
-        square = whole.reduction.square  # its parts are those of a table
+        asked, layout, part = self.asked, self.layout, self.part(0, self.size)
+        square = layout.reduction.square  # its parts are those of a table
         key = {
             "command": "scan",
             "version": __version__,
@@ -131,42 +151,41 @@ class Parts:
             "target_symbols": asked.target_symbols,
             "rows": self._rows,
             "reduce": "none" if square else asked.reduce,
-            "diagonal": part.diagonal,
+            "diagonal": square or layout.keeps_diagonal,
             "method": self.choice.way.name,
             "rounding": self.rounding,
             "ties": asked.subject.question.ties,
-            "symbols_sha256": _sha256(whole.layout.symbols),
-            "positions_sha256": _sha256(whole.layout.positions),
+            "symbols_sha256": _sha256(layout.symbols),
+            "positions_sha256": _sha256(layout.positions),
             # Sizes change the last bits: results of other sizes are not continued.
-            **block_columns(part.plan(self.choice.way.name).sizes),
+            **block_columns(choose_method(self.choice.way.name, part).sizes),
             **asked.hashes,
         }
         precision = asked.subject.question.precision
         if precision is not None:
             key["precision"] = precision
         cells = [self._cell(key, start, progress) for start, _ in self.bounds]
-        return with_error(cells, precision, lambda: whole.request)
+        return with_error(cells, precision, lambda: self.whole)
 
     @property
     def moves_top(self) -> bool:
         """True if the largest cells are moved when all are known."""
-        return self.rounding == "top" and not self.whole.reduction.square
+        return has_top(self.whole, self.choice, self.rounding)
 
     def top(self, cells: Sequence[Cell], values: np.ndarray | None) -> Cell:
         """Cell that makes runs with moved inputs of the largest scan cells.
 
         `values` are those of all cells; None in a process that follows.
         """
-        whole, count = self.whole, len(self.whole.layout.positions)
+        whole, count = self.whole, len(self.layout.positions)
         config = {**cells[0].config, "start": count, "stop": count, "part": "top"}
 
         def compute() -> dict[str, Any]:
             rows = np.zeros(0, np.int64)
             if values is not None:
-                rows = making.top(whole, values, self.choice)
+                rows = top_rows(whole, self.choice, values)
             rows = np.frombuffer(first_says(rows.tobytes()), np.int64)
-            some = making.only(whole, rows, self.choice)
-            moves = making.find(some, self.choice, "all").moves
+            moves = top_moves(whole, self.choice, rows)
             shape = moves.shape
             return {
                 "ambiguous": False,
@@ -190,23 +209,23 @@ class Parts:
     @property
     def bounds(self) -> list[tuple[int, int]]:
         """Start and stop of the positions of each part."""
-        count = len(self.whole.layout.positions)
+        count = len(self.layout.positions)
         starts = range(0, count, self.size)
         return [(start, min(start + self.size, count)) for start in starts]
 
     @property
     def _rows(self) -> Any:
         """Rows that every part watches; None is the last row alone."""
-        if self.whole.alone:
+        if self.layout.alone:
             row = choose_query(self.asked.rows, self.asked.subject.model)
             return None if row == -1 else row
-        return self.whole.layout.rows.tolist()
+        return self.layout.rows.tolist()
 
     def _cell(
         self, key: Mapping[str, Any], start: int, progress: Progress | None
     ) -> Cell:
         """Part that begins with a position."""
-        positions = self.whole.layout.positions
+        positions = self.layout.positions
         stop = min(start + self.size, len(positions))
         label = f"positions {positions[start]} to {positions[stop - 1]}"
         question = self.asked.subject.question
@@ -221,18 +240,19 @@ class Parts:
                     progress.advance(label, now - reported)
                     reported = now
 
-            part = self.whole.part(start, stop)
-            choice = part.plan(self.choice.way.name)
-            assert isinstance(choice.way, Method)
-            if self.whole.reduction.by_target:  # the tables of all runs
-                met: list[Ties | None] = []
-                arrays = making.made(part, choice, runs_of(self.rounding), met, report)
-                magnitude = magnitude_of(part.request, choice.way)
-                ties = met[0] if met else None
+            part = self.part(start, stop)
+            way = choose_method(self.choice.way.name, part).way
+            assert isinstance(way, Method)
+            runs = runs_of(self.rounding)
+            if (
+                self.layout.reduction.by_target
+            ):  # the tables of all runs, also for a map
+                arrays, ties = run_tables(part, way, runs, report)
+                magnitude = magnitude_of(part, way)
             else:
-                made = making.find(part, choice, self.rounding, report)
-                arrays, ties = [made.values, made.moves], made.ties
-                magnitude = made.magnitude
+                found = compute_values(part, way, runs, report)
+                arrays, ties = [found.values, found.moves], found.ties
+                magnitude = found.magnitude
             judge_ties(self.asked.subject.model, ties, label, question.ties)
             report(1, 1)
             return {
@@ -251,13 +271,14 @@ class Parts:
 
     def _is_part(self, start: int, stop: int, found: Mapping[str, Any]) -> bool:
         """True if the record has a part's shape, and numbers at all substitutions."""
-        part = self.whole.part(start, stop)
-        there, rows = part.layout.cells >= 0, part.shape
-        if not part.reduction.by_symbol:
+        layout = self.part(start, stop).layout
+        assert layout is not None
+        there, rows = layout.cells >= 0, layout.shape
+        if not layout.reduction.by_cell:
             there, rows = there.any(axis=1), rows[:1]
         shape = (*there.shape, *rows)
         there = np.broadcast_to(there.reshape(there.shape + (1,) * len(rows)), shape)
-        signed, runs = self.whole.reduction.by_target, runs_of(self.rounding)
+        signed, runs = self.layout.reduction.by_target, runs_of(self.rounding)
         count = 1 + runs if signed else 2
         if tuple(found["shape"]) != shape or len(found["arrays"]) != count:
             return False
@@ -276,31 +297,28 @@ class Parts:
         parts = [_arrays(one) for one in found]
         magnitude = max(one["magnitude"] for one in found)
         arrays = [np.concatenate(x) for x in zip(*parts, strict=True)]
-        whole = self.whole
-        if whole.reduction.by_target:
-            made = whole.reduction.make
-            tables = arrays
-            if whole.reduction.square:
-                tables = [
-                    made(whole.layout, whole.shape, lambda table=x: self._pieces(table))
-                    for x in arrays
-                ]
-            joined = making.compared(whole, tables, magnitude, None)
-        else:
-            joined = Made(arrays[0], arrays[1], magnitude, None)
+        layout = self.layout
+
+        def make(table: np.ndarray) -> np.ndarray:
+            ordered = functools.partial(layout.in_order, table)
+            return layout.reduction.make(layout, lambda: layout.pieces(ordered()))
+
+        if layout.reduction.square:
+            arrays = list(map(make, arrays))
+        if layout.reduction.by_target:
+            arrays = compare(self.whole, arrays)
+        joined = Found(arrays[0], arrays[1], magnitude, None)
         if top is not None:
-            moves = joined.moves.copy()
-            moves[np.asarray(top["rows"])] = unpack(top["moves"], *top["shape"])
-            joined = dataclasses.replace(joined, moves=moves)
-        scan = making.result(whole, joined, self.choice, self.rounding)
+            moves = unpack(top["moves"], *top["shape"])
+            joined = joined.with_moves(np.asarray(top["rows"]), moves)
+        scan = settle(self.whole, self.choice, joined, self.rounding)
         return dataclasses.replace(scan, measured_error=error)
 
-    def _pieces(self, table: np.ndarray) -> Iterator[Piece]:
-        """Changes of each position, from the table of all."""
-        for row, cells in enumerate(self.whole.layout.cells):
-            columns = np.flatnonzero(cells >= 0)
-            if columns.size:
-                yield row, columns, table[row, columns]
+
+def as_table(layout: Layout) -> Layout:
+    """Layout of the whole table that a map is made of, its diagonal included."""
+    table = Table(by_target=True)
+    return dataclasses.replace(layout, reduction=table, keeps_diagonal=True)
 
 
 def _arrays(found: Mapping[str, Any]) -> list[np.ndarray]:

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from bounds.cli.influence import describe_blocks
-from bounds.cli.scan_parts import Parts
+from bounds.cli.scan_parts import Parts, as_table
 from bounds.cli.shared.target import target_key
 from bounds.influence.method import Method
 from bounds.influence.rounding import runs_of
@@ -21,26 +21,25 @@ ARRAYS, STORED = 25, 11
 
 def describe_plan(parts: Parts) -> list[str]:
     """Lines of a dry run; refuses a model that the method does not support."""
-    asked, whole = parts.asked, parts.whole
-    model, request = asked.subject.model, whole.request
+    asked, layout, model = parts.asked, parts.layout, parts.asked.subject.model
     count = count_devices(parts.mesh)
     choice = parts.choice
     way = choice.way
     assert isinstance(way, Method)
-    questions = [whole.part(*ends).request for ends in parts.bounds]
+    questions = [parts.part(*ends) for ends in parts.bounds]
     requests = [one for one in questions if len(one.pairs)]
     sizes = [len(one.pairs) for one in requests]
-    positions, symbols = whole.layout.cells.shape
+    positions, symbols = layout.cells.shape
     shape = [
-        {"position": positions, "symbol": symbols, "row": request.rows.size}.get(
-            axis, whole.width
+        {"position": positions, "symbol": symbols, "row": layout.rows.size}.get(
+            axis, layout.width
         )
-        for axis in whole.axes
+        for axis in layout.axes
     ]
     cells = math.prod(shape)
     kept = 2 * cells  # with how far they moved
-    if whole.reduction.by_target:  # the whole tables of all runs
-        kept = positions * symbols * math.prod(whole.shape)
+    if layout.reduction.by_target:  # the whole tables of all runs
+        kept = positions * symbols * math.prod(as_table(layout).shape)
         kept *= 1 + runs_of(parts.rounding)
     return [
         f"version {__version__}, jax {jax.__version__}, {count} of "
@@ -49,7 +48,7 @@ def describe_plan(parts: Parts) -> list[str]:
         f"{np.dtype(model.dtype).name}; n = {asked.tokens.size}, "
         f"{show(target_key(asked.subject.question.target))}",
         "scan: "
-        + " x ".join(f"{n} {x}s" for n, x in zip(shape, whole.axes, strict=True)),
+        + " x ".join(f"{n} {x}s" for n, x in zip(shape, layout.axes, strict=True)),
         f"method: {way.name} ({choice.reason})",
         f"radii of rounding: {parts.rounding}",
         f"substitutions: {sum(sizes)}, in {len(parts.bounds)} parts of at most "

@@ -10,7 +10,7 @@ from bounds.cli.scan_parts import Asked
 from bounds.cli.shared.target import target_key
 from bounds.influence.result import said_of
 from bounds.influence.scan import Frobenius, Scan
-from bounds.influence.scan.reductions import Reduce
+from bounds.influence.table.reductions import Reduce
 from bounds.influence.targets.base import is_count
 from bounds.numbers.notation import enclosure_label
 from jax_models.arguments import show

@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 from bounds.curves.inputs import InputSource
 from bounds.influence.answer import answer
 from bounds.influence.block_memory import BlockSizes
+from bounds.influence.build import build_request
 from bounds.influence.choice import SCREENS, Choice, choose_method, precision_of
 from bounds.influence.method import Way
 from bounds.influence.request import InfluenceRequest
@@ -66,7 +67,7 @@ class Question:
         """Half precision of the products of changes; None for the model's float type."""
         return precision_of(self.method)
 
-    def ask(
+    def request(
         self,
         model: Transformer,
         tokens: np.ndarray,
@@ -79,12 +80,12 @@ class Question:
             model: The model.
             tokens: The input [n].
             mesh: Devices to share the substitutions out over.
-            more: As `InfluenceRequest.ask` takes it.
+            more: As `build_request` takes it.
 
         Raises:
             InputError: It does not fit them.
         """
-        return InfluenceRequest.ask(
+        return build_request(
             model,
             tokens,
             query=self.query,
@@ -162,7 +163,7 @@ def measure(
     Raises:
         InputError: The tokens do not fit the model, or the method refuses it.
     """
-    request = question.ask(at_length(model, len(tokens)), tokens)
+    request = question.request(at_length(model, len(tokens)), tokens)
     choice = choice or choose_method(question.method, request, keep="max")
     run = Run(checkpoint=checkpoint)
     result = answer(request, choice, question.ties, keep="max", run=run)
@@ -192,7 +193,7 @@ def plan(model: Transformer, tokens: np.ndarray, question: Question) -> Choice:
     Raises:
         InputError: The method refuses the question, or memory is too small for it.
     """
-    request = question.ask(at_length(model, len(tokens)), tokens)
+    request = question.request(at_length(model, len(tokens)), tokens)
     return choose_method(question.method, request, keep="max")
 
 

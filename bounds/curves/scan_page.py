@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from bounds.influence.scan.result import Scan
-from bounds.influence.scan.view import largest_label, view_scan
+from bounds.influence.table.result import Scan
+from bounds.influence.table.view import largest_label, view_scan
 from jax_models.errors import InputError
 
 # Colours of a scale by square roots, which Plotly has none of.

@@ -19,8 +19,8 @@ from bounds.figures.primitives import (
     symbol_rows,
     write,
 )
-from bounds.influence.scan.result import Scan
-from bounds.influence.scan.view import View, largest_label, view_scan
+from bounds.influence.table.result import Scan
+from bounds.influence.table.view import View, largest_label, view_scan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

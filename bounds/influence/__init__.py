@@ -4,6 +4,7 @@ A new method is one file with a `Method`, or a `Screen`, and one row in the tabl
 `choice`.
 """
 
+from bounds.influence.build import TableOptions, build_request
 from bounds.influence.callable import Callable
 from bounds.influence.choice import METHODS, SCREENS
 from bounds.influence.compute import compute_influence
@@ -58,8 +59,10 @@ __all__ = [
     "Screen",
     "Screened",
     "SharedBase",
+    "TableOptions",
     "Target",
     "TargetFunction",
     "Ties",
+    "build_request",
     "compute_influence",
 ]

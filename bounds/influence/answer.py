@@ -1,35 +1,29 @@
-"""Answers a question by a method, a screen or a proposal, and forms its `Influence`."""
+"""Answer of a request: its values, their ends, and the view of both that is returned."""
 
 import dataclasses
-import time
-from typing import Any
+from typing import Any, get_args
 
-import jax
 import numpy as np
 
-from bounds.influence.choice import Choice, Keep
-from bounds.influence.gather import (
-    Gathered,
-    block_of,
-    ends_of,
-    gather,
-    top_moves,
-    top_of,
-)
+from bounds.influence.batch import NO_CHECKPOINT
+from bounds.influence.choice import Choice, Keep, choose_method
+from bounds.influence.find import ends_of, find, has_top, with_top
 from bounds.influence.maxima import by_position, tabulate
-from bounds.influence.method import Done, Method, Rounding, Screen
+from bounds.influence.method import Done, Rounding, Screen, Way
 from bounds.influence.proposed import Proposed
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.result import Enclosures, Influence, Ranked
+from bounds.influence.result import Enclosures, Found, Influence
 from bounds.influence.rounding import choose_rounding, hypotheses_of
-from bounds.influence.run import Progress, Run
+from bounds.influence.run import Run
 from bounds.influence.screening.ladder import Screened
+from bounds.influence.table.result import Scan
 from bounds.influence.ties import judge_ties
 from bounds.influence.vanishing import refuse_vanishing_rows
-from bounds.numbers.kind import Kind, kind_of
+from bounds.numbers.kind import Kind, kind_of, kind_of_largest
+from bounds.rounding.measured_error import measure_error
 from bounds.rounding.ranked import RANKED
+from jax_models.arguments import choose_name, refuse_unread
 from jax_models.run.evaluate import TieRule
-from jax_models.run.mesh import check_agreement, written_out
 
 # Tables of a result; None where they are not kept.
 TABLES = (
@@ -40,142 +34,148 @@ TABLES = (
 
 def answer(
     request: InfluenceRequest,
-    choice: Choice,
+    method: Way | str | Choice = "auto",
     ties: TieRule = "error",
     keep: Keep = "pairs",
     run: Run | None = None,
     rounding: Rounding = "auto",
-) -> Influence:
-    """Answers a request; `choice` may be of one that differs in its input alone."""
-    started, way, run = time.perf_counter(), choice.way, run or Run()
-    done = choose_rounding(request, way, rounding)
-    if isinstance(way, Screen):
-        found, reason = enclose(request, choice, run, done)
-        choice = dataclasses.replace(choice, reason=reason)
-    else:
-        found = find(request, choice, done, run.progress)
-        if done == "top" and len(request.pairs):
-            chosen = top_of(found.values, block_of(choice.sizes))
-            found = found.with_moves(chosen, top_moves(request, way, chosen))
+) -> Any:
+    """`Influence` or, of a request with a table, `Scan`.
+
+    A `Choice` may be of a request that differs in its input alone.
+    """
+    choose_name("ties", ties, get_args(TieRule))
+    choose_name("rounding", rounding, get_args(Rounding))
+    run, choice = run or Run(), method
+    if not isinstance(choice, Choice):
+        choice = choose_method(choice, request, keep=keep)
+        if not isinstance(choice.way, Screen) and (method != "auto" or request.layout):
+            refuse_unread("checkpoint", run.checkpoint, None, NO_CHECKPOINT)
+    done = choose_rounding(request, choice.way, rounding)
+    found = find(request, choice, done, run)
+    if len(request.pairs) and has_top(request, choice, done):
+        found = with_top(request, choice, found)
+    if isinstance(choice.way, Proposed) and found.values.size:
+        choice = dataclasses.replace(choice, reason=proposal_reason(choice, found))
     settled = settle(request, choice, found, done, ties, keep)
-    return dataclasses.replace(settled, seconds=time.perf_counter() - started)
+    if request.precision is None:
+        return settled
+    return dataclasses.replace(settled, measured_error=measure_error(request))
 
 
-def find(
-    request: InfluenceRequest,
-    choice: Choice,
-    rounding: Done,
-    progress: Progress | None = None,
-) -> Gathered:
-    """Influences of all substitutions by a method, checked over all processes."""
-    refuse_vanishing_rows(request)
-    if not len(request.pairs):
-        return Gathered.nothing()
-    if request.mesh is not None:
-        agree(request, choice, rounding)
-    # The choice may be one for more positions.
-    assert isinstance(choice.way, Method)
-    return gather(request, choice.way, rounding, progress)
+def proposal_reason(choice: Choice, found: Found) -> str:
+    """Reason of a proposal, with the numbers proposed and decided."""
+    way = choice.way
+    assert isinstance(way, Proposed)
+    return (
+        f"{choice.reason}; all {'ranked' if way.ranks else 'proposed'} in "
+        f"{way.precision}, {found.evaluated} of {found.values.size} decided in float64"
+    )
 
 
 def settle(
     request: InfluenceRequest,
     choice: Choice,
-    found: Gathered | Enclosures,
+    found: Found,
     rounding: Done,
     ties: TieRule = "error",
     keep: Keep = "pairs",
-) -> Influence:
-    """Forms the result of the influences or enclosures of all substitutions."""
-    pairs, way = request.pairs, choice.way
-    met = found.ties if isinstance(found, Gathered) else None
+) -> Any:
+    """Ends and kind of the values found, as an `Influence` or a `Scan`."""
+    met = found.ties
     if met is not None:
         judge_ties(request.model, met, f"row {met.row}", ties)
-    enclosures = found if isinstance(found, Enclosures) else None
-    if enclosures is not None:
-        value, enclosed = enclosures.value, enclosures.enclosed
-        lower, upper = enclosures.lower, enclosures.upper
-    else:
-        assert isinstance(way, Method) and isinstance(found, Gathered)
-        value = found.values
-        lower, upper, enclosed = ends_of(request, way, found, rounding)
-    best = None
-    known = np.isfinite(value)
-    if known.any():  # the first of equals; never one that was estimated
-        best = int(np.nanargmax(value))
+    lower, upper, enclosed = ends_of(request, choice.way, found, rounding)
+    known = rounding != "none" and bool(enclosed.any() or not enclosed.size)
+    error = found.error if isinstance(found, Enclosures) else None
+    hypotheses = hypotheses_of(rounding) if known else ()
+    stated = {
+        "target": request.target,
+        "method": choice.way.name,
+        "reason": choice.reason,
+        "rounding": rounding,
+        "substitutions": len(request.pairs),
+        "ties": met,
+        "hypotheses": hypotheses if error is None else (*hypotheses, RANKED),
+        "measured_error": error,
+    }
+    known = known and error is None
+    if request.layout is None:
+        ends = lower, upper, enclosed
+        return _influence(request, choice, found, ends, keep, known, stated)
+    kind = kind_of_largest(found.values, lower, upper) if known else "estimated"
+    return _scan(request, (found.values, lower, upper, enclosed), kind, stated)
+
+
+def _influence(
+    request: InfluenceRequest,
+    choice: Choice,
+    found: Found,
+    ends: tuple[np.ndarray, np.ndarray, np.ndarray],
+    keep: Keep,
+    known: bool,  # whether ends enclose
+    stated: dict[str, Any],
+) -> Influence:
+    """One value for each substitution: the largest, and the tables that are kept."""
+    pairs, values, (lower, upper, enclosed) = request.pairs, found.values, ends
+    best, largest = None, (0.0, 0.0, 0.0)
+    if np.isfinite(values).any():  # the first of equals; never one that was estimated
+        best = int(np.nanargmax(values))
         refuse_vanishing_rows(request, best)
-    largest = (0.0, 0.0, 0.0)
-    if best is not None:
         # A lower end without a radius is none.
         some = enclosed if enclosed[best] else np.ones(lower.shape, bool)
-        largest = float(value[best]), float(lower[some].max()), float(upper.max())
+        largest = float(values[best]), float(lower[some].max()), float(upper.max())
+    is_enclosed = isinstance(found, Enclosures)
+    left = found.left.size if is_enclosed else 0
     kind: Kind = kind_of(*largest)
-    ranked, screens = isinstance(found, Ranked), isinstance(way, Screened)
-    if enclosures is not None and screens and enclosures.left.size:
+    if isinstance(choice.way, Screened) and left:
         kind = "enclosure"
-    if ranked or rounding == "none":
-        kind = "estimated"
-    named = value if enclosures is None else upper
     tables: dict[str, Any] = dict.fromkeys(TABLES)
     if keep == "pairs":
-        tables |= tabulate(pairs, lower, upper, enclosed)
+        tables |= tabulate(pairs, *ends)
     if keep != "max":
-        tables |= by_position(pairs, named, lower, upper, enclosed)
+        tables |= by_position(pairs, upper if is_enclosed else values, *ends)
     position, symbol = (None, None) if best is None else pairs[best]
     return Influence(
         **tables,
+        **stated,
+        kind=kind if known else "estimated",
         max=largest[0],
         max_lower=largest[1],
         max_upper=largest[2],
         position=position,
         symbol=symbol,
         query=request.query,
-        target=request.target,
-        method=way.name,
-        kind=kind,
-        hypotheses=hypotheses_of(rounding) + ((RANKED,) if ranked else ()),
-        reason=choice.reason,
-        rounding=rounding,
         zeros=int((lower == 0).sum()),
-        substitutions=len(pairs),
-        ties=met,
-        seconds=0.0,
-        evaluated=len(pairs) if enclosures is None else enclosures.evaluated,
-        uncertified=0 if enclosures is None else enclosures.left.size,
-        levels=() if enclosures is None else enclosures.levels,
-        decided=None if enclosures is None or screens else enclosures.evaluated,
+        evaluated=found.evaluated,
+        uncertified=left,
+        levels=found.levels if is_enclosed else (),
+        decided=found.evaluated if isinstance(choice.way, Proposed) else None,
         block=choice.sizes,
-        measured_error=found.error if isinstance(found, Ranked) else None,
     )
 
 
-def enclose(
-    request: InfluenceRequest, choice: Choice, run: Run, rounding: Done
-) -> tuple[Enclosures, str]:
-    """Enclosures by a screen or a proposal, and the reason with a proposal's counts."""
-    way, reason = choice.way, choice.reason
-    assert isinstance(way, Screen)
-    refuse_vanishing_rows(request)
-    if not len(request.pairs):
-        return Enclosures.nothing(), reason
-    if request.mesh is not None:
-        agree(request, choice, rounding, run.checkpoint is not None)
-    found = way.enclose(request, run, rounding)
-    if isinstance(way, Proposed):
-        reason += (
-            f"; all {'ranked' if way.ranks else 'proposed'} in {way.precision}, "
-            f"{found.evaluated} of {len(request.pairs)} decided in float64"
-        )
-    return found, reason
-
-
-def agree(request: InfluenceRequest, choice: Choice, *asked_too: Any) -> None:
-    """Raises `InputError` in every process unless all of them ask one question."""
-    assert request.mesh is not None
-    arrays = (request.model, request.tokens, request.position, request.symbol)
-    arrays += (jax.tree.leaves(request.target),)  # which its text may not show
-    # All or none keep a checkpoint: process 0 reads it for the others. Blocks are of one
-    # size in all of them, whatever memory each has.
-    asked = (request.query, request.target, choice.way, choice.sizes, request.watched)
-    asked += (request.reading, request.precision, *asked_too)
-    check_agreement(repr(asked).encode() + written_out(arrays, request.mesh))
+def _scan(
+    request: InfluenceRequest,
+    values: tuple[np.ndarray, ...],  # with lower, upper and enclosed
+    kind: Kind,
+    stated: dict[str, Any],
+) -> Scan:
+    """Table of the values, without its axes of length 1."""
+    layout = request.layout
+    assert layout is not None
+    axes, symbols = layout.made_axes, layout.symbols
+    alike = len(symbols) and (symbols == symbols[:1]).all()
+    if not layout.reduction.own_axes:
+        values, (axes, *_) = zip(*(layout.trim(x, axes) for x in values), strict=True)
+    return Scan(
+        *values,
+        axes=axes,
+        positions=layout.positions,
+        symbols=symbols[0] if alike else symbols,
+        rows=request.rows,
+        target_symbols=layout.names if layout.reduction.by_target else None,
+        tokens=request.tokens,
+        kind=kind,
+        **stated,
+    )

@@ -1,6 +1,8 @@
 """Calls about one input or many, and keywords of earlier versions."""
 
+import dataclasses
 import functools
+import time
 from collections.abc import Callable
 from typing import Any, ParamSpec
 
@@ -22,7 +24,7 @@ MOVED = {
     "vocab_size": "model=bounds.Callable(..., vocab_size=...)",
     "radius": "model=bounds.Callable(..., radius=...)",
     "rtol_exact": "the constant bounds.numbers.kind.RTOL_EXACT, 1 %",
-    "shared": "bounds.influence.InfluenceRequest.ask(..., shared=...)",
+    "shared": "bounds.influence.build_request(..., shared=...)",
 }
 
 
@@ -42,13 +44,15 @@ def of_each_input(ask: Callable[P, Any]) -> Callable[P, Any]:
                     "checkpoint keeps the state of one input, and tokens are many: ask "
                     "about each by itself, or leave checkpoint out"
                 )
-            return [ask(model, one, **options) for one in tokens]  # pyright: ignore[reportCallIssue]
+            return [asked(model, one, **options) for one in tokens]
         if len(shape := getattr(tokens, "shape", ())) > 2:
             raise InputError(
                 f"tokens have shape {shape}; expected one sequence [n], or many: [K, n] "
                 "or a list of sequences"
             )
-        return ask(model, tokens, **options)  # pyright: ignore[reportCallIssue]
+        started = time.perf_counter()
+        found: Any = ask(model, tokens, **options)  # pyright: ignore[reportCallIssue]
+        return dataclasses.replace(found, seconds=time.perf_counter() - started)
 
     return asked  # pyright: ignore[reportReturnType]
 

@@ -33,6 +33,9 @@ SCREENS = {way.name: way for way in _ALL if isinstance(way, Screened)}
 # the sharper ones dearer, may leave all that they began with.
 SCREEN_PAYS = 8
 METHOD_NAMES = ("auto", *(way.name for way in _ALL))
+# Those of tables, in the order in which equal costs are taken.
+_OF_TABLES = (INCREMENTAL, EXHAUSTIVE, PARTIAL)
+TABLE_METHOD_NAMES = tuple(way.name for way in _OF_TABLES)
 Keep = Literal["pairs", "position_max", "max"]
 # Operations that compiling a screen is worth, on a CPU and elsewhere.
 WORTH = (2.0**38, 2.0**47)
@@ -55,7 +58,8 @@ def choose_method(
     keep: Keep = "pairs",
 ) -> Choice:
     """Requested method, if it can do the request; for "auto" the cheapest that can."""
-    among = _ALL if among is None else among
+    if among is None:
+        among = _ALL if request.layout is None else _OF_TABLES
     if isinstance(method, Proposed) and SCREENED in among:
         return _choose_proposed(method, request)
     named = {way.name: way for way in among}

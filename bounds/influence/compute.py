@@ -1,23 +1,20 @@
-"""`compute_influence`: checks the question, chooses a method, and answers it."""
+"""`compute_influence`: the largest change of one row by one substitution."""
 
-import dataclasses
-import time
 from collections.abc import Sequence
 from typing import Any, get_args
 
 from bounds.influence.answer import answer
-from bounds.influence.batch import NO_CHECKPOINT, of_each_input
+from bounds.influence.batch import of_each_input
+from bounds.influence.build import build_request
 from bounds.influence.callable import Callable as Function
-from bounds.influence.choice import Keep, choose_method, precision_of
-from bounds.influence.method import Rounding, Screen, Way
-from bounds.influence.request import InfluenceRequest
+from bounds.influence.choice import Keep, precision_of
+from bounds.influence.method import Rounding, Way
 from bounds.influence.result import Influence
 from bounds.influence.run import Run, check_run
 from bounds.influence.substitution import Symbols
 from bounds.influence.targets.table import Watched
-from bounds.rounding.measured_error import measure_error
 from jax_models import Transformer
-from jax_models.arguments import choose_name, refuse_unread
+from jax_models.arguments import choose_name
 from jax_models.run.evaluate import TieRule
 
 
@@ -88,12 +85,9 @@ def compute_influence(
         TieError: for an ambiguous tie under ties="error".
         TypeError: for a keyword that is now an option of a method or of `Run`.
     """
-    started = time.perf_counter()
     keep, run = "pairs" if keep is None else keep, check_run(run)
-    choose_name("ties", ties, get_args(TieRule))
     choose_name("keep", keep, get_args(Keep))
-    choose_name("rounding", rounding, get_args(Rounding))
-    request = InfluenceRequest.ask(
+    request = build_request(
         model,
         tokens,
         query=query,
@@ -105,10 +99,4 @@ def compute_influence(
         run=run,
         precision=precision_of(method),
     )
-    choice = choose_method(method, request, keep=keep)
-    if method != "auto" and not isinstance(choice.way, Screen):
-        refuse_unread("checkpoint", run.checkpoint, None, NO_CHECKPOINT)
-    found = answer(request, choice, ties, keep, run, rounding)
-    if request.precision is not None:
-        found = dataclasses.replace(found, measured_error=measure_error(request))
-    return dataclasses.replace(found, seconds=time.perf_counter() - started)
+    return answer(request, method, ties, keep, run, rounding)

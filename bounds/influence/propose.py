@@ -28,7 +28,7 @@ from bounds.influence.moved import (
     read_blocks,
 )
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.result import Block, Enclosures
+from bounds.influence.result import Block, Enclosures, MeasuredError
 from bounds.influence.run import Run
 from bounds.influence.shared_base import SharedBase
 from bounds.influence.vanishing import not_finite
@@ -101,6 +101,18 @@ class Proposals:
         radius = radii_of(*asked, subtracted=way.subtracts)
         return np.maximum(self.value - radius, 0), self.value + radius
 
+    def enclosed(
+        self,
+        request: InfluenceRequest,
+        way: Method,
+        ends: tuple[np.ndarray, np.ndarray, np.ndarray],  # and where they enclose
+        left: Int[np.ndarray, "left"],
+        error: MeasuredError | None = None,
+    ) -> Enclosures:
+        """The decided values, with the ends of all."""
+        found = self.value, self.value_move, magnitude_of(request, way), None
+        return Enclosures(*found, *ends, left, error=error)
+
     def _save(self) -> None:
         if self._file is not None:
             self._file.save(dataclasses.replace(self._known, done=self.done))
@@ -138,7 +150,7 @@ def decide_proposed(request: InfluenceRequest, way: Method, run: Run) -> Enclosu
             known.decide(request, at, found)
         some = left()
     ends = enclosed()
-    return Enclosures(*ends, np.ones(count, bool), known.value, some, ())
+    return known.enclosed(request, way, (*ends, np.ones(count, bool)), some)
 
 
 def _rounded(request: InfluenceRequest) -> InfluenceRequest:

@@ -1,7 +1,9 @@
 """Blocks of influences, their enclosures, and the result of a call."""
 
 import dataclasses
-from typing import Any
+import functools
+from collections.abc import Sequence
+from typing import Any, Self
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -78,41 +80,87 @@ class Level:
 
 
 @dataclasses.dataclass(frozen=True)
-class Enclosures:
+class Found:
+    """Values of all substitutions, or of the cells of a table, before their ends."""
+
+    values: Float[np.ndarray, "*axes"]  # exact; NaN where none is, or not computed
+    # in runs with moved inputs; NaN where no run was made
+    moves: Float[np.ndarray, "*axes"]
+    magnitude: float  # largest of the numbers that the programs were given
+    ties: Ties | None
+
+    @classmethod
+    def join(cls, parts: Sequence["Found"]) -> "Found":
+        """Concatenates at least one part along the first axis."""
+        met = [part.ties for part in parts if part.ties is not None]
+        ties = functools.reduce(Ties.merge, met) if met else None
+        values, moves = (
+            np.concatenate([getattr(part, name) for part in parts])
+            for name in ("values", "moves")
+        )
+        return cls(values, moves, max(part.magnitude for part in parts), ties)
+
+    def with_moves(
+        self,
+        chosen: Int[np.ndarray, "chosen"],
+        moves: Float[np.ndarray, "chosen *axes"],
+    ) -> Self:
+        """Replaces the moves at chosen indices of the first axis."""
+        found = self.moves.copy()
+        found[chosen] = moves
+        return dataclasses.replace(self, moves=found)
+
+    @property
+    def evaluated(self) -> int:
+        """Number of values that were computed exactly."""
+        return int(np.isfinite(self.values).sum())
+
+
+@dataclasses.dataclass(frozen=True)
+class Enclosures(Found):
     """Enclosures of all substitutions of a request, some evaluated exactly."""
 
     lower: Float[np.ndarray, "substitutions"]
     upper: Float[np.ndarray, "substitutions"]
     # by ends with radii; else ends are estimates
     enclosed: Bool[np.ndarray, "substitutions"]
-    value: Float[np.ndarray, "substitutions"]  # exact, NaN where not evaluated
     left: Int[np.ndarray, "left"]  # not evaluated, and may exceed all evaluated
-    levels: tuple[Level, ...]
+    levels: tuple[Level, ...] = ()  # of a screen
+    # Of a ranking, whose answer is of kind "estimated": errors of the estimates of
+    # those evaluated. The ends of the others are their estimates.
+    error: MeasuredError | None = None
 
     @classmethod
-    def nothing(cls) -> "Enclosures":
+    def nothing(cls) -> Self:
         """Enclosures of no substitution."""
         none = np.empty(0)
-        return cls(none, none, none > 0, none, np.empty(0, np.int64), ())
+        return cls(none, none, 1.0, None, none, none, none > 0, np.empty(0, np.int64))
 
-    @property
-    def evaluated(self) -> int:
-        """Number of substitutions that were evaluated exactly."""
-        return int(np.isfinite(self.value).sum())
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Answer(OfKind):
+    """What influences and scans state of their values."""
+
+    target: Any  # "activation", "logits", or a value of `targets`
+    kind: Kind  # of the largest; "exact" to a radius of at most `rtol_exact`
+    method: str
+    reason: str  # why this method
+    # Which results have radii: "all", "top", the largest, "none", or "stated" ones.
+    rounding: str
+    substitutions: int
+    ties: Ties | None
+    seconds: float = 0.0
+    hypotheses: tuple[str, ...] = ()  # assumptions of the ends
+    # In half precision alone; of a ranking, over the estimates of the decided ones.
+    measured_error: MeasuredError | None = None
+
+    def __post_init__(self) -> None:
+        """Keeps estimates and exact answers apart."""
+        assert self.measured_error is None or self.kind == "estimated"
 
 
 @dataclasses.dataclass(frozen=True)
-class Ranked(Enclosures):
-    """Estimates, the largest evaluated exactly: ends of the others are the estimates.
-
-    An answer made of a ranking is of kind "estimated".
-    """
-
-    error: MeasuredError  # of the evaluated ones' estimates
-
-
-@dataclasses.dataclass(frozen=True)
-class Influence(OfKind):
+class Influence(Answer):
     """Single-position influences on one input: enclosures, the maximum, and how.
 
     `lower` and `upper` enclose |y_q(x with x_i := s) - y_q(x)|_2 where `enclosed`;
@@ -142,31 +190,15 @@ class Influence(OfKind):
     position: int | None  # smallest (position, symbol) of the computed maximum
     symbol: int | None
     query: int
-    target: Any  # "activation", "logits", or a value of `targets`
-    method: str
-    kind: Kind  # "exact" to a radius of at most `rtol_exact` of the maximum
-    reason: str  # why this method
-    # Which results have radii: "all", "top", the largest, "none", or "stated" ones.
-    rounding: str
     zeros: int  # number of influences not told apart from 0: lower is 0
-    substitutions: int
-    ties: Ties | None
-    seconds: float
     evaluated: int = 0  # substitutions that were computed exactly
     # Substitutions that may exceed `max`: none of an exact method, all undecided
     # ones of a ranking.
     uncertified: int = 0
     levels: tuple[Level, ...] = ()  # of the screen
     block: BlockSizes | None = None  # None where sizes were found on the way
-    hypotheses: tuple[str, ...] = ()  # assumptions of the ends
     # Number decided in float64 of those proposed in a lower precision.
     decided: int | None = None
-    # In half precision alone; of a ranking, over the estimates of the decided ones.
-    measured_error: MeasuredError | None = None
-
-    def __post_init__(self) -> None:
-        """Keeps estimates and exact answers apart."""
-        assert self.measured_error is None or self.kind == "estimated"
 
     def __repr__(self) -> str:
         """One line: the maximum, its place, and the way it was found."""

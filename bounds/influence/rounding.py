@@ -6,7 +6,10 @@ depend on the machine; beyond that, a block of the largest.
 """
 
 import jax
+import numpy as np
+from jaxtyping import Float, Int
 
+from bounds.influence.block_memory import BlockSizes
 from bounds.influence.function_blocks import function_base
 from bounds.influence.method import Done, Rounding, Way
 from bounds.influence.request import InfluenceRequest
@@ -15,6 +18,10 @@ from bounds.rounding.moved_inputs import RUNS
 from jax_models import InputError, Transformer
 from jax_models.run.mesh import count_devices
 
+# The fewest results that have radii under rounding="top".
+FEWEST = 16
+# Their number where a method has no blocks of one size.
+BLOCK = 64
 # Operations of one run of all, about a fifth of a second of one core.
 OPERATIONS = 2.0**32
 
@@ -72,6 +79,26 @@ def hypotheses_of(rounding: Done) -> tuple[str, ...]:
 def runs_of(rounding: Done) -> int:
     """Number of runs of all substitutions with moved inputs."""
     return RUNS if rounding == "all" else 0
+
+
+def top_of(
+    values: Float[np.ndarray, "values"], count: int
+) -> Int[np.ndarray, "chosen"]:
+    """Sorted indices of the largest values; a quarter of `count` is spread over all."""
+    count = min(count, values.size)
+    spread = np.linspace(0, values.size - 1, count // 4).astype(np.int64)
+    order = np.argsort(-values, kind="stable")
+    order = order[~np.isin(order, spread)]
+    spread = np.unique(spread)
+    return np.sort(np.concatenate([spread, order[: count - spread.size]]))
+
+
+def block_of(sizes: BlockSizes | None) -> int:
+    """Number of results that have radii under rounding="top": whole blocks."""
+    if sizes is None:  # found on the way
+        return BLOCK
+    size = sizes.substitutions  # on any number of devices, which fill a block up
+    return size * -(-FEWEST // size)
 
 
 def operations(request: InfluenceRequest, passes: float) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 class SharedBase:
     """A base pass of questions about one model, input and watched row (or rows).
 
-    Give the same object to each of them (`InfluenceRequest.ask(shared=)`), as for a sweep in
+    Give the same object to each of them (`build_request(shared=)`), as for a sweep in
     parts, and `incremental` forms the pass once. The last pass asked for is held as
     long as the object lives: O(n d) numbers for each layer.
     """

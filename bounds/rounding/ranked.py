@@ -4,8 +4,8 @@ All substitutions are estimated by products in half precision, from a base pass 
 float32. A sample of them and the largest estimates are computed in float64, block by
 block, until every other estimate is below the largest by a margin: `MARGIN` times the
 largest relative error of all that were computed. The value, position and symbol found
-are those of float64; that nothing larger was left out is an estimate, and the result's
-type states it (`Ranked`).
+are those of float64; that nothing larger was left out is an estimate, and the result
+has a measured error.
 
 Were errors normal, the largest of 32 would be above 1.5 deviations with probability
 0.99, and four times that, six deviations, would be passed by one of 10^6 others with
@@ -21,7 +21,7 @@ from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.method import Method
 from bounds.influence.propose import Proposals, blocks_behind, decide
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.result import Enclosures, Ranked
+from bounds.influence.result import Enclosures
 from bounds.influence.run import Run
 from bounds.influence.shared_base import SharedBase
 from bounds.rounding.measured_error import (
@@ -51,7 +51,7 @@ def decide_ranked(
     name: str,  # of the half precision
     run: Run,
 ) -> Enclosures:
-    """Largest estimates decided in float64; `Ranked` unless all were decided."""
+    """Largest estimates decided in float64; their error unless all were."""
     sizes = way.sizes(request), INCREMENTAL.sizes(request)
     known = Proposals(request, run, name, way.name, sizes)
     _estimate(known, request, name)
@@ -80,10 +80,10 @@ def decide_ranked(
             break
     left = np.flatnonzero(~decided)
     lower, upper = (np.where(decided, end, estimate) for end in (lower, upper))
-    found = lower, upper, decided, value, left, ()
-    if not left.size:
-        return Enclosures(*found)
-    return Ranked(*found, summarised(errors, estimate.size - left.size, "float64"))
+    error = None
+    if left.size:
+        error = summarised(errors, estimate.size - left.size, "float64")
+    return known.enclosed(request, way, (lower, upper, decided), left, error)
 
 
 def _estimate(known: Proposals, request: InfluenceRequest, name: str) -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks import scaling
+from bounds.influence.build import build_request
 from bounds.influence.incremental import INCREMENTAL
-from bounds.influence.request import InfluenceRequest
 
 CONFIG: dict[str, Any] = {
     "axis": "n at L=2",
@@ -51,7 +51,7 @@ def test_the_last_slope_is_of_the_two_largest():
 
 def outline_of(config):
     model, tokens = scaling.random_model(config), scaling.random_tokens(config)
-    outline = INCREMENTAL.outline(InfluenceRequest.ask(model, tokens))
+    outline = INCREMENTAL.outline(build_request(model, tokens))
     assert outline is not None
     return outline
 

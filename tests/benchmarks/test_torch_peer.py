@@ -74,7 +74,7 @@ def test_the_loop_is_the_definition():
 
     model = torch_peer.random_model(CONFIG)
     tokens = torch_peer.random_tokens(CONFIG)
-    request = torch_peer.InfluenceRequest.ask(model, tokens)
+    request = torch_peer.build_request(model, tokens)
     where = request.position, request.symbol
     asked = torch_peer.question(request, CONFIG)
     archive = {name: torch.tensor(np.asarray(value)) for name, value in asked.items()}

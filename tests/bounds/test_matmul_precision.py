@@ -14,7 +14,8 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 
 import bounds
 from bounds.cli.main import main
-from bounds.influence import METHODS, InfluenceRequest
+from bounds.influence import METHODS
+from bounds.influence.build import build_request
 from bounds.lemma5.certificate import certify_influence
 from tests.bounds.influence.models import TOKENS, build, widest_query
 from tests.test_architecture import modules
@@ -84,7 +85,7 @@ def pose(case):
     model = build(case)
     query = widest_query(case.get("mask", "future"))
     target = case.get("target", "activation")
-    return InfluenceRequest.ask(model, TOKENS, query=query, target=target)
+    return build_request(model, TOKENS, query=query, target=target)
 
 
 def kernels(case):

@@ -56,7 +56,7 @@ class ScanOptions(OneInput, Ties, Figure):
     method: str = option(
         "auto",
         "How changes are computed; auto picks the cheapest, all are exact.",
-        *("auto", "bounds.influence.scan.question:METHOD_NAMES"),
+        *("auto", "bounds.influence.choice:TABLE_METHOD_NAMES"),
     )
     figure_format: tuple[str, ...] = again(
         Figure,
@@ -70,6 +70,6 @@ class ScanOptions(OneInput, Ties, Figure):
         "What is drawn: map of rows against positions, heat map of substitutes, or the "
         "input in letters as high as the largest change there; auto is a map of rows "
         "where several are watched, else heat.",
-        "bounds.influence.scan.view:SHAPES",
+        "bounds.influence.table.view:SHAPES",
         key=False,
     )

@@ -21,10 +21,10 @@ import math
 import numpy as np
 
 from bounds.influence.block_memory import BlockSizes
-from bounds.influence.gather import FEWEST
 from bounds.influence.method import Done, Screen
 from bounds.influence.request import InfluenceRequest, one_row
 from bounds.influence.result import Enclosures
+from bounds.influence.rounding import FEWEST
 from bounds.influence.run import Run
 from bounds.influence.screening.climb import (
     TOGETHER,
@@ -151,7 +151,8 @@ class Screened(Screen):
             climb.move_top(FEWEST)
         climb.save(at_once=True)
         left, levels = climb.left(), tuple(climb.levels)
-        return Enclosures(*climb.ends(), climb.value, left, levels)
+        values = climb.value, climb.value_move, climb.magnitude, None
+        return Enclosures(*values, *climb.ends(), left, levels)
 
 
 SCREENED = Screened()

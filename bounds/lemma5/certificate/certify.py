@@ -8,7 +8,7 @@ from typing import Any, get_args
 import jax.numpy as jnp
 import numpy as np
 
-from bounds.influence.request import InfluenceRequest
+from bounds.influence.build import build_request
 from bounds.influence.substitution import Symbols
 from bounds.influence.targets.base import PlainTarget
 from bounds.influence.vanishing import refuse_vanishing_rows
@@ -94,7 +94,7 @@ def certify_influence(
     expect_hook("progress", progress)
     model = _in_float64(model)
     _refuse(model, method)
-    request = InfluenceRequest.ask(
+    request = build_request(
         model,
         tokens,
         query=query,

@@ -120,14 +120,14 @@ def test_what_a_screen_leaves_open_is_counted_by_itself(
 ):
     monkeypatch.setattr("bounds.cli.shared.progress.SECONDS_BETWEEN_LINES", 0.0)
     monkeypatch.setattr("bounds.cli.shared.progress.LOOK_AGAIN", 1e3)
-    plain = influence_blocks.enclose
+    plain = influence_blocks.find
 
-    def in_phases(request, choice, run, rounding):
+    def in_phases(request, choice, rounding, run):
         for step in ((6, 14), (14, 14), (1, 4), (4, 4)):
             run.progress(*step)
-        return plain(request, choice, dataclasses.replace(run, progress=None), rounding)
+        return plain(request, choice, rounding, dataclasses.replace(run, progress=None))
 
-    monkeypatch.setattr(influence_blocks, "enclose", in_phases)
+    monkeypatch.setattr(influence_blocks, "find", in_phases)
     flags = [f"--model={three_symbols}", f"--tokens={tokens_file}"]
     told = run("influence", *flags, "--propose=float32").out
     found = re.findall(r"(\d of 7 positions)(?: done, (\d of 4) left open)?", told)
@@ -158,8 +158,8 @@ def test_radii_are_those_of_all_whatever_the_blocks(
 def test_the_command_gives_the_radii_that_are_asked_for(
     rounding, run, three_symbols, tokens_file, monkeypatch
 ):
-    monkeypatch.setattr("bounds.influence.gather.FEWEST", 4)
-    monkeypatch.setattr("bounds.influence.gather.BLOCK", 4)
+    monkeypatch.setattr("bounds.influence.rounding.FEWEST", 4)
+    monkeypatch.setattr("bounds.influence.rounding.BLOCK", 4)
     monkeypatch.setattr("bounds.influence.exhaustive.batch_size", lambda *_: 4)
     flags = [f"--model={three_symbols}", f"--tokens={tokens_file}"]
     run("influence", *flags, "--method=exhaustive", f"--rounding={rounding}")

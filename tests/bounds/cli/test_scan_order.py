@@ -22,8 +22,9 @@ from bounds.cli.main import COMMANDS
 from bounds.cli.scan_parts import Parts
 from bounds.cli.scan_words import parse_reduce
 from bounds.cli.shared.target import parse_target
-from bounds.influence.scan import Frobenius, frobenius, scan
-from bounds.influence.scan.layout import Layout
+from bounds.influence.scan import Frobenius, scan
+from bounds.influence.table import frobenius
+from bounds.influence.table.layout import Layout
 from bounds.store.sweep import MemoryResults, finish_cells, found_rows
 from tests.bounds.influence.scan.test_scan import assert_holds, log_softmax
 from tests.written import written

@@ -346,7 +346,7 @@ def test_shapes_that_follow_the_input_are_refused(batched):
         (lambda: wrap(vocab_size=0), "vocab_size = 0"),
         (lambda: wrap(radius=-1.0), "radius = -1"),
         (lambda: scan(wrap(), [0, V]), "token"),
-        (lambda: scan(logits, TOKENS), "wrap a function in bounds.Callable"),
+        (lambda: scan(logits, TOKENS), "or a function in a bounds.Callable"),
         (lambda: bounds.compute_influence(logits, TOKENS), "in a bounds.Callable"),
         (
             lambda: scan(host(table_sum), TOKENS, rows="all"),

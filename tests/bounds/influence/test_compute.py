@@ -12,13 +12,13 @@ from bounds import Run
 from bounds.influence import (
     METHODS,
     Callable,
-    InfluenceRequest,
     LogProbabilitySum,
     SharedBase,
     compute_influence,
     incremental,
 )
 from bounds.influence.answer import answer
+from bounds.influence.build import build_request
 from bounds.influence.change_block import prepare
 from bounds.influence.choice import choose_method
 from tests.bounds.influence.models import TOKENS, build
@@ -234,7 +234,7 @@ def passes(monkeypatch):
 
 
 def ask_sharing(shared, model, tokens, method, rounding, **question):
-    request = InfluenceRequest.ask(model, tokens, shared=shared, **question)
+    request = build_request(model, tokens, shared=shared, **question)
     return answer(request, choose_method(method, request), rounding=rounding)
 
 

@@ -17,7 +17,8 @@ import pytest
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 import jax_models as jm
-from bounds.influence import METHODS, InfluenceRequest
+from bounds.influence import METHODS
+from bounds.influence.build import build_request
 from jax_models.model.transformer import forward
 from jax_models.run.compiler import REMEDY, SAFE_ROWS, is_affected
 from tests.long_inputs import long_inputs
@@ -73,7 +74,7 @@ CASES = [
 )
 def test_kernels_form_products_over_many_rows_in_tiles(method, options):
     model = draw(options["d_model"], **options)
-    request = InfluenceRequest.ask(model, TOKENS, positions=range(0, LENGTH, 200))
+    request = build_request(model, TOKENS, positions=range(0, LENGTH, 200))
     outline = METHODS[method].outline(request)
     assert list(long_products(outline.base.jaxpr)) == []
     for part in outline.parts:

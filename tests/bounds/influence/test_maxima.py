@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from bounds.influence.gather import Gathered, top_of
 from bounds.influence.maxima import by_position, tabulate
+from bounds.influence.result import Found
+from bounds.influence.rounding import top_of
 from bounds.influence.substitution import list_substitutions
 from bounds.influence.ties import Ties
 
@@ -73,11 +74,11 @@ def test_the_top_is_the_largest_and_a_quarter_spread_over_all(count):
 def test_parts_are_joined_in_order_with_the_worst_of_their_ties():
     worse = Ties(0.25, 0.0, True, 4, (1.0, 0.75))
     parts = [
-        Gathered.nothing(),
-        Gathered(np.ones(2), np.zeros(2), 3.0, Ties(0.5, 0.0, False, 1, (1.0, 0.5))),
-        Gathered(np.full(1, 2.0), np.full(1, np.nan), 2.0, worse),
+        Found(np.empty(0), np.empty(0), 1.0, None),
+        Found(np.ones(2), np.zeros(2), 3.0, Ties(0.5, 0.0, False, 1, (1.0, 0.5))),
+        Found(np.full(1, 2.0), np.full(1, np.nan), 2.0, worse),
     ]
-    whole = Gathered.join(parts)
+    whole = Found.join(parts)
     assert whole.values.tolist() == [1, 1, 2]
     assert (whole.magnitude, whole.ties) == (3.0, worse)
     moved = whole.with_moves(np.array([2]), np.array([0.5]))

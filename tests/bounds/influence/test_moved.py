@@ -11,11 +11,11 @@ from benchmarks import radii, radii_attacks
 from benchmarks.radii_attacks import SMALL
 from benchmarks.radii_families import BUILT, DRAWN
 from bounds.influence import moved
+from bounds.influence.build import build_request
 from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.lumped import LUMPED
 from bounds.influence.moved import moved_radii
-from bounds.influence.request import InfluenceRequest
 from bounds.influence.shared_base import SharedBase
 from bounds.rounding.moved_inputs import move_alike
 from bounds.rounding.radii import Usual
@@ -57,7 +57,7 @@ def long_positions():
     """Sinusoidal positions of 16,384 tokens, rounded once."""
     model = radii_attacks._random(config("plain", 0), num_layers=1)
     tokens = np.random.default_rng(0).integers(0, model.vocab_size, 16_384)
-    return InfluenceRequest.ask(model, tokens, positions=[0, 1, 5000, 16_000, 16_382])
+    return build_request(model, tokens, positions=[0, 1, 5000, 16_000, 16_382])
 
 
 def test_a_thousand_seeded_pairs_are_inside():
@@ -182,7 +182,7 @@ def test_programs_that_move_leave_nothing_in_the_traces_of_others():
     model = build({"num_layers": 1, "head": "tied"})
     for length in (3, 4, 3):
         tokens = np.arange(length) % 3
-        asked = InfluenceRequest.ask(model, tokens, target="logits")
+        asked = build_request(model, tokens, target="logits")
         plain = radii.found_by(EXHAUSTIVE, asked)
         values, _ = moved_radii(asked, EXHAUSTIVE)
         np.testing.assert_allclose(values, plain, rtol=1e-4)

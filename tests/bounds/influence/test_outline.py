@@ -6,7 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from bounds.influence import METHODS, InfluenceRequest
+from bounds.influence import METHODS
+from bounds.influence.build import build_request
 from bounds.influence.outline import shapes_of
 from tests.bounds.influence.models import build
 
@@ -17,7 +18,7 @@ N = 40
 def pose(num_layers, include_query=False, **case):
     model = build({"num_layers": num_layers, "vocab_size": 2, **case}, seed=3)
     tokens = np.random.default_rng(4).integers(0, 2, N, dtype=np.int32)
-    return InfluenceRequest.ask(model, tokens, query=20, include_query=include_query)
+    return build_request(model, tokens, query=20, include_query=include_query)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import pytest
 import bounds
 import jax_models as jm
 from bounds.influence import partial, partial_pass
+from bounds.influence.build import build_request
 from bounds.influence.partial import PARTIAL
 from bounds.influence.partial_pass import spans
-from bounds.influence.request import InfluenceRequest
 from jax_models.model.mask import SIGHTS, Sight
 from jax_models.run import blocks
 from tests.bounds.influence.models import TOKENS, build
@@ -153,7 +153,7 @@ def test_blocks_are_even(mask, length, count):
     model = build({"num_layers": 3, "mask": mask, "vocab_size": 30})
     tokens = np.zeros(length, int)
     some = np.arange(length)[: -(-count // 29)]
-    request = InfluenceRequest.ask(model, tokens, positions=some, query=length - 1)
+    request = build_request(model, tokens, positions=some, query=length - 1)
     request = dataclasses.replace(request, pairs=request.pairs.only(slice(0, count)))
     (part,) = partial._parts(request)
     run = -(-count // part.batch) * part.batch
@@ -165,7 +165,5 @@ def test_blocks_are_even(mask, length, count):
 def test_under_a_causal_mask_the_cost_is_half():
     tokens = np.zeros(2048, int)
     full, causal = (build({"num_layers": 6, "mask": x}) for x in ("none", "future"))
-    whole, half = (
-        PARTIAL.cost(InfluenceRequest.ask(x, tokens)) for x in (full, causal)
-    )
+    whole, half = (PARTIAL.cost(build_request(x, tokens)) for x in (full, causal))
     assert 0.45 * whole < half < 0.55 * whole

@@ -14,7 +14,8 @@ from bounds.curves import measurement
 from bounds.curves.cells import curve_cells
 from bounds.curves.inputs import GivenInputs
 from bounds.curves.measurement import Question, Subject
-from bounds.influence import METHODS, SCREENS, InfluenceRequest
+from bounds.influence import METHODS, SCREENS
+from bounds.influence.build import build_request
 from bounds.influence.choice import METHOD_NAMES, choose_method
 from bounds.store.sweep import MemoryResults, finish_cells
 
@@ -39,7 +40,7 @@ def test_questions_are_made_and_substitutions_listed_in_one_place():
     made = {"InfluenceRequest", "list_substitutions"}
     found = {x.relative_to(ROOT).as_posix(): calls(x.read_text()) & made for x in files}
     assert {k: v for k, v in found.items() if v} == {
-        "bounds/influence/request.py": {"list_substitutions"}
+        "bounds/influence/build.py": {"InfluenceRequest", "list_substitutions"}
     }
     assert calls("p = InfluenceRequest(model, tokens)") == {"InfluenceRequest"}
 
@@ -69,7 +70,7 @@ def test_modules_of_influences_import_one_way():
 def test_every_method_computes_or_screens_and_has_one_name():
     assert set(METHOD_NAMES) == {"auto", *METHODS, *SCREENS}
     assert not METHODS.keys() & SCREENS.keys()
-    request = InfluenceRequest.ask(draw(num_layers=2), [0, 1, 2, 1])
+    request = build_request(draw(num_layers=2), [0, 1, 2, 1])
     for name in (*METHODS, *SCREENS):
         if {**METHODS, **SCREENS}[name].refuse(request) is None:
             assert choose_method(name, request).way.name == name
@@ -100,4 +101,4 @@ def test_a_measurement_is_planned_once(monkeypatch, quick_compilation):
 @pytest.mark.parametrize("given", [{"query": 4}, {"positions": [9]}, {"target": "y"}])
 def test_what_does_not_fit_is_refused_where_it_is_asked(given):
     with pytest.raises(jm.InputError):
-        InfluenceRequest.ask(draw(), [0, 1, 2, 1], **given)
+        build_request(draw(), [0, 1, 2, 1], **given)

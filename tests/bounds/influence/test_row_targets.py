@@ -16,12 +16,12 @@ import bounds
 import jax_models as jm
 from benchmarks import reference
 from bounds.influence import (
-    InfluenceRequest,
     LogProbabilitySum,
     SharedBase,
-    gather,
+    find,
 )
 from bounds.influence.answer import answer
+from bounds.influence.build import build_request
 from bounds.influence.choice import choose_method
 from jax_models.model.pooling import KINDS, Pooling
 from tests.bounds.influence.expect import encloses, meet, refused
@@ -161,7 +161,7 @@ def test_targets_that_share_a_base_pass_are_those_asked_alone():
     held, other = SharedBase(), LogProbabilitySum((1, 0, 2), (1, 2, 5))
     for target in (SUM, other, "logits"):
         question = (
-            InfluenceRequest.ask(model, INPUT, target=target, shared=shared)
+            build_request(model, INPUT, target=target, shared=shared)
             for shared in (held, None)
         )
         found, alone = (answer(x, choose_method("incremental", x)) for x in question)
@@ -254,7 +254,7 @@ def test_pooled_vectors_that_nearly_vanish_are_enclosed(method, vanishing, share
 @pytest.mark.parametrize("vanishing", [None, FIRST], ids=["base", "changed"])
 def test_radii_that_forget_the_division_by_the_norm_are_caught(plant, vanishing):
     few = 2.0**-51
-    plant(gather, "radii_of", lambda _, values, *given, **more: few * np.abs(values))
+    plant(find, "radii_of", lambda _, values, *given, **more: few * np.abs(values))
     assert beyond("exhaustive", vanishing, 1e-10) > 100
 
 

@@ -10,7 +10,7 @@ import pytest
 import jax_models as jm
 from bounds import Screened
 from bounds.influence import choice, compute_influence
-from bounds.influence.gather import FEWEST
+from bounds.influence.rounding import FEWEST
 from bounds.influence.screening import climb, enumeration, ladder
 from bounds.numbers.kind import ROUNDING
 from jax_models.model.reweight import with_dtype

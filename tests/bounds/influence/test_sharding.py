@@ -16,8 +16,8 @@ import pytest
 import jax_models as jm
 from bounds import Run, Screened, device_mesh
 from bounds.influence import METHODS, compute_influence, sparse
+from bounds.influence.build import build_request
 from bounds.influence.kernel import run_kernel
-from bounds.influence.request import InfluenceRequest
 from bounds.store.results import read_store
 from tests.bounds.influence.asking import on_host
 from tests.bounds.influence.expect import meet, refused
@@ -70,7 +70,7 @@ def test_equal_blocks_agree_to_the_bit_on_two_and_eight_devices(
     name, num_layers, weighting
 ):
     model, tokens = draw(num_layers, weighting)
-    request = InfluenceRequest.ask(model, tokens)
+    request = build_request(model, tokens)
     method = in_blocks_of_five(METHODS[name])
     two, ties = influences(method, over(2, request))
     eight, same_ties = influences(method, over(8, request))
@@ -131,7 +131,7 @@ def test_several_devices_follow_the_rows_that_one_does_to_the_bit(
 def test_every_device_has_its_own_share():
     """A kernel that says where it ran: the device's number for each substitution."""
     model, tokens = draw(1)
-    request = InfluenceRequest.ask(model, tokens)
+    request = build_request(model, tokens)
 
     @jax.jit
     def where(position, symbol):

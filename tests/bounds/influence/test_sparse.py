@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from bounds.influence import METHODS, compute_influence, sparse
+from bounds.influence.build import build_request
 from bounds.influence.change_block import change_block, prepare
 from bounds.influence.changed_layer import ChangedRows, capacities, frames
 from bounds.influence.incremental import follow, is_sparse
-from bounds.influence.request import InfluenceRequest
 from bounds.influence.ties import Ties
 from jax_models.constructions import PRESETS
 from jax_models.model.attending import compute_scores
@@ -33,7 +33,7 @@ def both(model, tokens=TOKENS, query=-1, **question):
 
 
 def request_of(model, tokens=TOKENS, query=N - 1):
-    return InfluenceRequest.ask(model, tokens, query=query)
+    return build_request(model, tokens, query=query)
 
 
 def check(case, seed=0, tokens=TOKENS):

@@ -22,7 +22,7 @@ from bounds.influence import (
     LogProbability,
     Loss,
     TargetFunction,
-    gather,
+    find,
 )
 from tests.bounds.influence.expect import encloses, meet, refused
 from tests.bounds.influence.many_digits import (
@@ -224,7 +224,7 @@ def test_a_difference_that_cancels_is_enclosed():
 
 def test_a_radius_relative_to_the_difference_alone_is_caught(plant):
     few = 2.0**-51
-    plant(gather, "radii_of", lambda _, values, *given, **more: few * np.abs(values))
+    plant(find, "radii_of", lambda _, values, *given, **more: few * np.abs(values))
     assert not enclosed_difference()
 
 

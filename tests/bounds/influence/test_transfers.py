@@ -14,6 +14,7 @@ from bounds.influence import (
     class_layers,
     exhaustive,
 )
+from bounds.influence.build import build_request
 from bounds.influence.kernel import Kernel, Part, run_kernel
 from bounds.influence.screening import climb
 from bounds.influence.substitution import Substitutions
@@ -28,7 +29,7 @@ def pose(num_layers=2, **options):
     case = {"num_layers": num_layers, "vocab_size": 2, "temperature": "inverse_log"}
     model = build({**case, **options}, seed=3)
     tokens = np.random.default_rng(4).integers(0, 2, N, dtype=np.int32)
-    return InfluenceRequest.ask(model, tokens)
+    return build_request(model, tokens)
 
 
 @pytest.mark.parametrize(

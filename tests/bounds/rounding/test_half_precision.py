@@ -9,7 +9,8 @@ import pytest
 import bounds
 import jax_models as jm
 from bounds import Incremental
-from bounds.influence import METHODS, InfluenceRequest
+from bounds.influence import METHODS
+from bounds.influence.build import build_request
 from bounds.influence.rounding import choose_rounding
 from bounds.rounding import measured_error, rounded_block
 from bounds.rounding.precision import PRECISIONS
@@ -161,7 +162,7 @@ def test_influences_are_estimated_and_never_exact():
 
 
 def test_estimates_have_no_radii():
-    request = InfluenceRequest.ask(build(ONE), TOKENS, precision="bfloat16")
+    request = build_request(build(ONE), TOKENS, precision="bfloat16")
     assert choose_rounding(request, METHODS["incremental"], "auto") == "none"
     with refused("rounding = 'all', but products of bfloat16 are estimates"):
         bounds.compute_influence(

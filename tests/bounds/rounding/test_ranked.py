@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from bounds import Run, device_mesh
-from bounds.influence import METHODS, InfluenceRequest, compute_influence
+from bounds.influence import METHODS, compute_influence
+from bounds.influence.build import build_request
 from bounds.influence.moved import Readings
-from bounds.influence.result import Ranked
 from bounds.numbers.kind import ROUNDING
 from bounds.rounding import measured_error, ranked
 from tests.bounds.influence.asking import as_values
@@ -140,8 +140,6 @@ def test_a_ranking_is_another_type_and_is_never_exact(plain, monkeypatch):
     for kind in ("exact", "certified", "enclosure"):
         with pytest.raises(AssertionError):
             dataclasses.replace(found, kind=kind)
-    request = InfluenceRequest.ask(SHARED, TOKENS)
-    assert isinstance(
-        ranked.decide_ranked(request, METHODS["incremental"], "bfloat16", Run()),
-        Ranked,
-    )
+    request = build_request(SHARED, TOKENS)
+    decided = ranked.decide_ranked(request, METHODS["incremental"], "bfloat16", Run())
+    assert decided.error == found.measured_error

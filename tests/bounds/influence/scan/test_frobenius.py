@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bounds.influence.scan import Frobenius, scan
-from bounds.influence.scan.frobenius import _norms
+from bounds.influence.table.frobenius import _norms
 from tests.bounds.influence.expect import refused
 from tests.bounds.influence.scan.test_scan import INPUT, passes
 

@@ -161,7 +161,7 @@ def test_the_map_of_a_categorical_jacobian_is_the_recipe_of_its_authors(
     center, symmetrize, apc, held, monkeypatch
 ):
     if not held:
-        monkeypatch.setattr("bounds.influence.scan.frobenius.host_bytes", lambda: 1)
+        monkeypatch.setattr("bounds.influence.table.frobenius.host_bytes", lambda: 1)
     model, _, logits = passes("two layers")
     reduce = Frobenius(center, symmetrize, apc)
     found = scan(model, INPUT, rows="all", target="logits", reduce=reduce)
@@ -171,7 +171,7 @@ def test_the_map_of_a_categorical_jacobian_is_the_recipe_of_its_authors(
 
 
 def test_a_tensor_that_does_not_fit_is_refused_with_its_bytes(monkeypatch):
-    monkeypatch.setattr("bounds.influence.scan.frobenius.host_bytes", lambda: 2**10)
+    monkeypatch.setattr("bounds.influence.table.frobenius.host_bytes", lambda: 2**10)
     model, _, _ = passes("two layers")
     with refused(r"2\.53 KiB, more than a quarter"):
         scan(

@@ -14,13 +14,13 @@ import bounds
 from benchmarks import reference
 from bounds.influence import (
     TARGETS,
-    InfluenceRequest,
     SharedBase,
     Target,
     change_block,
     exhaustive,
 )
 from bounds.influence.answer import answer
+from bounds.influence.build import build_request
 from bounds.influence.choice import choose_method
 from jax_models.model.pytree import register
 from tests.bounds.influence.expect import encloses
@@ -92,7 +92,7 @@ def test_another_direction_compiles_nothing_and_shares_a_base_pass(method, progr
     held, counts, found = SharedBase(), [], []
     for direction in DIRECTIONS:
         target = Probe(jnp.asarray(direction))
-        request = InfluenceRequest.ask(MODEL, INPUT, target=target, shared=held)
+        request = build_request(MODEL, INPUT, target=target, shared=held)
         found += [answer(request, choose_method(method, request))]
         counts += [program._cache_size()]
     assert counts[0] == counts[1]

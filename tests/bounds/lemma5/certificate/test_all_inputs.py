@@ -10,7 +10,7 @@ import pytest
 
 import bounds
 import jax_models as jm
-from bounds.influence.request import InfluenceRequest
+from bounds.influence.build import build_request
 from bounds.lemma5.certificate import all_inputs, certify
 from bounds.lemma5.certificate.all_inputs import bound_all_inputs
 
@@ -87,7 +87,7 @@ def test_a_symbol_that_is_not_substitutable_has_the_input_alone():
 def test_where_closed_forms_are_refused_or_too_costly_the_input_stands_alone(
     monkeypatch,
 ):
-    request = InfluenceRequest.ask(build(1e4), TOKENS[:1], include_query=True)
+    request = build_request(build(1e4), TOKENS[:1], include_query=True)
     alone = np.full(len(request.pairs), np.inf)
     found, form = bound_all_inputs(request, alone)
     assert found is alone

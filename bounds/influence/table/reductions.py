@@ -3,7 +3,6 @@
 A reduction takes the substitutions of one position at a time.
 """
 
-import abc
 import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeAlias
@@ -12,39 +11,10 @@ import numpy as np
 from jaxtyping import Float
 
 from bounds.influence.reading import Kind
-from bounds.influence.scan.layout import Layout
+from bounds.influence.table.layout import AXES, Layout, Piece, Reduction
 from jax_models import InputError
+from jax_models.arguments import choose_name
 from jax_models.run.device_memory import require_memory
-
-# Of one position: its row in the table, the filled columns [k], and their readings
-# [k, r, ...].
-Piece: TypeAlias = tuple[int, np.ndarray, np.ndarray]
-
-
-class Reduction(abc.ABC):
-    """Reduction of the substitutions of every position."""
-
-    # Reading of one substitution's change on the device.
-    kind: Kind = "norm"
-    # True where the result keeps the axis of symbols, and that of the target's entries.
-    by_symbol = False
-    by_target = False
-    # True where values are never negative.
-    positive = False
-    # True for a map over pairs of positions, whose diagonal stays 0.
-    square = False
-
-    def check(self, layout: Layout, width: int) -> None:  # noqa: B027
-        """Refuses layouts that it is not defined for."""
-
-    @abc.abstractmethod
-    def make(
-        self,
-        layout: Layout,
-        shape: tuple[int, ...],
-        pieces: Callable[[], Iterable[Piece]],
-    ) -> np.ndarray:
-        """Computes the reduction; each call of `pieces` gives all positions anew."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,24 +22,12 @@ class Table(Reduction):
     """All cells, or with `by_target` all cells and entries of the target."""
 
     by_target: bool = False
-    by_symbol = True
+    by_cell = True
 
     @property
     def kind(self) -> Kind:  # type: ignore[override]
         """Kind of the reading."""
         return "signed" if self.by_target else "norm"
-
-    def make(
-        self,
-        layout: Layout,
-        shape: tuple[int, ...],
-        pieces: Callable[[], Iterable[Piece]],
-    ) -> Float[np.ndarray, "positions symbols rows *classes"]:
-        """Fills the table; NaN where nothing is substituted."""
-        values = np.full((*layout.cells.shape, *shape), np.nan)
-        for row, columns, found in pieces():
-            values[row, columns] = found
-        return values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,13 +38,10 @@ class Largest(Reduction):
     positive = True
 
     def make(
-        self,
-        layout: Layout,
-        shape: tuple[int, ...],
-        pieces: Callable[[], Iterable[Piece]],
+        self, layout: Layout, pieces: Callable[[], Iterable[Piece]]
     ) -> Float[np.ndarray, "positions rows"]:
         """Maxima; NaN where nothing is substituted."""
-        return _of_each(layout, shape, pieces, lambda found: found.max(axis=0))
+        return _of_each(layout, pieces, lambda found: found.max(axis=0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,35 +49,29 @@ class Mean(Reduction):
     """Mean over substitutes: of signed changes of a scalar, of norms of a vector."""
 
     def make(
-        self,
-        layout: Layout,
-        shape: tuple[int, ...],
-        pieces: Callable[[], Iterable[Piece]],
+        self, layout: Layout, pieces: Callable[[], Iterable[Piece]]
     ) -> Float[np.ndarray, "positions rows"]:
         """Means; NaN where nothing is substituted."""
-        return _of_each(layout, shape, pieces, lambda found: found.mean(axis=0))
+        return _of_each(layout, pieces, lambda found: found.mean(axis=0))
 
 
 @dataclasses.dataclass(frozen=True)
 class Function(Reduction):
     """A caller's function of the signed changes of a position."""
 
-    apply: Callable[[Float[np.ndarray, "symbols rows classes"]], Any]
+    apply: Callable[[Float[np.ndarray, "symbols *axes"]], Any]
     kind = "signed"
     by_target = True
+    own_axes = True
 
-    def make(
-        self,
-        layout: Layout,
-        shape: tuple[int, ...],
-        pieces: Callable[[], Iterable[Piece]],
-    ) -> np.ndarray:
+    def make(self, layout: Layout, pieces: Callable[[], Iterable[Piece]]) -> np.ndarray:
         """Values of the function; NaN where nothing is substituted."""
         made: dict[int, np.ndarray] = {}
         for row, columns, found in pieces():
-            changes = np.zeros((layout.cells.shape[1], *shape))
+            changes = np.zeros((layout.cells.shape[1], *layout.shape))
             changes[columns] = found
-            made[row] = _as_numbers(self.apply(changes))
+            trimmed, _ = layout.trim(changes, AXES[1:])  # the axes that there are
+            made[row] = _as_numbers(self.apply(trimmed))
             first = next(iter(made.values()))
             if made[row].shape != first.shape:
                 raise InputError(
@@ -161,14 +110,24 @@ Reduce: TypeAlias = (
 )
 
 
+def as_reduction(reduce: Reduce) -> Reduction:
+    """Reduction of a name, a function, or a `Reduction`."""
+    if isinstance(reduce, Reduction):
+        return reduce
+    if callable(reduce):
+        return Function(reduce)
+    if reduce is not None:
+        choose_name("reduce", reduce, tuple(x for x in NAMED if x is not None))
+    return NAMED[reduce]
+
+
 def _of_each(
     layout: Layout,
-    shape: tuple[int, ...],
     pieces: Callable[[], Iterable[Piece]],
     function: Callable[[np.ndarray], np.ndarray],
 ) -> np.ndarray:
     """Applies a function to the readings of each position."""
-    values = np.full((len(layout.positions), *shape), np.nan)
+    values = np.full((len(layout.positions), *layout.shape), np.nan)
     for row, _, found in pieces():
         values[row] = function(found)
     return values
@@ -179,6 +138,10 @@ def bytes_of(*shape: int) -> float:
     return 3 * 8 * float(np.prod([float(x) for x in shape]))
 
 
-def require_table(what: str, *shape: int) -> None:
+def require_table(what: str, layout: Layout) -> None:
     """Refuses a table beyond the machine's memory."""
+    by_symbol, made = layout.cells.shape[1:], layout.shape
+    if not layout.reduction.by_cell:
+        by_symbol, made = (), made[:1]
+    shape = len(layout.positions), *by_symbol, *made
     require_memory(f"{what} of {' x '.join(map(str, shape))}", bytes_of(*shape))

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bounds.influence.result import MeasuredError, said_of
-from bounds.influence.ties import Ties
-from bounds.numbers.kind import Kind, OfKind, kind_of_ends
+from bounds.influence.result import Answer, said_of
+from bounds.numbers.kind import kind_of_ends
 from bounds.store.output import write_bytes, write_csv
 from jax_models import InputError
 
@@ -26,7 +25,7 @@ TARGET_NAME = "target_name"
 
 
 @dataclasses.dataclass(frozen=True)
-class Scan(OfKind):
+class Scan(Answer):
     """Changes by every substitution, or a reduction of them.
 
     `values` have the axes that `axes` names, of "position", "symbol", "row" and "target"
@@ -47,21 +46,6 @@ class Scan(OfKind):
     rows: Int[np.ndarray, "rows"]  # one where there is no such axis
     target_symbols: Int[np.ndarray, "classes"] | None  # of the target's axis
     tokens: Int[np.ndarray, "tokens"]
-    target: Any  # "activation", "logits", or a value
-    kind: (
-        Kind  # "exact" to a radius of at most `rtol_exact`, "enclosure" or "estimated"
-    )
-    method: str
-    reason: str  # why this method
-    rounding: str  # which cells have radii: "all", "top", "none", or "stated" ones
-    substitutions: int
-    ties: Ties | None
-    seconds: float
-    hypotheses: tuple[str, ...] = ()  # what the ends rest on
-    measured_error: MeasuredError | None = None  # in half precision alone
-
-    def __post_init__(self) -> None:
-        assert self.measured_error is None or self.kind == "estimated"
 
     def __repr__(self) -> str:
         """One line: the shape, the largest value and the method."""

@@ -1,24 +1,24 @@
 """`scan`: the changes of rows by every substitution, or a reduction of them."""
 
-import dataclasses
-import time
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
-from bounds.influence.batch import NO_CHECKPOINT, of_each_input
+from bounds.influence.answer import answer
+from bounds.influence.batch import of_each_input
+from bounds.influence.build import TableOptions, build_request
 from bounds.influence.callable import Callable as Function
 from bounds.influence.choice import precision_of
 from bounds.influence.method import Rounding, Way
 from bounds.influence.run import Run, check_run
-from bounds.influence.scan.making import answer
-from bounds.influence.scan.question import Question
-from bounds.influence.scan.reductions import Reduce
 from bounds.influence.substitution import Symbols
+from bounds.influence.table.frobenius import Frobenius
+from bounds.influence.table.reductions import Reduce
+from bounds.influence.table.result import Scan
 from bounds.influence.targets.table import Watched
-from bounds.rounding.measured_error import measure_error
 from jax_models import Transformer
-from jax_models.arguments import choose_name, refuse_unread
 from jax_models.run.evaluate import TieRule
+
+__all__ = ["Frobenius", "Scan", "scan"]
 
 Rows: TypeAlias = int | Sequence[int] | Literal["all"]
 
@@ -87,26 +87,16 @@ def scan(
             or the table does not fit the memory of the machine.
         TieError: for an ambiguous tie under ties="error".
     """
-    started, run = time.perf_counter(), check_run(run)
-    choose_name("ties", ties, get_args(TieRule))
-    choose_name("rounding", rounding, get_args(Rounding))
-    refuse_unread("checkpoint", run.checkpoint, None, NO_CHECKPOINT)
-    asked = Question.ask(
+    run = check_run(run)
+    request = build_request(
         model,
         tokens,
+        target=target,
         symbols=symbols,
         positions=positions,
-        rows=rows,
-        target=target,
-        target_symbols=target_symbols,
-        reduce=reduce,
-        diagonal=diagonal,
+        table=TableOptions(rows, target_symbols, reduce, diagonal),
         dtype=dtype,
         run=run,
         precision=precision_of(method),
     )
-    asked.require_substitutions()
-    found = answer(asked, method, ties, run.progress, rounding)
-    if asked.request.precision is not None:
-        found = dataclasses.replace(found, measured_error=measure_error(asked.request))
-    return dataclasses.replace(found, seconds=time.perf_counter() - started)
+    return answer(request, method, ties, run=run, rounding=rounding)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from bounds.influence.scan.result import Scan
+from bounds.influence.table.result import Scan
 from jax_models.arguments import choose_name
 from jax_models.errors import InputError
 

@@ -17,8 +17,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bounds.influence.scan.layout import Layout
-from bounds.influence.scan.reductions import Piece, Reduction
+from bounds.influence.table.layout import Layout, Piece, Reduction
 from jax_models import InputError
 from jax_models.arguments import choose_name, expect_kind
 from jax_models.run.device_memory import bytes_label, host_bytes
@@ -56,7 +55,7 @@ class Frobenius(Reduction):
         if self.symmetrize is not None:
             choose_name("symmetrize", self.symmetrize, get_args(Symmetry))
 
-    def check(self, layout: Layout, width: int) -> None:
+    def check(self, layout: Layout) -> None:
         """Refuses symbols that vary with the position, and maps without a transpose."""
         if (layout.symbols != layout.symbols[:1]).any():
             raise InputError(
@@ -81,7 +80,7 @@ class Frobenius(Reduction):
                 "of them these: give symbols= and target_symbols= the same, with "
                 'target="logits" or the like; or symmetrize="map"'
             )
-        tensor = layout.positions.size, symbols.size, layout.rows.size, width
+        tensor = layout.positions.size, symbols.size, layout.rows.size, layout.width
         if not _fits(tensor):
             raise InputError(
                 f"the tensor of all pairs takes {bytes_label(8.0 * math.prod(tensor))}, "
@@ -90,13 +89,10 @@ class Frobenius(Reduction):
             )
 
     def make(
-        self,
-        layout: Layout,
-        shape: tuple[int, ...],
-        pieces: Callable[[], Iterable[Piece]],
+        self, layout: Layout, pieces: Callable[[], Iterable[Piece]]
     ) -> Float[np.ndarray, "positions rows"]:
         """Computes the map; centred, in two passes where the tensor does not fit."""
-        tensor = (*layout.cells.shape, *shape)
+        tensor = (*layout.cells.shape, *layout.shape)
         # A transpose pairs by name: rows go with positions, entries with symbols.
         rows: Any = slice(None)
         entries = back = rows
@@ -124,7 +120,7 @@ class Frobenius(Reduction):
                 mean += one / tensor[0]
                 if kept is not None:
                     kept[row] = one
-        values = np.zeros((tensor[0], shape[0]))
+        values = np.zeros((tensor[0], layout.shape[0]))
         for row, one in blocks() if kept is None else enumerate(kept):
             moved = _centred(one - mean) if self.center else one
             values[row] = _norms(moved)

@@ -1,0 +1,245 @@
+"""Building and checking of a request: of `compute_influence`, `scan` and all commands."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, get_args
+
+import jax.numpy as jnp
+import numpy as np
+
+from bounds.influence.callable import Callable
+from bounds.influence.reading import Reading
+from bounds.influence.request import InfluenceRequest
+from bounds.influence.run import Run, check_run
+from bounds.influence.shared_base import SharedBase
+from bounds.influence.substitution import (
+    Symbols,
+    check_query,
+    fix_input,
+    list_substitutions,
+)
+from bounds.influence.table.layout import Layout
+from bounds.influence.table.reductions import Reduce, as_reduction, require_table
+from bounds.influence.table.watched import chosen_entries, watch_rows, watched_width
+from bounds.influence.targets.base import PlainTarget
+from bounds.influence.targets.function import TargetFunction
+from bounds.influence.targets.table import (
+    Watched,
+    as_value,
+    check_head_row,
+    check_target,
+)
+from bounds.rounding.precision import Precision, choose_precision
+from jax_models import InputError, Transformer
+from jax_models.arguments import choose_name, expect_kind
+from jax_models.format.model_check import check_model
+from jax_models.run.evaluate import check_tokens
+from jax_models.run.float_type import check_float_type
+
+
+@dataclasses.dataclass(frozen=True)
+class TableOptions:
+    """Options of `scan` on its table, unchecked."""
+
+    rows: Any = None
+    target_symbols: Sequence[int] | None = None
+    reduce: Reduce = None
+    diagonal: bool = True
+
+
+def build_request(
+    model: Transformer | Callable,
+    tokens: Any,
+    *,
+    query: int | None = None,
+    target: Watched = "activation",
+    symbols: Symbols | None = None,
+    positions: Sequence[int] | None = None,
+    include_query: bool = False,
+    table: TableOptions | None = None,
+    dtype: Any = None,
+    run: Run | None = None,
+    shared: SharedBase | None = None,
+    precision: Precision | None = None,
+) -> InfluenceRequest:
+    """Checked request about a model and an input.
+
+    Args:
+        model: a transformer, or a `Callable`.
+        tokens: integers in [0, V) [n].
+        query: the watched row; see `compute_influence`.
+        target: a name or a value of `targets`.
+        symbols: substitute symbols, or rows of them for each of the positions; by
+            default all that the model allows.
+        positions: positions that are changed; all by default.
+        include_query: whether the query's own token is changed too.
+        table: of a scan, whose `rows` stand in place of the query, which is changed too;
+            None gives one value for each substitution, the norm of its change.
+        dtype: asserts the float type.
+        run: the devices and the memory limit; the rest is not read.
+        shared: holds a base pass for several requests.
+        precision: precision of products of changes.
+
+    Returns:
+        The request, which methods, `compute_influence` and `scan` compute.
+
+    Raises:
+        InputError: an argument does not fit the model.
+    """
+    padding, given = 0, model
+    if isinstance(model, Transformer):
+        model = check_model(model)
+        target = check_target(model, target)
+        _check_dtype(model, dtype)
+        checked = np.asarray(check_tokens(model.vocab_size, tokens))
+        if model.padding is not None:
+            whole, checked = checked, model.padding.leave(checked)
+            padding = whole.size - checked.size
+        if as_value(target).is_joint:
+            with _naming(padding):
+                as_value(target).rows(checked.size)
+            include_query = True  # no row is watched more than another
+        allowed, special, radius = model.substitutable, model.special or (), None
+    else:
+        check_callable(model)
+        checked = np.asarray(check_tokens(model.vocab_size, tokens))
+        allowed, special, radius = None, (), model.radius
+        choose_name("target", target, get_args(PlainTarget))
+    with _naming(padding):
+        query = check_query(query, checked.size, model)
+    if isinstance(model, Transformer):
+        check_head_row(model, target, [query], checked.size)
+    with _naming(padding):
+        pairs = list_substitutions(
+            checked,
+            model.vocab_size,
+            query=query,
+            symbols=symbols,
+            positions=positions,
+            substitutable=allowed,
+            special=special,
+            include_query=include_query or table is not None,
+        )
+    if isinstance(model, Transformer):
+        if isinstance(target, TargetFunction):
+            model, radius = target.of_tokens(model), target.radius
+        else:
+            model = fix_input(model, checked, pairs)
+    run = check_run(run)
+    request = InfluenceRequest(
+        model=model,
+        tokens=checked,
+        query=query,
+        target=target,
+        pairs=pairs,
+        shared=shared or SharedBase(),
+        mesh=run.mesh,
+        memory_limit=run.memory_limit,
+        radius=radius,
+        precision=choose_precision(model, precision),
+    )
+    if table is None:
+        return request
+    return _with_table(request, given, table, symbols, positions)
+
+
+def _with_table(
+    request: InfluenceRequest,
+    model: Transformer | Callable,  # as given
+    table: TableOptions,
+    symbols: Symbols | None,
+    positions: Sequence[int] | None,
+) -> InfluenceRequest:
+    """Request whose values are laid out in a table, and reduced."""
+    expect_kind("diagonal", table.diagonal, bool, "True or False")
+    rows, reduction = table.rows, as_reduction(table.reduce)
+    every = isinstance(rows, str) and rows == "all"
+    if every and reduction.square and positions is None:
+        positions = np.unique(request.position).tolist()
+        if symbols is not None and np.ndim(symbols) == 2:
+            symbols = np.asarray(symbols)[positions]
+    request, alone = watch_rows(request, rows, positions if reduction.square else None)
+    if isinstance(model, Transformer):
+        at = request.rows.tolist()
+        check_head_row(model, request.target, at, request.tokens.size)
+    width, of_row = watched_width(request)
+    if not of_row and (not alone or rows is not None):
+        raise InputError(
+            f"rows = {rows!r}, but {request.model} says one thing of an input, not one "
+            "of each row; leave rows out"
+        )
+    if not of_row and reduction.square:
+        raise InputError(
+            f"reduce = {table.reduce!r} is over pairs of a position and a row, and what is "
+            "watched is of no one row; give another reduce"
+        )
+    allowed = range(model.vocab_size)
+    if isinstance(model, Transformer) and model.substitutable is not None:
+        allowed = model.substitutable
+    chosen, names = chosen_entries(request.target, table.target_symbols, width)
+    # Symbols of a target's entries; None for classes and for a row's coordinates.
+    entries = names
+    if isinstance(model, Transformer):
+        entries = names if model.classes == model.vocab_size else None
+    elif width != model.vocab_size:
+        entries = None
+    elif names is None:
+        entries = np.arange(width)
+    layout = Layout.of(
+        request.pairs,
+        symbols,
+        positions,
+        allowed,
+        rows=request.rows,
+        reduction=reduction,
+        width=width if chosen is None else len(chosen),
+        alone=alone,
+        of_row=of_row,
+        keeps_diagonal=table.diagonal,
+        entries=entries,
+        names=names,
+    )
+    reduction.check(layout)
+    if not len(request.pairs):
+        raise InputError(
+            "nothing can be substituted: at every position that is changed there are "
+            "no symbols but the one that stands there; name other symbols or positions"
+        )
+    require_table("the table", layout)
+    reading = Reading(reduction.kind, chosen)
+    return dataclasses.replace(request, reading=reading, layout=layout)
+
+
+@contextlib.contextmanager
+def _naming(padding: int) -> Iterator[None]:
+    """Adds to errors that positions are counted without the padding."""
+    try:
+        yield
+    except InputError as error:
+        if not padding:
+            raise
+        raise InputError(
+            f"{error} (positions are counted without the padding, the last {padding} of "
+            "the tokens given)"
+        ) from error
+
+
+def check_callable(model: Any) -> None:
+    """Refuses all but a `Callable`."""
+    if not isinstance(model, Callable):
+        raise InputError(
+            f"model is a {type(model).__name__}; expected a Transformer, such as "
+            "jax_models.load returns, or a function in a bounds.Callable: "
+            "Callable(apply, params, batched=..., vocab_size=...)"
+        )
+
+
+def _check_dtype(model: Transformer, dtype: Any) -> None:
+    if dtype is not None:
+        check_float_type(dtype, "the dtype asked for")
+    if dtype is not None and jnp.dtype(dtype) != jnp.dtype(model.dtype):
+        raise InputError(
+            f"dtype = {jnp.dtype(dtype).name} but the model is "
+            f"{jnp.dtype(model.dtype).name}; convert the model, or leave dtype out"
+        )

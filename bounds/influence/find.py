@@ -1,0 +1,290 @@
+"""Values of a request: by a method block by block, or enclosed by a screen; their ends.
+
+A table whose cells are readings of one substitution each is filled block by block, and
+the moves of a cell are those of its reading. Any other reduction is computed once with
+the given inputs and once in each run with moved ones, and its results are compared.
+"""
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from bounds.influence.choice import Choice
+from bounds.influence.function_blocks import (
+    evaluation_radii,
+    function_base,
+    norm_rounding,
+)
+from bounds.influence.method import Done, Method, Screen
+from bounds.influence.moved import (
+    LEAST,
+    Readings,
+    apart,
+    magnitude_of,
+    radii_of,
+    read_blocks,
+    requests,
+)
+from bounds.influence.request import InfluenceRequest
+from bounds.influence.result import Enclosures, Found
+from bounds.influence.rounding import block_of, runs_of, top_of
+from bounds.influence.run import Progress, Run
+from bounds.influence.table.layout import Layout
+from bounds.influence.table.reductions import NAMED
+from bounds.influence.ties import Ties
+from bounds.influence.vanishing import not_finite, refuse_vanishing_rows
+from bounds.rounding.moved_inputs import RUNS
+from bounds.rounding.radii import farthest
+from jax_models import Transformer
+from jax_models.run.mesh import check_agreement, written_out
+
+
+def find(
+    request: InfluenceRequest, choice: Choice, rounding: Done, run: Run | None = None
+) -> Found:
+    """Values of all substitutions, checked over all processes; see `with_top`."""
+    way, run = choice.way, run or Run()
+    refuse_vanishing_rows(request)
+    if len(request.pairs) and request.mesh is not None:
+        agree(request, choice, rounding, run.checkpoint is not None)
+    if isinstance(way, Screen):
+        nothing = not len(request.pairs)
+        return Enclosures.nothing() if nothing else way.enclose(request, run, rounding)
+    assert isinstance(way, Method)
+    return compute_values(request, way, runs_of(rounding), run.progress)
+
+
+def agree(request: InfluenceRequest, choice: Choice, *asked_too: Any) -> None:
+    """Raises `InputError` in every process unless all of them ask one question."""
+    assert request.mesh is not None
+    arrays = (request.model, request.tokens, request.position, request.symbol)
+    arrays += (jax.tree.leaves(request.target),)  # which its text may not show
+    # All or none keep a checkpoint: process 0 reads it for the others. Blocks are of one
+    # size in all of them, whatever memory each has.
+    asked = (request.query, request.target, choice.way, choice.sizes, request.watched)
+    asked += (request.reading, request.precision, *asked_too)
+    check_agreement(repr(asked).encode() + written_out(arrays, request.mesh))
+
+
+def compute_values(
+    request: InfluenceRequest, way: Method, runs: int, progress: Progress | None = None
+) -> Found:
+    """Values by a method, with their moves in some runs with moved inputs."""
+    if request.layout is None or request.layout.reduction.by_cell:
+        values, moves, ties = _fill(request, way, runs, progress)
+    else:
+        tables, ties = run_tables(request, way, runs, progress)
+        values, moves = compare(request, tables)
+    magnitude = magnitude_of(request, way) if len(request.pairs) else 1.0
+    return Found(values, moves, magnitude, ties)
+
+
+def _fill(
+    request: InfluenceRequest, way: Method, runs: int, progress: Progress | None
+) -> tuple[Float[np.ndarray, "*axes"], Float[np.ndarray, "*axes"], Ties | None]:
+    """Values, moves and ties; each substitution has a cell of its own."""
+    layout, count, ties = request.layout, len(request.pairs), None
+    slots = np.arange(count) if layout is None else layout.slots(count)
+    axes = (count,) if layout is None else layout.cells.shape
+    shape = () if layout is None else layout.shape
+    values = moves = np.full((int(np.prod(axes)), *shape), np.nan)
+    for these, block in _blocks(request, way, runs, progress):
+        if values is moves:
+            shape = block.values.shape[1:]
+            values, moves = np.full((2, len(values), *shape), np.nan)
+        there = slots[these] >= 0
+        at, ties = slots[these][there], block.ties  # of all so far
+        values[at], moves[at] = block.values[there], block.moves[there]
+    return values.reshape(*axes, *shape), moves.reshape(*axes, *shape), ties
+
+
+def run_tables(
+    request: InfluenceRequest,
+    way: Method,
+    runs: int,
+    progress: Progress | None = None,
+) -> tuple[list[np.ndarray], Ties | None]:
+    """Tables of run 0 and of some runs with moved inputs, and the ties of run 0."""
+    layout, found, ties = request.layout, [], None
+    assert layout is not None
+    for run, moved in enumerate(requests(request, runs)):
+
+        def report(done: int, total: int, run: int = run) -> None:
+            if progress is not None:
+                progress((run * total + done) // (1 + runs), total)
+
+        if layout.reduction.by_cell:
+            values, _, seen = _fill(moved, way, 0, report)
+        else:
+            met: list[Ties | None] = [None]
+            pieces = functools.partial(_pieces, layout, moved, way, report, met)
+            values, seen = layout.reduction.make(layout, pieces), met[0]
+        found.append(values)
+        ties = seen if run == 0 else ties
+    return found, ties
+
+
+def _pieces(
+    layout: Layout,
+    request: InfluenceRequest,
+    way: Method,
+    progress: Progress,
+    met: list[Ties | None],
+) -> Iterator[Any]:
+    """Readings by position; the ties so far stand in `met`."""
+
+    def values() -> Iterator[np.ndarray]:
+        for _, block in _blocks(request, way, 0, progress):
+            met[0] = block.ties
+            yield block.values
+
+    return layout.pieces(values())
+
+
+def compare(
+    request: InfluenceRequest, tables: list[np.ndarray]
+) -> tuple[Float[np.ndarray, "*axes"], Float[np.ndarray, "*axes"]]:
+    """Values of run 0, and how far they move in the other runs."""
+    values, *again = tables
+    moves = np.full(values.shape, np.nan)
+    if again:
+        moves = farthest(values.shape, apart(request, values, again))
+        moves = np.where(np.isnan(values), np.nan, moves)
+    # What may move and did not counts as moved, what cannot does not.
+    moves = np.where(moves == 0, LEAST, moves)
+    return values, np.where(_still(request, values) & ~np.isnan(values), 0.0, moves)
+
+
+def _blocks(
+    request: InfluenceRequest, way: Method, runs: int, progress: Progress | None
+) -> Iterator[tuple[slice, Readings]]:
+    """Readings of all substitutions, which must be finite; the diagonal's are 0."""
+    layout, done, largest, farthest_at = request.layout, 0, -np.inf, 0
+    if not len(request.pairs):
+        return
+    for block in read_blocks(request, way.blocks, runs):
+        these = slice(done, done + len(block.values))
+        done = these.stop
+        sizes = np.abs(block.values).reshape(len(block.values), -1).max(axis=1)
+        if not np.isfinite(sizes).all():
+            lost = int(np.flatnonzero(~np.isfinite(sizes))[0])
+            raise not_finite(request, these.start + lost)
+        if sizes.max() > largest:
+            largest, farthest_at = sizes.max(), these.start + int(sizes.argmax())
+        if layout is not None and layout.zeroes_diagonal:
+            own = request.position[these][:, None] == layout.rows
+            block.values[own] = block.moves[own] = 0
+        yield these, block
+        if progress is not None:
+            progress(done, len(request.pairs))
+    refuse_vanishing_rows(request, farthest_at)
+
+
+def has_top(request: InfluenceRequest, choice: Choice, rounding: Done) -> bool:
+    """True where runs with moved inputs of the largest values follow their `find`."""
+    square = request.layout is not None and request.layout.reduction.square
+    # A map needs all positions at once.
+    return rounding == "top" and isinstance(choice.way, Method) and not square
+
+
+def top_rows(
+    request: InfluenceRequest, choice: Choice, values: Float[np.ndarray, "rows *axes"]
+) -> Int[np.ndarray, "top"]:
+    """Substitutions, or positions of a table, with the largest values; sorted."""
+    sizes = np.nan_to_num(np.abs(values), nan=0.0).reshape(len(values), -1).max(axis=1)
+    each = 1 if request.layout is None else max(1, request.layout.cells.shape[1])
+    return top_of(sizes, max(1, block_of(choice.sizes) // each))
+
+
+def top_moves(
+    request: InfluenceRequest, choice: Choice, rows: Int[np.ndarray, "top"]
+) -> Float[np.ndarray, "top *axes"]:
+    """Moves of the values of `top_rows`."""
+    # They fill blocks, so nothing is compiled anew.
+    assert isinstance(choice.way, Method)
+    some = request.only(rows, block_of(choice.sizes))
+    return compute_values(some, choice.way, RUNS).moves
+
+
+def with_top(request: InfluenceRequest, choice: Choice, found: Found) -> Found:
+    """Adds the moves of the largest values."""
+    rows = top_rows(request, choice, found.values)
+    return found.with_moves(rows, top_moves(request, choice, rows))
+
+
+def ends_of(
+    request: InfluenceRequest, way: Method | Screen, found: Found, rounding: Done
+) -> tuple[
+    Float[np.ndarray, "*axes"], Float[np.ndarray, "*axes"], Bool[np.ndarray, "*axes"]
+]:
+    """Lower and upper ends of all values, and where they enclose."""
+    if isinstance(found, Enclosures):
+        return found.lower, found.upper, found.enclosed
+    assert isinstance(way, Method)
+    values = found.values
+    if rounding == "stated":
+        radius = _stated(request, values)
+    else:
+        asked = request, values, found.moves, found.magnitude
+        radius = radii_of(*asked, subtracted=way.subtracts)
+    enclosed = ~np.isnan(radius)
+    radius = np.where(enclosed, radius, 0.0)
+    lower = values - radius
+    if request.layout is None or request.layout.reduction.positive:
+        lower = np.maximum(lower, 0)
+    return lower, values + radius, enclosed
+
+
+def _stated(
+    request: InfluenceRequest, values: Float[np.ndarray, "*axes"]
+) -> Float[np.ndarray, "*axes"]:
+    """Radii of the values of a function whose evaluations have stated radii."""
+    layout = request.layout
+    if layout is None:
+        width = function_base(request).outputs.shape[1]
+        return evaluation_radii(request) + norm_rounding(values, width)
+    cells, made = layout.cells, layout.reduction
+    radii = np.full(values.shape, np.nan)
+    if made.own_axes or made.square:
+        return radii  # no radius is known of a function of many cells
+    each = np.where(cells >= 0, evaluation_radii(request)[cells], np.nan)
+    if made.by_cell:
+        there, rows = each, 2
+    else:
+        there, rows = np.full(len(cells), np.nan), 1
+        some = (cells >= 0).any(axis=1)
+        over = np.nanmax if made is NAMED["max"] else np.nanmean
+        there[some] = over(each[some], axis=1)
+    radii[:] = there.reshape(there.shape + (1,) * (values.ndim - rows))
+    radii += norm_rounding(np.abs(values), layout.width)
+    if layout.zeroes_diagonal:
+        radii = np.moveaxis(radii, rows, 1)
+        radii[layout.diagonal] = 0
+        radii = np.moveaxis(radii, 1, rows)
+    return radii
+
+
+def _still(
+    request: InfluenceRequest, values: Float[np.ndarray, "*axes"]
+) -> Bool[np.ndarray, "..."]:
+    """True where no substitution can move the value; broadcastable to the values."""
+    layout = request.layout
+    assert layout is not None
+    ours = isinstance(request.model, Transformer)
+    if layout.reduction.own_axes or not ours:
+        return np.zeros((1,) * values.ndim, bool)
+    if layout.reduction.square:
+        return layout.diagonal
+    reached = request.reached()
+    cells = np.zeros((*layout.cells.shape, reached.shape[1]), bool)
+    there = layout.cells >= 0
+    cells[there] = reached[layout.cells[there]]
+    if layout.zeroes_diagonal:
+        cells &= ~layout.diagonal[:, None]
+    if not layout.reduction.by_cell:
+        return np.logical_not(cells.any(axis=1))
+    return ~cells.reshape(cells.shape + (1,) * (values.ndim - cells.ndim))

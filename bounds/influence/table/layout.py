@@ -1,0 +1,186 @@
+"""Layout of a scan's table: its axes, the substitution of each cell, its reduction."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from bounds.influence.reading import Kind
+from bounds.influence.substitution import Substitutions, Symbols
+from jax_models import InputError
+
+AXES = ("position", "symbol", "row", "target")
+# Of one position: its row in the table, the filled columns [k], and their readings
+# [k, r, ...].
+Piece: TypeAlias = tuple[int, np.ndarray, np.ndarray]
+
+
+class Reduction:
+    """Values of a table from the readings of all substitutions."""
+
+    # Reading of one substitution's change on the device.
+    kind: Kind = "norm"
+    # True where every cell is the reading of one substitution, and nothing is reduced.
+    by_cell = False
+    # True where the reading keeps the axis of the target's entries.
+    by_target = False
+    # True where the axes of a position's result are the function's own.
+    own_axes = False
+    # True where values are never negative.
+    positive = False
+    # True for a map over pairs of positions, whose diagonal stays 0.
+    square = False
+
+    def check(self, layout: "Layout") -> None:
+        """Refuses layouts that it is not defined for."""
+
+    def make(
+        self, layout: "Layout", pieces: Callable[[], Iterable[Piece]]
+    ) -> np.ndarray:
+        """Computes a reduction not `by_cell`; each call of `pieces` gives all anew."""
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Axes of a table, the substitution in each cell, and what is made of the cells."""
+
+    positions: Int[np.ndarray, "positions"]
+    symbols: Int[np.ndarray, "positions symbols"]  # padded with -1
+    rows: Int[np.ndarray, "rows"]
+    cells: Int[np.ndarray, "positions symbols"]  # index of the substitution, or -1
+    reduction: Reduction
+    width: int  # entries of the watched quantity that count
+    alone: bool  # there is no axis of rows
+    of_row: bool  # the watched quantity belongs to one row each
+    keeps_diagonal: bool  # cells whose position is the row count; else they are 0
+    entries: Int[np.ndarray, "classes"] | None  # vocabulary symbols of the entries
+    names: Int[np.ndarray, "classes"] | None  # numbers of the entries, of a list
+
+    @classmethod
+    def of(
+        cls,
+        pairs: Substitutions,
+        symbols: Symbols | None,
+        positions: Sequence[int] | None,
+        allowed: Sequence[int],  # the symbols where none are given
+        **axes: Any,  # the fields behind `cells`
+    ) -> Self:
+        """Lays out substitutions in the order of the request; refuses repetitions."""
+        n, each = pairs.length, pairs.vocab_size
+        at = np.arange(n) if positions is None else np.asarray(positions, np.int64)
+        to = np.asarray(sorted(allowed) if symbols is None else symbols, np.int64)
+        for what, listed in (("positions", at), ("symbols", to)):
+            if listed.ndim == 1 and np.unique(listed).size < listed.size:
+                raise InputError(
+                    f"{what} lists one twice; a table has one place for each: give "
+                    "each of them once"
+                )
+        for row in to if to.ndim == 2 else ():
+            if np.unique(row[row >= 0]).size < (row >= 0).sum():
+                raise InputError(
+                    f"symbols has the row {row.tolist()}, which lists one twice; give each "
+                    "of them once, and fill up with -1"
+                )
+        to = np.broadcast_to(to, (at.size, to.shape[-1]))
+        listed = pairs.position.astype(np.int64) * each + pairs.symbol
+        wanted = np.where(to >= 0, at[:, None] * each + to, -1)
+        cells = np.searchsorted(listed, wanted)
+        found = (listed if listed.size else np.array([-2]))[
+            np.minimum(cells, max(listed.size - 1, 0))
+        ]
+        cells = np.where(found == wanted, cells, -1)
+        return cls(positions=at, symbols=to, cells=cells, **axes)
+
+    def only(
+        self, rows: np.ndarray | slice, count: int = 0
+    ) -> tuple[Self, Int[np.ndarray, "substitutions"]]:
+        """Layout of some positions of the table, and their substitutions in order.
+
+        Further substitutions fill these up to `count`; they have no cell.
+        """
+        cells = self.cells[rows]
+        kept = np.sort(cells[cells >= 0])
+        if kept.size < count:
+            others = np.setdiff1d(self.cells[self.cells >= 0], kept)
+            kept = np.union1d(kept, others[: count - kept.size])
+        cells = np.where(cells >= 0, np.searchsorted(kept, cells), -1)
+        at, to = self.positions[rows], self.symbols[rows]
+        return dataclasses.replace(self, positions=at, symbols=to, cells=cells), kept
+
+    @property
+    def diagonal(self) -> Bool[np.ndarray, "positions rows"]:
+        """True where the position is the row."""
+        return self.positions[:, None] == self.rows
+
+    @property
+    def zeroes_diagonal(self) -> bool:
+        """True where cells whose position is the row are set to 0."""
+        return self.of_row and not (self.keeps_diagonal or self.reduction.square)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the reading of one substitution: (rows,) or (rows, classes)."""
+        rows = self.rows.size if self.of_row else 1
+        return (rows, self.width) if self.reduction.by_target else (rows,)
+
+    @property
+    def made_axes(self) -> tuple[str, ...]:
+        """Names of the axes of the reduction, those of length 1 included."""
+        made = self.reduction
+        if made.own_axes:
+            return AXES[:1]
+        by_target = made.by_cell and made.by_target
+        has = {"symbol": made.by_cell, "target": by_target}
+        return tuple(x for x in AXES if has.get(x, True))
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Names of the axes of the result."""
+        made = self.made_axes
+        return self.trim(np.empty((1,) * len(made)), made)[1]
+
+    def trim(
+        self, array: np.ndarray, axes: Sequence[str]
+    ) -> tuple[np.ndarray, tuple[str, ...]]:
+        """Drops the axis of a single row and that of a single entry, and their names."""
+        gone = {"row"} if self.alone else set()
+        gone |= {"target"} if self.width == 1 else set()
+        array = array.squeeze(tuple(i for i, x in enumerate(axes) if x in gone))
+        return array, tuple(x for x in axes if x not in gone)
+
+    def slots(self, count: int) -> Int[np.ndarray, "substitutions"]:
+        """Flat index of each substitution's cell; -1 where it has none."""
+        there = np.flatnonzero(self.cells >= 0)
+        found = np.full(count, -1)
+        found[self.cells.ravel()[there]] = there
+        return found
+
+    def pieces(self, blocks: Iterable[np.ndarray]) -> Iterator[Piece]:
+        """Readings by position, from blocks of those of all substitutions in order."""
+        last = self.cells.max(axis=1, initial=-1)
+        order = np.argsort(last, kind="stable")
+        order = order[last[order] >= 0]
+        held, start, end = [], 0, 0
+        for block in blocks:
+            held.append(block)
+            end += len(block)
+            whole = int(np.searchsorted(last[order], end))
+            if not whole:
+                continue
+            found = np.concatenate(held)
+            for row in order[:whole].tolist():
+                columns = np.flatnonzero(self.cells[row] >= 0)
+                yield row, columns, found[self.cells[row, columns] - start]
+            behind = int(last[order[whole - 1]]) + 1
+            held, start, order = [found[behind - start :]], behind, order[whole:]
+
+    def in_order(self, table: np.ndarray) -> Iterator[np.ndarray]:
+        """Readings of all substitutions, position by position, from the table of all."""
+        for row in np.argsort(
+            self.cells.max(axis=1, initial=-1), kind="stable"
+        ).tolist():
+            columns = np.flatnonzero(self.cells[row] >= 0)
+            yield table[row, columns[np.argsort(self.cells[row, columns])]]
