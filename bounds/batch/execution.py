@@ -1,9 +1,10 @@
-"""Running cells, here or on a Dask cluster; the caller keeps what comes of them."""
+"""Cells of a sweep on a Dask cluster, and the memory and the time that a cell takes."""
 
 import contextlib
+import dataclasses
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ from typing import Any
 import jax
 import jax.monitoring
 
-from bounds.batch.cells import BatchCell, Outcome
 from bounds.store.output import has_package
 from bounds.store.provenance import provenance
+from bounds.store.results import cell_key
+from bounds.store.sweep import Cell, GoOn, Outcome, Outcomes, compute
 from jax_models.errors import InputError
 from jax_models.interrupt import raise_requested
 from jax_models.run.compiler import avoid_miscompilation
@@ -26,11 +28,6 @@ BLOCK_MEMORY = 2**32
 # Linux gives a process 65530 memory maps, and every compiled program takes some.
 MOST_MAPS = 40_000
 EVENTS = "/jax/core/compile/"
-# From a command's name, its arguments, the SHA-256 of the files that these name, by path,
-# and the bytes that blocks may take, to what came of them; runs in any process.
-Perform = Callable[[str, tuple[str, ...], Mapping[str, str], int], Outcome]
-# Asked before a cell is begun.
-GoOn = Callable[[], bool]
 # Seconds until a scheduler that does not answer is given up.
 PATIENCE = 30
 # Seconds after which workers that have come meanwhile are given cells.
@@ -101,27 +98,20 @@ def release_programs() -> None:
         jax.clear_caches()
 
 
-def run_here(
-    perform: Perform,
-    command: str,
-    cells: Sequence[BatchCell],
-    go_on: GoOn = lambda: True,
-) -> Generator[tuple[BatchCell, Outcome], None, None]:
-    """Yields cells that run one after the other in this process, with their outcomes."""
-    for cell in cells:
-        if not go_on():
-            return
-        release_programs()
-        yield cell, perform(command, cell.arguments, cell.files, cell.memory)
-
-
 def run_on_cluster(
-    client: Any,
-    perform: Perform,
-    command: str,
-    cells: Sequence[BatchCell],
+    local_workers: int | None,
+    scheduler: str | None,
+    cells: Sequence[Cell],
     go_on: GoOn = lambda: True,
-) -> Generator[tuple[BatchCell, Outcome], None, None]:
+) -> Outcomes:
+    """Yields cells that run on a Dask cluster as `submit_cells` does."""
+    with open_cluster(local_workers, scheduler) as client:
+        yield from submit_cells(client, cells, go_on)
+
+
+def submit_cells(
+    client: Any, cells: Sequence[Cell], go_on: GoOn = lambda: True
+) -> Outcomes:
     """Yields cells in the order of finishing, as futures of a Dask cluster, with outcomes.
 
     As many run at a time as there are threads, those of a worker that is lost on another.
@@ -142,16 +132,8 @@ def run_on_cluster(
             cell = next(waiting, None)
             if cell is None:
                 return
-            future = client.submit(
-                _perform_on_worker,
-                perform,
-                command,
-                cell.arguments,
-                cell.files,
-                cell.memory,
-                key=f"{command}-{cell.key}",
-                pure=False,
-            )
+            key = f"{cell.config['command']}-{cell_key(cell.config)}"
+            future = client.submit(_on_worker, cell.compute, key=key, pure=False)
             under_way[future] = cell
 
     try:
@@ -174,10 +156,10 @@ def run_on_cluster(
         client.cancel(list(under_way), force=True)
 
 
-def _perform_on_worker(perform: Perform, *cell: Any) -> Outcome:
+def _on_worker(work: Callable[[], Mapping[str, Any]]) -> Outcome:
     """Runs a cell in a process that may see inputs of any length later."""
     avoid_miscompilation()
-    return perform(*cell)
+    return dataclasses.replace(compute(work), origin=provenance())
 
 
 def _outcome(future: Any) -> Outcome:
@@ -186,8 +168,7 @@ def _outcome(future: Any) -> Outcome:
     if error is None:
         return future.result()
     # Of the cluster's own, as after several workers died on one cell.
-    message = f"{type(error).__name__}: {error}"
-    return Outcome(None, message, 0.0, 0.0, 0.0, None, provenance())
+    return Outcome(None, f"{type(error).__name__}: {error}", 0.0)
 
 
 @contextlib.contextmanager

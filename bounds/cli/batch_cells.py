@@ -5,11 +5,16 @@ import os
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bounds.batch.cells import BatchCell, Outcome
-from bounds.batch.execution import block_memory, compile_clock, peak_bytes
+from bounds.batch.execution import (
+    block_memory,
+    compile_clock,
+    peak_bytes,
+    release_programs,
+)
 from bounds.batch.specification import Specification
 from bounds.cli.main import COMMANDS, PROGRAM, Command, one_line
 from bounds.cli.shared.groups import Model
@@ -18,9 +23,8 @@ from bounds.cli.shared.longest_input import avoid_miscompiling
 from bounds.cli.shared.model_source import check_model_flags
 from bounds.cli.shared.options import Declared, Group, declared
 from bounds.store.output import file_sha256, plain, sha256
-from bounds.store.provenance import provenance
-from bounds.store.results import cell_key
-from bounds.store.sweep import MemoryResults
+from bounds.store.results import FORMS, cell_key
+from bounds.store.sweep import Cell, MemoryResults
 from bounds.version import __version__
 from jax_models.arguments import expect_file
 from jax_models.errors import InputError
@@ -75,7 +79,7 @@ def quantity_of(command: str, column: str, unit: str) -> str:
     return f"{words}\n({unit})" if unit and column in INFLUENCES else words
 
 
-def make_cells(specification: Specification) -> list[BatchCell]:
+def make_cells(specification: Specification) -> list[Cell]:
     """Returns the cells of a sweep, having read every flag and value."""
     command = find_batched(specification.command)
     known = declared(command.define_flags())
@@ -104,14 +108,16 @@ def make_cells(specification: Specification) -> list[BatchCell]:
         label = " ".join(f"{name}={value}" for name, value in swept.items())
         options = _read(command, given, label)
         config = _config(specification.command, options, hashes)
-        key = cell_key(config)
-        cells[key] = BatchCell(
-            key,
-            config,
-            label or specification.command,
-            _typed(given),
-        )
+        work = partial(perform, specification.command, _typed(given), config)
+        label = label or specification.command
+        cells[cell_key(config)] = Cell(config, label, work, form=FORMS["run"])
     return list(cells.values())
+
+
+def longest(cell: Cell) -> int:
+    """Longest n that a cell's flags name, 0 where a file decides."""
+    named = cell.config.get("lengths") or (cell.config.get("length") or 0,)
+    return max(named)
 
 
 def _typed(given: Mapping[str, str]) -> tuple[str, ...]:
@@ -181,41 +187,39 @@ def _files_of(path: str) -> list[Path]:
 
 
 def perform(
-    command: str, arguments: tuple[str, ...], files: Mapping[str, str], memory: int
-) -> Outcome:
-    """Outcome of a command: its rows, or the message of whatever is raised.
+    command: str, arguments: tuple[str, ...], config: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Rows of a command and what they took; an `InputError` for whatever is raised.
 
-    A file of another content than its SHA-256 in `files`, on this machine or since the
+    A file of another content than its SHA-256 in `config`, on this machine or since the
     sweep was planned, is a failure, since the result would stand under the wrong key; so
-    is a block of `memory` bytes for which the device has no room.
+    is a block of the planned memory for which the device has no room.
     """
-    found = find_batched(command)
-    found.load()
-    rows, message = None, None
-    start, cpu_start = time.perf_counter(), time.process_time()
+    release_programs()
+    found, start = find_batched(command), time.process_time()
+    ends = "_sha256"
+    digests = {
+        config[x.removesuffix(ends)]: config[x] for x in config if x.endswith(ends)
+    }
     with compile_clock() as clock, tempfile.TemporaryDirectory() as folder:
         try:
             options = found.read([*arguments, f"--out={folder}"])
-            stamps = _stamps(files)
-            _check_files(files)
-            with memory_planned(memory):
-                measured = plain(found.measure(options, MemoryResults()))
-            if _stamps(files) != stamps:
-                _check_files(files)
-            rows = measured
+            stamps = _stamps(digests)
+            _check_files(digests)
+            with memory_planned(config["block_memory"]):
+                rows = plain(found.measure(options, MemoryResults()))
+            if _stamps(digests) != stamps:
+                _check_files(digests)
         except InputError as error:
-            message = one_line(error)
+            raise InputError(one_line(error)) from error
         except Exception as error:
-            message = f"{type(error).__name__}: {one_line(error)}"
-    return Outcome(
-        rows,
-        message,
-        time.perf_counter() - start,
-        time.process_time() - cpu_start,
-        clock.seconds,
-        peak_bytes(),
-        provenance(),
-    )
+            raise InputError(f"{type(error).__name__}: {one_line(error)}") from error
+    return {
+        "rows": rows,
+        "cpu_seconds": time.process_time() - start,
+        "compile_seconds": clock.seconds,
+        "peak_bytes": peak_bytes(),
+    }
 
 
 def _stamps(files: Iterable[str]) -> list[tuple[Any, ...]]:

@@ -1,6 +1,7 @@
 """Sampled inputs as a file: strings of a language."""
 
 import io
+from functools import partial
 
 import jax
 import numpy as np
@@ -11,6 +12,7 @@ from bounds.cli.shared.input_source import BITS
 from bounds.cli.shared.platforms import request_platform, require_platform
 from bounds.cli.shared.runner import Exports, Work
 from bounds.curves.measurement import tokens_sha256
+from bounds.store.output import write_bytes
 from jax_models.languages import get_language
 
 
@@ -31,5 +33,6 @@ def plan(options: SampleOptions) -> Work:
         "tokens_sha256": [tokens_sha256(row) for row in tokens],
     }
     report = f"{size[1]} x {size[0]} tokens, {language.distribution}"
-    exports = Exports(record, report, files={"tokens.npy": content.getvalue()})
+    files = {"tokens.npy": partial(write_bytes, data=content.getvalue())}
+    exports = Exports(record, report, files=files)
     return Work(lambda _: exports)

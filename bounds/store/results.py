@@ -108,6 +108,10 @@ class ResultStore:
         """Returns the wall time of a finished cell, None where `find` does."""
         return self._find("seconds", config)
 
+    def failure(self, config: Mapping[str, Any]) -> str | None:
+        """Message of a failed cell; None where none failed."""
+        return self._find("message", config, "failed")
+
     def record(
         self,
         config: Mapping[str, Any],
@@ -145,11 +149,13 @@ class ResultStore:
         with explained(self.path):
             return _results(self._connection, self.path)
 
-    def _find(self, column: str, config: Mapping[str, Any]) -> Any:
-        """Returns a column of the row of a finished cell; None where there is none."""
-        query = f"SELECT {column} FROM cells WHERE key = ? AND status = 'done'"
+    def _find(
+        self, column: str, config: Mapping[str, Any], status: str = "done"
+    ) -> Any:
+        """Returns a column of the row of a cell; None where there is none."""
+        query = f"SELECT {column} FROM cells WHERE key = ? AND status = ?"
         with explained(self.path):
-            row = self._connection.execute(query, [cell_key(config)]).fetchone()
+            row = self._connection.execute(query, [cell_key(config), status]).fetchone()
         return row and row[0]
 
     def _write(

@@ -3,12 +3,13 @@
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bounds.store.forms import Form
 from bounds.store.output import canonical_json
+from bounds.store.provenance import Provenance
 from bounds.store.results import ResultStore, cell_key
 from jax_models.errors import InputError
 from jax_models.interrupt import raise_requested
@@ -39,16 +40,23 @@ class MemoryResults:
         return None if kept is None else kept[1]
 
     def record(
-        self, config: Mapping[str, Any], payload: Mapping[str, Any], seconds: float
+        self,
+        config: Mapping[str, Any],
+        payload: Mapping[str, Any],
+        seconds: float,
+        origin: Provenance | None = None,
     ) -> None:
         """Keep the result of a finished cell."""
+        del origin
         self._kept[cell_key(config)] = canonical_json(payload), float(seconds)
 
-    def record_failure(
-        self, config: Mapping[str, Any], message: str, seconds: float
-    ) -> None:
+    def record_failure(self, config: Mapping[str, Any], *_: Any) -> None:
         """Forget the cell: a failure is told by whoever ran it, not kept."""
         self._kept.pop(cell_key(config), None)
+
+    def failure(self, config: Mapping[str, Any]) -> str | None:
+        """Message of a failed cell: none is kept."""
+        del config
 
 
 # Where finished cells are kept and found.
@@ -92,6 +100,51 @@ def missing_cells(store: Results, cells: Iterable[Cell], *, fresh: bool) -> list
     return missing
 
 
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """Result of a cell, or the message of the `InputError` that refused it."""
+
+    payload: Mapping[str, Any] | None
+    message: str | None
+    seconds: float
+    origin: Provenance | None = None  # of another process
+
+
+# Asked before a cell is begun.
+GoOn = Callable[[], bool]
+Outcomes = Generator[tuple[Cell, Outcome], None, None]
+
+
+def compute(work: Callable[[], Mapping[str, Any]]) -> Outcome:
+    """Outcome of a cell's work; raises every error but an `InputError`."""
+    start, payload, message = time.perf_counter(), None, None
+    try:
+        payload = work()
+    except InputError as error:
+        message = str(error)
+    return Outcome(payload, message, time.perf_counter() - start)
+
+
+def run_here(cells: Iterable[Cell], go_on: GoOn = lambda: True) -> Outcomes:
+    """Yields cells that run one after the other in this process, with their outcomes."""
+    for cell in cells:
+        raise_requested()
+        if not go_on():
+            return
+        yield cell, compute(cell.compute)
+
+
+def keep(store: Results, cell: Cell, outcome: Outcome) -> list[Failure]:
+    """Records an outcome; returns the failure, if it is one."""
+    told = outcome.seconds, outcome.origin
+    if outcome.payload is None:
+        store.record_failure(cell.config, message := str(outcome.message), *told)
+        return [Failure(cell.label, message)]
+    store.record(cell.config, outcome.payload, *told)
+    _forget(cell.checkpoint)
+    return []
+
+
 def run_cells(
     store: Results,
     cells: Sequence[Cell],
@@ -99,26 +152,10 @@ def run_cells(
 ) -> list[Failure]:
     """Compute cells and record each at once; returns those whose input is refused."""
     failures = []
-    for cell in cells:
-        try:
-            _compute(store, cell)
-        except InputError as error:
-            failures.append(Failure(cell.label, str(error)))
+    for cell, outcome in run_here(cells):
+        failures += keep(store, cell, outcome)
         after_each(cell.label)
     return failures
-
-
-def _compute(store: Results, cell: Cell) -> None:
-    """Compute a cell and record it, or that its input was refused."""
-    raise_requested()
-    start = time.perf_counter()
-    try:
-        payload = cell.compute()
-    except InputError as error:
-        store.record_failure(cell.config, str(error), time.perf_counter() - start)
-        raise
-    store.record(cell.config, payload, time.perf_counter() - start)
-    _forget(cell.checkpoint)
 
 
 def _forget(checkpoint: Path | None) -> None:
@@ -128,12 +165,9 @@ def _forget(checkpoint: Path | None) -> None:
 
 def finish_cells(store: Results, cells: Sequence[Cell]) -> None:
     """Compute the cells that are not kept yet; the first that fails ends it."""
-    for cell in missing_cells(store, cells, fresh=False):
-        try:
-            _compute(store, cell)
-        except InputError as error:
-            error.args = (f"{cell.label}: {error}",)
-            raise
+    for cell, outcome in run_here(missing_cells(store, cells, fresh=False)):
+        for failure in keep(store, cell, outcome):
+            raise InputError(f"{failure.label}: {failure.message}")
 
 
 def found_rows(store: Results, cells: Iterable[Cell]) -> list[dict[str, Any]]:

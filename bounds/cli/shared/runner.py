@@ -2,8 +2,10 @@
 
 import contextlib
 import dataclasses
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax_models as jm
@@ -16,15 +18,19 @@ from bounds.cli.shared.record import Output
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
 from bounds.store.forms import Form, only
 from bounds.store.output import sha256, write_bytes, write_csv, write_json
+from bounds.store.results import ResultStore
 from bounds.store.sweep import (
     Cell,
     Failure,
+    GoOn,
     MemoryResults,
+    Outcomes,
     Results,
     finish_cells,
     found_rows,
+    keep,
     missing_cells,
-    run_cells,
+    run_here,
 )
 from jax_models.errors import InputError
 
@@ -43,7 +49,10 @@ class Exports:
     columns: Sequence[str] = ()  # of the CSV file, if there is one
     rows: Sequence[Mapping[str, Any]] = ()  # its rows
     figure: "Callable[[], Figure] | None" = None
-    files: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
+    # Further files by name, each with the function that writes it.
+    files: Mapping[str, Callable[[Path], object]] = dataclasses.field(
+        default_factory=dict
+    )
     ties: int = 0  # results that hang on an ambiguous tie
     lengths: Sequence[int] = ()  # where they are not those of the options
 
@@ -65,6 +74,10 @@ class Work:
     # Rows of a sweep: of one cell each, and what all have.
     rows: Callable[[Results], Rows] | None = None
     named: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # Failed cells have results too, and are left alone without --retry_failed.
+    keeps_failures: bool = False
+    run: Callable[[Sequence[Cell], GoOn], Outcomes] = run_here  # of the missing cells
+    begin: Callable[[ResultStore], None] | None = None  # before the first cell
 
 
 def run_work(options: Group, work: Work) -> None:
@@ -73,21 +86,35 @@ def run_work(options: Group, work: Work) -> None:
     store = contextlib.nullcontext(MemoryResults())
     if cells or work.is_kept:
         store = output.open_store()
+    failures, left = [], 0
     with store as opened:
         if work.opening:
             print(f"{work.opening}; results go to {output.folder}", flush=True)
-        failures = _run_cells(output, work, cells, opened) if cells else []
-        found = work.finish(opened) if len(failures) < max(1, len(cells)) else None
+        if work.begin is not None:
+            assert isinstance(opened, ResultStore)
+            work.begin(opened)
+        if cells:
+            failures, left = _run_cells(output, work, cells, opened)
+        some = work.keeps_failures or len(failures) < max(1, len(cells))
+        found = work.finish(opened) if some else None
     if found is not None:
-        names = _export(
-            output, found, failures if cells and not work.is_whole else None
-        )
-        print(f"{found.report}\nWritten to {output.folder}: {', '.join(names)}")
+        told: dict[str, Any] = {}
+        if cells and not work.is_whole:
+            told["failures"] = [vars(failure) for failure in failures]
+        if work.keeps_failures:
+            told["left"] = left
+        _export(output, found, told)
         warn_of_ties(found.ties)
+    if left:
+        print(
+            f"stopped after --max_seconds={output.values['max_seconds']:g}: {left} "
+            f"{work.unit} are left; the same command continues"
+        )
     if failures:
+        again = " (--retry_failed runs them again)" if work.keeps_failures else ""
         raise InputError(
-            f"{len(failures)} of {len(cells)} {work.unit} failed and are left out; the "
-            f"first, {failures[0].label}: {failures[0].message}"
+            f"{len(failures)} of {len(cells)} {work.unit} failed and are left out{again}; "
+            f"the first, {failures[0].label}: {failures[0].message}"
         )
 
 
@@ -101,44 +128,58 @@ def measure_work(work: Work, store: Results) -> Rows:
 
 def _run_cells(
     output: Output, work: Work, cells: Sequence[Cell], store: Results
-) -> list[Failure]:
+) -> tuple[list[Failure], int]:
+    """Runs the missing cells; returns the failures, and the number that were not begun."""
     todo = missing_cells(store, cells, fresh=output.fresh)
+    failures: list[Failure] = []
+    if work.keeps_failures and not (output.fresh or output.values["retry_failed"]):
+        states = [(cell, store.failure(cell.config)) for cell in todo]
+        failures = [Failure(x.label, why) for x, why in states if why is not None]
+        todo = [cell for cell, why in states if why is None]
     if work.program is not None:  # short inputs first, so that a curve grows evenly
         todo.sort(key=lambda cell: cell.config["n"])
     print(f"{len(todo)} of {len(cells)} {work.unit} to {work.verb}", flush=True)
     ahead = None if work.program is None else Ahead(list(map(work.program, todo)))
-    failures: list[Failure] = []
+    began, limit = time.monotonic(), output.values.get("max_seconds")
+    done = 0
     with (
         Progress(len(todo), work.unit, alike=work.are_alike, ahead=ahead) as progress,
         quiet_ties(),
+        contextlib.closing(
+            work.run(todo, lambda: limit is None or time.monotonic() - began < limit)
+        ) as running,
     ):
-        for cell in todo:
-            failures += run_cells(store, [cell], progress.advance)
+        for cell, outcome in running:
+            failures += keep(store, cell, outcome)
             if failures and work.is_whole:
                 raise InputError(failures[0].message)
-    return failures
+            done += 1
+            progress.advance(cell.label)
+    return failures, len(todo) - done
 
 
-def _export(
-    output: Output, found: Exports, failures: Sequence[Failure] | None
-) -> list[str]:
-    """Writes the files of a run together; returns their names."""
-    record = {**output.record(), **found.record}
+def _export(output: Output, found: Exports, told: Mapping[str, Any]) -> None:
+    """Writes the files of a run together, and prints the report and their names."""
+    record = {**output.record(), **found.record, **told}
     if found.lengths:
         record["flags"]["lengths"] = found.lengths
-    if failures is not None:
-        record["failures"] = [vars(failure) for failure in failures]
     name = RECORDS.get(output.command, f"{output.command}.json")
     names = [*found.files, *([f"{output.command}.csv"] if found.columns else []), name]
+    refused = None
     with output.exports() as staged:
         write_json(staged.path(name), record)
-        for file, content in found.files.items():
-            write_bytes(staged.path(file), content)
+        for file, write in found.files.items():
+            write(staged.path(file))
         if found.columns:
             write_csv(staged.path(f"{output.command}.csv"), found.columns, found.rows)
         if found.figure is not None:
-            names += staged.draw(found.figure(), STEMS.get(output.command))
-    return names
+            try:
+                names += staged.draw(found.figure(), STEMS.get(output.command))
+            except InputError as error:  # the other files stand
+                refused = error
+    if refused is not None:
+        raise refused
+    print(f"{found.report}\nWritten to {output.folder}: {', '.join(names)}")
 
 
 def model_exports(
@@ -150,7 +191,7 @@ def model_exports(
     """Exports of a model, whose SHA-256 the report has."""
     content = jm.model_bytes(model)
     digest = sha256(content)
-    files = {"model.safetensors": content}
+    files = {"model.safetensors": partial(write_bytes, data=content)}
     return Exports(
         {"model_sha256": digest, **about}, report(digest), files=files, **more
     )

@@ -1,28 +1,38 @@
 """Cells come back with what was found, from here and from a cluster that loses workers."""
 
+import dataclasses
 import os
 import signal
 import time
+from functools import partial
 
 import pytest
 
-from bounds.batch.cells import Outcome
 from bounds.batch.execution import (
     EVENTS,
     CompileClock,
     open_cluster,
-    run_here,
-    run_on_cluster,
+    submit_cells,
 )
 from bounds.batch.specification import Specification
 from bounds.cli import batch_cells, influence
-from bounds.cli.batch_cells import make_cells, perform
+from bounds.cli.batch_cells import make_cells
 from bounds.store.output import file_sha256
-from bounds.store.provenance import provenance
+from bounds.store.results import cell_key
+from bounds.store.sweep import run_here
 from jax_models import InputError
 
 PROBABILITIES = tuple(f"{0.05 * k:.2f}" for k in range(1, 20))
 SWEEP = {"p": (*PROBABILITIES, "7"), "language": ("parity", "dyck2")}
+
+
+def key_of(cell):
+    return cell_key(cell.config)
+
+
+def came_of(outcome):
+    """Rows of an outcome and its message, one of them None."""
+    return outcome.payload and outcome.payload["rows"], outcome.message
 
 
 @pytest.fixture(scope="module")
@@ -32,29 +42,27 @@ def cells():
 
 @pytest.fixture(scope="module")
 def expected(cells):
-    found = {c.key: o for c, o in run_here(perform, "entropy", cells)}
-    return {key: (outcome.rows, outcome.message) for key, outcome in found.items()}
+    return {key_of(cell): came_of(outcome) for cell, outcome in run_here(cells)}
 
 
 def test_every_cell_comes_back_with_rows_or_a_message(cells, expected):
-    assert list(expected) == [cell.key for cell in cells]
+    assert list(expected) == list(map(key_of, cells))
     for cell in cells:
-        rows, message = expected[cell.key]
+        rows, message = expected[key_of(cell)]
         assert (rows is None) == (message is not None) == ("p=7" in cell.label)
 
 
 def test_no_cell_is_begun_when_there_is_no_time(cells, expected):
     asked = iter([True] * 3)
-    ran = run_here(perform, "entropy", cells, lambda: next(asked, False))
-    assert [cell.key for cell, _ in ran] == [cell.key for cell in cells[:3]]
+    ran = run_here(cells, lambda: next(asked, False))
+    assert [cell for cell, _ in ran] == cells[:3]
 
 
 def test_an_outcome_says_where_its_time_went():
     (cell,) = make_cells(Specification("entropy", {"lengths": "2"}, {}))
-    ((_, outcome),) = run_here(perform, "entropy", [cell])
-    assert 0.0 <= outcome.compile_seconds <= outcome.seconds
-    assert outcome.peak_bytes > 2**20
-    assert outcome.origin.device.startswith("cpu")
+    ((_, outcome),) = run_here([cell])
+    assert 0.0 <= outcome.payload["compile_seconds"] <= outcome.seconds
+    assert outcome.payload["peak_bytes"] > 2**20
 
 
 def test_events_within_one_another_are_counted_once(monkeypatch):
@@ -71,13 +79,12 @@ def test_a_file_that_has_changed_since_the_plan_is_a_failure(tmp_path, monkeypat
     path.write_text("0 1 0")
     flags = {"tokens": str(path), "d_model": "4", "d_ff": "4", "num_heads": "1"}
     (cell,) = make_cells(Specification("influence", flags, {}))
-    assert list(cell.files) == [str(path)]
-    ((_, outcome),) = run_here(perform, "influence", [cell])
+    ((_, outcome),) = run_here([cell])
     assert outcome.message is None
 
     path.write_text("1 1 0")
-    ((_, outcome),) = run_here(perform, "influence", [cell])
-    assert outcome.rows is None
+    ((_, outcome),) = run_here([cell])
+    assert outcome.payload is None
     assert outcome.message is not None
     assert "tokens.txt is not the file" in outcome.message
 
@@ -91,8 +98,8 @@ def test_a_file_that_has_changed_since_the_plan_is_a_failure(tmp_path, monkeypat
         return rows
 
     monkeypatch.setattr(influence, "measure_rows", changes)
-    ((_, outcome),) = run_here(perform, "influence", [cell])
-    assert outcome.rows is None
+    ((_, outcome),) = run_here([cell])
+    assert outcome.payload is None
 
 
 def test_a_folder_that_stays_is_read_once_for_a_cell(tmp_path, monkeypatch):
@@ -109,22 +116,34 @@ def test_a_folder_that_stays_is_read_once_for_a_cell(tmp_path, monkeypatch):
     flags = {"model": str(tmp_path), "length": "3"}
     (cell,) = make_cells(Specification("influence", flags, {}))
     assert read == ["config.json", "model.safetensors"]
-    ((_, outcome),) = run_here(perform, "influence", [cell])
+    ((_, outcome),) = run_here([cell])
     assert outcome.message is None
     assert read == ["config.json", "model.safetensors"] * 2
 
 
-def slowly(command, arguments, files, memory):
+def delay(work):
     time.sleep(0.1)  # so that what happens meanwhile falls among the cells
-    return perform(command, arguments, files, memory)
+    return work()
 
 
-def timed(command, arguments, files, memory):
-    """A cell that says when and where it ran."""
+def time_itself():
+    """When and where a cell ran."""
     begun = time.time()
     time.sleep(0.3)
-    row = {"begun": begun, "ended": time.time(), "process": os.getpid()}
-    return Outcome([row], None, 0.3, 0.0, 0.0, None, provenance())
+    return {"begun": begun, "ended": time.time(), "process": os.getpid()}
+
+
+@pytest.fixture(scope="module")
+def slow(cells):
+    return [dataclasses.replace(x, compute=partial(delay, x.compute)) for x in cells]
+
+
+@pytest.fixture(scope="module")
+def timed(cells):
+    return [  # whose keys are no other test's
+        dataclasses.replace(x, config={**x.config, "command": "t"}, compute=time_itself)
+        for x in cells
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -136,14 +155,15 @@ def cluster():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # what Dask's own processes warn of
-def test_the_cells_of_a_killed_worker_are_run_by_another(cells, expected, cluster):
+def test_the_cells_of_a_killed_worker_are_run_by_another(slow, expected, cluster):
     workers = cluster.run(os.getpid)
     assert len(workers) == 2
 
     found = {}
-    for cell, outcome in run_on_cluster(cluster, slowly, "entropy", cells):
-        assert cell.key not in found
-        found[cell.key] = outcome.rows, outcome.message
+    for cell, outcome in submit_cells(cluster, slow):
+        assert key_of(cell) not in found
+        found[key_of(cell)] = came_of(outcome)
+        assert outcome.origin is None or outcome.origin.device.startswith("cpu")
         if len(found) == 5:
             os.kill(next(iter(workers.values())), signal.SIGKILL)
     assert set(cluster.run(os.getpid).values()) != set(workers.values())
@@ -153,39 +173,35 @@ def test_the_cells_of_a_killed_worker_are_run_by_another(cells, expected, cluste
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_leaving_cancels_the_cells_under_way(cells, cluster):
-    running = run_on_cluster(cluster, perform, "entropy", cells)
+    running = submit_cells(cluster, cells)
     cell, _ = next(running)
     running.close()
     # The finished one is let go of a moment later.
     held = {key for key in cluster.futures if key.startswith("entropy-")}
-    assert held <= {f"entropy-{cell.key}"}
+    assert held <= {f"entropy-{key_of(cell)}"}
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_those_under_way_are_finished_when_no_other_is_to_be_begun(
-    cells, expected, cluster
+    slow, expected, cluster
 ):
     asked = iter([True] * 5)
-    found = {
-        cell.key: (outcome.rows, outcome.message)
-        for cell, outcome in run_on_cluster(
-            cluster, slowly, "entropy", cells, lambda: next(asked, False)
-        )
-    }
-    assert found == {cell.key: expected[cell.key] for cell in cells[:5]}
+    ran = submit_cells(cluster, slow, lambda: next(asked, False))
+    found = {key_of(cell): came_of(outcome) for cell, outcome in ran}
+    assert found == {key_of(cell): expected[key_of(cell)] for cell in slow[:5]}
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_as_many_cells_are_under_way_as_there_are_threads(cells, cluster):
+def test_as_many_cells_are_under_way_as_there_are_threads(timed, cluster):
     told = []
 
     def go_on():
         return len(told) < 4
 
-    for _, outcome in run_on_cluster(cluster, timed, "timed", cells, go_on):
-        told.extend(outcome.rows)
+    for _, outcome in submit_cells(cluster, timed, go_on):
+        told.append(outcome.payload)
     # Two at first, one more for each that ended before the fourth was told.
     assert 5 <= len(told) <= 6
     for row in told:
@@ -197,23 +213,23 @@ def test_as_many_cells_are_under_way_as_there_are_threads(cells, cluster):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_a_worker_that_comes_later_is_given_cells(cells):
+def test_a_worker_that_comes_later_is_given_cells(timed):
     pytest.importorskip("distributed")
     with open_cluster(1, None) as client:
-        running = run_on_cluster(client, timed, "timed", cells[:12])
-        told = list(next(running)[1].rows)
+        running = submit_cells(client, timed[:12])
+        told = [next(running)[1].payload]
         client.cluster.scale(2)
         client.wait_for_workers(2, timeout=60)
         for _, outcome in running:
-            told.extend(outcome.rows)
+            told.append(outcome.payload)
     assert len(told) == 12
     assert len({row["process"] for row in told}) == 2
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_a_scheduler_that_forgets_the_cells_is_named(cells, cluster):
-    running = run_on_cluster(cluster, slowly, "entropy", cells)
+def test_a_scheduler_that_forgets_the_cells_is_named(slow, cluster):
+    running = submit_cells(cluster, slow)
     next(running)
     # As when the connection is lost: the client declares all its futures cancelled.
     distributed = pytest.importorskip("distributed")

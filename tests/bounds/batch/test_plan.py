@@ -2,44 +2,46 @@
 
 import dataclasses
 
-from bounds.batch.plan import MOST_LINES, list_cells, make_plan, sum_up
-from tests.bounds.batch.cells import make_cell
+from bounds.batch.plan import MOST_LINES, describe_plan
+from bounds.cli.batch_cells import longest
+from bounds.store.results import cell_key
+from bounds.store.sweep import Cell
+from bounds.store.table import Table
 
-CELLS = [make_cell(k, length=1 + 7 * k % 90) for k in range(90)]
+CELLS = [Cell({"command": "test", "index": k}, f"index={k}", dict) for k in range(90)]
 
 
-def row(status):
-    return {"status": status, "peak_bytes": 3 * 2**30}
+def row(cell, status):
+    return {"key": cell_key(cell.config), "status": status, "peak_bytes": 3 * 2**30}
 
 
 def test_what_is_done_or_failed_is_counted_and_not_run():
-    rows = {"key0": row("done"), "key1": row("failed"), "other": row("done")}
-    plan = make_plan(CELLS, rows, {cell.key for cell in CELLS[2:]})
-    assert (len(plan.todo), plan.done, plan.failed) == (88, 1, 1)
-    text = "\n".join(sum_up(plan))
-    assert "90 cells: 88 to run, 1 done, 1 failed (--retry_failed" in text
+    other = Cell({"command": "other"}, "other", dict)
+    rows = Table((row(CELLS[0], "done"), row(CELLS[1], "failed"), row(other, "done")))
+    text = "\n".join(describe_plan(CELLS, rows))
+    assert "88 of 90 cells to run, 1 failed (--retry_failed" in text
     assert "most memory of a process so far: 3 GiB" in text
+    assert "89 of 90 cells to run\n" in "\n".join(describe_plan(CELLS, rows, True))
 
 
 def test_cells_run_by_length_and_equal_ones_as_they_were_swept():
-    lengths = {"lengths": [4, 64], "length": None}
-    several = dataclasses.replace(make_cell("several"), config=lengths)
-    ones = [make_cell(k, length=64) for k in range(3)]
-    cells = [*ones[:1], several, *ones[1:], make_cell("short", length=2)]
-    plan = make_plan(cells, {}, {cell.key for cell in cells})
-    order = [cells[-1], *cells[:-1]]
-    assert list(plan.todo) == order
+    lengths = [64, (4, 64), 64, 64, 2, None]
+    cells = [
+        dataclasses.replace(CELLS[k], config={"lengths" if k == 1 else "length": n})
+        for k, n in enumerate(lengths)
+    ]
+    order = [cell.label for cell in sorted(cells, key=longest)]
+    assert order == [f"index={k}" for k in (5, 4, 0, 1, 2, 3)]
 
 
 def test_a_finished_sweep_has_nothing_to_list():
-    plan = make_plan(CELLS, {cell.key: row("failed") for cell in CELLS}, set())
-    assert sum_up(plan)[0].startswith("90 cells: 0 to run, 0 done, 90 failed")
-    assert list_cells(plan) == []
+    rows = Table(tuple(row(cell, "done") for cell in CELLS))
+    assert describe_plan(CELLS, rows)[0] == "0 of 90 cells to run"
 
 
 def test_of_a_long_plan_both_ends_are_listed():
-    plan = make_plan(CELLS, {}, {cell.key for cell in CELLS})
-    lines = list_cells(plan)
+    *lines, told = describe_plan(CELLS, Table(()))
     assert len(lines) == MOST_LINES + 1
-    assert (lines[0], lines[-1]) == (plan.todo[0].label, plan.todo[-1].label)
+    assert (lines[0], lines[-1]) == (CELLS[0].label, CELLS[-1].label)
     assert "... 50 more cells" in lines
+    assert told == "90 of 90 cells to run"

@@ -11,7 +11,7 @@ import pytest
 from bounds.batch.specification import Specification
 from bounds.cli.batch_cells import make_cells, quantity_of
 from bounds.store.file import explained
-from bounds.store.results import ResultStore, read_cells, read_store
+from bounds.store.results import ResultStore, cell_key, read_cells, read_store
 from tests.bounds.cli.outputs import read_csv
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -67,7 +67,7 @@ def test_what_is_done_is_not_done_again_and_files_are_written_from_the_store(run
             texts.append(file.read())
         with open(f"results/batch/{name}", "w") as file:
             file.write("gone")
-    assert "6 cells: 0 to run, 6 done" in run("batch", *SWEEP).out
+    assert "0 of 6 cells to run" in run("batch", *SWEEP).out
     assert finished(STORE) == before
     for name, text in zip(files, texts, strict=True):
         with open(f"results/batch/{name}", "rb") as file:
@@ -188,7 +188,7 @@ def test_a_sweep_stops_cleanly_when_its_time_is_over(run):
 def test_a_dry_run_says_the_plan_and_writes_nothing(run, tmp_path):
     result = run("batch", *SWEEP, "--dry_run")
     assert result.code == 0
-    assert "6 cells: 6 to run, 0 done" in result.out
+    assert "6 of 6 cells to run" in result.out
     assert "lengths=8 p=0.7" in result.out
     assert not list(tmp_path.iterdir())
 
@@ -199,13 +199,13 @@ def test_the_content_of_a_file_is_part_of_a_cells_configuration(tmp_path):
     for text in ("0 1 0", "0 1 1", "0 1 0"):
         path.write_text(text)
         (cell,) = make_cells(Specification("influence", {"tokens": str(path)}, {}))
-        keys.append(cell.key)
+        keys.append(cell_key(cell.config))
     assert keys[0] == keys[2] != keys[1]
 
 
 def test_where_programs_are_kept_is_no_part_of_a_cells_configuration():
     keys = {
-        make_cells(Specification("curve", fixed, {}))[0].key
+        cell_key(make_cells(Specification("curve", fixed, {}))[0].config)
         for fixed in ({}, {"compilation_cache": "off"})
     }
     assert len(keys) == 1
