@@ -79,7 +79,8 @@ def shared_config(benchmark: Benchmark) -> dict[str, Any]:
     Raises:
         InputError: There is no device of the platform asked for.
     """
-    require_platform(benchmark.values)
+    values: Any = benchmark.values
+    require_platform(values)
     try:
         device = jax.devices()[0]
     except (RuntimeError, AssertionError) as error:

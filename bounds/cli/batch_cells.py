@@ -21,7 +21,7 @@ from bounds.cli.shared.groups import Model
 from bounds.cli.shared.input_source import check_input_flags
 from bounds.cli.shared.longest_input import avoid_miscompiling
 from bounds.cli.shared.model_source import check_model_flags
-from bounds.cli.shared.options import Declared, Group, declared
+from bounds.cli.shared.options import Group, fields_of
 from bounds.store.output import file_sha256, plain, sha256
 from bounds.store.results import FORMS, cell_key
 from bounds.store.sweep import Cell, MemoryResults
@@ -55,12 +55,13 @@ BATCHED = tuple(MAIN_RESULTS)
 DATA_FLAGS = ("seed", "input")
 
 
-def options_of_cells(every: Mapping[str, Declared]) -> list[str]:
+def options_of_cells(options: type[Group]) -> list[str]:
     """Options that cells may be given: not places, looks, and what shares work out.
 
     The folder of compiled programs, which changes nothing, is one.
     """
-    return [x for x, one in every.items() if one.key or x == "compilation_cache"]
+    every = fields_of(options).items()
+    return [x for x, one in every if one.about.key or x == "compilation_cache"]
 
 
 def find_batched(command: str) -> Command:
@@ -82,9 +83,9 @@ def quantity_of(command: str, column: str, unit: str) -> str:
 def make_cells(specification: Specification) -> list[Cell]:
     """Returns the cells of a sweep, having read every flag and value."""
     command = find_batched(specification.command)
-    known = declared(command.define_flags())
+    known, cells = fields_of(command.options), options_of_cells(command.options)
     for name in (*specification.fixed, *specification.sweep):
-        if name in known and name not in options_of_cells(known):
+        if name in known and name not in cells:
             raise InputError(
                 f"--{name} belongs to the sweep, not to its cells; it cannot be fixed or "
                 "swept"
@@ -102,7 +103,7 @@ def make_cells(specification: Specification) -> list[Cell]:
     for where, given in alone.items():
         avoid_miscompiling(_read(command, given, where, check=False))
     hashes: dict[str, str] = {}
-    cells = {}
+    found = {}
     for swept in specification.cells():
         given = {**specification.fixed, **swept}
         label = " ".join(f"{name}={value}" for name, value in swept.items())
@@ -110,8 +111,8 @@ def make_cells(specification: Specification) -> list[Cell]:
         config = _config(specification.command, options, hashes)
         work = partial(perform, specification.command, _typed(given), config)
         label = label or specification.command
-        cells[cell_key(config)] = Cell(config, label, work, form=FORMS["run"])
-    return list(cells.values())
+        found[cell_key(config)] = Cell(config, label, work, form=FORMS["run"])
+    return list(found.values())
 
 
 def longest(cell: Cell) -> int:

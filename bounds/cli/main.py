@@ -14,13 +14,13 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from bounds.cli.shared.usage import FlagGroup, command_usage, overview
+from bounds.cli.shared.usage import command_usage, overview
 from bounds.cli.start import PROGRAM, RUN, number_of
 from bounds.version import __version__
 from jax_models.errors import InputError, InputWarning
@@ -84,11 +84,13 @@ class Command:
 
     def define_flags(self) -> flags.FlagValues:
         """Returns its flags."""
-        return self.options.define()
+        from bounds.cli.shared.options import flags_of
+
+        return flags_of(self.options)
 
     def read(self, arguments: Sequence[str], *, check: bool = True) -> "Group":
         """Returns its options; `check` refuses those that do not apply."""
-        values = read_flags(self.name, flag_groups(self, arguments), arguments)
+        values = read_flags(self.name, flag_groups(self, arguments).values(), arguments)
         found = self.options.parse(values)
         if check:
             found.refuse_unused()
@@ -213,7 +215,10 @@ def stored_help(command: Command) -> str:
 def command_help(command: Command, arguments: Sequence[str] = ()) -> str:
     """Returns the help of a command, made from its flags."""
     groups, about = flag_groups(command, arguments), command.load_options()
-    return command_usage(PROGRAM, command.name, command.summary, about, groups) + "\n"
+    listed = {
+        heading: [values[x] for x in values] for heading, values in groups.items()
+    }
+    return command_usage(PROGRAM, command.name, command.summary, about, listed) + "\n"
 
 
 def _run(command: Command, arguments: list[str]) -> None:
@@ -242,21 +247,24 @@ def _run(command: Command, arguments: list[str]) -> None:
         command.run(options)
 
 
-def flag_groups(command: Command, arguments: Sequence[str]) -> list[FlagGroup]:
-    """Returns the flags of a command, and those that its arguments bring."""
-    groups = [FlagGroup("Flags", command.define_flags())]
-    bring = getattr(command.load_options(), "further_flags", lambda _: None)
-    further: FlagGroup | None = bring(arguments)
-    return groups if further is None else [*groups, further]
+def flag_groups(
+    command: Command, arguments: Sequence[str]
+) -> dict[str, flags.FlagValues]:
+    """Returns the flags of a command by heading, and those that its arguments bring."""
+    from bounds.cli.shared.options import flags_of
+
+    bring = getattr(command.load_options(), "further_options", lambda _: {})
+    further = {heading: flags_of(*some) for heading, some in bring(arguments).items()}
+    return {"Flags": command.define_flags(), **further}
 
 
 def read_flags(
-    command: str, groups: Sequence[FlagGroup], arguments: Sequence[str]
+    command: str, groups: Iterable[flags.FlagValues], arguments: Sequence[str]
 ) -> flags.FlagValues:
     """Returns the flags of all groups, read from arguments."""
     options = flags.FlagValues()
     for group in groups:
-        options.append_flag_values(group.options)
+        options.append_flag_values(group)
     try:
         extra = options([PROGRAM, *arguments])[1:]
     except flags.IllegalFlagValueError as error:

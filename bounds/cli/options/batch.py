@@ -15,23 +15,24 @@ store, and so is the figure: the main result, or --y, against the length, the fi
 flag of numbers, or --x, with a line for each combination of what else is swept.
 """
 
-import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
-
-from absl import flags
+from typing import Any
 
 from bounds.batch.specification import Specification, read_specification, read_sweep
 from bounds.cli.shared.groups import RUNNING, Figure, Stored
-from bounds.cli.shared.options import Declared, declared, fields_of, find, option
-from bounds.cli.shared.usage import FlagGroup
-from bounds.cli.start import PROGRAM
+from bounds.cli.shared.options import (
+    Declared,
+    Group,
+    fields_of,
+    find,
+    option,
+    peek,
+)
+from bounds.cli.shared.values import TupleSerializer
 from jax_models.errors import InputError
 
 BATCHED = "bounds.cli.batch_cells:BATCHED"
-# Shared with every command that is swept: it stands among the sweep's own flags.
-SEED = "seed"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,23 +96,8 @@ class BatchOptions(Stored, Figure):
         "command's main result.",
         **RUNNING,
     )
-    # Of the swept command: options that were given as typed, all values, declarations.
-    held: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # Options of the swept command that hold in all cells, given or not.
     beside: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    further: Mapping[str, Declared] = dataclasses.field(default_factory=dict)
-
-    @classmethod
-    def parse(cls, values: flags.FlagValues) -> Self:
-        """Options of parsed flags, those of `further_flags` among them."""
-        own = set(fields_of(cls))
-        names = [name for name in values if name not in own]
-        given = [name for name in (*names, SEED) if values[name].present]
-        return dataclasses.replace(
-            super().parse(values),
-            held={name: _typed(values[name]) for name in given},
-            beside={name: values[name].value for name in names},
-            further={x: y for x, y in declared(values).items() if x not in own},
-        )
 
     def values(self) -> dict[str, Any]:
         """All options by name."""
@@ -119,7 +105,17 @@ class BatchOptions(Stored, Figure):
 
     def declared(self) -> dict[str, Declared]:
         """Declarations of all options by name."""
-        return {**super().declared(), **self.further}
+        every = super().declared()
+        if self.beside:
+            swept = _options_of(self.specification().command)
+            every |= {name: fields_of(swept)[name].about for name in self.beside}
+        return every
+
+    @property
+    def held(self) -> dict[str, str]:
+        """Options of the swept command that were given, as typed."""
+        every = {"seed": self.seed, **self.beside}
+        return {name: _typed(every[name]) for name in every if name in self.given}
 
     def specification(self) -> Specification:
         """The sweep; an `InputError` where none is named, or something twice."""
@@ -143,34 +139,32 @@ class BatchOptions(Stored, Figure):
         return dataclasses.replace(read, fixed={**read.fixed, **self.held})
 
 
-def further_flags(arguments: Sequence[str]) -> FlagGroup | None:
-    """Flags of the command that the arguments sweep, those that a cell may be given.
+def further_options(
+    arguments: Sequence[str],
+) -> dict[str, tuple[type[Group], list[str]]]:
+    """Options of the command that the arguments sweep, those that a cell may be given.
 
     None where no command is named that can be swept: the sweep's own flags refuse it.
     """
-    named = flags.FlagValues()
-    # A value may stand apart from its flag, which absl would take for the end of flags.
-    named.set_gnu_getopt(True)
-    for name in ("command", "spec"):
-        flags.DEFINE_string(name, None, "", flag_values=named)
-    with contextlib.suppress(flags.Error):
-        named([PROGRAM, *arguments], known_only=True)
-    named.mark_as_parsed()  # also where an argument has no value
-    command = named.command
-    if named.spec is not None and command is None:
-        command = read_specification(named.spec).command
-    if command not in find(BATCHED):
-        return None
-    every = find("bounds.cli.batch_cells:find_batched")(command).define_flags()
-    values, choose = flags.FlagValues(), find("bounds.cli.batch_cells:options_of_cells")
-    for name in choose(declared(every)):
-        if name != SEED:
-            values[name] = every[name]
-    return FlagGroup(f"Flags of {command}, the same in all cells", values)
+    named = peek(arguments, "command", "spec")
+    command = named["command"]
+    if named["spec"] is not None and command is None:
+        command = read_specification(named["spec"]).command
+    if command is None or command not in find(BATCHED):
+        return {}
+    swept = _options_of(command)
+    names = find("bounds.cli.batch_cells:options_of_cells")(swept)
+    # The seed, which every command has, stands among the sweep's own flags.
+    further = [name for name in names if name != "seed"]
+    return {f"Flags of {command}, the same in all cells": (swept, further)}
 
 
-def _typed(flag: flags.Flag) -> str:
-    """A flag's value as it is typed."""
-    if flag.boolean:
-        return str(flag.value).lower()
-    return flag.serialize().partition("=")[2]
+def _options_of(command: str) -> type[Group]:
+    return find("bounds.cli.batch_cells:find_batched")(command).options
+
+
+def _typed(value: Any) -> str:
+    """An option's value as it is typed."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return TupleSerializer().serialize(value)

@@ -5,7 +5,6 @@ import os
 from collections.abc import Iterable
 
 from bounds.cli.shared.input_source import read_tokens
-from bounds.cli.shared.options import Flags, Group, values_of
 from bounds.cli.shared.texts import READERS, read_whole
 from jax_models.errors import InputError
 from jax_models.run.compiler import SAFE_ROWS, avoid_miscompilation, lacks_option
@@ -14,7 +13,7 @@ LENGTH_FLAGS = ("length", "lengths")
 FILE_FLAGS = ("tokens", "text", *READERS)
 
 
-def avoid_miscompiling(options: Group | Flags) -> None:
+def avoid_miscompiling(options: object) -> None:
     """Sets the compiler's option for inputs that are miscompiled without it.
 
     To be called before the first backend starts: XLA reads its options once.
@@ -26,20 +25,19 @@ def avoid_miscompiling(options: Group | Flags) -> None:
         avoid_miscompilation()
 
 
-def longest_input(options: Group | Flags) -> int:
+def longest_input(options: object) -> int:
     """Upper bound on the number of tokens of the longest input.
 
     A file of no more than `SAFE_ROWS` bytes counts by its size, since each token takes
     one byte; of a text each byte counts as a token. A file that cannot be read counts as
     empty: the command itself refuses it.
     """
-    given = values_of(options)
-    longest = len((given.get("sequence") or "").encode())
+    longest = len((getattr(options, "sequence", None) or "").encode())
     for name in LENGTH_FLAGS:
-        value = given.get(name) or 0
+        value = getattr(options, name, None) or 0
         longest = max(longest, *(value if isinstance(value, tuple) else (value,)))
     for name in FILE_FLAGS:
-        if path := given.get(name):
+        if path := getattr(options, name, None):
             with contextlib.suppress(InputError, OSError):
                 longest = max(longest, _longest_in(name, path))
     return longest

@@ -6,6 +6,7 @@ spelled once. Words and checks are named as `module:NAME` and loaded where flags
 modules of options import no JAX.
 """
 
+import contextlib
 import dataclasses
 import functools
 import importlib
@@ -27,8 +28,6 @@ from bounds.version import __version__
 from jax_models.arguments import MAX_COUNT
 from jax_models.errors import InputError
 
-# Of a script whose flags are no class of options.
-Flags = flags.FlagValues
 Words = str | tuple[str, ...]
 NAMED = re.compile(r"\{([\w.]+:[\w.]+)\}")
 
@@ -98,18 +97,13 @@ class Group:
             object.__setattr__(self, "given", frozenset(changed))
 
     @classmethod
-    def define(cls) -> flags.FlagValues:
-        """Flags of the options."""
-        values = flags.FlagValues()
-        define(values, cls)
-        return values
-
-    @classmethod
     def parse(cls, values: flags.FlagValues) -> Self:
         """Options of parsed flags."""
-        names = [name for name in fields_of(cls) if name in values]
-        given = frozenset(name for name in names if values[name].present)
-        return cls(**{name: values[name].value for name in names}, given=given)
+        found: dict[str, Any] = {name: values[name].value for name in values}
+        own = {name: found.pop(name) for name in fields_of(cls) if name in found}
+        beside = {"beside": found} if found else {}
+        given = frozenset(name for name in values if values[name].present)
+        return cls(**own, **beside, given=given)
 
     def key(self, *names: str) -> dict[str, Any]:
         """Key of stored results that depend on some options."""
@@ -242,20 +236,28 @@ def define(
         else:
             writer = TupleSerializer()
             flags.DEFINE(one.parser, default=one.default, serializer=writer, **common)
-        object.__setattr__(values[one.name], "declared", one.about)
 
 
 def _listed(found: Any) -> str:
     return str(found) if isinstance(found, int | str) else ", ".join(found)
 
 
-def declared(values: flags.FlagValues) -> dict[str, Declared]:
-    """Declarations of flags of options by name."""
-    return {name: vars(values[name])["declared"] for name in values}
+def peek(arguments: Iterable[str], *names: str) -> dict[str, str | None]:
+    """Texts of some flags among arguments that may hold any others."""
+    named = flags.FlagValues()
+    # A value may stand apart from its flag, which absl would take for the end of flags.
+    named.set_gnu_getopt(True)
+    for name in names:
+        flags.DEFINE_string(name, None, "", flag_values=named)
+    with contextlib.suppress(flags.Error):
+        named(["", *arguments], known_only=True)
+    return {name: named[name].value for name in names}
 
 
-def values_of(options: Group | flags.FlagValues) -> dict[str, Any]:
-    """All options with their values."""
-    if isinstance(options, Group):
-        return options.values()
-    return {name: options[name].value for name in options}
+def flags_of(
+    options: type[Group], names: Iterable[str] | None = None
+) -> flags.FlagValues:
+    """Flags of options, or of some of them."""
+    values = flags.FlagValues()
+    define(values, options, names)
+    return values

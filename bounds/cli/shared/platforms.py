@@ -12,7 +12,6 @@ from bounds.cli.main import one_line
 from bounds.cli.shared.groups import Platform
 from bounds.cli.shared.kept_programs import keep_programs
 from bounds.cli.shared.longest_input import avoid_miscompiling
-from bounds.cli.shared.options import Flags
 from jax_models.errors import InputError
 
 # Values of `jax_platforms` by flag: the first that works is the default device.
@@ -26,14 +25,14 @@ REMEDIES = {
 }
 
 
-def prepare_jax(options: Platform | Flags) -> None:
+def prepare_jax(options: Platform) -> None:
     """Turns double precision on and takes the platform of the flags, or refuses."""
     jax.config.update("jax_enable_x64", True)
     request_platform(options)
     require_platform(options)
 
 
-def request_platform(options: Platform | Flags) -> None:
+def request_platform(options: Platform) -> None:
     """Sets JAX's platform and cache; JAX does not look for devices yet."""
     keep_programs(options.compilation_cache)
     avoid_miscompiling(options)
@@ -41,7 +40,7 @@ def request_platform(options: Platform | Flags) -> None:
         jax.config.update("jax_platforms", WANTED[options.platform])
 
 
-def require_platform(options: Platform | Flags) -> None:
+def require_platform(options: Platform) -> None:
     """Raises `InputError` unless JAX computes on the platform of the flags."""
     if options.platform is None:
         return

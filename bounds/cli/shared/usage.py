@@ -1,6 +1,5 @@
 """Help texts, from the registry, the modules' docstrings and the flags."""
 
-import dataclasses
 import inspect
 import textwrap
 from collections.abc import Iterable, Mapping
@@ -10,14 +9,6 @@ from absl import flags
 from bounds.cli.shared.examples import EXAMPLES
 
 WIDTH = 79
-
-
-@dataclasses.dataclass(frozen=True)
-class FlagGroup:
-    """Flags under a heading."""
-
-    heading: str
-    options: flags.FlagValues
 
 
 def overview(program: str, commands: Mapping[str, str]) -> str:
@@ -33,16 +24,19 @@ def overview(program: str, commands: Mapping[str, str]) -> str:
 
 
 def command_usage(
-    program: str, name: str, summary: str, module: object, groups: Iterable[FlagGroup]
+    program: str,
+    name: str,
+    summary: str,
+    module: object,
+    groups: Mapping[str, Iterable[flags.Flag]],
 ) -> str:
     """Help of a command: summary, module docstring, flags with defaults, examples."""
     _, _, description = (inspect.getdoc(module) or "").partition("\n\n")
     parts = [f"Usage: {program} {name} [--flag=value ...]", summary]
     if description:
         parts.append(description)
-    for group in groups:
-        entries = [_entry(group.options[flag]) for flag in group.options]
-        parts.append("\n".join([f"{group.heading}:", *entries]))
+    for heading, group in groups.items():
+        parts.append("\n".join([f"{heading}:", *map(_entry, group)]))
     shown = [f"  {program} {name} {arguments}" for arguments in EXAMPLES[name]]
     parts.append("\n".join(["Examples:", *shown]))
     return "\n\n".join(parts)

@@ -8,7 +8,7 @@ from bounds.batch.specification import Specification
 from bounds.cli.batch_cells import BATCHED, find_batched, options_of_cells
 from bounds.cli.main import COMMANDS
 from bounds.cli.options.batch import BatchOptions
-from bounds.cli.shared.options import declared
+from bounds.cli.shared.options import fields_of
 
 SWEEP = ["--command=entropy", "--sweep=lengths=2,4,8", "--sweep=p=0.2,0.7"]
 FLAGS = {
@@ -61,13 +61,13 @@ def test_the_help_shows_the_flags_that_can_be_held(run, command):
     shown, _ = run("batch", "--help", "--command", command).out.split("\nExamples:")
     own, further = shown.split(f"Flags of {command}, the same in all cells:")
     assert "--max_seconds" in own
-    values = find_batched(command).define_flags()
-    for name in values:
+    options = find_batched(command).options
+    for name in fields_of(options):
         entries = [
             f"--{name}\n" in part or f"--[no]{name}\n" in part
             for part in (own, further)
         ]
-        is_own = name not in options_of_cells(declared(values)) or name == "seed"
+        is_own = name not in options_of_cells(options) or name == "seed"
         assert entries[1] == (not is_own)
     assert "same in all cells" not in run("batch", "--help").out
 

@@ -3,16 +3,26 @@
 import dataclasses
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import bounds
 from bounds.cli.main import COMMANDS, PROGRAM
 from bounds.cli.shared.groups import Figure, Lengths, Model, Stored
-from bounds.cli.shared.options import Group, again, fields_of, list_words, option
+from bounds.cli.shared.options import (
+    Group,
+    again,
+    fields_of,
+    flags_of,
+    list_words,
+    option,
+)
 from jax_models.errors import InputError
 from jax_models.model.mask import MASKS
 
 MIGRATED = [one for one in COMMANDS if one.options is not None]
+CODE = Path(bounds.__file__).parent
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,7 +44,7 @@ class TryOptions(Lengths, Model, Stored, Figure):
 
 
 def read(*arguments):
-    values = TryOptions.define()
+    values = flags_of(TryOptions)
     values([PROGRAM, *arguments])
     return TryOptions.parse(values)
 
@@ -96,6 +106,12 @@ def test_modules_of_options_import_no_jax():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout == "False\n"
+
+
+def test_flag_values_are_seen_by_the_mechanism_and_the_entry_point_alone():
+    seen = (path for path in CODE.rglob("*.py") if "FlagValues" in path.read_text())
+    found = {str(path.relative_to(CODE)) for path in seen}
+    assert found == {"cli/main.py", "cli/shared/options.py"}
 
 
 @pytest.mark.parametrize("command", MIGRATED, ids=lambda one: one.name)
