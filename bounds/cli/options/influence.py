@@ -8,23 +8,24 @@ so: the same command continues where it stopped.
 
 import dataclasses
 
-from bounds.cli.shared.groups import Figure, Method, Query, Stopping
+from bounds.cli.shared.groups import (
+    Figure,
+    Incremental,
+    Method,
+    Proposed,
+    Query,
+    Screened,
+)
 from bounds.cli.shared.one_input import OneInput
 from bounds.cli.shared.options import option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class InfluenceOptions(OneInput, Query, Method, Stopping, Figure):
+class InfluenceOptions(
+    OneInput, Query, Method, Screened, Incremental, Proposed, Figure
+):
     """Options of the command."""
 
     COMMAND = "influence"
 
-    propose: str | None = option(
-        None,
-        "Compute all in this float type first, and in float64 those that may be the "
-        "largest. After float32 the maximum is the same, and the ends of the others are "
-        "wider; after a half precision, whose errors are measured, not bounded, the value "
-        "is exact, that it is the maximum is estimated, and the others are estimates.",
-        "bounds.influence.proposed:Cheap",
-    )
     include_query: bool = option(False, "Substitute the query's own token too.")

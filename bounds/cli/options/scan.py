@@ -8,7 +8,7 @@ continues where it stopped.
 
 import dataclasses
 
-from bounds.cli.shared.groups import Figure, Ties
+from bounds.cli.shared.groups import Figure, Incremental, Ties
 from bounds.cli.shared.one_input import OneInput
 from bounds.cli.shared.options import again, option
 from bounds.cli.shared.values import IntegersParser
@@ -18,7 +18,7 @@ PAGE = "html"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ScanOptions(OneInput, Ties, Figure):
+class ScanOptions(OneInput, Ties, Incremental, Figure):
     """Options of the command."""
 
     COMMAND = "scan"

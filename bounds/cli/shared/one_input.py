@@ -42,13 +42,6 @@ class OneInput(Weighted, Inputs, Texts, One, Memory, Stored, Cluster):
         "filled up with -1.",
         file=True,
     )
-    precision: str | None = option(
-        None,
-        "Half precision of the products of changes, by --method=incremental: answers are "
-        "estimated, and the error of a sample in float64 stands beside them. By default "
-        "all is of --dtype.",
-        "bounds.rounding.precision:PRECISIONS",
-    )
     rounding: Literal["auto", "all", "top", "none"] = option(
         "auto",
         "Which results have a radius of rounding, by four more runs with moved inputs: all, "

@@ -8,10 +8,13 @@ from bounds.cli import model
 from bounds.cli.options.model import ModelOptions
 from bounds.cli.shared.options import Group, fields_of, option
 
-# What the entry point and the runner read, for every command.
-RUNNER = {"out", "overwrite", "fresh", "figure_format"}
+# What the entry point and the runner read, and a writer of files, among all values.
+RUNNER = {"out", "overwrite", "fresh", "figure_format", "max_seconds", "retry_failed"}
+RUNNER |= {"figure"}
 RUNS = {
     "curve": "--lengths=4 --num_inputs=1 --weighting=average_hard",
+    "influence": "--length=4 --num_heads=1 --d_model=4",
+    "scan": "--length=4 --num_heads=1 --d_model=4",
     "supremum": "--length=4 --num_heads=1 --d_model=4",
     "constants": "--lengths=4 --num_heads=1",
     "lipschitz": "--lengths=4 --num_inputs=1 --restarts=1 --steps=1 --d_model=4",

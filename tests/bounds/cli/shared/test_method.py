@@ -1,5 +1,7 @@
 """Method flags become one value; an option of another method is an error that names it."""
 
+import dataclasses
+
 import pytest
 
 import bounds
@@ -34,24 +36,25 @@ def test_flags_make_the_value(given, method):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "name"),
     [
-        (["--rtol=0.1"], "--rtol=0.1 has no effect with --method=auto: it is of"),
-        (
-            ["--budget=5", "--method=partial"],
-            "--budget=5 has no effect with --method=pa",
-        ),
-        (
-            ["--precision=float16", "--method=exhaustive"],
-            "--precision=float16 has no effect with --method=exhaustive: .*incremental",
-        ),
-        (
-            ["--precision=float16", "--propose=float32"],
-            "--precision=float16 has no effect with --propose=float32",
-        ),
+        (["--rtol=0.1"], "rtol"),
+        (["--rtol=0"], "rtol"),  # its default
+        (["--budget=5", "--method=partial"], "budget"),
+        (["--budget=32", "--method=screened", "--propose=float32"], "budget"),
+        (["--precision=float16", "--method=exhaustive"], "precision"),
+        (["--precision=float16", "--propose=float32"], "precision"),
     ],
     ids=str,
 )
-def test_an_option_of_another_method_is_refused(given, message):
-    with refused(message):
+def test_an_option_of_another_method_is_refused(given, name):
+    with refused(f"--{name} is of --method="):
         read(*given)
+
+
+def test_defaults_are_those_of_the_methods():
+    (influence,) = (one for one in COMMANDS if one.name == "influence")
+    options = influence.read([])
+    for method in (bounds.Screened(), bounds.Incremental()):
+        for field in dataclasses.fields(method):
+            assert getattr(options, field.name) == getattr(method, field.name)
