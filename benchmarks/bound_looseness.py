@@ -69,7 +69,13 @@ def build(name: str) -> jm.Transformer:
         return jm.random_transformer(
             key, **shape, **RANDOM, scale=float(number), dtype="float64"
         )
-    model = jm.init_transformer(key, **shape, **TRAINED, num_classes=3, dtype="float64")
+    model = jm.init_transformer(
+        key,
+        **shape,
+        **TRAINED,
+        dtype="float64",
+        architecture=jm.Architecture(num_classes=3),
+    )
     training = jm.Training(TRAINING_LENGTH, int(number), learning_rate=1e-2)
     return jm.train(model, jm.ParitySource(0.5), training, training_key)[0]
 

@@ -55,6 +55,8 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "final_norm": (False, True),
     "target": ("activation", "logits"),
 }
+# The factors that are fields of an `Architecture`.
+PARTS = ("combine", "layer_norm_epsilon", "activation", "biases", "final_norm")
 FORMS = {"corrected": "recursion", "linear": "linear", "c1": "C1", "c2": "C2"}
 
 
@@ -78,6 +80,7 @@ def measure(config: Config) -> dict[str, float]:
     drawn = [draw_architecture(rng, index) for index in range(config["index"] + 1)]
     options = {**drawn[-1], "num_layers": config["depth"]}
     target = options.pop("target")
+    parts = {name: options.pop(name) for name in PARTS}
     query = 0 if "past" in options["mask"] else n - 1
     rows = []
     for seed in seeds:
@@ -86,9 +89,12 @@ def measure(config: Config) -> dict[str, float]:
             **options,
             **WIDTHS,
             scale=SCALES[seed % len(SCALES)],
-            num_classes=4 if target == "logits" else None,
-            max_length=n,
             dtype="float64",
+            architecture=jm.Architecture(
+                **parts,
+                num_classes=4 if target == "logits" else None,
+                max_length=n,
+            ),
         )
         tokens = np.random.default_rng(seed).integers(0, WIDTHS["vocab_size"], n)
         rows.append(_compare(model, tokens, query, target))

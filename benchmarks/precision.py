@@ -11,6 +11,7 @@ for so many substitutions a model; the table joins the parts (its quantiles are 
 of theirs).
 """
 
+import dataclasses
 import itertools
 import statistics
 from collections.abc import Iterator, Mapping
@@ -43,10 +44,12 @@ from jax_models.constructions.parity import parity_transformer
 from jax_models.model.transformer import Transformer, forward
 
 FLAGS = benchmark_flags("precision", table=True)
+READOUT = jm.Architecture(num_classes=8)
+GELU = dataclasses.replace(READOUT, activation="gelu")
 RANDOM: dict[str, dict[str, Any]] = {
-    "pre-norm": {"num_layers": 4, "layer_norm": "pre", "activation": "gelu"},
-    "post-norm": {"num_layers": 4, "layer_norm": "post", "activation": "gelu"},
-    "relu": {"num_layers": 3, "activation": "relu"},
+    "pre-norm": {"num_layers": 4, "layer_norm": "pre", "architecture": GELU},
+    "post-norm": {"num_layers": 4, "layer_norm": "post", "architecture": GELU},
+    "relu": {"num_layers": 3},
 }
 SHAPE: dict[str, Any] = {"num_heads": 4, "d_model": 64, "d_ff": 256, "vocab_size": 24}
 NAMES = [*ENCODERS, *RANDOM, "parity"]
@@ -102,7 +105,8 @@ def build(name: str, dtype: str) -> Transformer:
     elif name == "causal" or name in RANDOM:
         options = CAUSAL if name == "causal" else {**SHAPE, **RANDOM[name]}
         key = jax.random.key(0)
-        model = jm.random_transformer(key, dtype="float32", num_classes=8, **options)
+        options = {"architecture": READOUT, **options}
+        model = jm.random_transformer(key, dtype="float32", **options)
     else:
         head = "masked_lm" if name == "antiberty" else None
         model = read_trained(name, Path(PACKAGES.value), "float32", head)

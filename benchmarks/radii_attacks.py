@@ -28,6 +28,9 @@ from jax_models.model.rotary import Rotary
 FAR = 64
 # As the published weights have it.
 SHARPNESS = 1 / np.sqrt(5)
+CLASSES = jm.Architecture(num_classes=4)
+GELU = jm.Architecture(activation="gelu")
+SILU = jm.Architecture(activation="silu", norm="rms_norm")
 Draw = np.random.Generator
 # From a config and draws to the question.
 Ask = Callable[[Config, Draw], InfluenceRequest]
@@ -114,7 +117,9 @@ def opposed_heads(config: Config, draw: Draw, length: int = LENGTH) -> Influence
 def opposed_logit(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
     """The same, and one logit is watched."""
     model = look_at_row(
-        _random(config, num_classes=1), int(draw.integers(length - 1)), length
+        _random(config, architecture=jm.Architecture(num_classes=1)),
+        int(draw.integers(length - 1)),
+        length,
     )
     share = 1 / _exponent(config, draw, 6, 14)
     tokens = _tokens(draw, model, length)
@@ -250,15 +255,21 @@ def _features(dtype: str) -> list[dict[str, Any]]:
             "temperature": jm.PowerTemperature(0.9, -0.5, "position"),
             "mask": "future",
         },
-        {"distance_bias": Alibi(slopes), "mask": "future"},
-        {"rotary": Rotary(2)},
-        {"window": 3, "mask": "future"},
+        {
+            "architecture": jm.Architecture(distance_bias=Alibi(slopes)),
+            "mask": "future",
+        },
+        {"architecture": jm.Architecture(rotary=Rotary(2))},
+        {"architecture": jm.Architecture(window=3), "mask": "future"},
         {"score": "additive"},
-        {"gated": True, "activation": "silu", "norm": "rms_norm", "layer_norm": "pre"},
-        {"combine": "concat"},
-        {"activation": "gelu", "layer_norm": "post"},
-        {"activation": "tanh", "final_norm": True, "layer_norm": "pre"},
-        {"query_key_norm": "rms_norm"},
+        {"architecture": dataclasses.replace(SILU, gated=True), "layer_norm": "pre"},
+        {"architecture": jm.Architecture(combine="concat")},
+        {"architecture": GELU, "layer_norm": "post"},
+        {
+            "architecture": jm.Architecture(activation="tanh", final_norm=True),
+            "layer_norm": "pre",
+        },
+        {"architecture": jm.Architecture(query_key_norm="rms_norm")},
         {"weighting": "average_hard"},
         {"weighting": "leftmost_hard"},
         {"weighting": ("rightmost_hard", "softmax")},
@@ -274,9 +285,9 @@ def features(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceReque
 
 
 DEEP: tuple[dict[str, Any], ...] = (
-    {"layer_norm": "pre", "activation": "gelu"},
-    {"layer_norm": "post", "activation": "gelu"},
-    {"layer_norm": "pre", "norm": "rms_norm", "activation": "silu"},
+    {"layer_norm": "pre", "architecture": GELU},
+    {"layer_norm": "post", "architecture": GELU},
+    {"layer_norm": "pre", "architecture": SILU},
     {"layer_norm": "none"},
     {"layer_norm": "pre", "weighting": "average_hard"},
 )
@@ -303,7 +314,7 @@ READ: tuple[Kind, ...] = ("signed", "largest", "norm")
 def every_row(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
     """All rows' logits: signed, the largest, or their norm."""
     kind = READ[config["drawn"] % len(READ)]
-    model = _random(config, num_layers=config["layers"], num_classes=4)
+    model = _random(config, num_layers=config["layers"], architecture=CLASSES)
     request = build_request(
         model, _tokens(draw, model, length), target="logits", include_query=True
     )
@@ -325,7 +336,7 @@ MAPS: tuple[Reduce, ...] = (
 
 def maps(config: Config, draw: Draw) -> InfluenceRequest:
     """What reductions make of all rows' logits, in turn."""
-    model = _random(config, num_layers=config["layers"], num_classes=4)
+    model = _random(config, num_layers=config["layers"], architecture=CLASSES)
     reduce = MAPS[config["drawn"] % len(MAPS)]
     table = TableOptions(rows="all", reduce=reduce)
     return build_request(model, _tokens(draw, model), target="logits", table=table)

@@ -257,8 +257,14 @@ def _trained(
 @functools.cache
 def _learned(dtype: str, seed: int) -> jm.Transformer:
     start, batches = jax.random.split(jax.random.key(seed))
-    shape = {**SIZES, "vocab_size": 2, "num_layers": 1, "num_classes": 3}
-    model = jm.init_transformer(start, mask="future", dtype=dtype, **shape)
+    shape = {**SIZES, "vocab_size": 2, "num_layers": 1}
+    model = jm.init_transformer(
+        start,
+        mask="future",
+        dtype=dtype,
+        **shape,
+        architecture=jm.Architecture(num_classes=3),
+    )
     training = Training(length=LENGTH, steps=100, batch_size=16)
     return train(model, ParitySource(), training, batches)[0]
 

@@ -31,6 +31,7 @@ from bounds import Screened
 from bounds.influence import compute_influence
 from bounds.influence.screening.screen import prepare_envelopes, prepare_screen
 from jax_models import (
+    Architecture,
     InputError,
     Transformer,
     forward,
@@ -79,8 +80,8 @@ def subject(config: Config) -> tuple[Transformer, np.ndarray]:
     first = init_transformer(
         jax.random.key(seed),
         num_layers=config["layers"],
-        num_classes=source.num_classes,
         **{name: config[name] for name in (*SIZES, "mask", "layer_norm")},
+        architecture=Architecture(num_classes=source.num_classes),
     )
     model, _ = train(first, source, TRAINING, jax.random.key(seed + 1))
     tokens = source.sample(jax.random.key(seed + 2), config["n"], 1)[0]

@@ -31,7 +31,6 @@ SHAPE: dict[str, Any] = {
     "d_ff": 128,
     "mask": "future",
     "layer_norm": "pre",
-    "final_norm": True,
 }
 WIDTH = 16  # of the recurrent network
 
@@ -70,7 +69,7 @@ class Subject:
             **SHAPE,
             position=self.position,
             vocab_size=symbols,
-            num_classes=classes,
+            architecture=jm.Architecture(final_norm=True, num_classes=classes),
         )
 
 

@@ -42,14 +42,14 @@ class Family:
         zeros: Places of symbol 0 in the input; None for symbols drawn alike.
         equal: Whether the rows of all positions are equal.
         masks: Attention masks that the family is measured with.
-        options: Further arguments of `random_transformer`.
+        architecture: Of the random model.
     """
 
     build: Build
     zeros: int | None = None
     equal: bool = False
     masks: Sequence[str] = ("none", "future")
-    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    architecture: jm.Architecture = dataclasses.field(default_factory=jm.Architecture)
 
     def draw(self, config: Mapping[str, Any]) -> tuple[jm.Transformer, np.ndarray]:
         """A model and an input.
@@ -70,7 +70,8 @@ class Family:
             score="dot_product",  # changes name scores, not queries times keys
             position=jm.PositionTable(jnp.asarray(table, config["dtype"])),
             dtype=config["dtype"],
-            **{**SIZES, **self.options, "vocab_size": vocab_size},
+            architecture=self.architecture,
+            **{**SIZES, "vocab_size": vocab_size},
         )
         tokens = draw.integers(self.zeros is not None, vocab_size, n)
         tokens[draw.integers(n - 1, size=self.zeros or 0)] = 0
@@ -189,7 +190,9 @@ def _kinks_rounded(
 _plain = _changed(lambda model, draw: model)
 FAMILIES: dict[str, Family] = {
     "as drawn": Family(_plain),
-    "window": Family(_plain, masks=("future",), options={"window": WINDOW}),
+    "window": Family(
+        _plain, masks=("future",), architecture=jm.Architecture(window=WINDOW)
+    ),
     "dominant": Family(_changed(prefer_one_key), zeros=1),
     "underflow": Family(_changed(prefer_until_underflow), zeros=1),
     "leaving": Family(_changed(enlarge_unseen_rows), zeros=1),

@@ -254,7 +254,8 @@ def ascii_number(text: str) -> str:
 
 def refuse_unread(what: str, value: Any, default: Any, why: str) -> None:
     """Raises `InputError` for an argument, other than its default, that nothing reads."""
-    if value is not default and value != default:
+    same = value is default or value == default
+    if not isinstance(same, bool | np.bool_) or not same:  # arrays compare by entry
         raise InputError(f"{what} = {show(value)} has no effect: {why}; leave it out")
 
 

@@ -14,6 +14,7 @@ from jax_models.languages import (
     read_text,
 )
 from jax_models.languages.parity import ParitySource
+from jax_models.model.architecture import Architecture
 from jax_models.model.attention import Attention
 from jax_models.model.distance import Alibi, DistanceBuckets
 from jax_models.model.feed_forward import FeedForward
@@ -66,6 +67,7 @@ __all__ = [
     "WEIGHTINGS",
     "Accept",
     "Alibi",
+    "Architecture",
     "Attention",
     "AverageHardmax",
     "ConstantTemperature",

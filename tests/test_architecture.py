@@ -33,7 +33,7 @@ FLAGS = {
     "bounds.cli.shared.values",
 }
 NAMELESS = {"util", "utils", "helper", "helpers", "common", "misc"}
-MAX_LINES = 400
+MAX_LINES = 600
 
 
 def modules(*packages):

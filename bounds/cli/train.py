@@ -112,8 +112,10 @@ def plan(options: TrainOptions) -> Work:
         weights,
         **{name: settings[name] for name in SHAPE},
         vocab_size=len(symbols),
-        num_classes=source.num_classes,
-        max_length=max(n, *measuring.lengths) + len(end),
+        architecture=jm.Architecture(
+            num_classes=source.num_classes,
+            max_length=max(n, *measuring.lengths) + len(end),
+        ),
     )
     model = dataclasses.replace(
         model, vocabulary=symbols, substitutable=tuple(range(len(source.symbols)))

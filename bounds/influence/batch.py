@@ -8,6 +8,7 @@ from typing import Any, ParamSpec
 
 from jax_models.arguments import expect_array
 from jax_models.errors import InputError
+from jax_models.moved import refuse_moved
 
 P = ParamSpec("P")
 NO_CHECKPOINT = "it is of Screened and Proposed, which keep their state in a file"
@@ -34,10 +35,7 @@ def of_each_input(ask: Callable[P, Any]) -> Callable[P, Any]:
     # `ask` takes a model and one input; the options hold for all inputs.
     @functools.wraps(ask)
     def asked(model: Any, tokens: Any, **options: Any) -> Any:
-        for name in MOVED.keys() & options.keys():
-            raise TypeError(
-                f"{ask.__name__}() has no keyword {name!r} since 0.2: it is {MOVED[name]}"
-            )
+        refuse_moved(ask.__name__, options, MOVED)
         if is_batch(tokens):
             if getattr(options.get("run"), "checkpoint", None) is not None:
                 raise InputError(

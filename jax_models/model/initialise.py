@@ -6,8 +6,8 @@ from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
+from jaxtyping import Float
 
 from jax_models.arguments import (
     choose_name,
@@ -20,55 +20,33 @@ from jax_models.arguments import (
 )
 from jax_models.errors import InputError
 from jax_models.format.model_check import check_model
+from jax_models.model.architecture import Architecture
 from jax_models.model.attention import Attention, Schedule
-from jax_models.model.distance import DistanceBias
 from jax_models.model.entry import Entry
 from jax_models.model.feed_forward import FeedForward
 from jax_models.model.gaussian import gaussian_numbers
-from jax_models.model.layer import COMBINATIONS, NORM_PLACEMENTS, Layer
+from jax_models.model.layer import NORM_PLACEMENTS, Layer
 from jax_models.model.mask import MASKS
 from jax_models.model.position import Coordinates, Position, PositionTable, Sinusoidal
 from jax_models.model.readout import Head, Readout
-from jax_models.model.rotary import Rotary
 from jax_models.model.rows import ACTIVATIONS, NORMS, Affine, Norm
 from jax_models.model.scores import SCORES
 from jax_models.model.transformer import Transformer
+from jax_models.moved import refusing_moved
 from jax_models.random_key import expect_key
 from jax_models.run.device_memory import require_memory
 from jax_models.run.float_type import check_float_type
 from jax_models.weighting import WEIGHTINGS, make_weighting
 
-HEADS = ("linear", "tied", "masked_lm", "pooler", "classifier")
+PLAIN = Architecture()
+# Keywords of version 0.1.
+MOVED = {
+    field.name: f"architecture=jm.Architecture({field.name}=...)"
+    for field in dataclasses.fields(Architecture)
+}
 
 
-def _position(key: Array, kind: Any, d_model: int, max_length: int, dtype: Any) -> Any:
-    names = ("none", "sinusoidal", "table")
-    if kind is not None and not isinstance(kind, get_args(Position)):
-        choose_name("position", kind, names)
-    if kind == "table":
-        return PositionTable(gaussian_numbers(key, (max_length, d_model), dtype))
-    encoding = Sinusoidal() if kind == "sinusoidal" else kind
-    if isinstance(encoding, Sinusoidal):
-        encoding.encode(1, d_model)  # refuses an odd width
-    return None if encoding == "none" else encoding
-
-
-def _places(same_layers: Any, num_layers: int) -> tuple[int, ...]:
-    """Where each layer stands first."""
-    if same_layers is None:
-        return tuple(range(num_layers))
-    places = tuple(same_layers) if isinstance(same_layers, Sequence) else ()
-    for at, place in enumerate(places):
-        expect_integer(f"same_layers[{at}]", place, 0)
-    own = all(x <= at and places[x] == x for at, x in enumerate(places))
-    if len(places) != num_layers or not own:
-        raise InputError(
-            f"same_layers = {show(same_layers)}; expected num_layers = {num_layers} "
-            "numbers, each of its own layer or of an earlier one that has its own weights"
-        )
-    return places
-
-
+@refusing_moved(MOVED)
 def random_transformer(
     key: Array,
     *,
@@ -81,28 +59,10 @@ def random_transformer(
     mask: str = "none",
     score: str = "scaled_dot_product",
     layer_norm: str = "none",
-    layer_norm_epsilon: float = 1e-5,
-    norm: str = "layer_norm",
-    activation: str = "relu",
-    gated: bool = False,
-    combine: str = "residual",
-    key_value_heads: int | None = None,
-    query_key_norm: str | None = None,
-    distance_bias: DistanceBias | None = None,
-    window: int | None = None,
-    rotary: Rotary | None = None,
     position: str | Sinusoidal | Coordinates | PositionTable | None = "sinusoidal",
     temperature: Schedule | float | None = None,
-    same_layers: Sequence[int] | None = None,
-    num_classes: int | None = None,
-    head: str = "linear",
-    final_norm: bool = False,
-    entry_norm: bool = False,
-    d_embedding: int | None = None,
-    biases: bool = True,
     scale: float = 1.0,
-    max_length: int = 512,
-    tie_resolution: float | None = None,
+    architecture: Architecture = PLAIN,
     dtype: Any = jnp.float32,
 ) -> Transformer:
     """Returns a transformer with Gaussian weights of deviation scale / sqrt(fan-in).
@@ -123,33 +83,10 @@ def random_transformer(
         mask: one of the five masks.
         score: dot_product, scaled_dot_product or additive.
         layer_norm: none, pre or post.
-        layer_norm_epsilon: added to the variance.
-        norm: which norm stands there, one of `NORMS`.
-        activation: one of `ACTIVATIONS`.
-        gated: whether the feed-forward blocks have a gate.
-        combine: residual or concat (concat only without layer norm).
-        key_value_heads: how many heads have keys and values of their own, a divisor of
-            H; groups of the others share them. None for all.
-        query_key_norm: which norm queries and keys of every head have; None for none.
-        distance_bias: what is added to scores by the distance; None for nothing.
-        window: rows see positions that are less than this away; None for all.
-        rotary: what turns queries and keys by their positions; None for nothing.
         position: none, sinusoidal, table, or a position encoding.
         temperature: a schedule for every layer; a number is a constant one, None 1.
-        same_layers: for each layer, which of the first ones it is, as (0, 1, 0, 0); by
-            default each is its own.
-        num_classes: classes of a read-out; None for no read-out.
-        head: linear, the read-out; tied, the embedding; masked_lm, a map, the activation,
-            a norm and the embedding; pooler, a map and tanh; classifier, both and a
-            map to the classes.
-        final_norm: whether a last norm follows.
-        entry_norm: whether a norm stands before the first layer.
-        d_embedding: width of embeddings and positions, which are then projected to
-            d_model; None for d_model itself.
-        biases: whether attention has biases (the feed-forward block always has them).
         scale: of the weights.
-        max_length: rows of a position table.
-        tie_resolution: width of a score cell of hard weightings.
+        architecture: norms, blocks, variants of attention, and the head.
         dtype: float32 or float64.
 
     Returns:
@@ -159,6 +96,8 @@ def random_transformer(
         InputError: for an unknown name, sizes that do not fit, and numbers that give no
             model: a temperature that is not positive, a scale that is not finite.
     """
+    parts = architecture
+    expect_kind("architecture", parts, Architecture, "a jm.Architecture")
     check_float_type(dtype, "the model asked for")
     for name, size, least in (
         ("num_layers", num_layers, 0),
@@ -166,29 +105,18 @@ def random_transformer(
         ("d_model", d_model, 1),
         ("d_ff", d_ff, 1),
         ("vocab_size", vocab_size, 1),
-        ("max_length", max_length, 1),
-        ("num_classes", 1 if num_classes is None else num_classes, 1),
-        ("window", 1 if window is None else window, 1),
-        ("key_value_heads", 1 if key_value_heads is None else key_value_heads, 1),
-        ("d_embedding", 1 if d_embedding is None else d_embedding, 1),
     ):
         expect_integer(name, size, least)
-    for name, wanted in (
-        ("final_norm", final_norm),
-        ("entry_norm", entry_norm),
-        ("biases", biases),
-        ("gated", gated),
-    ):
-        expect_kind(name, wanted, bool | np.bool_, "True or False")
     scale = expect_number("scale", scale, 0)
     # No Gaussian number that is drawn is 16 or more.
     if 16 * scale >= jnp.finfo(dtype).max:
         name = jnp.dtype(dtype).name
         raise InputError(f"scale = {scale}; expected one that {name} can hold 16 of")
-    into = (1 + (combine == "concat")) * (1 + gated)
+    into = (1 + (parts.combine == "concat")) * (1 + parts.gated)
     per_layer = (4 * d_model + (1 + into) * d_ff) * d_model
-    rows = vocab_size + (num_classes or 0) + max_length * (position == "table")
-    wide = max(d_model, d_embedding or 0)
+    rows = vocab_size + (parts.num_classes or 0)
+    rows += parts.max_length * (isinstance(position, str) and position == "table")
+    wide = max(d_model, parts.d_embedding or 0)
     needed = (num_layers * per_layer + rows * wide) * jnp.dtype(dtype).itemsize
     require_memory("a model of these sizes", needed)
     if d_model % num_heads:
@@ -196,109 +124,42 @@ def random_transformer(
             f"num_heads = {num_heads} does not divide d_model = {d_model}; choose a "
             "divisor, so that every head has width d_model / num_heads"
         )
-    groups = key_value_heads or num_heads
-    if num_heads % groups:
+    if num_heads % (parts.key_value_heads or num_heads):
         raise InputError(
-            f"key_value_heads = {groups} does not divide num_heads = {num_heads}; "
-            "choose a divisor, so that every group has as many heads"
+            f"key_value_heads = {parts.key_value_heads} does not divide num_heads = "
+            f"{num_heads}; choose a divisor, so that every group has as many heads"
         )
     choose_name("mask", mask, MASKS)
     choose_name("score", score, tuple(SCORES))
     choose_name("layer_norm", layer_norm, NORM_PLACEMENTS)
-    choose_name("norm", norm, tuple(NORMS))
-    choose_name("query_key_norm", query_key_norm or norm, tuple(NORMS))
-    choose_name("activation", activation, tuple(ACTIVATIONS))
-    choose_name("combine", combine, COMBINATIONS)
-    choose_name("head", head, HEADS)
-    if head == "classifier" and num_classes is None:
-        raise InputError('head="classifier" needs num_classes, how many classes it has')
-    if combine == "concat" and layer_norm != "none":
+    if parts.combine == "concat" and layer_norm != "none":
         raise InputError('combine="concat" goes only with layer_norm="none"')
-    if combine == "parallel" and layer_norm == "post":
+    if parts.combine == "parallel" and layer_norm == "post":
         raise InputError('combine="parallel" goes only with layer_norm="none" or "pre"')
-    every = [weighting] * num_layers if isinstance(weighting, str) else weighting
-    names = choose_names("weighting", every, tuple(WEIGHTINGS))
+    names = _weighting_names(weighting, num_layers)
     if not any(WEIGHTINGS[name].hard for name in names):
         why = "no layer has hard attention"
-        refuse_unread("tie_resolution", tie_resolution, None, why)
-    if len(names) != num_layers:
-        raise InputError(f"{len(names)} weightings for num_layers = {num_layers}")
-    places = _places(same_layers, num_layers)
-    for at, place in enumerate(places):
-        if names[at] != names[place]:
-            raise InputError(
-                f"weighting[{at}] = {names[at]!r}, but the layer is the same as layer "
-                f"{place}, whose weighting is {names[place]!r}"
-            )
-    width = d_model // num_heads
-    schedule: Any = temperature  # a number becomes one where the model is checked
+        refuse_unread("tie_resolution", parts.tie_resolution, None, why)
+    first = _first_layers(parts.same_layers, names)
+    expect_key(key)
+    ends, *layer_keys = jax.random.split(key, num_layers + 1)
+    draw = _Draw(parts, d_model, scale, dtype)
 
-    def gaussian(key: Array, *shape: int, fan_in: int) -> Array:
-        return gaussian_numbers(key, shape, dtype, scale / fan_in**0.5)
-
-    def bias(key: Array, *shape: int) -> Array:
-        return gaussian_numbers(key, shape, dtype, 0.1 * scale)
-
-    def draw_norm(key: Array, name: str = norm, size: int = d_model) -> Norm:
-        kind = NORMS[name]
-        keys = jax.random.split(key)[: len(kind.tensors())]
-        scale, *others = (bias(key, size) for key in keys)
-        return kind(1 + scale, *others, layer_norm_epsilon)
-
-    def layer(key: Array, name: str) -> Layer:
-        keys = iter(jax.random.split(key, 16))
-        concat = combine == "concat"
-        read = d_model + d_model * concat
-        own = (num_heads, groups, groups)
-        matrices = [
-            gaussian(next(keys), count, width, d_model, fan_in=d_model) for count in own
-        ]
-        output = gaussian(next(keys), d_model, d_model, fan_in=d_model)
-        offsets = [bias(next(keys), count, width) for count in own]
-        output_bias, vector = bias(next(keys), d_model), next(keys)
-        norms_of_heads: list[Norm | None] = [None, None]
-        if query_key_norm is not None:
-            of_heads = jax.random.split(jax.random.fold_in(key, 1))
-            norms_of_heads = [draw_norm(x, query_key_norm, width) for x in of_heads]
+    def layer(at: int) -> Layer:
+        keys = iter(jax.random.split(layer_keys[at], 16))
+        weights = draw.attention(keys, num_heads, score, layer_keys[at])
         attention = Attention(
-            *matrices,
-            output=None if concat else output,
-            query_bias=offsets[0] if biases else None,
-            key_bias=offsets[1] if biases else None,
-            value_bias=offsets[2] if biases else None,
-            output_bias=output_bias if biases and not concat else None,
-            score_vector=(
-                gaussian(vector, num_heads, width, fan_in=1)
-                if SCORES[score].takes_vector
-                else None
-            ),
+            **weights,
             weighting=make_weighting(
-                name, tie_resolution if WEIGHTINGS[name].hard else None
+                names[at], parts.tie_resolution if WEIGHTINGS[names[at]].hard else None
             ),
-            temperature=schedule,
+            temperature=temperature,  # pyright: ignore[reportArgumentType]
             mask=mask,  # pyright: ignore[reportArgumentType]
             score=score,
-            distance_bias=jax.tree.map(lambda x: jnp.asarray(x, dtype), distance_bias),
-            query_norm=norms_of_heads[0],
-            key_norm=norms_of_heads[1],
-            window=window,
-            rotary=rotary,
+            window=parts.window,
+            rotary=parts.rotary,
         )
-        feed_forward = FeedForward(
-            gaussian(next(keys), d_ff, read, fan_in=read),
-            bias(next(keys), d_ff),
-            gaussian(next(keys), d_model, d_ff, fan_in=d_ff),
-            bias(next(keys), d_model),
-            activation,
-        )
-        norms = [draw_norm(next(keys)), draw_norm(next(keys))]
-        if gated:
-            gate, gate_bias = jax.random.split(next(keys))
-            feed_forward = dataclasses.replace(
-                feed_forward,
-                gate=gaussian(gate, d_ff, read, fan_in=read),
-                gate_bias=bias(gate_bias, d_ff),
-            )
+        feed_forward, norms = draw.feed_forward(keys, d_ff)
         none = layer_norm == "none"
         return Layer(
             attention,
@@ -306,57 +167,195 @@ def random_transformer(
             None if none else norms[0],
             None if none else norms[1],
             layer_norm,  # pyright: ignore[reportArgumentType]
-            combine,  # pyright: ignore[reportArgumentType]
+            parts.combine,  # pyright: ignore[reportArgumentType]
         )
-
-    expect_key(key)
-    ends, *layer_keys = jax.random.split(key, num_layers + 1)
-
-    def draw_head(key: Array, bias_key: Array) -> Readout | Head | None:
-        if head == "linear":
-            return None if num_classes is None else last_map(Readout, key, bias_key)
-        keys = jax.random.split(key, 5)
-        offset = bias(bias_key, vocab_size)
-        dense = Affine(
-            gaussian(keys[0], d_model, d_model, fan_in=d_model), bias(keys[1], d_model)
-        )
-        match head:
-            case "tied":
-                return Head((), offset, True)
-            case "masked_lm":
-                steps = (dense, ACTIVATIONS[activation], draw_norm(keys[2]))
-                return Head(steps, offset, True)
-            case "pooler":
-                return Head((dense, ACTIVATIONS["tanh"]))
-        last = last_map(Affine, keys[3], keys[4])
-        return Head((dense, ACTIVATIONS["tanh"], last))
-
-    def last_map(kind: Any, key: Array, bias_key: Array) -> Any:
-        assert num_classes is not None
-        weight = gaussian(key, num_classes, d_model, fan_in=d_model)
-        return kind(weight, bias(bias_key, num_classes))
 
     table, embedding, last, out, out_bias = jax.random.split(ends, 5)
-    narrow = d_embedding or d_model
-    entering = jax.random.split(jax.random.fold_in(ends, 1), 3)
-    entry = Entry(
-        draw_norm(entering[0], size=narrow) if entry_norm else None,
-        gaussian(entering[1], d_model, narrow, fan_in=narrow) if d_embedding else None,
-        bias(entering[2], d_model) if d_embedding and biases else None,
-    )
-    drawn = {at: layer(layer_keys[at], names[at]) for at in dict.fromkeys(places)}
+    drawn = {at: layer(at) for at in dict.fromkeys(first)}
+    narrow = parts.d_embedding or d_model
+    entry = draw.entry(jax.random.fold_in(ends, 1))
     model = Transformer(
         embedding=gaussian_numbers(embedding, (vocab_size, narrow), dtype, scale),
-        layers=tuple(drawn[at] for at in places),
-        position=_position(table, position, narrow, max_length, dtype),
+        layers=tuple(drawn[at] for at in first),
+        position=_position(table, position, (parts.max_length, narrow), dtype),
         entry=entry if entry.operations else None,
-        final_norm=draw_norm(last) if final_norm else None,
-        readout=draw_head(out, out_bias),
+        final_norm=draw.norm(last) if parts.final_norm else None,
+        readout=draw.head(out, out_bias, vocab_size),
     )
     return check_model(model)
 
 
-def init_transformer(key: Array, **architecture: Any) -> Transformer:
+def _weighting_names(weighting: Any, num_layers: int) -> list[str]:
+    """Name of each layer's weighting."""
+    every = [weighting] * num_layers if isinstance(weighting, str) else weighting
+    names = choose_names("weighting", every, tuple(WEIGHTINGS))
+    if len(names) != num_layers:
+        raise InputError(f"{len(names)} weightings for num_layers = {num_layers}")
+    return names
+
+
+def _first_layers(same_layers: Any, weightings: Sequence[str]) -> tuple[int, ...]:
+    """For each layer, the first layer that has its weights."""
+    num_layers = len(weightings)
+    if same_layers is None:
+        return tuple(range(num_layers))
+    first = tuple(same_layers) if isinstance(same_layers, Sequence) else ()
+    for at, place in enumerate(first):
+        expect_integer(f"same_layers[{at}]", place, 0)
+    own = all(x <= at and first[x] == x for at, x in enumerate(first))
+    if len(first) != num_layers or not own:
+        raise InputError(
+            f"same_layers = {show(same_layers)}; expected num_layers = {num_layers} "
+            "numbers, each of its own layer or of an earlier one that has its own weights"
+        )
+    for at, place in enumerate(first):
+        if weightings[at] != weightings[place]:
+            raise InputError(
+                f"weighting[{at}] = {weightings[at]!r}, but the layer is the same as "
+                f"layer {place}, whose weighting is {weightings[place]!r}"
+            )
+    return first
+
+
+def _position(key: Array, kind: Any, shape: tuple[int, int], dtype: Any) -> Any:
+    """Position encoding; a table of Gaussian numbers has `shape`."""
+    names = ("none", "sinusoidal", "table")
+    if kind is not None and not isinstance(kind, get_args(Position)):
+        choose_name("position", kind, names)
+    if isinstance(kind, Sinusoidal) or kind == "sinusoidal":
+        encoding = kind if isinstance(kind, Sinusoidal) else Sinusoidal()
+        encoding.encode(1, shape[1])  # refuses an odd width
+        return encoding
+    if isinstance(kind, str):
+        table = kind == "table"
+        return PositionTable(gaussian_numbers(key, shape, dtype)) if table else None
+    return kind
+
+
+@dataclasses.dataclass(frozen=True)
+class _Draw:
+    """Gaussian weights of the parts of an architecture.
+
+    Which key draws which tensor is part of the family: a change gives other models.
+    """
+
+    parts: Architecture
+    d_model: int
+    scale: float
+    dtype: Any
+
+    def gaussian(self, key: Array, *shape: int, fan_in: int) -> Float[Array, "..."]:
+        return gaussian_numbers(key, shape, self.dtype, self.scale / fan_in**0.5)
+
+    def bias(self, key: Array, *shape: int) -> Float[Array, "..."]:
+        return gaussian_numbers(key, shape, self.dtype, 0.1 * self.scale)
+
+    def dense(self, kind: Any, keys: Any, width: int) -> Any:
+        """Map of rows to `width` coordinates, of a class that holds weight and bias."""
+        weight = self.gaussian(keys[0], width, self.d_model, fan_in=self.d_model)
+        return kind(weight, self.bias(keys[1], width))
+
+    def norm(
+        self, key: Array, name: str | None = None, size: int | None = None
+    ) -> Norm:
+        """Norm of rows of `size` coordinates, by default the architecture's."""
+        kind = NORMS[name or self.parts.norm]
+        keys = jax.random.split(key)[: len(kind.tensors())]
+        scale, *others = (self.bias(key, size or self.d_model) for key in keys)
+        return kind(1 + scale, *others, self.parts.layer_norm_epsilon)
+
+    def attention(
+        self, keys: Any, num_heads: int, score: str, layer_key: Array
+    ) -> dict[str, Any]:
+        """Weights of an attention sublayer, by their fields."""
+        parts, d_model, width = self.parts, self.d_model, self.d_model // num_heads
+        groups = parts.key_value_heads or num_heads
+        own = {"query": num_heads, "key": groups, "value": groups}
+        found: dict[str, Any] = {
+            name: self.gaussian(next(keys), count, width, d_model, fan_in=d_model)
+            for name, count in own.items()
+        }
+        output = self.gaussian(next(keys), d_model, d_model, fan_in=d_model)
+        biases = {
+            f"{name}_bias": self.bias(next(keys), count, width)
+            for name, count in own.items()
+        }
+        biases["output_bias"] = self.bias(next(keys), d_model)
+        vector = next(keys)
+        concat = parts.combine == "concat"
+        if parts.biases:
+            found |= biases
+        if concat or not parts.biases:
+            found["output_bias"] = None
+        found["output"] = None if concat else output
+        if SCORES[score].takes_vector:
+            found["score_vector"] = self.gaussian(vector, num_heads, width, fan_in=1)
+        if parts.query_key_norm is not None:
+            of_heads = jax.random.split(jax.random.fold_in(layer_key, 1))
+            for name, key in zip(("query_norm", "key_norm"), of_heads, strict=True):
+                found[name] = self.norm(key, parts.query_key_norm, width)
+        found["distance_bias"] = jax.tree.map(
+            lambda x: jnp.asarray(x, self.dtype), parts.distance_bias
+        )
+        return found
+
+    def feed_forward(self, keys: Any, d_ff: int) -> tuple[FeedForward, list[Norm]]:
+        """Feed-forward block, and both norms of the layer."""
+        parts, d_model = self.parts, self.d_model
+        read = d_model * (1 + (parts.combine == "concat"))
+        block = FeedForward(
+            self.gaussian(next(keys), d_ff, read, fan_in=read),
+            self.bias(next(keys), d_ff),
+            self.gaussian(next(keys), d_model, d_ff, fan_in=d_ff),
+            self.bias(next(keys), d_model),
+            parts.activation,
+        )
+        norms = [self.norm(next(keys)), self.norm(next(keys))]
+        if parts.gated:
+            gate, gate_bias = jax.random.split(next(keys))
+            block = dataclasses.replace(
+                block,
+                gate=self.gaussian(gate, d_ff, read, fan_in=read),
+                gate_bias=self.bias(gate_bias, d_ff),
+            )
+        return block, norms
+
+    def entry(self, key: Array) -> Entry:
+        """Norm and projection between the embedding and the first layer."""
+        parts, d_model = self.parts, self.d_model
+        norm, weight, bias = jax.random.split(key, 3)
+        width = parts.d_embedding
+        return Entry(
+            self.norm(norm, size=width) if parts.entry_norm else None,
+            self.gaussian(weight, d_model, width, fan_in=width) if width else None,
+            self.bias(bias, d_model) if width and parts.biases else None,
+        )
+
+    def head(
+        self, key: Array, bias_key: Array, vocab_size: int
+    ) -> Readout | Head | None:
+        """Read-out or head, None where the architecture has neither."""
+        parts = self.parts
+        if parts.head == "linear":
+            classes = parts.num_classes
+            pair = (key, bias_key)
+            return None if classes is None else self.dense(Readout, pair, classes)
+        keys = jax.random.split(key, 5)
+        offset = self.bias(bias_key, vocab_size)
+        if parts.head == "tied":
+            return Head((), offset, True)
+        dense = self.dense(Affine, keys[:2], self.d_model)
+        if parts.head == "masked_lm":
+            steps = (dense, ACTIVATIONS[parts.activation], self.norm(keys[2]))
+            return Head(steps, offset, True)
+        pooled = (dense, ACTIVATIONS["tanh"])
+        if parts.head == "pooler":
+            return Head(pooled)
+        assert parts.num_classes is not None
+        return Head((*pooled, self.dense(Affine, keys[3:5], parts.num_classes)))
+
+
+def init_transformer(key: Array, **options: Any) -> Transformer:
     """Returns a transformer initialised for training.
 
     The same family as `random_transformer`, with what training wants: biases zero,
@@ -364,7 +363,7 @@ def init_transformer(key: Array, **architecture: Any) -> Transformer:
 
     Args:
         key: a JAX random key.
-        **architecture: as in `random_transformer`.
+        **options: as in `random_transformer`.
 
     Returns:
         The model.
@@ -372,7 +371,7 @@ def init_transformer(key: Array, **architecture: Any) -> Transformer:
     Raises:
         InputError: as in `random_transformer`.
     """
-    model = random_transformer(key, **architecture)
+    model = random_transformer(key, **options)
 
     def settle(path: Any, leaf: Array) -> Array:
         name = jax.tree_util.keystr(path)

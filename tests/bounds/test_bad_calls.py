@@ -16,8 +16,22 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_compilation")]
 
 SHAPE = {"num_layers": 1, "num_heads": 1, "d_model": 4, "d_ff": 4, "vocab_size": 2}
 SOFT = jm.random_transformer(
-    jax.random.key(0), **SHAPE, num_classes=3, position=None, dtype="float64"
+    jax.random.key(0),
+    **SHAPE,
+    position=None,
+    dtype="float64",
+    architecture=jm.Architecture(num_classes=3),
 )
+
+
+def drawn(**parts):
+    """A random transformer with parts of its architecture."""
+    return jm.random_transformer(
+        jax.random.key(0), **SHAPE, architecture=jm.Architecture(**parts)
+    )
+
+
+drawn.__signature__ = inspect.signature(jm.Architecture)
 HARD = jm.with_weighting(SOFT, "leftmost_hard")
 TOKENS, SOURCE = [0, 1, 0, 1], jm.get_source("parity", 0.1)
 # Each with arguments that are right, of which one is replaced.
@@ -42,6 +56,7 @@ CALLS = [
     (jm.with_weighting, {"model": SOFT, "weighting": "softmax"}),
     (jm.with_dtype, {"model": SOFT, "dtype": "float64"}),
     (jm.random_transformer, {"key": jax.random.key(0), **SHAPE}),
+    (drawn, {}),
     (jm.get_source, {"name": "parity", "probability": 0.5}),
     (jm.get_language, {"name": "parity"}),
     (jm.make_weighting, {"name": "softmax"}),
@@ -56,7 +71,15 @@ VALUES = [
 FREE = {"mesh"}
 LONG = {"restarts", "rounds", "steps", "attempts", "num_inputs", "num_layers"}
 HUGE = [10**12, 10**23, 2**40, -(10**23)]
-BOOLEANS = {"include_query", "sweep", "reverse_pass", "final_norm", "biases"}
+BOOLEANS = {
+    "include_query",
+    "sweep",
+    "reverse_pass",
+    "final_norm",
+    "entry_norm",
+    "biases",
+    "gated",
+}
 
 
 def bad_calls(count, seed=0):

@@ -19,7 +19,11 @@ SHAPE = {"num_layers": 1, "num_heads": 2, "d_model": 8, "d_ff": 8, "dtype": "flo
 SOFT = jm.random_transformer(jax.random.key(0), **SHAPE, vocab_size=2)
 HARD = jm.with_weighting(SOFT, "leftmost_hard")
 READER = jm.random_transformer(
-    jax.random.key(0), **SHAPE, vocab_size=3, num_classes=3, mask="future"
+    jax.random.key(0),
+    **SHAPE,
+    vocab_size=3,
+    mask="future",
+    architecture=jm.Architecture(num_classes=3),
 )
 TOKENS = np.arange(LENGTH) % 2
 SOURCE = jm.get_source("parity", 0.1)

@@ -54,10 +54,14 @@ def test_an_argument_without_effect_is_refused_by_name(name, seed):
 
 def test_a_resolution_is_of_models_with_hard_layers_alone():
     with refused(r"tie_resolution = 0.5 has no effect"):
-        jm.random_transformer(KEY, **SHAPE, tie_resolution=0.5)
+        jm.random_transformer(
+            KEY, **SHAPE, architecture=jm.Architecture(tie_resolution=0.5)
+        )
     weightings = ["softmax", "average_hard"]
     shape = {**SHAPE, "num_layers": 2, "weighting": weightings}
-    mixed = jm.random_transformer(KEY, **shape, tie_resolution=0.5, dtype="float64")
+    mixed = jm.random_transformer(
+        KEY, **shape, dtype="float64", architecture=jm.Architecture(tie_resolution=0.5)
+    )
     assert vars(mixed.layers[1].attention.weighting)["tie_resolution"] == 0.5
     soft = jm.with_weighting(mixed, "softmax")
     assert jm.apply(soft, TOKENS).shape == (4, 4)

@@ -17,7 +17,9 @@ DRAWING = {
         key, width=2, vocab_size=2, num_classes=2
     ),
     "training": lambda key: jm.train(
-        jm.init_transformer(jax.random.key(0), **SIZES, num_classes=3),
+        jm.init_transformer(
+            jax.random.key(0), **SIZES, architecture=jm.Architecture(num_classes=3)
+        ),
         jm.get_source("parity", 0.25),
         SETTINGS,
         key,

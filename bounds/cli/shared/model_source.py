@@ -38,8 +38,8 @@ def load_model(options: Model, *, vocab_size: int, max_length: int) -> jm.Transf
         model = jm.random_transformer(
             jax.random.key(options.seed),
             **shape,
-            max_length=max_length,
             dtype="float64",
+            architecture=jm.Architecture(max_length=max_length),
         )
     elif file is not None:
         if folder:

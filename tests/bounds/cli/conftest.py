@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 import jax_models as jm
 from bounds.cli.main import main
 from bounds.cli.shared.columns import FILES, find_words
+from tests.architecture import with_architecture
 from tests.bounds.cli.letters import NAMES, QUICK
 from tests.bounds.cli.shape import SHAPE
 from tests.jax_models.format.pretrained.folders import copied
@@ -97,7 +98,9 @@ def make_model():
 
     def make(**options):
         options = {**SHAPE, "vocab_size": 2, "dtype": "float64", **options}
-        return jm.random_transformer(jax.random.key(options.pop("key", 0)), **options)
+        return jm.random_transformer(
+            jax.random.key(options.pop("key", 0)), **with_architecture(**options)
+        )
 
     return make
 

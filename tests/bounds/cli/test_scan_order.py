@@ -26,6 +26,7 @@ from bounds.influence.scan import Frobenius, scan
 from bounds.influence.table import frobenius
 from bounds.influence.table.layout import Layout
 from bounds.store.sweep import MemoryResults, finish_cells, found_rows
+from tests.architecture import with_architecture
 from tests.bounds.influence.scan.test_scan import assert_holds, log_softmax
 from tests.written import written
 
@@ -69,7 +70,11 @@ def model():
     shape = {"num_layers": 2, "num_heads": 2, "d_model": 8, "d_ff": 8}
     key = jax.random.key(0)
     return jm.random_transformer(
-        key, **shape, vocab_size=V, num_classes=V, dtype="float64"
+        key,
+        **shape,
+        vocab_size=V,
+        dtype="float64",
+        architecture=jm.Architecture(num_classes=V),
     )
 
 
@@ -312,7 +317,9 @@ def test_a_symbol_listed_twice_is_refused_by_both(path):
 
 def test_classes_are_paired_with_no_symbols():
     shape = {"num_layers": 1, "num_heads": 1, "d_model": 8, "d_ff": 8, "num_classes": 2}
-    few = jm.random_transformer(jax.random.key(0), **shape, vocab_size=V)
+    few = jm.random_transformer(
+        jax.random.key(0), **with_architecture(**shape, vocab_size=V)
+    )
     given = {"target": "logits", "symbols": [0, 1], "rows": "all"}
     with pytest.raises(jm.InputError, match="the target is of no symbols"):
         scan(few, TOKENS, reduce=Frobenius(symmetrize="tensor"), **given)

@@ -69,10 +69,10 @@ def test_the_model_is_the_one_of_the_python_interface(run):
         d_model=4,
         d_ff=4,
         vocab_size=2,
-        num_classes=3,
         mask="future",
         scale=0.5,
         dtype="float64",
+        architecture=jm.Architecture(num_classes=3),
     )
     model = dataclasses.replace(model, vocabulary=("0", "1"), substitutable=(0, 1))
     training = Training(4, 6, 4, all_positions=True, checkpoint_every=2)

@@ -8,6 +8,7 @@ import numpy as np
 
 import jax_models as jm
 from jax_models.languages import DyckSource, ParitySource
+from tests.architecture import with_architecture
 
 P = Fraction(3, 8)  # which a float holds exactly
 SOURCES = {"parity": ParitySource(float(P)), "dyck2": DyckSource(float(P))}
@@ -18,12 +19,14 @@ def random_model(source, seed=0, **options):
     options = {"mask": "future", "num_layers": 1, "dtype": "float64", **options}
     return jm.random_transformer(
         jax.random.key(seed),
-        num_heads=2,
-        d_model=6,
-        d_ff=8,
-        vocab_size=len(source.symbols) + 1,
-        num_classes=source.num_classes,
-        **options,
+        **with_architecture(
+            num_heads=2,
+            d_model=6,
+            d_ff=8,
+            vocab_size=len(source.symbols) + 1,
+            num_classes=source.num_classes,
+            **options,
+        ),
     )
 
 

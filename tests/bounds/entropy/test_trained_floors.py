@@ -23,8 +23,8 @@ def stages(source, training, reading="last"):
         jax.random.key(0),
         **SHAPE,
         vocab_size=len(source.symbols) + (reading == "query"),
-        num_classes=source.num_classes,
         dtype="float64",
+        architecture=jm.Architecture(num_classes=source.num_classes),
     )
     models = []
     run_training(

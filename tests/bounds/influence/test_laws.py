@@ -169,9 +169,8 @@ def test_layers_may_differ():
         **{**SHAPE, "num_heads": 4, "d_ff": 40},
         num_layers=1,
         weighting="average_hard",
-        combine="concat",
         mask="past",
-        biases=False,
+        architecture=jm.Architecture(combine="concat", biases=False),
     )
     above = build(
         {"num_layers": 1, "score": "additive", "temperature": "inverse_log"}, seed=2

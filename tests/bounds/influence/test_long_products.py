@@ -21,6 +21,7 @@ from bounds.influence import METHODS
 from bounds.influence.build import build_request
 from jax_models.model.transformer import forward
 from jax_models.run.compiler import REMEDY, SAFE_ROWS, is_affected
+from tests.architecture import with_architecture
 from tests.long_inputs import long_inputs
 
 # Traced here, or compared with what the option gives.
@@ -52,7 +53,15 @@ def draw(width, **options):
     shape = {"num_layers": 2, "num_heads": 1, "d_ff": 4, "vocab_size": 3}
     return jm.random_transformer(
         jax.random.key(1),
-        **{**shape, "d_model": width, "position": None, "dtype": "float64", **options},
+        **with_architecture(
+            **{
+                **shape,
+                "d_model": width,
+                "position": None,
+                "dtype": "float64",
+                **options,
+            }
+        ),
     )
 
 

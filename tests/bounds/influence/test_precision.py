@@ -15,6 +15,7 @@ import pytest
 import jax_models as jm
 from benchmarks import reference
 from bounds.influence import compute_influence
+from tests.architecture import with_architecture
 from tests.bounds.influence.exact_rows import ExactRows, digits
 from tests.long_inputs import long_inputs
 from tests.written import written
@@ -26,7 +27,8 @@ DIGITS = 140
 
 def draw(num_layers, dtype="float64", **options) -> Any:
     return jm.random_transformer(
-        jax.random.key(7), num_layers=num_layers, **{**SMALL, **options}, dtype=dtype
+        jax.random.key(7),
+        **with_architecture(num_layers=num_layers, **{**SMALL, **options}, dtype=dtype),
     )
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jax_models as jm
+from tests.architecture import with_architecture
 
 MASKS = ("none", "future", "past", "strict_future", "strict_past")
 TIES = ("leftmost_hard", "rightmost_hard")
@@ -29,7 +30,7 @@ def random_model(seed, *, integer=True, spread=1.0, **options):
         "dtype": "float64",
         **options,
     }
-    model = jm.random_transformer(jax.random.key(seed), **options)
+    model = jm.random_transformer(jax.random.key(seed), **with_architecture(**options))
     if not integer:
         return model
     # Table rows of position are coarser than the symbols, so that symbols matter.

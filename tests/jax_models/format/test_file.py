@@ -16,6 +16,7 @@ import safetensors.numpy
 import jax_models as jm
 from benchmarks import reference
 from jax_models.format.build import build_model
+from tests.architecture import with_architecture
 from tests.written import written
 
 SHAPE = {"num_layers": 2, "num_heads": 2, "d_model": 4, "d_ff": 3, "vocab_size": 3}
@@ -23,7 +24,8 @@ SHAPE = {"num_layers": 2, "num_heads": 2, "d_model": 4, "d_ff": 3, "vocab_size":
 
 def draw(**options):
     return jm.random_transformer(
-        jax.random.key(0), **{**SHAPE, "dtype": "float64", **options}
+        jax.random.key(0),
+        **with_architecture(**{**SHAPE, "dtype": "float64", **options}),
     )
 
 

@@ -10,9 +10,10 @@ import pytest
 
 import jax_models as jm
 from jax_models.format.build import build_model
-from jax_models.model.initialise import HEADS
+from jax_models.model.architecture import HEADS
 from jax_models.model.rows import ACTIVATIONS, Affine, LayerNorm, Product
 from jax_models.run.evaluate import linear_readout
+from tests.architecture import with_architecture
 from tests.written import written
 
 SHAPE = {"num_layers": 1, "num_heads": 2, "d_model": 4, "d_ff": 3, "vocab_size": 3}
@@ -25,7 +26,9 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 @functools.cache
 def draw(head="masked_lm", **options):
     shape = {**SHAPE, "num_classes": 5, "dtype": "float64", "layer_norm": "pre"}
-    return jm.random_transformer(jax.random.key(0), **{**shape, **options}, head=head)
+    return jm.random_transformer(
+        jax.random.key(0), **with_architecture(**{**shape, **options}, head=head)
+    )
 
 
 @pytest.mark.parametrize("head", HEADS)

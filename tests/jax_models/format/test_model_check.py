@@ -12,6 +12,7 @@ import bounds
 import jax_models as jm
 from jax_models.format import file as checkpoint
 from jax_models.format.model_check import check_model
+from tests.architecture import with_architecture
 
 SHAPE = {"num_layers": 2, "num_heads": 2, "d_model": 4, "d_ff": 3, "vocab_size": 3}
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -19,7 +20,8 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 def draw(**options):
     return jm.random_transformer(
-        jax.random.key(0), **{**SHAPE, "dtype": "float64", **options}
+        jax.random.key(0),
+        **with_architecture(**{**SHAPE, "dtype": "float64", **options}),
     )
 
 

@@ -12,7 +12,10 @@ from tests.written import written
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 SHAPE = {"num_layers": 4, "num_heads": 2, "d_model": 4, "d_ff": 3, "vocab_size": 3}
 MODEL = jm.random_transformer(
-    jax.random.key(0), **SHAPE, dtype="float64", same_layers=(0, 1, 1, 0)
+    jax.random.key(0),
+    **SHAPE,
+    dtype="float64",
+    architecture=jm.Architecture(same_layers=(0, 1, 1, 0)),
 )
 
 
@@ -63,12 +66,17 @@ def test_a_repeated_layer_says_nothing_else():
 )
 def test_places_that_are_none_are_refused(same, message):
     with pytest.raises(jm.InputError, match=message):
-        jm.random_transformer(jax.random.key(0), **SHAPE, same_layers=same)
+        jm.random_transformer(
+            jax.random.key(0), **SHAPE, architecture=jm.Architecture(same_layers=same)
+        )
 
 
 def test_one_layer_has_one_weighting():
     names = ("softmax", "average_hard", "softmax", "softmax")
     with pytest.raises(jm.InputError, match=r"weighting\[1\] = 'average_hard'"):
         jm.random_transformer(
-            jax.random.key(0), **SHAPE, weighting=names, same_layers=(0, 0, 0, 0)
+            jax.random.key(0),
+            **SHAPE,
+            weighting=names,
+            architecture=jm.Architecture(same_layers=(0, 0, 0, 0)),
         )

@@ -1,5 +1,8 @@
 """Random models: what the key and the shapes fix, and what is refused."""
 
+import dataclasses
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +10,7 @@ import pytest
 
 import jax_models as jm
 from jax_models.model.gaussian import gaussian_numbers
+from tests.architecture import with_architecture
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 SHAPE = {"num_layers": 2, "num_heads": 2, "d_model": 8, "d_ff": 6, "vocab_size": 3}
@@ -14,7 +18,7 @@ KEY = jax.random.key(3)
 
 
 def draw(key=KEY, **changed):
-    return jm.random_transformer(key, **{**SHAPE, **changed})
+    return jm.random_transformer(key, **with_architecture(**{**SHAPE, **changed}))
 
 
 def arrays(model):
@@ -79,7 +83,7 @@ def test_matrices_have_deviation_scale_over_root_fan_in():
 
 def test_training_starts_from_zero_biases_and_unit_norms():
     options = {"layer_norm": "post", "final_norm": True, "num_classes": 2}
-    model = jm.init_transformer(KEY, **SHAPE, **options)
+    model = jm.init_transformer(KEY, **with_architecture(**SHAPE, **options))
     drawn = arrays(draw(**options))
     for name, leaf in arrays(model).items():
         if "norm" in name and name.endswith("scale"):
@@ -129,3 +133,17 @@ def test_sinusoidal_positions_of_an_odd_width_are_refused():
     with pytest.raises(jm.InputError, match="even width, got d = 5"):
         # Traced, not computed: shapes of their own would be compiled for nothing.
         jax.eval_shape(lambda: draw(d_model=5, num_heads=1))
+
+
+@pytest.mark.parametrize(
+    "name", [field.name for field in dataclasses.fields(jm.Architecture)]
+)
+def test_a_keyword_that_moved_names_its_new_place(name):
+    place = re.escape(f"{name!r} since 0.2: it is architecture=jm.Architecture({name}=")
+    with pytest.raises(TypeError, match=place):
+        jm.init_transformer(KEY, **SHAPE, **{name: None})
+
+
+def test_an_architecture_is_an_architecture():
+    with pytest.raises(jm.InputError, match=r"expected a jm.Architecture"):
+        jm.random_transformer(KEY, **SHAPE, architecture={"gated": True})

@@ -12,6 +12,7 @@ from bounds.influence import LogProbabilitySum
 from jax_models.format.config import FORMATS, decode_config
 from jax_models.model.position import PowerTerm
 from jax_models.model.token_dropout import TokenDropout
+from tests.architecture import with_architecture
 from tests.written import written
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -30,7 +31,10 @@ LENGTHS = (7, 4, 1)
 
 def padded(case=None, num_layers=2):
     model = jm.random_transformer(
-        jax.random.key(3), num_layers=num_layers, num_classes=4, **SHAPE, **(case or {})
+        jax.random.key(3),
+        **with_architecture(
+            num_layers=num_layers, num_classes=4, **SHAPE, **(case or {})
+        ),
     )
     return dataclasses.replace(model, padding=jm.Padding(PAD), substitutable=OTHERS)
 

@@ -55,7 +55,10 @@ def repeated():
         "dtype": "float64",
     }
     return jm.random_transformer(
-        jax.random.key(0), num_layers=4, same_layers=(0, 0, 2, 0), **shape
+        jax.random.key(0),
+        num_layers=4,
+        **shape,
+        architecture=jm.Architecture(same_layers=(0, 0, 2, 0)),
     )
 
 

@@ -52,7 +52,7 @@ def test_a_tie_resolution_is_kept():
         **SHAPE,
         dtype="float64",
         weighting="leftmost_hard",
-        tie_resolution=0.25,
+        architecture=jm.Architecture(tie_resolution=0.25),
     )
     changed = with_weighting(model, "average_hard")
     for layer in changed.layers:

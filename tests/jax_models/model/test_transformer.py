@@ -63,7 +63,7 @@ def mixed_model():
         weighting="average_hard",
         mask="strict_future",
         position=None,
-        biases=False,
+        architecture=jm.Architecture(biases=False),
     )
     second = jm.random_transformer(
         jax.random.key(3),
@@ -77,7 +77,7 @@ def mixed_model():
         **{**SHAPE, "num_heads": 1, "num_layers": 1},
         weighting="rightmost_hard",
         score="dot_product",
-        combine="concat",
+        architecture=jm.Architecture(combine="concat"),
     )
     layers = first.layers + second.layers + third.layers
     return dataclasses.replace(second, layers=layers)

@@ -25,10 +25,8 @@ MODEL = jm.random_transformer(
     weighting="leftmost_hard",
     score="dot_product",
     position=None,
-    biases=False,
-    num_classes=2,
-    tie_resolution=0.25,
     dtype="float64",
+    architecture=jm.Architecture(biases=False, num_classes=2, tie_resolution=0.25),
 )
 
 

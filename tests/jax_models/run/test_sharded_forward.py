@@ -19,6 +19,7 @@ from jax_models.model.mask import MASKS
 from jax_models.model.pytree import register
 from jax_models.run import blocks, sharded_forward
 from jax_models.run.sharded_forward import forward_sharded, share_out
+from tests.architecture import with_architecture
 from tests.covering import cover
 from tests.jax_models.variants import FACTORS, SHAPE, TOKENS, allowed, build
 from tests.long_inputs import long_inputs
@@ -30,7 +31,9 @@ MANY = jnp.asarray(np.random.default_rng(1).integers(0, 3, 45))
 
 def draw(weighting, **options):
     options = {**SHAPE, "num_layers": 2, **options}
-    return jm.random_transformer(jax.random.key(5), weighting=weighting, **options)
+    return jm.random_transformer(
+        jax.random.key(5), **with_architecture(weighting=weighting, **options)
+    )
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pytest
 
 import jax_models as jm
 from jax_models.training import cross_entropy
+from tests.architecture import with_architecture
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 SOURCE = jm.ParitySource(0.5)
@@ -17,7 +18,7 @@ TRAINING = jm.Training(length=10, steps=300, batch_size=64, learning_rate=1e-2)
 
 def make(**options):
     options = {**SHAPE, "num_classes": 3, **options}
-    return jm.init_transformer(jax.random.key(0), **options)
+    return jm.init_transformer(jax.random.key(0), **with_architecture(**options))
 
 
 def test_a_model_learns_more_of_parity_than_symbol_frequencies():

@@ -15,6 +15,7 @@ from bounds.influence.screening.screen import (
 )
 from bounds.influence.target import change_target
 from jax_models.model.transformer import apply_layer, embed
+from tests.architecture import with_architecture
 
 N, SYMBOLS = 6, 2
 TOKENS = np.array([0, 1, 1, 0, 1, 0], np.int32)
@@ -24,7 +25,9 @@ SHAPE = {"num_heads": 2, "d_model": 4, "d_ff": 4, "vocab_size": 2, "dtype": "flo
 def wild_model(seed, **case):
     """A random model, every matrix times a factor from five decades."""
     rng = np.random.default_rng(seed)
-    model = jm.random_transformer(jax.random.key(seed), **{**SHAPE, **case})
+    model = jm.random_transformer(
+        jax.random.key(seed), **with_architecture(**{**SHAPE, **case})
+    )
 
     def scale(leaf):
         if not jnp.issubdtype(leaf.dtype, jnp.floating):

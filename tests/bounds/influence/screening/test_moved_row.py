@@ -46,8 +46,8 @@ def _attention():
         d_ff=2,
         vocab_size=2,
         score="dot_product",
-        biases=False,
         dtype="float64",
+        architecture=jm.Architecture(biases=False),
     )
     names = ("query", "key", "value", "output")
     maps = {name: EYE if name != "output" else EYE[0] for name in names}

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import jax_models as jm
+from tests.architecture import with_architecture
 from tests.bounds.influence.screening.soundness import examine
 
 TOKENS = np.array([0, 1, 1, 0], np.int32)
@@ -33,11 +34,13 @@ def stored_model(name):
     shape = {"num_heads": 1, "d_model": 2, "d_ff": 2, "vocab_size": 2}
     template = jm.random_transformer(
         jax.random.key(0),
-        **{**shape, **CASES[name.split(",")[0]]},
-        layer_norm_epsilon=0.05,
-        position="table",
-        max_length=TOKENS.size,
-        dtype="float64",
+        **with_architecture(
+            **{**shape, **CASES[name.split(",")[0]]},
+            layer_norm_epsilon=0.05,
+            position="table",
+            max_length=TOKENS.size,
+            dtype="float64",
+        ),
     )
     leaves, tree = jax.tree.flatten(template)
     ends = np.cumsum([x.size for x in leaves])[:-1]

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 
 import jax_models as jm
+from tests.architecture import with_architecture
 from tests.bounds.influence import models
 
 SHAPE: dict[str, Any] = {
@@ -22,7 +23,7 @@ def build(case, seed=0) -> Any:
     options = {"num_layers": 2, "num_classes": 2, **SHAPE, **case}
     options["temperature"] = models.TEMPERATURES[case.get("temperature", "none")]
     options.pop("target", None)
-    return jm.random_transformer(jax.random.key(seed), **options)
+    return jm.random_transformer(jax.random.key(seed), **with_architecture(**options))
 
 
 def draw_tokens(n, vocab_size=3, seed=0):

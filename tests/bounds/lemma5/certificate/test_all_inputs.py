@@ -13,6 +13,7 @@ import jax_models as jm
 from bounds.influence.build import build_request
 from bounds.lemma5.certificate import all_inputs, certify
 from bounds.lemma5.certificate.all_inputs import bound_all_inputs
+from tests.architecture import with_architecture
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 TOKENS = np.array([0, 1, 1, 0, 1, 0, 2])
@@ -21,7 +22,9 @@ TOKENS = np.array([0, 1, 1, 0, 1, 0, 2])
 def build(scale=1.0, **changed):
     shape = {"num_layers": 2, "num_heads": 2, "d_model": 4, "d_ff": 8, "vocab_size": 3}
     shape |= {"mask": "future", "dtype": "float64", "scale": scale}
-    return jm.random_transformer(jax.random.key(0), **shape | changed)
+    return jm.random_transformer(
+        jax.random.key(0), **with_architecture(**(shape | changed))
+    )
 
 
 def closed_form(model, **asked):

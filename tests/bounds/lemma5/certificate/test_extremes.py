@@ -43,8 +43,8 @@ def model(quick_compilation):
         d_ff=8,
         vocab_size=2,
         position=None,
-        biases=False,
         dtype="float64",
+        architecture=jm.Architecture(biases=False),
     )
 
 
@@ -93,8 +93,8 @@ def test_rows_whose_squares_underflow_move_the_other_columns_of_a_middle_layer()
         d_model=2,
         d_ff=8,
         vocab_size=3,
-        biases=False,
         dtype="float64",
+        architecture=jm.Architecture(biases=False),
     )
     assert_bounded(deep, "embedding", 1e-155, [1, 2, 2, 2], METHODS[:1])
 

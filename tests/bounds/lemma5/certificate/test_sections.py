@@ -52,8 +52,8 @@ def both_ends(num_layers, activation):
         d_ff=8,
         vocab_size=3,
         layer_norm="post",
-        activation=activation,
         dtype="float64",
+        architecture=jm.Architecture(activation=activation),
     )
     return dataclasses.replace(
         model, layers=tuple(BothEnds(**vars(x)) for x in model.layers)
@@ -266,8 +266,8 @@ def test_heads_beside_the_block_have_norms_for_every_row():
         d_model=4,
         d_ff=4,
         vocab_size=2,
-        combine="concat",
         dtype="float64",
+        architecture=jm.Architecture(combine="concat"),
     )
     layers = tuple(BESIDE(**vars(x)) for x in model.layers)
     model = dataclasses.replace(model, layers=layers)

@@ -12,6 +12,7 @@ import jax_models as jm
 from bounds.lemma5.lipschitz import Effort, LipschitzCurve, lipschitz_curve
 from bounds.lemma5.lipschitz.curve import PROPORTIONAL, looseness
 from bounds.store.table import Table
+from tests.architecture import with_architecture
 from tests.bounds.lemma5.lipschitz.averaging import SHAPE, averaging_model
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -94,7 +95,9 @@ def test_the_looseness_is_what_was_subtracted():
 
 def test_what_has_no_bound_says_why():
     shape = {**SHAPE, "num_layers": 2, "layer_norm": "pre", "layer_norm_epsilon": 0.0}
-    model = jm.random_transformer(jax.random.key(2), dtype="float64", **shape)
+    model = jm.random_transformer(
+        jax.random.key(2), **with_architecture(dtype="float64", **shape)
+    )
     (row,) = lipschitz_curve(model, [5], num_inputs=1, effort=Effort(restarts=0))
     assert not [name for name in row if name.startswith(("log10", "looseness"))]
     assert len(row["notes"]) == 2

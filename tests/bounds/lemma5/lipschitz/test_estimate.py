@@ -14,6 +14,7 @@ from bounds.curves.inputs import GivenInputs
 from bounds.lemma5.lipschitz import Estimate, estimate_lipschitz
 from bounds.numbers.bound import Bound, Sense
 from jax_models.model.transformer import embed
+from tests.architecture import with_architecture
 from tests.bounds.lemma5.lipschitz.averaging import SHAPE, averaging_model
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -28,7 +29,9 @@ CASES = {
 
 def make(**options):
     options = {**SHAPE, "dtype": "float64", **options}
-    return jm.random_transformer(jax.random.key(options.pop("key", 0)), **options)
+    return jm.random_transformer(
+        jax.random.key(options.pop("key", 0)), **with_architecture(**options)
+    )
 
 
 @functools.cache

@@ -12,6 +12,7 @@ import jax_models as jm
 from bounds.lemma5.lipschitz import jacobian
 from bounds.lemma5.lipschitz.jacobian import block_norms, norms_at, output_at
 from jax_models.model.transformer import embed
+from tests.architecture import with_architecture
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 TOKENS = jnp.asarray([0, 1, 1, 2, 0], jnp.int32)
@@ -32,7 +33,7 @@ CASES = {
 def make(**options):
     shape = {"num_heads": 2, "d_model": 6, "d_ff": 8, "vocab_size": 3, "num_layers": 1}
     options = {**shape, "num_classes": 4, "dtype": "float64", **options}
-    return jm.random_transformer(jax.random.key(1), **options)
+    return jm.random_transformer(jax.random.key(1), **with_architecture(**options))
 
 
 @functools.cache

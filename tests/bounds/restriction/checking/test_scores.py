@@ -28,8 +28,8 @@ def head(queries, keys, resolution, exact, bit=0):
         weighting="leftmost_hard",
         score="dot_product",
         position=None,
-        tie_resolution=resolution,
         dtype="float64",
+        architecture=jm.Architecture(tie_resolution=resolution),
     )
     return HeadScores(
         model.layers[0].attention,

@@ -10,6 +10,7 @@ import pytest
 import bounds
 import jax_models as jm
 from jax_models.model.scores import SCORES
+from tests.architecture import with_architecture
 from tests.jax_models.model.scores.invented import NegativeSquaredDistance
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -122,7 +123,8 @@ def invented_model(monkeypatch, **options):
     monkeypatch.setitem(SCORES, "invented", NegativeSquaredDistance())
     shape = {"num_heads": 1, "d_model": 2, "d_ff": 2, "vocab_size": 2}
     return jm.random_transformer(
-        jax.random.key(0), **shape, score="invented", dtype="float64", **options
+        jax.random.key(0),
+        **with_architecture(**shape, score="invented", dtype="float64", **options),
     )
 
 
