@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.lemma5.certificate.ball import carry_radius
-from bounds.lemma5.certificate.base_radius import RowRadius
+from bounds.lemma5.certificate.ball import BaseRows, carry_radius
 from bounds.lemma5.certificate.mean_deviation import (
-    Inflation,
+    ColumnMove,
+    OtherMoves,
     Roundoff,
     inflate,
     inflated,
@@ -46,10 +46,12 @@ from bounds.lemma5.certificate.pointwise import carry, carry_rounding
 from bounds.lemma5.certificate.row_base import (
     LayerBase,
     RowSpread,
+    RowTile,
     key_slopes,
     row_scale,
     slope_radius,
 )
+from bounds.lemma5.certificate.sections import entering
 from bounds.readings.rules import norm_before
 from jax_models.model.layer import Layer
 from jax_models.run.blocks import map_rows, row_block
@@ -124,7 +126,7 @@ def _map_tiles(
     pairs = 0 if streams is None else 2 * h * n
     block = row_block(held.position.shape[0], max(pairs, p * max(f, 4 * width)))
     rows = (held.position, by_row, held.base, held.radius.by_row, spread, streams)
-    return map_rows(lambda rows: tile(*rows), rows, block)
+    return map_rows(tile, rows, block)
 
 
 def _tile(
@@ -133,62 +135,43 @@ def _tile(
     own: OwnMove,
     others: OtherColumns | None,
     roundoff: Roundoff,
-    at: Array,
-    by_row: Any,
-    base: Any,
-    known: RowRadius,
-    spread: RowSpread,
-    streams: tuple[Array, Array, Array, Array] | None,
+    rows: Any,
 ) -> tuple[Array, Array]:
     """Centres [j, d, p] and radii [j, p] of a tile of output rows."""
+    at, by_row, base, known, spread, streams = rows
     attention, constants = layer.attention, held.constants
     queries, summary = jax.tree.map(lambda x: x.swapaxes(0, 1), by_row)
     scale = row_scale(attention, held.rows.shape[0], at)
     inflation = inflate(layer, held, known, scale, roundoff.sums)
-    column = see_column(
-        layer, held, spread, own, at, queries, summary, inflation, roundoff
-    )
-    heads, query, sums = column.mean_change.swapaxes(0, 1), None, None
     slope_known = slope_radius(attention, known)
+    tile = RowTile(at, queries, summary, spread, scale, inflation, slope_known)
+    column = see_column(layer, held, tile, own, roundoff)
+    heads, moved = column.mean_change.swapaxes(0, 1), None
     shape = (at.shape[0], own.radius.shape[0])
     change = jnp.zeros((*shape, model_width(layer)), heads.dtype)
     radius = jnp.zeros(shape, heads.dtype)
     if others is not None:
-        assert streams is not None
         change, radius = streams[0].swapaxes(1, 2), streams[1]
-        query = move_own_query(
-            attention,
-            held,
-            spread,
-            column,
-            inflation,
-            scale,
-            *streams[2:],
-            roundoff.sums,
-        )
+        read = streams[2:]
+        query = move_own_query(attention, held, tile, column, read, roundoff.sums)
         heads += column.remain[:, :, None] * query.linear
-        seen = (at, queries, summary)
-        sums = other_sums(
-            layer, held, spread, others, column, query, seen, inflation, slope_known
-        )
-    deviation = _deviation(
-        layer, held, own, column, query, sums, scale, queries, inflation, slope_known
-    )
+        moved = query, other_sums(layer, held, tile, others, column, query)
+    deviation = _deviation(layer, held, tile, own, column, moved)
 
     joined = heads.transpose(1, 3, 0, 2).reshape(*shape, -1)
     base, norms, known = jax.tree.map(lambda x: x[:, None], (base, spread.norms, known))
     carried = carry(layer, base, change, joined)
     after = constants.sections
     rounding = carry_rounding(layer, after, base, carried, known)
+    around = BaseRows(base.rows, norms, known.rows)
     # Heads and the sum round like their terms, and are carried on like any error.
     by_head = (
         vector_norms(heads.swapaxes(2, 3)) * constants.output_entries[:, None, None]
     )
     deviation = deviation + column.rounding + roundoff.sums * by_head
     radius = radius + roundoff.local * vector_norms(change)
-    out = carry_radius(
-        layer, after, base, norms, carried, radius, deviation, rounding, known
-    )
+    balls = entering(layer, radius, deviation)
+    out = carry_radius(layer, after, around, carried, rounding, balls)
     return carried[layer.writes.output].swapaxes(1, 2), out
 
 
@@ -200,53 +183,50 @@ def model_width(layer: Layer) -> int:
 def _deviation(
     layer: Layer,
     held: LayerBase,
+    rows: RowTile,
     own: OwnMove,
     column: OwnColumn,
-    query: OwnQuery | None,
-    sums: tuple[Array, Array, Array, Array] | None,
-    scale: Array,
-    queries: Array,
-    inflation: Inflation,
-    slope_known: Array,
+    moved: tuple[OwnQuery, tuple[Array, Array, Array, Array]] | None,
 ) -> Array:
     """Radii of the heads around their centres [h, j, p], rounding left out."""
     attention, constants = layer.attention, held.constants
     still = jnp.zeros_like(column.weight)
-    slack, remainder, values, largest = (still,) * 4 if sums is None else sums
-    query_size, linear = (
-        (still,) * 2 if query is None else (query.size, query.linear_size)
+    slack, remainder, values, largest = (still,) * 4
+    query_size, linear = (still,) * 2
+    if moved is not None:
+        query, (slack, remainder, values, largest) = moved
+        query_size, linear = query.size, query.linear_size
+        remainder = remainder + query.linear_radius
+    slope = key_slopes(
+        attention, constants, rows.queries, column.slopes, rows.slope_radius
     )
     error = own_score_error(
         attention,
         constants,
-        scale,
-        query_size,
-        column.steep,
-        key_slopes(attention, constants, queries, column.slopes, slope_known),
-        own.radius,
+        rows.scale,
+        (query_size, column.steep),
+        (own.radius, slope),
     )
     own_value = jnp.broadcast_to(
         (constants.value[:, None] * own.radius)[:, None], still.shape
     )
-    log_weight = inflation.weight[..., None]
+    log_weight = rows.inflation.weight[..., None]
     weight, remain = (inflated(x, log_weight) for x in (column.weight, column.remain))
     farthest = greatest(
         remain * column.jump + own_value,
         column.farthest + weight * column.jump + largest,
     )
     deviation = mean_deviation(
-        weight=column.weight,
-        remain=column.remain,
-        log_weight=log_weight,
-        exponent=error + column.score_error,
-        slack=slack,
-        jump=column.jump,
-        linear=linear,
-        remainder=remainder if query is None else remainder + query.linear_radius,
-        own_value=own_value,
-        values=values,
-        largest_value=largest,
-        farthest=farthest + remain * linear,
+        ColumnMove(
+            weight=column.weight,
+            remain=column.remain,
+            exponent=error + column.score_error,
+            jump=column.jump,
+            value=own_value,
+        ),
+        OtherMoves(slack, linear, remainder, values, largest),
+        log_weight,
+        farthest + remain * linear,
     )
     # The centre takes (1 - a_i) l with the computed a_i.
     return deviation + linear * odds_change(column.weight, column.remain, log_weight)

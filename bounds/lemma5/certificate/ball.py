@@ -8,22 +8,19 @@ input is within its spread of the centre, and a ReLU that cannot change side str
 docs/certificates.md has the proofs. Arrays broadcast over leading axes [...].
 """
 
+import dataclasses
 import math
 
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.influence.pointwise import RowBase
 from bounds.lemma5.certificate.activation_ball import slope_strays
-from bounds.lemma5.certificate.base_radius import RowRadius
 from bounds.lemma5.certificate.norm_gain import norm_gains
 from bounds.lemma5.certificate.order import least, times
 from bounds.lemma5.certificate.pointwise import Moved, Rounding, RowNorms
 from bounds.lemma5.certificate.sections import (
     Section,
     SectionConstants,
-    attended,
-    by_heads,
     carried_on,
     leading,
     sections,
@@ -32,31 +29,34 @@ from jax_models.model.layer import Layer
 from jax_models.model.rows import linear
 
 
+@dataclasses.dataclass(frozen=True)
+class BaseRows:
+    """Base rows, broadcastable against [...]."""
+
+    rows: dict[str, Array]
+    norms: RowNorms  # of their Jacobians
+    radius: dict[str, Array]  # how far they are from the true ones
+
+
 def carry_radius(
     layer: Layer,
     constants: dict[str, SectionConstants],
-    base: RowBase,
-    norms: RowNorms,
+    base: BaseRows,
     carried: Moved,
-    radius: Array,
-    heads: Array,
     rounding: Rounding,
-    known: RowRadius,
+    balls: dict[str, Array],
 ) -> Array:
     """Returns the radius [...] of the output rows around their centre.
 
     Args:
         layer: the layer.
         constants: of its sections.
-        base: base rows, broadcastable against [...].
-        norms: their Jacobians' norms.
+        base: base rows.
         carried: the centre's change.
-        radius: of the residual stream y [...].
-        heads: of each head in value space [h, ...].
         rounding: of the centre.
-        known: radii of the base rows, broadcastable.
+        balls: radii of the layer's input and of the attended rows (`entering`).
     """
-    balls, strays = {"y": radius, attended(layer): by_heads(layer, heads)}, {}
+    balls, strays, norms = dict(balls), {}, base.norms
     found = sections(layer)
     first = leading(found)
     for section in found[:first]:
@@ -70,16 +70,14 @@ def carry_radius(
                 base.rows[source],
                 carried[source],
                 balls[source],
-                known.rows[source],
+                base.radius[source],
             )
             off = bend * balls[source]
             # Two outputs of a norm are no further apart, whatever enters it.
             root = math.sqrt(base.rows[source].shape[-1])
             ball = least(times(gain, balls[source]), 2 * section.norm.largest * root)
         else:
-            off = _flips(
-                section, constants[name], base, carried, balls, rounding, known
-            )
+            off = _flips(section, constants[name], base, carried, rounding, balls)
             ball = least(
                 _along(local, balls) + off, carried_on(constants[name].gains, balls)
             )
@@ -106,11 +104,10 @@ def _along(norms: dict[str, Array], balls: dict[str, Array]) -> Array:
 def _flips(
     section: Section,
     constants: SectionConstants,
-    base: RowBase,
+    base: BaseRows,
     carried: Moved,
-    balls: dict[str, Array],
     rounding: Rounding,
-    known: RowRadius,
+    balls: dict[str, Array],
 ) -> Array:
     """What neurons add that may change side, or whose slope varies [...]."""
     step = section.activation
@@ -118,7 +115,7 @@ def _flips(
         return jnp.zeros(())
     (row,) = step.inputs
     around = {x: balls[x] + off for x, off in rounding.read[section.name].items()}
-    spread = carried_on(constants.reads, around) + known.rows[row]
+    spread = carried_on(constants.reads, around) + base.radius[row]
     strays = slope_strays(step.operation, base.rows[row], carried[row], spread)
     # Source by source: no spread is held beside the one that the slopes were asked for.
     weights = {x: constants.leaves * reads.T for x, reads in constants.reads.items()}

@@ -8,6 +8,7 @@ Shapes: r rows wanted, n keys, h heads.
 """
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ from bounds.lemma5.certificate.norm_gain import farthest_from_mean, vector_norms
 from bounds.lemma5.certificate.order import bounded, least
 from bounds.lemma5.certificate.row_radius import behind_norm, centred, row_radius
 from bounds.lemma5.certificate.scores.base import over_query_scale, score_rule
+from bounds.lemma5.certificate.sections import entering
 from bounds.numbers.rounding import (
     SCALAR_STEPS,
     gamma_upper,
@@ -59,36 +61,44 @@ class BaseRadius:
     output: Array  # [r]
 
 
-def base_radius(
-    layer: Layer,
-    constants: CertificateConstants,
-    rows: Array,
-    known: Array,
-    inputs: Array,
-    wanted: Array,
-    queries: Array,
-    scale: Array,
-    store: KeyStore,
-    projected: Array,
-    heads: Array,
-    base: RowBase,
-) -> BaseRadius:
+@register
+@dataclasses.dataclass(frozen=True)
+class BasePass:
+    """The base pass of the wanted rows of a layer over all its keys, as computed."""
+
+    constants: CertificateConstants
+    rows: Array  # [n, d] the layer's input
+    inputs: Array  # [n, d] what attention reads
+    position: Array  # [r] the wanted rows
+    queries: Array  # [h, r, e] over the score scale
+    store: KeyStore
+    summary: Any  # fields [h, r, ...], over head values
+    projected: Array  # [h, n, o] values in value space
+    base: RowBase  # [r, ...]
+    output: Array  # [r, d]
+
+    @property
+    def value_size(self) -> Array:
+        """The largest head value before the output projection [h]."""
+        return vector_norms(self.store.values).max(axis=-1)
+
+    @property
+    def key_size(self) -> Array:
+        """The largest key [h]."""
+        return vector_norms(self.store.keys).max(axis=-1)
+
+
+def base_radius(layer: Layer, held: BasePass, known: Array, scale: Array) -> BaseRadius:
     """Returns the radii of a layer's base pass.
 
     Args:
         layer: the layer.
-        constants: its constants.
-        rows: its input [n, d].
-        known: radii of that input [n].
-        inputs: what its attention reads [n, d].
-        wanted: the rows wanted [r].
-        queries: of those rows [h, r, e].
-        scale: their score scales [r].
-        store: keys and values.
-        projected: the values in value space [h, n, o].
-        heads: attended values of the wanted rows [h, r, v].
-        base: pointwise base quantities of the wanted rows.
+        held: its base pass.
+        known: radii of its input [n].
+        scale: score scales of the wanted rows [r].
     """
+    constants, rows, inputs = held.constants, held.rows, held.inputs
+    wanted, queries, store = held.position, held.queries, held.store
     attention = layer.attention
     read, norm = known, norm_before(layer)
     if norm is not None:
@@ -123,13 +133,13 @@ def base_radius(
     # A weight rounds in its exponent, twice the largest score, and in the sum over keys.
     steps = 2 * largest + tiled_summation(rows.shape[0])[1] + SCALAR_STEPS
     roundoff = jnp.expm1(unit_roundoff(jnp.float64) * steps)
-    spread = value + farthest_from_mean(projected)
+    spread = value + farthest_from_mean(held.projected)
     mean = value[:, None] + roundoff * (output * value_size)[:, None]
     mean += mean_radius(2 * score + roundoff, spread[:, None])
-    joined, sections = join_heads(heads), constants.sections
-    after, out = row_radius(
-        layer, sections, rows[wanted], known[wanted], joined, mean, base
-    )
+    joined = join_heads(attention.weighting.read(held.summary))
+    values = {"y": rows[wanted], "heads": joined, **held.base.rows}
+    balls = entering(layer, known[wanted], mean)
+    after, out = row_radius(layer, constants.sections, values, balls)
     by_row = RowRadius(query.T, slope.T, score.T, after)
     out = bounded(out)
     return BaseRadius(bounded(centred(rows, known)), key, value, spread, by_row, out)

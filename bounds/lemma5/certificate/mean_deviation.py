@@ -30,7 +30,7 @@ from bounds.lemma5.certificate.base_radius import RowRadius, mean_radius
 from bounds.lemma5.certificate.constants import CertificateConstants
 from bounds.lemma5.certificate.order import greatest, least, perhaps_above, times
 from bounds.lemma5.certificate.row_base import LayerBase
-from bounds.lemma5.certificate.scores.base import score_rule
+from bounds.lemma5.certificate.scores.base import Inflation, score_rule
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import register
@@ -43,19 +43,6 @@ class Roundoff:
 
     sums: Array  # [] of what has gone through a sum over keys
     local: Array  # [] of all else: one row's projections, norms and block
-
-
-@register
-@dataclasses.dataclass(frozen=True)
-class Inflation:
-    """How far a row's true base numbers can be from the computed ones."""
-
-    weight: Array  # |ln a - ln a^| of any weight, also among fewer columns
-    value: Array  # of the distance of a value from a mean of values, in value space
-    slope: Array  # of the distance of a slope from a mean of slopes
-    query: Array  # of the query
-    steep: Array  # of the slope of a score in the query
-    argument: Array  # of query and key together
 
 
 def inflate(
@@ -94,43 +81,12 @@ def inflated(weight: Array, log_weight: Array) -> Array:
     return least(1.0, times(jnp.exp(log_weight), weight))
 
 
-def base_score_error(
-    attention: Attention,
-    constants: CertificateConstants,
-    scale: Array,
-    query_size: Array | float,
-    inflation: Inflation,
-    key: Array,
-    moved: Array,
-) -> Array:
-    """Returns how far a score's change is from that of the true base [h, j, p].
-
-    A query that moves by dq and a key that moves by dk change a dot product by dq.k +
-    q.dk + dq.dk, an additive score by at most (curvature) (|dq| + |dk|) times what the
-    argument of tanh is off, as that is how far the slope is off on the way.
-
-    Args:
-        attention: the sublayer.
-        constants: of its layer.
-        scale: score scales [j].
-        query_size: |dq|, of dot products over the scale, broadcastable to [h, j, p].
-        inflation: of the rows, fields [h, j].
-        key: radius of the keys [h].
-        moved: |dk|, broadcastable to [h, j, p].
-    """
-    return score_rule(attention.scoring).base_error(
-        constants, scale, query_size, inflation.query, inflation.argument, key, moved
-    )
-
-
 def own_score_error(
     attention: Attention,
     constants: CertificateConstants,
     scale: Array,
-    query_size: Array,
-    steepness: Array,
-    key_slope: Array,
-    radius: Array,
+    query: tuple[Array, Array],
+    key: tuple[Array, Array],
 ) -> Array:
     """Returns a bound on column i's score error against the mean of the others.
 
@@ -144,11 +100,13 @@ def own_score_error(
         attention: the sublayer.
         constants: of its layer.
         scale: score scales [j].
-        query_size: |dq|, of dot products over the scale [h, j, p].
-        steepness: |slope in the query - g| at the reference [h, j, p].
-        key_slope: slope in the key's input at the reference, over the scale [h, j, p].
-        radius: of the attention's input at column i, broadcastable to [h, j, p].
+        query: |dq|, of dot products over the scale [h, j, p], and |slope in the query -
+            g| at the reference [h, j, p].
+        key: radius of the attention's input at column i, broadcastable to [h, j, p], and
+            the slope in that input at the reference, over the scale [h, j, p].
     """
+    query_size, steepness = query
+    radius, key_slope = key
     keys = constants.key[:, None, None] * radius
     error = query_size * steepness + key_slope * radius
     rule = score_rule(attention.scoring)
@@ -174,49 +132,56 @@ def odds_change(weight: Array, remain: Array, exponent: Array) -> Array:
     return jnp.where(perhaps_above(exponent, 600.0), most, moved)
 
 
+@dataclasses.dataclass(frozen=True)
+class ColumnMove:
+    """Column i of the lemma: its reference and what it moves by."""
+
+    weight: Array  # a_i
+    remain: Array  # 1 - a_i, with all its digits
+    exponent: Array  # e_i, a bound on its score change relative to the others
+    jump: Array  # |v_i - m|
+    value: Array  # f_i
+
+
+@dataclasses.dataclass(frozen=True)
+class OtherMoves:
+    """All columns of the lemma but i, in sums over their weights c_w."""
+
+    slack: Array  # S
+    # |l|, l the part of sum_w c_w d_w (v_w - m) that the centre follows.
+    linear: Array | float
+    remainder: Array  # a bound on |sum_{w != i} c_w (e^d_w - 1)(v_w - m) - l|
+    values: Array  # a bound on sum_{w != i} c_w e^|d_w| f_w
+    largest_value: Array  # the maximum of f_w over w != i
+
+
 def mean_deviation(
-    *,
-    weight: Array,
-    remain: Array,
-    log_weight: Array | float,
-    exponent: Array,
-    slack: Array,
-    jump: Array,
-    linear: Array | float,
-    remainder: Array,
-    own_value: Array,
-    values: Array,
-    largest_value: Array,
-    farthest: Array,
+    own: ColumnMove, others: OtherMoves, log_weight: Array | float, farthest: Array
 ) -> Array:
     """Returns a bound on |b' - b - (1 - a_i) l|, l a known linear part of the change.
 
     Args:
-        weight: a_i.
-        remain: 1 - a_i, with all its digits.
+        own: column i.
+        others: the other columns.
         log_weight: x, where the true weights are known within a factor e^x only; then
             S and the two sums over c_w are the computed ones.
-        exponent: e_i, a bound on the score change of column i relative to the others.
-        slack: S.
-        jump: |v_i - m|.
-        linear: |l|, l the part of sum_w c_w d_w (v_w - m) that the centre follows.
-        remainder: a bound on |sum_{w != i} c_w (e^d_w - 1)(v_w - m) - l|.
-        own_value: f_i.
-        values: a bound on sum_{w != i} c_w e^|d_w| f_w.
-        largest_value: the maximum of f_w over w != i.
         farthest: a bound on |b' - b - (1 - a_i) l| from convexity, whatever the scores.
 
     Returns:
         The smaller of the two bounds, elementwise. Where an exponential has overflowed
         the first is infinite or not a number, and the second stands.
     """
-    factor = jnp.exp(jnp.asarray(log_weight))
-    slack, remainder, values = slack * factor, remainder * factor, values * factor
-    moved = factor * odds_change(weight, remain, exponent + jnp.log1p(slack))
-    others = factor * remain + moved
-    change = moved * (jump + linear)
-    change += others * (slack * linear + (1 + slack) * remainder)
-    carried = least(others * (1 + slack) * values, others * largest_value)
-    carried = carried + (factor * weight + moved) * own_value
-    carried = least(carried, greatest(own_value, largest_value))
+    factor, linear = jnp.exp(jnp.asarray(log_weight)), others.linear
+    slack, remainder, values = (
+        x * factor for x in (others.slack, others.remainder, others.values)
+    )
+    moved = factor * odds_change(
+        own.weight, own.remain, own.exponent + jnp.log1p(slack)
+    )
+    rest = factor * own.remain + moved
+    change = moved * (own.jump + linear)
+    change += rest * (slack * linear + (1 + slack) * remainder)
+    carried = least(rest * (1 + slack) * values, rest * others.largest_value)
+    carried = carried + (factor * own.weight + moved) * own.value
+    carried = least(carried, greatest(own.value, others.largest_value))
     return least(change + carried, farthest)

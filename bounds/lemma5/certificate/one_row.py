@@ -19,11 +19,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from bounds.influence.query_row import row_products, weighted_rows
-from bounds.lemma5.certificate.ball import carry_radius
+from bounds.lemma5.certificate.ball import BaseRows, carry_radius
 from bounds.lemma5.certificate.mean_deviation import (
-    Inflation,
+    ColumnMove,
+    OtherMoves,
     Roundoff,
-    base_score_error,
     inflate,
     inflated,
     mean_deviation,
@@ -46,10 +46,12 @@ from bounds.lemma5.certificate.row_base import (
     slope_radius,
 )
 from bounds.lemma5.certificate.scores.base import (
+    Inflation,
     KeysAtCentres,
     over_query_scale,
     score_rule,
 )
+from bounds.lemma5.certificate.sections import entering
 from jax_models.model.attending import (
     KeyStore,
     compute_scores,
@@ -72,12 +74,15 @@ class RowReference:
     """One row per substitution with all columns at their centres."""
 
     seen: Array  # [p, n] which keys it sees
+    before: Array  # [h, p, n] scores of the base
+    score_change: Array  # [h, p, n]
     score: Array  # [h, p, n]
     queries: Array  # [h, p, e], of dot products over the score scale
     query_change: Array  # [h, p, e] from the base
     row_size: Array  # [p] size of the change of what the query reads
     query_radius: Array  # [p] around that change
     scale: Array  # [p] score scales
+    inflation: Inflation  # [h, p]
     weighted: Callable[
         [Array], Array
     ]  # sums of the inputs' changes, [h, p, n] to [.., d]
@@ -88,7 +93,6 @@ def row_deviation(
     held: LayerBase,
     inner: MovedRows,
     row: RowReference,
-    inflation: Inflation,
     roundoff: Array,
 ) -> Array:
     """Returns the radii [h, p] of the heads around their centres, in value space.
@@ -98,7 +102,6 @@ def row_deviation(
         held: its base pass.
         inner: the moved attention inputs.
         row: the reference.
-        inflation: of the rows, fields [h, p].
         roundoff: of sums over keys.
     """
     attention, constants, n = layer.attention, held.constants, held.rows.shape[0]
@@ -107,6 +110,7 @@ def row_deviation(
         jnp.arange(n, dtype=jnp.int32), position[:, None], held.rows.dtype
     )
     seen, score, queries, scale = row.seen, row.score, row.queries, row.scale
+    inflation = row.inflation
     others = seen & ~own
     radius, centre_size = inner.radius.T, sizes(inner.centre).T
 
@@ -161,15 +165,18 @@ def row_deviation(
     query_terms = over_query_scale(attention, query_terms, scale)
     query_size = gain * row.query_radius + roundoff * query_terms
     error = own_score_error(
-        attention, constants, scale, query_size[..., None], steepness, key_slope, radius
+        attention,
+        constants,
+        scale,
+        (query_size[..., None], steepness),
+        (radius, key_slope),
     )
     query_terms = query_terms + vector_norms(row.query_change)
     key_terms = constants.key_entries[:, None, None] * centre_size
     error += roundoff * (
         query_terms[..., None] * slope_size + size_of_query * key_terms
     )
-    error += base_score_error(
-        attention,
+    error += rule.base_error(
         constants,
         scale,
         vector_norms(row.query_change)[..., None],
@@ -182,22 +189,29 @@ def row_deviation(
     over = lambda x: jnp.max(x, axis=-1, where=others, initial=0.0)
     value_own = constants.value[:, None] * own_radius
     log_weight = inflation.weight
+    farthest = greatest(
+        inflated(remain, log_weight) * jump + value_own,
+        over(apart + value) + inflated(weight, log_weight) * jump,
+    )
     return mean_deviation(
-        weight=weight,
-        remain=remain,
-        log_weight=log_weight,
-        exponent=jnp.where(own & seen, error, 0.0).sum(axis=-1),
-        slack=growth.sum(axis=-1),
-        jump=jump,
-        linear=0.0,
-        remainder=(growth * apart).sum(axis=-1),
-        own_value=value_own,
-        values=jnp.where(others, weights * jnp.exp(error) * value, 0.0).sum(axis=-1),
-        largest_value=over(value),
-        farthest=greatest(
-            inflated(remain, log_weight) * jump + value_own,
-            over(apart + value) + inflated(weight, log_weight) * jump,
+        ColumnMove(
+            weight=weight,
+            remain=remain,
+            exponent=jnp.where(own & seen, error, 0.0).sum(axis=-1),
+            jump=jump,
+            value=value_own,
         ),
+        OtherMoves(
+            slack=growth.sum(axis=-1),
+            linear=0.0,
+            remainder=(growth * apart).sum(axis=-1),
+            values=jnp.where(others, weights * jnp.exp(error) * value, 0.0).sum(
+                axis=-1
+            ),
+            largest_value=over(value),
+        ),
+        log_weight,
+        farthest,
     )
 
 
@@ -245,17 +259,9 @@ def move_one_row(
     rounding = carry_rounding(layer, constants, held.base, carried, known)
     base, still = move_base(held.base, carried)
     radius = radius + roundoff.local * vector_norms(change)
-    radius = carry_radius(
-        layer,
-        constants,
-        base,
-        row_norms(layer, constants, base),
-        still,
-        radius,
-        deviation,
-        rounding,
-        known,
-    )
+    around = BaseRows(base.rows, row_norms(layer, constants, base), known.rows)
+    balls = entering(layer, radius, deviation)
+    radius = carry_radius(layer, constants, around, still, rounding, balls)
     return carried[layer.writes.output], radius
 
 
@@ -300,20 +306,19 @@ def _heads(
     )
     row = RowReference(
         seen=seen,
+        before=score,
+        score_change=score_change,
         score=score + score_change,
         queries=queries + query_change,
         query_change=query_change,
         row_size=vector_norms(change),
         query_radius=radius,
         scale=scale,
+        inflation=inflate(layer, held, held.radius.by_row, scale, roundoff),
         weighted=carried,
     )
-    inflation = inflate(layer, held, held.radius.by_row, scale, roundoff)
-    deviation = row_deviation(layer, held, inner, row, inflation, roundoff)
-    scores = (score, score_change)
-    rounding = heads_rounding(
-        layer, held, inner, row, scores, heads, inflation, roundoff
-    )
+    deviation = row_deviation(layer, held, inner, row, roundoff)
+    rounding = heads_rounding(layer, held, inner, row, heads, roundoff)
     return heads, deviation + rounding
 
 
@@ -322,9 +327,7 @@ def heads_rounding(
     held: LayerBase,
     inner: MovedRows,
     row: RowReference,
-    scores: tuple[Array, Array],
     heads: Array,
-    inflation: Inflation,
     roundoff: Array,
 ) -> Array:
     """How far the heads' changes are from those of the true base [h, p], in value space.
@@ -334,8 +337,8 @@ def heads_rounding(
     true base move it by e^x - 1 of either bound at most; true values by what they are off.
     """
     constants, weighting = held.constants, layer.attention.weighting
-    old, new = (weighting.weights(x, row.seen) for x in (scores[0], row.score))
-    moved = jnp.where(row.seen, scores[1], 0.0)
+    old, new = (weighting.weights(x, row.seen) for x in (row.before, row.score))
+    moved = jnp.where(row.seen, row.score_change, 0.0)
     centre = (old * moved).sum(axis=-1, keepdims=True)
     share = -jnp.expm1(-jnp.abs(moved - centre))
     shifted = (greatest(old, new) * share).sum(axis=-1)
@@ -352,9 +355,9 @@ def heads_rounding(
         constants.value[:, None] * carried,
         output * held.value_size[:, None],
     )
-    off = carried * jnp.expm1(inflation.weight)
-    off += 2 * shifted * spread * jnp.expm1(inflation.weight)
-    off += 2 * shifted * held.radius.value[:, None] * jnp.exp(inflation.weight)
+    off = carried * jnp.expm1(row.inflation.weight)
+    off += 2 * shifted * spread * jnp.expm1(row.inflation.weight)
+    off += 2 * shifted * held.radius.value[:, None] * jnp.exp(row.inflation.weight)
     # In any case no more than the sizes of both versions.
     widest = spread + held.radius.value[:, None]
     largest = constants.value[:, None] * jnp.max(
@@ -363,5 +366,5 @@ def heads_rounding(
     off = least(off, 2 * (2 * widest + largest))
     off = jnp.where((shifted == 0) & (carried == 0), 0.0, off)
     # A score that is no number may leave a mean that is one.
-    sound = jnp.where(row.seen, scores[0] + scores[1], 0.0).sum(axis=-1)
+    sound = jnp.where(row.seen, row.before + row.score_change, 0.0).sum(axis=-1)
     return resting_on(times(roundoff, terms) + off, sound)

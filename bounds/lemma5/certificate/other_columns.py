@@ -10,13 +10,12 @@ their mean by C dq to first order, C = sum c_w (v_w - m)(g_w - g)^T their covari
 """
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.lemma5.certificate.mean_deviation import Inflation, Roundoff
+from bounds.lemma5.certificate.mean_deviation import Roundoff
 from bounds.lemma5.certificate.moved_rows import MovedRows, sizes
 from bounds.lemma5.certificate.norm_gain import distances, vector_norms
 from bounds.lemma5.certificate.order import perhaps_above
@@ -24,6 +23,7 @@ from bounds.lemma5.certificate.own_column import OwnColumn
 from bounds.lemma5.certificate.row_base import (
     LayerBase,
     RowSpread,
+    RowTile,
     key_slopes,
     project_values,
     query_slopes,
@@ -55,12 +55,9 @@ class OwnQuery:
 def move_own_query(
     attention: Attention,
     held: LayerBase,
-    spread: RowSpread,
+    rows: RowTile,
     column: OwnColumn,
-    inflation: Inflation,
-    scale: Array,
-    centre: Array,
-    radius: Array,
+    read: tuple[Array, Array],
     roundoff: Array,
 ) -> OwnQuery:
     """Returns the effect of rows' own queries.
@@ -68,14 +65,13 @@ def move_own_query(
     Args:
         attention: the sublayer.
         held: the base pass of its layer.
-        spread: around the rows.
+        rows: a tile of them.
         column: column i seen from them.
-        inflation: of the rows, fields [h, j].
-        scale: their score scales [j].
-        centre: of the change of what they read [j, d, p].
-        radius: around it [j, p].
+        read: centre [j, d, p] of the change of what they read, and radius around it.
         roundoff: relative rounding of a computed change.
     """
+    (centre, radius), scale = read, rows.scale
+    spread, inflation = rows.spread, rows.inflation
     constants = held.constants
     query = jnp.einsum("hed,jdp->hjep", attention.query, centre, precision=HIGHEST)
     gain = jnp.broadcast_to(constants.query[:, None], (query.shape[0], scale.shape[0]))
@@ -178,34 +174,28 @@ def other_columns(
 def other_sums(
     layer: Layer,
     held: LayerBase,
-    spread: RowSpread,
+    rows: RowTile,
     others: OtherColumns,
     column: OwnColumn,
     query: OwnQuery,
-    seen: tuple[Array, Array, Any],
-    inflation: Inflation,
-    known: Array,
 ) -> tuple[Array, Array, Array, Array]:
     """Slack, remainder, carried values and their maximum in the lemma, [h, j, p].
 
     Args:
         layer: the layer.
         held: its base pass.
-        spread: around the rows of the tile.
+        rows: a tile of rows.
         others: sizes of the other columns' changes.
         column: column i seen from the rows.
         query: what the rows' own queries do.
-        seen: positions [j], queries [h, j, e] and summary of the rows.
-        inflation: of the rows.
-        known: radii of what `key_slopes` multiplies with W_K [h, j].
     """
     attention, constants, n = layer.attention, held.constants, held.rows.shape[0]
-    at, queries, summary = seen
-    keys, scale = held.store.keys, row_scale(attention, n, at)
+    at, queries, summary, scale = rows.at, rows.queries, rows.summary, rows.scale
+    keys, spread, known = held.store.keys, rows.spread, rows.slope_radius
     weights = row_weights(layer, n, at, queries, summary, keys)
     mean = project_values(attention, summary.mean)
     apart = distances(held.projected[:, None], mean[:, :, None])
-    apart += inflation.value[..., None]
+    apart += rows.inflation.value[..., None]
     slopes = query_slopes(attention, queries, keys, scale)
     steered = weights * apart
     steered *= key_slopes(attention, constants, queries, slopes, known)

@@ -6,18 +6,12 @@ otherwise its weight t is at most 1/2, and m = b - t/(1-t) (v_i - b) loses nothi
 """
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.lemma5.certificate.mean_deviation import (
-    Inflation,
-    Roundoff,
-    base_score_error,
-    odds_change,
-)
+from bounds.lemma5.certificate.mean_deviation import Roundoff, odds_change
 from bounds.lemma5.certificate.moved_rows import OwnMove
 from bounds.lemma5.certificate.norm_gain import distances, vector_norms
 from bounds.lemma5.certificate.order import (
@@ -29,10 +23,9 @@ from bounds.lemma5.certificate.order import (
 )
 from bounds.lemma5.certificate.row_base import (
     LayerBase,
-    RowSpread,
+    RowTile,
     project_values,
     query_slopes,
-    row_scale,
 )
 from bounds.lemma5.certificate.scores.base import score_rule
 from jax_models.model.attending import compute_scores, project, score_changes
@@ -71,29 +64,19 @@ class OwnColumn:
 
 
 def see_column(
-    layer: Layer,
-    held: LayerBase,
-    spread: RowSpread,
-    own: OwnMove,
-    at: Array,
-    queries: Array,
-    summary: Any,
-    inflation: Inflation,
-    roundoff: Roundoff,
+    layer: Layer, held: LayerBase, rows: RowTile, own: OwnMove, roundoff: Roundoff
 ) -> OwnColumn:
     """Returns column i as seen from a tile of rows.
 
     Args:
         layer: the layer.
         held: its base pass.
-        spread: the spread around the rows of the tile.
+        rows: the tile.
         own: the moved attention input of row i.
-        at: positions of the rows [j].
-        queries: of the rows [h, j, e].
-        summary: of the rows, fields [h, j, ...].
-        inflation: of the rows, fields [h, j].
         roundoff: of the layer.
     """
+    at, queries, summary, scale = rows.at, rows.queries, rows.summary, rows.scale
+    spread, inflation = rows.spread, rows.inflation
     attention, n, position = layer.attention, held.rows.shape[0], own.position
     keys, values = held.store.keys[:, position], held.store.values[:, position]
     key_change = project(attention.key_by_head, None, own.centre)
@@ -141,7 +124,6 @@ def see_column(
     )
     between = distances(mean, rest_mean)[..., None] + value_slop
     shift = jnp.where(is_top, between, gone * away)
-    scale = row_scale(attention, n, at)
     apart = query_slopes(attention, queries, keys, scale) - whole.slope_mean[:, :, None]
     slopes = query_slopes(attention, queries, keys + key_change, scale)
     slope_shift = gone * (vector_norms(apart) + slope_slop)
@@ -155,8 +137,8 @@ def see_column(
     # A value change rounds as its entries do, a score change as its terms do.
     size = vector_norms(own.centre)
     output = (constants.output_entries)[:, None, None]
-    terms = score_rule(attention.scoring).key_slope_size(constants, queries, scale)
-    terms = terms[..., None]
+    rule = score_rule(attention.scoring)
+    terms = rule.key_slope_size(constants, queries, scale)[..., None]
     entries = jnp.abs(own.centre)
     keys_terms, value_terms = (
         vector_norms(project(jnp.abs(weight), None, entries))[:, None]
@@ -184,8 +166,8 @@ def see_column(
     return OwnColumn(
         mean_change=attention.weighting.replace(summary, column),
         rounding=rounding,
-        score_error=base_score_error(
-            attention, constants, scale, 0.0, inflation, held.radius.key, moved_key
+        score_error=rule.base_error(
+            constants, scale, 0.0, inflation, held.radius.key, moved_key
         ),
         is_top=is_top,
         gone=gone,

@@ -11,12 +11,21 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.influence.pointwise import RowBase, base_rows
-from bounds.lemma5.certificate.base_radius import BaseRadius, RowRadius, base_radius
+from bounds.influence.pointwise import base_rows
+from bounds.lemma5.certificate.base_radius import (
+    BasePass,
+    BaseRadius,
+    RowRadius,
+    base_radius,
+)
 from bounds.lemma5.certificate.constants import CertificateConstants
 from bounds.lemma5.certificate.norm_gain import distances, vector_norms
 from bounds.lemma5.certificate.pointwise import RowNorms, row_norms
-from bounds.lemma5.certificate.scores.base import over_query_scale, score_rule
+from bounds.lemma5.certificate.scores.base import (
+    Inflation,
+    over_query_scale,
+    score_rule,
+)
 from bounds.numbers.matrix_norm import spectral_norms
 from bounds.numbers.rounding import term_roundoff, tiled_summation
 from jax_models.model.attending import (
@@ -45,30 +54,10 @@ HIGHEST = jax.lax.Precision.HIGHEST
 
 @register
 @dataclasses.dataclass(frozen=True)
-class LayerBase:
-    """The base pass of the wanted rows of a layer over all its keys."""
+class LayerBase(BasePass):
+    """A base pass, with how far it is from the true one."""
 
-    constants: CertificateConstants
-    rows: Array  # [n, d] the layer's input
-    inputs: Array  # [n, d] what attention reads
-    position: Array  # [r] the wanted rows
-    queries: Array  # [h, r, e] over the score scale
-    store: KeyStore
-    summary: Any  # fields [h, r, ...], over head values
-    projected: Array  # [h, n, o] values in value space
-    base: RowBase  # [r, ...]
-    output: Array  # [r, d]
     radius: BaseRadius
-
-    @property
-    def value_size(self) -> Array:
-        """The largest head value before the output projection [h]."""
-        return vector_norms(self.store.values).max(axis=-1)
-
-    @property
-    def key_size(self) -> Array:
-        """The largest key [h]."""
-        return vector_norms(self.store.keys).max(axis=-1)
 
 
 @register
@@ -95,6 +84,20 @@ class RowSpread:
     rest: Spread
     key_slope: Array  # [r, h] largest slope of a score in the key's input
     norms: RowNorms  # [r, ...]
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class RowTile:
+    """Rows whose attended means are bounded together, with their base numbers."""
+
+    at: Array  # [j] positions
+    queries: Array  # [h, j, e]
+    summary: Any  # fields [h, j, ...]
+    spread: RowSpread  # [j, ...]
+    scale: Array  # [j] score scales
+    inflation: Inflation  # [h, j]
+    slope_radius: Array  # [h, j] of what `key_slopes` multiplies with W_K
 
 
 def row_scale(attention: Attention, length: int, rows: Array) -> Array:
@@ -148,22 +151,7 @@ def prepare_rows(
         run, (wanted, rows[wanted], queries.swapaxes(0, 1)), block
     )
     summary = jax.tree.map(lambda x: x.swapaxes(0, 1), by_row)
-    projected = project_values(attention, store.values)
-    radius = base_radius(
-        layer,
-        constants,
-        rows,
-        known,
-        inputs,
-        wanted,
-        queries,
-        row_scale(attention, n, wanted),
-        store,
-        projected,
-        attention.weighting.read(summary),
-        base,
-    )
-    return LayerBase(
+    held = BasePass(
         constants=constants,
         rows=rows,
         inputs=inputs,
@@ -171,11 +159,12 @@ def prepare_rows(
         queries=queries,
         store=store,
         summary=summary,
-        projected=projected,
+        projected=project_values(attention, store.values),
         base=base,
         output=output,
-        radius=radius,
     )
+    radius = base_radius(layer, held, known, row_scale(attention, n, wanted))
+    return LayerBase(**vars(held), radius=radius)
 
 
 def _summarise(attention: Attention, queries: Array, at: Array, store: KeyStore) -> Any:

@@ -10,7 +10,6 @@ import functools
 import jax.numpy as jnp
 from jax import Array
 
-from bounds.influence.pointwise import RowBase
 from bounds.lemma5.certificate.activation_ball import steepest_within
 from bounds.lemma5.certificate.norm_gain import norm_gain, vector_norms
 from bounds.lemma5.certificate.order import least, times
@@ -18,7 +17,6 @@ from bounds.lemma5.certificate.sections import (
     Section,
     SectionConstants,
     attended,
-    by_heads,
     carried_on,
     sections,
 )
@@ -82,11 +80,8 @@ def _(operation: Activation, rows: list[Array], off: list[Array]) -> Array:
 def row_radius(
     layer: Layer,
     constants: dict[str, SectionConstants],
-    rows: Array,
-    known: Array,
-    heads: Array,
-    mean: Array,
-    base: RowBase,
+    values: dict[str, Array],
+    balls: dict[str, Array],
 ) -> tuple[dict[str, Array], Array]:
     """Returns radii of the rows that operations read which are not linear, and the output's.
 
@@ -96,20 +91,16 @@ def row_radius(
     Args:
         layer: the layer.
         constants: of its sections.
-        rows: input rows [r, d].
-        known: their radii [r].
-        heads: attended values, side by side [r, h v].
-        mean: their radii in value space [h, r].
-        base: what follows from them.
+        values: its computed rows by their names [r, ...].
+        balls: radii of its input and of the attended rows (`entering`).
     """
-    values = {"y": rows, "heads": heads, **base.rows}
+    values, balls, kept = dict(values), dict(balls), {}
     off = {name: jnp.zeros_like(x) for name, x in values.items()}
     for step in layer.writes.steps:
         if step.name == attended(layer):
             read = [[x[name] for name in step.inputs] for x in (values, off)]
             off[step.name] = rounded(step.operation, *read)
             values[step.name] = step.operation(*read[0])
-    balls, kept = {"y": known, attended(layer): by_heads(layer, mean)}, {}
     for section in sections(layer):
         name, norm = section.name, section.norm
         if norm is not None:

@@ -236,6 +236,11 @@ def by_heads(layer: Layer, numbers: Array) -> Array:
     return numbers if attended(layer) == "heads" else numbers.sum(axis=0)
 
 
+def entering(layer: Layer, residual: Array, heads: Array) -> dict[str, Array]:
+    """Radii that enter what follows attention: of its input, of heads in value space."""
+    return {"y": residual, attended(layer): by_heads(layer, heads)}
+
+
 def carried_on(gains: dict[str, Array], balls: Mapping[str, Array]) -> Array:
     """Returns the sum of gains times radii, over corners and heads side by side.
 

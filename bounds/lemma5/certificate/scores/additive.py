@@ -10,7 +10,12 @@ from jax import Array
 
 from bounds.lemma5.certificate.norm_gain import distances, vector_norms
 from bounds.lemma5.certificate.order import least, resting_on
-from bounds.lemma5.certificate.scores.base import KeysAtCentres, ScoreRule, score_rule
+from bounds.lemma5.certificate.scores.base import (
+    Inflation,
+    KeysAtCentres,
+    ScoreRule,
+    score_rule,
+)
 from bounds.numbers.rounding import SCALAR_STEPS, gamma_upper
 from bounds.numbers.spectral import frobenius_upper
 from jax_models.model.scores import AdditiveScore
@@ -126,15 +131,14 @@ class AdditiveRule(ScoreRule):
         constants: Any,
         scale: Array,
         query_size: Array | float,
-        query: Array,
-        argument: Array,
+        inflation: Inflation,
         key: Array,
         moved: Array,
     ) -> Array:
         """(|dq| + |dk|) times how far a slope is off on the way."""
-        del query, key
+        del key
         steps = (query_size + moved) / scale[:, None]
-        bent = constants.curvature[:, None] * argument
+        bent = constants.curvature[:, None] * inflation.argument
         return least(bent, 2 * constants.score[:, None])[..., None] * steps
 
     def own_error(

@@ -13,7 +13,21 @@ from jax import Array
 
 from jax_models import InputError
 from jax_models.model.attention import Attention
+from jax_models.model.pytree import register
 from jax_models.model.scores import Score
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Inflation:
+    """How far a row's true base numbers can be from the computed ones, [h, j]."""
+
+    weight: Array  # |ln a - ln a^| of any weight, also among fewer columns
+    value: Array  # of the distance of a value from a mean of values, in value space
+    slope: Array  # of the distance of a slope from a mean of slopes
+    query: Array  # of the query
+    steep: Array  # of the slope of a score in the query
+    argument: Array  # of query and key together
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,12 +185,24 @@ class ScoreRule(abc.ABC):
         constants: Any,
         scale: Array,
         query_size: Array | float,
-        query: Array,
-        argument: Array,
+        inflation: Inflation,
         key: Array,
         moved: Array,
     ) -> Array:
-        """See `base_score_error`; with the radii of query and argument [h, j]."""
+        """Returns how far a score's change is from that of the true base [h, j, p].
+
+        A query that moves by dq and a key that moves by dk change a dot product by dq.k +
+        q.dk + dq.dk, an additive score by at most (curvature) (|dq| + |dk|) times what
+        the argument of tanh is off, as that is how far the slope is off on the way.
+
+        Args:
+            constants: of the layer.
+            scale: of the rows.
+            query_size: |dq|, of dot products over the scale, broadcastable to [h, j, p].
+            inflation: of the rows.
+            key: radius of the keys [h].
+            moved: |dk|, broadcastable to [h, j, p].
+        """
 
     @abc.abstractmethod
     def own_error(

@@ -13,7 +13,12 @@ from bounds.lemma5.certificate.norm_gain import (
     vector_norms,
 )
 from bounds.lemma5.certificate.order import bounded
-from bounds.lemma5.certificate.scores.base import KeysAtCentres, ScoreRule, score_rule
+from bounds.lemma5.certificate.scores.base import (
+    Inflation,
+    KeysAtCentres,
+    ScoreRule,
+    score_rule,
+)
 from bounds.numbers.rounding import gamma_upper
 from jax_models.model.attending import project
 from jax_models.model.scores import DotProductScore
@@ -122,14 +127,13 @@ class DotProductRule(ScoreRule):
         constants: Any,
         scale: Array,
         query_size: Array | float,
-        query: Array,
-        argument: Array,
+        inflation: Inflation,
         key: Array,
         moved: Array,
     ) -> Array:
         """|dq| times the key's radius and |dk| times the query's."""
-        del constants, scale, argument
-        return query_size * key[:, None, None] + query[..., None] * moved
+        del constants, scale
+        return query_size * key[:, None, None] + inflation.query[..., None] * moved
 
     def own_error(
         self, constants: Any, scale: Array, query_size: Array, keys: Array, error: Array

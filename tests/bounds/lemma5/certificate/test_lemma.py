@@ -118,11 +118,14 @@ def test_the_radii_are_those_of_the_plain_lemma(case):
 def without_weight_change(monkeypatch):
     """Planted: only the values move, as in the printed proof of Lemma 5."""
 
-    def planted(**given):
-        nothing = {"exponent": 0.0, "slack": 0.0, "remainder": 0.0}
-        return mean_deviation.mean_deviation(
-            **{k: jnp.zeros_like(x) if k in nothing else x for k, x in given.items()}
+    def planted(own, others, *given):
+        own = dataclasses.replace(own, exponent=jnp.zeros_like(own.exponent))
+        others = dataclasses.replace(
+            others,
+            slack=jnp.zeros_like(others.slack),
+            remainder=jnp.zeros_like(others.remainder),
         )
+        return mean_deviation.mean_deviation(own, others, *given)
 
     for module in (all_rows, one_row):
         monkeypatch.setattr(module, "mean_deviation", planted)
@@ -132,8 +135,8 @@ def without_own_query(monkeypatch):
     """Planted: a row's own query is taken not to move."""
     true_error, true_query = one_row.own_score_error, all_rows.move_own_query
 
-    def no_query(attention, constants, scale, query_size, *rest):
-        return true_error(attention, constants, scale, 0 * query_size, *rest)
+    def no_query(attention, constants, scale, query, key):
+        return true_error(attention, constants, scale, (0 * query[0], query[1]), key)
 
     def no_size(*given):
         found = true_query(*given)

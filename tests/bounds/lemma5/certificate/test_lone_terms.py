@@ -11,20 +11,29 @@ import numpy as np
 import pytest
 
 from bounds.influence.pointwise import base_rows
-from bounds.lemma5.certificate.ball import carry_radius
-from bounds.lemma5.certificate.base_radius import RowRadius
+from bounds.lemma5.certificate.ball import BaseRows, carry_radius
 from bounds.lemma5.certificate.constants import layer_constants
-from bounds.lemma5.certificate.mean_deviation import Inflation, Roundoff, mean_deviation
+from bounds.lemma5.certificate.mean_deviation import (
+    ColumnMove,
+    OtherMoves,
+    Roundoff,
+    mean_deviation,
+)
 from bounds.lemma5.certificate.moved_rows import MovedRows, OwnMove
 from bounds.lemma5.certificate.one_row import heads_rounding
 from bounds.lemma5.certificate.other_columns import other_columns, other_sums
 from bounds.lemma5.certificate.own_column import see_column
 from bounds.lemma5.certificate.pointwise import Rounding, row_norms
-from bounds.lemma5.certificate.row_base import prepare_rows, prepare_spread
+from bounds.lemma5.certificate.row_base import (
+    RowTile,
+    prepare_rows,
+    prepare_spread,
+    row_scale,
+)
 from bounds.lemma5.certificate.scores.additive import AdditiveRule
-from bounds.lemma5.certificate.scores.base import KeysAtCentres
+from bounds.lemma5.certificate.scores.base import Inflation, KeysAtCentres
 from bounds.lemma5.certificate.scores.dot_product import DotProductRule
-from bounds.lemma5.certificate.sections import sections
+from bounds.lemma5.certificate.sections import entering, sections
 from jax_models.model.scores import AdditiveScore
 from tests.bounds.lemma5.certificate.one_layer import (
     NO_ROUNDING,
@@ -61,13 +70,10 @@ def carried(layer, row, radius, read=0.0):
     found = carry_radius(
         layer,
         constants,
-        base,
-        row_norms(layer, constants, base),
+        BaseRows(base.rows, row_norms(layer, constants, base), known),
         still,
-        jnp.asarray([radius]),
-        none.T,
         Rounding(dict.fromkeys(corners, NOTHING), off),
-        RowRadius(none, none, none, known),
+        entering(layer, jnp.asarray([radius]), none.T),
     )
     return float(found[0])
 
@@ -141,17 +147,9 @@ def test_a_linear_part_is_kept_up_to_what_the_weights_sum_to():
         off = slack**2 / (1 + slack)
         none = jnp.asarray(0.0)
         found = mean_deviation(
-            weight=none,
-            remain=jnp.asarray(1.0),
+            ColumnMove(none, jnp.asarray(1.0), none, none, none),
+            OtherMoves(jnp.asarray(slack), slack, none, none, none),
             log_weight=0.0,
-            exponent=none,
-            slack=jnp.asarray(slack),
-            jump=none,
-            linear=slack,
-            remainder=none,
-            own_value=none,
-            values=none,
-            largest_value=none,
             farthest=jnp.asarray(jnp.inf),
         )
         assert off * (1 - 1e-12) <= float(found) <= (1 + slack) * off * (1 + 1e-6)
@@ -172,6 +170,12 @@ def one_head(query, query_bias, key, value) -> Any:
     return dataclasses.replace(layer, attention=attention)
 
 
+def tile(layer, held, inflation):
+    """All rows of a base pass as one tile."""
+    spread, scale = prepare_spread(layer, held), row_scale(layer.attention, N, EVERY)
+    return RowTile(EVERY, held.queries, held.summary, spread, scale, inflation, STILL)
+
+
 @jax.jit
 def sums_of_others(layer, constants, rows, radius, query_size):
     """Slack and remainder [j] of the lemma, column 0 apart, radii [n] of the rest."""
@@ -179,11 +183,11 @@ def sums_of_others(layer, constants, rows, radius, query_size):
     spread, position = prepare_spread(layer, held), jnp.zeros(1, jnp.int32)
     own = OwnMove(position, jnp.zeros((1, D)), NOTHING)
     inner = MovedRows(position, jnp.zeros((N, D, 1)), radius[:, None])
-    seen = (EVERY, held.queries, held.summary)
-    column = see_column(layer, held, spread, own, *seen, EXACT, NO_ROUNDING)
+    seen = tile(layer, held, EXACT)
+    column = see_column(layer, held, seen, own, NO_ROUNDING)
     others = other_columns(layer, held, spread, inner, NO_ROUNDING)
     query: Any = SimpleNamespace(size=jnp.full((1, N, 1), query_size))
-    found = other_sums(layer, held, spread, others, column, query, seen, EXACT, STILL)
+    found = other_sums(layer, held, seen, others, column, query)
     return [x[0, :, 0] for x in found[:2]]
 
 
@@ -219,15 +223,19 @@ def test_what_true_scores_move_a_change_by_is_attained():
     inner = MovedRows(EVERY[:1], jnp.asarray(centre), jnp.zeros((N, 1)))
     score = jnp.full((1, 1, N), 0.0).at[..., 0].set(-20.0)
     moved = jnp.zeros((1, 1, N)).at[..., 0].set(move)
-    row: Any = SimpleNamespace(seen=jnp.ones((1, 1, N), bool), score=score + moved)
+    row: Any = SimpleNamespace(
+        seen=jnp.ones((1, 1, N), bool),
+        before=score,
+        score_change=moved,
+        score=score + moved,
+        inflation=dataclasses.replace(EXACT, weight=jnp.full((1, 1), off)),
+    )
     found = heads_rounding(
         layer,
         held,
         inner,
         row,
-        (score, moved),
         jnp.zeros((1, 1, layer.attention.value.shape[1])),
-        dataclasses.replace(EXACT, weight=jnp.full((1, 1), off)),
         jnp.zeros(()),
     )
     assert exact * (1 - 1e-9) <= float(found[0, 0]) <= 1.01 * exact
@@ -258,12 +266,8 @@ def test_a_key_change_that_cancels_is_met_by_the_query_with_its_rounding():
     found = see_column(
         layer,
         held,
-        prepare_spread(layer, held),
+        tile(layer, held, off),
         OwnMove(jnp.asarray([0], jnp.int32), centre, NOTHING),
-        EVERY,
-        held.queries,
-        held.summary,
-        off,
         Roundoff(jnp.asarray(0.0), jnp.asarray(0.1)),
     )
     exact = 3.0 * 0.1 * (1.0 + 1.0)

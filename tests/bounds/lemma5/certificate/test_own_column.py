@@ -8,7 +8,12 @@ from bounds.lemma5.certificate.constants import layer_constants
 from bounds.lemma5.certificate.mean_deviation import inflate
 from bounds.lemma5.certificate.moved_rows import OwnMove
 from bounds.lemma5.certificate.own_column import see_column
-from bounds.lemma5.certificate.row_base import prepare_rows, prepare_spread, row_scale
+from bounds.lemma5.certificate.row_base import (
+    RowTile,
+    prepare_rows,
+    prepare_spread,
+    row_scale,
+)
 from tests.bounds.lemma5.certificate.one_layer import NO_ROUNDING, D, N, draw_layer
 from tests.bounds.lemma5.certificate.plain_lemma import PlainLayer, norm, softmax
 
@@ -64,12 +69,16 @@ def test_distances_are_from_the_mean_of_the_others(score, scale):
     found = see_column(
         layer,
         held,
-        prepare_spread(layer, held),
+        RowTile(
+            every,
+            held.queries,
+            held.summary,
+            prepare_spread(layer, held),
+            by_scale,
+            inflation,
+            jnp.zeros_like(inflation.weight),
+        ),
         own,
-        every,
-        held.queries,
-        held.summary,
-        inflation,
         NO_ROUNDING,
     )
     plain, tops, closest = PlainLayer(layer, N), 0, dict.fromkeys(ABOVE, np.inf)

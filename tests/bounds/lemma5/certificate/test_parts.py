@@ -10,7 +10,12 @@ import pytest
 
 from bounds.influence.pointwise import RowBase
 from bounds.lemma5.certificate.activation_ball import slope_strays, step_strays
-from bounds.lemma5.certificate.mean_deviation import mean_deviation, odds_change
+from bounds.lemma5.certificate.mean_deviation import (
+    ColumnMove,
+    OtherMoves,
+    mean_deviation,
+    odds_change,
+)
 from bounds.lemma5.certificate.norm_gain import norm_gains, norm_jacobian, norm_rounding
 from bounds.lemma5.certificate.pointwise import row_norms
 from bounds.lemma5.certificate.sections import section_constants
@@ -72,17 +77,21 @@ def test_the_perturbation_lemma_holds_in_the_worst_corners(linear):
         growth = np.expm1(error) - error if linear else np.expm1(error)
         far = [np.linalg.norm(l), radius[others].max()]
         bound = mean_deviation(
-            weight=jnp.asarray(a[i]),
-            remain=jnp.asarray(1 - a[i]),
+            ColumnMove(
+                weight=jnp.asarray(a[i]),
+                remain=jnp.asarray(1 - a[i]),
+                exponent=jnp.asarray(error[i]),
+                jump=jnp.asarray(away[i]),
+                value=jnp.asarray(radius[i]),
+            ),
+            OtherMoves(
+                slack=jnp.asarray((c * np.expm1(error))[others].sum()),
+                linear=jnp.asarray(far[0]),
+                remainder=jnp.asarray((c * growth * away)[others].sum()),
+                values=jnp.asarray((c * np.exp(error) * radius)[others].sum()),
+                largest_value=jnp.asarray(far[1]),
+            ),
             log_weight=0.0,
-            exponent=jnp.asarray(error[i]),
-            slack=jnp.asarray((c * np.expm1(error))[others].sum()),
-            jump=jnp.asarray(away[i]),
-            linear=jnp.asarray(far[0]),
-            remainder=jnp.asarray((c * growth * away)[others].sum()),
-            own_value=jnp.asarray(radius[i]),
-            values=jnp.asarray((c * np.exp(error) * radius)[others].sum()),
-            largest_value=jnp.asarray(far[1]),
             farthest=jnp.asarray(
                 max(
                     (1 - a[i]) * away[i] + radius[i],
