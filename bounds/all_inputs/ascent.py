@@ -116,8 +116,7 @@ def ascend_mixture(
 def changes_on(
     model: Transformer,
     inputs: Array,
-    position: Array,
-    symbol: Array,
+    substitution: tuple[Array, Array],
     *,
     query: int,
     target: str,
@@ -128,12 +127,12 @@ def changes_on(
     Args:
         model: a transformer.
         inputs: [c, n].
-        position: what is substituted [].
-        symbol: its substitute [].
+        substitution: position and substitute [].
         query: position of the output.
         target: "activation" or "logits".
         batch: inputs at once.
     """
+    position, symbol = substitution
     at = jnp.asarray([query], jnp.int32)
 
     def run(tokens: Array) -> Array:
@@ -267,8 +266,7 @@ class AscentPlan:
         sizes = changes_on(
             model,
             jnp.asarray(inputs),
-            jnp.asarray(at.position, jnp.int32),
-            jnp.asarray(at.symbol, jnp.int32),
+            (jnp.asarray(at.position, jnp.int32), jnp.asarray(at.symbol, jnp.int32)),
             query=universe.query,
             target=universe.target,
             batch=min(len(inputs), batch_size(model, universe.length)),

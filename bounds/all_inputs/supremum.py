@@ -122,7 +122,7 @@ def supremum(
     Source:
         docs/lumped.md.
     """
-    inputs = _ask(model, length, ties, query, target, query_symbols, include_query)
+    inputs = _ask(model, length, query, target, query_symbols, include_query)
     return _go_through(choose_plan(inputs, budget, seed), ties, progress)
 
 
@@ -170,7 +170,7 @@ def search_inputs(
         InputError: for a question that does not fit the model.
         TieError: for an ambiguous tie under ties="error".
     """
-    inputs = _ask(model, length, ties, query, target, query_symbols, include_query)
+    inputs = _ask(model, length, query, target, query_symbols, include_query)
     for name, number in (("restarts", restarts), ("rounds", rounds), ("steps", steps)):
         expect_integer(name, number, 1)
     require_operations(f"a search of {restarts} restarts", PYTHON_STEP * restarts)
@@ -182,14 +182,12 @@ def search_inputs(
 def _ask(
     model: Transformer,
     length: int,
-    ties: TieRule,
     query: int | None,
     target: PlainTarget,
     query_symbols: Sequence[int] | None = None,
     include_query: bool = False,
 ) -> AllInputs:
     """The inputs that are asked about, once the question is known to be one."""
-    choose_name("ties", ties, get_args(TieRule))
     choose_name("target", target, get_args(PlainTarget))
     return list_inputs(
         model,
@@ -205,6 +203,7 @@ def _go_through(
     plan: InputPlan, ties: TieRule, progress: Callable[[int, int], None] | None
 ) -> Supremum:
     """Runs all blocks of a plan, and the input that is found once more."""
+    choose_name("ties", ties, get_args(TieRule))
     expect_hook("progress", progress)
     started, found = time.perf_counter(), None
     for block in range(plan.num_blocks):
@@ -235,7 +234,7 @@ def exact_supremum(
     Raises:
         InputError: As in `supremum`, and where it is beyond `CURVE_BUDGET`.
     """
-    inputs = _ask(model, length, ties, query, target)
+    inputs = _ask(model, length, query, target)
     plan = choose_plan(inputs, CURVE_BUDGET, 0)
     if isinstance(plan, AscentPlan):
         raise InputError(f"the supremum over all inputs cannot be had: {plan.why}")

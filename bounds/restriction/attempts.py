@@ -20,7 +20,6 @@ fix bits to a restriction that has none among its completions.
 
 import dataclasses
 import itertools
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, get_args
@@ -71,9 +70,8 @@ def alter(
     query: int,
     partial: PartialInput,
     caps: Sequence[int],
-    draws: int,
     seed: int,
-    seconds: float = math.inf,
+    draws: int = DRAWS,
 ) -> PartialInput:
     """Returns the partial input that leaves most bits free of several draws.
 
@@ -82,15 +80,14 @@ def alter(
         query: The position that is read.
         partial: What is fixed beforehand.
         caps: For each layer but the last, the bits that a row may depend on.
-        draws: How many draws.
-        seed: Their seed.
-        seconds: After which no further one is made.
+        seed: Of the draws.
+        draws: How many draws, if all begin within `ATTEMPT_SECONDS`.
 
     Returns:
         A partial input under which the query's output is constant.
     """
     generator = np.random.default_rng(seed)
-    end = time.monotonic() + seconds
+    end = time.monotonic() + ATTEMPT_SECONDS
     found: list[PartialInput] = []
     for number in range(draws):
         if found and time.monotonic() > end:
@@ -152,6 +149,11 @@ def forget(name: str, work: Callable[[], ClosedInput]) -> ClosedInput:
     return work()
 
 
+def has_free_bit(partial: PartialInput) -> bool:
+    """Whether a restriction leaves any bit free."""
+    return bool(partial.free)
+
+
 @dataclasses.dataclass(frozen=True)
 class SearchPlan:
     """How to search.
@@ -167,6 +169,9 @@ class SearchPlan:
         seed: Of the attempts and draws.
         remember: Keeps what is done, part by part.
         neighbours: Partial inputs that are tried before any search by "auto".
+        useful: Whether a restriction serves its purpose; of those that do, and else of
+            all, the one with most free positions is best.
+        report: Called with each stage's name and partial input, round by round.
     """
 
     caps: Sequence[int] | None = None
@@ -177,6 +182,8 @@ class SearchPlan:
     seed: int = 0
     remember: Remember = forget
     neighbours: Neighbours | None = None
+    useful: Callable[[PartialInput], bool] = has_free_bit
+    report: Report | None = None
 
     def check(self, model: jm.Transformer) -> None:
         """Raises `InputError` where the plan does not fit a model.
@@ -223,8 +230,6 @@ def attempt(
     given: PartialInput,
     query: int,
     plan: SearchPlan,
-    useful: Callable[[PartialInput], bool],
-    report: Report | None = None,
 ) -> ClosedInput:
     """Returns the best restriction of several attempts.
 
@@ -233,14 +238,11 @@ def attempt(
         given: What is fixed beforehand.
         query: The position that is read.
         plan: How to search.
-        useful: Whether a restriction serves its purpose; of those that do, and else of
-            all, the one with most free positions is best.
-        report: Told of every round.
 
     Raises:
         InputError: as the search.
     """
-    clock = _Clock(report)
+    clock, useful = _Clock(plan.report), plan.useful
     found: list[ClosedInput] = []
     caps = plan.all_caps(model)
     if plan.method == "auto" and plan.neighbours is not None:
@@ -261,9 +263,7 @@ def attempt(
 
         def altered() -> ClosedInput:
             clock.start_over()
-            partial = alter(
-                model, query, given, chosen, DRAWS, plan.seed, ATTEMPT_SECONDS
-            )
+            partial = alter(model, query, given, chosen, plan.seed)
             clock("alteration", partial)
             return ClosedInput(partial, "alteration", tuple(clock.stages))
 

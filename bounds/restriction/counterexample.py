@@ -268,21 +268,23 @@ def find_counterexample(
     if pre_restriction is None:
         pre_restriction = given.tokens
     dyck = given.name.startswith("dyck")
-    plan = SearchPlan(caps, method, attempts, reverse_pass, dyck, seed, remember)
-    if given.searched is not None:  # the language may have few members
-        plan = dataclasses.replace(
-            plan, neighbours=neighbours_of(given.find, given.member, seed)
-        )
-    found = restrict(
-        model,
-        length,
-        pre_restriction,
-        (0, 1),
-        query,
-        plan,
-        lambda restricted: given.find(restricted) is not None,
-        report,
+    plan = SearchPlan(
+        caps,
+        method,
+        attempts,
+        reverse_pass,
+        balance=dyck,
+        seed=seed,
+        remember=remember,
+        useful=lambda restricted: given.find(restricted) is not None,
+        report=report,
+        neighbours=(  # of a language that may have few members
+            None
+            if given.searched is None
+            else neighbours_of(given.find, given.member, seed)
+        ),
     )
+    found = restrict(model, length, pre_restriction, (0, 1), query, plan)
     pair = given.find(found.partial)
     if given.name == "dyck2" and found.free:
         ranges = "free positions range over ( and ), one of the two types of bracket"

@@ -14,7 +14,7 @@ Source: docs/certificates-of-restrictions.md, section 1.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -217,17 +217,16 @@ def find_restriction(
     Source:
         Hahn 2020, Theorem 1 and Lemma 4, as an algorithm: docs/restriction.md.
     """
-    plan = SearchPlan(caps, method, attempts, reverse_pass, False, seed, remember)
-    return restrict(
-        model,
-        length,
-        pre_restriction,
-        symbols,
-        query,
-        plan,
-        lambda partial: bool(partial.free),
-        report,
+    plan = SearchPlan(
+        caps,
+        method,
+        attempts,
+        reverse_pass,
+        seed=seed,
+        remember=remember,
+        report=report,
     )
+    return restrict(model, length, pre_restriction, symbols, query, plan)
 
 
 def require_table(length: int) -> None:
@@ -242,8 +241,6 @@ def restrict(
     symbols: Sequence[int],
     query: int,
     plan: SearchPlan,
-    useful: Callable[[PartialInput], bool],
-    report: Report | None,
 ) -> Restriction:
     """Returns the best restriction for a purpose; see `find_restriction`.
 
@@ -254,10 +251,8 @@ def restrict(
         symbols: What a free position may hold.
         query: The position that is read.
         plan: How to search.
-        useful: Whether a restriction serves the purpose.
-        report: Told of every round.
     """
-    expect_hook("report", report)
+    expect_hook("report", plan.report)
     expect_hook("remember", plan.remember)
     model = check_hard_model(model)
     length = expect_length(length)
@@ -265,7 +260,7 @@ def restrict(
     require_table(length)
     query = check_query(query, length)
     given = read_partial_input(model, length, pre_restriction, symbols)
-    found = attempt(model, given, query, plan, useful, report)
+    found = attempt(model, given, query, plan)
     analysis = analyse(model, found.partial, query)
     # Tables shrink under further restriction: what closed the search closes this.
     assert analysis.constant

@@ -76,17 +76,8 @@ class ScoredRows:
 
     def block(self, head: int, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
         """Returns the lowest and the highest cell of query rows with all keys [r, K]."""
-        query, key = self.query[head, rows], self.key[head]
-        score, radius = score_enclosed(
-            self.attention.scoring,
-            head,
-            query,
-            key,
-            self.scale[rows],
-            self.exact,
-            every=True,
-        )
-        return self._cells(score, radius)
+        found = score_enclosed(self.attention.scoring, self, head, rows, None)
+        return self._cells(*found)
 
     def pairs(
         self, head: int, queries: NDArray[np.intp], keys: NDArray[np.intp]
@@ -98,12 +89,8 @@ class ScoredRows:
             queries: Query row of each pair [p].
             keys: Key row of each pair [p].
         """
-        query, key = self.query[head, queries], self.key[head, keys]
-        scale = self.scale[queries][:, 0]
-        score, radius = score_enclosed(
-            self.attention.scoring, head, query, key, scale, self.exact, every=False
-        )
-        return self._cells(score, radius)
+        found = score_enclosed(self.attention.scoring, self, head, queries, keys)
+        return self._cells(*found)
 
     def _cells(self, score: Floats, radius: Floats | float) -> tuple[Floats, Floats]:
         """The cells of score ± radius, as any order of operations computes them."""
@@ -123,45 +110,41 @@ class ScoredRows:
 @functools.singledispatch
 def score_enclosed(
     score: Score,
+    rows: ScoredRows,
     head: int,
-    query: Enclosed,
-    key: Enclosed,
-    scale: Floats,
-    exact: bool,
-    every: bool,
+    queries: NDArray[np.intp],
+    keys: NDArray[np.intp] | None,
 ) -> tuple[Floats, Floats | float]:
     """Returns scores and their radii, as any order of operations computes them.
 
     Args:
-        score: What the layer scores.
+        score: The layer's.
+        rows: Rows that attend and are attended to.
         head: Which head.
-        query: Of the rows [r, e].
-        key: Of all keys [K, e], or one for each query.
-        scale: What divides scores, of each query.
-        exact: Whether no score is rounded.
-        every: Whether every query meets every key; else each meets its own.
+        queries: The query rows [r].
+        keys: The key row of each query; None where every query meets every key.
 
     Raises:
         InputError: There is no enclosure of such a score.
     """
-    del head, query, key, scale, exact, every
+    del rows, head, queries, keys
     raise InputError(f"no enclosure of {score.word} scores; no restriction is found")
 
 
 @score_enclosed.register
 def _(
     score: AdditiveScore,
+    rows: ScoredRows,
     head: int,
-    query: Enclosed,
-    key: Enclosed,
-    scale: Floats,
-    exact: bool,
-    every: bool,
+    queries: NDArray[np.intp],
+    keys: NDArray[np.intp] | None,
 ) -> tuple[Floats, Floats | float]:
     """w · tanh(q + k) / scale; tanh is 1-Lipschitz and at most 1."""
-    del exact  # tanh rounds
-    if every:
-        query, key = query[:, None], key[None]
+    query, scale = rows.query[head, queries], rows.scale[queries]
+    if keys is None:
+        query, key = query[:, None], rows.key[head][None]
+    else:
+        key, scale = rows.key[head, keys], scale[:, 0]
     vector = np.asarray(score.vector)[head]
     size = np.abs(vector)
     found = (np.tanh(query.value + key.value) * vector).sum(axis=-1) / scale
@@ -175,22 +158,22 @@ def _(
 @score_enclosed.register
 def _(
     score: DotProductScore,
+    rows: ScoredRows,
     head: int,
-    query: Enclosed,
-    key: Enclosed,
-    scale: Floats,
-    exact: bool,
-    every: bool,
+    queries: NDArray[np.intp],
+    keys: NDArray[np.intp] | None,
 ) -> tuple[Floats, Floats | float]:
-    del score, head, scale
-    if every:
+    del score
+    query, key = rows.query[head, queries], rows.key[head]
+    if keys is None:
         found = query.value @ key.value.T
     else:
+        key = key[keys]
         found = (query.value * key.value).sum(axis=-1)
-    if exact:
+    if rows.exact:
         return found, 0.0
     q, k = _sizes(query), _sizes(key)
-    q = [size[:, None] for size in q] if every else q
+    q = [size[:, None] for size in q] if keys is None else q
     return found, _product_radius(q, k, key.value.shape[-1])
 
 

@@ -94,16 +94,20 @@ def largest_weight(half_oscillation: float, visible: int) -> Bound:
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class Changes:
+    """Bounds on the changes of activations that one head reads."""
+
+    query: Interval  # of the query's
+    other: Interval  # of every key's but i
+    own: Interval  # of key i's
+
+
 def change_bound(
-    score: Score,
-    norm: Interval,
-    length: int,
-    query: Interval,
-    other: Interval,
-    own: Interval,
-    saturating: bool,
+    score: Score, norm: Interval, length: int, changes: Changes, saturating: bool
 ) -> Interval:
     """Corollary B on intervals; see `head_change`."""
+    query, other, own = changes.query, changes.other, changes.own
     weight = weight_bound(score.half_oscillation(norm), length)
     logit_other = score.query_slope(norm) * query + score.key_slope(norm) * other
     logit_own = score.query_slope(norm) * query + score.key_slope(norm) * own
@@ -159,9 +163,9 @@ def head_change(
         instance("score", score, DotProduct, Additive),
         interval(nonnegative("norm", norm)),
         whole("length", length, 2),
-        interval(nonnegative("query", query)),
-        interval(kappa),
-        interval(sigma),
+        Changes(
+            interval(nonnegative("query", query)), interval(kappa), interval(sigma)
+        ),
         instance("saturating", saturating, bool),
     )
     return Bound(
@@ -255,14 +259,14 @@ def _output_change(
 ) -> Interval:
     """The change of the output at a position whose input changes by `here`."""
     norm = interval(layer.norm)
-    query, other, itself = (
-        minimum(entering, 2 * norm) if saturating else entering
-        for entering in (interval(layer.input_gain) * x for x in (here, kappa, sigma))
+    entering = Changes(
+        *(
+            minimum(change, 2 * norm) if saturating else change
+            for change in (interval(layer.input_gain) * x for x in (here, kappa, sigma))
+        )
     )
     out = interval(layer.skip_gain) * here
     for head in layer.heads:
-        change = change_bound(
-            head.score, norm, length, query, other, itself, saturating
-        )
+        change = change_bound(head.score, norm, length, entering, saturating)
         out += interval(head.gain) * change
     return minimum(out, interval(layer.output_cap)) if saturating else out

@@ -165,7 +165,8 @@ def _check_position(
         found: list[tuple[int, ...]] = [()] * len(bits)
         for a, row in enumerate(rows):
             try:
-                _check_row(row, below, low[a], high[a], agrees[a], seen, tie)
+                extremes = _extremes(below, low[a], high[a], agrees[a], len(seen))
+                check_possible(row, *extremes, seen, tie)
                 on = np.flatnonzero(own_row == a)
                 if row.possible:
                     table_rows = _rows_of(below, row, among, bits[on])
@@ -196,21 +197,15 @@ def _consistent(below: Tables, own: tuple[int, ...]) -> np.ndarray:
     return agrees
 
 
-def _check_row(
-    claim: RowClaim,
-    below: Tables,
-    low: np.ndarray,
-    high: np.ndarray,
-    agrees: np.ndarray,
-    seen: np.ndarray,
-    tie: str,
-) -> None:
-    """Checks one possible set against the cells [K] of the rows that agree [K]."""
+def _extremes(
+    below: Tables, low: np.ndarray, high: np.ndarray, agrees: np.ndarray, length: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Lowest and highest cell [n] of each position, of cells [K] of rows that agree [K]."""
     starts, positions = below.starts, below.positions
-    least, most = np.full(len(seen), np.inf), np.full(len(seen), -np.inf)
+    least, most = np.full(length, np.inf), np.full(length, -np.inf)
     least[positions] = np.minimum.reduceat(np.where(agrees, low, np.inf), starts)
     most[positions] = np.maximum.reduceat(np.where(agrees, high, -np.inf), starts)
-    check_possible(claim, least, most, seen, tie)
+    return least, most
 
 
 def _rows_of(

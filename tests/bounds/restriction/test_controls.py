@@ -163,6 +163,6 @@ def test_a_draw_fixes_about_the_share_that_it_is_told_and_nothing_else():
     # 250 of 1000 with deviation 14.
     assert 180 < 1000 - len(drawn.free) < 320
     everything = alter(
-        random_model(0), 7, PartialInput(np.full(8, -1, np.int32)), (3,), 2, 0
+        random_model(0), 7, PartialInput(np.full(8, -1, np.int32)), (3,), 0, draws=2
     )
     assert is_constant(random_model(0), everything.tokens, 7)
