@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Returns a promised name, loading all of them, and JAX, where one is first used."""
+    """A public name; all are loaded, and JAX, where one is first used."""
     return find_public(__name__, name)
 
 
 def __dir__() -> list[str]:
-    """Returns what is promised."""
+    """Public names."""
     return find_public(__name__, "__all__")

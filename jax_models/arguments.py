@@ -70,7 +70,7 @@ def expect_sequence(what: str, values: Any, expected: str) -> list[Any]:
     Args:
         what: the argument, as the message is to begin.
         values: what was passed.
-        expected: what is to be said of it.
+        expected: words of the message for an allowed value.
 
     Raises:
         InputError: for what has no entries.
@@ -101,7 +101,7 @@ def expect_kind(what: str, value: Any, kind: Any, expected: str) -> None:
         what: the argument, as the message is to begin.
         value: what was passed.
         kind: a type, or a union of types.
-        expected: what is to be said of it.
+        expected: words of the message for an allowed value.
     """
     if not isinstance(value, kind):
         raise InputError(f"{what} = {show(value)}; expected {expected}")

@@ -1,6 +1,7 @@
-"""Which form something has is asked in the file of that form and nowhere else."""
+"""Which form something has is asked in its own file, and docstrings are plain."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -149,3 +150,47 @@ def test_where_norms_stand_is_asked_of_programs():
 )
 def test_a_comparison_of_a_placement_is_found(line):
     assert len(places_compared(ast.parse(line))) == 1
+
+
+# Packages whose docstrings are checked; the others follow.
+PLAIN = ("jax_models",)
+OPENING = re.compile(
+    r"(?:Returns |Yields |Whether )?(?:what|how|which|those|that of|the same)\b", re.I
+)
+VAGUE = re.compile(r"\b(?:likewise|of it|about it|besides)\b", re.I)
+
+
+def vague_docstrings(tree):
+    """Yields the names whose docstring has no noun or verb first, or no referent."""
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    for node in ast.walk(tree):
+        text = ast.get_docstring(node) if isinstance(node, kinds) else None
+        if text and (OPENING.match(text) or VAGUE.search(" ".join(text.split()))):
+            yield getattr(node, "name", "the module")
+
+
+def test_docstrings_begin_with_a_noun_or_verb_and_name_what_they_are_about():
+    found = {
+        path.relative_to(ROOT).as_posix(): list(vague_docstrings(tree))
+        for package in PLAIN
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for tree in [ast.parse(path.read_text())]
+    }
+    assert not {name: names for name, names in found.items() if names}
+
+
+@pytest.mark.parametrize(
+    ("text", "vague"),
+    [
+        ("Returns what norms leave of a change.", True),
+        ("How many rows a block has.", True),
+        ("Which keys a row sees.", True),
+        ("Number of keys;\n    of\n    it the largest.", True),
+        ("The keys. Args: values: likewise.", True),
+        ("Number of keys that a row sees.", False),
+        ("Returns the summary of a tile.", False),
+    ],
+)
+def test_a_vague_docstring_is_found(text, vague):
+    tree = ast.parse(f'def f():\n    """{text}"""')
+    assert list(vague_docstrings(tree)) == ["f"] * vague

@@ -51,7 +51,7 @@ WIDTH = 2 * HALF
 
 
 def twofold(form: Form) -> Form:
-    """Returns what is added to (y, -y) where `form` is added to y."""
+    """The addition to (y, -y) where `form` is added to y."""
     return {**form, **{c + HALF: -factor for c, factor in form.items()}}
 
 
@@ -160,7 +160,7 @@ def normalised_parity_transformer(
     scores a_p (-1)^p with all a_p > 0 the sign of o is right if max a < 3 min a: for k
     even, e^(2 a_k) Z2 - Z1 with the normalisers Z of the heads is e^(a_k) times the sum
     of 2 sinh(a_k - a_p) over the at most O even p != k and of 2 sinh(a_k + a_p) over
-    the O odd p, and sinh(max a - min a) < sinh(2 min a); for k odd likewise.
+    the O odd p, and sinh(max a - min a) < sinh(2 min a); the same holds for k odd.
 
     Args:
         c: sharpness of layer 2, positive.

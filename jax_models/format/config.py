@@ -162,7 +162,7 @@ def decode_config(
 
 
 def _newer(config: dict[str, Any], names: Collection[str] | None) -> str | None:
-    """Returns what a model has that version 1 cannot say, None if nothing."""
+    """The first feature of a model that version 1 cannot hold, or None."""
     for entry in (config, *config["layers"]):
         for name, words in VERSION_1.items():
             if entry.get(name, words[0]) not in words:
@@ -212,7 +212,7 @@ def _encode_norm(norm: Norm | None) -> dict[str, Any] | None:
 def decode_shared(
     where: str, entry: dict[str, Any], top: dict[str, Any]
 ) -> dict[str, Any]:
-    """Returns what a file holds once for all layers, checked.
+    """The entries that a file holds once for all layers, checked.
 
     Args:
         where: What stands before the names of keys.

@@ -29,7 +29,7 @@ def check_distance(where: str, entry: Any) -> dict[str, Any] | None:
 
 
 def decode_distance(entry: dict[str, Any], tensor: Array) -> DistanceBias:
-    """Returns what a checked entry says of a layer's tensor."""
+    """The distance bias of a checked entry and its tensor."""
     options = {name: value for name, value in entry.items() if name != "kind"}
     return KINDS[entry["kind"]][0](tensor, **options)
 
@@ -43,7 +43,7 @@ def encode_distance(bias: DistanceBias | None) -> dict[str, Any] | None:
 
 
 def tensor_of(bias: DistanceBias | None) -> Any:
-    """Returns what a file holds of a bias as a tensor."""
+    """The tensor that a file holds for a distance bias."""
     if bias is None:
         return None
     return bias.slopes if isinstance(bias, Alibi) else bias.table

@@ -21,7 +21,7 @@ SCALINGS = {
 
 
 def decode_rotary(where: str, entry: Any, score: str) -> Rotary | None:
-    """Returns what the `rotary` entry of a layer with that score describes."""
+    """The rotary positions that a layer's `rotary` entry describes."""
     if entry is None:
         return None
     expect_keys(where, entry, [field.name for field in dataclasses.fields(Rotary)])

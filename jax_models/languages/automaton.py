@@ -1,7 +1,7 @@
 """Deterministic finite automata: regular languages, and any language at one length.
 
 A language that is not regular still has an automaton for each length (a counter, or the
-one word of that length), so that what can be decided by states can be asked of it.
+one word of that length), so that it answers whatever states can decide.
 """
 
 import dataclasses

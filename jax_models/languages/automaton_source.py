@@ -104,7 +104,7 @@ class AutomatonSource(Source):
 
     @property
     def first_symbol(self) -> tuple[float, ...]:
-        """What follows in the first state."""
+        """Distribution of the symbol that follows in the first state."""
         return (*self.probabilities[self.start], self.end_probabilities[self.start])
 
     def states(self, tokens: Array) -> Array:

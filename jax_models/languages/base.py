@@ -1,4 +1,4 @@
-"""What a language is: its symbols, a membership test, and a sampler for every length.
+"""Languages: symbols, a membership test, and a sampler for every length.
 
 A string of n symbols is an integer array [n]. The end (query) token `$` follows the
 symbols: its id is their number. It belongs to the input of a model, not to the string,
@@ -53,7 +53,7 @@ class Language(abc.ABC):
     @property
     @abc.abstractmethod
     def distribution(self) -> str:
-        """What `sample` draws from, in words."""
+        """Description of the distribution that `sample` draws from."""
 
     @abc.abstractmethod
     def draw(self, key: Array, length: int, count: int) -> Array:

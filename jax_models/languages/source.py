@@ -162,7 +162,7 @@ class Source(abc.ABC):
         return self.log_probability(tokens) > -jnp.inf
 
     def levels(self, length: int) -> Levels:
-        """Returns what predictions with full, little and no knowledge cost.
+        """Returns the cross-entropies of predictions with full, little and no knowledge.
 
         Args:
             length: n >= 1.

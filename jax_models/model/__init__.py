@@ -1,1 +1,1 @@
-"""What a model is: layers and their row programs, attention, positions, masks."""
+"""Models: layers and their row programs, attention, positions, masks."""

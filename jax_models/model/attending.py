@@ -1,4 +1,4 @@
-"""What a layer's attention computes: projections, scores, summaries of rows by blocks.
+"""The computations of attention: projections, scores, summaries of rows by blocks.
 
 Shapes: h heads, r query rows, k keys, d model width, e = d_k, v = d_v. Projections are
 head-major, [h, rows, e]; scores are [h, r, k], already divided by the temperature.
@@ -38,7 +38,7 @@ def project(weight: Array, bias: Array | None, rows: Array) -> Array:
 
 
 def score_scale(attention: Attention, length: int, rows: Array) -> Array:
-    """Returns what a row's raw scores are divided by: sqrt(d_k) and the temperature.
+    """Divisor of a row's raw scores: sqrt(d_k) times the temperature.
 
     Returns:
         A scalar, or [r] where the temperature depends on the row's position.

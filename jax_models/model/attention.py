@@ -1,4 +1,4 @@
-"""One attention sublayer: its weights and rules. What is computed of it: `attending`.
+"""One attention sublayer: its weights and rules. Computations are in `attending`.
 
 Shapes: h heads, g of them with keys and values of their own, d model width, e = d_k,
 v = d_v.
@@ -85,17 +85,17 @@ class Attention:
 
     @property
     def key_heads(self) -> int:
-        """How many heads have keys and values of their own: g, a divisor of H."""
+        """Number of heads with keys and values of their own: g, a divisor of H."""
         return self.key.shape[0]
 
     @property
     def key_by_head(self) -> Array:
-        """What makes the keys that each head sees [h, e, d]."""
+        """Key matrix that each head sees [h, e, d]."""
         return self._by_head(self.key)
 
     @property
     def value_by_head(self) -> Array:
-        """What makes the values that each head sees [h, v, d]."""
+        """Value matrix that each head sees [h, v, d]."""
         return self._by_head(self.value)
 
     @property
@@ -110,24 +110,24 @@ class Attention:
 
     @property
     def ungrouped(self) -> "Attention":
-        """The same function, each head with keys and values of its own."""
+        """This sublayer with keys and values of its own for each head."""
         names = ("key", "value", "key_bias", "value_bias")
         parts = {name: getattr(self, f"{name}_by_head") for name in names}
         return dataclasses.replace(self, **parts)
 
     def _by_head(self, grouped: Array) -> Array:
-        """What groups have [g, ...] for each head [h, ...]."""
+        """Numbers of groups [g, ...], repeated for each head [h, ...]."""
         count = self.num_heads // self.key_heads
         return grouped if count == 1 else jnp.repeat(grouped, count, axis=0)
 
     @property
     def scoring(self) -> Score:
-        """What `score` names, with the layer's own numbers."""
+        """The score named `score`, with the layer's own numbers."""
         return SCORES[self.score].with_vector(self.score_vector)
 
     @property
     def sight(self) -> Sight:
-        """Which positions a row sees."""
+        """Positions that a row sees."""
         return dataclasses.replace(SIGHTS[self.mask], window=self.window)
 
     @property
@@ -135,8 +135,8 @@ class Attention:
         """The roundings by which positions enter scores.
 
         Of a pair that is turned, of each: a cosine or sine, a product and a sum. A bias
-        of the distance is a product, a sum and a quotient. A norm is a mean, what is left
-        of it, half a sum of squares, a root, and two for each of scale and bias.
+        of the distance is a product, a sum and a quotient. A norm is a mean, the
+        centred row, half a sum of squares, a root, and two for each of scale and bias.
         """
         norms = (self.query_norm is not None) + (self.key_norm is not None)
         steps = 6 * (self.rotary is not None) + 3 * (self.distance_bias is not None)
@@ -144,7 +144,7 @@ class Attention:
 
     @property
     def pieces(self) -> tuple[str, ...]:
-        """What is beyond projections, scores and masks of version 1, by name.
+        """Features beyond projections, scores and masks of version 1, by name.
 
         What computes with the weights itself, and not by `attending`, asks it first.
         """
@@ -164,15 +164,15 @@ class Attention:
 
     @property
     def formed_width(self) -> int:
-        """How many numbers a pair holds where all rows have moved; 0 if none."""
+        """Count of numbers that a pair holds where all rows have moved; 0 if none."""
         return self.hidden_width if self.linear_keys else self.key_width
 
     @property
     def hidden_width(self) -> int:
-        """How many numbers a (query, key) pair holds before they are summed; 0 if none."""
+        """Count of numbers that a pair holds before they are summed; 0 if none."""
         return self.scoring.hidden_width(self.key_width)
 
     @property
     def pair_width(self) -> int:
-        """How many numbers a pair holds while it is scored, its score alone if no more."""
+        """Count of numbers that a pair holds while it is scored, 1 if its score alone."""
         return max(1, self.hidden_width)

@@ -31,7 +31,7 @@ class Alibi:
     slopes: Array  # [h]
 
     def biases(self, rows: Array, keys: Array, length: int) -> Array:
-        """Returns what is added to scores [h, r, k].
+        """Addition to scores [h, r, k].
 
         Args:
             rows: positions of the queries [r].
@@ -71,7 +71,7 @@ class DistanceBuckets:
         object.__setattr__(self, "max_distance", distance)
 
     def biases(self, rows: Array, keys: Array, length: int) -> Array:
-        """Returns what is added to scores [h, r, k]; arguments as in `Alibi.biases`."""
+        """Addition to scores [h, r, k]; arguments as in `Alibi.biases`."""
         shape = (self.table.shape[1], self.bidirectional, self.max_distance)
         buckets = jnp.asarray(distance_buckets(length, *shape))
         which = keys[None, :] - rows[:, None] + (length - 1)

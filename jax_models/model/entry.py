@@ -1,4 +1,4 @@
-"""What stands between embeddings with their positions and the first layer.
+"""The entry: operations between embedded rows and the first layer.
 
 A norm behind the embedding (BERT), a projection of narrow embeddings to the model's width
 (ELECTRA), or the one and then the other (ALBERT).
@@ -23,14 +23,14 @@ class Entry:
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """What rows go through, in order."""
+        """Operations on rows, in order."""
         found: list[Operation] = [] if self.norm is None else [self.norm]
         if self.projection is not None:
             found.append(Affine(self.projection, self.bias))
         return tuple(found)
 
     def __call__(self, rows: Array) -> Array:
-        """Returns what the first layer reads [..., d] of embedded rows [..., E]."""
+        """The first layer's input [..., d] of embedded rows [..., E]."""
         for operation in self.operations:
             rows = operation(rows)
         return rows

@@ -35,7 +35,7 @@ class FeedForward:
 
     @property
     def hidden(self) -> int:
-        """How many numbers a row has between its maps: f, or 2 f with a gate."""
+        """Width of a row between both maps: f, or 2 f with a gate."""
         return self.w1.shape[0] * (1 if self.gate is None else 2)
 
     def steps(self, enters: str) -> tuple[Step, ...]:

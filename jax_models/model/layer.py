@@ -76,7 +76,7 @@ class Layer:
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """What both programs are made of, in order."""
+        """Operations of both programs, in order."""
         return tuple(x.operation for x in (*self.reads.steps, *self.writes.steps))
 
     def _block(self, enters: str, stream: str, name: str) -> tuple[Step, ...]:

@@ -17,7 +17,7 @@ MASKS: tuple[str, ...] = get_args(Mask)
 
 @dataclasses.dataclass(frozen=True)
 class Sight:
-    """Which positions a row sees: all, or one side of it, its own or not; how far."""
+    """Positions that a row sees: all or one side, its own or not, and how far."""
 
     before: bool = True
     after: bool = True
@@ -35,7 +35,7 @@ class Sight:
         return math.inf if self.window is None else self.window - 1
 
     def visible(self, rows: Any, keys: Any) -> Array:
-        """Returns which keys each row sees, as booleans.
+        """Whether each row sees each key.
 
         Args:
             rows: positions of the rows, an array that broadcasts with `keys`.
@@ -68,7 +68,7 @@ class Sight:
         )
 
     def count(self, row: int, length: int) -> int:
-        """Returns how many positions a row sees.
+        """Number of positions that a row sees.
 
         Args:
             row: its position, from 0.
@@ -89,7 +89,7 @@ SIGHTS: dict[str, Sight] = {
 
 
 def visible(sight: Sight, rows: Array, keys: Array) -> Array:
-    """Returns which `keys` each of `rows` sees, as booleans [rows, keys].
+    """Whether each of `rows` sees each of `keys` [rows, keys].
 
     `future` hides the future (j <= i, causal), `past` hides the past (j >= i); the
     strict forms hide the row itself too, so a row may see nothing at all.

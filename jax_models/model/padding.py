@@ -22,7 +22,7 @@ class Padding:
         expect_integer("padding", self.symbol, 0)
 
     def hides(self, tokens: Array) -> Array:
-        """Returns which rows no row sees [n]."""
+        """Whether a row is hidden from all rows [n]."""
         return tokens == self.symbol
 
     def leave(self, tokens: np.ndarray) -> np.ndarray:

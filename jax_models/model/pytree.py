@@ -84,7 +84,7 @@ def _same_entries(entries: Any) -> tuple[tuple[Any, ...], tuple[int, ...]] | Non
 
 
 def map_once(function: Callable[[Any], Any], entries: Iterable[Any]) -> tuple[Any, ...]:
-    """Returns what a function makes of entries, of the same object the same.
+    """Results of a function on entries; one object has one result.
 
     Args:
         function: of one entry, called once for an object that stands there several times.
@@ -100,7 +100,7 @@ def map_once(function: Callable[[Any], Any], entries: Iterable[Any]) -> tuple[An
 def in_bytes(tree: Any) -> bytes:
     """Returns a pytree of arrays and numbers byte by byte, its structure included.
 
-    Two trees with the same bytes are the same question: digests are made of it.
+    Two trees with the same bytes are the same question: digests are made of these bytes.
     """
     leaves, structure = jax.tree.flatten(tree)
     arrays = [np.asarray(leaf) for leaf in leaves]

@@ -1,4 +1,4 @@
-"""What is read off the last row, the model's head, and which logit accepts a string."""
+"""Read-outs: the model's head, and the logit that accepts a string."""
 
 import dataclasses
 
@@ -22,7 +22,7 @@ class Readout:
         return linear(rows, self.weight, self.bias)
 
     def operations(self, embedding: Array) -> tuple[Operation, ...]:
-        """Returns what it does to a row, in order."""
+        """Operations on a row, in order."""
         del embedding
         return (Affine(self.weight, self.bias),)
 
@@ -41,7 +41,7 @@ class Head:
     tied: bool = dataclasses.field(default=False, metadata={"static": True})
 
     def operations(self, embedding: Array) -> tuple[Operation, ...]:
-        """Returns what it does to a row, in order.
+        """Operations on a row, in order.
 
         Args:
             embedding: the model's [V, d].

@@ -1,4 +1,4 @@
-"""The same weights under another weighting function, temperature or float type."""
+"""Models with their weights under another weighting, temperature or float type."""
 
 import dataclasses
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What ESM-2 does to embeddings, whatever the positions: rows of `<mask>` are zero.
+"""ESM-2's rule for embeddings, whatever the positions: rows of `<mask>` are zero.
 
 The others are scaled by (1 - share) / (1 - share of `<mask>` in the input), as if masked
 tokens were dropped out (Lin et al. 2023). So a token that becomes `<mask>`, or no longer is

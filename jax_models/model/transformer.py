@@ -1,6 +1,6 @@
 """The transformer: a frozen pytree, and the forward pass in bounded memory.
 
-A model is data; everything that computes is a pure function of it. `forward` is the
+A model is data; everything that computes is a pure function of a model. `forward` is the
 pure, traceable pass; `apply` checks its input and its ties on the host and is what a
 caller normally wants.
 """
@@ -136,7 +136,7 @@ class Transformer:
 
 
 def read_logits(model: Transformer, rows: Array) -> Array:
-    """Returns what the head makes of final activations [..., d]: logits [..., classes]."""
+    """Logits [..., classes] that the head makes of final activations [..., d]."""
     program = model.head
     return program.value({"final": rows})[program.output]
 
@@ -205,7 +205,7 @@ def embed(model: Transformer, tokens: Array) -> Array:
 
 
 def symbol_rows(model: Transformer, symbols: Array, places: Array | None) -> Array:
-    """Returns what the first layer reads of symbols at places [..., d].
+    """The first layer's input for symbols at places [..., d].
 
     Args:
         model: the transformer, of one input (`of_input`).
@@ -237,7 +237,7 @@ def symbol_changes(
 
 
 def attention_input(layer: Layer, rows: Array) -> Array:
-    """Returns what the attention sublayer reads of the layer's input rows [r, d]."""
+    """Attention's input for the layer's input rows [r, d]."""
     program = layer.reads
     return program.value({"y": rows})[program.output]
 
@@ -299,7 +299,7 @@ def apply_layer(
 def read_heads(
     attention: Attention, positions: Array, summary: Any
 ) -> tuple[Array, TieReport | None]:
-    """Returns what the heads of rows attend to [r, h v], and a tie report of each [r].
+    """Attended values of rows' heads [r, h v], and a tie report of each [r].
 
     Args:
         attention: the sublayer.
@@ -313,7 +313,7 @@ def read_heads(
 
 
 def scores_per_row(attention: Attention, tile: int) -> int:
-    """Returns how many numbers a row holds while it is scored against a tile of keys."""
+    """Count of numbers that a row holds while it is scored against a tile of keys."""
     return attention.num_heads * tile * attention.pair_width
 
 

@@ -92,7 +92,7 @@ class Token(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Operator:
-    """How an operator binds, how its right operand must bind, and what it makes."""
+    """Binding strength of an operator and of its right operand, and the node it makes."""
 
     strength: int
     right: int
@@ -185,7 +185,7 @@ class Parser:
         self.next.place.fail(self.missed.format(found=found, what=what))
 
     def run(self, rule: Rule) -> Any:
-        """Returns what a rule reads, the rules that it needs run on a stack."""
+        """Result of a rule, the rules that it needs run on a stack."""
         stack, value = [rule], None
         while stack:
             try:

@@ -1,1 +1,1 @@
-"""How a model is run: checked use, devices, blocks, float types."""
+"""Running a model: checked use, devices, blocks, float types."""

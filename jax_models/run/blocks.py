@@ -22,7 +22,7 @@ TILES_ALIVE = 64
 
 
 def tile_elements() -> int:
-    """Returns how many scores one tile should hold on the default backend.
+    """Number of scores that one tile should hold on the default backend.
 
     As many as suit a cache or keep an accelerator busy, and no more than leave room for
     `TILES_ALIVE` tiles of float64 in the device's memory.
@@ -38,7 +38,7 @@ def key_tile(length: int) -> int:
 
 
 def row_block(num_rows: int, per_row: int) -> int:
-    """Returns how many rows go into a block when each holds `per_row` elements."""
+    """Number of rows in a block when each holds `per_row` elements."""
     wanted = max(1, tile_elements() // max(1, per_row))
     blocks = math.ceil(num_rows / wanted)
     return math.ceil(num_rows / blocks)

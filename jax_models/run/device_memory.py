@@ -1,9 +1,9 @@
-"""How much memory a device has, and the share of it that one computation may take.
+"""The memory of a device, and the share that one computation may take.
 
-An accelerator says itself. A CPU has the memory of the machine, or what the control group
-of the process leaves of it (as in a container), divided among the devices that JAX makes
-of it. What is free at the moment is not asked: sizes that follow from this are the same
-in every run on a machine.
+An accelerator states its own. A CPU has the memory of the machine, or the limit of the
+process's control group (as in a container), divided among the devices that JAX makes of
+the CPU. Free memory is not asked for: sizes that follow from this are the same in every
+run on a machine.
 """
 
 import contextlib
@@ -104,7 +104,7 @@ def bytes_label(size: float) -> str:
 
 
 def require_memory(what: str, needed: float) -> None:
-    """Refuses what cannot fit the memory of the machine, before any of it is taken.
+    """Refuses what cannot fit the memory of the machine, before any is taken.
 
     The other way is an abort inside a library, or the system's killer after minutes.
 
@@ -140,7 +140,7 @@ def require_operations(what: str, needed: float) -> None:
 
 
 def host_bytes() -> int:
-    """Returns the memory of the machine, or what the process may take of it, in bytes."""
+    """Returns the memory of the machine, or the part that the process may take, in bytes."""
     if not hasattr(os, "sysconf"):
         return sys.maxsize  # a system that does not tell
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -49,7 +49,7 @@ def device_mesh(num_devices: int | None = None) -> Mesh:
 
 
 def count_devices(mesh: Mesh | None) -> int:
-    """Returns how many devices there are in a mesh; None is one."""
+    """Number of devices in a mesh; None is one device."""
     return 1 if mesh is None else mesh.size
 
 
@@ -83,7 +83,7 @@ def check_agreement(question: bytes) -> None:
 
 
 def first_says(told: bytes) -> bytes:
-    """Returns what the first process was given, in every process.
+    """Returns the first process's value in every process.
 
     Args:
         told: the first process's bytes; those of the others are not looked at.

@@ -62,7 +62,7 @@ BLOCKS_TOGETHER = 16
 
 @dataclasses.dataclass(frozen=True)
 class Shares:
-    """How a sequence is cut: n tokens into D shares of m rows, each t tiles of keys."""
+    """The partition of a sequence: n tokens in D shares of m rows, each t tiles of keys."""
 
     length: int  # n
     devices: int  # D
@@ -76,11 +76,11 @@ class Shares:
 
     @property
     def together(self) -> int:
-        """What the number of tiles and of rows in a block is a multiple of."""
+        """Common divisor of the number of tiles and of the number of rows in a block."""
         return math.lcm(TILES_TOGETHER, self.devices)
 
     def block(self, per_row: int) -> int:
-        """Returns how many rows are scored at once, against a tile.
+        """Number of rows scored at once against a tile.
 
         Args:
             per_row: numbers that a row holds while it is scored.
@@ -89,17 +89,17 @@ class Shares:
         return self.together * math.ceil(rows / self.together)
 
     def own_rows(self, per_row: int) -> int:
-        """Returns how many of each device's rows are gathered at once."""
+        """Number of each device's rows that are gathered at once."""
         rows = BLOCKS_TOGETHER * self.block(per_row)
         return min(rows // self.devices, self.share)
 
     def merged_rows(self, per_row: int) -> int:
-        """Returns how many rows are merged at once: as many whatever D is."""
+        """Number of rows merged at once; independent of D."""
         return self.own_rows(per_row) * self.devices // self.together
 
 
 def share_out(length: int, devices: int, max_tile: int = MAX_KEY_TILE) -> Shares:
-    """Returns how n tokens are cut for D devices; the last share may be filled up."""
+    """Partition of n tokens over D devices; the last share may be padded."""
     together = math.lcm(TILES_TOGETHER, devices)
     tiles = together * math.ceil(length / (together * max_tile))
     return Shares(length, devices, math.ceil(length / tiles), tiles // devices)
@@ -112,7 +112,7 @@ def forward_sharded(
 
     Args:
         model: the transformer, the same in all processes.
-        tokens: integers in [0, V) [n], likewise; not checked here.
+        tokens: integers in [0, V) [n], the same in all processes; not checked here.
         mesh: of `device_mesh`.
 
     Returns:
@@ -234,7 +234,7 @@ def _apply_share(
 def _prepare_tile(
     layer: Layer, length: int, rows: Array, index: Array
 ) -> tuple[Array, KeyStore]:
-    """What attention reads of a tile of rows [k, d], and their keys and values."""
+    """Attention's input rows [k, d] of a tile, with their keys and values."""
     inputs = attention_input(layer, rows)
     return inputs, store_keys(layer.attention, inputs, length, index)
 

@@ -1,6 +1,6 @@
 """Training: a pure step on a source of sequences, compiled once, with explicit keys.
 
-`train` is the whole of it for most callers; `run_training` also keeps a checkpoint, from
+`train` is all that most callers need; `run_training` also keeps a checkpoint, from
 which a run that was killed goes on to the same bits, and measures losses by length.
 """
 

@@ -31,7 +31,7 @@ HISTORY = "history."
 def describe_difference(
     there: Mapping[str, Any], here: Mapping[str, Any]
 ) -> str | None:
-    """Returns which entry of two configurations differs first, None where none does."""
+    """The first entry in which two configurations differ, or None."""
     for name in (*here, *(name for name in there if name not in here)):
         one, other = there.get(name), here.get(name)
         if one == other and (name in there) == (name in here):
@@ -49,7 +49,7 @@ def _shown(value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Standing:
-    """What a run has reached.
+    """State that a run has reached.
 
     Attributes:
         step: optimiser steps done.

@@ -1,4 +1,4 @@
-"""What a run records: the loss of each step, and losses by length now and then."""
+"""Record of a run: the loss of each step, and losses by length now and then."""
 
 import dataclasses
 import functools
@@ -117,7 +117,7 @@ class TrainingRun(BriefRepr):
 
 @dataclasses.dataclass(frozen=True)
 class Measuring:
-    """Which losses by length are measured, before the first step and at checkpoints.
+    """Losses by length to measure, before the first step and at checkpoints.
 
     Attributes:
         lengths: n; none measures nothing.
@@ -198,7 +198,7 @@ def describe(standing: Standing) -> str:
 
 
 def finish(standing: Standing, measuring: Measuring) -> TrainingRun:
-    """Returns what a standing holds, in its own terms."""
+    """The result that a run's state holds."""
     history = standing.history
     measured = tuple(
         (int(after), LengthLosses(measuring.lengths, mean, error))

@@ -1,4 +1,4 @@
-"""What is trained: a network that gives logits of the next symbol, and what it must be.
+"""Networks that can be trained: they give logits of the next symbol.
 
 `compute_logits` and `refusal` are open functions over network classes: a further kind of
 network is one registration of each.

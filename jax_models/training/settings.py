@@ -1,4 +1,4 @@
-"""How a model is trained: lengths, batches, steps, and the optimiser with its schedule."""
+"""Settings of training: lengths, batches, steps, and the optimiser with its schedule."""
 
 import dataclasses
 from typing import Literal, get_args
@@ -19,7 +19,7 @@ LARGEST_GRADIENT = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """How a model is trained.
+    """Settings of training.
 
     Attributes:
         length: n of the longest training sequences.
@@ -92,7 +92,7 @@ class Training:
         return min(self.checkpoint_every or self.steps, self.steps)
 
     def draw_length(self, key: Array, step: Array) -> Array:
-        """Returns which of `lengths` a step trains on: uniform over those that joined.
+        """The length of a training step, drawn uniformly from the lengths that have joined.
 
         Args:
             key: a JAX random key.

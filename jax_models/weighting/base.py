@@ -84,7 +84,7 @@ class MovedKeys:
 @register
 @dataclasses.dataclass(frozen=True)
 class TieReport:
-    """What the hard weightings met: how close a decision came to being a tie.
+    """Smallest distance from a tie that decisions of a hard weighting met.
 
     gap is the smallest distance met between the worst score of a row's best cell and
     the best score below it, spread the widest distance inside a best cell. A row is
@@ -125,16 +125,16 @@ def worries_more(near: Array, gap: Array, other_near: Array, other_gap: Array) -
     """Whether a decision is more worrying than another: ambiguous alone, or nearer [...].
 
     Args:
-        near: whether it is ambiguous.
-        gap: of its scores.
-        other_near: the same of the other.
-        other_gap: likewise.
+        near: whether the first is ambiguous.
+        gap: of the first's scores.
+        other_near: whether the other is ambiguous.
+        other_gap: of the other's scores.
     """
     return (near & ~other_near) | ((near == other_near) & (gap < other_gap))
 
 
 class Weighting(abc.ABC):
-    """How scores become weights. Finals are frozen dataclasses without array fields."""
+    """A map from scores to weights. Finals are frozen dataclasses without array fields."""
 
     name: ClassVar[str]
     hard: ClassVar[bool]
@@ -147,7 +147,7 @@ class Weighting(abc.ABC):
         return 0.0
 
     def score_roundoff(self, dtype: Any) -> float:
-        """Returns how far a score may be rounded, over its magnitude; 0 if not asked."""
+        """Bound on a score's rounding over its magnitude; 0 if scores count as exact."""
         del dtype
         return 0.0
 
@@ -263,7 +263,7 @@ class Weighting(abc.ABC):
         Args:
             change: their change summary [h, i, ...].
             rows: their positions, broadcastable to [h, i].
-            relevant: which of them count, likewise; all by default.
+            relevant: which of them count, broadcastable to [h, i]; all by default.
         """
         return None
 
@@ -316,7 +316,7 @@ def contract_apart(weights: Array, values: Array, origin: Array) -> Array:
 
 
 def contract_about(weights: Array, values: Array, origin: Array) -> Array:
-    """Returns the same as a product less the origin; see `contract_apart`."""
+    """sum_k w_k (v_k - o) as a product less the origin; see `contract_apart`."""
     return contract(weights, values) - weights.sum(axis=-1)[..., None] * origin
 
 
@@ -333,7 +333,7 @@ def spread_of(weighting: Weighting, values: Array) -> Callable[[Array, Array], A
 
 
 def tallied(members: Array, count: Array | None, dtype: Any) -> Array:
-    """Returns how many keys each member stands for, 0 for the others [..., k]."""
+    """Number of keys that each member stands for, 0 for the others."""
     weights = members.astype(dtype)
     return weights if count is None else weights * count
 

@@ -41,7 +41,7 @@ class Level:
 
     @staticmethod
     def empty(like: Array) -> "Level":
-        """Returns that of no key.
+        """The level of no key.
 
         Args:
             like: an array of the shape and type.
@@ -50,13 +50,13 @@ class Level:
         return Level(-none, none, -none, jnp.zeros_like(none))
 
     def where(self, condition: Array) -> "Level":
-        """Returns the level where a condition holds, and else that of no key."""
+        """The level where a condition holds, the empty one elsewhere."""
         return jax.tree.map(
             lambda x, none: jnp.where(condition, x, none), self, Level.empty(self.low)
         )
 
     def without(self, left: Array) -> "Level":
-        """Returns the level when some keys have left; that of no key when all have.
+        """The level when some keys have left; the empty one when all have.
 
         Args:
             left: how many.
@@ -165,7 +165,7 @@ def is_member(cell: Array, levels: Levels) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Leaving:
-    """What a replaced column leaves [...], and where it arrives."""
+    """The level that a replaced column leaves, and the cell where it arrives."""
 
     first: Array  # whether it was in the best cell
     second: Array  # whether in the second
@@ -173,7 +173,7 @@ class Leaving:
 
 
 def leave(levels: Levels, column: Column, cells: tuple[Array, Array]) -> Leaving:
-    """Returns which level a replaced column leaves, and the new column's cell.
+    """The level that a replaced column leaves, and the new column's cell.
 
     Args:
         levels: of the rows before [h, r].

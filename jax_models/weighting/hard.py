@@ -1,4 +1,4 @@
-"""What hard weightings share: decisions on score cells, and how near they came to a tie.
+"""The part that hard weightings share: decisions on score cells, and distances from a tie.
 
 Of a row the best keys are known, and what would be without them (`cells`): a replaced column
 multiplies the differences of those values by factors that its cell decides.
@@ -115,7 +115,7 @@ class HardWeighting(Weighting):
     def replaced_factors(
         self, summary: Any, column: Column, cells: tuple[Array, Array]
     ) -> tuple[Array, Array, Array]:
-        """Returns what `replaced_value` multiplies, of columns that are seen [h, r, i].
+        """The factors of `replaced_value`, for columns that rows see.
 
         Args:
             summary: of the rows [h, r].
@@ -125,7 +125,7 @@ class HardWeighting(Weighting):
 
     @abc.abstractmethod
     def around(self, summary: Any) -> tuple[Array, Array]:
-        """Returns what rows attend to, and what beside a best key that leaves [h, r, v]."""
+        """Attended values, and those when the only best key leaves."""
 
     @abc.abstractmethod
     def replace_set(self, summary: Any, moved: MovedKeys) -> tuple[Any, Array]:

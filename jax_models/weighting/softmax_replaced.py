@@ -1,4 +1,4 @@
-"""What replacing one column does to a softmax row: its weights, and its mean."""
+"""Replacement of one column of a softmax row: its weights, and its mean."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ def difference(a: Array, b: Array) -> Array:
 @register
 @dataclasses.dataclass(frozen=True)
 class ReplacedWeights:
-    """What replacing column i does to a row's weights; 0, 0, 1, 1, 0 where it is hidden.
+    """A row's weights when column i is replaced; 0, 0, 1, 1, 0 where it is hidden.
 
     `rest` is all other columns for a column that is not the top one, and for the top one the
     rest proper: their weights are multiplied by new_rest / old_rest.
@@ -154,7 +154,7 @@ def replaced_factors(
 def replace_by(
     summary: "SoftmaxSummary", column: Column, weights: ReplacedWeights
 ) -> Array:
-    """Returns what `Softmax.replace` does, from weights that have been formed.
+    """Change of the mean as in `Softmax.replace`, from weights that have been formed.
 
     Args:
         summary: of the rows [h, r].

@@ -38,7 +38,7 @@ SHOWN = 12  # files of a folder in a message
 
 
 class Folder(Source):
-    """What stands in a folder."""
+    """Content of a checkpoint's folder."""
 
     shapes = "config.json says"
     missing = AGAIN
@@ -114,7 +114,7 @@ class Folder(Source):
         return sorted(self._stored[name] for name in names)
 
     def where(self, key: str) -> str:
-        """Returns what a message calls a key of the configuration."""
+        """The name of a configuration key in messages."""
         return f"{key} of {str(self.path / 'config.json')!r}"
 
     def shape(self, name: str) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from jax_models.model.transformer import Transformer
 
 @dataclasses.dataclass(frozen=True)
 class Module:
-    """How a module calls its tensors, and what it is unless an argument says otherwise."""
+    """The tensor names of a torch module, and its settings by default."""
 
     layers: str
     layer: Mapping[str, str]  # of one, as `Parts.move_layer` takes them

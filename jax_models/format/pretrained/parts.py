@@ -1,4 +1,4 @@
-"""What a family makes of a folder: a configuration and tensors of this project's format.
+"""A folder in this project's format: configuration and tensors, as a family makes them.
 
 docs/model-format.md says what they mean; `build_model` checks them.
 """
@@ -152,7 +152,7 @@ def read_activation(folder: Source, key: str, default: str | None = None) -> str
 
 
 def heads_of(folder: Source, d: int, key: str) -> tuple[int, int]:
-    """Returns how many heads there are, and the width of one where they share d."""
+    """The number of heads, and the width of one where they share d."""
     heads = folder.number(key)
     if d % heads:
         raise InputError(

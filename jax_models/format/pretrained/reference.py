@@ -21,7 +21,7 @@ ALLOWED = {"float64": 1e-11, "float32": 2e-3}
 def compare_outputs(
     model: Transformer, path: str | os.PathLike[str]
 ) -> dict[str, float]:
-    """Returns how far a model is from stored outputs, over the largest row's norm.
+    """Distance of a model's outputs from stored ones, over the largest row's norm.
 
     Args:
         model: an imported one.

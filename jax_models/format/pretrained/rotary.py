@@ -14,7 +14,7 @@ def rotary_of(folder: Source, width: int, share: float | None = None) -> dict[st
     """Settings of all layers for the rotary positions of a configuration.
 
     They stand in `rope_parameters`, or in `rope_theta` and `rope_scaling` before it; where
-    a configuration has both, they have to mean one thing: readers of it differ in which
+    a configuration has both, they have to mean one thing: readers differ in the one
     they take.
 
     Args:

@@ -1,4 +1,4 @@
-"""What sentence-transformers' folders have beside a model: how its rows are pooled.
+"""The pooling that folders of sentence-transformers state beside a model.
 
 `modules.json` lists what follows the transformer: a pooling, whose folder has a
 `config.json` of one mode, and a division by the Euclidean norm.

@@ -35,7 +35,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def where(self, key: str) -> str:
-        """Returns what a message calls a key of the configuration."""
+        """The name of a configuration key in messages."""
 
     @abc.abstractmethod
     def shape(self, name: str) -> tuple[int, ...]:
@@ -55,7 +55,7 @@ class Source(abc.ABC):
         """The types of all tensors, by their names in a file."""
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Returns what the configuration says, the default where it says nothing."""
+        """The configuration's value, or the default where it has none."""
         found = self.config.get(key)
         return default if found is None else found
 
@@ -79,7 +79,7 @@ class Source(abc.ABC):
         return found
 
     def rows(self, name: str) -> int:
-        """Returns how many rows a tensor has, 1 where it is missing."""
+        """Number of rows of a tensor, 1 where it is missing."""
         shape = self.shape(name) if name in self else ()
         return shape[0] if shape else 1
 

@@ -55,7 +55,7 @@ class State(Source):
         return name in self._arrays
 
     def where(self, key: str) -> str:
-        """Returns what a message calls a key of the configuration: an argument."""
+        """The name of a configuration key in messages: an argument."""
         return key
 
     def shape(self, name: str) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """Texts as tokens: the tokenizer beside a checkpoint, by the optional package `tokenizers`.
 
-`tokenizer.json` says all of it. A `vocab.txt` alone is of letters (of protein models), where
+`tokenizer.json` is complete. A `vocab.txt` alone is of letters (of protein models), where
 every entry is one letter or a special name in brackets, or of BERT's pieces of words.
 """
 
@@ -349,7 +349,7 @@ def _find_letters(entries: list[str]) -> tuple[bool, list[str]]:
 
 
 def _of_vocabulary(package: Any, path: Path) -> Any:
-    """What splits texts into the entries of a `vocab.txt`."""
+    """Pre-tokenizer that splits texts into the entries of a `vocab.txt`."""
     entries, said = _entries(path), _configurations(path)
     symbols = {name: symbol for symbol, name in enumerate(entries)}
     unknown, first, last = (

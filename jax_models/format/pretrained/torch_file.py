@@ -123,7 +123,7 @@ def _find_entries(path: Path, content: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _run(content: bytes, entries: dict[str, np.ndarray]) -> Any:
-    """What the opcodes of a pickle put together."""
+    """The object that the opcodes of a pickle build."""
     stack, marks, memo = [], [], {}
     for opcode, argument, _ in pickletools.genops(content):
         name = opcode.name

@@ -10,7 +10,7 @@ from jax_models.model.rows.base import Operation
 
 
 class Activation(Operation):
-    """A function of each entry. Finals state what is proved of it."""
+    """A function of each entry. Finals state proved bounds."""
 
     # The largest |second derivative|, rounded up.
     curvature: ClassVar[float] = math.inf

@@ -1,4 +1,4 @@
-"""What a row program is made of: operations on rows, and how each passes a change on."""
+"""Operations of row programs, each with its rule for a change."""
 
 import abc
 from typing import ClassVar

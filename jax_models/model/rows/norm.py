@@ -28,7 +28,7 @@ class Norm(Operation):
 
     @classmethod
     def tensors(cls) -> tuple[str, ...]:
-        """Returns the names of what a file holds of it [d], the scale first."""
+        """Names of the norm's tensors [d] in a file, the scale first."""
         fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
         return tuple(x.name for x in fields if not x.metadata.get("static"))
 
@@ -46,7 +46,7 @@ class Norm(Operation):
         return jnp.abs(self.scale).max()
 
     def deviation(self, centred: Array) -> Array:
-        """Returns what centred rows [..., d] are divided by [..., 1]."""
+        """Divisor [..., 1] of centred rows [..., d]."""
         variance = (centred * centred).mean(axis=-1, keepdims=True)
         return jnp.sqrt(variance + self.epsilon)
 

@@ -1,6 +1,6 @@
 """Row programs: what a layer does to its rows, apart from attention, as straight lines.
 
-A program is data. A *reading* of it is a function that goes through its steps with one
+A program is data. A *reading* of a program is a function that goes through its steps with one
 rule per operation: here are its value and its exact change. Rows are named.
 """
 
@@ -55,7 +55,7 @@ class Program:
         return self.run(given, lambda step, *rows: perturb(step.operation(*rows)))
 
     def run(self, given: Mapping[str, Any], rule: Callable[..., Any]) -> dict[str, Any]:
-        """Returns what a rule makes of all rows, by their names.
+        """Results of a rule on all rows, by their names.
 
         Args:
             given: what it starts from.

@@ -1,4 +1,4 @@
-"""What a score is: numbers of (query, key) pairs, and exactly how they change.
+"""Scores: numbers of (query, key) pairs, and their exact changes.
 
 Scores here are raw: what a layer divides them by, sqrt(d_k) and its temperature, is the
 attention's. Shapes: h heads, r query rows, k keys, e = d_k.
@@ -32,7 +32,7 @@ class RowMoves(Protocol):
 
 
 class Score(abc.ABC):
-    """How a query and a key are scored; finals hold what a layer stores for it."""
+    """Score of a query and a key; finals hold the numbers that a layer stores."""
 
     # What messages call it.
     word: ClassVar[str]
@@ -61,7 +61,7 @@ class Score(abc.ABC):
 
     @abc.abstractmethod
     def hidden_width(self, key_width: int) -> int:
-        """Returns how many numbers a pair holds before they are summed; 0 if none.
+        """Count of numbers that a pair holds before they are summed; 0 if none.
 
         Args:
             key_width: e.
@@ -89,8 +89,8 @@ class Score(abc.ABC):
         Args:
             queries: before [h, r, e].
             keys: before [h, k, e].
-            moved_queries: their changes; None where none has moved.
-            moved_keys: likewise. One of the two is given.
+            moved_queries: changes of the queries; None where none has moved.
+            moved_keys: changes of the keys; None where none has moved, but not both.
         """
 
     @abc.abstractmethod
@@ -137,14 +137,14 @@ class Score(abc.ABC):
         moved_queries: Array,
         rows: RowMoves,
     ) -> Array:
-        """Returns the same where keys are a linear map of rows.
+        """Returns the changes of scores where keys are a linear map of rows.
 
         Args:
             key: what makes keys of rows [h, e, d].
-            queries: as above.
-            keys: likewise.
-            moved_queries: likewise.
-            rows: those of the keys.
+            queries: before [h, r, e].
+            keys: before [h, k, e].
+            moved_queries: changes of the queries [h, r, e].
+            rows: moves of the keys' rows.
         """
         moved = jnp.einsum("hed,kdr->hrke", key, rows.formed(), precision=HIGHEST)
         return self.changes_of_keys(queries, keys, moved_queries, moved)

@@ -19,7 +19,7 @@ class PairwiseScore(Score):
 
         Args:
             queries: broadcastable to [h, r, k, e].
-            keys: likewise.
+            keys: broadcastable to [h, r, k, e].
         """
 
     @abc.abstractmethod
@@ -34,9 +34,9 @@ class PairwiseScore(Score):
 
         Args:
             queries: before, broadcastable to [h, r, k, e].
-            keys: likewise.
-            moved_queries: their changes, likewise; None where none has moved.
-            moved_keys: likewise. One of the two is given.
+            keys: before, broadcastable to [h, r, k, e].
+            moved_queries: changes of the queries; None where none has moved.
+            moved_keys: changes of the keys; None where none has moved, but not both.
         """
 
     def square_scale(self, key_width: int) -> int:

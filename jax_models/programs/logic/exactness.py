@@ -125,7 +125,7 @@ def require_exact(model: Transformer, length: int) -> None:
 def _condition(
     model: Transformer, attention: Attention, head: int, u: float
 ) -> Holds | None:
-    """What a head needs, by the kind of its keys; None for a uniform head."""
+    """Condition on a head, by the kind of its keys; None for a uniform head."""
     query = _with_bias(attention.query, attention.query_bias, head)
     if not query.any():
         return None
@@ -190,7 +190,7 @@ def _largest_integer(model: Transformer) -> float:
 
 
 def _written(model: Transformer, coordinates: list[int]) -> tuple[float, int]:
-    """What heads add to some coordinates: the sum of |factors|, how many they are."""
+    """Addition of heads to some coordinates: the sum of |factors|, and their number."""
     written = [
         np.asarray(layer.attention.output)[coordinates] for layer in model.layers
     ]
@@ -227,7 +227,7 @@ def _predicate_lookup(n: int, u: float, inexact: float) -> bool:
 
 
 def _found(gamma: float, tilt: float, loss: float) -> float:
-    """How far off Σ j α_j is, by Lemma 7 with what rounding leaves of the deficits."""
+    """Error of Σ j α_j, by Lemma 7 with the deficits that rounding leaves."""
     if tilt >= 0.5 or loss >= 0.5:
         return math.inf
     left = gamma * (1 - tilt)

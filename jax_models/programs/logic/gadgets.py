@@ -82,8 +82,8 @@ def select(
         FT:        (i² g/γ) (s_j - γ/j)
         FU:        (i g/γ) s_j + g j,
 
-    whose deficits against the maximiser are different multiples of g on each side of
-    it: the value is within 2/(e^g + 1) of that of the maximiser, for values in [0, 1].
+    whose deficits against the maximiser are different multiples of g on either side:
+    the value is within 2/(e^g + 1) of that of the maximiser, for values in [0, 1].
 
     Args:
         builder: the plan.

@@ -55,7 +55,7 @@ def format_formula(formula: Formula) -> str:
 
 
 def _parts(formula: Formula) -> tuple[int, list[Part]]:
-    """Returns how tightly a formula binds, and what it is written as."""
+    """Binding strength of a formula, and its text."""
     match formula:
         case syntax.And(Comparison() as low, Comparison() as high) if (
             high.terms == tuple((-factor, count) for factor, count in low.terms)

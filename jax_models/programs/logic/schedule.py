@@ -1,4 +1,4 @@
-"""Which layer each head and neuron of a plan belongs to.
+"""Schedule: the layer of each head and neuron of a plan.
 
 The heads of a layer share a mask. Once the masks of the layers are chosen, doing
 everything as early as possible is best, since more that is known never delays anything;
@@ -44,7 +44,7 @@ def coordinates_of(*forms: Terms) -> set[int]:
 
 @dataclasses.dataclass(frozen=True)
 class Coordinate:
-    """What the input puts into one coordinate; heads and neurons may add to it."""
+    """The input's value of one coordinate; heads and neurons may add to this value."""
 
     name: str
     symbols: tuple[float, ...]  # per symbol of the alphabet
@@ -111,7 +111,7 @@ class PlannedLayer:
 
 @dataclasses.dataclass(frozen=True)
 class _Progress:
-    """What is done after some layers: a set of steps, and the masks that led to it."""
+    """State after some layers: the steps done, and the masks of the layers."""
 
     done: int  # bit h is head h, bit len(heads) + k neuron k
     masks: tuple[Mask, ...]
@@ -197,7 +197,7 @@ class _Steps:
         return [mask for mask in get_args(Mask) if mask in found] or ["future"]
 
     def after_layer(self, done: int, mask: Mask) -> int:
-        """What is done after a layer of that mask."""
+        """State after a layer of that mask."""
         ready = self._ready_heads(done)
         for bit, head in enumerate(self.plan.heads):
             if ready >> bit & 1 and head.mask == mask:

@@ -109,7 +109,7 @@ def _project(weight: Any, bias: Any, rows: np.ndarray) -> np.ndarray:
 
 
 def _heads(attention: Attention, y: np.ndarray) -> np.ndarray:
-    """What the heads attend to, side by side [b, n, h v]."""
+    """Attended values of the heads, side by side [b, n, h v]."""
     strings, length, _ = y.shape
     query = _project(attention.query, attention.query_bias, y)
     key = _project(attention.key_by_head, attention.key_bias_by_head, y)
@@ -129,7 +129,7 @@ def _heads(attention: Attention, y: np.ndarray) -> np.ndarray:
 def _attend(
     mask: str, query: np.ndarray, key: np.ndarray, value: np.ndarray, start: int
 ) -> np.ndarray:
-    """What a block of rows attends to [b, h, r, v]; 0 where a row sees nothing."""
+    """Attended values of a block of rows [b, h, r, v]; 0 where a row sees nothing."""
     i = start + np.arange(query.shape[2])[:, None]
     j = np.arange(key.shape[2])[None, :]
     seen = {

@@ -46,7 +46,7 @@ class Interned(type):
 
 
 class Node(metaclass=Interned):
-    """What a formula is made of: formulas, counts and predicates."""
+    """Node of a formula: a formula, a count or a predicate."""
 
     def __post_init__(self) -> None:
         """Checks the fields that hold nodes."""

@@ -237,7 +237,7 @@ def count_thresholds(circuit: Circuit, value: IntegerValue) -> AffineForm:
 
 
 def num_segments(of: IntegerType) -> int:
-    """Returns how many segments of n - 1 cover the range, for every n >= 2.
+    """Number of segments of n - 1 that cover the range, for every n >= 2.
 
     high - low = c n + d = c (n - 1) + (c + d), and c + d is at most as many times n - 1.
     """

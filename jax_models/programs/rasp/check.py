@@ -57,7 +57,7 @@ class _Checker:
     in_lookup: bool = False  # in its predicate or value, where variables have an index
 
     def find(self, node: Expression, *wanted: Any) -> Any:
-        """The type; `wanted` is one that it must be, and what a message says of it."""
+        """The type; `wanted` is the one expected, and its words in a message."""
         found = self.types[node] = self._find(node)
         return _expect(node, found, *wanted) if wanted else found
 

@@ -279,7 +279,7 @@ class CompiledProgram:
     model: Transformer
 
     def run(self, tokens: Any) -> np.ndarray:
-        """Returns what the program returns at every position, read off the model.
+        """Results of the program at every position, read off the model.
 
         Args:
             tokens: ids of symbols of the alphabet [n].
@@ -296,7 +296,7 @@ class CompiledProgram:
 
 
 def read_result(plan: ProgramPlan, logits: np.ndarray) -> np.ndarray:
-    """Returns what a program returns from the logits of its model.
+    """Result of a program, from the logits of its model.
 
     Args:
         plan: of the model.

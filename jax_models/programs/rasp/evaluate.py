@@ -1,4 +1,4 @@
-"""What a program means: its vectors on a string, in exact integers.
+"""Meaning of a program: its vectors on a string, in exact integers.
 
 Shapes: c strings of n symbols each; a vector is [c, n]. A lookup is taken row by row,
 so that nothing of n x n entries is held.
@@ -43,7 +43,7 @@ _VISIBLE = {mask: _COMPARE[operator] for operator, mask in MASKS.items()}
 
 
 def evaluate_program(program: CheckedProgram, tokens: Any) -> np.ndarray:
-    """Returns what a program returns at every position.
+    """Result of a program at every position.
 
     Args:
         program: from `check_program`.

@@ -24,7 +24,7 @@ Put = Callable[[Parts, str], None]
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """How the folders of some model types are read.
+    """Reader of the folders of some model types.
 
     Names are those of the base model alone, without the prefix that it has beside a head.
     In `left_behind`, # stands for a number.
@@ -39,7 +39,7 @@ class Family:
     tied: bool = True  # embedding and decoder, where the configuration says nothing
 
     def find_prefix(self, names: Iterable[str]) -> str:
-        """Returns what most of the base model's names begin with: "bert.", or nothing."""
+        """Prefix of most of the base model's tensor names: "bert.", or empty."""
         parts = "|".join(map(re.escape, self.body))
         pattern = re.compile(rf"((?:\w+\.)*?)(?:{parts})\.")
         found = Counter(m[1] for m in map(pattern.match, names) if m)

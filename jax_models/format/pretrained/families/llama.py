@@ -70,7 +70,7 @@ def put_llama(parts: Parts, prefix: str) -> None:
 
 
 def _windows(folder: Source, count: int) -> list[dict[str, int]]:
-    """What layers say of how many tokens a row sees; nothing where it sees all before it.
+    """The window of each layer; None where a row sees all before it.
 
     All of Mistral's layers slide; Qwen's where it is switched on, from one layer on or
     those that are listed.
