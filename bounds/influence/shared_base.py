@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 
+# The caller holds it: a hidden cache would keep O(n d) numbers alive.
 class SharedBase:
     """A base pass of questions about one model, input and watched row (or rows).
 

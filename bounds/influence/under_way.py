@@ -28,7 +28,7 @@ from jax_models.interrupt import raise_requested
 
 T = TypeVar("T")
 
-# Settings that a caller may have made by a context manager.
+# Settings that a caller may have made by a context manager, which hold in its thread alone.
 _SETTINGS: dict[str, Callable[[Any], Any]] = {
     "jax_enable_x64": jax.enable_x64,
     "jax_default_device": jax.default_device,

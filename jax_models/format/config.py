@@ -36,8 +36,8 @@ from jax_models.weighting import WEIGHTINGS
 # Norms of one head's queries and keys, with entries and tensors of these names.
 NORMED = ("query_norm", "key_norm")
 FORMATS = ("attention-bounds/1", "attention-bounds/2")
-# What version 1 can say; a file that says more is of version 2. Words it has of each;
-# by how their names end, tensors that it lacks, and tensors of a layer that it requires.
+# What version 1 can say, written wherever it can: hashes of files are keys of results. Words
+# that it has; by their ends, tensors that it lacks, and those of a layer that it requires.
 VERSION_1: dict[str, tuple[Any, ...]] = {
     "norm": ("layer_norm",),
     "activation": ("relu", "gelu"),

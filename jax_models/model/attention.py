@@ -44,8 +44,10 @@ class Attention:
     output_bias: Array | None = None  # [d]
     score_vector: Array | None = None  # [h, e], of scores that take one
     weighting: Weighting = dataclasses.field(kw_only=True)
+    # Here and not in the weighting: it divides the scores of hard weightings too.
     temperature: Schedule | None = None
     mask: Mask = dataclasses.field(default="none", metadata={"static": True})
+    # The name that files hold; a value here would change trees and what is compiled for them.
     score: str = dataclasses.field(
         default="scaled_dot_product", metadata={"static": True}
     )
@@ -117,6 +119,7 @@ class Attention:
 
     def _by_head(self, grouped: Array) -> Array:
         """Numbers of groups [g, ...], repeated for each head [h, ...]."""
+        # Stored once for each group, read by head: methods need no rule for groups.
         count = self.num_heads // self.key_heads
         return grouped if count == 1 else jnp.repeat(grouped, count, axis=0)
 

@@ -19,6 +19,7 @@ STATIC = {"static": True}
 MAX_DIGITS = 18
 
 
+# Arrays are arguments and not constants: a probe's next direction compiles nothing.
 class Target(abc.ABC):
     """A quantity of a model's output. Subclasses are frozen dataclasses, and pytrees.
 

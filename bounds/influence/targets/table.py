@@ -72,6 +72,7 @@ def check_head_row(
         return
     if value.is_joint:
         rows = value.rows(length).tolist()
+    # A pooler read at another row gives a number that means nothing.
     own = 0 if model.head_row == "first" else length - 1
     for row in rows:
         if row != own:

@@ -60,6 +60,7 @@ def exact_length(model: Transformer) -> int:
     Source: docs/logic.md, section 7.
     """
     require_compiled(model)
+    # From the weights, so that a loaded model has it too: a file has no place for it.
     roundoff = float(jnp.finfo(model.dtype).eps) / 2
     conditions = [
         condition
