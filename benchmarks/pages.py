@@ -19,6 +19,7 @@ from absl import flags
 
 from benchmarks.docs_check.agreement import same_made
 from benchmarks.docs_check.figures import image_difference
+from benchmarks.docs_check.side_marks import marked_text, without_marks
 from benchmarks.results_file import FOLDER, Line, read_lines, results_files, rows_of
 from benchmarks.row_value import VALUE, fill_values
 from benchmarks.script import Benchmark, Measured, run_program
@@ -126,8 +127,9 @@ def page_text(page: Path) -> str:
     Args:
         page: A Markdown file.
     """
-    text = fill_values(page.read_text())
-    return BLOCK.sub(lambda m: f"{m[1]}{block_text(m[2], m[3])}\n{m[5]}", text)
+    text = fill_values(marked_text(page, DOCS.parent))
+    text = BLOCK.sub(lambda m: f"{m[1]}{block_text(m[2], m[3])}\n{m[5]}", text)
+    return without_marks(text, page, DOCS.parent)
 
 
 def is_current(page: Path) -> bool:
@@ -139,7 +141,7 @@ def is_current(page: Path) -> bool:
     Args:
         page: A Markdown file.
     """
-    text = page.read_text()
+    text = marked_text(page, DOCS.parent)
     return fill_values(text) == text and all(
         same_made(match[4], f"{block_text(match[2], match[3])}\n")
         for match in BLOCK.finditer(text)
@@ -149,7 +151,7 @@ def is_current(page: Path) -> bool:
 def pages_with_blocks() -> list[Path]:
     """Returns README.md and the pages of docs/ that have such blocks or numbers."""
     pages = [DOCS.parent / "README.md", *sorted(DOCS.glob("*.md"))]
-    marks = [(page, page.read_text()) for page in pages]
+    marks = [(page, marked_text(page, DOCS.parent)) for page in pages]
     return [page for page, text in marks if BLOCK.search(text) or VALUE.search(text)]
 
 

@@ -3,7 +3,8 @@
 `<!-- value: SCRIPT on DEVICE, COLUMN, NAME=VALUE ... -->9.6<!-- end of value -->`: what
 stands between is the number in that column of the one row whose config has these values,
 with two digits or as many as `digits=K` says. Line breaks may stand in the mark, but no
-line may begin with it: a comment there ends a paragraph in Markdown.
+line may begin with it: a comment there ends a paragraph in Markdown. Marks of README.md stand
+in `benchmarks/docs_check/marks.toml`.
 """
 
 import json

@@ -1,7 +1,8 @@
 """Markdown pages, taken apart: fenced and indented blocks, paragraphs and their marks.
 
 A mark is an HTML comment on the line above a block or a paragraph and says how it is
-checked: `<!-- check: WHEN, reason; WHAT -->`, both parts optional.
+checked: `<!-- check: WHEN, reason; WHAT -->`, both parts optional. Those of README.md
+stand in `marks.toml`.
 
 WHEN is `minutes` (takes minutes), `devices` (wants accelerators), `peers` (wants another
 package): listed, and run with --all; or `never` (there is nothing here to run it on).
@@ -19,6 +20,7 @@ import dataclasses
 import re
 from pathlib import Path
 
+from benchmarks.docs_check.side_marks import marked_text
 from jax_models import InputError
 
 WHEN = ("minutes", "devices", "peers", "never")
@@ -136,7 +138,7 @@ def read_page(path: Path) -> list[Block]:
     Raises:
         InputError: A fence stays open, or a mark is none.
     """
-    lines = path.read_text().splitlines()
+    lines = marked_text(path).splitlines()
     blocks: list[Block] = []
     mark, at, adjacent = Mark(), 0, False
     while at < len(lines):
