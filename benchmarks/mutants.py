@@ -5,6 +5,7 @@ a comparison turned or made strict, a number lowered, the smaller bound for the 
 rounding down for up, an update left out. It stands in a copy of the tree in a temporary
 folder, never in the checkout, where the tests that mirror its module run until one fails,
 those first that name the module or the function. --count are drawn, in turn from each part.
+Rows of survivors have a `reason`, written by hand: why the answer is the same.
 """
 
 import ast

@@ -94,7 +94,7 @@ def block_text(name: str, device: str | None = None) -> str:
         title = lines[0]["config"]["device"]
         measured = rows_of(lines, name)
         table = benchmark.table(measured)
-        parts += [f"### {title}", f"{provenance_text(lines)}.", table]
+        parts += [f"**{title}**: {provenance_text(lines)}.", table]
         if has_figure(benchmark, measured):
             alt = f"{name.replace('_', ' ')} on {title}"
             parts.append(f"![{alt}](benchmarks/{name}-{stem}.png)")

@@ -56,6 +56,7 @@ NAMES = [*ENCODERS, *RANDOM, "parity"]
 MODELS = define_choices(FLAGS, "models", NAMES, NAMES, "models")
 WAYS = ["partial", "incremental", *get_args(Precision)]
 WAYS += [f"{name} subtracted" for name in get_args(Precision)]
+HALF = WAYS[2:]
 PROPOSED = "proposed"
 WAYS += [PROPOSED]
 CHOSEN = define_choices(FLAGS, "ways", ["partial"], WAYS, "ways")
@@ -274,20 +275,30 @@ def table(measured: Measured) -> str:
 
 
 def _error_table(measured: Measured) -> str:
+    """Rows with radii as one table, those in half precision by model as another."""
     groups: dict[tuple[str, int, str], list[Row]] = {}
     for config, row in measured:
         group = config["model"], row["n"], config["way"]
         groups.setdefault(group, []).append(row)
-    lines = []
+    lines, half = [], {}
     for (name, n, way), rows in groups.items():
         row = joined(rows)
         percent = [f"{100 * row[x]:.2g} %" for x in ("relative_50", "relative_99")]
+        counts = [str(row["pairs"]), str(row["entries"])]
+        if way in HALF:
+            known = half.setdefault((name, n), [*counts, *[""] * len(HALF)])
+            known[2 + HALF.index(way)] = " / ".join(percent)
+            continue
         sizes = [digits(row[x]) for x in ("change_50", "error_99")]
         radii = [digits(row.get(x)) for x in ("radius_50", "ratio")]
         worst = [str(row.get("outside", "")), digits(row.get("of_radius"))]
-        counts = [str(row["pairs"]), str(row["entries"])]
         lines.append([name, str(n), way, *counts, *sizes, *percent, *radii, *worst])
-    return table_text(HEAD, lines)
+    tables = [table_text(HEAD, lines)] if lines else []
+    if half:
+        head = ("model", "n", "substitutions", "entries", *HALF)
+        found = [[name, str(n), *cells] for (name, n), cells in half.items()]
+        tables.append(table_text(head, found))
+    return "\n\n".join(tables)
 
 
 BENCHMARK = Benchmark("precision", FLAGS, cells, measure, show, table)

@@ -210,35 +210,29 @@ def show(config: Config, row: Row) -> str:
     return f"{name}: {pairs} pairs, {outside} outside, error / radius {worst:.2g}"
 
 
-HEAD = (
-    *("family", "type", "pairs", "outside", "error / radius", "radius / influence"),
-    *("derived by hand: outside", "error / radius", "radius / influence"),
-)
+TYPES = ("float64", "float32")
+COLUMNS = ("pairs", "outside", "error / radius", "radius / influence")
+HEAD = ("family", *(f"{dtype}: {what}" for dtype in TYPES for what in COLUMNS))
 
 
 def table(measured: Measured) -> str:
-    """Returns the rows by family and type as a Markdown table."""
+    """Returns the rows by family, all its kinds and lengths, as a Markdown table."""
+    groups: dict[str, dict[str, list[Row]]] = {}
+    for config, row in measured:
+        family = groups.setdefault(config["family"].partition(" (")[0], {})
+        family.setdefault(config["dtype"], []).append(row)
     lines = []
-    for dtype in dict.fromkeys(config["dtype"] for config, _ in measured):
-        for family in dict.fromkeys(config["family"] for config, _ in measured):
-            asked = dtype, family
-            rows = [
-                row
-                for config, row in measured
-                if (config["dtype"], config["family"]) == asked
-            ]
-            if not rows:
-                continue
-            line = [family, dtype, str(_over(sum, rows, "pairs"))]
-            for name in ("moved", "stated"):
-                wide = [x for row in rows for x in of_methods(row, f"{name}_wide")]
-                if not wide:
-                    line += [""] * 3
-                    continue
-                line.append(str(_over(sum, rows, f"{name}_outside")))
-                line.append(f"{_over(max, rows, f'{name}_of_radius'):.2g}")
+    for family, by_type in groups.items():
+        line = [family]
+        for rows in (by_type.get(dtype, []) for dtype in TYPES):
+            if wide := [x for row in rows for x in of_methods(row, "moved_wide")]:
+                line.append(str(_over(sum, rows, "pairs")))
+                line.append(str(_over(sum, rows, "moved_outside")))
+                line.append(f"{_over(max, rows, 'moved_of_radius'):.2g}")
                 line.append(f"{np.median(wide):.2g}")
-            lines.append(line)
+            else:
+                line += [""] * len(COLUMNS)
+        lines.append(line)
     return table_text(HEAD, lines)
 
 

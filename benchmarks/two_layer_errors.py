@@ -95,20 +95,20 @@ def show(config: Config, row: Row) -> str:
 
 
 def table(measured: Measured) -> str:
-    """Largest errors of families in units of u as a Markdown table."""
+    """Largest errors of families, over lengths, in units of u as a Markdown table."""
     found: dict[Any, float] = {}
     for config, row in measured:
         for name in ERRORS:
-            at = *(config[x] for x in ("family", "n", "dtype", "mask")), name
+            at = *(config[x] for x in ("family", "dtype", "mask")), name
             # Of NaN the largest is NaN, which Python's own maximum may miss.
             found[at] = float(np.maximum(row[name], found.get(at, 0.0)))
-    columns = list(dict.fromkeys(key[2:] for key in found))
-    head = ["family", "n"]
+    columns = list(dict.fromkeys(key[1:] for key in found))
+    head = ["family"]
     head += [f"{t}, {m}: {name.replace('_', ' ')}" for t, m, name in columns]
     lines = []
-    for at in dict.fromkeys(key[:2] for key in found):
-        shown = [digits(found.get((*at, *column))) for column in columns]
-        lines.append([at[0], str(at[1]), *shown])
+    for family in dict.fromkeys(key[0] for key in found):
+        shown = [digits(found.get((family, *column))) for column in columns]
+        lines.append([family, *shown])
     return table_text(head, lines)
 
 

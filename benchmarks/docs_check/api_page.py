@@ -21,6 +21,8 @@ from bounds.store.output import write_bytes
 PAGE = ROOT / "docs" / "api.md"
 HEAD = """# The public names, by module
 
+Every name that the packages promise, in a line each. For people who call them from Python.
+
 Made from `__all__` and the first lines of docstrings by
 `python -m benchmarks.docs_check.api_page`; do not edit. `help(name)` in Python has formulas,
 arguments with their shapes, errors and sources. The command line: `attention-bounds --help`.
@@ -67,33 +69,23 @@ def describe(value: object) -> str:
     return f"one of {', '.join(f'`{part.__name__}`' for part in get_args(value))}"
 
 
-def kind(value: object) -> str:
-    """Returns what sort of thing a public name is.
-
-    Args:
-        value: What it stands for.
-    """
-    if inspect.isclass(value):
-        return "error" if issubclass(value, BaseException) else "class"
-    if inspect.isroutine(value):
-        return "function"
-    return "module" if inspect.ismodule(value) else "value"
-
-
 def page_text() -> str:
-    """Returns the whole page."""
-    parts = [HEAD]
+    """Returns the whole page; a name that several packages have stands at the first."""
+    parts, listed = [HEAD], []
     for package in public_packages():
-        lines = [
-            f"## `{package.__name__}`",
-            f"{first_sentence(package.__doc__ or '')}.",
-            "| name | | what it is |\n| --- | --- | --- |",
-        ]
+        lines, again = [], []
         for name in sorted(package.__all__, key=str.casefold):
             value = getattr(package, name)
-            text = describe(value).replace("|", r"\|")
-            lines[-1] += f"\n| `{name}` | {kind(value)} | {text} |"
-        parts.append("\n\n".join(lines) + "\n")
+            call = "()" if inspect.isroutine(value) else ""
+            if any(name == one and value is other for one, other in listed):
+                again.append(f"`{name}`")
+                continue
+            listed.append((name, value))
+            lines.append(f"* `{name}{call}`: {describe(value)}")
+        if again:
+            lines.append(f"* listed above: {', '.join(again)}")
+        title = f"## `{package.__name__}`: {first_sentence(package.__doc__ or '')}"
+        parts.append(f"{title}\n\n" + "\n".join(lines) + "\n")
     return "\n".join(parts)
 
 

@@ -4,6 +4,7 @@
 `bounds.cli.shared.columns`, which the tests of the commands hold against what they write.
 """
 
+import collections
 from collections.abc import Sequence
 
 from absl import app
@@ -15,39 +16,58 @@ from bounds.store.output import write_bytes
 PAGE = ROOT / "docs" / "columns.md"
 START = """# The columns of every CSV and the keys of every JSON
 
+What each column and key that a command writes holds. For people who read these files by
+program.
+
 Made from `bounds/cli/shared/columns.py` by
 `python -m benchmarks.docs_check.columns_page`; do not edit. JSON has null where there is no
 number, CSV nothing. Some columns are there only where they were asked for; `*` stands for a
 length or a name. The store, `results.sqlite`, has the same names
 ([`bounds.read_store`](api.md)), and that of a sweep is the table of `batch.csv`.
 
-Every JSON has
+"""
+SHARED = """## Names that mean the same in every file
 
-| key | what it holds |
+| name | what it holds |
 | --- | --- |
+"""
+EACH = """
+## The files
+
+The line of a file lists the names of the table above that it has; the lines below are its
+own. "file.json, key" is what stands behind that key.
+
+| file | name | what it holds |
+| --- | --- | --- |
 """
 
 
 def page_text() -> str:
     """Returns the whole page."""
-    parts = [START + _rows({name: WORDS[name] for name in HEAD})]
-    for file, words in FILES.items():
-        kind = "column" if file.endswith(".csv") else "key"
-        own = {k: v for k, v in words.items() if kind == "column" or k not in HEAD}
-        head = f"## {file}\n\n"
-        if own:
-            head += f"| {kind} | what it holds |\n| --- | --- |\n{_rows(own)}"
-        else:
-            head += "Nothing else.\n"
-        parts.append(head)
-    return "\n".join(parts)
-
-
-def _rows(words: dict[str, str]) -> str:
-    return "".join(
-        f"| `{name}` | {text.replace('|', chr(92) + '|')} |\n"
+    uses = collections.Counter(
+        name
+        for words in FILES.values()
         for name, text in words.items()
+        if text == WORDS.get(name)
     )
+    shared = {name: WORDS[name] for name in HEAD}
+    shared |= {name: WORDS[name] for name, count in uses.items() if count > 1}
+    lines = []
+    for file, words in FILES.items():
+        own = {name: text for name, text in words.items() if shared.get(name) != text}
+        also = [f"`{name}`" for name in words if name not in own and name not in HEAD]
+        every = ["those of every JSON"] if set(HEAD) <= words.keys() else []
+        lines.append(f"| **{file}** | | {', '.join(every + also)} |\n")
+        lines += [f"| | `{name}` | {_cell(text)} |\n" for name, text in own.items()]
+    first = "".join(
+        f"| `{name}`{' (every JSON)' if name in HEAD else ''} | {_cell(text)} |\n"
+        for name, text in shared.items()
+    )
+    return START + SHARED + first + EACH + "".join(lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", chr(92) + "|")
 
 
 def main(arguments: Sequence[str]) -> None:

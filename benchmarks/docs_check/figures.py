@@ -1,6 +1,7 @@
-"""Figures: every one is in the gallery, and is what its command draws."""
+"""Figures: every one is shown by a page, and is what its command draws."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -32,15 +33,11 @@ def image_difference(stated: Path, drawn: Path) -> str | None:
     return f"{share:.1f} percent of what {stated.name} shows is not as drawn now"
 
 
-def missing_figures(gallery: Path) -> list[str]:
-    """Returns the figures of the documentation that a gallery does not show.
-
-    Args:
-        gallery: The page; the figures are in `figures/` beside it.
-    """
-    shown = set(re.findall(r"\]\(figures/([\w.-]+)\)", gallery.read_text()))
-    present = {path.name for path in (gallery.parent / "figures").iterdir()}
-    return sorted(present - shown)
+def missing_figures(folder: Path, pages: Iterable[Path]) -> list[str]:
+    """Figures of a folder that none of some pages shows."""
+    text = "".join(page.read_text() for page in pages)
+    shown = set(re.findall(r"\]\((?:\.\./|docs/)?figures/([\w.-]+)\)", text))
+    return sorted({path.name for path in folder.iterdir()} - shown)
 
 
 def broken_links(page: Path) -> list[str]:

@@ -41,7 +41,7 @@ from bounds.rounding.rounded_block import rounded_block
 from jax_models.model.transformer import Transformer
 
 # Forward passes for one substitution at each position where few rows change: what
-# random models of three layers take on a CPU, rounded up (docs/influence-speed.md).
+# random models of three layers take on a CPU, rounded up (docs/benchmarks.md).
 SPARSE_PASSES = 40
 
 

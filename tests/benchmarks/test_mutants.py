@@ -1,14 +1,11 @@
 """Mutants are one line each, parse, and stand in a copy of the tree."""
 
 import ast
-import re
 
 import pytest
 
 from benchmarks import mutants
 from benchmarks.results_file import FOLDER, read_lines, rows_of
-
-MODULE = re.compile(r"`((?:bounds|jax_models)/\S+\.py)`")
 
 SOURCE = """
 LIMIT = 3.0
@@ -60,19 +57,12 @@ def test_the_tests_that_name_a_module_come_first():
     assert len(found) == len(set(found)) > 8
 
 
-def test_every_stored_mutant_that_was_not_killed_is_named_with_its_reason():
-    page = " ".join((mutants.ROOT / "docs/mutation-tests.md").read_text().split())
+def test_every_stored_mutant_that_was_not_killed_has_its_reason():
     lines = read_lines(FOLDER / "long/amd-epyc-2-cores.jsonl")
     measured = rows_of(lines, "mutants")
     assert len(measured) >= 200
-    for config, row in measured:
-        if row["outcome"] == "killed":
-            assert row["test"]
-        else:
-            assert config["module"] in page
-            assert f"`{' '.join(config['is'].split())}`" in page
-            named = page[: page.index(f"`{' '.join(config['is'].split())}`")]
-            assert config["module"] == MODULE.findall(named)[-1]
+    for _, row in measured:
+        assert row["test"] if row["outcome"] == "killed" else row["reason"]
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ Each says at every position what holds of the prefix that ends there; what a che
 that knows nothing of programs says is in the tests.
 
 Source:
-    docs/rasp.md, section 10.
+    docs/rasp.md, section 8.
 """
 
 from collections.abc import Mapping
@@ -64,7 +64,7 @@ def dyck_program(num_types: int) -> str:
         InputError: for another number of types.
 
     Source:
-        docs/rasp.md, section 10.
+        docs/rasp.md, section 8.
     """
     if not 1 <= num_types <= len(BRACKETS):
         raise InputError(
@@ -103,7 +103,7 @@ def k_hop_program(num_hops: int) -> str:
         InputError: for k below 1.
 
     Source:
-        docs/rasp.md, section 10.
+        docs/rasp.md, section 8.
     """
     if num_hops < 1:
         raise InputError(f"k-hop induction needs k >= 1, got {num_hops}")

@@ -1,5 +1,7 @@
 """What can be said of the documentation without running its commands."""
 
+import re
+
 import pytest
 
 from benchmarks.docs_check import api_page, columns_page, figures
@@ -93,16 +95,39 @@ def test_a_link_to_nowhere_is_noticed(tmp_path):
     assert figures.broken_links(page) == ["gone.md"]
 
 
-def test_the_gallery_shows_every_figure():
-    assert figures.missing_figures(ROOT / "docs" / "gallery.md") == []
+def test_every_figure_is_shown():
+    assert figures.missing_figures(ROOT / "docs" / "figures", PAGES) == []
 
 
-def test_a_figure_that_the_gallery_lacks_is_noticed(tmp_path):
+def test_a_figure_that_no_page_shows_is_noticed(tmp_path):
     (tmp_path / "figures").mkdir()
-    for name in ("a.png", "b.png"):
+    for name in ("a.png", "b.png", "c.png"):
         (tmp_path / "figures" / name).touch()
-    (tmp_path / "gallery.md").write_text("![A](figures/a.png)")
-    assert figures.missing_figures(tmp_path / "gallery.md") == ["b.png"]
+    (tmp_path / "a.md").write_text("![A](figures/a.png) ![C](docs/figures/c.png)")
+    shown = figures.missing_figures(tmp_path / "figures", [tmp_path / "a.md"])
+    assert shown == ["b.png"]
+
+
+def listed(contents):
+    """Pages that a table of contents links to."""
+    links = re.findall(r"\]\(([\w./-]+\.md)\)", contents.read_text())
+    return {(contents.parent / link).resolve() for link in links}
+
+
+def test_the_table_of_contents_lists_every_page():
+    contents = ROOT / "docs" / "README.md"
+    assert set(PAGES) - {contents} <= listed(contents)
+
+
+def test_every_page_opens_with_what_it_is_for():
+    for page in PAGES:
+        title, opening = page.read_text().split("\n\n")[:2]
+        assert title.startswith("# "), page
+        assert re.match(r"[\w*`]", opening), page
+
+
+def test_the_workspace_page_is_short():
+    assert (ROOT / "WORKSPACE.md").read_text().count("\n") <= 200
 
 
 @pytest.mark.parametrize("made", [api_page, columns_page], ids=lambda x: x.PAGE.name)

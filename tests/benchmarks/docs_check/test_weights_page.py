@@ -1,8 +1,5 @@
-"""The weights page: a file written from NumPy or PyTorch is the original's function."""
+"""The weights page: a file written from NumPy is the original's function."""
 
-import importlib.util
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -13,10 +10,7 @@ from benchmarks import reference
 from benchmarks.docs_check.commands import ROOT
 from benchmarks.docs_check.pages import read_page
 
-BLOCKS = [b for b in read_page(ROOT / "docs" / "weights.md") if b.language == "python"]
-NUMPY = [block for block in BLOCKS if block.mark.when != "peers"]
-TORCH = [block for block in BLOCKS if block.mark.when == "peers"]
-HAS_TORCH = importlib.util.find_spec("torch") is not None
+NUMPY = [b for b in read_page(ROOT / "docs" / "weights.md") if b.language == "python"]
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 EPS = np.finfo(np.float64).eps
 # Rounding of one layer of width 8 over 32 keys, with logits of order 10.
@@ -61,17 +55,3 @@ def test_the_numpy_example_is_the_original_and_the_reference(capsys):
 def test_the_check_of_the_page_notices_a_wrong_import(name, capsys):
     run(NUMPY, *BREAKS[name])
     assert capsys.readouterr().out.startswith("differs by")
-
-
-def test_the_torch_example_compiles():
-    assert len(TORCH) == 3
-    compile("\n".join(block.text for block in TORCH), "weights.md", "exec")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not HAS_TORCH, reason="PyTorch is not installed")
-def test_the_torch_example_is_the_original(tmp_path):
-    code = "\n".join(block.text for block in TORCH)
-    line = [sys.executable, "-c", code]
-    done = subprocess.run(line, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "agrees\n"), done.stderr
