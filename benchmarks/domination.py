@@ -172,13 +172,15 @@ def _least(bounds: np.ndarray, lower: np.ndarray) -> float:
 
 
 def table(measured: Measured) -> str:
-    """Returns, per length and depth, the smallest ratios as a Markdown table."""
+    """Returns, per depth over all lengths, the smallest ratios as a Markdown table."""
     rows = [{**config, **row} for config, row in measured]
-    head = ["n", "L", "models", "substitutions", "centred - 1", "centred, loosest"]
+    head = ["L", "n", "models", "substitutions", "centred - 1", "centred, loosest"]
     head += ["base", *FORMS.values()]
     lines = []
-    for n, depth in sorted({(row["n"], row["depth"]) for row in rows}):
-        these = [row for row in rows if (row["n"], row["depth"]) == (n, depth)]
+    for depth in sorted({row["depth"] for row in rows}):
+        these = [row for row in rows if row["depth"] == depth]
+        ends = sorted({row["n"] for row in these})
+        lengths = " to ".join(str(n) for n in dict.fromkeys((ends[0], ends[-1])))
         models, pairs = (
             sum(row[name] for row in these) for name in ("models", "substitutions")
         )
@@ -190,7 +192,7 @@ def table(measured: Measured) -> str:
         ]
         numbers = [_number(x) for x in (loosest, *smallest)]
         centred = f"{min(row['centred'] for row in these) - 1:.1e}"
-        lines.append([str(n), str(depth), str(models), str(pairs), centred, *numbers])
+        lines.append([str(depth), lengths, str(models), str(pairs), centred, *numbers])
     return table_text(head, lines)
 
 

@@ -49,6 +49,7 @@ FIGURE = flags.DEFINE_string("figure", None, "stem of the figure's file")
 
 SEED = 0
 FITTED = 64  # the shortest length of the fit of eps
+SHOWN = (2, 8, 16, 40, 64, 256, 1024)  # lengths in the page; the figure has all
 HEAD = ["model", "n", "cross-entropy", "floor", "ε(n)", "n ε(n)", "optimum"]
 HEAD += ["last symbol", "unigram"]
 
@@ -209,6 +210,7 @@ def main(arguments: list[str]) -> None:
     print("\n".join([text, *falls]))
     if DOCS.value is not None:
         listed = "\n".join(f"* {fall}" for fall in falls)
+        text = table([row for row in rows if row["n"] in SHOWN])
         replace_table(Path(DOCS.value), "theorem6", f"{text}\n\n{listed}")
     if FIGURE.value is not None:
         draw(rows, FIGURE.value)

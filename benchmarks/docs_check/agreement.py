@@ -135,7 +135,8 @@ def stated_numbers(prose: str) -> list[str]:
         Decimal numbers, and whole ones from 10 on, but those that name a section, a
         paper or a version.
     """
-    prose = TIME.sub(" ", NAME.sub(" ", prose_alone(prose)))
+    prose = " ".join(prose_alone(prose).split())  # names may go across lines
+    prose = TIME.sub(" ", NAME.sub(" ", prose))
     prose = re.sub(r"\b10\^", " ", prose)
     return [text for text in NUMBER.findall(prose) if not re.fullmatch(r"-?\d", text)]
 

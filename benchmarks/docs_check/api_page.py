@@ -7,6 +7,7 @@ the lines the first of their docstrings.
 import importlib
 import inspect
 import pkgutil
+import textwrap
 from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import get_args
@@ -19,13 +20,16 @@ from benchmarks.docs_check.commands import ROOT
 from bounds.store.output import write_bytes
 
 PAGE = ROOT / "docs" / "api.md"
+WIDTH = 116
 HEAD = """# The public names, by module
 
 Every name that the packages promise, in a line each. For people who call them from Python.
 
 Made from `__all__` and the first lines of docstrings by
 `python -m benchmarks.docs_check.api_page`; do not edit. `help(name)` in Python has formulas,
-arguments with their shapes, errors and sources. The command line: `attention-bounds --help`.
+arguments with their shapes, errors and sources. Of packages two levels down the names stand
+alone, and one that several packages have is described at the first. The command line:
+`attention-bounds --help`.
 """
 
 
@@ -73,19 +77,22 @@ def page_text() -> str:
     """Returns the whole page; a name that several packages have stands at the first."""
     parts, listed = [HEAD], []
     for package in public_packages():
-        lines, again = [], []
+        deep = package.__name__.count(".") > 1
+        title = f"## `{package.__name__}`: {first_sentence(package.__doc__ or '')}"
+        lines, alone = [], []
         for name in sorted(package.__all__, key=str.casefold):
             value = getattr(package, name)
             call = "()" if inspect.isroutine(value) else ""
-            if any(name == one and value is other for one, other in listed):
-                again.append(f"`{name}`")
-                continue
+            again = any(name == one and value is other for one, other in listed)
             listed.append((name, value))
-            lines.append(f"* `{name}{call}`: {describe(value)}")
-        if again:
-            lines.append(f"* listed above: {', '.join(again)}")
-        title = f"## `{package.__name__}`: {first_sentence(package.__doc__ or '')}"
-        parts.append(f"{title}\n\n" + "\n".join(lines) + "\n")
+            if deep or again:
+                alone.append(f"`{name}{call}`")
+            else:
+                lines.append(f"* `{name}{call}`: {describe(value)}")
+        if alone:
+            names = ", ".join(alone)
+            alone = textwrap.wrap(names if deep else f"* listed above: {names}", WIDTH)
+        parts.append("\n".join([title, "", *lines, *alone]) + "\n")
     return "\n".join(parts)
 
 

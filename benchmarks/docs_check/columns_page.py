@@ -42,6 +42,12 @@ own. "file.json, key" is what stands behind that key.
 """
 
 
+# Files whose keys another page explains.
+ELSEWHERE = {
+    "certificate.json": "as in [the file](certificates-of-restrictions.md#1-the-file)"
+}
+
+
 def page_text() -> str:
     """Returns the whole page."""
     uses = collections.Counter(
@@ -57,6 +63,8 @@ def page_text() -> str:
         own = {name: text for name, text in words.items() if shared.get(name) != text}
         also = [f"`{name}`" for name in words if name not in own and name not in HEAD]
         every = ["those of every JSON"] if set(HEAD) <= words.keys() else []
+        if file in ELSEWHERE:
+            also, own = [*also, ELSEWHERE[file]], {}
         lines.append(f"| **{file}** | | {', '.join(every + also)} |\n")
         lines += [f"| | `{name}` | {_cell(text)} |\n" for name, text in own.items()]
     first = "".join(

@@ -111,6 +111,7 @@ def test_a_length_is_no_year():
     assert stated_numbers("Hahn (2020, Theorem 1), n = 2047, Yang 2024") == ["2047"]
     assert stated_numbers("Yang et al. 2024, ACL 2022; TACL 8, 2020; (2026)") == []
     assert stated_numbers("Higham\n2002 takes 2048 or (3000)") == ["2048", "3000"]
+    assert stated_numbers("arXiv\n2412.09925,\n  2024, section\n2.7") == []
 
 
 def test_a_value_from_stored_rows_needs_no_other_source():
