@@ -35,7 +35,7 @@ class Found(MemoryResults):
     def seconds(self, config):
         return self.store.seconds(config)
 
-    def record(self, config, payload, seconds):
+    def record(self, config, payload, seconds, origin=None):
         pytest.fail(f"{config} is not in the command's own store")
 
 
