@@ -27,7 +27,6 @@ CHECKER = ("bounds.restriction.checker", "bounds.restriction.checking")
 # Who knows absl's flags: what makes them of options, and reads them where a run begins.
 FLAGS = {
     "bounds.cli.main",
-    "bounds.cli.options.batch",
     "bounds.cli.shared.options",
     "bounds.cli.shared.usage",
     "bounds.cli.shared.values",

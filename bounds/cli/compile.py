@@ -2,12 +2,10 @@
 
 from typing import Any
 
-import numpy as np
-
 import jax_models as jm
 from bounds.cli.options.compile import CompileOptions
 from bounds.cli.shared.platforms import prepare_jax
-from bounds.cli.shared.progress import Progress
+from bounds.cli.shared.progress import tell
 from bounds.cli.shared.runner import Exports, Work, model_exports
 from bounds.store.forms import COUNT, each
 from bounds.store.output import sha256
@@ -15,22 +13,14 @@ from bounds.store.sweep import Cell, Results, found_rows
 from jax_models.errors import InputError
 from jax_models.format.build import name_tensors
 from jax_models.format.config import encode_config
-from jax_models.programs.logic import (
-    Formula,
-    format_formula,
-    read_alphabet,
-)
+from jax_models.programs.logic import format_formula, read_alphabet
 from jax_models.programs.logic.compile import compile_formula
 from jax_models.programs.logic.exactness import exact_length, require_exact
 from jax_models.programs.logic.modes import get_mode, require_expressible
 from jax_models.programs.logic.parser import locate_formula
 from jax_models.programs.logic.self_test import (
-    Margin,
-    check_strings_of_model,
-    eager_logits,
-    engine_logits,
     require_testable,
-    spell,
+    run_self_test,
     strings_to_test,
 )
 
@@ -73,7 +63,8 @@ def plan(options: CompileOptions) -> Work:
         groups = strings_to_test(
             len(alphabet), options.self_test, options.seed, exact_length(model)
         )
-        return {"self_test": _self_test(model, formula, alphabet, list(groups))}
+        asked = model, formula, alphabet, list(groups)
+        return {"self_test": run_self_test(*asked, progress=_tell)}
 
     cell = Cell(config, "self-test", compute, form={"self_test": FORM})
 
@@ -90,6 +81,10 @@ def plan(options: CompileOptions) -> Work:
     return Work(finish, cells, verb="run", unit="self-tests", is_whole=True)
 
 
+def _tell(done: int, total: int, length: int) -> None:
+    tell(f"{done} of {total} rounds, n = {length}")
+
+
 def _description(model: jm.Transformer) -> dict[str, Any]:
     """Returns what a compiled model is made of, as the file's config names it."""
     config = encode_config(model, name_tensors(model))
@@ -102,47 +97,6 @@ def _description(model: jm.Transformer) -> dict[str, Any]:
         "masks": [layer["mask"] for layer in layers],
         "position": config.get("position"),
         "temperature": [layer.get("temperature") for layer in layers],
-    }
-
-
-def _self_test(
-    model: jm.Transformer,
-    formula: Formula,
-    alphabet: tuple[str, ...],
-    groups: list[tuple[np.ndarray, bool]],
-) -> dict[str, Any]:
-    """Returns what was tested and the margin, of strings and whether they are all.
-
-    Raises:
-        InputError: The model errs somewhere.
-    """
-    complete = [strings for strings, is_all in groups if is_all]
-    # NumPy takes the bulk. What is run is the engine: it takes the last strings of the
-    # longest complete length, whose pass compiles once, and one of the longest.
-    engine = [groups[-1][0][:1]]
-    if complete:
-        engine.insert(0, complete[-1][-8:])
-    rounds = [(strings, eager_logits) for strings, _ in groups]
-    rounds += [(strings, engine_logits) for strings in engine]
-    margins: list[Margin] = []
-    with Progress(len(rounds), "lengths") as progress:
-        for strings, logits_of in rounds:
-            margins.append(
-                check_strings_of_model(model, formula, alphabet, strings, logits_of)
-            )
-            progress.advance(f"n = {strings.shape[1]}")
-    least = min(margins, key=lambda margin: margin.value)
-    return {
-        "all_strings_up_to": complete[-1].shape[1] if complete else 0,
-        "lengths": [strings.shape[1] for strings, _ in groups],
-        "strings": sum(len(strings) for strings, _ in groups),
-        "strings_in_engine": sum(map(len, engine)),
-        "positions": sum(strings.size for strings, _ in groups),
-        "mismatches": 0,
-        "margin": least.value,
-        "margin_string": spell(least.string, alphabet),
-        "margin_tokens": least.string,
-        "margin_position": least.position,
     }
 
 

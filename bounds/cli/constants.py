@@ -1,6 +1,5 @@
 """Every closed-form constant of a model, printed and corrected."""
 
-import math
 import textwrap
 from typing import Any
 
@@ -9,15 +8,18 @@ from bounds.cli.options.constants import ConstantsOptions
 from bounds.cli.shared.columns import FILES
 from bounds.cli.shared.model_source import model_sha256, weighted_model
 from bounds.cli.shared.platforms import prepare_jax
-from bounds.cli.shared.report import column_table, ruled
-from bounds.cli.shared.runner import Exports, Work, describe_lengths, length_cells
+from bounds.cli.shared.runner import Exports, LengthSweep, Work
 from bounds.curves.inputs import check_changeable
 from bounds.curves.measurement import weighting_label
-from bounds.lemma5.closed_form import LayerInfluence
+from bounds.curves.text_table import column_table, ruled
 from bounds.lemma5.constants import ClosedForms, evaluate_closed_forms, read_constants
-from bounds.lemma5.constants.closed_forms import PrintedInfluence
-from bounds.store.forms import each, fields, only
-from bounds.store.sweep import Results, found_rows
+from bounds.lemma5.constants.rows import (
+    ENDLESS,
+    constants_row,
+    read_rows,
+    record_rows,
+)
+from bounds.store.forms import Form, each, fields, only
 from jax_models.run.evaluate import require_readout
 
 WIDTH = 88
@@ -41,18 +43,10 @@ TABLE = (
 )
 
 
-_ENDLESS = (math.inf, -math.inf)
 FORM = fields(
     *FILES["constants.json, rows"],
     **each("printed_implied printed_tight_implied", bool),
-    endless=each("inf -inf", [str]),
-    **{
-        "=": lambda row: all(
-            row.get(name, name) is None
-            for names in row["endless"].values()
-            for name in names
-        )
-    },
+    **ENDLESS,
 )
 
 
@@ -72,44 +66,24 @@ def plan(options: ConstantsOptions) -> Work:
     depth = len(model.layers)
 
     def compute(n: int) -> dict[str, Any]:
-        return _recorded([_row(forms) for forms in _layers(model, n, asked)])
+        return record_rows([constants_row(forms) for forms in _layers(model, n, asked)])
 
-    key = {**asked, "dtype": model.dtype.name, **hashes}
-    layers = {"layer": range(1, depth + 1)}
-    cells = length_cells(
-        options,
-        key,
-        compute,
-        lambda n: {"rows": [FORM | layers | {"n": only(n)}, depth]},
-    )
+    def form(n: int) -> Form:
+        one = FORM | {"layer": range(1, depth + 1), "n": only(n)}
+        return {"rows": [one, depth]}
 
-    def finish(store: Results) -> Exports:
-        rows = [row for payload in found_rows(store, cells) for row in _read(payload)]
+    def export(found: list[dict[str, Any]]) -> Exports:
+        rows = [row for payload in found for row in read_rows(payload)]
         return Exports({**hashes, "rows": rows}, _report(rows, depth) + "\n")
 
-    opening = f"constants: {describe_lengths(lengths)}"
-    return Work(finish, cells, opening, "evaluate")
-
-
-def _recorded(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns rows for the store, which holds no infinities: their names by what they are."""
-    endless = [
-        {str(end): [name for name, x in row.items() if x == end] for end in _ENDLESS}
-        for row in rows
-    ]
-    return {
-        "rows": [{**row, "endless": e} for row, e in zip(rows, endless, strict=True)]
-    }
-
-
-def _read(payload: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns what `_recorded` was given."""
-    found = []
-    for row in payload["rows"]:
-        for end, names in row.pop("endless").items():
-            row |= dict.fromkeys(names, float(end))
-        found.append(row)
-    return found
+    return LengthSweep(
+        opening="",
+        verb="evaluate",
+        key={**asked, "dtype": model.dtype.name, **hashes},
+        compute=compute,
+        form=form,
+        export=export,
+    ).work(options)
 
 
 def _layers(
@@ -120,51 +94,6 @@ def _layers(
         evaluate_closed_forms(constants, layer=layer, **asked)
         for layer in range(1, len(constants.layers) + 1)
     ]
-
-
-def _row(forms: ClosedForms) -> dict[str, Any]:
-    """Returns what is written about one length and layer."""
-    constants, layer = forms.constants, forms.layer
-    row = {
-        "n": constants.length,
-        "layer": layer,
-        "query": forms.query,
-        "F": constants.attended_norm(layer),
-        "F_output": constants.norms[layer - 1],
-        "A": constants.half_oscillation(layer),
-        "D": constants.embedding.distance,
-        "abar": constants.attention_weight(layer, forms.query),
-        "log10_half_weight": constants.log10_half_weight(layer),
-        "log10_printed": _log10(forms.printed),
-        "log10_printed_tight": _log10(forms.printed_tight),
-        "printed_implied": forms.printed is not None and forms.printed.implied,
-        "printed_tight_implied": forms.printed_tight.implied,
-        "log10_corrected": _log10(forms.corrected),
-        "log10_corrected_linear": _log10(forms.linear),
-        "log10_corrected_own": forms.corrected.own.log10_value,
-        "log10_c1": _log10(forms.c1),
-        "log10_c2": _log10(forms.c2),
-        "log10_causal": _log10(forms.causal),
-    }
-    return {**row, "hypotheses": [*forms.hypotheses, *_nulls(row)]}
-
-
-def _nulls(row: dict[str, Any]) -> list[str]:
-    """Returns what the values mean that the file writes as null."""
-    meanings = (
-        ("does not apply", lambda value: value is None),
-        ("the bound is zero", lambda value: value == -math.inf),
-        ("beyond every float", lambda value: value == math.inf),
-    )
-    said = []
-    for meaning, holds in meanings:
-        if names := [name for name, value in row.items() if holds(value)]:
-            said.append(f"null, {meaning}: {', '.join(names)}")
-    return said
-
-
-def _log10(form: LayerInfluence | PrintedInfluence | None) -> float | None:
-    return None if form is None else form.others.log10_value
 
 
 def _report(rows: list[dict[str, Any]], depth: int) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import jax_models as jm
 from bounds.cli.options.curve import EXTEND_TO, CurveOptions
 from bounds.cli.shared.ahead import Program
+from bounds.cli.shared.columns import FILES
 from bounds.cli.shared.groups import RECORDS
 from bounds.cli.shared.input_source import num_symbols, read_given
 from bounds.cli.shared.model_source import (
@@ -17,49 +18,25 @@ from bounds.cli.shared.model_source import (
     model_sha256,
     read_trained_to,
     refuse_ties,
-    reweighted,
 )
 from bounds.cli.shared.platforms import prepare_jax
-from bounds.cli.shared.report import curve_report, describe_decay
 from bounds.cli.shared.runner import Exports, Work, describe_lengths
 from bounds.cli.shared.subject import read_subject
-from bounds.cli.shared.substitutes import named_substitutes
+from bounds.cli.shared.substitutes import with_named_symbols
 from bounds.cli.shared.texts import open_tokenizer
 from bounds.curves.cells import CurveCells, curve_cells, lengths_beyond
 from bounds.curves.columns import bound_columns
 from bounds.curves.curve import BoundCurve, plot_curves, read_curve
-from bounds.curves.decay import exponent_interval
 from bounds.curves.inputs import own_lengths
-from bounds.curves.measurement import weighting_label
-from bounds.figures.primitives import MAX_SERIES
-from bounds.numbers.kind import ROUNDING, RTOL_EXACT
+from bounds.curves.report import curve_report, describe_curve
+from bounds.curves.variants import MAIN_JOB, combine, reweighted_models
 from bounds.store.output import sha256
 from bounds.store.sweep import Cell, Results
 from jax_models.errors import InputWarning
 from jax_models.model.position import longest_length
-from jax_models.weighting import WEIGHTINGS
 
-Variant = tuple[str | None, str | None]  # weighting and temperature; None: the model's
-
-MAIN_JOB: tuple[Variant, ...] = (
-    ("leftmost_hard", None),
-    ("average_hard", None),
-    ("softmax", None),
-    ("softmax", "inverse_log:1"),
-)
-COLUMNS = (
-    "n",
-    "weighting",
-    "input",
-    "influence_lower",
-    "influence_upper",
-    "position",
-    "symbol",
-    "method",
-    "exact",
-    "kind",
-    "ambiguous",
-)
+# What every row has, and what stands beside it.
+COLUMNS = tuple(x for x in FILES["curve.csv"] if x not in bound_columns())
 
 
 def plan(options: CurveOptions) -> Work:
@@ -125,12 +102,12 @@ def _ask(options: CurveOptions, extend_to: int | None) -> list[CurveCells]:
             InputWarning,
             stacklevel=2,
         )
-    model = _with_named_symbols(loaded, tokenizer, where or "")
+    model = with_named_symbols(loaded, tokenizer, where or "")
     weightings, temperatures = options.weighting, options.temperature
     variants = MAIN_JOB
     if weightings or temperatures or not options.is_drawn:
-        variants = _combine(model, weightings or [None], temperatures or [None])
-    models = _reweighted(model, variants)
+        variants = combine(model, weightings or [None], temperatures or [None])
+    models = reweighted_models(model, variants)
     refuse_ties(options, models)
     subject = read_subject(options, model, None if has_records else lengths)
     bounds = [name for name in options.bounds if name != "none"]
@@ -145,45 +122,6 @@ def _ask(options: CurveOptions, extend_to: int | None) -> list[CurveCells]:
     return cells
 
 
-def _with_named_symbols(
-    model: jm.Transformer, tokenizer: jm.Tokenizer | None, where: str
-) -> jm.Transformer:
-    """Returns the model that substitutes what a tokenizer names, itself where that does."""
-    if tokenizer is None:
-        return model
-    named = tuple(named_substitutes(model, tokenizer, where))
-    if named == model.substitutable:
-        return model
-    return dataclasses.replace(model, substitutable=named)
-
-
-def _combine(
-    model: jm.Transformer,
-    weightings: Sequence[str | None],
-    temperatures: Sequence[str | None],
-) -> list[Variant]:
-    """Returns each weighting with the temperatures that matter to it."""
-    variants = []
-    for weighting in weightings:
-        is_hard = model.is_hard if weighting is None else WEIGHTINGS[weighting].hard
-        some = temperatures[:1] if is_hard else temperatures
-        variants += [(weighting, temperature) for temperature in some]
-    return variants
-
-
-def _reweighted(
-    model: jm.Transformer, variants: Sequence[Variant]
-) -> list[jm.Transformer]:
-    """Returns the models to measure, one of each label."""
-    models = [reweighted(model, *variant) for variant in variants]
-    if len(models) > MAX_SERIES:
-        raise jm.InputError(
-            f"{len(models)} combinations of --weighting and --temperature; a figure "
-            f"tells at most {MAX_SERIES} lines apart"
-        )
-    return list({weighting_label(variant): variant for variant in models}.values())
-
-
 def _program(cell: Cell) -> Program:
     """Returns what a measurement runs, which inputs of a length share."""
     config = cell.config
@@ -195,21 +133,8 @@ def _export(
 ) -> Exports:
     rows = [row for curve in curves for row in curve.measurements]
     entries = [
-        {
-            "weighting": curve.label,
-            "model_sha256": model_sha256,
-            "fit": dataclasses.asdict(curve.fit),
-            "intervals_95": [exponent_interval(side.fit) for side in curve.sides],
-            "trained_to": curve.trained_to,
-            "beyond_training": [dataclasses.asdict(x.fit) for x in curve.sides[1:]],
-            "finding": " ".join(map(describe_decay, curve.sides)),
-            "largest": list(curve),
-            "beyond": list(curve.beyond),
-            "hypotheses": [ROUNDING],
-            "rtol_exact": RTOL_EXACT,
-            "without": list(curve.without),
-        }
-        for curve, model_sha256 in zip(curves, hashes, strict=True)
+        {"weighting": curve.label, "model_sha256": hashed, **describe_curve(curve)}
+        for curve, hashed in zip(curves, hashes, strict=True)
     ]
     return Exports(
         {"curves": entries},

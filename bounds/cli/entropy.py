@@ -1,13 +1,15 @@
 """Cross-entropy on PARITY and 2DYCK against length: optimum, chance, floor, model."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import jax_models as jm
 from bounds.cli.options.entropy import EntropyOptions
+from bounds.cli.shared.columns import FILES
 from bounds.cli.shared.platforms import prepare_jax
-from bounds.cli.shared.report import column_table
-from bounds.cli.shared.runner import Exports, Work, describe_lengths, length_cells
+from bounds.cli.shared.runner import Exports, LengthSweep, Work
+from bounds.curves.text_table import column_table
 from bounds.entropy import (
     check_predictor,
     entropy_figure,
@@ -16,29 +18,11 @@ from bounds.entropy import (
 )
 from bounds.store.forms import fields
 from bounds.store.output import file_sha256
-from bounds.store.sweep import Cell, Results, found_rows
 from bounds.store.table import Table
 from jax_models.languages import get_source
 from jax_models.model.reweight import with_dtype
 
-COLUMNS = (
-    "n",
-    "optimal",
-    "unigram",
-    "last_symbol",
-    "floor_r1",
-    "floor_r2",
-    "eps",
-    "model",
-    "model_stderr",
-    "p0",
-    "eps_kind",
-    "floor_kind",
-    "floor_stderr",
-    "log10_eps",
-    "prefixes",
-    "enumerated",
-)
+COLUMNS = tuple(FILES["entropy.csv"])
 # Of a row without a model.
 LEVELS = fields(*COLUMNS[:7], "p0 eps_kind floor_kind")
 HOW_MEASURED = ("reading", "eps", "num_inputs", "seed")
@@ -47,39 +31,33 @@ HOW_MEASURED = ("reading", "eps", "num_inputs", "seed")
 def plan(options: EntropyOptions) -> Work:
     """Cross-entropies at every length."""
     prepare_jax(options)
-    cells = _ask(options)
-
-    def finish(store: Results) -> Exports:
-        return _export(options, found_rows(store, cells))
-
-    asked = f"entropy: {options.language}, p = {options.p:g}"
-    opening = f"{asked}, at {describe_lengths(options.lengths)}"
-    return Work(finish, cells, opening, "measure")
-
-
-def _ask(options: EntropyOptions) -> list[Cell]:
-    """The lengths to measure."""
     source = get_source(options.language, options.p)
-    asked = {"language": options.language, "p": options.p}
-    if options.model is None:
-        levels = partial(entropy_levels, source)
-        return length_cells(options, asked, levels, LEVELS)
-    model = with_dtype(jm.load(options.model), options.dtype)
-    check_predictor(model, source, options.lengths[-1], options.reading)
-    how: dict[str, Any] = {name: getattr(options, name) for name in HOW_MEASURED}
-    asked |= {
-        "model_sha256": file_sha256(options.model),
-        "dtype": options.dtype,
-        **how,
-    }
-    how["closeness"] = how.pop("eps")
-    floor = "floor_r1" if options.reading == "last" else "floor_r2"
-    return length_cells(
-        options,
-        asked,
-        lambda n: measure_entropy(model, source, n, **how).as_row(source),
-        fields(*COLUMNS, **{floor: float}),
-    )
+    key: dict[str, Any] = {"language": options.language, "p": options.p}
+    compute: Callable[[int], dict[str, Any]] = partial(entropy_levels, source)
+    form = LEVELS
+    if options.model is not None:
+        model = with_dtype(jm.load(options.model), options.dtype)
+        check_predictor(model, source, options.lengths[-1], options.reading)
+        how: dict[str, Any] = {name: getattr(options, name) for name in HOW_MEASURED}
+        key |= {"model_sha256": file_sha256(options.model), "dtype": options.dtype}
+        key |= how
+        how["closeness"] = how.pop("eps")
+        floor = "floor_r1" if options.reading == "last" else "floor_r2"
+        form = fields(*COLUMNS, **{floor: float})
+
+        def measure(n: int) -> dict[str, Any]:
+            return measure_entropy(model, source, n, **how).as_row(source)
+
+        compute = measure
+
+    return LengthSweep(
+        opening=f"{options.language}, p = {options.p:g}, at ",
+        verb="measure",
+        key=key,
+        compute=compute,
+        form=form,
+        export=partial(_export, options),
+    ).work(options)
 
 
 def _export(options: EntropyOptions, rows: list[dict[str, Any]]) -> Exports:

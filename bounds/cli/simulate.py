@@ -7,17 +7,16 @@ from bounds.cli.shared.columns import FILES
 from bounds.cli.shared.input_source import num_symbols
 from bounds.cli.shared.model_source import weighted_model
 from bounds.cli.shared.platforms import prepare_jax
-from bounds.cli.shared.report import column_table, ruled
-from bounds.cli.shared.runner import Exports, Work, describe_lengths, length_cells
+from bounds.cli.shared.runner import Exports, LengthSweep, Work
 from bounds.cli.shared.subject import read_subject
 from bounds.curves.inputs import GivenInputs
 from bounds.curves.measurement import Subject
+from bounds.curves.text_table import column_table, ruled
 from bounds.simulation.compute import simulate
 from bounds.simulation.curve import COLUMNS, SimulationCurve
 from bounds.simulation.paper_shape import check_simulable
 from bounds.simulation.result import Simulation
 from bounds.store.forms import SIZE, each, fields
-from bounds.store.sweep import Cell, Results, found_rows
 from bounds.store.table import Table
 
 # Header and key of the columns.
@@ -91,31 +90,16 @@ def plan(options: SimulateOptions) -> Work:
     )
     check_simulable(model)
     subject = read_subject(options, model, lengths)
-    cells = _cells(options, subject)
-
-    def finish(store: Results) -> Exports:
-        return _export(subject, SimulationCurve(Table(tuple(found_rows(store, cells)))))
-
-    opening = f"{describe_lengths(lengths)}, error at most {options.epsilon:g}"
-    return Work(finish, cells, f"simulate: {opening}", "simulate", named=subject.named)
-
-
-def _certified_at(schedule: str, found: Simulation) -> dict[str, float]:
-    """Temperature of a schedule at a length, and the certified error there."""
-    tau = float(parse_schedule(schedule)(found.length, None, found.model.dtype))
-    return {"tau_at": tau, "bound_at": found.certify(tau)}
-
-
-def _cells(options: SimulateOptions, subject: Subject) -> list[Cell]:
     given, at = isinstance(subject.source, GivenInputs), options.at
     asked = {
         "epsilon": options.epsilon,
         "budget": None if given else options.max_inputs,
+        **({} if at is None else {"at": at}),
     }
 
     def compute(n: int) -> dict[str, Any]:
         found = simulate(
-            subject.model,
+            model,
             n,
             epsilon=options.epsilon,
             inputs=subject.source,
@@ -124,8 +108,24 @@ def _cells(options: SimulateOptions, subject: Subject) -> list[Cell]:
         )
         return found.row() | ({} if at is None else _certified_at(at, found))
 
-    asked |= {} if at is None else {"at": at}
-    return length_cells(options, subject.config, compute, FORM, **asked)
+    def export(rows: list[dict[str, Any]]) -> Exports:
+        return _export(subject, SimulationCurve(Table(tuple(rows))))
+
+    return LengthSweep(
+        opening=f"error at most {options.epsilon:g}, at ",
+        verb="simulate",
+        key=lambda n: {**subject.config(n), **asked},
+        compute=compute,
+        form=FORM,
+        export=export,
+        named=subject.named,
+    ).work(options)
+
+
+def _certified_at(schedule: str, found: Simulation) -> dict[str, float]:
+    """Temperature of a schedule at a length, and the certified error there."""
+    tau = float(parse_schedule(schedule)(found.length, None, found.model.dtype))
+    return {"tau_at": tau, "bound_at": found.certify(tau)}
 
 
 def _export(subject: Subject, curve: SimulationCurve) -> Exports:

@@ -1,7 +1,6 @@
 """A small transformer trained to predict the next symbol of a source."""
 
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +9,18 @@ import jax
 import jax_models as jm
 from bounds.cli.options.train import TrainOptions
 from bounds.cli.shared.groups import Shape
-from bounds.cli.shared.model_source import reweighted
 from bounds.cli.shared.options import fields_of
 from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.runner import Exports, Work, model_exports
+from bounds.curves.text_table import column_table
+from bounds.curves.variants import reweighted
 from bounds.figures.tables import loss_figure
 from bounds.store.file import lock
 from bounds.store.sweep import Results
 from bounds.version import __version__
 from jax_models.languages import get_source
-from jax_models.languages.source import Levels, Source
+from jax_models.languages.source import Source
 from jax_models.model.mask import SIGHTS
 from jax_models.model.transformer import encode_positions
 from jax_models.training import (
@@ -49,52 +49,6 @@ def _settings(options: TrainOptions) -> Training:
 SHAPE = ("dtype", *fields_of(Shape))
 # The flags that a run depends on beside those of its training.
 SETTINGS = ("language", "p", "seed", *SHAPE, "weighting", "temperature")
-
-
-def columns(run: TrainingRun) -> list[str]:
-    """Returns the columns of `train.csv`."""
-    _, measured = run.measured[-1]
-    by_length = [f"{kind}_{n}" for kind in ("loss", "stderr") for n in measured.lengths]
-    return ["step", "loss", "optimal", *by_length]
-
-
-def records(run: TrainingRun) -> list[dict[str, Any]]:
-    """Returns one row for each step, and one after the last; nats per symbol."""
-    rows: list[dict[str, Any]] = [
-        {"step": step, "loss": loss, "optimal": optimal}
-        for step, (loss, optimal) in enumerate(
-            zip(run.losses.tolist(), run.optimal.tolist(), strict=True)
-        )
-    ]
-    rows.append({"step": len(rows)})
-    for step, measured in run.measured:
-        for kind, values in (
-            ("loss", measured.mean),
-            ("stderr", measured.standard_error),
-        ):
-            for n, value in zip(measured.lengths, values.tolist(), strict=True):
-                rows[step][f"{kind}_{n}"] = value
-    return rows
-
-
-def training_report(run: TrainingRun, levels: Mapping[int, Levels]) -> str:
-    """Returns the losses by length at the end beside the levels, as text."""
-    _, final = run.measured[-1]
-    lines = [
-        "",
-        f"Cross-entropy after {len(run.losses)} steps, nats per symbol:",
-        f"{'n':>8}  {'model':>10}  {'+-':>8}  {'optimal':>8}  {'last symbol':>11}  "
-        f"{'unigram':>8}",
-    ]
-    for n, loss, error in zip(
-        final.lengths, final.mean, final.standard_error, strict=True
-    ):
-        level = levels[n]
-        lines.append(
-            f"{n:>8}  {loss:>10.5f}  {error:>8.5f}  {level.optimal:>8.5f}  "
-            f"{level.last_symbol:>11.5f}  {level.unigram:>8.5f}"
-        )
-    return "\n".join(lines)
 
 
 def plan(options: TrainOptions) -> Work:
@@ -156,10 +110,28 @@ def plan(options: TrainOptions) -> Work:
     )
 
 
+def _report(run: TrainingRun, losses: list[dict[str, Any]]) -> str:
+    """Losses by length at the end, and the levels beside them."""
+    names = {"n": "n", "model": "loss", "+-": "standard_error", "optimal": "optimal"}
+    names |= {"last symbol": "last_symbol", "unigram": "unigram"}
+
+    def show(key: str, value: float) -> str:
+        return str(value) if key == "n" else f"{value:.5f}"
+
+    table = column_table(losses, names.items(), show)
+    title = f"Cross-entropy after {len(run.losses)} steps, nats per symbol:"
+    return "\n".join(["", title, *table])
+
+
 def _export(source: Source, training: Training, found: TrainingRun) -> Exports:
-    rows = records(found)
+    rows = found.rows()
     _, final = found.measured[-1]
     levels = {n: source.levels(n) for n in {training.length, *final.lengths}}
+    means = zip(final.mean.tolist(), final.standard_error.tolist(), strict=True)
+    losses = [
+        {"n": n, "loss": loss, "standard_error": error, **dataclasses.asdict(levels[n])}
+        for n, (loss, error) in zip(final.lengths, means, strict=True)
+    ]
     about = {
         "source": repr(source),
         "training": dataclasses.asdict(training),
@@ -167,24 +139,14 @@ def _export(source: Source, training: Training, found: TrainingRun) -> Exports:
         "trained_to": training.length + (training.reading == "query"),
         "kind": "estimated",
         "meaning": "means over sampled sequences",
-        "losses": [
-            {
-                "n": n,
-                "loss": loss,
-                "standard_error": error,
-                **dataclasses.asdict(levels[n]),
-            }
-            for n, loss, error in zip(
-                final.lengths, final.mean, final.standard_error, strict=True
-            )
-        ],
+        "losses": losses,
     }
-    report, level = training_report(found, levels), levels[training.length]
+    report, level = _report(found, losses), levels[training.length]
     return model_exports(
         found.network,
         about,
         lambda digest: f"{report}\n\nSHA-256 {digest}",
-        columns=columns(found),
+        columns=found.columns,
         rows=rows,
         figure=lambda: loss_figure(rows, final.lengths, training.length, level),
     )

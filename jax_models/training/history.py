@@ -114,6 +114,32 @@ class TrainingRun(BriefRepr):
     optimal: np.ndarray
     measured: tuple[tuple[int, LengthLosses], ...]
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of `rows`."""
+        _, last = self.measured[-1]
+        kinds = ("loss", "stderr")
+        by_length = (f"{kind}_{n}" for kind in kinds for n in last.lengths)
+        return ("step", "loss", "optimal", *by_length)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each step, and one after the last; nats per symbol."""
+        rows: list[dict[str, Any]] = [
+            {"step": step, "loss": loss, "optimal": optimal}
+            for step, (loss, optimal) in enumerate(
+                zip(self.losses.tolist(), self.optimal.tolist(), strict=True)
+            )
+        ]
+        rows.append({"step": len(rows)})
+        for step, found in self.measured:
+            for kind, values in (
+                ("loss", found.mean),
+                ("stderr", found.standard_error),
+            ):
+                for n, value in zip(found.lengths, values.tolist(), strict=True):
+                    rows[step][f"{kind}_{n}"] = value
+        return rows
+
 
 @dataclasses.dataclass(frozen=True)
 class Measuring:

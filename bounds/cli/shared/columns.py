@@ -90,17 +90,19 @@ _INFLUENCE = (
 )
 
 
-def _has(*names: str, **own: str) -> Mapping[str, str]:
+def _has(*names: str, **own: str) -> dict[str, str]:
     return {name: WORDS[name] for name in names} | own
 
 
 FILES: Mapping[str, Mapping[str, str]] = {
     "curve.csv": _has(
-        *("n", "weighting", "input", "position", "symbol", "method", "exact", "kind"),
-        *("ambiguous", "log10_corrected", "log10_printed", "log10_half_weight"),
-        "supremum",
+        *("n", "weighting", "input"),
         influence_lower="lower end of the largest influence on this input",
         influence_upper="upper end of the largest influence on this input",
+    )
+    | _has("position", "symbol", "method", "exact", "kind", "ambiguous")
+    | _has(
+        *("log10_corrected", "log10_printed", "log10_half_weight", "supremum"),
         certified="certified upper bound on the influence on this input, of its own or "
         "that of all inputs (log10_corrected) where it is smaller",
         estimate="largest influence that a search over inputs met",
@@ -152,15 +154,8 @@ FILES: Mapping[str, Mapping[str, str]] = {
         *HEAD,
         *("n", "position", "symbol", "lower", "upper", "target", "kind", "method"),
         *("reason", "model_sha256", "weighting", "tokens_sha256", "measured_error"),
-        *(
-            "wild_type",
-            "symbol_name",
-            "hypotheses",
-            "rounding",
-            "rtol_exact",
-            "ambiguous",
-            "seconds",
-        ),
+        *("wild_type", "symbol_name", "hypotheses", "rounding", "rtol_exact"),
+        *("ambiguous", "seconds"),
         rows="the rows that are watched",
         shape="the length of each axis of the table, by name",
         substitutions="how many were computed",
@@ -200,13 +195,19 @@ FILES: Mapping[str, Mapping[str, str]] = {
         log10_c2="decimal logarithm of C2, of attention without a mask",
     ),
     "lipschitz.csv": _has(
-        *("n", "seed", "supremum"),
+        "n",
         estimate="largest ratio of output to embedding change met: K_n from below",
         scaled="n times it",
         method="the search that met it",
         position="position whose embedding changes, from 0",
+    )
+    | _has(
+        "seed",
         iterations="substitutions, power iterations or steps that the search made",
         influence="the largest influence that was met",
+    )
+    | _has(
+        "supremum",
         radius="radius of the ball of embeddings",
         substitution="largest ratio over substitutions",
         local="largest local norm at the inputs",

@@ -12,14 +12,13 @@ import jax
 import jax_models as jm
 from bounds.cli.shared.groups import RANDOM, Model, Shape
 from bounds.cli.shared.options import Group, fields_of
-from bounds.numbers.notation import parse_temperature
+from bounds.curves.variants import reweighted
 from bounds.store.output import file_sha256, sha256
 from jax_models.arguments import MAX_LENGTH, expect_file, expect_integer
 from jax_models.constructions import PRESETS, build_preset, preset_parameters
 from jax_models.errors import InputError, InputWarning
 from jax_models.format.pretrained.folder import read_json
-from jax_models.format.temperature import decode_temperature
-from jax_models.model.reweight import with_dtype, with_temperature, with_weighting
+from jax_models.model.reweight import with_dtype
 
 # Options that describe a random model only.
 SHAPE = (*fields_of(Shape), "vocab_size")
@@ -96,22 +95,6 @@ def weighted_model(
 def is_random(file: str | None, preset: str | None) -> bool:
     """True if a model with this file and preset is random."""
     return file is None and preset in (None, RANDOM)
-
-
-def reweighted(
-    model: jm.Transformer, weighting: str | None, temperature: str | None
-) -> jm.Transformer:
-    """Model under a weighting and a temperature, where they are given."""
-    if weighting is not None:
-        model = with_weighting(model, weighting)
-    if temperature is not None:
-        entry = parse_temperature(temperature)
-        schedule = None
-        for layer in model.layers:
-            # A layer's mask decides whether a temperature by position has a meaning.
-            schedule = decode_temperature("--temperature", entry, layer.attention.mask)
-        model = with_temperature(model, schedule)
-    return model
 
 
 def model_sha256(options: Model, model: jm.Transformer) -> str:

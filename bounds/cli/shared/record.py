@@ -7,11 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import jax_models as jm
 from bounds.cli.shared.exports import publish
 from bounds.cli.shared.options import Group
 from bounds.cli.start import STORE_NAME
-from bounds.store.output import sha256, write_bytes, write_json
 from bounds.store.pictures import FORMATS, save_figure
 from bounds.store.provenance import provenance
 from bounds.store.results import ResultStore
@@ -69,14 +67,6 @@ class Output:
             "dtype": self.values.get("dtype"),
             **provenance().as_dict(),
         }
-
-    def write_model(self, model: Any, about: Mapping[str, Any]) -> dict[str, Any]:
-        """Writes a model's file and its record with `about`; returns the record."""
-        content = jm.model_bytes(model)
-        record = {**self.record(), "model_sha256": sha256(content), **about}
-        write_json(self.path(f"{self.command}.json"), record)
-        write_bytes(self.path("model.safetensors"), content)
-        return record
 
     def open_store(self) -> ResultStore:
         """Store in the folder, open for writing: a context manager."""

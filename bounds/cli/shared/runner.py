@@ -197,21 +197,37 @@ def model_exports(
     )
 
 
-def length_cells(
-    options: Lengths,
-    key: Mapping[str, Any] | Callable[[int], Mapping[str, Any]],
-    compute: Callable[[int], Mapping[str, Any]],
-    form: Mapping[str, Form] | Callable[[int], Form],
-    **more: Any,
-) -> list[Cell]:
-    """Lengths as cells, whose results depend on a key, which may depend on the length."""
-    cells = []
-    for n in options.lengths:
-        depends = key(n) if callable(key) else key
-        config = {**options.key(), "n": n, **depends, **more}
-        own = form(n) if callable(form) else {**form, "n": only(n)}
-        cells.append(Cell(config, f"n = {n}", partial(compute, n), form=own))
-    return cells
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LengthSweep:
+    """A command with a result for each length."""
+
+    opening: str
+    verb: str
+    # Everything that a result depends on beside its length, or that of a length.
+    key: Mapping[str, Any] | Callable[[int], Mapping[str, Any]]
+    compute: Callable[[int], Mapping[str, Any]]  # result of a length
+    form: Mapping[str, Form] | Callable[[int], Form]
+    export: Callable[[Rows], Exports]
+    named: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def work(self, options: Lengths) -> Work:
+        """Lengths of the options as cells."""
+        cells = [self._cell(options, n) for n in options.lengths]
+        opening = (
+            f"{options.COMMAND}: {self.opening}{describe_lengths(options.lengths)}"
+        )
+
+        def finish(store: Results) -> Exports:
+            return self.export(found_rows(store, cells))
+
+        return Work(finish, cells, opening, self.verb, named=self.named)
+
+    def _cell(self, options: Lengths, n: int) -> Cell:
+        depends = self.key(n) if callable(self.key) else self.key
+        form = self.form
+        form = form(n) if callable(form) else {**form, "n": only(n)}
+        config = {**options.key(), "n": n, **depends}
+        return Cell(config, f"n = {n}", partial(self.compute, n), form=form)
 
 
 def describe_lengths(lengths: Sequence[int]) -> str:

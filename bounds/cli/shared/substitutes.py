@@ -1,5 +1,6 @@
 """From flags to substitutes: the same symbols at every position, or a list for each."""
 
+import dataclasses
 import os
 
 import numpy as np
@@ -68,6 +69,18 @@ def named_substitutes(
     every = range(model.vocab_size)
     free = every if model.substitutable is None else model.substitutable
     return list_substitutes(free, tokenizer.named, tokenizer.special, where)
+
+
+def with_named_symbols(
+    model: jm.Transformer, tokenizer: jm.Tokenizer | None, where: str
+) -> jm.Transformer:
+    """Model that substitutes the symbols that a tokenizer names, itself where it does."""
+    if tokenizer is None:
+        return model
+    named = tuple(named_substitutes(model, tokenizer, where))
+    if named == model.substitutable:
+        return model
+    return dataclasses.replace(model, substitutable=named)
 
 
 def special_symbols(

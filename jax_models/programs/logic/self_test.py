@@ -280,6 +280,55 @@ def check_strings_of_model(
     return Margin(float(distance[row, i]), tuple(strings[row].tolist()), int(i))
 
 
+def run_self_test(
+    model: Transformer,
+    formula: Formula,
+    alphabet: tuple[str, ...],
+    groups: Sequence[tuple[np.ndarray, bool]],
+    progress: Callable[[int, int, int], None] = lambda done, total, length: None,
+) -> dict[str, Any]:
+    """Counts of what was tested, and the margin.
+
+    Args:
+        model: the formula compiled.
+        formula: the formula.
+        alphabet: the symbols in the order of their ids.
+        groups: strings, and whether they are all of their length, as `strings_to_test`
+            yields them.
+        progress: is given the rounds done, their number, and the length of the last.
+
+    Raises:
+        InputError: The model errs somewhere.
+    """
+    complete = [strings for strings, is_all in groups if is_all]
+    # NumPy takes the bulk. What is run is the engine: it takes the last strings of the
+    # longest complete length, whose pass compiles once, and one of the longest.
+    engine = [groups[-1][0][:1]]
+    if complete:
+        engine.insert(0, complete[-1][-8:])
+    rounds = [(strings, eager_logits) for strings, _ in groups]
+    rounds += [(strings, engine_logits) for strings in engine]
+    margins: list[Margin] = []
+    for strings, logits_of in rounds:
+        margins.append(
+            check_strings_of_model(model, formula, alphabet, strings, logits_of)
+        )
+        progress(len(margins), len(rounds), strings.shape[1])
+    least = min(margins, key=lambda margin: margin.value)
+    return {
+        "all_strings_up_to": complete[-1].shape[1] if complete else 0,
+        "lengths": [strings.shape[1] for strings, _ in groups],
+        "strings": sum(len(strings) for strings, _ in groups),
+        "strings_in_engine": sum(map(len, engine)),
+        "positions": sum(strings.size for strings, _ in groups),
+        "mismatches": 0,
+        "margin": least.value,
+        "margin_string": spell(least.string, alphabet),
+        "margin_tokens": least.string,
+        "margin_position": least.position,
+    }
+
+
 def spell(string: Sequence[int] | np.ndarray, alphabet: Sequence[str]) -> str:
     """Returns a string of ids as its symbols, shortened in the middle where it is long.
 

@@ -8,7 +8,7 @@ import pytest
 
 import jax_models as jm
 from bounds.cli import compile as command
-from jax_models.programs.logic import parse_formula
+from jax_models.programs.logic import parse_formula, self_test
 from jax_models.programs.logic.compile import compile_formula
 from jax_models.programs.logic.exactness import exact_length
 from jax_models.programs.logic.modes import MODES
@@ -106,7 +106,7 @@ def test_a_model_that_errs_is_refused_and_not_written(run, monkeypatch):
 
 def test_an_engine_that_errs_is_refused(run, monkeypatch):
     wrong = lambda model, strings: np.full(strings.shape, 0.25)
-    monkeypatch.setattr(command, "engine_logits", wrong)
+    monkeypatch.setattr(self_test, "engine_logits", wrong)
     result = run("compile", "--formula=Q_a", "--alphabet=ab", "--self_test=2")
     result.assert_refused("its logit is 0.25")
 
@@ -149,13 +149,13 @@ def test_a_mistake_is_one_line(run, flags, complaint):
 def test_a_test_that_was_passed_is_found_in_the_store(run, monkeypatch):
     asked = ("--formula=P Q_a", "--alphabet=ab", "--self_test=3")
     first, out = compiled(run, *asked)
-    check, lengths = command.check_strings_of_model, []
+    test, lengths = command.run_self_test, []
 
-    def counting(model, formula, alphabet, strings, logits_of):
-        lengths.append(strings.shape[1])
-        return check(model, formula, alphabet, strings, logits_of)
+    def counting(model, formula, alphabet, groups, progress):
+        lengths.extend(strings.shape[1] for strings, _ in groups)
+        return test(model, formula, alphabet, groups, progress)
 
-    monkeypatch.setattr(command, "check_strings_of_model", counting)
+    monkeypatch.setattr(command, "run_self_test", counting)
     again, told = compiled(run, *asked)
     assert lengths == []
     assert again == first

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from bounds.cli.shared.report import bounds_report, curve_report, describe_decay
 from bounds.curves.curve import BoundCurve
 from bounds.curves.decay import DecayFit
+from bounds.curves.report import bounds_report, curve_report, describe_decay
 from bounds.store.table import Table
 
 

@@ -1,9 +1,10 @@
-"""Results as text: the table of a sweep, and sentences on each result."""
+"""Curves as text: a table of the largest influence per length, and sentences on each."""
 
+import dataclasses
 import itertools
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from bounds.curves.columns import CurveColumn, shown_bounds
@@ -19,11 +20,10 @@ from bounds.curves.decay import (
 )
 from bounds.curves.gap import describe_gap
 from bounds.curves.measurement import influence_value
+from bounds.curves.text_table import WIDTH, aligned
+from bounds.numbers.kind import ROUNDING, RTOL_EXACT
 
 TOO_FEW = "too few lengths to fit"
-
-# Characters of a line of explanation.
-WIDTH = 96
 
 
 def curve_report(curves: Sequence[BoundCurve]) -> str:
@@ -169,6 +169,22 @@ def describe_decay(curve: BoundCurve) -> str:
     return f"{curve.label}: the influence {describe_trend(fit)}, {found}"
 
 
+def describe_curve(curve: BoundCurve) -> dict[str, Any]:
+    """Fits of a curve, and its largest influences, as a record."""
+    return {
+        "fit": dataclasses.asdict(curve.fit),
+        "intervals_95": [exponent_interval(side.fit) for side in curve.sides],
+        "trained_to": curve.trained_to,
+        "beyond_training": [dataclasses.asdict(x.fit) for x in curve.sides[1:]],
+        "finding": " ".join(map(describe_decay, curve.sides)),
+        "largest": list(curve),
+        "beyond": list(curve.beyond),
+        "hypotheses": [ROUNDING],
+        "rtol_exact": RTOL_EXACT,
+        "without": list(curve.without),
+    }
+
+
 def _coincidences(curves: Sequence[BoundCurve]) -> list[str]:
     """A sentence for each pair of curves that are equal everywhere."""
     values = {
@@ -198,33 +214,3 @@ def _zeros(sides: Sequence[BoundCurve]) -> str:
     fits = [side.fit for side in sides]
     zeros = sum(fit.zeros for fit in fits)
     return f"{zeros} of {zeros + sum(fit.used for fit in fits)}"
-
-
-def column_table(
-    rows: Iterable[Mapping[str, Any]],
-    columns: Iterable[tuple[str, str]],
-    show: Callable[[str, Any], str],
-) -> list[str]:
-    """Lines of a table of columns, each a header and a key; empty ones are left out."""
-    rows = list(rows)
-    shown = [c for c in columns if any(row.get(c[1]) is not None for row in rows)]
-    lines = [[header for header, _ in shown]]
-    for row in rows:
-        cells = [(key, row.get(key)) for _, key in shown]
-        lines.append(["-" if x is None else show(key, x) for key, x in cells])
-    return aligned(lines)
-
-
-def ruled(table: Sequence[str]) -> list[str]:
-    """Lines of a table between rules, below its heading another."""
-    rule = "-" * len(table[0])
-    return [rule, table[0], rule, *table[1:], rule]
-
-
-def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of cells as text, columns aligned to the right."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return [
-        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
-        for line in lines
-    ]
