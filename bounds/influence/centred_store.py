@@ -27,7 +27,7 @@ def centred_store(
     row that sees anything, so the offset drops out of all changes. Left in, its
     rounding would not: a large common part of the values would swamp them.
     """
-    centre = common_part(inputs)
+    centre = common_part(inputs, attention)
     keys = keys_about(attention, inputs, centre, inputs.shape[0], positions)
     values = perturb(project_value_changes(attention, inputs - centre))
     offset = project_values(attention, centre[None])[:, 0]
@@ -57,9 +57,13 @@ def shares_offsets(attention: Attention) -> bool:
     return same and not attention.weighting.hard
 
 
-def common_part(rows: Float[Array, "rows width"]) -> Float[Array, "width"]:
+def common_part(
+    rows: Float[Array, "rows width"], attention: Attention
+) -> Float[Array, "width"]:
     """A row near all rows: their mean where it far exceeds differences, else 0."""
     # Any row would do. 0 rounds nothing: zeros and sums of whole numbers stay exact.
-    mean = rows.mean(axis=0)
-    apart = jnp.abs(rows - mean).max(axis=0)
+    there = attention.sight.present(jnp.arange(rows.shape[0], dtype=jnp.int32))
+    there = None if there is None else there[:, None]
+    mean = rows.mean(axis=0, where=there)
+    apart = jnp.abs(rows - mean).max(axis=0, where=there, initial=0)
     return jnp.where(jnp.abs(mean) > 8 * apart, mean, 0)

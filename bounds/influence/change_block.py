@@ -58,14 +58,15 @@ class IncrementalState:
     # The query row after the last layer, before the final norm; or the watched rows.
     output: Float[Array, "*rows width"]
     rows: Int[Array, "rows"] | None = None  # the watched rows, where they are many
+    query: Int[Array, "1"] | None = None  # the watched row, where it is one
     run: UInt[Array, ""] | None = None  # the number of a run with moved rows
 
 
-@functools.partial(jax.jit, static_argnames="query")
+@jax.jit
 def prepare(
     model: Transformer,
     tokens: Int[Array, "tokens"],
-    query: int | None,
+    query: Int[Array, ""] | int | None,
     rows: Int[Array, "rows"] | None = None,
     run: UInt[Array, ""] | None = None,
 ) -> IncrementalState:
@@ -79,7 +80,7 @@ def prepare(
 def _prepare(
     model: Transformer,
     tokens: Int[Array, "tokens"],
-    query: int | None,
+    query: Int[Array, ""] | int | None,
     rows: Int[Array, "rows"] | None,
 ) -> IncrementalState:
     n = tokens.shape[0]
@@ -89,7 +90,7 @@ def _prepare(
     wanted = at if alone else jnp.arange(n, dtype=jnp.int32)
     first = prepare_first(model, tokens, wanted)
     if alone:
-        return IncrementalState(first, (), None, first.output[0])
+        return IncrementalState(first, (), None, first.output[0], query=at)
     bases = [first]
     asked = [wanted] * (len(model.layers) - 2)
     asked = asked if rows is None or len(model.layers) == 1 else [*asked, rows]
@@ -99,7 +100,7 @@ def _prepare(
         final = bases[-1].output if len(bases) > 1 else first.output[rows]
         return IncrementalState(first, tuple(bases[1:]), None, final, rows)
     last = prepare_query_row(model.layers[-1], bases[-1].output, at[0])
-    return IncrementalState(first, tuple(bases[1:]), last, last.output)
+    return IncrementalState(first, tuple(bases[1:]), last, last.output, query=at)
 
 
 def block_sizes(
@@ -165,7 +166,7 @@ def block_bytes(
 
 @functools.partial(
     jax.jit,
-    static_argnames=("query", "row_tile", "own_query", "chosen"),
+    static_argnames=("row_tile", "own_query", "chosen"),
 )
 def change_block(
     model: Transformer,
@@ -175,13 +176,12 @@ def change_block(
     position: Int[Array, "substitutions"],
     symbol: Int[Array, "substitutions"],
     *,
-    query: int | None,  # None where many rows are watched
     row_tile: int,  # of the second layer
     own_query: bool = False,
     chosen: Chosen = None,
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
     """Changes of the target under a block of substitutions, and the ties met."""
-    options = query, row_tile, own_query, chosen
+    options = row_tile, own_query, chosen
     with perturbation(state.run, model.is_hard):
         replaced = replace_tokens(model, tokens, state.first, position, symbol)
         return carry_block(model, target, state, replaced, *options)
@@ -192,18 +192,17 @@ def carry_block(
     target: Target,
     state: IncrementalState,
     replaced: Replaced,
-    query: int | None,
     row_tile: int,
     own_query: bool,
     chosen: Chosen,
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
     """Changes of the target that replaced tokens make, and the ties met."""
     first, layer, last = state.first, model.layers[0], state.last
-    at = state.rows if query is None else jnp.asarray([query], jnp.int32)
+    at = state.rows if state.query is None else state.query
     assert at is not None
     layers, bases = model.layers, (first, *state.middle)
     columns = replaced_columns(first, replaced)
-    if len(layers) == 1 and query is not None:
+    if len(layers) == 1 and state.query is not None:
         # The base pass holds the query's row alone. A block is the query's own token
         # (`own_query`), or does not hold it.
         if own_query:

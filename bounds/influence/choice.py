@@ -7,6 +7,7 @@ from typing import Literal
 import jax
 
 from bounds.influence.block_memory import BlockSizes
+from bounds.influence.bucket import InBuckets, bucket_length
 from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.incremental import INCREMENTAL, Incremental
 from bounds.influence.lumped import LUMPED
@@ -57,6 +58,22 @@ def choose_method(
     among: Sequence[Method | Screened] | None = None,
     keep: Keep = "pairs",
 ) -> Choice:
+    """Method of a request, of the input that is padded where that saves compiling."""
+    choice = _choose(method, request, among, keep)
+    if not choice.way.by_length or bucket_length(request) is None:
+        return choice
+    assert isinstance(choice.way, Method)
+    way = InBuckets(choice.way)
+    return dataclasses.replace(choice, way=way, sizes=_sizes(way, request))
+
+
+def _choose(
+    method: Way | str,
+    request: InfluenceRequest,
+    # In the order in which equal costs are taken; None for all.
+    among: Sequence[Method | Screened] | None = None,
+    keep: Keep = "pairs",
+) -> Choice:
     """Requested method, if it can do the request; for "auto" the cheapest that can."""
     if among is None:
         among = _ALL if request.layout is None else _OF_TABLES
@@ -101,7 +118,7 @@ def choose_method(
 
 def _choose_proposed(proposed: Proposed, request: InfluenceRequest) -> Choice:
     """Proposal with the method that computes."""
-    inner = choose_method(proposed.method, request, tuple(METHODS.values()))
+    inner = _choose(proposed.method, request, tuple(METHODS.values()))
     assert isinstance(inner.way, Method)
     way = dataclasses.replace(proposed, method=inner.way)
     lack = way.refuse(request)

@@ -121,8 +121,9 @@ def pass_bytes(model: Transformer, length: int, watched: int = 1) -> float:
 
 
 def _parts(request: InfluenceRequest) -> tuple[Part]:
-    options = {"chosen": request.chosen}
-    return (Part.of(0, request.position.size, _batch(request), options),)
+    count = request.position.size
+    block = request.block(_batch(request), count)
+    return (Part(0, count, block, {"chosen": request.chosen}),)
 
 
 def _batch(request: InfluenceRequest) -> int:
@@ -136,6 +137,7 @@ class Exhaustive(Method):
 
     name = "exhaustive"
     subtracts = True
+    by_length = True
 
     def refuse(self, request: InfluenceRequest) -> str | None:
         """Refuses nothing."""

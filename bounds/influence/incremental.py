@@ -94,9 +94,13 @@ def _function(request: InfluenceRequest) -> Callable[..., Any]:
 
 def _watched(
     request: InfluenceRequest,
-) -> tuple[int, None] | tuple[None, Int[np.ndarray, "rows"]]:
+) -> tuple[Int[np.ndarray, ""], None] | tuple[None, Int[np.ndarray, "rows"]]:
     """Arguments `query` and `rows` of `prepare`: one row, or many."""
-    return (None, request.rows) if request.watches_many else (request.query, None)
+    return (
+        (None, request.rows)
+        if request.watches_many
+        else (np.asarray(request.query, np.int32), None)
+    )
 
 
 def _block_sizes(request: InfluenceRequest) -> BlockSizes:
@@ -110,7 +114,6 @@ def _parts(request: InfluenceRequest) -> Iterator[Part]:
     model, count = request.model, request.position.size
     sizes = _block_sizes(request)
     options: dict[str, Any] = {
-        "query": _watched(request)[0],
         "row_tile": sizes.rows,
         "own_query": False,
         "chosen": request.chosen,
@@ -118,14 +121,15 @@ def _parts(request: InfluenceRequest) -> Iterator[Part]:
     if request.precision is not None:
         options["rounding"] = request.precision
     if len(model.layers) > 1 or request.watches_many:
-        yield Part.of(0, count, sizes.substitutions, options)
+        yield Part(0, count, request.block(sizes.substitutions, count), options)
         return
     # One layer: the query's own token is a question of its own (a moved query).
     at_query = request.position == request.query
     turns = np.flatnonzero(np.diff(at_query)) + 1
     for first, end in itertools.pairwise([0, *turns, count]):
         own = {**options, "own_query": bool(at_query[first])}
-        yield Part.of(int(first), int(end), sizes.substitutions, own)
+        block = request.block(sizes.substitutions, int(end - first))
+        yield Part(int(first), int(end), block, own)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +145,7 @@ class Incremental(Method):
     precision: Precision | None = None
     name = "incremental"
     supports_half_precision = True
+    by_length = True
 
     def refuse(self, request: InfluenceRequest) -> str | None:
         """Refuses models with an operation whose change has no rule."""
@@ -189,7 +194,7 @@ class Incremental(Method):
         model, target, tokens = shapes_of(asked)
         query, rows = _watched(request)
         run = shapes_of(request.moved_run)
-        base = prepare.trace(model, tokens, query, shapes_of(rows), run)
+        base = prepare.trace(model, tokens, *shapes_of((query, rows)), run)
         shared = (model, target, tokens, shapes_of(base.out_info))
         return Outline(base, _function(request), shared, tuple(_parts(request)))
 

@@ -85,11 +85,6 @@ class Part:
     batch: int  # substitutions in a block, on each device
     options: Mapping[str, Any]  # static arguments of the function
 
-    @classmethod
-    def of(cls, start: int, end: int, most: int, options: Mapping[str, Any]) -> "Part":
-        """Part in blocks of at most `most` substitutions."""
-        return cls(start, end, min(most, end - start), options)
-
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:

@@ -25,9 +25,11 @@ Done = Literal["all", "top", "none", "stated"]
 class Way(abc.ABC):
     """A way to find influences."""
 
-    name: ClassVar[str]
+    name: str
     # Whether half precision of products applies: they are of changes alone.
     supports_half_precision: ClassVar[bool] = False
+    # Whether its programs are compiled for a length, and answer for padded inputs.
+    by_length: ClassVar[bool] = False
     # Whether radii of all results decide which are computed again.
     requires_all_radii: ClassVar[bool] = False
 
@@ -51,7 +53,7 @@ class Method(Way):
     """
 
     # Whether outputs are subtracted, instead of changes computed.
-    subtracts: ClassVar[bool] = False
+    subtracts: bool = False
 
     def kernel(self, request: InfluenceRequest) -> Kernel | None:
         """Programs of the blocks; None where no function of a block does."""

@@ -62,7 +62,7 @@ def moved_request(request: InfluenceRequest, run: int) -> InfluenceRequest:
         shared = SharedBase() if model.is_hard else MovedBase(run)
         return moved_model(model, run), shared
 
-    moved, shared = request.shared.moved_by(model, run, form)
+    moved, shared = request.shared.derive(model, run, form)
     again = dataclasses.replace(request, model=moved, shared=shared, run=run)
     if "places" in vars(request):  # formed already, and positions stay
         vars(again)["places"] = request.places
@@ -120,7 +120,7 @@ def requests(
 def moved_function(request: InfluenceRequest, run: int, sign: int) -> InfluenceRequest:
     """The question about a function whose parameters moved up (1) or down (-1)."""
     model = request.model
-    moved, shared = request.shared.moved_by(
+    moved, shared = request.shared.derive(
         model,
         sign * run,
         lambda: (model.moved(run, sign * _step(request)), SharedBase()),

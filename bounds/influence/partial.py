@@ -103,7 +103,8 @@ def _block_sizes(request: InfluenceRequest) -> tuple[int, int]:
     """Substitutions of a block, and the number of them that go together."""
     model, n, mesh = request.model, request.tokens.size, request.mesh
     # Of each device.
-    count = math.ceil(request.position.size / count_devices(mesh))
+    count = request.position.size if request.room is None else request.room
+    count = math.ceil(count / count_devices(mesh))
     most = max(1, tile_elements() // SCORES_PER_ROW // _tile(model, n))
     suited = max(1, min(AT_ONCE, most, count))
     taken = functools.partial(_held, request)
@@ -131,7 +132,7 @@ def _parts(request: InfluenceRequest) -> tuple[Part]:
         "together": together,
         "tile": _tile(request.model, request.tokens.size),
     }
-    # Not `Part.of`: what fills the last block up keeps groups whole.
+    # What fills the last block up keeps groups whole.
     return (Part(0, request.position.size, block, options),)
 
 
@@ -141,6 +142,7 @@ class Partial(Method):
 
     name = "partial"
     subtracts = True
+    by_length = True
 
     def refuse(self, request: InfluenceRequest) -> str | None:
         """Refuses functions, and models whose passes cannot be cut."""

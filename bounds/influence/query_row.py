@@ -69,7 +69,7 @@ def prepare_query_row(
     inputs = attention_input(layer, rows)
     at = query[None].astype(jnp.int32)
     queries = project_queries(attention, inputs[at], n, at)
-    centre = common_part(inputs)
+    centre = common_part(inputs, attention)
     centred = inputs - centre
     everywhere = jnp.arange(n, dtype=jnp.int32)
     keys = keys_about(attention, inputs, centre, n, everywhere)

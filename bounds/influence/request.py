@@ -43,6 +43,8 @@ class InfluenceRequest:
     # Precision of products of changes; None for the model's float type.
     precision: Rounding | None = None
     run: int = 0  # number of the run with moved inputs; 0 moves nothing
+    # Substitutions that blocks are sized for; None for as many as there are.
+    room: int | None = None
 
     @property
     def position(self) -> Int[np.ndarray, "substitutions"]:
@@ -53,6 +55,10 @@ class InfluenceRequest:
     def symbol(self) -> Int[np.ndarray, "substitutions"]:
         """Substitutes."""
         return self.pairs.symbol
+
+    def block(self, most: int, count: int) -> int:
+        """Substitutions of a block of at most `most`, for a part of `count` of them."""
+        return min(most, count if self.room is None else self.room)
 
     def only(self, rows: slice | np.ndarray, count: int = 0) -> Self:
         """The request of some substitutions, or of some positions of its table.
@@ -96,7 +102,7 @@ class InfluenceRequest:
     @property
     def rows(self) -> Int[np.ndarray, "rows"]:
         """Positions of the watched rows: of the query, a scan or the target."""
-        if self.target_value.is_joint:
+        if self.watched is None and self.target_value.is_joint:
             return self.target_value.rows(self.tokens.size).astype(np.int32)
         watched = (self.query,) if self.watched is None else self.watched
         return np.asarray(watched, np.int32)

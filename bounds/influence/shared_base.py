@@ -20,7 +20,7 @@ class SharedBase:
         self._asked: tuple[Any, np.ndarray, Any] | None = None
         self.held: Any = None  # the last pass asked for
         self.largest_output = 0.0  # magnitude, of outputs that are subtracted
-        self._moved: dict[int, tuple[Any, Any]] = {}
+        self._derived: dict[Any, tuple[Any, Any]] = {}
 
     def find(self, request: Any, form: Callable[[], Any]) -> Any:
         """Held base pass of a request's model, tokens and rows, or a new one.
@@ -42,15 +42,15 @@ class SharedBase:
             self._asked, self.held = asked, form()
         return self.held
 
-    def moved_by(self, model: Any, run: int, form: Callable[[], Any]) -> Any:
-        """Moved model of a run and the holder of its base pass, formed once.
+    def derive(self, model: Any, key: Any, form: Callable[[], Any]) -> Any:
+        """Derivative of a model, formed once: a moved or a padded one.
 
         Args:
-            model: the model that is moved.
-            run: number of the run, signed where parameters go up and down.
-            form: forms the moved model and the holder of its base pass.
+            model: the model that it is derived from.
+            key: name of the derivative among those of the model.
+            form: forms it.
         """
-        held = self._moved.get(run)
+        held = self._derived.get(key)
         if held is None or held[0] is not model:
-            held = self._moved[run] = model, form()
+            held = self._derived[key] = model, form()
         return held[1]

@@ -11,7 +11,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
@@ -203,4 +202,4 @@ def fix_input(
     replaced = [pairs.symbol, tokens[pairs.position]]
     if np.isin(replaced, shared_symbols(model)).any():
         return model
-    return of_input(model, jnp.asarray(tokens))
+    return of_input(model, tokens)

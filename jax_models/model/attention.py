@@ -56,6 +56,8 @@ class Attention:
     distance_bias: DistanceBias | None = None
     window: int | None = dataclasses.field(default=None, metadata={"static": True})
     rotary: Rotary | None = dataclasses.field(default=None, metadata={"static": True})
+    # Length of an input that is padded; see `Sight.end`. No part of a file.
+    end: Array | None = dataclasses.field(default=None, metadata={"late": True})
 
     def __post_init__(self) -> None:
         """Tells the weighting how many roundings go into a score.
@@ -131,7 +133,7 @@ class Attention:
     @property
     def sight(self) -> Sight:
         """Positions that a row sees."""
-        return dataclasses.replace(SIGHTS[self.mask], window=self.window)
+        return dataclasses.replace(SIGHTS[self.mask], window=self.window, end=self.end)
 
     @property
     def placing_steps(self) -> int:

@@ -23,11 +23,15 @@ class Sight:
     after: bool = True
     itself: bool = True
     window: int | None = None  # how far it sees: less than this, None for any distance
+    # Length of the input where padding follows it: a number that programs take as an
+    # argument. Rows of the padding see at most themselves and are seen by no other.
+    end: Any = None
 
     @property
     def everything(self) -> bool:
         """Whether every row sees every position."""
-        return self.before and self.after and self.itself and self.window is None
+        unmasked = self.before and self.after and self.itself and self.window is None
+        return unmasked and self.end is None
 
     @property
     def reach(self) -> float:
@@ -46,9 +50,17 @@ class Sight:
             seen = keys <= rows if self.itself else keys < rows
         elif not self.before:
             seen = keys >= rows if self.itself else keys > rows
-        if self.window is None:
+        if self.window is not None:
+            seen &= (keys < rows + self.window) & (rows < keys + self.window)
+        if self.end is None:
             return seen
-        return seen & (keys < rows + self.window) & (rows < keys + self.window)
+        # As floats: see `same_position`.
+        own = rows.astype(jnp.float32) == keys.astype(jnp.float32)
+        return seen & (((rows < self.end) & (keys < self.end)) | own)
+
+    def present(self, positions: Array) -> Array | None:
+        """Booleans of the positions before the padding; None without padding."""
+        return None if self.end is None else positions < self.end
 
     def run(self, row: Array, length: int) -> tuple[Array, Array]:
         """Returns the first position that a row sees, and the first behind the last.
@@ -117,4 +129,8 @@ def sees_any(sight: Sight, rows: Array, length: int) -> Array:
         return jnp.ones(rows.shape, bool)
     if sight.reach < 1:
         return jnp.zeros(rows.shape, bool)
-    return rows > 0 if sight.before else rows < length - 1
+    some = rows > 0 if sight.before else rows < length - 1
+    if sight.end is None:
+        return some
+    # Neither the last row nor the padding sees what a strict mask leaves of the padding.
+    return some & (rows < (sight.end if sight.before else sight.end - 1))

@@ -1,9 +1,9 @@
 """Padding: a symbol that fills sequences up to one length, whose rows no row sees."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
-from jax import Array
 
 from jax_models.arguments import expect_integer, refuse_empty
 from jax_models.errors import InputError
@@ -21,7 +21,7 @@ class Padding:
         """Refuses what is no symbol."""
         expect_integer("padding", self.symbol, 0)
 
-    def hides(self, tokens: Array) -> Array:
+    def hides(self, tokens: Any) -> Any:
         """Whether a row is hidden from all rows [n]."""
         return tokens == self.symbol
 

@@ -8,7 +8,9 @@ from 0; terms use p = j + offset with offset 1 by default. A formula encodes the
 
 import dataclasses
 import math
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -25,6 +27,15 @@ class PositionTable:
     """A learned or given table [n_max, d]; the first n rows serve length n."""
 
     table: Array
+    depends_on_length = False
+
+    def extended(self, length: int) -> "PositionTable":
+        """The table with rows of zeros up to a length."""
+        more = max(0, length - self.table.shape[0])
+        if not more:
+            return self
+        table = jnp.asarray(np.pad(np.asarray(self.table), ((0, more), (0, 0))))
+        return dataclasses.replace(self, table=table)
 
     def encode(self, length: int, width: int) -> Array:
         """Returns the first `length` rows [n, d].
@@ -32,13 +43,17 @@ class PositionTable:
         Raises:
             InputError: if the table is shorter than `length`.
         """
+        self.require_length(length)
+        return self.table[:length]
+
+    def require_length(self, length: int) -> None:
+        """Raises `InputError` if the table is shorter than `length`."""
         if length > self.table.shape[0]:
             raise InputError(
                 f"length n = {length} is beyond the model's position table, which has "
                 f"{self.table.shape[0]} rows; use n <= {self.table.shape[0]} or a model "
                 "whose position encoding is a formula"
             )
-        return self.table[:length]
 
 
 @register
@@ -52,12 +67,16 @@ class PairTable(PositionTable):
     second: Array
     separator: int = dataclasses.field(metadata={"static": True})
 
-    def of_input(self, tokens: Array) -> PositionTable:
+    def of_input(self, tokens: Array | np.ndarray) -> PositionTable:
         """Returns the table of one input [n]."""
-        here = jnp.asarray(tokens == self.separator, jnp.int32)
-        behind = jnp.cumsum(here, dtype=jnp.int32) > here
-        table = self.encode(tokens.shape[0], self.second.shape[0])
-        return PositionTable(table + jnp.where(behind[:, None], self.second, 0))
+        # In NumPy no program is compiled for the length of tokens that are known.
+        on: Any = np if isinstance(tokens, np.ndarray) else jnp
+        here = on.asarray(tokens == self.separator, np.int32)
+        behind = on.cumsum(here, dtype=np.int32) > here
+        self.require_length(tokens.shape[0])
+        table, second = on.asarray(self.table), on.asarray(self.second)
+        second = on.where(behind[:, None], second, on.zeros_like(second))
+        return PositionTable(jax.device_put(table[: tokens.shape[0]] + second))
 
 
 @register
@@ -67,6 +86,12 @@ class Sinusoidal:
 
     base: float = dataclasses.field(default=10000.0, metadata={"static": True})
     scale: float = dataclasses.field(default=1.0, metadata={"static": True})
+    depends_on_length = False
+
+    def extended(self, length: int) -> "Sinusoidal":
+        """The formula, which holds at all lengths."""
+        del length
+        return self
 
     def __post_init__(self) -> None:
         base = expect_number("position.base", self.base, 0, above=True)
@@ -102,6 +127,12 @@ class PowerTerm:
     length_power: float = 0.0
     alternating: bool = False
     offset: float = 1.0
+
+    @property
+    def depends_on_length(self) -> bool:
+        """True where a longer input has another term at a position, or a pole."""
+        pole = self.position_power < 0 and self.offset < 0
+        return self.length_power != 0 or pole
 
     def __post_init__(self) -> None:
         for name in ("scale", "position_power", "length_power", "offset"):
@@ -154,6 +185,7 @@ class ResidueTerm:
     modulus: int
     residues: tuple[int, ...]
     offset: float = 1.0
+    depends_on_length = False
 
     def __post_init__(self) -> None:
         offset = expect_number("position term: offset", self.offset)
@@ -177,6 +209,16 @@ class Coordinates:
     terms: tuple[PowerTerm | ResidueTerm, ...] = dataclasses.field(
         default=(), metadata={"static": True}
     )
+
+    @property
+    def depends_on_length(self) -> bool:
+        """True where a longer input has other encodings, or none."""
+        return any(term.depends_on_length for term in self.terms)
+
+    def extended(self, length: int) -> "Coordinates":
+        """The formula, which holds at all lengths."""
+        del length
+        return self
 
     def encode(
         self, length: int, width: int, at: np.ndarray | None = None

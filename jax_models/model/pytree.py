@@ -22,16 +22,17 @@ def register(cls: Class) -> Class:
     Fields with metadata `static=True` belong to the structure, all others are children. Of
     a field with `shared=True`, a tuple, an object that stands there several times is one
     child, and stays one object: which entries are the same belongs to the structure. A
-    static field with `late=True` belongs to it only where it is not None, so that stored
-    digests of structures hold as such fields come.
+    field with `late=True`, static or not, belongs to the pytree only where it is not None,
+    so that stored digests of structures hold as such fields come.
     """
     fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)
     late = tuple(f.name for f in fields if f.metadata.get("late"))
     static = tuple(
         f.name for f in fields if f.metadata.get("static") and f.name not in late
     )
-    data = tuple(f.name for f in fields if not f.metadata.get("static"))
-    keys = tuple(jax.tree_util.GetAttrKey(name) for name in data)
+    every = tuple(f.name for f in fields if not f.metadata.get("static"))
+    data = tuple(name for name in every if name not in late)
+    late_data = tuple(name for name in every if name in late)
     shared = tuple(f.name for f in fields if f.metadata.get("shared"))
 
     def flatten(tree: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -41,22 +42,31 @@ def register(cls: Class) -> Class:
             if found := _same_entries(children[name]):
                 children[name], of = found
                 aux += ((name, of),)
-        said = ((name, getattr(tree, name)) for name in late)
-        aux += tuple(one for one in said if one[1] is not None)
+        for name in late:
+            value = getattr(tree, name)
+            if value is not None and name in late_data:
+                children[name], aux = value, (*aux, (name, True))
+            elif value is not None:
+                aux += ((name, value),)
         return tuple(children.values()), aux
 
     def flatten_with_keys(tree: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         children, aux = flatten(tree)
+        there = {name for name, _ in aux[1 + len(static) :]}
+        names = (*data, *(name for name in late_data if name in there))
+        keys = map(jax.tree_util.GetAttrKey, names)
         return tuple(zip(keys, children, strict=True)), aux
 
     def unflatten(aux: tuple[Any, ...], children: Any) -> Any:
         tree, (_, *said) = object.__new__(cls), aux
-        values = dict(
-            zip((*data, *static), (*children, *said[: len(static)]), strict=True)
-        )
+        rest = iter(children)
+        values = {name: next(rest) for name in data}
+        values |= dict(zip(static, said[: len(static)], strict=True))
         values |= dict.fromkeys(late)
         for name, of in said[len(static) :]:
-            if name in late:
+            if name in late_data:
+                values[name] = next(rest)
+            elif name in late:
                 values[name] = of
             elif isinstance(values[name], tuple):  # JAX puts its own marks there too
                 values[name] = tuple(values[name][at] for at in of)

@@ -24,6 +24,7 @@ class ConstantTemperature:
     """tau = value."""
 
     value: Array | float
+    depends_on_length = False
 
     def __call__(self, length: int, rows: Array, dtype: jnp.dtype) -> Array:
         """Returns the value as a scalar of `dtype`."""
@@ -36,6 +37,7 @@ class InverseLogTemperature:
     """tau(n) = scale / ln n for n >= 2, and 1 for n = 1."""
 
     scale: Array | float
+    depends_on_length = True
 
     def __call__(self, length: int, rows: Array, dtype: jnp.dtype) -> Array:
         """Returns tau(n) as a scalar of `dtype`."""
@@ -54,6 +56,11 @@ class PowerTemperature:
     of: Literal["length", "position"] = dataclasses.field(
         default="length", metadata={"static": True}
     )
+
+    @property
+    def depends_on_length(self) -> bool:
+        """True where a row's temperature depends on n."""
+        return self.of == "length"
 
     def __post_init__(self) -> None:
         exponent = expect_number("temperature.exponent", self.exponent)

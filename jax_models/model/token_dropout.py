@@ -6,6 +6,7 @@ one, moves every row; any other substitution leaves the scale as it is.
 """
 
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
@@ -35,13 +36,15 @@ class TokenDropout:
         object.__setattr__(self, "share", share)
 
     def of_input(
-        self, tokens: Array, dtype: jnp.dtype, padding: Padding | None = None
+        self, tokens: Any, dtype: jnp.dtype, padding: Padding | None = None
     ) -> "TokenDropout":
         """Returns it with the scale of an input [n], whose padding does not count."""
         if self.scale is not None:
             return self
-        there = None if padding is None else ~padding.hides(tokens)
-        masked = (tokens == self.mask).mean(dtype=dtype, where=there)
+        there: dict[str, Any] = {}
+        if padding is not None:
+            there["where"] = ~padding.hides(tokens)
+        masked = (tokens == self.mask).mean(dtype=dtype, **there)
         return dataclasses.replace(self, scale=(1 - self.share) / (1 - masked))
 
     def __call__(self, rows: Array, symbols: Array) -> Array:

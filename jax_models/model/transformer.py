@@ -152,15 +152,20 @@ def encode_positions(model: Transformer, length: int) -> Array:
         InputError: if the rows of that length do not fit the memory, or the encoding is
             not of that length or width.
     """
-    # A formula takes 5/2 rows of float64 while it is formed; its rows, the activations and
-    # what attention reads of them are then held together.
-    row = model.width * (5 * 8 // 2 + 4 * model.dtype.itemsize)
-    require_memory(f"length n = {length} at width d = {model.width}", length * row)
+    require_activations(model, length)
     warn_of_miscompilation(length)
     width = model.embedding_width
     if model.position is None:
         return jnp.zeros((length, width), model.dtype)
     return jnp.asarray(model.position.encode(length, width), model.dtype)
+
+
+def require_activations(model: Transformer, length: int) -> None:
+    """Raises `InputError` if the rows of a length do not fit the memory."""
+    # A formula takes 5/2 rows of float64 while it is formed; its rows, the activations and
+    # what attention reads of them are then held together.
+    row = model.width * (5 * 8 // 2 + 4 * model.dtype.itemsize)
+    require_memory(f"length n = {length} at width d = {model.width}", length * row)
 
 
 def embedded(model: Transformer, tokens: Array) -> Array:
@@ -169,13 +174,13 @@ def embedded(model: Transformer, tokens: Array) -> Array:
     return _symbol_embeddings(model, tokens) + encode_positions(model, tokens.shape[0])
 
 
-def of_input(model: Transformer, tokens: Array) -> Transformer:
+def of_input(model: Transformer, tokens: Array | np.ndarray) -> Transformer:
     """Returns the model as it is for one input: what depends on all its tokens is formed.
 
     The same model for inputs that have `shared_symbols` where this one has them.
     """
     if isinstance(model.position, PairTable):
-        encode_positions(model, tokens.shape[0])  # refuses a length
+        require_activations(model, tokens.shape[0])
         model = dataclasses.replace(model, position=model.position.of_input(tokens))
     if model.token_dropout is None:
         return model
@@ -361,7 +366,8 @@ def check_tokens(vocab_size: int, tokens: Any) -> Array:
             f"vocabulary of {vocab_size} symbols; tokens are integers from 0 to "
             f"{vocab_size - 1}"
         )
-    return jnp.asarray(concrete, jnp.int32)
+    # No program is compiled for the length.
+    return jax.device_put(concrete.astype(np.int32))
 
 
 def forward(

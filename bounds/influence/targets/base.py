@@ -59,6 +59,10 @@ class Target(abc.ABC):
         """Positions that a joint target reads; raises `InputError` beyond the length."""
         raise NotImplementedError
 
+    def padded(self, count: int) -> Self | None:
+        """Joint target whose rows from `count` on are padding; None where it has none."""
+        return None
+
     def entry_symbols(self, width: int) -> Int[np.ndarray, "width"] | None:
         """Symbols of its entries; None where they have none."""
         return None

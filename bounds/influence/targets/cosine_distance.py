@@ -51,4 +51,5 @@ class CosineDistance(Pooled):
         """Distance, from the pooled vector and its change."""
         # Their lengths do not count: pooling need not normalise them.
         pooling = dataclasses.replace(self._of_model, normalised=False)
+        base, change = self._real(base), self._real(change)
         return cosine_distance(pooling(base), pooling.change(base, change))

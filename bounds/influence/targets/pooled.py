@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Self
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
@@ -26,10 +27,14 @@ class Pooled(Target):
     pooling: Pooling | None = dataclasses.field(
         default=None, repr=False, metadata=STATIC
     )
+    # Number of rows before the padding of the input; None without padding.
+    count: Int[Array, ""] | None = dataclasses.field(
+        default=None, repr=False, metadata={"late": True}
+    )
 
     def value(self, base: Float[Array, "rows width"]) -> Float[Array, "width"] | None:
         """Pooled vector."""
-        return self._of_model(base)
+        return self._of_model(self._real(base))
 
     def change(
         self,
@@ -37,7 +42,7 @@ class Pooled(Target):
         change: Float[Array, "*batch rows width"],
     ) -> Float[Array, "*batch width"]:
         """Pooled changes."""
-        return self._of_model.change(base, change)
+        return self._of_model.change(self._real(base), self._real(change))
 
     def of(self, model: Transformer) -> Self:
         """Refuses a model without pooling."""
@@ -52,10 +57,25 @@ class Pooled(Target):
         """Rows that are pooled."""
         return self._of_model.rows(length)
 
+    def padded(self, count: int) -> Self:
+        """The pooling of the first `count` of its rows."""
+        return dataclasses.replace(self, count=jnp.asarray(np.int32(count)))
+
     @property
     def noun(self) -> str:
         """Its name."""
         return "the pooled vector"
+
+    def _real(
+        self, rows: Float[Array, "*batch rows width"]
+    ) -> Float[Array, "*batch rows width"]:
+        """Rows whose mean is that of the rows before the padding."""
+        if self.count is None:
+            return rows
+        size = rows.shape[-2]
+        there = jnp.arange(size, dtype=jnp.int32) < self.count
+        share = size / self.count.astype(rows.dtype)
+        return jnp.where(there[:, None], rows * share, 0)
 
     @property
     def _of_model(self) -> Pooling:

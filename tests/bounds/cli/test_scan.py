@@ -17,6 +17,7 @@ from bounds.store.results import ResultStore, read_store
 from tests.bounds.cli.letters import NAMES, tokens_of
 from tests.bounds.cli.outputs import read_csv, read_json
 from tests.bounds.cli.shape import SHAPE_FLAGS
+from tests.compiled import programs
 
 OUT = Path("results/scan")
 TOKENS = [0, 2, 1, 1, 0, 2, 1]
@@ -332,3 +333,13 @@ def test_a_table_beyond_the_memory_is_refused_in_bytes(run, flags, monkeypatch):
 def test_a_random_model_is_scanned_without_a_file(run):
     assert run("scan", *SHAPE_FLAGS, "--length=4", "--rows=all").code == 0
     assert read_json("scan")["shape"] == {"position": 4, "symbol": 2, "row": 4}
+
+
+@pytest.mark.parametrize("command", ["influence", "scan"])
+def test_a_dry_run_compiles_nothing(command, run, make_model, tmp_path):
+    jm.save(make_model(num_layers=2, mask="none"), tmp_path / "model.safetensors")
+    np.save(tmp_path / "tokens.npy", np.arange(43) % 2)
+    flags = ["--model=model.safetensors", "--tokens=tokens.npy"]
+    compiled = programs(lambda: run(command, *flags, "--dry_run"))
+    assert set(compiled) <= {"jit(stage)"}  # JAX's copy of an array
+    assert set(programs(lambda: run(command, *flags))) - {"jit(stage)"}

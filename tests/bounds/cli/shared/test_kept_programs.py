@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
+import bounds
+import jax_models as jm
 from bounds.cli.main import main
 from bounds.cli.shared import kept_programs
 from bounds.cli.shared.kept_programs import keep_programs, mend, user_folder
@@ -42,8 +44,8 @@ def compute(size):
     )
 
 
-def compiled_anew(size):
-    """Returns what a program computes, and how many were compiled for it."""
+def compiled_anew(size, compute=compute):
+    """Returns what programs compute, and how many were compiled for it."""
     jax.clear_caches()
     missed = []
     listen = lambda event, **_: missed.append(event.endswith("cache_misses"))
@@ -67,6 +69,23 @@ def test_a_program_is_compiled_once_and_computes_the_same(tmp_path):
     assert (some > 0, none) == (True, 0)
     np.testing.assert_array_equal(first, plain)
     np.testing.assert_array_equal(again, plain)
+
+
+def test_inputs_of_similar_lengths_share_programs(tmp_path):
+    shape = {"num_layers": 1, "num_heads": 1, "d_model": 4, "d_ff": 4, "vocab_size": 2}
+    model = jm.random_transformer(jax.random.key(0), **shape)
+
+    def ask(length):
+        tokens = np.arange(length) % 2
+        options = {"method": "exhaustive", "rounding": "none"}
+        return bounds.compute_influence(model, tokens, **options).max
+
+    keep_programs(str(tmp_path))
+    first, some = compiled_anew(43, ask)
+    again, none = compiled_anew(47, ask)
+    assert (some > 0, none) == (True, 0)
+    assert first != again
+    assert compiled_anew(49, ask)[1] > 0  # of the next bucket
 
 
 def test_the_folder_is_the_users_by_default(tmp_path, monkeypatch):

@@ -1,0 +1,183 @@
+"""Lengths in buckets: inputs of similar length run one set of compiled programs.
+
+Programs are compiled for a length. A request about n tokens is therefore padded to N, the
+least of `LENGTHS` that is at least n: the last token is repeated N - n times behind the
+input, and the real length enters the masks as an argument of the programs
+(`Sight.end`), so that rows of the input do not see the padding and rows of the padding
+see at most themselves. Results are those of the input, within their radii. N is less
+than 1.15 n. Padding is worth its operations where compiling takes longer: up to a limit
+on the length and on the operations of a pass for each position.
+"""
+
+import bisect
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bounds.influence.block_memory import BlockSizes
+from bounds.influence.kernel import Kernel
+from bounds.influence.method import Method
+from bounds.influence.outline import Outline
+from bounds.influence.request import InfluenceRequest
+from bounds.influence.result import Block
+from bounds.influence.rounding import operations
+from jax_models import Transformer
+from jax_models.model.pytree import map_once
+from jax_models.model.rows import Norm
+from jax_models.model.transformer import shared_symbols
+
+# Shorter inputs have few lengths, longer ones few of a length: theirs are not padded.
+SHORTEST, LONGEST = 16, 512
+# Every power of two, and four lengths between it and the next.
+LENGTHS = tuple(math.floor(2 ** (k / 5)) for k in range(20, 46))
+# Operations of a pass for each position that compiling is worth, on a CPU (about a second
+# of one core) and elsewhere.
+WORTH = (2.0**34, 2.0**43)
+# A list of rows or positions grows with the length where it has this share of all.
+MOST = 0.8
+
+
+def bucket_length(request: InfluenceRequest) -> int | None:
+    """Length that a request is padded to; None where it keeps its own."""
+    model, n = request.model, request.tokens.size
+    if not SHORTEST <= n <= LONGEST or not isinstance(model, Transformer):
+        return None
+    # Half precision measures its error by programs of its own.
+    if request.precision is not None or lacks_of_padding(model):
+        return None
+    if padded_target(request) is None:
+        return None
+    if operations(request, n) > WORTH[jax.default_backend() != "cpu"]:
+        return None
+    return LENGTHS[bisect.bisect_left(LENGTHS, n)]
+
+
+def lacks_of_padding(model: Transformer) -> str | None:
+    """Reason why rows of a model depend on rows that no mask shows them, or None."""
+    if shared_symbols(model):
+        return "some symbols move all rows"
+    if model.position is not None and model.position.depends_on_length:
+        return "its positions depend on the length"
+    for layer in model.layers:
+        schedule = layer.attention.temperature
+        if schedule is not None and schedule.depends_on_length:
+            return "a temperature depends on the length"
+    # A row of the padding that vanishes is not a number, and enters sums with weight 0.
+    if any(norm.epsilon == 0 for norm in _norms(model) if norm is not None):
+        return "a norm divides by rows that may vanish"
+    return None
+
+
+def _norms(model: Transformer) -> Iterator[Norm | None]:
+    for layer in model.layers:
+        yield from (layer.norm1, layer.norm2)
+        yield from (layer.attention.query_norm, layer.attention.key_norm)
+    yield from (model.final_norm, model.entry and model.entry.norm)
+
+
+def padded_target(request: InfluenceRequest) -> Any:
+    """Target of the padded input; None where one of many rows reads the padding."""
+    value = request.target_value
+    if not value.is_joint or not _grows(request.rows.size, request.tokens.size):
+        return request.target
+    return value.padded(request.tokens.size)
+
+
+def padded_request(request: InfluenceRequest) -> InfluenceRequest:
+    """Request about the padded input; the same where the length is kept."""
+    length = bucket_length(request)
+    if length is None:
+        return request
+    n = request.tokens.size
+    tokens = np.pad(request.tokens, (0, length - n), mode="edge")
+    watched = None
+    if request.watches_many:
+        more = length - n if _grows(request.rows.size, n) else 0
+        watched = (*request.rows.tolist(), *range(n, n + more))
+    return dataclasses.replace(
+        request,
+        model=request.shared.derive(
+            request.model, ("padded", n), lambda: padded_model(request.model, n, length)
+        ),
+        tokens=tokens,
+        target=padded_target(request),
+        pairs=dataclasses.replace(request.pairs, length=length),
+        watched=watched,
+        room=_room(request, length),
+    )
+
+
+def padded_model(model: Transformer, length: int, padded: int) -> Transformer:
+    """Model that sees `length` of `padded` tokens."""
+    end = jnp.asarray(np.int32(length))
+
+    def hide(layer: Any) -> Any:
+        attention = dataclasses.replace(layer.attention, end=end)
+        return dataclasses.replace(layer, attention=attention)
+
+    position = model.position and model.position.extended(padded)
+    layers = map_once(hide, model.layers)
+    return dataclasses.replace(model, layers=layers, position=position)
+
+
+def _grows(count: int, length: int) -> bool:
+    """True of a number of rows or positions that is near the length."""
+    return count >= MOST * length
+
+
+def _room(request: InfluenceRequest, length: int) -> int:
+    """Number of substitutions that sizes of blocks are chosen for."""
+    count, n = len(request.pairs), request.tokens.size
+    places = np.unique(request.position).size
+    if not _grows(places, n):
+        return count
+    return (places + length - n) * -(-count // places)
+
+
+@dataclasses.dataclass(frozen=True)
+class InBuckets(Method):
+    """A method that answers requests about padded inputs."""
+
+    way: Method
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """Name of the method."""
+        return self.way.name
+
+    @property
+    def subtracts(self) -> bool:  # type: ignore[override]
+        """True where the method subtracts outputs."""
+        return self.way.subtracts
+
+    def refuse(self, request: InfluenceRequest) -> str | None:
+        """Refuses what the method does."""
+        return self.way.refuse(request)
+
+    def cost(self, request: InfluenceRequest) -> float:
+        """Forward passes without the padding."""
+        return self.way.cost(request)
+
+    def kernel(self, request: InfluenceRequest) -> Kernel | None:
+        """Kernel of the padded input."""
+        return self.way.kernel(padded_request(request))
+
+    def outline(self, request: InfluenceRequest) -> Outline | None:
+        """Traced programs of the padded input."""
+        return self.way.outline(padded_request(request))
+
+    def sizes(self, request: InfluenceRequest) -> BlockSizes | None:
+        """Sizes of the blocks of the padded input."""
+        return self.way.sizes(padded_request(request))
+
+    def blocks(self, request: InfluenceRequest) -> Iterator[Block]:
+        """Changes of all substitutions, without those of rows of the padding."""
+        # Of a target of many rows there is one.
+        watched = request.rows.size
+        for block in self.way.blocks(padded_request(request)):
+            yield dataclasses.replace(block, changes=block.changes[:, :watched])
