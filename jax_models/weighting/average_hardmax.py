@@ -6,6 +6,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float, Int
 
 from jax_models.model.pytree import register
 from jax_models.weighting.base import (
@@ -36,22 +37,22 @@ class AverageSummary:
     The second is consulted when the only key of the best cell leaves.
     """
 
-    levels: Levels  # [h, r]
-    first_sum: Array  # [h, r, v]
-    second_sum: Array  # [h, r, v]
+    levels: Levels  # of heads and rows
+    first_sum: Float[Array, "heads rows d_v"]
+    second_sum: Float[Array, "heads rows d_v"]
 
     @property
-    def mean(self) -> Array:
-        """The attended value [h, r, v]."""
+    def mean(self) -> Float[Array, "heads rows d_v"]:
+        """The attended value."""
         return self.first_sum / _count(self.levels.first)
 
     @property
-    def second_mean(self) -> Array:
-        """Mean value of the second cell [h, r, v]."""
+    def second_mean(self) -> Float[Array, "heads rows d_v"]:
+        """Mean value of the second cell."""
         return self.second_sum / _count(self.levels.second)
 
 
-def _count(level: Level) -> Array:
+def _count(level: Level) -> Float[Array, "... 1"]:
     return jnp.maximum(level.count, 1)[..., None]
 
 
@@ -60,13 +61,16 @@ def _count(level: Level) -> Array:
 class AverageChange:
     """Old and new members of the best cell among the moved keys seen so far."""
 
-    levels: Levels  # [h, i] of the moved keys
-    carried: Array  # [h, i, v] sum of v' - v over the new best cell
-    kept: Array  # [h, i, v] sum of v - mean over old members that are new members
-    kept_count: Array  # [h, i]
-    left: Array  # [h, i, v] sum of v - mean over old members that are not
-    left_count: Array  # [h, i]
-    joined: Array  # [h, i, v] sum of v - mean over new members that were not old ones
+    levels: Levels  # of heads and columns, of the moved keys
+    carried: Float[Array, "heads columns d_v"]  # sum of v' - v over the new best cell
+    # sum of v - mean over old members that are new members
+    kept: Float[Array, "heads columns d_v"]
+    kept_count: Float[Array, "heads columns"]
+    # sum of v - mean over old members that are not
+    left: Float[Array, "heads columns d_v"]
+    left_count: Float[Array, "heads columns"]
+    # sum of v - mean over new members that were not old ones
+    joined: Float[Array, "heads columns d_v"]
 
 
 @register
@@ -76,7 +80,9 @@ class AverageHardmax(HardWeighting):
 
     name: ClassVar[str] = "average_hard"
 
-    def weights(self, scores: Array, visible: Array) -> Array:
+    def weights(
+        self, scores: Float[Array, "... keys"], visible: Bool[Array, "..."]
+    ) -> Float[Array, "... keys"]:
         """Returns equal weights on the best cell."""
         cells = jnp.where(visible, to_cells(scores, self.tie_resolution), -jnp.inf)
         members = (cells == cells.max(axis=-1, keepdims=True)) & visible
@@ -86,11 +92,11 @@ class AverageHardmax(HardWeighting):
 
     def lift(
         self,
-        scores: Array,
-        values: Array,
-        index: Array,
-        visible: Array,
-        count: Array | None = None,
+        scores: Float[Array, "heads rows keys"],
+        values: Float[Array, "heads keys d_v"],
+        index: Int[Array, "keys"],
+        visible: Bool[Array, "rows keys"],
+        count: Float[Array, "keys"] | None = None,
     ) -> AverageSummary:
         """Summarises a tile of keys."""
         cells = jnp.where(visible, to_cells(scores, self.tie_resolution), -jnp.inf)
@@ -121,8 +127,8 @@ class AverageHardmax(HardWeighting):
             levels, sum_at(levels.first.cell), sum_at(levels.second.cell)
         )
 
-    def read(self, summary: AverageSummary) -> Array:
-        """Returns the mean value of the best cell [h, r, v]."""
+    def read(self, summary: AverageSummary) -> Float[Array, "heads rows d_v"]:
+        """Returns the mean value of the best cell."""
         return summary.mean
 
     def replaced_factors(
@@ -152,8 +158,10 @@ class AverageHardmax(HardWeighting):
             jnp.where(stays, 1 / jnp.maximum(count, 1), share),
         )
 
-    def around(self, summary: AverageSummary) -> tuple[Array, Array]:
-        """Returns the mean values of the best cell and of the second [h, r, v]."""
+    def around(
+        self, summary: AverageSummary
+    ) -> tuple[Float[Array, "heads rows d_v"], Float[Array, "heads rows d_v"]]:
+        """Returns the mean values of the best cell and of the second."""
         return summary.mean, summary.second_mean
 
     def lift_change(self, summary: AverageSummary, moved: MovedKeys) -> AverageChange:
@@ -217,8 +225,8 @@ class AverageHardmax(HardWeighting):
             joined=kept(first.joined, second.joined),
         )
 
-    def read_change(self, change: AverageChange) -> Array:
-        """Returns the change of the mean [h, i, v].
+    def read_change(self, change: AverageChange) -> Float[Array, "heads columns d_v"]:
+        """Returns the change of the mean.
 
         The old members' deviations sum to zero, so those that left sum to what was kept
         with the other sign. The sum over the fewer is the one that is rounded less; where

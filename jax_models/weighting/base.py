@@ -14,8 +14,8 @@ the first or last of them, whichever the tie order looks at.
 
 The last two return *changes*: they never subtract two attended values.
 
-Shapes: h heads, r query rows, k keys, i replaced columns (or moved configurations), v
-the width of a value. Scores are those after the temperature.
+Axes `columns` are replaced columns, or moved configurations of all keys. Scores are those
+after the temperature.
 """
 
 import abc
@@ -26,6 +26,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float, Int
 
 from jax_models.model.pytree import register
 
@@ -38,44 +39,49 @@ class Column:
     The columns are the last axis: they are what is batched, and the widest.
     """
 
-    index: Array  # [i] position of the column
-    score: Array  # [h, r, i] score before, at each query row
-    score_change: Array  # [h, r, i]
-    value: Array  # [h, v, i] value before
-    value_change: Array  # [h, v, i]
-    visible: Array  # [r, i] the mask: does the row see the column
-    # [h, v, i] value after, where it is known better than as a sum of the two
-    new_value: Array | None = None
+    index: Int[Array, "columns"]  # position of the column
+    score: Float[Array, "heads rows columns"]  # score before, at each query row
+    score_change: Float[Array, "heads rows columns"]
+    value: Float[Array, "heads d_v columns"]  # value before
+    value_change: Float[Array, "heads d_v columns"]
+    visible: Bool[Array, "rows columns"]  # the mask: does the row see the column
+    # value after, where it is known better than as a sum of the two
+    new_value: Float[Array, "heads d_v columns"] | None = None
 
     @property
-    def value_after(self) -> Array:
-        """The value after [h, v, i]."""
+    def value_after(self) -> Float[Array, "heads d_v columns"]:
+        """The value after."""
         moved = self.value + self.value_change
         return moved if self.new_value is None else self.new_value
 
 
 @dataclasses.dataclass(frozen=True)
 class MovedKeys:
-    """A tile of keys that have all moved, seen from one row in i configurations.
+    """A tile of keys that have all moved, seen from one row in several configurations.
 
     Values enter only through contractions, so that the caller chooses how they are
-    stored: `spread(w, o) = sum_k w_k (v_k - o)` with the old values, about an origin [h, i or
-    1, v], and `carry(w) = sum_k w_k (v'_k - v_k)`, both from weights [h, i, k] to [h, i, v];
+    stored: `spread(w, o) = sum_k w_k (v_k - o)` with the old values, about an origin, and
+    `carry(w) = sum_k w_k (v'_k - v_k)`, both from weights of (heads, columns, keys);
     and `arrive(w, o) = sum_k w_k (v'_k - o)` where the new values are known better than as
     sums of the two. `spread_of` is the first of them.
     """
 
-    index: Array  # [k]
-    score: Array  # [h, i or 1, k]
-    score_change: Array  # [h, i, k]
-    visible: Array  # [i or 1, k]
+    index: Int[Array, "keys"]
+    score: Float[Array, "heads #columns keys"]
+    score_change: Float[Array, "heads columns keys"]
+    visible: Bool[Array, "#columns keys"]
     spread: Callable[[Array, Array], Array]
     carry: Callable[[Array], Array]
-    count: Array | None = None  # [k] equal keys that each stands for; one if None
+    # equal keys that each stands for; one if None
+    count: Float[Array, "keys"] | None = None
     arrive: Callable[[Array, Array], Array] | None = None
 
-    def spread_new(self, weights: Array, origin: Array) -> Array:
-        """Returns sum_k w_k (v'_k - o) [h, i, v]."""
+    def spread_new(
+        self,
+        weights: Float[Array, "heads columns keys"],
+        origin: Float[Array, "heads #columns d_v"],
+    ) -> Float[Array, "heads columns d_v"]:
+        """Returns sum_k w_k (v'_k - o)."""
         if self.arrive is not None:
             return self.arrive(weights, origin)
         return self.spread(weights, origin) + self.carry(weights)
@@ -92,11 +98,12 @@ class TieReport:
     are narrower than the scores are rounded and more than one score is near the best.
     """
 
-    gap: Array  # [] +inf where nothing was compared
-    spread: Array  # [] 0 where no ties were met
-    ambiguous: Array  # [] bool
-    row: Array  # [] int32, an ambiguous row if there is one, else that of the smallest gap
-    scores: Array  # [2] the best score and the next at that row
+    gap: Float[Array, ""]  # +inf where nothing was compared
+    spread: Float[Array, ""]  # 0 where no ties were met
+    ambiguous: Bool[Array, ""]
+    # an ambiguous row if there is one, else that of the smallest gap
+    row: Int[Array, ""]
+    scores: Float[Array, "2"]  # the best score and the next at that row
 
     @staticmethod
     def empty(dtype: Any) -> "TieReport":
@@ -121,8 +128,13 @@ class TieReport:
         )
 
 
-def worries_more(near: Array, gap: Array, other_near: Array, other_gap: Array) -> Array:
-    """Whether a decision is more worrying than another: ambiguous alone, or nearer [...].
+def worries_more(
+    near: Bool[Array, "..."],
+    gap: Float[Array, "..."],
+    other_near: Bool[Array, "..."],
+    other_gap: Float[Array, "..."],
+) -> Bool[Array, "..."]:
+    """Whether a decision is more worrying than another: ambiguous alone, or nearer.
 
     Args:
         near: whether the first is ambiguous.
@@ -151,12 +163,14 @@ class Weighting(abc.ABC):
         del dtype
         return 0.0
 
-    def least_touching(self, summary: Any, queries: Array) -> Array:
-        """Returns, per row, the least score of a key that a row can tell has moved [h, r].
+    def least_touching(
+        self, summary: Any, queries: Float[Array, "heads rows d_k"]
+    ) -> Float[Array, "heads rows"]:
+        """Returns, per row, the least score of a key that a row can tell has moved.
 
         Args:
             summary: of all keys.
-            queries: of the rows [h, r, e].
+            queries: of the rows.
         """
         del summary
         return jnp.full(queries.shape[:2], -jnp.inf, queries.dtype)
@@ -166,39 +180,46 @@ class Weighting(abc.ABC):
         return self
 
     @abc.abstractmethod
-    def weights(self, scores: Array, visible: Array) -> Array:
-        """Returns the weights [..., k]; hidden keys get 0, an empty row all zeros."""
+    def weights(
+        self, scores: Float[Array, "... keys"], visible: Bool[Array, "..."]
+    ) -> Float[Array, "... keys"]:
+        """Returns the weights; hidden keys get 0, an empty row all zeros."""
 
-    def attend(self, scores: Array, values: Array, visible: Array) -> Array:
-        """Returns the attended values [h, r, v]; zero for a row that sees nothing.
+    def attend(
+        self,
+        scores: Float[Array, "heads rows keys"],
+        values: Float[Array, "heads keys d_v"],
+        visible: Bool[Array, "rows keys"],
+    ) -> Float[Array, "heads rows d_v"]:
+        """Returns the attended values; zero for a row that sees nothing.
 
         Args:
-            scores: [h, r, k].
-            values: [h, k, v].
-            visible: [r, k].
+            scores: the scores.
+            values: the values.
+            visible: the visible.
         """
         return contract(self.weights(scores, visible), values)
 
     @abc.abstractmethod
     def lift(
         self,
-        scores: Array,
-        values: Array,
-        index: Array,
-        visible: Array,
-        count: Array | None = None,
+        scores: Float[Array, "heads rows keys"],
+        values: Float[Array, "heads keys d_v"],
+        index: Int[Array, "keys"],
+        visible: Bool[Array, "rows keys"],
+        count: Float[Array, "keys"] | None = None,
     ) -> Any:
         """Summarises a tile of keys for every row.
 
         Args:
-            scores: [h, r, k].
-            values: [h, k, v].
-            index: positions of the keys [k].
-            visible: [r, k].
-            count: how many equal keys each stands for [k]; one by default.
+            scores: the scores.
+            values: the values.
+            index: positions of the keys.
+            visible: the visible.
+            count: how many equal keys each stands for; one by default.
 
         Returns:
-            A summary with fields [h, r, ...].
+            A summary of heads and rows.
         """
 
     @abc.abstractmethod
@@ -218,31 +239,35 @@ class Weighting(abc.ABC):
         return summary
 
     @abc.abstractmethod
-    def read(self, summary: Any) -> Array:
-        """Returns the attended value [h, r, v]; zero for a row that sees nothing."""
+    def read(self, summary: Any) -> Float[Array, "heads rows d_v"]:
+        """Returns the attended value; zero for a row that sees nothing."""
 
     @abc.abstractmethod
-    def replace(self, summary: Any, column: Column) -> Array:
+    def replace(
+        self, summary: Any, column: Column
+    ) -> Float[Array, "rows heads d_v columns"]:
         """Returns the change of the attended value when one column is replaced.
 
         Returns:
-            [r, h, v, i]: entry (r, i) is the change at row r when column i is replaced.
+            Entry (r, :, :, i) is the change at row r when column i is replaced.
         """
 
     @abc.abstractmethod
     def lift_change(self, summary: Any, moved: MovedKeys) -> Any:
-        """Summarises a tile of moved keys against the row's own `summary` [h, i or 1]."""
+        """Summarises a tile of moved keys against the row's own `summary`."""
 
     @abc.abstractmethod
     def merge_change(self, first: Any, second: Any) -> Any:
         """Returns the change summary of two disjoint sets of moved keys."""
 
     @abc.abstractmethod
-    def read_change(self, change: Any) -> Array:
-        """Returns the change of the attended value [h, i, v]."""
+    def read_change(self, change: Any) -> Float[Array, "heads columns d_v"]:
+        """Returns the change of the attended value."""
 
-    def perturb(self, summary: Any, moved: MovedKeys) -> Array:
-        """Returns the change of the attended value when all keys move [h, i, v]."""
+    def perturb(
+        self, summary: Any, moved: MovedKeys
+    ) -> Float[Array, "heads columns d_v"]:
+        """Returns the change of the attended value when all keys move."""
         return self.read_change(self.lift_change(summary, moved))
 
     def ties(self, summary: Any, rows: Array) -> TieReport | None:
@@ -261,22 +286,22 @@ class Weighting(abc.ABC):
         """Returns the tie report of moved rows [i]; None for a soft weighting.
 
         Args:
-            change: their change summary [h, i, ...].
-            rows: their positions, broadcastable to [h, i].
-            relevant: which of them count, broadcastable to [h, i]; all by default.
+            change: their change summary.
+            rows: their positions, broadcastable to heads and columns.
+            relevant: which of them count, broadcastable to heads and columns; all by
+                default.
         """
         return None
 
 
-def contract(weights: Array, values: Array) -> Array:
+def contract(
+    weights: Float[Array, "heads columns keys"], values: Float[Array, "... keys d_v"]
+) -> Float[Array, "heads columns d_v"]:
     """Returns weighted sums of values over the keys, at full precision.
 
     Args:
-        weights: [h, i, k].
-        values: [h, k, v], or [k, v] where all heads share them.
-
-    Returns:
-        [h, i, v].
+        weights: the weights.
+        values: without the axis of heads where all heads share them.
     """
     subscripts = "hik,kv->hiv" if values.ndim == 2 else "hik,hkv->hiv"
     return jnp.einsum(subscripts, weights, values, precision=jax.lax.Precision.HIGHEST)
@@ -286,18 +311,19 @@ def contract(weights: Array, values: Array) -> Array:
 NARROW = 16
 
 
-def contract_apart(weights: Array, values: Array, origin: Array) -> Array:
+def contract_apart(
+    weights: Float[Array, "heads columns keys"],
+    values: Float[Array, "... keys d_v"],
+    origin: Float[Array, "heads #columns d_v"],
+) -> Float[Array, "heads columns d_v"]:
     """Returns sum_k w_k (v_k - o): what equals the origin leaves no rounding behind.
 
     A matrix product where one origin serves all rows.
 
     Args:
-        weights: [h, i, k].
-        values: [h, k, v], or [k, v] where all heads share them.
-        origin: [h, i or 1, v].
-
-    Returns:
-        [h, i, v].
+        weights: the weights.
+        values: without the axis of heads where all heads share them.
+        origin: the origin.
     """
     if origin.shape[1] == 1:
         return contract(weights, values - origin)
@@ -315,30 +341,40 @@ def contract_apart(weights: Array, values: Array, origin: Array) -> Array:
     return jnp.moveaxis(sums, 0, -1)
 
 
-def contract_about(weights: Array, values: Array, origin: Array) -> Array:
+def contract_about(
+    weights: Float[Array, "heads columns keys"],
+    values: Float[Array, "... keys d_v"],
+    origin: Float[Array, "heads #columns d_v"],
+) -> Float[Array, "heads columns d_v"]:
     """sum_k w_k (v_k - o) as a product less the origin; see `contract_apart`."""
     return contract(weights, values) - weights.sum(axis=-1)[..., None] * origin
 
 
-def spread_of(weighting: Weighting, values: Array) -> Callable[[Array, Array], Array]:
+def spread_of(
+    weighting: Weighting, values: Float[Array, "..."]
+) -> Callable[[Array, Array], Array]:
     """Returns `MovedKeys.spread` of stored values.
 
     Args:
         weighting: softmax takes values apart, since its weights may be as small as what
             rounding leaves of those that coincide.
-        values: [h, k, v], or [k, v] where all heads share them.
+        values: without the axis of heads where all heads share them.
     """
     product = contract_about if weighting.hard else contract_apart
     return lambda weights, origin: product(weights, values, origin)
 
 
-def tallied(members: Array, count: Array | None, dtype: Any) -> Array:
+def tallied(
+    members: Bool[Array, "... keys"], count: Float[Array, "keys"] | None, dtype: Any
+) -> Float[Array, "... keys"]:
     """Number of keys that each member stands for, 0 for the others."""
     weights = members.astype(dtype)
     return weights if count is None else weights * count
 
 
-def same_position(first: Array, second: Array, dtype: Any) -> Array:
+def same_position(
+    first: Int[Array, "..."], second: Int[Array, "..."], dtype: Any
+) -> Bool[Array, "..."]:
     """Returns where two arrays of positions agree, compared as floats of `dtype`.
 
     Exact up to 2^24 in float32. The detour avoids a fault of the CPU compiler of jaxlib

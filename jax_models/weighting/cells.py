@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float
 
 from jax_models.model.pytree import register
 from jax_models.weighting.base import Column, MovedKeys, tallied
@@ -23,7 +24,9 @@ def default_resolution(dtype: Any) -> float:
     return 1e-9 if jnp.finfo(dtype).bits == 64 else 1e-4
 
 
-def to_cells(scores: Array, resolution: float | None) -> Array:
+def to_cells(
+    scores: Float[Array, "..."], resolution: float | None
+) -> Float[Array, "..."]:
     """Returns the cells of scores; -inf stays -inf. No gradient flows through."""
     resolution = default_resolution(scores.dtype) if resolution is None else resolution
     return jnp.round(jax.lax.stop_gradient(scores) / resolution)
@@ -34,13 +37,13 @@ def to_cells(scores: Array, resolution: float | None) -> Array:
 class Level:
     """The keys of one cell [...]."""
 
-    cell: Array  # -inf where there is no such level
-    low: Array  # smallest score of the cell
-    high: Array  # largest score of the cell
-    count: Array  # number of keys in the cell, as a float
+    cell: Float[Array, "..."]  # -inf where there is no such level
+    low: Float[Array, "..."]  # smallest score of the cell
+    high: Float[Array, "..."]  # largest score of the cell
+    count: Float[Array, "..."]  # number of keys in the cell, as a float
 
     @staticmethod
-    def empty(like: Array) -> "Level":
+    def empty(like: Float[Array, "..."]) -> "Level":
         """The level of no key.
 
         Args:
@@ -49,18 +52,14 @@ class Level:
         none = jnp.full_like(like, jnp.inf)
         return Level(-none, none, -none, jnp.zeros_like(none))
 
-    def where(self, condition: Array) -> "Level":
+    def where(self, condition: Bool[Array, "..."]) -> "Level":
         """The level where a condition holds, the empty one elsewhere."""
         return jax.tree.map(
             lambda x, none: jnp.where(condition, x, none), self, Level.empty(self.low)
         )
 
-    def without(self, left: Array) -> "Level":
-        """The level when some keys have left; the empty one when all have.
-
-        Args:
-            left: how many.
-        """
+    def without(self, left: Float[Array, "..."]) -> "Level":
+        """The level when some keys have left; the empty one when all have."""
         count = self.count - left
         return dataclasses.replace(self, count=count).where(count > 0)
 
@@ -75,13 +74,13 @@ class Levels:
     third: Level
 
     @property
-    def best(self) -> Array:
-        """The best cell [...], -inf for a row that sees nothing."""
+    def best(self) -> Float[Array, "..."]:
+        """The best cell, -inf for a row that sees nothing."""
         return self.first.cell
 
     @property
-    def ambiguous(self) -> Array:
-        """Whether the second cell is the best cell's neighbour [...]."""
+    def ambiguous(self) -> Bool[Array, "..."]:
+        """Whether the second cell is the best cell's neighbour."""
         return self.second.cell == self.first.cell - 1
 
     @property
@@ -91,20 +90,20 @@ class Levels:
 
 
 def lift_levels(
-    scores: Array,
-    cells: Array,
-    visible: Array,
-    count: Array | None = None,
+    scores: Float[Array, "... keys"],
+    cells: Float[Array, "... keys"],
+    visible: Bool[Array, "..."],
+    count: Float[Array, "keys"] | None = None,
     *,
     known: int = 3,
 ) -> Levels:
-    """Returns the levels [...] of a tile of keys [..., k].
+    """Returns the levels of a tile of keys.
 
     Args:
-        scores: of the keys [..., k].
+        scores: of the keys.
         cells: their cells.
         visible: which of them are seen.
-        count: how many equal keys each stands for [k]; one by default.
+        count: how many equal keys each stands for; one by default.
         known: how many levels are looked for: after a change, of which only reports
             are made, the best two. The others are left empty.
     """
@@ -153,7 +152,7 @@ def merge_levels(first: Levels, second: Levels) -> Levels:
     return best_levels(*first.all, *second.all)
 
 
-def is_member(cell: Array, levels: Levels) -> Array:
+def is_member(cell: Float[Array, "..."], levels: Levels) -> Bool[Array, "..."]:
     """Whether an old column, its cell recomputed, was in the row's best cell.
 
     The recomputed score may differ from the one in `levels` in its last bits and so,
@@ -167,18 +166,24 @@ def is_member(cell: Array, levels: Levels) -> Array:
 class Leaving:
     """The level that a replaced column leaves, and the cell where it arrives."""
 
-    first: Array  # whether it was in the best cell
-    second: Array  # whether in the second
-    cell: Array  # of the new column
+    first: Bool[Array, "..."]  # whether it was in the best cell
+    second: Bool[Array, "..."]  # whether in the second
+    cell: Float[Array, "..."]  # of the new column
 
 
-def leave(levels: Levels, column: Column, cells: tuple[Array, Array]) -> Leaving:
+def leave(
+    levels: Levels,
+    column: Column,
+    cells: tuple[
+        Float[Array, "heads rows columns"], Float[Array, "heads rows columns"]
+    ],
+) -> Leaving:
     """The level that a replaced column leaves, and the new column's cell.
 
     Args:
-        levels: of the rows before [h, r].
+        levels: of the rows before.
         column: the replaced columns [i].
-        cells: of their scores before and after [h, r, i].
+        cells: of their scores before and after.
     """
     (old, new), change = cells, column.score_change
     levels = jax.tree.map(lambda x: x[..., None], levels)
@@ -190,17 +195,25 @@ def leave(levels: Levels, column: Column, cells: tuple[Array, Array]) -> Leaving
 
 def remove_levels(
     levels: Levels, moved: MovedKeys, resolution: float | None
-) -> tuple[Levels, tuple[Array, Array, Array], Array]:
+) -> tuple[
+    Levels,
+    tuple[
+        Bool[Array, "heads columns keys"],
+        Bool[Array, "heads columns keys"],
+        Bool[Array, "heads columns keys"],
+    ],
+    Bool[Array, "heads columns"],
+]:
     """Returns the levels of a row's keys without those that moved.
 
     Args:
-        levels: [h, i or 1] of the row before.
+        levels: of the row before.
         moved: the keys that moved.
         resolution: the width of a cell.
 
     Returns:
-        The levels that are left [h, i]; which moved keys were in each of the three
-        [h, i, k]; and whether that is certain [h, i]: a score that was computed anew may
+        The levels that are left; which moved keys were in each of the three; and
+        whether that is certain: a score that was computed anew may
         stand beside the cell of the second or third level.
     """
     old = to_cells(moved.score, resolution)
@@ -222,8 +235,8 @@ def remove_levels(
     return best_levels(*left), was, second & third
 
 
-def reaches(found: Levels, before: Levels) -> Array:
-    """Whether the two best levels after a replacement are known [...].
+def reaches(found: Levels, before: Levels) -> Bool[Array, "..."]:
+    """Whether the two best levels after a replacement are known.
 
     Args:
         found: what is left of a row's levels, merged with the keys that moved [...].
@@ -233,14 +246,18 @@ def reaches(found: Levels, before: Levels) -> Array:
 
 
 def levels_replaced(
-    levels: Levels, column: Column, cells: tuple[Array, Array]
+    levels: Levels,
+    column: Column,
+    cells: tuple[
+        Float[Array, "heads rows columns"], Float[Array, "heads rows columns"]
+    ],
 ) -> Levels:
-    """Returns the levels of rows after one column left each and one came [h, r, i].
+    """Returns the levels of rows after one column left each and one came.
 
     Args:
-        levels: of the rows before [h, r].
+        levels: of the rows before.
         column: the replaced columns [i].
-        cells: of their scores before and after [h, r, i].
+        cells: of their scores before and after.
 
     Returns:
         Levels of which the first two are known: only those are compared.

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float, Int
 
 from jax_models.arguments import expect_number
 from jax_models.weighting.base import Column, MovedKeys, TieReport, Weighting
@@ -73,7 +74,9 @@ class HardWeighting(Weighting):
         """Returns the tie report of moved rows, whose change has `levels` too."""
         return report_ties(self, change.levels, rows, relevant)
 
-    def least_touching(self, summary: Any, queries: Array) -> Array:
+    def least_touching(
+        self, summary: Any, queries: Float[Array, "heads rows d_k"]
+    ) -> Float[Array, "heads rows"]:
         """Returns the lowest score in the second of a row's cells, less its rounding.
 
         Cells are in the order of their scores, so that a key in one of the best two cells,
@@ -90,14 +93,20 @@ class HardWeighting(Weighting):
         return jnp.where(known, low - slack, -jnp.inf)
 
     def beats(
-        self, cell: Array, index: Array, other: Array, other_index: Array
-    ) -> Array:
+        self,
+        cell: Float[Array, "..."],
+        index: Int[Array, "..."],
+        other: Float[Array, "..."],
+        other_index: Int[Array, "..."],
+    ) -> Bool[Array, "..."]:
         """Whether a key is before another: by its cell, and where `side` says by position."""
         earlier = self.side * index < self.side * other_index
         return (cell > other) | ((cell == other) & earlier)
 
-    def replace(self, summary: Any, column: Column) -> Array:
-        """Returns the change of the attended value [r, h, v, i]."""
+    def replace(
+        self, summary: Any, column: Column
+    ) -> Float[Array, "rows heads d_v columns"]:
+        """Returns the change of the attended value."""
         factors = self.replaced_factors(summary, column, self._cells(column))
         # Turned outside: the next operation reads them as they lie.
         one, two, three = (x.swapaxes(0, 1)[:, :, None] for x in factors)
@@ -105,7 +114,9 @@ class HardWeighting(Weighting):
         change = replaced_value((one, two, three), column, *about)
         return jnp.where(column.visible[:, None, None], change, 0.0)
 
-    def _cells(self, column: Column) -> tuple[Array, Array]:
+    def _cells(
+        self, column: Column
+    ) -> tuple[Float[Array, "heads rows columns"], Float[Array, "heads rows columns"]]:
         """The cells of a column's scores before and after."""
         after = column.score + column.score_change
         old, new = (to_cells(x, self.tie_resolution) for x in (column.score, after))
@@ -113,18 +124,29 @@ class HardWeighting(Weighting):
 
     @abc.abstractmethod
     def replaced_factors(
-        self, summary: Any, column: Column, cells: tuple[Array, Array]
-    ) -> tuple[Array, Array, Array]:
+        self,
+        summary: Any,
+        column: Column,
+        cells: tuple[
+            Float[Array, "heads rows columns"], Float[Array, "heads rows columns"]
+        ],
+    ) -> tuple[
+        Float[Array, "heads rows columns"],
+        Float[Array, "heads rows columns"],
+        Float[Array, "heads rows columns"],
+    ]:
         """The factors of `replaced_value`, for columns that rows see.
 
         Args:
-            summary: of the rows [h, r].
+            summary: of the rows.
             column: the replaced columns [i].
-            cells: of their scores before and after [h, r, i].
+            cells: of their scores before and after.
         """
 
     @abc.abstractmethod
-    def around(self, summary: Any) -> tuple[Array, Array]:
+    def around(
+        self, summary: Any
+    ) -> tuple[Float[Array, "heads rows d_v"], Float[Array, "heads rows d_v"]]:
         """Attended values, and those when the only best key leaves."""
 
     @abc.abstractmethod
@@ -135,9 +157,9 @@ class HardWeighting(Weighting):
         the summary without them is merged with them in their new places.
 
         Returns:
-            The change summary over all keys, moved or not; and where it is right
-            [h, i]. Elsewhere too many of the best keys moved, the best of the others is
-            not in the summary, and the row must be seen again as a whole.
+            The change summary over all keys, moved or not; and where it is right, of
+            heads and columns. Elsewhere too many of the best keys moved, the best of the
+            others is not in the summary, and the row must be seen again as a whole.
         """
 
 
@@ -164,7 +186,7 @@ def replaced_value(
 
 def decided(
     weighting: HardWeighting, levels: Levels, relevant: Array | None = None
-) -> tuple[Array, Array, Array]:
+) -> tuple[Float[Array, "..."], Float[Array, "..."], Bool[Array, "..."]]:
     """Returns the gap of every row, the spread of its best cell, and if it is ambiguous.
 
     A row is ambiguous when the score below its best cell stands in the neighbouring

@@ -14,6 +14,7 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float, Int
 
 from jax_models.model.pytree import register
 from jax_models.weighting.base import (
@@ -41,18 +42,18 @@ from jax_models.weighting.softmax_replaced import (
 class SoftmaxSummary:
     """The top column, and the sums of all others relative to their own maximum."""
 
-    top_score: Array  # [h, r], -inf where the row sees nothing
-    top_index: Array  # [h, r], -1 where the row sees nothing
-    top_value: Array  # [h, r, v]
-    rest_max: Array  # [h, r], -inf where nothing but the top is seen
-    rest_sum: Array  # [h, r]: sum of exp(score - rest_max)
-    rest_values: Array  # [h, r, v]: sum of exp(score - rest_max) value
-    # [h, r, v]: sum of exp(score - rest_max) (value - top_value), once that is settled
-    rest_apart: Array | None = None
+    top_score: Float[Array, "heads rows"]  # -inf where the row sees nothing
+    top_index: Int[Array, "heads rows"]  # -1 where the row sees nothing
+    top_value: Float[Array, "heads rows d_v"]
+    rest_max: Float[Array, "heads rows"]  # -inf where nothing but the top is seen
+    rest_sum: Float[Array, "heads rows"]  # sum of exp(score - rest_max)
+    rest_values: Float[Array, "heads rows d_v"]  # sum of exp(score - rest_max) value
+    # sum of exp(score - rest_max) (value - top_value), once that is settled
+    rest_apart: Float[Array, "heads rows d_v"] | None = None
 
     @property
-    def rest_odds(self) -> Array:
-        """Log of all other weights over the top one's [h, r]; -inf without others."""
+    def rest_odds(self) -> Float[Array, "heads rows"]:
+        """Log of all other weights over the top one's; -inf without others."""
         # Relative to the top score: beside a large score a logarithm would be rounded as
         # coarsely as the score, and alike in all runs with moved inputs.
         some = self.rest_sum > 0
@@ -62,41 +63,41 @@ class SoftmaxSummary:
         return jnp.where(some, odds, -jnp.inf)
 
     @property
-    def lse_above_top(self) -> Array:
-        """Log-sum-exp of all scores less the top score [h, r]; 0 for a row without keys."""
+    def lse_above_top(self) -> Float[Array, "heads rows"]:
+        """Log-sum-exp of all scores less the top score; 0 for a row without keys."""
         return jnp.logaddexp(0.0, self.rest_odds)
 
     @property
-    def rest_lse(self) -> Array:
-        """Log-sum-exp of the scores without the top column [h, r]."""
+    def rest_lse(self) -> Float[Array, "heads rows"]:
+        """Log-sum-exp of the scores without the top column."""
         return jnp.where(self.rest_sum > 0, self.top_score, 0.0) + self.rest_odds
 
     @property
-    def lse(self) -> Array:
-        """Log-sum-exp of all scores [h, r]."""
+    def lse(self) -> Float[Array, "heads rows"]:
+        """Log-sum-exp of all scores."""
         return self.top_score + self.lse_above_top
 
     @property
-    def rest_mean(self) -> Array:
-        """Mean value without the top column [h, r, v]; zero where there is no rest."""
+    def rest_mean(self) -> Float[Array, "heads rows d_v"]:
+        """Mean value without the top column; zero where there is no rest."""
         return (
             self.rest_values / jnp.where(self.rest_sum > 0, self.rest_sum, 1)[..., None]
         )
 
     @property
-    def rest_weight(self) -> Array:
-        """1 - (weight of the top column), accurate however small it is [h, r]."""
+    def rest_weight(self) -> Float[Array, "heads rows"]:
+        """1 - (weight of the top column), accurate however small it is."""
         return _logistic(self.rest_odds)
 
     @property
-    def top_weight(self) -> Array:
-        """The largest weight of the row [h, r]; zero for a row that sees nothing."""
+    def top_weight(self) -> Float[Array, "heads rows"]:
+        """The largest weight of the row; zero for a row that sees nothing."""
         seen = self.top_score > -jnp.inf
         return jnp.where(seen, _logistic(-self.rest_odds), 0.0)
 
     @property
-    def mean(self) -> Array:
-        """The attended value [h, r, v]; zero for a row that sees nothing."""
+    def mean(self) -> Float[Array, "heads rows d_v"]:
+        """The attended value; zero for a row that sees nothing."""
         # Of values that are all the top one's it is that to the bit.
         if self.rest_apart is not None:
             return self.top_value + self.above_top
@@ -110,8 +111,8 @@ class SoftmaxSummary:
         )
 
     @property
-    def rest_above_top(self) -> Array:
-        """The mean value without the top column less the top column's [h, r, v]."""
+    def rest_above_top(self) -> Float[Array, "heads rows d_v"]:
+        """The mean value without the top column less the top column's."""
         # What others add where most have the top's value: `settle` sums them apart.
         if self.rest_apart is None:
             return self.rest_mean - self.top_value
@@ -119,12 +120,12 @@ class SoftmaxSummary:
         return self.rest_apart / jnp.where(some, self.rest_sum, 1)[..., None]
 
     @property
-    def above_top(self) -> Array:
-        """The attended value less the top column's [h, r, v]."""
+    def above_top(self) -> Float[Array, "heads rows d_v"]:
+        """The attended value less the top column's."""
         return self.rest_weight[..., None] * self.rest_above_top
 
 
-def _logistic(odds: Array) -> Array:
+def _logistic(odds: Float[Array, "..."]) -> Float[Array, "..."]:
     """1 / (1 + exp(-odds)), relatively accurate at both ends (no positive exponent)."""
     small = jnp.exp(-jnp.abs(odds))
     return jnp.where(odds >= 0, 1.0, small) / (1 + small)
@@ -136,7 +137,9 @@ def _sum(parts: Sequence[Array], terms: Sequence[Array]) -> Array:
     return a + b + c
 
 
-def _relative(score: Array, reference: Array) -> Array:
+def _relative(
+    score: Float[Array, "..."], reference: Float[Array, "..."]
+) -> Float[Array, "..."]:
     """exp(score - reference), 0 where the score is -inf, whatever the reference."""
     hidden = score == -jnp.inf
     return jnp.where(
@@ -144,8 +147,10 @@ def _relative(score: Array, reference: Array) -> Array:
     )
 
 
-def _raised(scores: Array, visible: Array) -> tuple[Array, Array]:
-    """Weights [..., k] before they are divided by their sum, and that [..., 1], or 1."""
+def _raised(
+    scores: Float[Array, "... keys"], visible: Bool[Array, "..."]
+) -> tuple[Float[Array, "... keys"], Float[Array, "... 1"]]:
+    """Weights before they are divided by their sum, and that sum, or 1."""
     top = jnp.max(scores, axis=-1, where=visible, initial=-jnp.inf, keepdims=True)
     apart = jnp.where(visible, scores - jnp.where(visible, top, 0.0), -jnp.inf)
     raised = jnp.exp(apart)
@@ -161,23 +166,30 @@ class Softmax(Weighting):
     name: ClassVar[str] = "softmax"
     hard: ClassVar[bool] = False
 
-    def weights(self, scores: Array, visible: Array) -> Array:
+    def weights(
+        self, scores: Float[Array, "... keys"], visible: Bool[Array, "..."]
+    ) -> Float[Array, "... keys"]:
         """Returns softmax weights; hidden keys exactly 0, an empty row all zeros."""
         raised, total = _raised(scores, visible)
         return raised / total
 
-    def attend(self, scores: Array, values: Array, visible: Array) -> Array:
+    def attend(
+        self,
+        scores: Float[Array, "heads rows keys"],
+        values: Float[Array, "heads keys d_v"],
+        visible: Bool[Array, "rows keys"],
+    ) -> Float[Array, "heads rows d_v"]:
         """See `Weighting.attend`: divides what is attended to, not every weight."""
         raised, total = _raised(scores, visible)
         return contract(raised, values) / total
 
     def lift(
         self,
-        scores: Array,
-        values: Array,
-        index: Array,
-        visible: Array,
-        count: Array | None = None,
+        scores: Float[Array, "heads rows keys"],
+        values: Float[Array, "heads keys d_v"],
+        index: Int[Array, "keys"],
+        visible: Bool[Array, "rows keys"],
+        count: Float[Array, "keys"] | None = None,
     ) -> SoftmaxSummary:
         """Summarises a tile of keys; equal scores make the first key the top."""
         scores = jnp.where(visible, raised_scores(scores, count), -jnp.inf)
@@ -234,11 +246,11 @@ class Softmax(Weighting):
         """Returns the summary with the rest relative to the top column."""
 
         def apart(
-            scores: Array,
-            values: Array,
-            index: Array,
-            visible: Array,
-            count: Array | None = None,
+            scores: Float[Array, "heads rows keys"],
+            values: Float[Array, "heads keys d_v"],
+            index: Int[Array, "keys"],
+            visible: Bool[Array, "rows keys"],
+            count: Float[Array, "keys"] | None = None,
         ) -> Array:
             top = same_position(index, summary.top_index[..., None], scores.dtype)
             raised = jnp.where(visible & ~top, raised_scores(scores, count), -jnp.inf)
@@ -247,12 +259,14 @@ class Softmax(Weighting):
 
         return dataclasses.replace(summary, rest_apart=fold(apart))
 
-    def read(self, summary: SoftmaxSummary) -> Array:
-        """Returns the mean value [h, r, v]."""
+    def read(self, summary: SoftmaxSummary) -> Float[Array, "heads rows d_v"]:
+        """Returns the mean value."""
         return summary.mean
 
-    def replace(self, summary: SoftmaxSummary, column: Column) -> Array:
-        """Returns the change of the mean [r, h, v, i]; see `replaced_factors`."""
+    def replace(
+        self, summary: SoftmaxSummary, column: Column
+    ) -> Float[Array, "rows heads d_v columns"]:
+        """Returns the change of the mean; see `replaced_factors`."""
         return replace_column(summary, column)
 
     def lift_change(self, summary: SoftmaxSummary, moved: MovedKeys) -> SoftmaxChange:
@@ -265,6 +279,6 @@ class Softmax(Weighting):
         """Joins two change summaries."""
         return merge_softmax_change(first, second)
 
-    def read_change(self, change: SoftmaxChange) -> Array:
-        """Returns the change of the mean [h, i, v]."""
+    def read_change(self, change: SoftmaxChange) -> Float[Array, "heads columns d_v"]:
+        """Returns the change of the mean."""
         return read_softmax_change(change)

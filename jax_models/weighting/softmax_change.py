@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float
 
 from jax_models.model.pytree import register
 from jax_models.run.blocks import formed_once
@@ -44,24 +45,27 @@ class SoftmaxChange:
     dominant column are all that is left once it has gone.
     """
 
-    peak: Array  # [h, i] largest log old weight, -inf where nothing was seen
-    mass: Array  # [h, i] sum a, times e^-peak
-    centre: Array  # [h, i] c, the weighted mean of the score changes
-    deviation: Array  # [h, i, v] sum a v, times e^-peak
-    mean: Array  # [h, i or 1, v] the old mean
-    reference: Array  # [h, i]
-    total: Array  # [h, i] sum a e^d
-    gained: Array  # [h, i] sum a (e^d - e^c)
-    shifted: Array  # [h, i, v] sum of a e^d v' - a e^c v
+    # largest log old weight, -inf where nothing was seen
+    peak: Float[Array, "heads columns"]
+    mass: Float[Array, "heads columns"]  # sum a, times e^-peak
+    centre: Float[Array, "heads columns"]  # c, the weighted mean of the score changes
+    deviation: Float[Array, "heads columns d_v"]  # sum a v, times e^-peak
+    mean: Float[Array, "heads #columns d_v"]  # the old mean
+    reference: Float[Array, "heads columns"]
+    total: Float[Array, "heads columns"]  # sum a e^d
+    gained: Float[Array, "heads columns"]  # sum a (e^d - e^c)
+    shifted: Float[Array, "heads columns d_v"]  # sum of a e^d v' - a e^c v
 
 
-def raised_scores(scores: Array, count: Array | None) -> Array:
+def raised_scores(
+    scores: Float[Array, "... keys"], count: Float[Array, "keys"] | None
+) -> Float[Array, "... keys"]:
     """Returns scores + ln(count): m equal keys weigh as one with a score ln m higher."""
     return scores if count is None else scores + jnp.log(count)
 
 
 def lift_softmax_change(summary: "SoftmaxSummary", moved: MovedKeys) -> SoftmaxChange:
-    """Summarises a tile of moved keys against the summaries [h, i or 1] of their rows."""
+    """Summarises a tile of moved keys against the summaries of their rows."""
     top_score = jnp.where(summary.top_score == -jnp.inf, 0.0, summary.top_score)
     score = raised_scores(moved.score, moved.count)
     log_old = score - top_score[..., None] - summary.lse_above_top[..., None]
@@ -158,15 +162,17 @@ def merge_softmax_change(first: SoftmaxChange, second: SoftmaxChange) -> Softmax
     )
 
 
-def read_softmax_change(change: SoftmaxChange) -> Array:
-    """Returns mean' - mean [h, i, v]; zero for a row that sees nothing."""
+def read_softmax_change(change: SoftmaxChange) -> Float[Array, "heads columns d_v"]:
+    """Returns mean' - mean; zero for a row that sees nothing."""
     total = jnp.where(change.total > 0, change.total, 1)
     moved = change.shifted - change.gained[..., None] * change.mean
     return moved / total[..., None]
 
 
-def _sum_products(old: Array, change: Array) -> Array:
-    """sum_k old[h, i or 1, k] change[h, i, k]; where all i share, a matrix product."""
+def _sum_products(
+    old: Float[Array, "heads #columns keys"], change: Float[Array, "heads columns keys"]
+) -> Float[Array, "heads columns"]:
+    """Sum of old times change over the keys; where all columns share, a matrix product."""
     if old.shape[1] == 1:
         product = jnp.matmul(change, old.swapaxes(1, 2), precision=HIGHEST)
         return product[..., 0]
@@ -174,15 +180,18 @@ def _sum_products(old: Array, change: Array) -> Array:
 
 
 def moved_weights(
-    old: Array, log_new: Array, relative: Array, scale: Array
-) -> tuple[Array, Array]:
-    """a e^d and a (e^d - e^c) of each key, times e^-reference [h, i, k].
+    old: Float[Array, "heads #columns keys"],
+    log_new: Float[Array, "heads columns keys"],
+    relative: Float[Array, "heads columns keys"],
+    scale: Float[Array, "heads columns 1"],
+) -> tuple[Float[Array, "heads columns keys"], Float[Array, "heads columns keys"]]:
+    """a e^d and a (e^d - e^c) of each key, times e^-reference.
 
     Args:
-        old: a e^-peak [h, i or 1, k].
-        log_new: log of a e^d times e^-reference [h, i, k].
-        relative: d - c [h, i, k].
-        scale: e^(peak + c) times e^-reference [h, i, 1].
+        old: a e^-peak.
+        log_new: log of a e^d times e^-reference.
+        relative: d - c.
+        scale: e^(peak + c) times e^-reference.
     """
     new = jnp.exp(log_new)
     # a (e^x - 1) from whichever of the two exponentials is the larger; hidden keys have

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float
 
 from jax_models.model.pytree import register
 from jax_models.run.blocks import formed_once
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from jax_models.weighting.softmax import SoftmaxSummary
 
 
-def difference(a: Array, b: Array) -> Array:
+def difference(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "..."]:
     """Returns a - b where both may be -inf (then 0): the log-odds of two empty sides."""
     return jnp.where(a == b, 0.0, a - b)
 
@@ -28,18 +29,20 @@ class ReplacedWeights:
     rest proper: their weights are multiplied by new_rest / old_rest.
     """
 
-    is_top: Array  # [h, r, i] whether it is the top column
-    old: Array  # [h, r, i] its weight before
-    new: Array  # [h, r, i] its weight after
-    old_rest: Array  # [h, r, i] 1 - old
-    new_rest: Array  # [h, r, i] 1 - new
-    gain: Array  # [h, r, i] new - old, and with it old_rest - new_rest
-    near: Array  # [h, r, i] whether its score moves by 1 at most
-    lone: Array  # [h, r, i] whether it is the only one that the row sees
+    is_top: Bool[Array, "heads rows columns"]  # whether it is the top column
+    old: Float[Array, "heads rows columns"]  # its weight before
+    new: Float[Array, "heads rows columns"]  # its weight after
+    old_rest: Float[Array, "heads rows columns"]  # 1 - old
+    new_rest: Float[Array, "heads rows columns"]  # 1 - new
+    # new - old, and with it old_rest - new_rest
+    gain: Float[Array, "heads rows columns"]
+    near: Bool[Array, "heads rows columns"]  # whether its score moves by 1 at most
+    # whether it is the only one that the row sees
+    lone: Bool[Array, "heads rows columns"]
 
     @property
-    def others(self) -> Array:
-        """The factor of every other column's weight [h, r, i].
+    def others(self) -> Float[Array, "heads rows columns"]:
+        """The factor of every other column's weight.
 
         Infinite where those weights may have underflowed beside a dominant column that
         leaves: they are then too small to be multiplied, and all that is left.
@@ -49,7 +52,7 @@ class ReplacedWeights:
         return jnp.where(self.lone, 1.0, jnp.where(left, jnp.inf, factor))
 
     @property
-    def others_change(self) -> Array:
+    def others_change(self) -> Float[Array, "heads rows columns"]:
         """That factor less one, and its size at most where the factor is not known."""
         before = jnp.maximum(self.old_rest, self._least)
         return jnp.where(self.lone, 0.0, -self.gain / before)
@@ -107,11 +110,13 @@ def replaced_weights(summary: "SoftmaxSummary", column: Column) -> ReplacedWeigh
     )
 
 
-def replace_column(summary: "SoftmaxSummary", column: Column) -> Array:
-    """Returns the change of the mean [r, h, v, i]; see `replaced_factors`.
+def replace_column(
+    summary: "SoftmaxSummary", column: Column
+) -> Float[Array, "rows heads d_v columns"]:
+    """Returns the change of the mean; see `replaced_factors`.
 
     Args:
-        summary: of the rows [h, r].
+        summary: of the rows.
         column: the replaced columns [i].
     """
 
@@ -126,8 +131,8 @@ def replace_column(summary: "SoftmaxSummary", column: Column) -> Array:
 
 def replaced_factors(
     summary: "SoftmaxSummary", weights: ReplacedWeights
-) -> tuple[Array, ...]:
-    """Factors of v' - v, v' - top, v - top and rest mean - top [h, r, i].
+) -> tuple[Float[Array, "heads rows columns"], ...]:
+    """Factors of v' - v, v' - top, v - top and rest mean - top.
 
     With values relative to the top one, mean = (rest weight) * (rest mean), and a column of
     weight t that gets t', the others' weights times f = (1 - t')/(1 - t),
@@ -153,11 +158,11 @@ def replaced_factors(
 
 def replace_by(
     summary: "SoftmaxSummary", column: Column, weights: ReplacedWeights
-) -> Array:
+) -> Float[Array, "rows heads d_v columns"]:
     """Change of the mean as in `Softmax.replace`, from weights that have been formed.
 
     Args:
-        summary: of the rows [h, r].
+        summary: of the rows.
         column: the replaced columns [i].
         weights: of `replaced_weights`.
     """
@@ -170,8 +175,8 @@ def _apply(
     column: Column,
     factors: tuple[Array, ...],
     lift: Array,
-) -> Array:
-    """The factors times what they multiply [r, h, v, i]."""
+) -> Float[Array, "rows heads d_v columns"]:
+    """The factors times what they multiply."""
     # Turned outside: the next operation reads them as they lie.
     turned = tuple(x.swapaxes(0, 1)[:, :, None] for x in factors)
     top, lift = (x.swapaxes(0, 1)[..., None] for x in (summary.top_value, lift))

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float, Int
 
 from jax_models.model.pytree import register
 from jax_models.weighting.base import (
@@ -34,9 +35,9 @@ from jax_models.weighting.hard import HardWeighting
 class Candidate:
     """A key that may win; the cell is -inf where there is none."""
 
-    cell: Array  # [h, r]
-    index: Array  # [h, r]
-    value: Array  # [h, r, v]
+    cell: Float[Array, "heads rows"]
+    index: Int[Array, "heads rows"]
+    value: Float[Array, "heads rows d_v"]
 
 
 @register
@@ -46,7 +47,7 @@ class UniqueSummary:
 
     winner: Candidate
     runner_up: Candidate
-    levels: Levels  # [h, r]
+    levels: Levels  # of heads and rows
 
 
 @register
@@ -54,13 +55,16 @@ class UniqueSummary:
 class UniqueChange:
     """The winner among the moved keys seen so far, as a change of the old winner."""
 
-    cell: Array  # [h, i]
-    index: Array  # [h, i]
-    change: Array  # [h, i, v]: its new value less the old attended value
-    levels: Levels  # [h, i]
+    cell: Float[Array, "heads columns"]
+    index: Int[Array, "heads columns"]
+    # its new value less the old attended value
+    change: Float[Array, "heads columns d_v"]
+    levels: Levels  # of heads and columns
 
 
-def _choose(condition: Array, first: Candidate, second: Candidate) -> Candidate:
+def _choose(
+    condition: Bool[Array, "..."], first: Candidate, second: Candidate
+) -> Candidate:
     return Candidate(
         jnp.where(condition, first.cell, second.cell),
         jnp.where(condition, first.index, second.index),
@@ -75,15 +79,19 @@ class _UniqueHardmax(HardWeighting):
 
     side: ClassVar[int]  # +1: the smaller index wins a tie, -1: the larger
 
-    def _best(self, cells: Array, index: Array) -> Array:
-        """One-hot [..., k] of the winning key; all False for a row that sees nothing."""
+    def _best(
+        self, cells: Float[Array, "... keys"], index: Int[Array, "keys"]
+    ) -> Bool[Array, "... keys"]:
+        """One-hot of the winning key; all False for a row that sees nothing."""
         best = (cells == cells.max(axis=-1, keepdims=True)) & (cells > -jnp.inf)
         # As floats: see `same_position`.
         order = (self.side * index).astype(cells.dtype)
         ordered = jnp.where(best, order, jnp.inf)
         return best & (order == ordered.min(axis=-1, keepdims=True))
 
-    def weights(self, scores: Array, visible: Array) -> Array:
+    def weights(
+        self, scores: Float[Array, "... keys"], visible: Bool[Array, "..."]
+    ) -> Float[Array, "... keys"]:
         """Returns weight 1 on the winner."""
         cells = jnp.where(visible, to_cells(scores, self.tie_resolution), -jnp.inf)
         key = jnp.arange(scores.shape[-1], dtype=jnp.int32)
@@ -91,11 +99,11 @@ class _UniqueHardmax(HardWeighting):
 
     def lift(
         self,
-        scores: Array,
-        values: Array,
-        index: Array,
-        visible: Array,
-        count: Array | None = None,
+        scores: Float[Array, "heads rows keys"],
+        values: Float[Array, "heads keys d_v"],
+        index: Int[Array, "keys"],
+        visible: Bool[Array, "rows keys"],
+        count: Float[Array, "keys"] | None = None,
     ) -> UniqueSummary:
         """Summarises a tile of keys."""
         cells = jnp.where(visible, to_cells(scores, self.tie_resolution), -jnp.inf)
@@ -133,8 +141,8 @@ class _UniqueHardmax(HardWeighting):
             winner, runner_up, merge_levels(first.levels, second.levels)
         )
 
-    def read(self, summary: UniqueSummary) -> Array:
-        """Returns the winner's value [h, r, v]."""
+    def read(self, summary: UniqueSummary) -> Float[Array, "heads rows d_v"]:
+        """Returns the winner's value."""
         return summary.winner.value
 
     def replaced_factors(
@@ -153,8 +161,10 @@ class _UniqueHardmax(HardWeighting):
         loses, arrives = leaves & ~wins, wins & ~leaves
         return loses.astype(dtype), arrives.astype(dtype), wins.astype(dtype)
 
-    def around(self, summary: UniqueSummary) -> tuple[Array, Array]:
-        """Returns the values of the winner and of the runner-up [h, r, v]."""
+    def around(
+        self, summary: UniqueSummary
+    ) -> tuple[Float[Array, "heads rows d_v"], Float[Array, "heads rows d_v"]]:
+        """Returns the values of the winner and of the runner-up."""
         return summary.winner.value, summary.runner_up.value
 
     def lift_change(self, summary: UniqueSummary, moved: MovedKeys) -> UniqueChange:
@@ -185,8 +195,8 @@ class _UniqueHardmax(HardWeighting):
             merge_levels(first.levels, second.levels),
         )
 
-    def read_change(self, change: UniqueChange) -> Array:
-        """Returns the change of the winner's value [h, i, v]."""
+    def read_change(self, change: UniqueChange) -> Float[Array, "heads columns d_v"]:
+        """Returns the change of the winner's value."""
         return change.change
 
     def replace_set(
