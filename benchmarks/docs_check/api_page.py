@@ -23,7 +23,7 @@ PAGE = ROOT / "docs" / "api.md"
 WIDTH = 116
 HEAD = """# The public names, by module
 
-Every name that the packages promise, in a line each. For people who call them from Python.
+Every name that the packages promise, by package. For people who call them from Python.
 
 Made from `__all__` and the first lines of docstrings by
 `python -m benchmarks.docs_check.api_page`; do not edit. `help(name)` in Python has formulas,
