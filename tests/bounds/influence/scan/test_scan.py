@@ -214,18 +214,6 @@ def test_rows_that_masks_keep_a_position_from_are_exact_zeros(mask, method):
         assert zero[np.broadcast_to(rows_before, zero.shape) & there].all()
 
 
-def test_a_cell_is_the_influence_on_its_row():
-    model, _, _ = passes("three layers")
-    found = scan(model, INPUT, rows="all", target="logits")
-    for row in range(N):
-        one = bounds.compute_influence(
-            model, INPUT, query=row, target="logits", include_query=True
-        )
-        there = ~np.isnan(one.lower)
-        assert (found.lower[:, :, row] <= one.upper)[there].all()
-        assert (one.lower <= found.upper[:, :, row])[there].all()
-
-
 def test_targets_of_many_rows_are_signed_where_they_are_one_number():
     model, _, logits = passes("two layers")
     target = LogProbabilitySum((1, 0, 2), (0, 3, 5))
