@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bounds.influence.checkpoint import Checkpoint, Standing
+from bounds.influence.decide import Decider, Undecided
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.kernel import run_kernel
 from bounds.influence.method import Method
@@ -31,7 +32,6 @@ from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block, Enclosures, MeasuredError
 from bounds.influence.run import Run
 from bounds.influence.shared_base import SharedBase
-from bounds.influence.vanishing import not_finite
 from bounds.rounding.moved_inputs import RUNS, move_alike
 from bounds.version import __version__
 from jax_models import Transformer
@@ -86,12 +86,11 @@ class Proposals:
             self._progress(self.done, self.estimate.size)
 
     def decide(
-        self, request: InfluenceRequest, at: Int[np.ndarray, "chosen"], found: Readings
+        self, request: InfluenceRequest, way: Method, undecided: Undecided
     ) -> None:
-        """Adds the values of some substitutions, which must be finite."""
-        require_finite(request, at, found.values)
-        self.value[at], self.value_move[at] = found.values, found.moves
-        self._save()
+        """Adds exact values of what is undecided until nothing is."""
+        given = self._known, request, way, RUNS
+        Decider(*given, lambda _: self._save()).decide(undecided)
 
     def ends(
         self, request: InfluenceRequest, way: Method
@@ -141,16 +140,16 @@ def decide_proposed(request: InfluenceRequest, way: Method, run: Run) -> Enclosu
         low, high = enclosed()
         return np.flatnonzero(np.isnan(known.value) & (high >= low.max()))
 
-    # The block of the largest first: what it comes to leaves others out.
-    begun = np.isfinite(known.value).any()
-    some = left() if begun else np.argmax(np.where(lost, np.inf, upper), keepdims=True)
-    while some.size:
-        whole = _whole(request, way, some)
-        for at, found in decide(request, way, whole, RUNS):
-            known.decide(request, at, found)
-        some = left()
+    def undecided() -> np.ndarray:
+        # The block of the largest first: what it comes to leaves others out.
+        begun = np.isfinite(known.value).any()
+        first = np.argmax(np.where(lost, np.inf, upper), keepdims=True)
+        some = left() if begun else first
+        return _whole(request, way, some) if some.size else some
+
+    known.decide(request, way, undecided)
     ends = enclosed()
-    return known.enclosed(request, way, (*ends, np.ones(count, bool)), some)
+    return known.enclosed(request, way, (*ends, np.ones(count, bool)), left())
 
 
 def _rounded(request: InfluenceRequest) -> InfluenceRequest:
@@ -200,41 +199,3 @@ def _moved_with_embeddings(request: InfluenceRequest, run: int) -> InfluenceRequ
     """Question about the float32 model, embeddings and positions moved as well."""
     moved = move_alike(request.model, run)
     return dataclasses.replace(request, model=moved, shared=MovedBase(run), run=run)
-
-
-def decide(
-    request: InfluenceRequest,
-    way: Method,  # `in_blocks`
-    chosen: Int[np.ndarray, "chosen"],
-    runs: int,  # with moved inputs
-    # Substitutions of a block; by default those of a run of all, with its results.
-    batch: int | None = None,
-) -> Iterator[tuple[Int[np.ndarray, "block"], Readings]]:
-    """Yields indices and readings of the chosen substitutions, block by block."""
-    if batch is None:
-        whole = way.kernel(request)
-        assert whole is not None
-        batch = max(part.batch for part in whole.parts)
-    some = dataclasses.replace(request, pairs=request.pairs.only(chosen))
-
-    def blocks(request: InfluenceRequest) -> Iterator[Block]:
-        kernel = way.kernel(request)
-        assert kernel is not None
-        parts = tuple(dataclasses.replace(x, batch=batch) for x in kernel.parts)
-        return run_kernel(dataclasses.replace(kernel, parts=parts), request)
-
-    done = 0
-    for found in read_blocks(some, blocks, runs):
-        at = chosen[done : done + found.values.size]
-        done += at.size
-        yield at, found
-
-
-def require_finite(
-    request: InfluenceRequest,
-    at: Int[np.ndarray, "chosen"],
-    value: Float[np.ndarray, "chosen"],
-) -> None:
-    """Raises `InputError` that names the first influence that is not finite."""
-    if not np.isfinite(value).all():
-        raise not_finite(request, int(at[~np.isfinite(value)][0]))

@@ -19,7 +19,7 @@ import numpy as np
 
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.method import Method
-from bounds.influence.propose import Proposals, blocks_behind, decide
+from bounds.influence.propose import Proposals, blocks_behind
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Enclosures
 from bounds.influence.run import Run
@@ -31,7 +31,6 @@ from bounds.rounding.measured_error import (
     summarised,
     what_moved,
 )
-from bounds.rounding.moved_inputs import RUNS
 from bounds.rounding.precision import PRECISIONS
 from jax_models.model.reweight import with_dtype
 from jax_models.run.mesh import count_devices
@@ -62,22 +61,27 @@ def decide_ranked(
     # What has no estimate may be anything: it is decided, and measures nothing.
     measures = what_moved(request).ravel() & np.isfinite(estimate)
     order = np.argsort(-estimate, kind="stable")
-    errors = np.empty(0)
-    first = np.union1d(sample_of(estimate.size), order[:SAMPLE])
-    chosen = first[np.isnan(value[first])]
-    while True:
-        for at, found in decide(request, way, np.sort(chosen), RUNS):
-            known.decide(request, at, found)
-        lower, upper = known.ends(request, way)
+
+    def measured() -> tuple[np.ndarray, np.ndarray]:
         decided = np.isfinite(value)
         of = decided & measures
-        errors = relative_errors(estimate[of], value[of])
+        return decided, relative_errors(estimate[of], value[of])
+
+    def undecided() -> np.ndarray:
+        decided, errors = measured()
+        first = np.union1d(sample_of(estimate.size), order[:SAMPLE])
+        if not decided[first].all():
+            return first[~decided[first]]
         off = MARGIN * errors.max() if errors.size else np.inf
+        lower, _ = known.ends(request, way)
         # Even the estimate of a value as large as the best, off by `off`, is above this.
         floor = (1 - off) * lower[decided].max() if off < 1 else -np.inf
-        chosen = order[~decided[order] & (estimate[order] >= floor)][:batch]
-        if not chosen.size:
-            break
+        chosen = order[~decided[order] & (estimate[order] >= floor)]
+        return np.sort(chosen[:batch])
+
+    known.decide(request, way, undecided)
+    decided, errors = measured()
+    lower, upper = known.ends(request, way)
     left = np.flatnonzero(~decided)
     lower, upper = (np.where(decided, end, estimate) for end in (lower, upper))
     error = None

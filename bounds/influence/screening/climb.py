@@ -12,16 +12,16 @@ from jaxtyping import Bool, Float, Int
 
 from bounds.influence.block_memory import BlockSizes, base_bytes, fit_block
 from bounds.influence.checkpoint import Checkpoint, Standing
+from bounds.influence.decide import Decider, Undecided
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.kernel import Kernel, Part, run_blocks
-from bounds.influence.method import Done
+from bounds.influence.method import Done, Method, refusal
 from bounds.influence.moved import magnitude_of, moved_request, radii_of
-from bounds.influence.propose import decide, require_finite
+from bounds.influence.partial import PARTIAL
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Level
 from bounds.influence.rounding import runs_of
 from bounds.influence.run import Run
-from bounds.influence.screening.enumeration import Enumeration
 from bounds.influence.screening.screen import (
     ScreenBase,
     ScreenedBlock,
@@ -39,6 +39,9 @@ from jax_models.run.mesh import count_devices, first_says
 LADDER = ((64, 0), (64, 8), (256, 24))
 # Exact evaluations at a time, and before the first look at those left.
 TOGETHER = 4
+# Seconds of a part of an enumeration, after which the next is chosen.
+PART_SECONDS = 60.0
+NONE = np.zeros(0, np.int64)
 # Blocks under way at a time.
 IN_FLIGHT = 2
 # Elements of all rows' changes in a block of substitutions, on a CPU and elsewhere.
@@ -152,6 +155,15 @@ class Climb:
         """Evaluates exactly the chosen substitutions that are not yet evaluated."""
         self._evaluate(chosen[np.isnan(self.value[chosen])], self.runs)
 
+    def evaluate_left(self, rtol: float, budget: int) -> None:
+        """Evaluates what may exceed the maximum, the largest estimates first."""
+
+        def undecided() -> np.ndarray:
+            room = min(TOGETHER, budget - self.evaluated)
+            return np.sort(largest(self, self.left(rtol), room)) if room > 0 else NONE
+
+        self._decide(undecided, self.runs)
+
     def move_top(self, count: int) -> None:
         """Makes runs with moved inputs of the `count` largest evaluated influences."""
         known = np.flatnonzero(np.isfinite(self.value))
@@ -160,38 +172,54 @@ class Climb:
         self._evaluate(some[np.isnan(self.value_move[some])], RUNS)
 
     def _evaluate(self, chosen: Int[np.ndarray, "chosen"], runs: int) -> None:
-        request = dataclasses.replace(self.request, mesh=None)
-        for start in range(0, chosen.size, TOGETHER):
-            part = np.sort(chosen[start : start + TOGETHER])
-            began = time.perf_counter()
-            ((_, found),) = decide(request, INCREMENTAL, part, runs, TOGETHER)
-            both = np.stack([found.values, found.moves])
-            both = np.frombuffer(first_says(both.tobytes())).reshape(2, -1)
-            require_finite(request, part, both[0])
+        starts = range(0, chosen.size, TOGETHER)
+        parts = iter([np.sort(chosen[at : at + TOGETHER]) for at in starts])
+        self._decide(lambda: next(parts, NONE), runs)
+
+    def _decide(self, undecided: Undecided, runs: int) -> None:
+        """Evaluates a few substitutions at a time, and times them."""
+        began = 0.0
+
+        def timed() -> np.ndarray:
+            nonlocal began
+            chosen, began = undecided(), time.perf_counter()
+            return chosen
+
+        def keep(count: int) -> None:
             self._evaluating.append(time.perf_counter() - began)
-            self.value[part], self.value_move[part] = both
-            self.save()
+            self.keep(count)
+
+        given = self._known, self.request, INCREMENTAL, runs, keep, TOGETHER
+        Decider(*given, alone=True).decide(timed)
+
+    def keep(self, count: int) -> None:
+        """Saves the state after `count` more exact values."""
+        del count
+        self.save()
 
     def enumerate(self, rtol: float) -> None:
         """Evaluates all substitutions that are left, the largest estimates first."""
-        enumeration = Enumeration(self.request, self.runs)
-        size, done = enumeration.block, 0
-        while (left := self.left(rtol)).size:
-            part = np.sort(largest(self, left, size))
-            began, total, before = time.perf_counter(), done + left.size, done
+        request, way = self.request, cheapest(self.request)
+        block = block_of(request, way)
+        size, began, done, total = 0, 0.0, 0, 0
 
-            def report(count: int, total: int = total) -> None:
-                nonlocal done
-                done = min(done + count, total)
-                if self._progress is not None:
-                    self._progress(done, total)
+        def undecided() -> np.ndarray:
+            nonlocal size, began, total
+            left = self.left(rtol)
+            now = time.perf_counter()
+            size = next_size(size, now - began, block) if size else block
+            began, total = now, done + left.size
+            return np.sort(largest(self, left, size))
 
-            found = enumeration.values(part, report)
-            self._subtracted |= enumeration.way.subtracts
-            self.value[part], self.value_move[part] = found.values, found.moves
-            done = before + part.size
-            self.save()
-            size = enumeration.next_size(size, time.perf_counter() - began)
+        def keep(count: int) -> None:
+            nonlocal done
+            done = min(done + count, total)
+            if self._progress is not None:
+                self._progress(done, total)
+            self.keep(count)
+
+        self._subtracted |= way.subtracts
+        Decider(self._known, request, way, self.runs, keep).decide(undecided)
 
     @property
     def evaluated(self) -> int:
@@ -334,3 +362,24 @@ def largest(
         -np.where(np.isfinite(estimate), estimate, -np.inf), kind="stable"
     )
     return chosen[order[:count]]
+
+
+def cheapest(request: InfluenceRequest) -> Method:
+    """Cheaper of the methods that compute chosen substitutions of a softmax model."""
+    able = [way for way in (INCREMENTAL, PARTIAL) if refusal(way, request) is None]
+    return min(able, key=lambda way: way.cost(request))
+
+
+def block_of(request: InfluenceRequest, way: Method) -> int:
+    """Substitutions of a block on all devices."""
+    sizes = way.sizes(request)
+    assert sizes is not None
+    return sizes.substitutions * count_devices(request.mesh)
+
+
+def next_size(size: int, seconds: float, block: int) -> int:
+    """Size of an enumeration's next part, in whole blocks, from the last's seconds."""
+    # Capped: the first part's seconds are mostly compiling.
+    wanted = min(4.0, PART_SECONDS / max(seconds, 1e-3)) * size
+    found = max(1, int(wanted / block)) * block
+    return int.from_bytes(first_says(found.to_bytes(8, "big")), "big")

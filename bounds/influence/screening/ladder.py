@@ -139,11 +139,7 @@ class Screened(Screen):
             climb.close_level(rtol)
         if self.budget is None and climb.left(rtol).size >= MANY:
             climb.enumerate(rtol)
-        while (room := budget - climb.evaluated) > 0:
-            left = climb.left(rtol)
-            if not left.size:
-                break
-            climb.evaluate(largest(climb, left, min(TOGETHER, room)))
+        climb.evaluate_left(rtol, budget)
         if climb.best is None:
             # No substitution moves the query: the first is as large as any.
             climb.evaluate(np.zeros(1, np.int64))

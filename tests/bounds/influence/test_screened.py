@@ -11,7 +11,7 @@ import jax_models as jm
 from bounds import Screened
 from bounds.influence import choice, compute_influence
 from bounds.influence.rounding import FEWEST
-from bounds.influence.screening import climb, enumeration, ladder
+from bounds.influence.screening import climb, ladder
 from bounds.numbers.kind import ROUNDING
 from jax_models.model.reweight import with_dtype
 from tests.bounds.influence.asking import as_values
@@ -101,7 +101,7 @@ def enumerating(monkeypatch, quick_compilation):
     """What one level leaves is enumerated, however few."""
     monkeypatch.setattr(climb, "LADDER", climb.LADDER[:1])
     monkeypatch.setattr(ladder, "MANY", 1)
-    monkeypatch.setattr(enumeration.Enumeration, "block", 12)  # asked at a time
+    monkeypatch.setattr(climb, "block_of", lambda *_: 12)  # asked at a time
 
 
 @pytest.mark.parametrize("rounding", ["all", "top"])

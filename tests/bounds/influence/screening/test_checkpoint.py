@@ -33,18 +33,16 @@ def setting(monkeypatch):
 def counted(monkeypatch):
     """What is screened and evaluated, and when to stop."""
     counts = {"blocks": 0, "evaluated": 0, "stop": np.inf}
-    screen_block, evaluate = climb.screen_block, climb.Climb.evaluate
+    screen_block, keep = climb.screen_block, climb.Climb.keep
 
     def screen(*arguments, **options):
         counts["blocks"] += 1
         return screen_block(*arguments, **options)
 
-    def one_batch(climb, chosen):
-        before = climb.evaluated
-        evaluate(climb, chosen)
-        if climb.evaluated > before:
-            counts["evaluated"] += climb.evaluated - before
-            step(0, 0)
+    def one_batch(climb, count):
+        keep(climb, count)
+        counts["evaluated"] += count
+        step(0, 0)
 
     def step(done, total):
         counts["stop"] -= 1
@@ -52,7 +50,7 @@ def counted(monkeypatch):
             raise Killed
 
     monkeypatch.setattr(climb, "screen_block", screen)
-    monkeypatch.setattr(climb.Climb, "evaluate", one_batch)
+    monkeypatch.setattr(climb.Climb, "keep", one_batch)
     return counts, step
 
 
