@@ -14,8 +14,7 @@ import bounds
 import jax_models as jm
 from bounds.influence import bucket, choice
 from bounds.influence.bucket import LENGTHS, bucket_length
-from bounds.influence.request import InfluenceRequest
-from bounds.influence.scan.question import Question
+from bounds.influence.build import TableOptions, build_request
 from jax_models.model.mask import SIGHTS, Sight, sees_any, visible
 from jax_models.model.token_dropout import TokenDropout
 from jax_models.run.mesh import device_mesh
@@ -38,7 +37,7 @@ from tests.compiled import programs
 from tests.covering import cover
 
 # Keywords of a scan's question; the others are of its answer.
-ASKED = ("rows", "target", "positions", "reduce")
+ASKED = {"target", "positions"}
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
@@ -89,7 +88,7 @@ def check(case, method):
     model = build(case)
     question = {"query": widest_query(case["mask"]), "target": case["target"]}
     question["include_query"] = True
-    request = InfluenceRequest.ask(model, TOKENS, **question)
+    request = build_request(model, TOKENS, **question)
     pads = case["temperature"] != "inverse_log"
     assert bucket_length(request) == (16 if pads else None)
     expected = expected_influence(
@@ -186,10 +185,11 @@ SCANS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 def test_scans_of_padded_inputs_are_those_without(case, unpadded):
     parts, more, question = SCANS[case]
     model = dataclasses.replace(build(parts), **more)
-    asked = Question.ask(
-        model, TOKENS, **{k: v for k, v in question.items() if k in ASKED}
-    )
-    assert bucket_length(asked.request) == 16
+    of_table = {f.name for f in dataclasses.fields(TableOptions)}
+    table = TableOptions(**{k: v for k, v in question.items() if k in of_table})
+    others = {k: v for k, v in question.items() if k in ASKED}
+    request = build_request(model, TOKENS, table=table, **others)
+    assert bucket_length(request) == 16
     found = bounds.scan(model, TOKENS, **question)
     alone = unpadded(bounds.scan, model, TOKENS, **question)
     assert found.values.shape == alone.values.shape
@@ -228,7 +228,7 @@ def test_a_padded_key_that_is_seen_is_noticed(plant, unpadded):
 
 
 def request(model, **question):
-    return InfluenceRequest.ask(model, TOKENS, **question)
+    return build_request(model, TOKENS, **question)
 
 
 @pytest.mark.usefixtures("short")
@@ -246,7 +246,7 @@ def test_what_depends_on_the_length_keeps_its_own():
     dropout = dataclasses.replace(model, token_dropout=TokenDropout(2, 0.12))
     assert bucket_length(request(dropout)) is None
     some = np.where(TOKENS == 2, 0, TOKENS)
-    fixed = InfluenceRequest.ask(dropout, some, symbols=[0, 1])
+    fixed = build_request(dropout, some, symbols=[0, 1])
     assert bucket_length(fixed) == 16
     half = request(model, precision="bfloat16")
     assert bucket_length(half) is None
@@ -260,7 +260,7 @@ def test_what_depends_on_the_length_keeps_its_own():
 
 def test_long_inputs_and_much_work_keep_their_length(monkeypatch):
     model = build({"num_layers": 1})
-    ask = functools.partial(InfluenceRequest.ask, model)
+    ask = functools.partial(build_request, model)
     lengths = [bucket_length(ask(np.zeros(n, int))) for n in (15, 16, 500, 512, 513)]
     assert lengths == [None, 16, 512, 512, None]
     monkeypatch.setattr(bucket, "WORTH", (0.0, 0.0))
