@@ -154,3 +154,18 @@ def test_static_fields_and_children_survive_flattening():
     assert hash(structure) == hash(
         jax.tree.structure(jm.Coordinates((jm.PowerTerm(0, 2.0),)))
     )
+
+
+def test_a_late_array_is_a_leaf_only_where_it_is_given():
+    model = repeated()
+    plain = model.layers[0].attention
+    ended = dataclasses.replace(plain, end=jnp.int32(3))
+    assert len(jax.tree.leaves(ended)) == len(jax.tree.leaves(plain)) + 1
+    assert jax.tree.structure(ended) != jax.tree.structure(plain)
+    assert "end" not in str(jax.tree.structure(plain))
+    again = jax.tree.map(lambda x: x + 1, ended)
+    assert int(again.end) == 4
+    assert again.rotary is None
+    paths = {jax.tree_util.keystr(x) for x, _ in jax.tree.leaves_with_path(ended)}
+    assert ".end" in paths
+    assert jax.tree.map(lambda x: x, plain).end is None
