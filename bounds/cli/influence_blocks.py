@@ -18,7 +18,7 @@ from bounds.cli.influence_records import (
     record_enclosed,
     record_gathered,
 )
-from bounds.cli.shared.packed import pack, unpack
+from bounds.cli.parts import add_top, top_cell
 from bounds.cli.shared.precision import with_error
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.target import target_key
@@ -34,7 +34,7 @@ from bounds.influence import (
 from bounds.influence.answer import proposal_reason, settle
 from bounds.influence.choice import Choice, Keep, choose_method
 from bounds.influence.exhaustive import Exhaustive
-from bounds.influence.find import find, top_moves, top_rows
+from bounds.influence.find import find
 from bounds.influence.incremental import is_sparse
 from bounds.influence.lumped import Lumped
 from bounds.influence.method import Done, Method, Screen
@@ -45,7 +45,7 @@ from bounds.numbers.kind import kind_of_ends
 from bounds.store.output import canonical_json, sha256
 from bounds.store.sweep import Cell
 from bounds.version import __version__
-from jax_models.run.mesh import count_devices, first_says
+from jax_models.run.mesh import count_devices
 
 # Substitutions beyond which only the largest of each position is kept.
 MAX_PAIRS = 2**18
@@ -209,19 +209,7 @@ class Blocks:
     def top(self, values: Float[np.ndarray, "substitutions"] | None) -> Cell:
         """Cell that makes runs with moved inputs of the largest influences."""
         n = len(self.asked.tokens)
-        config = {**self.key, "start": n, "stop": n, "part": "top"}
-
-        def compute() -> dict[str, Any]:
-            request, chosen = self.request(0, n), np.zeros(0, np.int64)
-            if values is not None:
-                chosen = top_rows(request, self.choice, values)
-            chosen = np.frombuffer(first_says(chosen.tobytes()), np.int64)
-            moves = top_moves(request, self.choice, chosen)
-            return {"chosen": chosen, "moves": pack(moves)}
-
-        count = 2**63 if values is None else values.size
-        form = {"chosen": [range(count)], "moves": str}
-        return Cell(config, "the largest again, moved", compute, form=form)
+        return top_cell(self.key, lambda: self.request(0, n), self.choice, n, values)
 
     @property
     def moves_top(self) -> bool:
@@ -246,10 +234,7 @@ class Blocks:
             choice = dataclasses.replace(choice, reason=one["reason"])
             whole = enclosures(one)
         else:
-            whole = Found.join([gathered(one) for one in found])
-            if top is not None:
-                chosen = np.asarray(top["chosen"], np.int64)
-                whole = whole.with_moves(chosen, unpack(top["moves"], chosen.size))
+            whole = add_top(Found.join([gathered(one) for one in found]), top)
         keep: Keep = "pairs" if few else "position_max"
         return settle(request, choice, whole, self.rounding, "ignore", keep)
 

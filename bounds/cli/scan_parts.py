@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 from jaxtyping import Int
 
 import jax_models as jm
+from bounds.cli.parts import add_top, top_cell
 from bounds.cli.shared.packed import pack, unpack
 from bounds.cli.shared.precision import split_error, with_error
 from bounds.cli.shared.progress import Progress
@@ -27,8 +28,6 @@ from bounds.influence.find import (
     compute_values,
     has_top,
     run_tables,
-    top_moves,
-    top_rows,
 )
 from bounds.influence.method import Done, Method, Rounding
 from bounds.influence.moved import magnitude_of
@@ -44,7 +43,6 @@ from bounds.store.forms import COUNT, SIZE
 from bounds.store.output import canonical_json, sha256
 from bounds.store.sweep import Cell
 from bounds.version import __version__
-from jax_models.run.mesh import first_says
 
 # Substitutions of a part, at least, and blocks of a method that works in blocks.
 PART, BLOCKS = 256, 2
@@ -177,30 +175,8 @@ class Parts:
 
         `values` are those of all cells; None in a process that follows.
         """
-        whole, count = self.whole, len(self.layout.positions)
-        config = {**cells[0].config, "start": count, "stop": count, "part": "top"}
-
-        def compute() -> dict[str, Any]:
-            rows = np.zeros(0, np.int64)
-            if values is not None:
-                rows = top_rows(whole, self.choice, values)
-            rows = np.frombuffer(first_says(rows.tobytes()), np.int64)
-            moves = top_moves(whole, self.choice, rows)
-            shape = moves.shape
-            return {
-                "ambiguous": False,
-                "rows": rows,
-                "shape": shape,
-                "moves": pack(moves),
-            }
-
-        form = {
-            "ambiguous": bool,
-            "rows": [range(count)],
-            "shape": [COUNT],
-            "moves": str,
-        }
-        return Cell(config, "the largest again, moved", compute, form=form)
+        key, count = cells[0].config, len(self.layout.positions)
+        return top_cell(key, lambda: self.whole, self.choice, count, values)
 
     def values(self, found: Sequence[Mapping[str, Any]]) -> np.ndarray:
         """Values of all parts."""
@@ -307,10 +283,7 @@ class Parts:
             arrays = list(map(make, arrays))
         if layout.reduction.by_target:
             arrays = compare(self.whole, arrays)
-        joined = Found(arrays[0], arrays[1], magnitude, None)
-        if top is not None:
-            moves = unpack(top["moves"], *top["shape"])
-            joined = joined.with_moves(np.asarray(top["rows"]), moves)
+        joined = add_top(Found(arrays[0], arrays[1], magnitude, None), top)
         scan = settle(self.whole, self.choice, joined, self.rounding)
         return dataclasses.replace(scan, measured_error=error)
 

@@ -343,3 +343,19 @@ def test_a_dry_run_compiles_nothing(command, run, make_model, tmp_path):
     compiled = programs(lambda: run(command, *flags, "--dry_run"))
     assert set(compiled) <= {"jit(stage)"}  # JAX's copy of an array
     assert set(programs(lambda: run(command, *flags))) - {"jit(stage)"}
+
+
+def test_the_largest_positions_alone_have_radii_on_request(run, flags, monkeypatch):
+    small_parts(monkeypatch)
+    monkeypatch.setattr("bounds.influence.rounding.FEWEST", 6)
+    monkeypatch.setattr("bounds.influence.exhaustive.batch_size", lambda *_: 3)
+    assert run("scan", *flags, "--rows=all", "--rounding=top").code == 0
+    model, kept = jm.load(flags[0].removeprefix("--model=")), arrays()
+    asked = {"rows": "all", "method": "exhaustive", "rounding": "top"}
+    found = scan(model, TOKENS, **asked)
+    assert (str(kept["kind"]), found.kind) == ("exact", "exact")
+    for name in ("enclosed", "values", "lower", "upper"):
+        np.testing.assert_allclose(kept[name], getattr(found, name), 1e-12, 1e-12)
+    sizes = np.nanmax(np.abs(found.values), axis=(1, 2))
+    largest = np.sort(np.argsort(-sizes)[:2])
+    assert np.flatnonzero(found.enclosed.any(axis=(1, 2))).tolist() == largest.tolist()
