@@ -12,9 +12,6 @@ from jax_models.errors import InputError
 def expect_key(key: Any) -> np.ndarray | jax.Array:
     """Returns the numbers of a random key of JAX, of either form.
 
-    Args:
-        key: what was passed.
-
     Raises:
         InputError: for anything else, an integer among it, and for several keys.
     """

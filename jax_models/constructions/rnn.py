@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float, Int
 
 from jax_models.errors import InputError
 from jax_models.model.pytree import register
@@ -24,9 +25,9 @@ from jax_models.run.float_type import check_float_type
 class ElmanNetwork:
     """An Elman network with rectified units (Elman 1990); k is its width."""
 
-    embedding: Array  # [V, k], what each symbol adds to the units
-    recurrent: Array  # [k, k], stored (out, in)
-    bias: Array  # [k]
+    embedding: Float[Array, "symbols units"]  # what each symbol adds to the units
+    recurrent: Float[Array, "units units"]  # stored (out, in)
+    bias: Float[Array, "units"]
     readout: Readout  # [classes, k]
 
     @property
@@ -40,12 +41,14 @@ class ElmanNetwork:
         return self.embedding.shape[0]
 
 
-def hidden_states(network: ElmanNetwork, tokens: Array) -> Array:
-    """Returns the states h_1 .. h_n [n, k]; pure, traceable, O(n k²).
+def hidden_states(
+    network: ElmanNetwork, tokens: Int[Array, "tokens"]
+) -> Float[Array, "tokens units"]:
+    """Returns the states h_1 .. h_n; pure, traceable, O(n k²).
 
     Args:
         network: the weights.
-        tokens: integers in [0, V) [n]; not checked here.
+        tokens: integers in [0, V); not checked here.
     """
 
     def step(state: Array, entering: Array) -> tuple[Array, Array]:
@@ -56,15 +59,17 @@ def hidden_states(network: ElmanNetwork, tokens: Array) -> Array:
     return jax.lax.scan(step, first, network.embedding[tokens] + network.bias)[1]
 
 
-def final_state(network: ElmanNetwork, tokens: Array) -> Array:
-    """Returns the last state h_n [k].
+def final_state(
+    network: ElmanNetwork, tokens: Int[Array, "tokens"]
+) -> Float[Array, "units"]:
+    """Returns the last state h_n.
 
     With its network bound (`functools.partial`) and compiled (`jax.jit`) it is a function
     of tokens alone, whose influences `bounds.compute_influence` finds by its definition.
 
     Args:
         network: the weights.
-        tokens: integers in [0, V) [n]; not checked here.
+        tokens: integers in [0, V); not checked here.
     """
     return hidden_states(network, tokens)[-1]
 

@@ -110,6 +110,8 @@ def _expect_type(where: str, value: Any, hint: Any) -> None:
     unions = (types.UnionType, typing.Union)
     options = typing.get_args(hint) if typing.get_origin(hint) in unions else (hint,)
     kinds = [typing.get_origin(option) or option for option in options]
+    # Shapes are the reader's to check, which names the tensor.
+    kinds = [getattr(kind, "array_type", kind) for kind in kinds]
     if typing.Literal in kinds:
         return  # the reader knows the names
     also = {Array: (np.ndarray,), float: (int, np.number), int: (np.integer,)}

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 from jax import Array
+from jaxtyping import Bool, Int
 
 from jax_models.languages.base import Language
 from jax_models.languages.ones import turn_one
@@ -36,18 +37,18 @@ class AnBn(Language):
             "changed at a uniform position"
         )
 
-    def draw(self, key: Array, length: int, count: int) -> Array:
+    def draw(self, key: Array, length: int, count: int) -> Int[Array, "inputs tokens"]:
         """Draws a^floor(n/2) b^ceil(n/2), one symbol changed in half [count, length]."""
         return turn_one(key, _halves(length), count)
 
-    def holds(self, strings: np.ndarray) -> np.ndarray:
-        """Tells which rows are a^m b^m: none of an odd length [count]."""
+    def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
+        """Tells which rows are a^m b^m: none of an odd length."""
         length = strings.shape[1]
         if length % 2:
             return np.zeros(len(strings), bool)
         return (strings == _halves(length)).all(axis=1)
 
 
-def _halves(length: int) -> np.ndarray:
-    """The word a^floor(n/2) b^ceil(n/2) [n]."""
+def _halves(length: int) -> Int[np.ndarray, "tokens"]:
+    """The word a^floor(n/2) b^ceil(n/2)."""
     return (np.arange(length) >= length // 2).astype(np.int32)

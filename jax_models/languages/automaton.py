@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Int
 from numpy.typing import ArrayLike
 
 from jax_models.arguments import expect_integer, expect_integers, expect_sequence
@@ -70,8 +71,8 @@ class Automaton:
         """The number of symbols."""
         return len(self.transitions[0])
 
-    def symbols_of(self, tokens: ArrayLike) -> np.ndarray:
-        """Returns tokens [..., n] without an end token that stands last.
+    def symbols_of(self, tokens: ArrayLike) -> Int[np.ndarray, "... tokens"]:
+        """Returns tokens without an end token that stands last.
 
         Args:
             tokens: symbol ids; in a batch the end token stands last in all or none.

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float, Int
 
 from jax_models.arguments import expect_integer, expect_sequence
 from jax_models.errors import InputError
@@ -107,11 +108,11 @@ class AutomatonSource(Source):
         """Distribution of the symbol that follows in the first state."""
         return (*self.probabilities[self.start], self.end_probabilities[self.start])
 
-    def states(self, tokens: Array) -> Array:
-        """Returns the states after 1, 2, …, n symbols [..., n]; S where no word goes.
+    def states(self, tokens: Int[Array, "... tokens"]) -> Int[Array, "... tokens"]:
+        """Returns the states after 1, 2, …, n symbols; S where no word goes.
 
         Args:
-            tokens: strings [..., n].
+            tokens: strings.
         """
         num_states, num_symbols = np.shape(self.transitions)
         moves = np.full((num_states + 1, num_symbols + 1), num_states, np.int32)
@@ -129,17 +130,19 @@ class AutomatonSource(Source):
         _, met = jax.lax.scan(step, first, jnp.moveaxis(symbols, -1, 0))
         return jnp.moveaxis(met, 0, -1)
 
-    def next_symbol(self, tokens: Array) -> Array:
-        """Returns the distribution of the symbol after each prefix [..., n, C].
+    def next_symbol(
+        self, tokens: Int[Array, "... tokens"]
+    ) -> Float[Array, "... tokens classes"]:
+        """Returns the distribution of the symbol after each prefix.
 
         Args:
-            tokens: prefixes [..., n].
+            tokens: prefixes.
         """
         rows = np.column_stack([self.probabilities, self.end_probabilities])
         dead = np.zeros((1, rows.shape[1]))
         return jnp.asarray(np.concatenate([rows, dead]))[self.states(tokens)]
 
-    def draw(self, key: Array, length: int, count: int) -> Array:
+    def draw(self, key: Array, length: int, count: int) -> Int[Array, "inputs tokens"]:
         """Draws prefixes from the first symbol to the last [count, length]."""
         odds = jnp.asarray(np.asarray(self.probabilities))
         table = jnp.asarray(np.asarray(self.transitions, np.int32))
@@ -189,8 +192,8 @@ class AutomatonSource(Source):
         np.add.at(law, (symbol, np.asarray(self.transitions)), moves)
         return law / law.sum()
 
-    def joint(self, length: int) -> np.ndarray:
-        """Returns the law of the last symbol and what follows it [V, C].
+    def joint(self, length: int) -> Float[np.ndarray, "symbols classes"]:
+        """Returns the law of the last symbol and what follows it.
 
         Args:
             length: n >= 1.
@@ -204,8 +207,8 @@ class AutomatonSource(Source):
         entropies = np.array([entropy(row) for row in following])
         return float(self.joint_states(length).sum(axis=0) @ entropies)
 
-    def prefixes(self, length: int) -> np.ndarray:
-        """Returns every prefix of a length, in the order of their symbols [m, n]."""
+    def prefixes(self, length: int) -> Int[np.ndarray, "prefixes tokens"]:
+        """Returns every prefix of a length, in the order of their symbols."""
         possible = np.asarray(self.probabilities) > 0
         strings, states = np.zeros((1, 0), np.int32), np.array([self.start])
         for _ in range(length):
@@ -288,6 +291,8 @@ class BoundedDyckSource(BracketSource):
         """Returns ln P(at least n symbols), O(n D^2)."""
         return self.heights.log_survival(length)
 
-    def draw_steps(self, key: Array, length: int, count: int) -> Array:
+    def draw_steps(
+        self, key: Array, length: int, count: int
+    ) -> Int[Array, "inputs tokens"]:
         """Draws walks forwards, each step given that the walk survives."""
         return 1 - 2 * self.heights.draw(key, length, count)

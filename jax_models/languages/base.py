@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Int
 from numpy.typing import ArrayLike
 
 from jax_models.arguments import expect_integer
@@ -56,7 +57,7 @@ class Language(abc.ABC):
         """Description of the distribution that `sample` draws from."""
 
     @abc.abstractmethod
-    def draw(self, key: Array, length: int, count: int) -> Array:
+    def draw(self, key: Array, length: int, count: int) -> Int[Array, "inputs tokens"]:
         """Draws `count` independent strings of `length` symbols [count, length].
 
         Raises:
@@ -79,7 +80,7 @@ class Language(abc.ABC):
 
     def sample(
         self, key: Array, length: int, count: int, *, end: bool = False
-    ) -> Array:
+    ) -> Int[Array, "inputs tokens"]:
         """Draws inputs of `length` tokens from `distribution`.
 
         Args:
@@ -147,6 +148,8 @@ class Language(abc.ABC):
         return member if strings.ndim == 2 else member[0]
 
 
-def draw_uniform(key: Array, length: int, count: int, num_symbols: int) -> Array:
+def draw_uniform(
+    key: Array, length: int, count: int, num_symbols: int
+) -> Int[Array, "inputs tokens"]:
     """Draws independent, uniformly distributed symbols [count, length], int32."""
     return jax.random.randint(key, (count, length), 0, num_symbols, jnp.int32)

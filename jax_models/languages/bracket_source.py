@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float, Int
 
 from jax_models.languages.dyck import brackets_of
 from jax_models.languages.source import Source, binary_entropy
@@ -37,8 +38,10 @@ class BracketSource(Source):
         """Returns P(step n goes up or down, H_n = h | at least n symbols) [2, heights]."""
 
     @abc.abstractmethod
-    def draw_steps(self, key: Array, length: int, count: int) -> Array:
-        """Draws walks given that they survive: steps +1 and -1 [count, length], int32."""
+    def draw_steps(
+        self, key: Array, length: int, count: int
+    ) -> Int[Array, "inputs tokens"]:
+        """Draws walks given that they survive: steps +1 and -1, int32."""
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -51,19 +54,17 @@ class BracketSource(Source):
         up = float(self.up_probabilities(np.zeros(())))
         return (*(up / self.num_types, 0.0) * self.num_types, 1 - up)
 
-    def draw(self, key: Array, length: int, count: int) -> Array:
+    def draw(self, key: Array, length: int, count: int) -> Int[Array, "inputs tokens"]:
         """Draws the steps, then a type for each pair [count, length]."""
         step_key, type_key = jax.random.split(key)
         steps = self.draw_steps(step_key, length, count)
         reached = length if self.max_height is None else min(length, self.max_height)
         return type_walks(type_key, steps, self.num_types, reached)
 
-    def next_symbol(self, tokens: Array) -> Array:
-        """Returns the distribution of the symbol after each prefix [..., n, C].
-
-        Args:
-            tokens: prefixes [..., n].
-        """
+    def next_symbol(
+        self, tokens: Int[Array, "... tokens"]
+    ) -> Float[Array, "... tokens classes"]:
+        """Returns the distribution of the symbol after each prefix."""
         n, k = tokens.shape[-1], self.num_types
         heights, tops, possible = open_brackets(tokens, k, self.max_height)
         reached = n if self.max_height is None else min(n, self.max_height)
@@ -76,8 +77,8 @@ class BracketSource(Source):
         end = jnp.where((heights == 0)[..., None], down, 0.0)
         return jnp.concatenate([inside, end], axis=-1)
 
-    def joint(self, length: int) -> np.ndarray:
-        """Returns the law of the last symbol and what follows it [V, C].
+    def joint(self, length: int) -> Float[np.ndarray, "symbols classes"]:
+        """Returns the law of the last symbol and what follows it.
 
         After an opening bracket of type t only t can be closed; after a closing one the
         bracket that is open is of any type, whatever has just been closed.
@@ -103,8 +104,8 @@ class BracketSource(Source):
         each = [binary_entropy(u) + u * math.log(self.num_types) for u in np.unique(up)]
         return float(law @ np.array(each)[np.searchsorted(np.unique(up), up)])
 
-    def prefixes(self, length: int) -> np.ndarray:
-        """Returns every prefix of a length, each once [m, n]; at most 60 symbols."""
+    def prefixes(self, length: int) -> Int[np.ndarray, "prefixes tokens"]:
+        """Returns every prefix of a length, each once; at most 60 symbols."""
         k, deepest = self.num_types, self.max_height or length
         strings, heights = np.zeros((1, 0), np.int32), np.zeros(1, int)
         open_types = np.zeros(1, np.int64)  # a number in base k, the innermost last
@@ -122,19 +123,21 @@ class BracketSource(Source):
         return strings
 
 
-def type_walks(key: Array, steps: Array, num_types: int, max_height: int) -> Array:
+def type_walks(
+    key: Array, steps: Int[Array, "inputs tokens"], num_types: int, max_height: int
+) -> Int[Array, "inputs tokens"]:
     """Gives every opening bracket a uniform type and its mate the same, with a stack.
 
     For whole batches it is several times faster than the sort of `dyck.type_brackets`.
 
     Args:
         key: a JAX random key.
-        steps: walks that stay in 0 … max_height [count, n], +1 and -1.
+        steps: walks that stay in 0 … max_height, +1 and -1.
         num_types: k.
         max_height: the size of a stack.
 
     Returns:
-        Tokens [count, n], int32.
+        Tokens, int32.
     """
     count, n = steps.shape
     kinds = jax.random.randint(key, (n, count), 0, num_types, jnp.int32)
@@ -155,12 +158,12 @@ def type_walks(key: Array, steps: Array, num_types: int, max_height: int) -> Arr
 
 
 def open_brackets(
-    tokens: Array, num_types: int, max_height: int | None = None
+    tokens: Int[Array, "... tokens"], num_types: int, max_height: int | None = None
 ) -> tuple[Array, Array, Array]:
     """Reads prefixes with a stack.
 
     Args:
-        tokens: strings [..., n].
+        tokens: strings.
         num_types: k.
         max_height: the largest height that a prefix may have.
 

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Bool, Int
 
 from jax_models.arguments import expect_integer
 from jax_models.errors import InputError
@@ -25,7 +26,7 @@ from jax_models.languages.base import Language
 BRACKETS = ("()", "[]", "{}", "<>")
 
 
-def word_path(key: Array, length: int) -> Array:
+def word_path(key: Array, length: int) -> Int[Array, "tokens"]:
     """Draws a path of `length` = 2m steps uniformly among those of Dyck words.
 
     Cycle lemma (Dvoretzky & Motzkin 1947): of the 2m + 1 rotations of m ups and m + 1
@@ -34,7 +35,7 @@ def word_path(key: Array, length: int) -> Array:
     gives a uniform word.
 
     Returns:
-        Steps +1 and -1 [length], int32.
+        Steps +1 and -1, int32.
     """
     half = length // 2
     steps = jnp.where(jnp.arange(length + 1) < half, 1, -1).astype(jnp.int32)
@@ -43,7 +44,7 @@ def word_path(key: Array, length: int) -> Array:
     return jnp.roll(steps, -start)[:length]
 
 
-def prefix_path(key: Array, length: int) -> Array:
+def prefix_path(key: Array, length: int) -> Int[Array, "tokens"]:
     """Draws a path of `length` = n steps uniformly among those that stay >= 0.
 
     A uniform arrangement of floor(n/2) ups and ceil(n/2) downs, in which every down
@@ -52,7 +53,7 @@ def prefix_path(key: Array, length: int) -> Array:
     ups after which the path never returns, so the map is a bijection.
 
     Returns:
-        Steps +1 and -1 [length], int32.
+        Steps +1 and -1, int32.
     """
     steps = jnp.where(jnp.arange(length) < length // 2, 1, -1).astype(jnp.int32)
     steps = jax.random.permutation(key, steps)
@@ -61,16 +62,18 @@ def prefix_path(key: Array, length: int) -> Array:
     return jnp.where(lowest[1:] < lowest[:-1], 1, steps)
 
 
-def type_brackets(key: Array, steps: Array, num_types: int) -> Array:
+def type_brackets(
+    key: Array, steps: Int[Array, "tokens"], num_types: int
+) -> Int[Array, "tokens"]:
     """Gives every opening bracket a uniform type and its mate the same.
 
     Args:
         key: A JAX random key.
-        steps: A path that stays >= 0 [n], +1 and -1.
+        steps: A path that stays >= 0, +1 and -1.
         num_types: Number of bracket types k.
 
     Returns:
-        Tokens [n], int32.
+        Tokens, int32.
     """
     if num_types == 1:
         return (1 - steps) // 2
@@ -89,7 +92,7 @@ def _draw(
     length: int,
     count: int,
     num_types: int,
-) -> Array:
+) -> Int[Array, "inputs tokens"]:
 
     def one(key: Array) -> Array:
         path_key, type_key = jax.random.split(key)
@@ -166,7 +169,7 @@ class DyckWords(_Brackets):
         """Uniform over the words."""
         return "uniform over the words of the length"
 
-    def draw(self, key: Array, length: int, count: int) -> Array:
+    def draw(self, key: Array, length: int, count: int) -> Int[Array, "inputs tokens"]:
         """Draws uniform words [count, length].
 
         Raises:
@@ -179,8 +182,8 @@ class DyckWords(_Brackets):
             )
         return _draw(key, word_path, length, count, self.num_types)
 
-    def holds(self, strings: np.ndarray) -> np.ndarray:
-        """Tells which rows are words [count]."""
+    def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
+        """Tells which rows are words."""
         return _final_heights(strings) == 0
 
 
@@ -207,10 +210,10 @@ class DyckPrefixes(_Brackets):
         """Uniform nesting, fair types."""
         return "nesting uniform over the DYCK-1 prefixes of the length, types fair"
 
-    def draw(self, key: Array, length: int, count: int) -> Array:
+    def draw(self, key: Array, length: int, count: int) -> Int[Array, "inputs tokens"]:
         """Draws random prefixes [count, length]."""
         return _draw(key, prefix_path, length, count, self.num_types)
 
-    def holds(self, strings: np.ndarray) -> np.ndarray:
-        """Tells which rows are prefixes of words [count]."""
+    def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
+        """Tells which rows are prefixes of words."""
         return _final_heights(strings) >= 0

@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Int
 
 from jax_models.languages.bracket_source import BracketSource
 from jax_models.languages.dyck import brackets_of
@@ -71,7 +72,9 @@ class DyckSource(BracketSource):
         """Returns ln P(at least n symbols), from the numbers of paths."""
         return log_survival(length, self.up_probability)
 
-    def draw_steps(self, key: Array, length: int, count: int) -> Array:
+    def draw_steps(
+        self, key: Array, length: int, count: int
+    ) -> Int[Array, "inputs tokens"]:
         """Draws H_n from its law, then the steps from the last to the first.
 
         P(step m goes down | H_m = h) = (h+2)(m-h) / (2m(h+1)).

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Bool, Int
 
 from jax_models.errors import InputError
 from jax_models.languages.base import Language
@@ -58,7 +59,7 @@ class FlipFlop(Language):
         """Fair instructions and bits, reads right."""
         return "instructions but the first and last fair, free bits fair, reads right"
 
-    def draw(self, key: Array, length: int, count: int) -> Array:
+    def draw(self, key: Array, length: int, count: int) -> Int[Array, "inputs tokens"]:
         """Draws members [count, length].
 
         Raises:
@@ -71,8 +72,8 @@ class FlipFlop(Language):
             )
         return _draw(key, length // 2, count)
 
-    def holds(self, strings: np.ndarray) -> np.ndarray:
-        """Tells which rows are members [count]."""
+    def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
+        """Tells which rows are members."""
         if strings.shape[1] % 2 or strings.shape[1] < 4:
             return np.zeros(len(strings), bool)
         told, bits = strings[:, 0::2], strings[:, 1::2]

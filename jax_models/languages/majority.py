@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 from jax import Array
+from jaxtyping import Bool, Int
 
 from jax_models.languages.base import Language, draw_uniform
 
@@ -32,10 +33,10 @@ class Majority(Language):
         """Uniform over all bit strings."""
         return "uniform over all bit strings of the length, members or not"
 
-    def draw(self, key: Array, length: int, count: int) -> Array:
+    def draw(self, key: Array, length: int, count: int) -> Int[Array, "inputs tokens"]:
         """Draws fair, independent bits [count, length]."""
         return draw_uniform(key, length, count, 2)
 
-    def holds(self, strings: np.ndarray) -> np.ndarray:
-        """Tells which rows have more ones than zeros [count]."""
+    def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
+        """Tells which rows have more ones than zeros."""
         return 2 * strings.sum(axis=1) > strings.shape[1]

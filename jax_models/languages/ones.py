@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import numpy as np
 from jax import Array
+from jaxtyping import Bool, Int
 
 from jax_models.languages.base import Language
 
@@ -33,21 +34,23 @@ class Ones(Language):
         """The word, or the word with one bit turned."""
         return "1^n in half of the cases, else 1^n with one 0 at a uniform position"
 
-    def draw(self, key: Array, length: int, count: int) -> Array:
+    def draw(self, key: Array, length: int, count: int) -> Int[Array, "inputs tokens"]:
         """Draws 1^n, with one zero in half of the strings [count, length]."""
         return turn_one(key, np.ones(length, np.int32), count)
 
-    def holds(self, strings: np.ndarray) -> np.ndarray:
-        """Tells which rows have no zero [count]."""
+    def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
+        """Tells which rows have no zero."""
         return (strings == 1).all(axis=1)
 
 
-def turn_one(key: Array, word: np.ndarray, count: int) -> Array:
-    """Draws copies of a bit string, half of them with a bit turned [count, n], int32.
+def turn_one(
+    key: Array, word: Int[np.ndarray, "tokens"], count: int
+) -> Int[Array, "inputs tokens"]:
+    """Draws copies of a bit string, half of them with a bit turned, int32.
 
     Args:
         key: A JAX random key.
-        word: Bits [n]; of no bits none is turned.
+        word: Bits; of no bits none is turned.
         count: Number of strings.
     """
     length = len(word)

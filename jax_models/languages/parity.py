@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Bool, Float, Int
 
 from jax_models.languages.base import Language, draw_uniform
 from jax_models.languages.source import Source, binary_entropy, check_probability
@@ -59,21 +60,23 @@ class ParitySource(Source):
         p = self.end_probability
         return (1 - p) / (2 - p)
 
-    def draw(self, key: Array, length: int, count: int) -> Array:
+    def draw(self, key: Array, length: int, count: int) -> Int[Array, "inputs tokens"]:
         """Draws the parities, whose differences the symbols are [count, length]."""
         p = self.end_probability
         odd = jnp.full((length,), 1 / (2 - p)).at[-1].set(0.5)
         states = (jax.random.uniform(key, (count, length)) < odd).astype(jnp.int32)
         return states ^ jnp.pad(states[:, :-1], ((0, 0), (1, 0)))
 
-    def next_symbol(self, tokens: Array) -> Array:
+    def next_symbol(
+        self, tokens: Int[Array, "... tokens"]
+    ) -> Float[Array, "... tokens classes"]:
         """Returns the distribution of the symbol after each prefix.
 
         Args:
-            tokens: prefixes [..., n].
+            tokens: prefixes.
 
         Returns:
-            Probabilities of 0, 1 and END [..., n, 3] after 1, 2, ..., n symbols; zero
+            Probabilities of 0, 1 and END after 1, 2, ..., n symbols; zero
             after a token that is no bit.
         """
         even, odd = jnp.asarray(self.first_symbol), jnp.asarray([0.5, 0.5, 0.0])
@@ -86,8 +89,8 @@ class ParitySource(Source):
         p = self.end_probability
         return math.log1p(-p) + (length - 1) * math.log1p(-p / 2) if length else 0.0
 
-    def joint(self, length: int) -> np.ndarray:
-        """Returns the law of x_n and what follows it [2, 3].
+    def joint(self, length: int) -> Float[np.ndarray, "2 3"]:
+        """Returns the law of x_n and what follows it.
 
         x_n is a fair coin. For n >= 2 the count is even with probability (1 - p)/(2 - p)
         after a 0, 1/(2 - p) after a 1; the first symbol alone decides it.
@@ -151,10 +154,10 @@ class Parity(Language):
         """Uniform over all bit strings."""
         return "uniform over all bit strings of the length, members or not"
 
-    def draw(self, key: Array, length: int, count: int) -> Array:
+    def draw(self, key: Array, length: int, count: int) -> Int[Array, "inputs tokens"]:
         """Draws fair, independent bits [count, length]."""
         return draw_uniform(key, length, count, 2)
 
-    def holds(self, strings: np.ndarray) -> np.ndarray:
-        """Tells which rows have an even number of ones [count]."""
+    def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
+        """Tells which rows have an even number of ones."""
         return strings.sum(axis=1) % 2 == 0

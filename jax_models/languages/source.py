@@ -5,7 +5,7 @@ has said. Classes of the next symbol are the symbols in the order of their ids, 
 A *prefix of length n* is the first n symbols of a word, given that the word has at least
 n; lengths count symbols, without an end token. Entropies are in nats.
 
-Shapes: n symbols, V of them in the alphabet, C = V + 1 classes, `...` batch axes.
+There are C = V + 1 classes, V the number of symbols in the alphabet.
 """
 
 import abc
@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Bool, Float, Int
 
 from jax_models.arguments import expect_number
 from jax_models.errors import InputError
@@ -65,19 +66,21 @@ class Source(abc.ABC):
         """The distribution of the first symbol, END last [C]."""
 
     @abc.abstractmethod
-    def next_symbol(self, tokens: Array) -> Array:
+    def next_symbol(
+        self, tokens: Int[Array, "... tokens"]
+    ) -> Float[Array, "... tokens classes"]:
         """Returns the distribution of the symbol after each prefix.
 
         Args:
-            tokens: prefixes [..., n].
+            tokens: prefixes.
 
         Returns:
-            Probabilities [..., n, C] after 1, 2, …, n symbols; zero after a string that
+            Probabilities after 1, 2, …, n symbols; zero after a string that
             is no prefix.
         """
 
     @abc.abstractmethod
-    def draw(self, key: Array, length: int, count: int) -> Array:
+    def draw(self, key: Array, length: int, count: int) -> Int[Array, "inputs tokens"]:
         """Draws `count` independent prefixes [count, length], int32, traceably."""
 
     @abc.abstractmethod
@@ -113,7 +116,9 @@ class Source(abc.ABC):
         """The class of END, which is also the id of the end token."""
         return len(self.symbols)
 
-    def sample(self, key: Array, length: int, count: int) -> Array:
+    def sample(
+        self, key: Array, length: int, count: int
+    ) -> Int[Array, "inputs tokens"]:
         """Draws independent prefixes of n symbols.
 
         Large batches are drawn in chunks, so that beside the output only a chunk is held.
@@ -124,7 +129,7 @@ class Source(abc.ABC):
             count: number of prefixes, at least 1.
 
         Returns:
-            Tokens [count, n], int32.
+            Tokens, int32.
 
         Raises:
             InputError: if the key is none, `length` or `count` is below 1, or no word is
@@ -138,14 +143,14 @@ class Source(abc.ABC):
             )
         return _sample(key, self, length, count)
 
-    def log_probability(self, tokens: Array) -> Array:
+    def log_probability(self, tokens: Int[Array, "... tokens"]) -> Float[Array, "..."]:
         """Returns ln P(a word begins with this string), -inf where none does.
 
         Args:
-            tokens: strings [..., n], n >= 1.
+            tokens: strings, n >= 1.
 
         Returns:
-            Logarithms [...]; subtract `log_survival(n)` for the law of prefixes of
+            Logarithms; subtract `log_survival(n)` for the law of prefixes of
             length n.
         """
         later = self.next_symbol(tokens)[..., :-1, :]
@@ -157,8 +162,8 @@ class Source(abc.ABC):
         chosen = jnp.take_along_axis(before, tokens[..., None], axis=-1)[..., 0]
         return jnp.log(chosen).sum(axis=-1)
 
-    def is_prefix(self, tokens: Array) -> Array:
-        """Tells whether some word begins with a string [..., n] -> booleans [...]."""
+    def is_prefix(self, tokens: Int[Array, "... tokens"]) -> Bool[Array, "..."]:
+        """Whether some word begins with a string."""
         return self.log_probability(tokens) > -jnp.inf
 
     def levels(self, length: int) -> Levels:
@@ -183,7 +188,9 @@ class Source(abc.ABC):
 
 
 @functools.partial(jax.jit, static_argnames=("source", "length", "count"))
-def _sample(key: Array, source: Source, length: int, count: int) -> Array:
+def _sample(
+    key: Array, source: Source, length: int, count: int
+) -> Int[Array, "inputs tokens"]:
     most = max(1, CHUNK // length)
     if count <= most:
         return source.draw(key, length, count)

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 from jax import Array
+from jaxtyping import Bool, Int
 
 from jax_models.arguments import expect_integer
 from jax_models.languages.base import Language, draw_uniform
@@ -42,10 +43,10 @@ class UniformStrings(Language):
         """Uniform over all strings."""
         return "uniform over all strings of the length"
 
-    def draw(self, key: Array, length: int, count: int) -> Array:
+    def draw(self, key: Array, length: int, count: int) -> Int[Array, "inputs tokens"]:
         """Draws uniform, independent symbols [count, length]."""
         return draw_uniform(key, length, count, self.num_symbols)
 
-    def holds(self, strings: np.ndarray) -> np.ndarray:
-        """Every string is a member [count]."""
+    def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
+        """Every string is a member."""
         return np.ones(len(strings), bool)

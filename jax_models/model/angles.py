@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int, Shaped
 
 # Bits of a part of a turn, and digits of what is split.
 PART_BITS = 22
@@ -39,13 +40,14 @@ def falling_frequencies(base: float, width: int) -> np.ndarray:
 
 
 def sine_and_cosine(
-    places: np.ndarray, frequencies: np.ndarray | Sequence[Any]
+    places: Int[np.ndarray, "positions"],
+    frequencies: Shaped[np.ndarray, "frequencies"] | Sequence[Any],
 ) -> np.ndarray:
     """Returns sin(j f) and beside them cos(j f) in float64 [j, 2 m].
 
     Args:
-        places: j, integers in [0, 2^31) [j].
-        frequencies: f in radians, of mpmath's numbers or floats [m].
+        places: j, integers in [0, 2^31).
+        frequencies: f in radians, of mpmath's numbers or floats.
     """
     context, count = exact_context(), len(frequencies)
     scale = 2.0**PART_BITS

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float, Int
 
 from jax_models.model.attention import Attention
 from jax_models.model.mask import visible
@@ -60,8 +61,8 @@ def temperature(attention: Attention, length: int, rows: Array) -> Array:
 
 def project_queries(
     attention: Attention, rows: Array, length: int, positions: Array
-) -> Array:
-    """Returns queries [h, r, e]; of bilinear scores already divided by the scale."""
+) -> Float[Array, "heads rows d_k"]:
+    """Returns queries; of bilinear scores already divided by the scale."""
     queries = project(attention.query, attention.query_bias, rows)
     if attention.query_norm is not None:
         queries = attention.query_norm(queries)
@@ -71,19 +72,19 @@ def project_queries(
 
 def project_query_changes(
     attention: Attention,
-    change: Array,
+    change: Float[Array, "rows width"],
     length: int,
-    positions: Array,
-    before: Array | None = None,
-) -> Array:
-    """Returns the changes of `project_queries` [h, r, e] when its rows change.
+    positions: Int[Array, "#rows"],
+    before: Float[Array, "#rows width"] | None = None,
+) -> Float[Array, "heads rows d_k"]:
+    """Returns the changes of `project_queries` when its rows change.
 
     Args:
         attention: the sublayer.
-        change: of the rows [r, d].
+        change: of the rows.
         length: n.
-        positions: of the rows [r].
-        before: the rows before [r, d], or one for all; None where queries are linear.
+        positions: of the rows, or the one of all.
+        before: the rows before, or one for all; None where queries are linear.
     """
     queries = project(attention.query, None, change)
     if attention.query_norm is not None:
@@ -95,15 +96,18 @@ def project_query_changes(
 
 
 def project_keys(
-    attention: Attention, rows: Array, length: int, positions: Array | None
-) -> Array:
-    """Returns keys [h, k, e].
+    attention: Attention,
+    rows: Float[Array, "keys width"],
+    length: int,
+    positions: Int[Array, "keys"] | None,
+) -> Float[Array, "heads keys d_k"]:
+    """Returns keys.
 
     Args:
         attention: the sublayer.
-        rows: what attention reads [k, d].
+        rows: what attention reads.
         length: n.
-        positions: of the rows [k]; None where keys are the same at all positions.
+        positions: of the rows; None where keys are the same at all positions.
     """
     keys = project(attention.key_by_head, attention.key_bias_by_head, rows)
     if attention.key_norm is not None:
@@ -113,19 +117,19 @@ def project_keys(
 
 def project_key_changes(
     attention: Attention,
-    change: Array,
+    change: Float[Array, "keys width"],
     length: int,
-    positions: Array | None,
-    before: Array | None = None,
-) -> Array:
-    """Returns the changes of `project_keys` [h, k, e] when its rows change.
+    positions: Int[Array, "keys"] | None,
+    before: Float[Array, "keys width"] | None = None,
+) -> Float[Array, "heads keys d_k"]:
+    """Returns the changes of `project_keys` when its rows change.
 
     Args:
         attention: the sublayer.
-        change: of the rows [k, d].
+        change: of the rows.
         length: n.
-        positions: of the rows [k]; None where keys are the same at all positions.
-        before: the rows before [k, d]; None where keys are linear.
+        positions: of the rows; None where keys are the same at all positions.
+        before: the rows before; None where keys are linear.
     """
     keys = project(attention.key_by_head, None, change)
     if attention.key_norm is not None:
@@ -171,21 +175,21 @@ def per_row(scale: Array) -> Array:
 
 def compute_scores(
     attention: Attention,
-    queries: Array,
-    keys: Array,
+    queries: Float[Array, "heads rows d_k"],
+    keys: Float[Array, "heads keys d_k"],
     length: int,
-    positions: Array,
-    key_positions: Array | None = None,
-) -> Array:
-    """Returns the scores [h, r, k] of projected queries and keys.
+    positions: Int[Array, "rows"],
+    key_positions: Int[Array, "keys"] | None = None,
+) -> Float[Array, "heads rows keys"]:
+    """Returns the scores of projected queries and keys.
 
     Args:
         attention: the sublayer.
-        queries: projected and scaled [h, r, e].
-        keys: [h, k, e].
+        queries: projected and scaled.
+        keys: the keys.
         length: n.
-        positions: of the rows [r].
-        key_positions: of the keys [k]; None where scores do not depend on them.
+        positions: of the rows.
+        key_positions: of the keys; None where scores do not depend on them.
     """
     scores = attention.scoring.scores(queries, keys)
     scores = _over_scale(attention, scores, length, positions)
@@ -207,23 +211,23 @@ def _over_scale(
 
 def score_changes(
     attention: Attention,
-    queries: Array,
-    keys: Array,
+    queries: Float[Array, "heads rows d_k"],
+    keys: Float[Array, "heads keys d_k"],
     length: int,
-    positions: Array,
-    moved_queries: Array | None = None,
-    moved_keys: Array | None = None,
-) -> Array:
-    """Returns the changes of scores [h, r, k] when queries move, or keys, or both.
+    positions: Int[Array, "rows"],
+    moved_queries: Float[Array, "heads rows d_k"] | None = None,
+    moved_keys: Float[Array, "heads keys d_k"] | None = None,
+) -> Float[Array, "heads rows keys"]:
+    """Returns the changes of scores when queries move, or keys, or both.
 
     Args:
         attention: the sublayer.
-        queries: projected and scaled, before [h, r, e].
-        keys: before [h, k, e].
+        queries: projected and scaled, before.
+        keys: before.
         length: n.
-        positions: of the rows [r].
-        moved_queries: changes of the queries [h, r, e]; None where none has moved.
-        moved_keys: of the keys [h, k, e].
+        positions: of the rows.
+        moved_queries: changes of the queries; None where none has moved.
+        moved_keys: of the keys.
     """
     changes = attention.scoring.changes(queries, keys, moved_queries, moved_keys)
     return _over_scale(attention, changes, length, positions)
@@ -231,25 +235,25 @@ def score_changes(
 
 def own_score_changes(
     attention: Attention,
-    queries: Array,
-    keys: Array,
-    moved_queries: Array,
-    moved_keys: Array,
-    own: Array,
+    queries: Float[Array, "heads rows d_k"],
+    keys: Float[Array, "heads keys d_k"],
+    moved_queries: Float[Array, "heads rows d_k"],
+    moved_keys: Float[Array, "heads rows d_k"],
+    own: Bool[Array, "rows keys"],
     length: int,
-    positions: Array,
-) -> Array:
-    """Returns the changes [h, r, k] when rows move their queries and one key each.
+    positions: Int[Array, "rows"],
+) -> Float[Array, "heads rows keys"]:
+    """Returns the changes when rows move their queries and one key each.
 
     Args:
         attention: the sublayer.
-        queries: projected and scaled, before [h, r, e].
-        keys: before [h, k, e].
-        moved_queries: changes of the queries [h, r, e].
-        moved_keys: of the key that each row moves [h, r, e].
-        own: which key that is [r, k].
+        queries: projected and scaled, before.
+        keys: before.
+        moved_queries: changes of the queries.
+        moved_keys: of the key that each row moves.
+        own: which key that is.
         length: n.
-        positions: of the rows [r].
+        positions: of the rows.
     """
     moves = moved_queries, moved_keys, own
     changes = attention.scoring.own_changes(queries, keys, *moves)
@@ -259,26 +263,26 @@ def own_score_changes(
 def score_changes_of_rows(
     attention: Attention,
     queries: Array,
-    keys: Array,
-    moved_queries: Array,
+    keys: Float[Array, "heads keys d_k"],
+    moved_queries: Float[Array, "heads rows d_k"],
     rows: RowMoves,
     length: int,
     positions: Array,
-    key_positions: Array | None = None,
-    before: Array | None = None,
-) -> Array:
-    """Returns the changes [h, r, k] when queries move, and the rows of all keys.
+    key_positions: Int[Array, "keys"] | None = None,
+    before: Float[Array, "keys width"] | None = None,
+) -> Float[Array, "heads rows keys"]:
+    """Returns the changes when queries move, and the rows of all keys.
 
     Args:
         attention: the sublayer.
         queries: projected and scaled, before [h, r, e] or [h, 1, e].
-        keys: before [h, k, e].
-        moved_queries: changes of the queries [h, r, e].
+        keys: before.
+        moved_queries: changes of the queries.
         rows: those of the keys' rows.
         length: n.
         positions: of the rows [r], or of the one [1].
-        key_positions: of the keys [k]; None where keys are the same at all positions.
-        before: the rows of the keys before [k, d]; None where keys are linear.
+        key_positions: of the keys; None where keys are the same at all positions.
+        before: the rows of the keys before; None where keys are linear.
     """
     scoring, key = attention.scoring, attention.key_by_head
     if attention.linear_keys:
@@ -299,9 +303,10 @@ def score_changes_of_rows(
 class KeyStore:
     """All keys of a layer, or some of them, ready to be attended to."""
 
-    keys: Array  # [h, n, e]
-    values: Array  # [h, n, v]
-    hidden: Array | None = None  # [n] which of them no row sees; None for none
+    keys: Float[Array, "heads tokens d_k"]
+    values: Float[Array, "heads tokens d_v"]
+    # which of them no row sees; None for none
+    hidden: Bool[Array, "tokens"] | None = None
 
     @property
     def length(self) -> int:
@@ -313,7 +318,7 @@ def store_keys(
     attention: Attention,
     rows: Array,
     length: int | None = None,
-    positions: Array | None = None,
+    positions: Int[Array, "keys"] | None = None,
 ) -> KeyStore:
     """Returns the keys and values of rows [k, d]: of all rows, or of some.
 
@@ -321,7 +326,7 @@ def store_keys(
         attention: the sublayer.
         rows: what it reads.
         length: n, by default that of the rows.
-        positions: of the rows [k], by default from 0 up.
+        positions: of the rows, by default from 0 up.
     """
     if positions is None:
         positions = jnp.arange(rows.shape[0], dtype=jnp.int32)
@@ -331,8 +336,8 @@ def store_keys(
 
 def summarise(
     attention: Attention,
-    queries: Array,
-    positions: Array,
+    queries: Float[Array, "heads rows d_k"],
+    positions: Int[Array, "rows"],
     store: KeyStore,
     settled: bool = False,
 ) -> Any:
@@ -340,8 +345,8 @@ def summarise(
 
     Args:
         attention: the sublayer.
-        queries: projected and scaled [h, r, e].
-        positions: 0-based positions of the rows [r].
+        queries: projected and scaled.
+        positions: 0-based positions of the rows.
         store: keys and values of the whole sequence.
         settled: whether changes are to be formed from it (`Weighting.settle`).
 
@@ -368,11 +373,11 @@ def summarise(
 
 def lift_keys(
     attention: Attention,
-    queries: Array,
-    positions: Array,
+    queries: Float[Array, "heads rows d_k"],
+    positions: Int[Array, "rows"],
     tile: KeyStore,
-    index: Array,
-    valid: Array,
+    index: Int[Array, "keys"],
+    valid: Bool[Array, "keys"],
     length: int,
     lift: Callable[..., Any] | None = None,
 ) -> Any:
@@ -380,11 +385,11 @@ def lift_keys(
 
     Args:
         attention: the sublayer.
-        queries: projected and scaled [h, r, e].
-        positions: 0-based positions of the rows [r].
+        queries: projected and scaled.
+        positions: 0-based positions of the rows.
         tile: its keys [h, k, e] and values [h, k, v].
-        index: positions of the keys [k].
-        valid: which of them there are [k]; the others are seen by no row.
+        index: positions of the keys.
+        valid: which of them there are; the others are seen by no row.
         length: n.
         lift: what is formed of a tile; the weighting's summary by default.
     """

@@ -10,6 +10,7 @@ import functools
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float, Int
 
 from jax_models.arguments import expect_integer
 from jax_models.errors import InputError
@@ -28,14 +29,16 @@ class Alibi:
         Press, Smith and Lewis 2022, section 3.
     """
 
-    slopes: Array  # [h]
+    slopes: Float[Array, "heads"]
 
-    def biases(self, rows: Array, keys: Array, length: int) -> Array:
-        """Addition to scores [h, r, k].
+    def biases(
+        self, rows: Int[Array, "rows"], keys: Int[Array, "keys"], length: int
+    ) -> Float[Array, "heads rows keys"]:
+        """Addition to scores.
 
         Args:
-            rows: positions of the queries [r].
-            keys: positions of the keys [k].
+            rows: positions of the queries.
+            keys: positions of the keys.
             length: n.
         """
         del length
@@ -60,7 +63,7 @@ class DistanceBuckets:
         Raffel et al. 2020, section 2.1.
     """
 
-    table: Array  # [h, b]
+    table: Float[Array, "heads buckets"]
     bidirectional: bool = dataclasses.field(default=True, metadata={"static": True})
     max_distance: int = dataclasses.field(default=128, metadata={"static": True})
 
@@ -70,8 +73,10 @@ class DistanceBuckets:
         )
         object.__setattr__(self, "max_distance", distance)
 
-    def biases(self, rows: Array, keys: Array, length: int) -> Array:
-        """Addition to scores [h, r, k]; arguments as in `Alibi.biases`."""
+    def biases(
+        self, rows: Array, keys: Array, length: int
+    ) -> Float[Array, "heads rows keys"]:
+        """Addition to scores; arguments as in `Alibi.biases`."""
         shape = (self.table.shape[1], self.bidirectional, self.max_distance)
         buckets = jnp.asarray(distance_buckets(length, *shape))
         which = keys[None, :] - rows[:, None] + (length - 1)

@@ -7,6 +7,7 @@ A norm behind the embedding (BERT), a projection of narrow embeddings to the mod
 import dataclasses
 
 from jax import Array
+from jaxtyping import Float
 
 from jax_models.model.pytree import register
 from jax_models.model.rows import Affine, Norm, Operation
@@ -18,8 +19,8 @@ class Entry:
     """y^(0) = projection norm(embedding[x] + position) + bias, either perhaps absent."""
 
     norm: Norm | None = None  # [E]
-    projection: Array | None = None  # [d, E]
-    bias: Array | None = None  # [d]
+    projection: Float[Array, "width d_embedding"] | None = None
+    bias: Float[Array, "width"] | None = None
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -35,8 +36,8 @@ class Entry:
             rows = operation(rows)
         return rows
 
-    def change(self, rows: Array, moved: Array) -> Array:
-        """Returns the exact change of what the first layer reads [..., d].
+    def change(self, rows: Array, moved: Array) -> Float[Array, "... width"]:
+        """Returns the exact change of what the first layer reads.
 
         Args:
             rows: embedded rows, broadcastable to their changes [..., E].

@@ -7,6 +7,7 @@ d + H d_v where the heads are concatenated).
 import dataclasses
 
 from jax import Array
+from jaxtyping import Float
 
 from jax_models.model.pytree import register
 from jax_models.model.rows import ACTIVATIONS, Activation, Affine, Product, Step
@@ -20,13 +21,13 @@ class FeedForward:
     With a gate W2 (act(G z + g) * (W1 z + b1)) + b2, as SwiGLU and GEGLU have it.
     """
 
-    w1: Array  # [f, m]
-    b1: Array | None  # [f]
-    w2: Array  # [d, f]
-    b2: Array | None  # [d]
+    w1: Float[Array, "d_ff read"]
+    b1: Float[Array, "d_ff"] | None
+    w2: Float[Array, "width d_ff"]
+    b2: Float[Array, "width"] | None
     activation: str = dataclasses.field(default="relu", metadata={"static": True})
     gate: Array | None = None  # G [f, m]
-    gate_bias: Array | None = None  # [f]
+    gate_bias: Float[Array, "d_ff"] | None = None
 
     @property
     def bend(self) -> Activation:

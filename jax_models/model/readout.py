@@ -3,6 +3,7 @@
 import dataclasses
 
 from jax import Array
+from jaxtyping import Float
 
 from jax_models.arguments import expect_number
 from jax_models.model.pytree import register
@@ -37,14 +38,16 @@ class Head:
     """
 
     steps: tuple[Operation, ...] = ()
-    bias: Array | None = None  # [V] of the embedding, where it is tied
+    bias: Float[Array, "symbols"] | None = None  # of the embedding, where it is tied
     tied: bool = dataclasses.field(default=False, metadata={"static": True})
 
-    def operations(self, embedding: Array) -> tuple[Operation, ...]:
+    def operations(
+        self, embedding: Float[Array, "symbols width"]
+    ) -> tuple[Operation, ...]:
         """Operations on a row, in order.
 
         Args:
-            embedding: the model's [V, d].
+            embedding: the model's.
         """
         return (*self.steps, Affine(embedding, self.bias)) if self.tied else self.steps
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Int, Shaped
 
 from jax_models.arguments import (
     choose_name,
@@ -36,8 +37,8 @@ class LinearScaling:
     def __post_init__(self) -> None:
         _expect_numbers(self, "rotary.scaling.")
 
-    def scaled(self, frequencies: np.ndarray) -> np.ndarray:
-        """Returns the frequencies [m] that are used for those of theta."""
+    def scaled(self, frequencies: np.ndarray) -> Shaped[np.ndarray, "frequencies"]:
+        """Returns the frequencies that are used for those of theta."""
         return frequencies / self.factor
 
 
@@ -58,8 +59,8 @@ class Llama3Scaling:
                 f"expected less than high_frequency_factor = {self.high_frequency_factor}"
             )
 
-    def scaled(self, frequencies: np.ndarray) -> np.ndarray:
-        """Returns the frequencies [m] that are used for those of theta."""
+    def scaled(self, frequencies: np.ndarray) -> Shaped[np.ndarray, "frequencies"]:
+        """Returns the frequencies that are used for those of theta."""
         turns = self.original_length * frequencies / (2 * exact_context().pi)
         low, high = self.low_frequency_factor, self.high_frequency_factor
         kept = np.clip((turns - low) / (high - low), 0, 1)
@@ -78,8 +79,8 @@ class ListedFrequencies:
         listed = tuple(expect_number(where, x, 0) for x in given)
         object.__setattr__(self, "frequencies", listed)
 
-    def scaled(self, frequencies: np.ndarray) -> np.ndarray:
-        """Returns the frequencies [m] that are used for those of theta."""
+    def scaled(self, frequencies: np.ndarray) -> Shaped[np.ndarray, "frequencies"]:
+        """Returns the frequencies that are used for those of theta."""
         if len(self.frequencies) != len(frequencies):
             raise InputError(
                 f"rotary.scaling.frequencies lists {len(self.frequencies)}; expected "
@@ -125,14 +126,14 @@ class Rotary:
         found = falling_frequencies(self.theta, self.dims)
         return found if self.scaling is None else self.scaling.scaled(found)
 
-    def turn(self, rows: Array, positions: Array, length: int) -> Array:
+    def turn(self, rows: Array, positions: Int[Array, "rows"], length: int) -> Array:
         """Returns queries or keys [..., r, e] turned by their positions [r].
 
         Linear in the rows, so that changes of them are turned in the same way.
 
         Args:
             rows: with the axis of positions before the last.
-            positions: in [0, n) [r].
+            positions: in [0, n).
             length: n.
         """
         tables = _tables(self, length, np.dtype(rows.dtype))

@@ -11,6 +11,7 @@ the summary, though not of softmax.
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float, Int
 
 from jax_models.model.attending import compute_scores, project_queries, store_keys
 from jax_models.model.layer import Layer
@@ -29,8 +30,10 @@ __all__ = ["embed_mixture", "forward_embeddings"]
 
 
 def forward_embeddings(
-    model: Transformer, rows: Array, queried: Array | None = None
-) -> Array:
+    model: Transformer,
+    rows: Float[Array, "tokens d_embedding"],
+    queried: Int[Array, "rows"] | None = None,
+) -> Float[Array, "_ width"]:
     """Returns the final activations from embedded rows; pure and differentiable.
 
     Equal to `forward` where the rows are those of `embedded`, up to rounding. Memory is
@@ -38,12 +41,12 @@ def forward_embeddings(
 
     Args:
         model: the transformer; a hard weighting's derivative is that of its winners.
-        rows: embeddings with positions added [n, E], in front of the entry.
-        queried: positions whose final activation is wanted [r]; all by default. The
+        rows: embeddings with positions added, in front of the entry.
+        queried: positions whose final activation is wanted; all by default. The
             last layer then computes only those.
 
     Returns:
-        Activations [n, d] or [r, d].
+        Activations of all rows, or of those queried.
     """
     rows = rows if model.entry is None else model.entry(rows)
     for depth, layer in enumerate(model.layers):
@@ -54,21 +57,29 @@ def forward_embeddings(
     return rows if model.final_norm is None else model.final_norm(rows)
 
 
-def embed_mixture(mixture: Array, embedding: Array, positions: Array) -> Array:
+def embed_mixture(
+    mixture: Float[Array, "tokens symbols"],
+    embedding: Float[Array, "symbols width"],
+    positions: Float[Array, "tokens width"],
+) -> Float[Array, "tokens width"]:
     """Returns the embedded rows of relaxed tokens: mixtures of the symbols' embeddings.
 
     Args:
-        mixture: a distribution over the symbols at each position [n, V].
-        embedding: of the symbols [V, d].
-        positions: the position encoding [n, d].
+        mixture: a distribution over the symbols at each position.
+        embedding: of the symbols.
+        positions: the position encoding.
 
     Returns:
-        Rows [n, d]; a one-hot mixture gives the row of its token.
+        Rows; a one-hot mixture gives the row of its token.
     """
     return linear(mixture, embedding.T) + positions
 
 
-def _apply_layer(layer: Layer, rows: Array, queried: Array | None) -> Array:
+def _apply_layer(
+    layer: Layer,
+    rows: Float[Array, "tokens width"],
+    queried: Int[Array, "rows"] | None,
+) -> Float[Array, "_ width"]:
     """Returns the layer's output at the queried rows."""
     length = rows.shape[0]
     inputs = attention_input(layer, rows)

@@ -18,6 +18,7 @@ from contextvars import ContextVar
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float, Int, UInt
 
 # How far an entry is moved, in unit roundoffs.
 UNITS = 16
@@ -27,7 +28,7 @@ UNITS = 16
 class _Perturbation:
     """The run that a program is traced for, and a count of its calls of `perturb`."""
 
-    run: Array
+    run: UInt[Array, ""]
     equal_alike: bool
     calls: Iterator[int] = dataclasses.field(default_factory=itertools.count)
 
@@ -36,11 +37,11 @@ _CURRENT: ContextVar[_Perturbation | None] = ContextVar("perturbation", default=
 
 
 @contextlib.contextmanager
-def perturbation(run: Array | None, equal_alike: bool) -> Iterator[None]:
+def perturbation(run: UInt[Array, ""] | None, equal_alike: bool) -> Iterator[None]:
     """Makes `perturb` move its arrays within the block, in the trace of one program.
 
     Args:
-        run: its number, an integer []; 0 moves nothing. None leaves it out of the program.
+        run: its number, an integer; 0 moves nothing. None leaves it out of the program.
         equal_alike: whether equal numbers move alike wherever they stand, as hard attention
             needs for equal keys to stay a tie.
     """
@@ -51,12 +52,14 @@ def perturbation(run: Array | None, equal_alike: bool) -> Iterator[None]:
         _CURRENT.reset(token)
 
 
-def perturb(rows: Array, positions: Array | None = None) -> Array:
-    """Returns an array [..., r, e], its entries moved in a run above 0.
+def perturb(
+    rows: Float[Array, "*shape"], positions: Int[Array, "rows"] | None = None
+) -> Float[Array, "*shape"]:
+    """Returns an array, its entries moved in a run above 0.
 
     Args:
         rows: floats that were just formed.
-        positions: of the rows [r], where equal rows are to move apart.
+        positions: of the rows, where equal rows are to move apart.
     """
     current = _CURRENT.get()
     if current is None:
@@ -77,7 +80,9 @@ def perturb(rows: Array, positions: Array | None = None) -> Array:
     return jax.lax.cond(current.run > 0, move, lambda rows: rows, rows)
 
 
-def _signs(rows: Array, key: Array) -> Array:
+def _signs(
+    rows: Float[Array, "*shape"], key: UInt[Array, "*shape"]
+) -> Bool[Array, "*shape"]:
     """A bit for each entry, of its own bits and its key."""
     words = jax.lax.bitcast_convert_type(rows, _WORDS[rows.dtype.itemsize])
     key = _mixed(key)
@@ -90,7 +95,7 @@ def _signs(rows: Array, key: Array) -> Array:
 _WORDS = {2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint32}
 
 
-def _mixed(z: Array) -> Array:
+def _mixed(z: UInt[Array, "*shape"]) -> UInt[Array, "*shape"]:
     """The finaliser of MurmurHash3 (Appleby), of 32 bits."""
     z = (z ^ (z >> 16)) * jnp.uint32(0x85EBCA6B)
     z = (z ^ (z >> 13)) * jnp.uint32(0xC2B2AE35)

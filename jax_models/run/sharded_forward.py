@@ -25,6 +25,7 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 from jax.sharding import Mesh
+from jaxtyping import Int
 
 from jax_models.errors import InputError
 from jax_models.model.attending import KeyStore, lift_keys, project_queries, store_keys
@@ -106,13 +107,13 @@ def share_out(length: int, devices: int, max_tile: int = MAX_KEY_TILE) -> Shares
 
 
 def forward_sharded(
-    model: Transformer, tokens: Array, mesh: Mesh
+    model: Transformer, tokens: Int[Array, "tokens"], mesh: Mesh
 ) -> tuple[Array, tuple[TieReport | None, ...]]:
     """Returns `forward` over the devices of a mesh, of one process or of many.
 
     Args:
         model: the transformer, the same in all processes.
-        tokens: integers in [0, V) [n], the same in all processes; not checked here.
+        tokens: integers in [0, V), the same in all processes; not checked here.
         mesh: of `device_mesh`.
 
     Returns:

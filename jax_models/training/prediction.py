@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float, Int
 
 from jax_models.constructions.rnn import ElmanNetwork, hidden_states
 from jax_models.errors import InputError
@@ -29,13 +30,17 @@ from jax_models.training.settings import Reading, Training
 
 
 @functools.singledispatch
-def compute_logits(network: Any, tokens: Array, queried: Array | None = None) -> Array:
-    """Returns the logits of the next symbol [n, classes]; differentiable.
+def compute_logits(
+    network: Any,
+    tokens: Int[Array, "tokens"],
+    queried: Int[Array, "rows"] | None = None,
+) -> Float[Array, "_ classes"]:
+    """Returns the logits of the next symbol at the queried rows; differentiable.
 
     Args:
         network: its weights, a pytree.
-        tokens: one sequence [n].
-        queried: positions whose logits are wanted [r]; all by default.
+        tokens: one sequence.
+        queried: positions whose logits are wanted; all by default.
 
     Raises:
         InputError: for a class of networks that is not registered.
@@ -85,7 +90,11 @@ def _unknown(network: Any) -> InputError:
 
 
 @compute_logits.register
-def _(network: Transformer, tokens: Array, queried: Array | None = None) -> Array:
+def _(
+    network: Transformer,
+    tokens: Int[Array, "tokens"],
+    queried: Int[Array, "rows"] | None = None,
+) -> Float[Array, "_ classes"]:
     require_readout(network)
     rows = forward_embeddings(network, embedded(network, tokens), queried)
     return read_logits(network, rows)
@@ -110,7 +119,11 @@ def _(network: Transformer, training: Training) -> Transformer:
 
 
 @compute_logits.register
-def _(network: ElmanNetwork, tokens: Array, queried: Array | None = None) -> Array:
+def _(
+    network: ElmanNetwork,
+    tokens: Int[Array, "tokens"],
+    queried: Int[Array, "rows"] | None = None,
+) -> Float[Array, "_ classes"]:
     states = hidden_states(network, tokens)
     return network.readout(states if queried is None else states[queried])
 
@@ -125,16 +138,16 @@ def _(network: ElmanNetwork, training: Training) -> ElmanNetwork:
 def cross_entropy(
     network: Any,
     source: Source,
-    tokens: Array,
+    tokens: Int[Array, "inputs tokens"],
     all_positions: bool,
     reading: Reading = "last",
-) -> Array:
+) -> Float[Array, ""]:
     """Returns the mean cross-entropy of the next symbol, in nats per symbol.
 
     Args:
         network: a transformer with a read-out, or another network that can be trained.
         source: what the sequences are from.
-        tokens: sequences [b, n].
+        tokens: sequences.
         all_positions: whether every prefix is predicted, or only the whole sequence.
         reading: where the prediction after the whole sequence is read.
     """
@@ -142,14 +155,18 @@ def cross_entropy(
 
 
 def losses_of(
-    network: Any, source: Source, tokens: Array, all_positions: bool, reading: Reading
+    network: Any,
+    source: Source,
+    tokens: Int[Array, "inputs tokens"],
+    all_positions: bool,
+    reading: Reading,
 ) -> tuple[Array, Array]:
     """Returns each sequence's cross-entropy, and the least possible one.
 
     Args:
         network: what predicts.
         source: what the sequences are from.
-        tokens: sequences [b, n].
+        tokens: sequences.
         all_positions: whether every prefix is predicted, or only the whole sequence.
         reading: where the prediction after the whole sequence is read.
 

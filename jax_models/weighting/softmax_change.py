@@ -46,10 +46,10 @@ class SoftmaxChange:
     """
 
     # largest log old weight, -inf where nothing was seen
-    peak: Float[Array, "heads columns"]
-    mass: Float[Array, "heads columns"]  # sum a, times e^-peak
+    peak: Float[Array, "heads #columns"]
+    mass: Float[Array, "heads #columns"]  # sum a, times e^-peak
     centre: Float[Array, "heads columns"]  # c, the weighted mean of the score changes
-    deviation: Float[Array, "heads columns d_v"]  # sum a v, times e^-peak
+    deviation: Float[Array, "heads #columns d_v"]  # sum a v, times e^-peak
     mean: Float[Array, "heads #columns d_v"]  # the old mean
     reference: Float[Array, "heads columns"]
     total: Float[Array, "heads columns"]  # sum a e^d

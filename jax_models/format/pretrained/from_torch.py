@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from jax_models.arguments import expect_integer, expect_kind, expect_number
 from jax_models.errors import InputError
@@ -65,8 +66,8 @@ def from_torch(
     state: Mapping[str, np.ndarray],
     heads: int,
     *,
-    embedding: str | np.ndarray | None = None,
-    position: str | np.ndarray | Position | None = None,
+    embedding: str | Float[np.ndarray, "symbols width"] | None = None,
+    position: str | Float[np.ndarray, "tokens width"] | Position | None = None,
     readout: str | None = None,
     norm_first: bool | None = None,
     activation: str | None = None,
@@ -85,7 +86,7 @@ def from_torch(
         state: `{k: v.numpy() for k, v in module.state_dict().items()}`. Names may begin
             with `_orig_mod.` or `module.`.
         heads: how many there are.
-        embedding: the table [V, d], an array or its name in the state.
+        embedding: the table, an array or its name in the state.
         position: what is added to the embedding: a table [n, d], an array or its name in
             the state, or a position of this package; None is nothing.
         readout: the name of the map that logits are read with.

@@ -23,10 +23,6 @@ OTHERWISE = "leave {} out to read the rows alone"
 def read_pooling(folder: Path, width: int) -> dict[str, Any] | None:
     """Returns the format's entry for the pooling of a folder, None where it has none.
 
-    Args:
-        folder: where the checkpoint is.
-        width: d of its model.
-
     Raises:
         InputError: another module follows the transformer, another mode is asked for, or
             rows of another width.

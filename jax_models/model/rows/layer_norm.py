@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from jax import Array
+from jaxtyping import Float
 
 from jax_models.model.pytree import register
 from jax_models.model.rows.norm import Norm
@@ -14,8 +15,8 @@ from jax_models.model.rows.norm import Norm
 class LayerNorm(Norm):
     """(z - mean) / sqrt(var + epsilon) * scale + bias, population variance."""
 
-    scale: Array  # [d]
-    bias: Array  # [d]
+    scale: Float[Array, "width"]
+    bias: Float[Array, "width"]
     epsilon: float = dataclasses.field(default=1e-5, metadata={"static": True})
 
     def centre(self, rows: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float
 
 from jax_models.arguments import expect_number
 from jax_models.model.rows.base import Operation
@@ -41,8 +42,8 @@ class Norm(Operation):
         """Returns an orthogonal projection of rows [..., d], NumPy or JAX."""
 
     @property
-    def largest(self) -> Array:
-        """max |scale| []."""
+    def largest(self) -> Float[Array, ""]:
+        """max |scale|."""
         return jnp.abs(self.scale).max()
 
     def deviation(self, centred: Array) -> Array:
@@ -50,13 +51,13 @@ class Norm(Operation):
         variance = (centred * centred).mean(axis=-1, keepdims=True)
         return jnp.sqrt(variance + self.epsilon)
 
-    def __call__(self, *rows: Array) -> Array:
-        """Returns the normalised rows [..., d]."""
+    def __call__(self, *rows: Array) -> Float[Array, "... width"]:
+        """Returns the normalised rows."""
         centred = self.centre(*rows)
         return centred / self.deviation(centred) * self.scale + self.bias
 
-    def change(self, *rows: Array) -> Array:
-        """Returns norm(row + moved) - norm(row) [..., d].
+    def change(self, *rows: Array) -> Float[Array, "... width"]:
+        """Returns norm(row + moved) - norm(row).
 
         With centred z, dz and s = sqrt(mean(z^2) + epsilon):
         dz / s' - z (s'^2 - s^2) / (s s' (s + s')), s'^2 - s^2 = mean(dz (2 z + dz)).

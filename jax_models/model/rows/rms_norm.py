@@ -5,6 +5,7 @@ from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float
 
 from jax_models.model.pytree import register
 from jax_models.model.rows.norm import Norm
@@ -15,12 +16,12 @@ from jax_models.model.rows.norm import Norm
 class RmsNorm(Norm):
     """z / sqrt(mean(z^2) + epsilon) * scale."""
 
-    scale: Array  # [d]
+    scale: Float[Array, "width"]
     epsilon: float = dataclasses.field(default=1e-5, metadata={"static": True})
 
     @property
-    def bias(self) -> Array:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Nothing [d]."""
+    def bias(self) -> Float[Array, "width"]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Nothing."""
         return jnp.zeros_like(self.scale)
 
     def centre(self, rows: Any) -> Any:

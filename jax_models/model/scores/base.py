@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol, Self
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -18,8 +19,8 @@ HIGHEST = jax.lax.Precision.HIGHEST
 class RowMoves(Protocol):
     """Rows that keys are made of, each moved in every configuration of a block."""
 
-    def formed(self) -> Array:
-        """Returns their changes [k, d, r]."""
+    def formed(self) -> Float[Array, "keys width rows"]:
+        """Returns their changes."""
         ...
 
     def products(self, queries: Array) -> Array:
@@ -42,11 +43,11 @@ class Score(abc.ABC):
     # queries, and what all keys share adds the same to all scores of a row.
     bilinear: ClassVar[bool] = False
 
-    def with_vector(self, vector: Array | None) -> Self:
+    def with_vector(self, vector: Float[Array, "heads d_k"] | None) -> Self:
         """Returns the score with what a layer stores for it.
 
         Args:
-            vector: [h, e]; None where it takes none.
+            vector: None where it takes none.
         """
         del vector
         return self
@@ -68,27 +69,31 @@ class Score(abc.ABC):
         """
 
     @abc.abstractmethod
-    def scores(self, queries: Array, keys: Array) -> Array:
-        """Returns the scores [h, r, k].
+    def scores(
+        self,
+        queries: Float[Array, "heads rows d_k"],
+        keys: Float[Array, "heads keys d_k"],
+    ) -> Float[Array, "heads rows keys"]:
+        """Returns the scores.
 
         Args:
-            queries: [h, r, e].
-            keys: [h, k, e].
+            queries: projected, over the scale where scores are bilinear.
+            keys: projected.
         """
 
     @abc.abstractmethod
     def changes(
         self,
-        queries: Array,
-        keys: Array,
+        queries: Float[Array, "heads rows d_k"],
+        keys: Float[Array, "heads keys d_k"],
         moved_queries: Array | None,
         moved_keys: Array | None,
-    ) -> Array:
-        """Returns the changes of scores [h, r, k], no two of them subtracted.
+    ) -> Float[Array, "heads rows keys"]:
+        """Returns the changes of scores, no two of them subtracted.
 
         Args:
-            queries: before [h, r, e].
-            keys: before [h, k, e].
+            queries: before.
+            keys: before.
             moved_queries: changes of the queries; None where none has moved.
             moved_keys: changes of the keys; None where none has moved, but not both.
         """
@@ -96,54 +101,54 @@ class Score(abc.ABC):
     @abc.abstractmethod
     def own_changes(
         self,
-        queries: Array,
-        keys: Array,
-        moved_queries: Array,
-        moved_keys: Array,
-        own: Array,
-    ) -> Array:
-        """Returns the changes [h, r, k] when rows move their queries and one key each.
+        queries: Float[Array, "heads rows d_k"],
+        keys: Float[Array, "heads keys d_k"],
+        moved_queries: Float[Array, "heads rows d_k"],
+        moved_keys: Float[Array, "heads rows d_k"],
+        own: Bool[Array, "rows keys"],
+    ) -> Float[Array, "heads rows keys"]:
+        """Returns the changes when rows move their queries and one key each.
 
         Args:
-            queries: before [h, r, e].
-            keys: before [h, k, e].
-            moved_queries: changes of the queries [h, r, e].
-            moved_keys: of the key that each row moves [h, r, e].
-            own: which key that is [r, k].
+            queries: before.
+            keys: before.
+            moved_queries: changes of the queries.
+            moved_keys: of the key that each row moves.
+            own: which key that is.
         """
 
     @abc.abstractmethod
     def changes_of_keys(
         self,
         queries: Array,
-        keys: Array,
-        moved_queries: Array,
-        moved_keys: Array,
-    ) -> Array:
-        """Returns the changes [h, r, k] when queries move, and all keys for each.
+        keys: Float[Array, "heads keys d_k"],
+        moved_queries: Float[Array, "heads rows d_k"],
+        moved_keys: Float[Array, "heads rows keys d_k"],
+    ) -> Float[Array, "heads rows keys"]:
+        """Returns the changes when queries move, and all keys for each.
 
         Args:
             queries: before [h, r, e], or one for all configurations [h, 1, e].
-            keys: before [h, k, e].
-            moved_queries: changes of the queries [h, r, e].
-            moved_keys: of the keys, as each query meets them [h, r, k, e].
+            keys: before.
+            moved_queries: changes of the queries.
+            moved_keys: of the keys, as each query meets them.
         """
 
     def changes_of_rows(
         self,
-        key: Array,
-        queries: Array,
-        keys: Array,
-        moved_queries: Array,
+        key: Float[Array, "heads d_k width"],
+        queries: Float[Array, "heads #rows d_k"],
+        keys: Float[Array, "heads keys d_k"],
+        moved_queries: Float[Array, "heads rows d_k"],
         rows: RowMoves,
     ) -> Array:
         """Returns the changes of scores where keys are a linear map of rows.
 
         Args:
-            key: what makes keys of rows [h, e, d].
-            queries: before [h, r, e].
-            keys: before [h, k, e].
-            moved_queries: changes of the queries [h, r, e].
+            key: what makes keys of rows.
+            queries: before, one for each row or one for all.
+            keys: before.
+            moved_queries: changes of the queries.
             rows: moves of the keys' rows.
         """
         moved = jnp.einsum("hed,kdr->hrke", key, rows.formed(), precision=HIGHEST)

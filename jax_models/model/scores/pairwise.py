@@ -5,6 +5,7 @@ import dataclasses
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float
 
 from jax_models.model.scores.base import Score
 
@@ -14,8 +15,10 @@ class PairwiseScore(Score):
     """A score of hidden units of its pair; finals say it of pairs that broadcast."""
 
     @abc.abstractmethod
-    def pair_scores(self, queries: Array, keys: Array) -> Array:
-        """Returns the scores [h, r, k].
+    def pair_scores(
+        self, queries: Array, keys: Array
+    ) -> Float[Array, "heads rows keys"]:
+        """Returns the scores.
 
         Args:
             queries: broadcastable to [h, r, k, e].
@@ -29,8 +32,8 @@ class PairwiseScore(Score):
         keys: Array,
         moved_queries: Array | None,
         moved_keys: Array | None,
-    ) -> Array:
-        """Returns the changes of scores [h, r, k].
+    ) -> Float[Array, "heads rows keys"]:
+        """Returns the changes of scores.
 
         Args:
             queries: before, broadcastable to [h, r, k, e].

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool
 
 from jax_models.arguments import check_alphabet, expect_kind
 from jax_models.model.attention import Schedule
@@ -148,8 +149,8 @@ def compile_formula(
     return model
 
 
-def truth_values(model: Transformer, tokens: Any) -> np.ndarray:
-    """Returns whether the formula of a compiled model holds at each position [n].
+def truth_values(model: Transformer, tokens: Any) -> Bool[np.ndarray, "tokens"]:
+    """Returns whether the formula of a compiled model holds at each position.
 
     Args:
         model: from `compile_formula`, or saved and loaded.

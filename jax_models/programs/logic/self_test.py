@@ -19,6 +19,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
 from jax_models.arguments import expect_strings
@@ -128,8 +129,8 @@ def _heads(attention: Attention, y: np.ndarray) -> np.ndarray:
 
 def _attend(
     mask: str, query: np.ndarray, key: np.ndarray, value: np.ndarray, start: int
-) -> np.ndarray:
-    """Attended values of a block of rows [b, h, r, v]; 0 where a row sees nothing."""
+) -> Float[np.ndarray, "inputs heads rows d_v"]:
+    """Attended values of a block of rows; 0 where a row sees nothing."""
     i = start + np.arange(query.shape[2])[:, None]
     j = np.arange(key.shape[2])[None, :]
     seen = {
@@ -205,12 +206,10 @@ def strings_to_test(
         yield np.array(rows, np.int32), False
 
 
-def eager_logits(model: Transformer, strings: np.ndarray) -> np.ndarray:
+def eager_logits(
+    model: Transformer, strings: Int[np.ndarray, "inputs tokens"]
+) -> np.ndarray:
     """Returns the logit of a compiled formula at every position, computed by NumPy.
-
-    Args:
-        model: from `compile_formula`.
-        strings: symbol ids [count, n].
 
     Returns:
         Logits [count, n], in the model's float type.
@@ -226,12 +225,10 @@ def eager_logits(model: Transformer, strings: np.ndarray) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def engine_logits(model: Transformer, strings: np.ndarray) -> np.ndarray:
+def engine_logits(
+    model: Transformer, strings: Int[np.ndarray, "inputs tokens"]
+) -> np.ndarray:
     """Returns the logit of a compiled formula at every position, computed by JAX.
-
-    Args:
-        model: from `compile_formula`.
-        strings: symbol ids [count, n].
 
     Returns:
         Logits [count, n], in the model's float type.
@@ -243,7 +240,7 @@ def check_strings_of_model(
     model: Transformer,
     formula: Formula,
     alphabet: Sequence[str],
-    strings: np.ndarray,
+    strings: Int[np.ndarray, "inputs tokens"],
     logits_of: Callable[[Transformer, np.ndarray], np.ndarray] = eager_logits,
 ) -> Margin:
     """Checks that a model and the evaluator agree at every position of some strings.
@@ -252,7 +249,7 @@ def check_strings_of_model(
         model: the formula compiled; its logit is the truth from 1/2 on.
         formula: the formula.
         alphabet: the symbols in the order of their ids.
-        strings: symbol ids [count, n], n >= 1, at least one.
+        strings: symbol ids, n >= 1, at least one.
         logits_of: what computes the logits: `eager_logits` or `engine_logits`.
 
     Returns:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from jax_models.arguments import check_alphabet, expect_kind, expect_strings
@@ -129,8 +130,8 @@ def _decide(
     operands: Sequence[np.ndarray],
     tokens: np.ndarray,
     alphabet: Sequence[str],
-) -> np.ndarray:
-    """Returns a sub-formula [..., n] from what it is made of."""
+) -> Float[np.ndarray, "... tokens"]:
+    """Returns a sub-formula from what it is made of."""
     match part:
         case Symbol(name):
             return tokens == alphabet.index(name)
