@@ -31,7 +31,7 @@ from benchmarks.timing import spread, time_call
 from bounds.influence.build import build_request
 from bounds.influence.kernel import run_kernel
 from bounds.influence.lumped import LUMPED
-from bounds.influence.screening.enumeration import cheapest
+from bounds.influence.screening.climb import cheapest
 from jax_models import forward
 
 FAR = 100_000  # the length that the engine was ordered for

@@ -20,7 +20,7 @@ def rotary_of(folder: Source, width: int, share: float | None = None) -> dict[st
     Args:
         folder: the checkpoint.
         width: of a head.
-        share: of a head that is turned, by default; None for families that turn all of it.
+        share: turned share of a head by default; None for families that turn whole heads.
     """
     keys = [x for x in ("rope_parameters", "rope_scaling") if folder.get(x)]
     length = folder.get("max_position_embeddings")

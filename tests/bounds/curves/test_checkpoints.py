@@ -34,17 +34,17 @@ def test_an_interrupted_measurement_goes_on(tmp_path, monkeypatch, quick_compila
     undisturbed = measured(None)
     assert undisturbed is not None
     assert undisturbed["method"] == "screened"
-    decide, screened = climb.decide, climb.screen_block
+    decide, screened = climb.Decider._compute, climb.screen_block
 
     def interrupted(*asked):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(climb, "decide", interrupted)
+    monkeypatch.setattr(climb.Decider, "_compute", interrupted)
     monkeypatch.setattr("bounds.influence.checkpoint.SECONDS_BETWEEN_SAVES", 0)
     with pytest.raises(KeyboardInterrupt):
         measured(tmp_path)
     assert len([*tmp_path.glob("screen-*.npz")]) == 1
-    monkeypatch.setattr(climb, "decide", decide)
+    monkeypatch.setattr(climb.Decider, "_compute", decide)
     monkeypatch.setattr(climb, "screen_block", interrupted)
     assert measured(tmp_path) == undisturbed
     monkeypatch.setattr(climb, "screen_block", screened)

@@ -208,7 +208,7 @@ def test_the_largest_influences_of_a_padded_input_have_radii(unpadded):
         found, alone = ask(method=method), unpadded(ask, method=method)
         assert found.exact
         assert found.enclosed is not None
-        assert 0 < found.enclosed.sum() < found.substitutions
+        assert 0 < found.enclosed.sum() <= found.substitutions
         assert (found.position, found.symbol) == (alone.position, alone.symbol)
         assert found.max_lower <= alone.max_upper
         assert alone.max_lower <= found.max_upper
@@ -272,6 +272,8 @@ def test_forty_lengths_compile_six_sets_of_programs():
     inputs = [RNG.integers(0, 3, n) for n in range(40, 80)]
     ask = functools.partial(bounds.scan, model, rounding="none")
     compiled = Counter(programs(lambda: ask(inputs)))
+    del compiled["jit(stage)"]  # JAX's copy of an array
     assert max(compiled.values()) <= 6
     assert {"jit(base_outputs)", "jit(_partial_block)"} <= set(compiled)
-    assert not programs(lambda: ask([x[::-1].copy() for x in inputs]))
+    again = programs(lambda: ask([x[::-1].copy() for x in inputs]))
+    assert set(again) <= {"jit(stage)"}
