@@ -28,7 +28,7 @@ from jax_models.atomic import write_atomically
 from jax_models.model.pytree import in_bytes
 from jax_models.run.mesh import first_says
 
-FORMAT = "attention-bounds screen 4"
+FORMAT = "attention-bounds screen 5"
 SECONDS_BETWEEN_SAVES = 5.0
 
 
@@ -50,6 +50,7 @@ class Standing:
     chosen: Int[np.ndarray, "chosen"] | None = None
     done: int = 0  # chosen ones that are screened, or of all that are proposed
     spent: float = 0.0  # seconds on that level
+    subtracted: bool = False  # whether some values are differences of outputs
     levels: Sequence[Level] = ()  # the earlier ones
 
     @classmethod
@@ -62,7 +63,7 @@ class Standing:
 
 
 ARRAYS = ("lower", "upper", "estimate", "error", "move", "value", "value_move")
-UNDER_WAY = ("step", "done", "spent")
+UNDER_WAY = ("step", "done", "spent", "subtracted")
 # What the contents of an archive that was damaged or written by others may raise.
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 
@@ -138,6 +139,7 @@ class Checkpoint:
             "step": standing.step,
             "done": standing.done,
             "spent": standing.spent,
+            "subtracted": standing.subtracted,
             "levels": [dataclasses.asdict(level) for level in standing.levels],
         }
         chosen = np.zeros(0, np.int64) if standing.chosen is None else standing.chosen

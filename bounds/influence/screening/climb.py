@@ -106,7 +106,7 @@ class Climb:
         self._progress = run.progress
         self._bases: list[tuple[InfluenceRequest, ScreenBase]] = []  # of each run
         self._evaluating: list[float] = []  # seconds of every batch of evaluations
-        self._subtracted = False  # whether some were found as differences of outputs
+        self._subtracted = standing.subtracted
 
     @property
     def rank(self) -> int | None:
@@ -306,7 +306,11 @@ class Climb:
         levels = self.levels[: self.step]  # one under way is not yet closed
         under_way = {"step": self.step, "chosen": self.chosen, "done": self._done}
         standing = dataclasses.replace(
-            self._known, **under_way, spent=self._spent, levels=levels
+            self._known,
+            **under_way,
+            spent=self._spent,
+            levels=levels,
+            subtracted=self._subtracted,
         )
         self._checkpoint.save(standing, at_once=at_once)
 

@@ -173,3 +173,16 @@ def test_an_archive_of_something_else_is_refused(tmp_path, changes):
 def test_a_folder_that_is_not_there_is_named_at_once(tmp_path):
     with refused(r"there is no folder .*nowhere"):
         ask(tmp_path / "nowhere" / "screen.npz")
+
+
+def test_differences_of_outputs_keep_their_radii_behind_a_checkpoint(
+    tmp_path, monkeypatch
+):
+    """Enumerated by partial passes, which subtract; a finished run is asked again."""
+    monkeypatch.setattr(climb, "LADDER", climb.LADDER[:1])
+    monkeypatch.setattr(ladder, "MANY", 1)
+    path = tmp_path / "screen.npz"
+    found, again = (ask(path, budget=None, rounding="all") for _ in range(2))
+    assert found.uncertified == 0
+    np.testing.assert_array_equal(found.lower, again.lower)
+    np.testing.assert_array_equal(found.upper, again.upper)
