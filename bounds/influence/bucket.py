@@ -120,7 +120,7 @@ def padded_model(model: Transformer, length: int, padded: int) -> Transformer:
         attention = dataclasses.replace(layer.attention, end=end)
         return dataclasses.replace(layer, attention=attention)
 
-    position = model.position and model.position.extended(padded)
+    position = model.position and model.position.extended(length, padded)
     layers = map_once(hide, model.layers)
     return dataclasses.replace(model, layers=layers, position=position)
 

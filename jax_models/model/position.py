@@ -29,9 +29,14 @@ class PositionTable:
     table: Array
     depends_on_length = False
 
-    def extended(self, length: int) -> "PositionTable":
-        """The table with rows of zeros up to a length."""
-        more = max(0, length - self.table.shape[0])
+    def extended(self, length: int, padded: int) -> "PositionTable":
+        """The table of an input, with rows of zeros up to its padded length.
+
+        Raises:
+            InputError: if the table is shorter than the input.
+        """
+        self.require_length(length)
+        more = max(0, padded - self.table.shape[0])
         if not more:
             return self
         table = jnp.asarray(np.pad(np.asarray(self.table), ((0, more), (0, 0))))
@@ -88,9 +93,9 @@ class Sinusoidal:
     scale: float = dataclasses.field(default=1.0, metadata={"static": True})
     depends_on_length = False
 
-    def extended(self, length: int) -> "Sinusoidal":
+    def extended(self, length: int, padded: int) -> "Sinusoidal":
         """The formula, which holds at all lengths."""
-        del length
+        del length, padded
         return self
 
     def __post_init__(self) -> None:
@@ -215,9 +220,9 @@ class Coordinates:
         """True where a longer input has other encodings, or none."""
         return any(term.depends_on_length for term in self.terms)
 
-    def extended(self, length: int) -> "Coordinates":
+    def extended(self, length: int, padded: int) -> "Coordinates":
         """The formula, which holds at all lengths."""
-        del length
+        del length, padded
         return self
 
     def encode(

@@ -277,3 +277,15 @@ def test_forty_lengths_compile_six_sets_of_programs():
     assert {"jit(base_outputs)", "jit(_partial_block)"} <= set(compiled)
     again = programs(lambda: ask([x[::-1].copy() for x in inputs]))
     assert set(again) <= {"jit(stage)"}
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("method", ["exhaustive", "incremental", "partial"])
+def test_an_input_beyond_the_position_table_is_refused_though_it_is_padded(method):
+    model = build({"mask": "future"})
+    model = dataclasses.replace(model, position=jm.PositionTable(np.ones((11, 8))))
+    for ask in (bounds.compute_influence, bounds.scan):
+        with pytest.raises(
+            jm.InputError, match="n = 12 is beyond the model's position"
+        ):
+            ask(model, TOKENS, method=method)
