@@ -245,16 +245,18 @@ def attempt(
     clock, useful = _Clock(plan.report), plan.useful
     found: list[ClosedInput] = []
     caps = plan.all_caps(model)
-    if plan.method == "auto" and plan.neighbours is not None:
+    searched = plan.caps is not None or plan.attempts is not None  # by request
+    if plan.method == "auto" and plan.neighbours is not None and not searched:
         found += _first_constant(
             model, query, plan.neighbours(model, given, query), clock
         )
     if plan.method != "alteration" and not found:
         greedy = _greedy(model, given, query, plan, clock, caps)
         count = plan.attempts or (ATTEMPTS if given.length <= SHORT else 1)
+        began = clock.seconds
         for one in itertools.islice(greedy, PERSISTENCE * count):
             found.append(one)
-            late = clock.seconds > ATTEMPT_SECONDS
+            late = clock.seconds - began > ATTEMPT_SECONDS
             if late or (len(found) >= count and any(useful(f.partial) for f in found)):
                 break
     fails = not any(useful(one.partial) for one in found)

@@ -244,7 +244,8 @@ def find_counterexample(
         query: The position whose final activation is the output.
         caps: As in `find_restriction`.
         method: As in `find_restriction`; for a language that an automaton or a function
-            decides, "auto" first tries a member and its neighbours, all but one bit fixed.
+            decides, "auto" first tries a member and its neighbours, all but one bit fixed,
+            unless caps or attempts are given.
         attempts: As in `find_restriction`; more are made where none has a pair.
         reverse_pass: As in `find_restriction`.
         seed: Of the attempts and draws.
