@@ -262,7 +262,7 @@ def block_size(request: InfluenceRequest, way: Method | Screen) -> int:
     # A run has one base pass for all blocks of `incremental`, which are worth some ten
     # passes together. `exhaustive` takes a base pass for every position. `lumped` looks
     # at each class of positions once in every block.
-    if isinstance(way, Exhaustive):
+    if way.name == Exhaustive.name:  # in buckets of lengths too
         return 256
     if isinstance(way, Lumped) or len(request.model.layers) <= 2:
         return max(8192, -(-n // 4))

@@ -24,7 +24,7 @@ class Architecture:
         layer_norm_epsilon: added to the variance.
         activation: one of `ACTIVATIONS`.
         gated: whether the feed-forward blocks have a gate.
-        combine: residual or concat (concat only without layer norm).
+        combine: residual, parallel (with norms before or none) or concat (without norms).
         biases: whether attention has biases (the feed-forward block always has them).
         key_value_heads: how many heads have keys and values of their own, a divisor of
             the number of heads; groups of the others share them. None for all.

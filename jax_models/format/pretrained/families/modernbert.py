@@ -81,14 +81,22 @@ def _attention(folder: Source, kind: str, width: int) -> dict[str, Any]:
     """Rotary positions and window of a type of layer."""
     older, default = THETA[kind]
     found = (folder.get("rope_parameters") or {}).get(kind) or {}
+    if older in folder.config and folder.config[older] is None:
+        # Versions of transformers differ in the frequencies that it stands for.
+        raise InputError(f"{folder.where(older)} is null; expected a number")
     where = f"rope_theta of {kind} in {folder.where('rope_parameters')}"
     theta = found.get("rope_theta", folder.get(older, default))
     expect_number(where, theta, 0, above=True)
-    key = "rope_parameters" if found else "rope_scaling"
-    said, scaling = found or folder.get(key), None
+    length, said = folder.get("max_position_embeddings"), folder.get("rope_scaling")
+    scaling = read_scaling(folder.where("rope_parameters"), found, length)
     if said:
-        length = folder.get("max_position_embeddings")
-        scaling = read_scaling(folder.where(key), said, length)
+        scaled = read_scaling(folder.where("rope_scaling"), said, length)
+        if found and scaled != scaling:
+            raise InputError(
+                f"{folder.where('rope_parameters')} and `rope_scaling` disagree; leave "
+                "one out"
+            )
+        scaling = scaled
     settings = settings_of(width, theta, scaling)
     if kind == "full_attention":
         return settings

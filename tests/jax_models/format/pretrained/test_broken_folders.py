@@ -255,6 +255,12 @@ SETTINGS = [
     ("qwen2", {"use_sliding_window": 1}, ("use_sliding_window", "1; expected true")),
     ("qwen3", {"attention_bias": True}, ("q_proj.bias", "no tensor")),
     ("modernbert", {"mlp_bias": True}, ("mlp_bias = True", "without biases")),
+    ("modernbert", {"local_rope_theta": None}, ("local_rope_theta", "is null")),
+    (
+        "modernbert",
+        {"rope_scaling": {"type": "linear", "factor": 2.0}},
+        ("rope_parameters", "`rope_scaling` disagree"),
+    ),
     ("modernbert", {"layer_types": ["full_attention"]}, ("lists 1", "expected 3")),
     ("modernbert_classifier", {"classifier_pooling": "mean"}, ("'mean'", "first row")),
     ("gpt_neox", {"attention_bias": False}, ("attention_bias", "not supported")),
