@@ -281,8 +281,8 @@ def test_pairing_by_index_is_noticed(target, path, monkeypatch):
 def test_a_part_in_another_order_is_noticed(path, monkeypatch):
     only = Layout.only
 
-    def turned(layout, rows):
-        found, kept = only(layout, rows)
+    def turned(layout, rows, count=0):
+        found, kept = only(layout, rows, count)
         return dataclasses.replace(found, cells=found.cells[:, ::-1]), kept
 
     monkeypatch.setattr(Layout, "only", turned)
