@@ -92,6 +92,7 @@ def assert_influences_are(model, expected, method):
         model,
         expected["tokens"],
         method=method,
+        query=-1,  # the reference's row, whatever row a head reads
         symbols=np.flatnonzero(asked.any(axis=0)),
         include_query=True,
     )
