@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jax_models.arguments import choose_name, show
+from jax_models.arguments import choose_name, choose_names, show
 from jax_models.errors import InputError
 from jax_models.format.pretrained.source import Source
 
@@ -106,16 +106,17 @@ class Parts:
             layer: its number here.
             source: what its tensors' names begin with in the folder.
             names: how its maps and norms are called behind that, by what they are here;
-                "fused" is query, key and value in one, up to weight or bias.
+                "fused" is query, key and value in one, up to weight or bias, "by_head"
+                the same with the three of a head side by side.
             heads: how many there are.
             inner: the block's width.
         """
         d, to = self.width, f"layers.{layer}."
-        if "fused" in names:
-            self._split_heads(f"{to}attention", f"{source}{names['fused']}", heads)
-        else:
-            for name in QKV:
-                self.move_heads(layer, name, f"{source}{names[name]}", heads, d)
+        one_map = {"fused", "by_head"} & names.keys()
+        for kind in one_map:
+            self.split_heads(layer, f"{source}{names[kind]}", heads, kind == "by_head")
+        for name in () if one_map else QKV:
+            self.move_heads(layer, name, f"{source}{names[name]}", heads, d)
         for name, weight, bias, shape in (
             ("output", "attention.output", "attention.output_bias", (d, d)),
             ("w1", "ffn.w1", "ffn.b1", (inner, d)),
@@ -133,16 +134,22 @@ class Parts:
             return self.folder.take(name, width, out).T
         return self.folder.take(name, out, width)
 
-    def _split_heads(self, to: str, source: str, heads: int) -> None:
-        """Holds queries, keys and values that the folder has in one map, in this order."""
-        d = self.width
-        weight = self._take_map(source.format("weight"), 3 * d, d)
-        for name, rows in zip(QKV, np.split(weight, 3), strict=True):
-            self.put(f"{to}.{name}", rows.reshape(heads, -1, d))
+    def split_heads(
+        self, layer: int, source: str, heads: int, by_head: bool = False
+    ) -> None:
+        """Holds queries, keys and values that the folder has in one map, in this order.
+
+        All heads' queries first, then keys, then values; or the three of each head.
+        """
+        d, to = self.width, f"layers.{layer}.attention."
+        parts = {"": self._take_map(source.format("weight"), 3 * d, d)}
         if self.biases:
-            bias = self.folder.take(source.format("bias"), 3 * d)
-            for name, rows in zip(QKV, np.split(bias, 3), strict=True):
-                self.put(f"{to}.{name}_bias", rows.reshape(heads, -1))
+            parts["_bias"] = self.folder.take(source.format("bias"), 3 * d)
+        for end, joined in parts.items():
+            shape = (heads, 3, -1) if by_head else (3, heads, -1)
+            split = joined.reshape(*shape, *joined.shape[1:])
+            for at, name in enumerate(QKV):
+                self.put(f"{to}{name}{end}", split[:, at] if by_head else split[at])
 
 
 def read_activation(folder: Source, key: str, default: str | None = None) -> str:
@@ -159,6 +166,17 @@ def heads_of(folder: Source, d: int, key: str) -> tuple[int, int]:
             f"{folder.where(f'{key} = {heads}')} does not divide the width {d}"
         )
     return heads, d // heads
+
+
+def read_layer_types(
+    folder: Source, default: Sequence[str], known: Sequence[str]
+) -> list[str]:
+    """The type of each layer, as the configuration lists them."""
+    where, types = folder.where("layer_types"), folder.get("layer_types", default)
+    choose_names(where, types, tuple(known))
+    if len(types) != len(default):
+        raise InputError(f"{where} lists {len(types)} layers; expected {len(default)}")
+    return list(types)
 
 
 def expect_default(folder: Source, key: str, allowed: Sequence[Any], why: str) -> None:

@@ -5,7 +5,6 @@ Queries, keys and values of a head stand together in one map.
 """
 
 from jax_models.format.pretrained.parts import (
-    QKV,
     Parts,
     expect_default,
     heads_of,
@@ -13,6 +12,14 @@ from jax_models.format.pretrained.parts import (
 )
 from jax_models.format.pretrained.rotary import rotary_of
 
+LAYER = {
+    "by_head": "attention.query_key_value.{}",
+    "output": "attention.dense",
+    "norm1": "input_layernorm",
+    "w1": "mlp.dense_h_to_4h",
+    "w2": "mlp.dense_4h_to_h",
+    "norm2": "post_attention_layernorm",
+}
 # The mask, what is written in its place, and the frequencies.
 LEFT_BEHIND = tuple(
     f"layers.#.attention.{name}"
@@ -32,22 +39,7 @@ def put_gpt_neox(parts: Parts, prefix: str) -> None:
         folder.number("num_hidden_layers"),
     )
     for k in range(count):
-        source, to = f"{prefix}layers.{k}.", f"layers.{k}."
-        weight = folder.take(f"{source}attention.query_key_value.weight", 3 * d, d)
-        bias = folder.take(f"{source}attention.query_key_value.bias", 3 * d)
-        by_head = weight.reshape(heads, 3, width, d), bias.reshape(heads, 3, width)
-        for at, name in enumerate(QKV):
-            parts.put(f"{to}attention.{name}", by_head[0][:, at])
-            parts.put(f"{to}attention.{name}_bias", by_head[1][:, at])
-        for weights, biases, whence, shape in (
-            ("attention.output", "attention.output_bias", "attention.dense", (d, d)),
-            ("ffn.w1", "ffn.b1", "mlp.dense_h_to_4h", (inner, d)),
-            ("ffn.w2", "ffn.b2", "mlp.dense_4h_to_h", (d, inner)),
-        ):
-            parts.move(f"{to}{weights}", f"{source}{whence}.weight", *shape)
-            parts.move(f"{to}{biases}", f"{source}{whence}.bias", shape[0])
-        parts.move_norm(f"{to}norm1", f"{source}input_layernorm", d)
-        parts.move_norm(f"{to}norm2", f"{source}post_attention_layernorm", d)
+        parts.move_layer(k, f"{prefix}layers.{k}.", LAYER, heads, inner)
     parts.move_norm("final_norm", f"{prefix}final_layer_norm", d)
     layer = {"weighting": "softmax", "mask": "future"}
     layer |= rotary_of(folder, width, share=0.25)

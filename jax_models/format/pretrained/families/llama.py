@@ -8,9 +8,8 @@ Qwen3 has norms of queries and keys.
 
 from typing import Any
 
-from jax_models.arguments import choose_names, expect_integer
-from jax_models.errors import InputError
-from jax_models.format.pretrained.parts import Parts, read_activation
+from jax_models.arguments import expect_integer
+from jax_models.format.pretrained.parts import Parts, read_activation, read_layer_types
 from jax_models.format.pretrained.rotary import rotary_of
 from jax_models.format.pretrained.source import Source
 
@@ -85,11 +84,8 @@ def _windows(folder: Source, count: int) -> list[dict[str, int]]:
         first = folder.get("max_window_layers", 28)
         first = expect_integer(folder.where("max_window_layers"), first, 0)
         default = [("full", "sliding")[k >= first] + "_attention" for k in range(count)]
-        types = folder.get("layer_types", default)
-        where = folder.where("layer_types")
-        choose_names(where, types, ("full_attention", "sliding_attention"))
-        if len(types) != count:
-            raise InputError(f"{where} lists {len(types)} layers; expected {count}")
+        known = ("full_attention", "sliding_attention")
+        types = read_layer_types(folder, default, known)
         slides = [kind == "sliding_attention" for kind in types]
     window = folder.number("sliding_window", 4096)
     return [{"window": window} if slide else {} for slide in slides]

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from jax_models.arguments import choose_names, expect_integer, expect_number
+from jax_models.arguments import expect_integer, expect_number
 from jax_models.errors import InputError
 from jax_models.format.pretrained.families.bert import put_decoder
 from jax_models.format.pretrained.parts import (
-    QKV,
     Parts,
     expect_default,
     heads_of,
     read_activation,
+    read_layer_types,
 )
 from jax_models.format.pretrained.rotary import read_scaling, settings_of
 from jax_models.format.pretrained.source import Source
@@ -33,18 +33,19 @@ def put_modernbert(parts: Parts, prefix: str) -> None:
     folder = parts.folder
     d, vocab_size = folder.number("hidden_size"), folder.number("vocab_size")
     heads, parts.head_width = heads_of(folder, d, "num_attention_heads")
-    has_bias = folder.flag("norm_bias", False)
+    has_bias, parts.biases = folder.flag("norm_bias", False), False
     for key in ("attention_bias", "mlp_bias"):
         expect_default(folder, key, [False], "its maps are read without biases")
     parts.move("embedding", f"{prefix}embeddings.tok_embeddings.weight", vocab_size, d)
     parts.move_norm("entry.norm", f"{prefix}embeddings.norm", d, has_bias)
     inner = folder.number("intermediate_size")
-    types = _layer_types(folder)
+    count = folder.number("num_hidden_layers")
+    every = folder.number("global_attn_every_n_layers", 3)
+    default = [list(THETA)[bool(k % every)] for k in range(count)]
+    types = read_layer_types(folder, default, tuple(THETA))
     for k in range(len(types)):
         source, to = f"{prefix}layers.{k}.", f"layers.{k}."
-        joined = folder.take(f"{source}attn.Wqkv.weight", 3 * d, d)
-        for name, rows in zip(QKV, np.split(joined, 3), strict=True):
-            parts.put(f"{to}attention.{name}", rows.reshape(heads, -1, d))
+        parts.split_heads(k, f"{source}attn.Wqkv.{{}}", heads)
         parts.move(f"{to}attention.output", f"{source}attn.Wo.weight", d, d)
         gate, w1 = np.split(folder.take(f"{source}mlp.Wi.weight", 2 * inner, d), 2)
         parts.put(f"{to}ffn.gate", gate)
@@ -63,18 +64,6 @@ def put_modernbert(parts: Parts, prefix: str) -> None:
         "activation": read_activation(folder, "hidden_activation", "gelu"),
         "layers": layers,
     }
-
-
-def _layer_types(folder: Source) -> list[str]:
-    """Type of each layer: listed, or full attention every few layers from the first."""
-    count = folder.number("num_hidden_layers")
-    every = folder.number("global_attn_every_n_layers", 3)
-    default = [list(THETA)[bool(k % every)] for k in range(count)]
-    where, types = folder.where("layer_types"), folder.get("layer_types", default)
-    choose_names(where, types, tuple(THETA))
-    if len(types) != count:
-        raise InputError(f"{where} lists {len(types)} layers; expected {count}")
-    return types
 
 
 def _attention(folder: Source, kind: str, width: int) -> dict[str, Any]:
