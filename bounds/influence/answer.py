@@ -16,6 +16,8 @@ from bounds.influence.result import Enclosures, Found, Influence
 from bounds.influence.rounding import choose_rounding, hypotheses_of
 from bounds.influence.run import Run
 from bounds.influence.screening.ladder import Screened
+from bounds.influence.shared_base import SharedBase
+from bounds.influence.table.base_values import Base
 from bounds.influence.table.result import Scan
 from bounds.influence.ties import judge_ties
 from bounds.influence.vanishing import refuse_vanishing_rows
@@ -173,9 +175,10 @@ def _scan(
         axes=axes,
         positions=layout.positions,
         symbols=symbols[0] if alike else symbols,
-        rows=request.rows,
+        rows=layout.rows,
         target_symbols=layout.names if layout.reduction.by_target else None,
         tokens=request.tokens,
+        base_of=Base(dataclasses.replace(request, shared=SharedBase())),
         kind=kind,
         **stated,
     )

@@ -96,7 +96,7 @@ def padded_request(request: InfluenceRequest) -> InfluenceRequest:
     n = request.tokens.size
     tokens = np.pad(request.tokens, (0, length - n), mode="edge")
     watched = None
-    if request.watches_many:
+    if request.watches_many and not request.own:
         more = length - n if _grows(request.rows.size, n) else 0
         watched = (*request.rows.tolist(), *range(n, n + more))
     return dataclasses.replace(
@@ -178,6 +178,6 @@ class InBuckets(Method):
     def blocks(self, request: InfluenceRequest) -> Iterator[Block]:
         """Changes of all substitutions, without those of rows of the padding."""
         # Of a target of many rows there is one.
-        watched = request.rows.size
+        watched = request.rows_each
         for block in self.way.blocks(padded_request(request)):
             yield dataclasses.replace(block, changes=block.changes[:, :watched])

@@ -160,6 +160,12 @@ def _with_table(
         if symbols is not None and np.ndim(symbols) == 2:
             symbols = np.asarray(symbols)[positions]
     request, alone = watch_rows(request, rows, positions if reduction.square else None)
+    if request.own and (reduction.square or not table.diagonal):
+        raise InputError(
+            'rows = "own" leaves the cells whose position is the row, and '
+            f"{'reduce = Frobenius' if reduction.square else 'diagonal = False'} leaves "
+            'these out; give rows = "all"'
+        )
     if isinstance(model, Transformer):
         at = request.rows.tolist()
         check_head_row(model, request.target, at, request.tokens.size)
@@ -191,7 +197,7 @@ def _with_table(
         symbols,
         positions,
         allowed,
-        rows=request.rows,
+        rows=request.rows[:0] if request.own else request.rows,
         reduction=reduction,
         width=width if chosen is None else len(chosen),
         alone=alone,

@@ -166,7 +166,7 @@ def block_bytes(
 
 @functools.partial(
     jax.jit,
-    static_argnames=("row_tile", "own_query", "chosen"),
+    static_argnames=("row_tile", "own_query", "chosen", "at_position"),
 )
 def change_block(
     model: Transformer,
@@ -179,9 +179,10 @@ def change_block(
     row_tile: int,  # of the second layer
     own_query: bool = False,
     chosen: Chosen = None,
+    at_position: bool = False,  # of all rows only that of the position is watched
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
     """Changes of the target under a block of substitutions, and the ties met."""
-    options = row_tile, own_query, chosen
+    options = row_tile, own_query, chosen, at_position
     with perturbation(state.run, model.is_hard):
         replaced = replace_tokens(model, tokens, state.first, position, symbol)
         return carry_block(model, target, state, replaced, *options)
@@ -195,6 +196,7 @@ def carry_block(
     row_tile: int,
     own_query: bool,
     chosen: Chosen,
+    at_position: bool = False,
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
     """Changes of the target that replaced tokens make, and the ties met."""
     first, layer, last = state.first, model.layers[0], state.last
@@ -226,7 +228,15 @@ def carry_block(
                 layers, bases, last, columns, own, at[0], row_tile
             )
     reports.append(ties)
-    moved = change_watched(model, target, state.output, found)
+    if at_position:
+        of_one = functools.partial(change_watched, model, target)
+        at = replaced.position
+        found = jnp.take_along_axis(found, at[:, None, None], axis=1)
+        moved = jax.vmap(lambda x, y: of_one(x, y[None])[0])(
+            state.output[at], found[:, 0]
+        )
+    else:
+        moved = change_watched(model, target, state.output, found)
     return choose(moved, chosen), merge_reports(model, reports)
 
 

@@ -55,7 +55,7 @@ def _rerun(
     model: Transformer,
     target: Target,
     tokens: Int[Array, "tokens"],
-    rows: Int[Array, "rows"],
+    rows: Int[Array, "rows"] | None,  # None: of each substitution its own row
     base: Float[Array, "rows width"],
     run: UInt[Array, ""] | None,
     position: Int[Array, "substitutions"],
@@ -66,12 +66,14 @@ def _rerun(
     """Differences of a block of passes from the base, and their ties."""
 
     def one(at: Int[Array, ""], to: Int[Array, ""]) -> Any:
-        y, reports = forward(model, tokens.at[at].set(to), rows)
+        among = at[None] if rows is None else rows
+        y, reports = forward(model, tokens.at[at].set(to), among)
         return y, merge_reports(model, list(reports))
 
     with perturbation(run, model.is_hard):
         finals, reports = jax.vmap(one)(position, symbol)
-        found = differences(target, base, read_target(model, finals, target.reads))
+        before = base[position][:, None] if rows is None else base
+        found = differences(target, before, read_target(model, finals, target.reads))
     return choose(found, chosen), reduce_reports(reports)
 
 
@@ -128,7 +130,7 @@ def _parts(request: InfluenceRequest) -> tuple[Part]:
 
 def _batch(request: InfluenceRequest) -> int:
     n, limit = request.tokens.size, request.memory_limit
-    return batch_size(request.model, n, limit, request.rows.size)
+    return batch_size(request.model, n, limit, request.rows_each)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +160,7 @@ class Exhaustive(Method):
         request.shared.largest_output = float(largest)
         return Kernel(
             _rerun,
-            (model, target, tokens, rows, base, run),
+            (model, target, tokens, None if request.own else rows, base, run),
             _parts(request),
             Ties.of(ties) if model.is_hard else None,
             batches_under_way(),
@@ -172,6 +174,8 @@ class Exhaustive(Method):
         *given, run = shapes_of((*asked, request.moved_run))
         base = base_outputs.trace(*given, run)
         shared = (*given, shapes_of(base.out_info)[0], run)
+        if request.own:
+            shared = (*given[:3], None, *shared[4:])
         return Outline(base, _rerun, shared, _parts(request))
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes | None:
@@ -179,7 +183,7 @@ class Exhaustive(Method):
         if not isinstance(request.model, Transformer):
             return BlockSizes(INPUTS_AT_ONCE)
         size = _batch(request)
-        each = pass_bytes(request.model, request.tokens.size, request.rows.size)
+        each = pass_bytes(request.model, request.tokens.size, request.rows_each)
         return BlockSizes(size, held=batches_under_way() * size * each)
 
     def blocks(self, request: InfluenceRequest) -> Iterator[Block]:

@@ -116,6 +116,8 @@ def function_blocks(request: InfluenceRequest) -> Iterator[Block]:
         # What is not finite is refused by its name, without a warning.
         with np.errstate(invalid="ignore", over="ignore"):
             change = found - base
+        if request.own:
+            change = change[np.arange(stop - start), request.position[start:stop], None]
         yield Block(choose(change, request.chosen), None)
 
 

@@ -117,6 +117,7 @@ def _parts(request: InfluenceRequest) -> Iterator[Part]:
         "row_tile": sizes.rows,
         "own_query": False,
         "chosen": request.chosen,
+        "at_position": request.own,
     }
     if request.precision is not None:
         options["rounding"] = request.precision

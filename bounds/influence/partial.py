@@ -66,7 +66,7 @@ def _partial_block(
     model: Transformer,
     target: Target,
     tokens: Int[Array, "tokens"],
-    rows: Int[Array, "rows"],
+    rows: Int[Array, "rows"] | None,  # None: of each substitution its own row
     outputs: Float[Array, "rows width"],
     base: BasePass,
     run: UInt[Array, ""] | None,
@@ -83,7 +83,8 @@ def _partial_block(
         with perturbation(run, model.is_hard):
             found, reports = changed_rows(model, base, tokens, rows, *pairs, tile)
             read = read_target(model, found, target.reads)
-            moved = choose(differences(target, outputs, read), chosen)
+            before = outputs[pairs[0]][:, None] if rows is None else outputs
+            moved = choose(differences(target, before, read), chosen)
         return moved, merge_reports(model, reports)
 
     together = math.gcd(position.shape[0], together)
@@ -121,7 +122,7 @@ def _block_sizes(request: InfluenceRequest) -> tuple[int, int]:
 def _held(request: InfluenceRequest, together: int) -> float:
     """Upper bound on the bytes of the base pass and of the substitutions together."""
     model, n = request.model, request.tokens.size
-    each = pass_bytes(model, n, request.rows.size)
+    each = pass_bytes(model, n, request.rows_each)
     return base_bytes(model, n) + batches_under_way() * together * each
 
 
@@ -156,10 +157,11 @@ class Partial(Method):
     def cost(self, request: InfluenceRequest) -> float:
         """Forward passes, by the rows that change."""
         model, n, rows = request.model, request.tokens.size, request.rows
-        tile, watched = _tile(model, n), (int(rows.min()), int(rows.max()))
+        tile, watched = _tile(model, n), (rows.min(), rows.max())
         sights = [layer.attention.sight for layer in model.layers]
-        alone = rows.size < n
+        alone = request.rows_each < n
         places, counts = np.unique(request.position, return_counts=True)
+        watched = (places, places) if request.own else watched
         needed = spans(sights, n, (places, places), watched, np.minimum)
         tiles = [np.ceil((last - first + 1) / tile) for first, last in needed]
         formed = [np.clip(t * tile, 0, n) for t in tiles]
@@ -171,7 +173,9 @@ class Partial(Method):
             enter, score = heads * by_head * d, heads * by_head * n
             ask = heads * attention.key_width * d
             leave = heads * attention.value_width * d + 2 * d * block.hidden
-            asked = rows.size if alone and depth == len(model.layers) - 1 else None
+            asked = (
+                request.rows_each if alone and depth == len(model.layers) - 1 else None
+            )
             whole += n * enter + (asked or n) * (ask + score + leave)
             here = asked or formed[depth + 1]
             each = here * (ask + score + leave) + formed[depth] * enter
@@ -190,7 +194,7 @@ class Partial(Method):
         base = prepare_passes(model, tokens, run)
         return Kernel(
             _partial_block,
-            (model, target, tokens, rows, outputs, base, run),
+            (model, target, tokens, None if request.own else rows, outputs, base, run),
             _parts(request),
             Ties.of(ties) if model.is_hard else None,
             batches_under_way(),
@@ -203,6 +207,8 @@ class Partial(Method):
         base = base_outputs.trace(*given, run)
         passes = shapes_of(prepare_passes.trace(given[0], given[2], run).out_info)
         shared = (*given, shapes_of(base.out_info)[0], passes, run)
+        if request.own:
+            shared = (*given[:3], None, *shared[4:])
         return Outline(base, _partial_block, shared, _parts(request))
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes:

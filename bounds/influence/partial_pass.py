@@ -161,7 +161,7 @@ def changed_rows(
     model: Transformer,
     base: BasePass,
     tokens: Int[Array, "tokens"],
-    rows: Int[Array, "rows"],
+    rows: Int[Array, "rows"] | None,  # None: of each sequence that of its position
     position: Int[Array, "sequences"],
     symbol: Int[Array, "sequences"],
     tile: int,  # rows at once; all where none can be left out
@@ -169,19 +169,20 @@ def changed_rows(
     """Final activations of the watched rows of changed inputs, and ties by layer."""
     n, reports = tokens.shape[0], []
     changed = jax.vmap(lambda at, to: tokens.at[at].set(to))(position, symbol)
+    watched = position if rows is None else rows
     # Not formed where the first layer goes by columns: nothing reads it then.
     y = jax.vmap(lambda x: embed(model, x))(changed)
     needed = spans(
         [layer.attention.sight for layer in model.layers],
         n,
         (position.min(), position.max()),
-        (rows.min(), rows.max()),
+        (watched.min(), watched.max()),
         jnp.minimum,
     )
     # Of the last layer all rows that can move where all are watched, and else no other.
-    alone = rows.shape[0] < n
+    alone = rows is None or rows.shape[0] < n
     for depth, layer in enumerate(model.layers):
-        among = rows if alone and depth == len(model.layers) - 1 else None
+        among = watched if alone and depth == len(model.layers) - 1 else None
         tiles = Tiles(n, tile, needed[depth + 1])
         stay = base.rows[depth + 1] if base.rows else None
         if depth == 0 and base.first is not None and among is None:
@@ -195,8 +196,12 @@ def changed_rows(
             form = functools.partial(_rows_at, layer, store, y)
             if among is None:
                 y, report = tiles.over(form, stay, position.shape[0])
-            else:
+            elif rows is not None:
                 y, report = form(among)
+            else:
+                each = jax.tree.map(lambda x: x[:, None], (store, y, position))
+                y, report = jax.vmap(functools.partial(_rows_at, layer))(*each)
+                y, report = y[:, 0], report and reduce_reports(report)
         reports.append(report)
     finals = y if alone else y[:, rows]
     return finals if model.final_norm is None else model.final_norm(finals), reports

@@ -37,6 +37,7 @@ class InfluenceRequest:
     radius: Radius | None = None
     # Of a scan of several rows: these rows, and the number read from each change.
     watched: tuple[int, ...] | None = None
+    own: bool = False  # each substitution is watched at the row of its position alone
     reading: Reading | None = None
     # Of a scan: its table. None gives one value for each substitution.
     layout: Layout | None = None
@@ -92,7 +93,7 @@ class InfluenceRequest:
     @property
     def watches_many(self) -> bool:
         """True where many rows are watched together, independent of the query."""
-        return self.target_value.is_joint or self.watched is not None
+        return self.target_value.is_joint or self.watched is not None or self.own
 
     @property
     def target_value(self) -> Any:
@@ -102,10 +103,17 @@ class InfluenceRequest:
     @property
     def rows(self) -> Int[np.ndarray, "rows"]:
         """Positions of the watched rows: of the query, a scan or the target."""
+        if self.own:
+            return np.arange(self.tokens.size, dtype=np.int32)
         if self.watched is None and self.target_value.is_joint:
             return self.target_value.rows(self.tokens.size).astype(np.int32)
         watched = (self.query,) if self.watched is None else self.watched
         return np.asarray(watched, np.int32)
+
+    @property
+    def rows_each(self) -> int:
+        """Number of rows that are watched of one substitution."""
+        return 1 if self.own else self.rows.size
 
     @property
     def moved_run(self) -> UInt[Array, ""]:
@@ -121,7 +129,8 @@ class InfluenceRequest:
             these: the substitutions; a target of many rows counts as one.
         """
         where = self.position[these], self.symbol[these]
-        moves = reached(self.model, self.tokens, self.rows, *where)
+        rows = None if self.own else self.rows
+        moves = reached(self.model, self.tokens, rows, *where)
         joint = self.target_value.is_joint
         return np.asarray(moves.any(axis=1, keepdims=True) if joint else moves)
 

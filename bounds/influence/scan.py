@@ -20,7 +20,7 @@ from jax_models.run.evaluate import TieRule
 
 __all__ = ["Frobenius", "Scan", "scan"]
 
-Rows: TypeAlias = int | Sequence[int] | Literal["all"]
+Rows: TypeAlias = int | Sequence[int] | Literal["all", "own"]
 
 
 @of_each_input
@@ -54,9 +54,10 @@ def scan(
             `substitutable` allows. Or [P, K] padded with -1: row p has those of the p-th
             of P positions.
         positions: positions that are changed, in the order of the table; all by default.
-        rows: the watched row, negative counting from the end; a list of rows; or "all". By
-            default that of a classifier's head, else the last. One row has no axis, nor
-            has a target that is itself of many rows.
+        rows: the watched row, negative counting from the end; a list of rows; "all"; or
+            "own", at each position its own row. By default that of a classifier's head,
+            else the last. One row has no axis, nor have own rows, nor a target that is
+            itself of many rows.
         target: as in `compute_influence`.
         target_symbols: the only entries that count, of a target with an entry for each
             symbol ("logits", "log_probabilities").

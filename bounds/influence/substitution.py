@@ -38,21 +38,23 @@ def reaching(sights: Sequence[Sight], length: int, query: int) -> tuple[int, int
 def reached(
     model: Transformer,
     tokens: Int[np.ndarray, "tokens"],
-    rows: Int[np.ndarray, "rows"],
+    rows: Int[np.ndarray, "rows"] | None,  # None: of each substitution its own row
     position: Int[np.ndarray, "substitutions"],
     symbol: Int[np.ndarray, "substitutions"],
 ) -> Bool[np.ndarray, "substitutions rows"]:
     """True of the rows that a substitution may move."""
     if shared_symbols(model):  # rows beyond the replaced one move
-        return np.ones((position.size, rows.size), bool)
+        return np.ones((position.size, 1 if rows is None else rows.size), bool)
     # Masks keep the position from other rows, or the two symbols have one embedding.
+    of = equal_rows(np.asarray(model.embedding))
+    differs = (of[symbol] != of[tokens[position]])[:, None]
+    if rows is None:
+        return differs
     sights = [layer.attention.sight for layer in model.layers]
     ends = np.array([reaching(sights, tokens.size, int(row)) for row in rows])
     first, last = ends.reshape(-1, 2).T
-    of = equal_rows(np.asarray(model.embedding))
-    differs = of[symbol] != of[tokens[position]]
     at = position[:, None]
-    return differs[:, None] & (first <= at) & (at <= last)
+    return differs & (first <= at) & (at <= last)
 
 
 @dataclasses.dataclass(frozen=True)

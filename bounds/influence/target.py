@@ -75,10 +75,13 @@ def value_of(
 
 def differences(
     target: Target,
-    base: Float[Array, "rows width"],
+    base: Float[Array, "*substitutions rows width"],  # of all, or of each of them
     changed: Float[Array, "substitutions rows width"],
 ) -> Float[Array, "substitutions watched classes"]:
     """Subtracts values of the rows that a target reads, or the rows where it has none."""
+    if base.ndim == changed.ndim:
+        of_one = functools.partial(differences, target)
+        return jax.vmap(lambda x, y: of_one(x, y[None])[0])(base, changed)
     before = value_of(target, base)
     if before is None:
         return apply_rule(target, base, changed - base)

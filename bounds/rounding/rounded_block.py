@@ -26,7 +26,7 @@ CHANGES = ("row_change", "query_change", "key_change", "value_change")
 @functools.partial(
     jax.jit,
     static_argnames=(
-        *("row_tile", "own_query", "chosen"),
+        *("row_tile", "own_query", "chosen", "at_position"),
         "rounding",
     ),
 )

@@ -148,6 +148,7 @@ FILES: Mapping[str, Mapping[str, str]] = {
         target="entry of what is watched, where it has several",
         target_name="that entry's symbol, by name",
         value="change of what is watched, or what `--reduce` makes of it",
+        base="what is watched of the unchanged input, of which the value is a change",
         kind="what that line is: exact to 1 %, enclosure or estimated",
     ),
     "scan.json": _has(

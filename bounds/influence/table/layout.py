@@ -53,7 +53,7 @@ class Layout:
     cells: Int[np.ndarray, "positions symbols"]  # index of the substitution, or -1
     reduction: Reduction
     width: int  # entries of the watched quantity that count
-    alone: bool  # there is no axis of rows
+    alone: bool  # there is no axis of rows: one is watched, or each position's own
     of_row: bool  # the watched quantity belongs to one row each
     keeps_diagonal: bool  # cells whose position is the row count; else they are 0
     entries: Int[np.ndarray, "classes"] | None  # vocabulary symbols of the entries
@@ -123,7 +123,7 @@ class Layout:
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the reading of one substitution: (rows,) or (rows, classes)."""
-        rows = self.rows.size if self.of_row else 1
+        rows = 1 if self.alone else self.rows.size
         return (rows, self.width) if self.reduction.by_target else (rows,)
 
     @property

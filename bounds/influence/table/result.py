@@ -1,6 +1,7 @@
 """The result of a scan: values with their ends, and the names of their axes."""
 
 import dataclasses
+import functools
 import io
 import os
 from collections.abc import Callable, Iterator
@@ -16,6 +17,8 @@ from jax_models import InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from bounds.influence.table.base_values import Base
 
 # Columns of a scan's file; `target` follows `row` where there is such an axis.
 _COLUMNS = ("position", "symbol", "row", "value", "lower", "upper", "kind")
@@ -43,9 +46,22 @@ class Scan(Answer):
     axes: tuple[str, ...]
     positions: Int[np.ndarray, "positions"]
     symbols: Int[np.ndarray, "*positions symbols"]  # padded with -1
-    rows: Int[np.ndarray, "rows"]  # one where there is no such axis
+    # one where there is no such axis, none where it is each position's own
+    rows: Int[np.ndarray, "rows"]
     target_symbols: Int[np.ndarray, "classes"] | None  # of the target's axis
     tokens: Int[np.ndarray, "tokens"]
+    base_of: "Base | None" = dataclasses.field(default=None, repr=False, compare=False)
+
+    @functools.cached_property
+    def base(self) -> Float[np.ndarray, "..."] | None:
+        """Values of the target for the input itself, of which `values` are changes.
+
+        The axes are those of `values`, of length 1 along those that the base does not
+        have: values + base are the targets of the changed inputs. None where `values` are
+        norms or reductions, or of a target that compares two outputs. One pass, when first
+        read.
+        """
+        return None if self.base_of is None else self.base_of.values()
 
     def __repr__(self) -> str:
         """One line: the shape, the largest value and the method."""
@@ -71,7 +87,8 @@ class Scan(Answer):
 
         Args:
             path: the file, with the columns position, symbol (empty where a cell is of
-                all), row, target (where there is such an axis), value, lower, upper and kind.
+                all), row, target (where there is such an axis), value, lower, upper, kind and
+                base (where there is one).
             name: names a symbol, as `Tokenizer.name`; adds wild_type and symbol_name.
             named_target: True names the target's symbols too, for logits of the vocabulary
                 and not of classes; adds target_name.
@@ -85,10 +102,13 @@ class Scan(Answer):
         names = SYMBOL_NAMES if name is not None else ()
         named_target = named_target and bool(names) and self.target_symbols is not None
         names += (TARGET_NAME,) if named_target and target else ()
-        columns = [*_COLUMNS[:3], *target, *_COLUMNS[3:], *names]
+        base = () if self.base is None else ("base",)
+        columns = [*_COLUMNS[:3], *target, *_COLUMNS[3:], *base, *names]
         write_csv(path, columns, self._lines(name))
 
     def _lines(self, name: Callable[[int], str] | None) -> Iterator[dict[str, Any]]:
+        base = self.base
+        base = None if base is None else np.broadcast_to(base, self.values.shape)
         for cell in np.argwhere(~np.isnan(self.values)):
             at = tuple(cell.tolist())
             line: dict[str, Any] = self.place(at)
@@ -97,6 +117,8 @@ class Scan(Answer):
             line["kind"] = kind_of_ends(
                 line["lower"], line["upper"], bool(self.enclosed[at])
             )
+            if base is not None:
+                line["base"] = float(base[at])
             if name is not None:
                 line["wild_type"] = name(int(self.tokens[line["position"]]))
                 if line["symbol"] is not None:
@@ -127,6 +149,8 @@ class Scan(Answer):
             symbol = int(own[at["symbol"]])
         if "row" in at or self.rows.size == 1:
             row = int(self.rows[at.get("row", 0)])
+        elif not self.rows.size:
+            row = int(self.positions[p])
         if target is not None and self.target_symbols is not None:
             target = int(self.target_symbols[target])
         position = int(self.positions[p])
@@ -137,8 +161,8 @@ class Scan(Answer):
 
         Args:
             path: the file, with values, lower, upper, enclosed, kind (one word, for the
-                largest), axes, positions, symbols, rows, tokens, and target_symbols
-                where there are some.
+                largest), axes, positions, symbols, rows, tokens, and target_symbols and
+                base where there are some.
 
         Raises:
             OSError: the file cannot be written.
@@ -146,8 +170,9 @@ class Scan(Answer):
         names = ("values", "lower", "upper", "enclosed")
         names += ("positions", "symbols", "rows", "tokens")
         arrays = {name: getattr(self, name) for name in names}
-        if self.target_symbols is not None:
-            arrays["target_symbols"] = self.target_symbols
+        for name in ("target_symbols", "base"):
+            if getattr(self, name) is not None:
+                arrays[name] = getattr(self, name)
         content = io.BytesIO()
         words = {"axes": np.array(self.axes), "kind": np.array(self.kind)}
         np.savez(content, **words, **arrays)

@@ -30,7 +30,9 @@ def watch_rows(
             "leave rows out"
         )
     if isinstance(rows, str):
-        choose_name("rows", rows, ("all",))
+        choose_name("rows", rows, ("all", "own"))
+        if rows == "own":
+            return dataclasses.replace(request, own=True), True
         listed = range(n) if instead is None else instead
     elif np.ndim(rows) == 0:
         row = expect_integer("rows", rows, -n, n - 1)

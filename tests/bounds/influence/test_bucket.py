@@ -172,6 +172,11 @@ SCANS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         {},
         {"method": "incremental", "ties": "ignore"},
     ),
+    "own rows": (
+        {"mask": "past"},
+        {},
+        {"rows": "own", "target": "logits", "method": "partial"},
+    ),
     "meshes": (
         {"mask": "past"},
         {},

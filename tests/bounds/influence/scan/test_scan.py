@@ -126,6 +126,11 @@ def test_every_reduction_is_its_definition_over_forward_passes(name, method):
     )
     norms = np.linalg.norm(read[..., [2, 0]], axis=-1)
     assert_holds(mean, np.nanmean(replaced(norms), axis=1), coarse)
+    own = ask(rows="own", target="log_probabilities", reduce="none")
+    at = np.arange(N)
+    assert_holds(own, replaced(read)[at, :, at], coarse)
+    assert own.axes == ("position", "symbol", "target")
+    assert own.place((3, 0, 1))["row"] == 3
 
 
 def jacobian_map(moved, center, symmetrize, apc):
