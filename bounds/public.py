@@ -1,5 +1,6 @@
 """The names that `bounds` promises, gathered."""
 
+from bounds import recipes
 from bounds.all_inputs import Supremum, search_inputs, supremum
 from bounds.curves.curve import BoundCurve, bound_curve
 from bounds.entropy import ModelEntropy, measure_entropy
@@ -69,6 +70,7 @@ __all__ = [
     "measure_entropy",
     "read_constants",
     "read_store",
+    "recipes",
     "scan",
     "search_inputs",
     "simulate",

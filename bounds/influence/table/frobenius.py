@@ -23,6 +23,7 @@ from jax_models.arguments import choose_name, expect_kind
 from jax_models.run.device_memory import bytes_label, host_bytes
 
 Symmetry = Literal["tensor", "map"]
+WildType = Literal["zero", "left_out"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,11 +36,14 @@ class Frobenius(Reduction):
             finished map and its transpose; None neither.
         apc: True subtracts the average product, m[i, j] - m[i, .] m[., j] / m[., .],
             where a dot stands for a sum over that index.
+        wild_type: "zero" counts the input's own symbol as a change of 0 in the means;
+            "left_out" leaves it out of them, and 0.
     """
 
     center: bool = True
     symmetrize: Symmetry | None = None
     apc: bool = True
+    wild_type: WildType = "zero"
     kind = "signed"
     by_target = True
     square = True
@@ -54,6 +58,7 @@ class Frobenius(Reduction):
             expect_kind(name, getattr(self, name), bool, "True or False")
         if self.symmetrize is not None:
             choose_name("symmetrize", self.symmetrize, get_args(Symmetry))
+        choose_name("wild_type", self.wild_type, get_args(WildType))
 
     def check(self, layout: Layout) -> None:
         """Refuses symbols that vary with the position, and maps without a transpose."""
@@ -113,16 +118,24 @@ class Frobenius(Reduction):
             for row in missing:  # nothing is substituted there, and nothing changes
                 yield row, np.zeros(tensor[1:])
 
+        # Cells that count in the means.
+        counted = np.ones(tensor[:2], bool)
+        if self.wild_type == "left_out":
+            counted = layout.cells >= 0
+        count = np.maximum(counted.sum(axis=0), 1)[:, None, None]
         kept, mean = None, np.zeros(tensor[1:])
         if self.center or self.symmetrize == "tensor":
             kept = np.zeros(tensor) if _fits(tensor) else None
             for row, one in blocks():
-                mean += one / tensor[0]
+                mean += one / count
                 if kept is not None:
                     kept[row] = one
         values = np.zeros((tensor[0], layout.shape[0]))
         for row, one in blocks() if kept is None else enumerate(kept):
-            moved = _centred(one - mean) if self.center else one
+            moved = one
+            if self.center and (there := counted[row]).any():
+                moved = np.zeros_like(one)
+                moved[there] = _centred((one - mean)[there])
             values[row] = _norms(moved)
             if kept is not None:
                 kept[row] = moved

@@ -4,7 +4,8 @@ Run by an interpreter that has torch and transformers: `python make_fixtures.py`
 folder for each row of `CASES` beside this file. Whatever transformers computes in float32
 whatever the model's type (RMSNorm, rotary tables, some softmaxes) is computed in float64;
 `python make_fixtures.py unpatched` then adds the rows of transformers as it is, and
-`python make_fixtures.py pairs` outputs of pairs of texts, whose second has type 1.
+`python make_fixtures.py pairs` outputs of pairs of texts, whose second has type 1, and
+`python make_fixtures.py masked` logits at each position under its mask.
 """
 
 import importlib
@@ -188,6 +189,8 @@ CASES = {
 
 # Those whose families give the second text of a pair another type.
 PAIRS = ("bert", "bert_classifier", "electra_classifier", "albert_classifier")
+# Those whose masked passes are stored; symbol 3 is the mask.
+MASKED = ("bert", "esm")
 
 
 def in_float64() -> None:
@@ -259,6 +262,21 @@ def add_pairs(name: str, kind: str) -> None:
     save_file(expected, folder / "pairs.safetensors")
 
 
+def add_masked(name: str, kind: str, said: dict) -> None:
+    """Writes the logits [n, v] of each position where it alone is the mask."""
+    family, folder = getattr(transformers, kind), FOLDER / name
+    model = family(family.config_class(**said)).eval().double()
+    draw(model)
+    tokens = load_file(folder / "expected.safetensors")["tokens"]
+    masked = np.where(np.eye(N, dtype=bool), 3, tokens)
+    at = np.arange(N)
+    with torch.no_grad():
+        logits = model(torch.from_numpy(masked)).logits.numpy()[at, at]
+        own = model(torch.from_numpy(tokens[None])).logits[0].numpy()
+    made = {"tokens": tokens, "logits": logits, "unmasked": own}
+    save_file(made, folder / "masked.safetensors")
+
+
 def references(run: Any, allowed: np.ndarray) -> dict[str, np.ndarray]:
     """Tokens, rows, logits where there are some, and influences of all substitutes.
 
@@ -289,7 +307,7 @@ def references(run: Any, allowed: np.ndarray) -> dict[str, np.ndarray]:
 if __name__ == "__main__":
     torch, transformers = map(importlib.import_module, ("torch", "transformers"))
     mode = sys.argv[1] if sys.argv[1:] else ""
-    if mode == "":
+    if mode in ("", "masked"):
         in_float64()
     for case, row in CASES.items():
         if mode == "unpatched":
@@ -297,6 +315,9 @@ if __name__ == "__main__":
         elif mode == "pairs":
             if case in PAIRS:
                 add_pairs(case, row[0])
+        elif mode == "masked":
+            if case in MASKED:
+                add_masked(case, *row)
         else:
             make(case, *row)
         print(case, flush=True)

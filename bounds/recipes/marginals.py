@@ -1,0 +1,224 @@
+"""Scores of substitutions by a masked language model: its log-odds at the position.
+
+Source:
+    Meier, Rao, Verkuil, Liu, Sercu, Rives, Language models enable zero-shot prediction of
+    the effects of mutations on protein function, 2021.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any, get_args
+
+import numpy as np
+from jaxtyping import Float
+
+from bounds.influence.batch import of_each_input
+from bounds.influence.build import TableOptions, build_request
+from bounds.influence.rounding import hypotheses_of
+from bounds.influence.scan import Scan
+from bounds.influence.table.base_values import Base
+from bounds.numbers.kind import kind_of_largest
+from bounds.recipes.question import (
+    Question,
+    Unit,
+    letters_of,
+    require_language_model,
+    residues_of,
+)
+from jax_models import InputError, Transformer
+from jax_models.arguments import choose_name, expect_integer
+
+
+@of_each_input
+def masked_marginals(
+    model: Transformer,
+    tokens: Any,
+    *,
+    mask: int | None = None,
+    symbols: Sequence[int] | None = None,
+    positions: Sequence[int] | None = None,
+    unit: Unit = "nats",
+    **options: Any,
+) -> Scan:
+    """Log-odds of each symbol against the wild type, where the position is masked.
+
+        log p(t | x with x_i := mask)_i - log p(x_i | x with x_i := mask)_i
+
+    for position i and symbol t: one pass for each position. `base` are the log-odds of
+    the unmasked input, those of `wild_type_marginals`.
+
+    Args:
+        model: a masked language model.
+        tokens: integers in [0, V) [n]; or a list of such inputs.
+        mask: number of the mask; by default that of the model's token dropout, as of
+            ESM-2.
+        symbols: the symbols that are scored, in the order of the table; by default all
+            that the model substitutes. Probabilities are of all symbols, which cancels.
+        positions: scored positions; by default all but special symbols.
+        unit: "nats" (published) or "bits".
+        options: method, ties, rounding and run, as in `scan`.
+
+    Returns:
+        A `Scan` (position, symbol), NaN at the wild type; of a list a list of them.
+
+    Raises:
+        InputError: an argument does not fit the model, or it names no mask.
+
+    Source:
+        Meier et al. 2021, the masked marginal probability.
+    """
+    require_language_model(model)
+    letters = letters_of(model, symbols)
+    question = Question((mask_of(model, mask),), "logits", "own")
+    at = residues_of(model, tokens, positions)
+    found = question.scan(model, tokens, positions=at, **options)
+    return masked_scores(found, letters, unit)
+
+
+@of_each_input
+def wild_type_marginals(
+    model: Transformer,
+    tokens: Any,
+    *,
+    symbols: Sequence[int] | None = None,
+    positions: Sequence[int] | None = None,
+    unit: Unit = "nats",
+) -> Scan:
+    """Log-odds of each symbol against the wild type, by one pass of the input itself.
+
+        log p(t | x)_i - log p(x_i | x)_i
+
+    Args:
+        model: a masked language model.
+        tokens: as in `masked_marginals`.
+        symbols: as in `masked_marginals`.
+        positions: as in `masked_marginals`.
+        unit: "nats" (published) or "bits".
+
+    Returns:
+        A `Scan` (position, symbol), NaN at the wild type; of a list a list of them.
+
+    Raises:
+        InputError: an argument does not fit the model.
+
+    Source:
+        Meier et al. 2021, the wild-type marginal probability.
+    """
+    require_language_model(model)
+    letters = letters_of(model, symbols)
+    at = residues_of(model, tokens, positions)
+    request = build_request(
+        model,
+        tokens,
+        target="logits",
+        positions=at,
+        table=TableOptions("own", reduce="none"),
+    )
+    base, layout = Base(request), request.layout
+    logits = base.values()
+    assert layout is not None and logits is not None
+    none = np.zeros_like(logits)
+    scan = Scan(
+        *(none, none, none, none == 0),
+        axes=layout.axes,
+        positions=layout.positions,
+        symbols=layout.symbols,
+        rows=layout.rows,
+        target_symbols=layout.names,
+        tokens=request.tokens,
+        base_of=base,
+        target="logits",
+        kind="exact",
+        method="exhaustive",
+        reason="one pass of the input",
+        rounding="all",
+        substitutions=0,
+        ties=None,
+        hypotheses=hypotheses_of("all"),
+    )
+    return dataclasses.replace(_scores(scan, letters, unit), base_of=None)
+
+
+def masked_scores(scan: Scan, letters: Sequence[int], unit: Unit = "nats") -> Scan:
+    """Log-odds of letters, of a scan of own rows' logits under the mask."""
+    choose_name("unit", unit, get_args(Unit))
+    assert scan.base_of is not None
+    base = _UnmaskedOdds(scan.base_of.request, scan, tuple(letters), unit)
+    return dataclasses.replace(_scores(scan, letters, unit), base_of=base)
+
+
+def mask_of(model: Transformer, mask: int | None) -> int:
+    """Number of the mask; by default that of the model's token dropout."""
+    if mask is not None:
+        return expect_integer("mask", mask, 0, model.vocab_size - 1)
+    if model.token_dropout is None:
+        raise InputError("the model names no mask; give mask=, its number")
+    return model.token_dropout.mask
+
+
+@dataclasses.dataclass(frozen=True)
+class _UnmaskedOdds(Base):
+    """Log-odds of the unmasked input."""
+
+    scan: Scan
+    letters: tuple[int, ...]
+    unit: Unit
+
+    def values(self) -> Float[np.ndarray, "positions letters"]:
+        """Log-odds against the wild type."""
+        assert self.scan.base is not None
+        return _log_odds(self.scan, self.scan.base[:, 0], self.letters, self.unit)
+
+
+def _scores(scan: Scan, letters: Sequence[int], unit: Unit) -> Scan:
+    """Log-odds of letters from the logits, base and change, of own rows [P, 1, V]."""
+    base = scan.base_of
+    assert base is not None and scan.base is not None
+    values = _log_odds(scan, (scan.values + scan.base)[:, 0], letters, unit)
+    known = scan.rounding != "none" and bool(scan.enclosed.any())
+    half, enclosed = np.zeros_like(values), np.zeros(values.shape, bool)
+    if known:
+        # Both logits are off by the radius of the base and by that of the change.
+        each = np.maximum(scan.upper - scan.values, scan.values - scan.lower)
+        each = np.where(scan.enclosed, each + base.radii(), np.nan)[:, 0]
+        half = _of_both(scan, each, letters, unit, np.add)
+        enclosed = ~np.isnan(half)
+        half = np.where(enclosed, half, 0.0)
+    lower, upper = values - half, values + half
+    return dataclasses.replace(
+        scan,
+        values=values,
+        lower=lower,
+        upper=upper,
+        enclosed=enclosed,
+        axes=("position", "symbol"),
+        symbols=np.asarray(letters),
+        target_symbols=None,
+        kind=kind_of_largest(values, lower, upper) if known else "estimated",
+    )
+
+
+def _log_odds(
+    scan: Scan,
+    logits: Float[np.ndarray, "positions symbols"],
+    letters: Sequence[int],
+    unit: Unit,
+) -> Float[np.ndarray, "positions letters"]:
+    """Logits of letters less those of the wild type; NaN at the wild type."""
+    found = _of_both(scan, logits, letters, unit, np.subtract)
+    own = scan.tokens[scan.positions][:, None] == np.asarray(letters)
+    return np.where(own, np.nan, found)
+
+
+def _of_both(
+    scan: Scan,
+    table: Float[np.ndarray, "positions symbols"],
+    letters: Sequence[int],
+    unit: Unit,
+    join: Any,
+) -> Float[np.ndarray, "positions letters"]:
+    """Joins the entry of each letter with that of the wild type."""
+    own = scan.tokens[scan.positions]
+    wild = np.take_along_axis(table, own[:, None], axis=1)
+    return join(table[:, list(letters)], wild) / (math.log(2) if unit == "bits" else 1)

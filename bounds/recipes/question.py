@@ -1,0 +1,64 @@
+"""Questions of recipes: the arguments of a scan that a definition sets."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from bounds.influence.scan import Scan, scan
+from jax_models import InputError, Transformer
+from jax_models.format.model_check import check_model
+from jax_models.run.evaluate import check_tokens
+
+# Units of logarithms: of base e, or 2.
+Unit = Literal["nats", "bits"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """Arguments of a scan; the fields have their meaning there."""
+
+    symbols: tuple[int, ...]  # the substitutes
+    target: Any
+    rows: Any = None
+    target_symbols: tuple[int, ...] | None = None
+    reduce: Any = "none"
+    diagonal: bool = True
+
+    def scan(self, model: Any, tokens: Any, **options: Any) -> Scan:
+        """Scan of one input."""
+        fields = dataclasses.fields(self)
+        return scan(
+            model, tokens, **{x.name: getattr(self, x.name) for x in fields}, **options
+        )
+
+
+def letters_of(model: Transformer, symbols: Sequence[int] | None) -> tuple[int, ...]:
+    """Letters of a recipe: by default all that the model substitutes."""
+    model = check_model(model)
+    if symbols is not None:
+        return tuple(symbols)
+    return tuple(model.substitutable or range(model.vocab_size))
+
+
+def residues_of(
+    model: Transformer, tokens: Any, positions: Sequence[int] | None
+) -> Sequence[int]:
+    """Positions of a recipe: by default those of symbols that are not special."""
+    if positions is not None:
+        return positions
+    model = check_model(model)
+    checked = np.asarray(check_tokens(model.vocab_size, tokens))
+    letters = model.substitutable or range(model.vocab_size)
+    kept = np.setdiff1d(letters, model.special or ())
+    return np.flatnonzero(np.isin(checked, kept)).tolist()
+
+
+def require_language_model(model: Transformer) -> None:
+    """Refuses a model whose logits are not of its symbols."""
+    if check_model(model).classes != model.vocab_size:
+        raise InputError(
+            f"the model has {model.classes} logits and {model.vocab_size} symbols; this "
+            "recipe needs a language model, with a logit for each symbol"
+        )
