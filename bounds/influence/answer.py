@@ -174,7 +174,7 @@ def _scan(
         *values,
         axes=axes,
         positions=layout.positions,
-        symbols=symbols[0] if alike else symbols,
+        symbols=symbols[0, :0] if layout.deletes else symbols[0] if alike else symbols,
         rows=layout.rows,
         target_symbols=layout.names if layout.reduction.by_target else None,
         tokens=request.tokens,

@@ -21,6 +21,7 @@ import numpy as np
 
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.kernel import Kernel
+from bounds.influence.length import lacks_of_padding
 from bounds.influence.method import Method
 from bounds.influence.outline import Outline
 from bounds.influence.request import InfluenceRequest
@@ -28,8 +29,6 @@ from bounds.influence.result import Block
 from bounds.influence.rounding import operations
 from jax_models import Transformer
 from jax_models.model.pytree import map_once
-from jax_models.model.rows import Norm
-from jax_models.model.transformer import shared_symbols
 
 # Shorter inputs have few lengths, longer ones few of a length: theirs are not padded.
 SHORTEST, LONGEST = 16, 512
@@ -47,37 +46,14 @@ def bucket_length(request: InfluenceRequest) -> int | None:
     model, n = request.model, request.tokens.size
     if not SHORTEST <= n <= LONGEST or not isinstance(model, Transformer):
         return None
-    # Half precision measures its error by programs of its own.
-    if request.precision is not None or lacks_of_padding(model):
+    # Half precision measures its error by programs of its own, and deletions shorten.
+    if request.precision is not None or request.deletes or lacks_of_padding(model):
         return None
     if padded_target(request) is None:
         return None
     if operations(request, n) > WORTH[jax.default_backend() != "cpu"]:
         return None
     return LENGTHS[bisect.bisect_left(LENGTHS, n)]
-
-
-def lacks_of_padding(model: Transformer) -> str | None:
-    """Reason why rows of a model depend on rows that no mask shows them, or None."""
-    if shared_symbols(model):
-        return "some symbols move all rows"
-    if model.position is not None and model.position.depends_on_length:
-        return "its positions depend on the length"
-    for layer in model.layers:
-        schedule = layer.attention.temperature
-        if schedule is not None and schedule.depends_on_length:
-            return "a temperature depends on the length"
-    # A row of the padding that vanishes is not a number, and enters sums with weight 0.
-    if any(norm.epsilon == 0 for norm in _norms(model) if norm is not None):
-        return "a norm divides by rows that may vanish"
-    return None
-
-
-def _norms(model: Transformer) -> Iterator[Norm | None]:
-    for layer in model.layers:
-        yield from (layer.norm1, layer.norm2)
-        yield from (layer.attention.query_norm, layer.attention.key_norm)
-    yield from (model.final_norm, model.entry and model.entry.norm)
 
 
 def padded_target(request: InfluenceRequest) -> Any:

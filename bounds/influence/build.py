@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,16 +14,18 @@ from bounds.influence.request import InfluenceRequest
 from bounds.influence.run import Run, check_run
 from bounds.influence.shared_base import SharedBase
 from bounds.influence.substitution import (
+    Substitutions,
     Symbols,
     check_query,
     fix_input,
     list_substitutions,
 )
-from bounds.influence.table.layout import Layout
+from bounds.influence.table.layout import Layout, Reduction
 from bounds.influence.table.reductions import Reduce, as_reduction, require_table
 from bounds.influence.table.watched import chosen_entries, watch_rows, watched_width
 from bounds.influence.targets.base import PlainTarget
 from bounds.influence.targets.function import TargetFunction
+from bounds.influence.targets.pooled import Pooled
 from bounds.influence.targets.table import (
     Watched,
     as_value,
@@ -37,6 +39,9 @@ from jax_models.format.model_check import check_model
 from jax_models.run.evaluate import check_tokens
 from jax_models.run.float_type import check_float_type
 
+# What is done to a position: every substitute in turn is put in, or it is deleted.
+Edit = Literal["replace", "delete"]
+
 
 @dataclasses.dataclass(frozen=True)
 class TableOptions:
@@ -46,6 +51,7 @@ class TableOptions:
     target_symbols: Sequence[int] | None = None
     reduce: Reduce = None
     diagonal: bool = True
+    edit: Edit = "replace"
 
 
 def build_request(
@@ -121,7 +127,14 @@ def build_request(
             special=special,
             include_query=include_query or table is not None,
         )
-    if isinstance(model, Transformer):
+    deletes = table is not None and table.edit == "delete"
+    if deletes:
+        require_deletable(model, target, checked.size)
+        every = np.unique(pairs.position)
+        count = model.vocab_size
+        deleted = np.full(every.shape, count, np.int32)  # a symbol that there is not
+        pairs = Substitutions(every, deleted, checked.size, count + 1)
+    elif isinstance(model, Transformer):
         if isinstance(target, TargetFunction):
             model, radius = target.of_tokens(model), target.radius
         else:
@@ -138,6 +151,7 @@ def build_request(
         memory_limit=run.memory_limit,
         radius=radius,
         precision=choose_precision(model, precision),
+        deletes=deletes,
     )
     if table is None:
         return request
@@ -159,6 +173,9 @@ def _with_table(
         positions = np.unique(request.position).tolist()
         if symbols is not None and np.ndim(symbols) == 2:
             symbols = np.asarray(symbols)[positions]
+    if request.deletes:
+        require_cells(reduction, table)
+        symbols = [model.vocab_size]
     request, alone = watch_rows(request, rows, positions if reduction.square else None)
     if request.own and (reduction.square or not table.diagonal):
         raise InputError(
@@ -201,6 +218,7 @@ def _with_table(
         reduction=reduction,
         width=width if chosen is None else len(chosen),
         alone=alone,
+        deletes=request.deletes,
         of_row=of_row,
         keeps_diagonal=table.diagonal,
         entries=entries,
@@ -215,6 +233,33 @@ def _with_table(
     require_table("the table", layout)
     reading = Reading(reduction.kind, chosen)
     return dataclasses.replace(request, reading=reading, layout=layout)
+
+
+def require_deletable(model: Any, target: Any, length: int) -> None:
+    """Refuses deletions of what is defined for one length alone."""
+    if not isinstance(model, Transformer) or isinstance(target, TargetFunction):
+        raise InputError(
+            "tokens are deleted from inputs of a Transformer alone, watched by a target "
+            "of the table in docs/targets.md"
+        )
+    value = as_value(target)
+    if value.is_joint and not isinstance(value, Pooled):
+        raise InputError(
+            f"target = {target} reads positions by number, which a deletion moves; give a "
+            "pooled target, or one of each row"
+        )
+    if length < 2:
+        raise InputError("the input has one token, and a deletion would leave none")
+
+
+def require_cells(reduction: Reduction, table: TableOptions) -> None:
+    """Refuses reductions over substitutes, and own rows, where tokens are deleted."""
+    if reduction.by_cell and table.rows != "own" and table.diagonal:
+        return
+    raise InputError(
+        'a deletion has no substitutes and no row of its own: give reduce=None or "none", '
+        'diagonal=True, and rows other than "own"'
+    )
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ n (V - 1) forward passes, batched; a difference of two outputs, which rounds as 
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int, UInt
 from bounds.influence.block_memory import BlockSizes, fit_block
 from bounds.influence.callable import INPUTS_AT_ONCE
 from bounds.influence.change_block import merge_reports
+from bounds.influence.deletion import rerun_without
 from bounds.influence.function_blocks import function_blocks
 from bounds.influence.kernel import Kernel, Part
 from bounds.influence.method import Method
@@ -122,6 +123,10 @@ def pass_bytes(model: Transformer, length: int, watched: int = 1) -> float:
     return float((length * widest + scores + logits) * model.dtype.itemsize)
 
 
+def _function(request: InfluenceRequest) -> Callable[..., Any]:
+    return rerun_without if request.deletes else _rerun
+
+
 def _parts(request: InfluenceRequest) -> tuple[Part]:
     count = request.position.size
     block = request.block(_batch(request), count)
@@ -159,7 +164,7 @@ class Exhaustive(Method):
         base, largest, ties = base_outputs(model, target, tokens, rows, run)
         request.shared.largest_output = float(largest)
         return Kernel(
-            _rerun,
+            _function(request),
             (model, target, tokens, None if request.own else rows, base, run),
             _parts(request),
             Ties.of(ties) if model.is_hard else None,
@@ -176,7 +181,7 @@ class Exhaustive(Method):
         shared = (*given, shapes_of(base.out_info)[0], run)
         if request.own:
             shared = (*given[:3], None, *shared[4:])
-        return Outline(base, _rerun, shared, _parts(request))
+        return Outline(base, _function(request), shared, _parts(request))
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes | None:
         """Inputs of a batch."""

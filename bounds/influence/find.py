@@ -99,7 +99,11 @@ def _fill(
         there = slots[these] >= 0
         at, ties = slots[these][there], block.ties  # of all so far
         values[at], moves[at] = block.values[there], block.moves[there]
-    return values.reshape(*axes, *shape), moves.reshape(*axes, *shape), ties
+    values, moves = values.reshape(*axes, *shape), moves.reshape(*axes, *shape)
+    if layout is not None and layout.deletes and layout.of_row:
+        for table in (values, moves):  # a deleted token's own row is none
+            np.moveaxis(table, 2, 1)[layout.diagonal] = np.nan
+    return values, moves, ties
 
 
 def run_tables(

@@ -154,6 +154,8 @@ class Incremental(Method):
             return "it needs the model's layers, and a bare function has none to see"
         if not request.model.layers:
             return "it needs a layer, and the model has none"
+        if request.deletes:
+            return "a deletion moves the rows behind it to other places, not one column"
         return lacks_of_dropout(request.model)
 
     def cost(self, request: InfluenceRequest) -> float:

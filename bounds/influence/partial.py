@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int, UInt
 
 from bounds.influence.block_memory import BlockSizes, base_bytes, fit_block
 from bounds.influence.change_block import merge_reports
+from bounds.influence.deletion import differences_without, is_causal, rows_without
 from bounds.influence.exhaustive import (
     base_outputs,
     batches_under_way,
@@ -61,7 +62,7 @@ COLUMN, SCALARS = 3, 32
 ROWS_PER_BLOCK = 2**14
 
 
-@functools.partial(jax.jit, static_argnames=("chosen", "together", "tile"))
+@functools.partial(jax.jit, static_argnames=("chosen", "together", "tile", "deletes"))
 def _partial_block(
     model: Transformer,
     target: Target,
@@ -76,16 +77,29 @@ def _partial_block(
     chosen: Chosen,
     together: int,
     tile: int,
+    deletes: bool = False,  # positions are deleted
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
     """Changes of the target of one block, some sequences together."""
 
     def some(pairs: tuple[Int[Array, "together"], Int[Array, "together"]]) -> Any:
+        at, to = pairs
+        among = at[:, None] if rows is None else rows
+        if deletes:
+            assert rows is not None
+            among = jax.vmap(functools.partial(_among, target, rows, tokens.shape[0]))(
+                at
+            )
+            to = None
         with perturbation(run, model.is_hard):
-            found, reports = changed_rows(model, base, tokens, rows, *pairs, tile)
+            found, reports = changed_rows(model, base, tokens, among, at, to, tile)
             read = read_target(model, found, target.reads)
-            before = outputs[pairs[0]][:, None] if rows is None else outputs
-            moved = choose(differences(target, before, read), chosen)
-        return moved, merge_reports(model, reports)
+            if deletes:
+                assert rows is not None
+                moved = differences_without(target, outputs, read, rows, at)
+            else:
+                before = outputs[at][:, None] if rows is None else outputs
+                moved = differences(target, before, read)
+        return choose(moved, chosen), merge_reports(model, reports)
 
     together = math.gcd(position.shape[0], together)
     groups = position.shape[0] // together
@@ -94,6 +108,15 @@ def _partial_block(
         return some(jax.tree.map(lambda x: x[0], pairs))
     moved, reports = jax.lax.map(some, pairs)
     return moved.reshape(-1, *moved.shape[2:]), reduce_reports(reports)
+
+
+def _among(
+    target: Target, rows: Int[Array, "rows"], length: int, position: Int[Array, ""]
+) -> Int[Array, "rows"]:
+    """Rows that are read of the input without the token at a position."""
+    if target.is_joint:
+        return jnp.asarray(target.rows(length - 1).astype(np.int32))
+    return rows_without(rows, position, length)
 
 
 def _tile(model: Transformer, length: int) -> int:
@@ -130,6 +153,7 @@ def _parts(request: InfluenceRequest) -> tuple[Part]:
     block, together = _block_sizes(request)
     options = {
         "chosen": request.chosen,
+        "deletes": request.deletes,
         "together": together,
         "tile": _tile(request.model, request.tokens.size),
     }
@@ -152,6 +176,11 @@ class Partial(Method):
             return "it needs the model's layers, and a bare function has none to see"
         if not model.layers:
             return "it needs a layer, and the model has none"
+        if request.deletes and not is_causal(model):
+            return (
+                "rows before a deleted token stay as they are only under a causal mask, "
+                "where nothing depends on the length"
+            )
         return lacks_of_dropout(model)
 
     def cost(self, request: InfluenceRequest) -> float:
@@ -162,7 +191,8 @@ class Partial(Method):
         alone = request.rows_each < n
         places, counts = np.unique(request.position, return_counts=True)
         watched = (places, places) if request.own else watched
-        needed = spans(sights, n, (places, places), watched, np.minimum)
+        moved = (places, np.full_like(places, n - 1) if request.deletes else places)
+        needed = spans(sights, n, moved, watched, np.minimum)
         tiles = [np.ceil((last - first + 1) / tile) for first, last in needed]
         formed = [np.clip(t * tile, 0, n) for t in tiles]
         work = whole = 0.0

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt
 
+from bounds.influence.deletion import without_token
 from bounds.influence.first_layer import (
     PreparedLayer,
     other_heads,
@@ -161,31 +162,34 @@ def changed_rows(
     model: Transformer,
     base: BasePass,
     tokens: Int[Array, "tokens"],
-    rows: Int[Array, "rows"] | None,  # None: of each sequence that of its position
+    rows: Int[Array, "*sequences rows"],  # of all sequences, or of each
     position: Int[Array, "sequences"],
-    symbol: Int[Array, "sequences"],
+    symbol: Int[Array, "sequences"] | None,  # None: the token there is deleted
     tile: int,  # rows at once; all where none can be left out
 ) -> tuple[Float[Array, "sequences rows width"], list[TieReport | None]]:
     """Final activations of the watched rows of changed inputs, and ties by layer."""
     n, reports = tokens.shape[0], []
-    changed = jax.vmap(lambda at, to: tokens.at[at].set(to))(position, symbol)
-    watched = position if rows is None else rows
+    if symbol is None:
+        changed = jax.vmap(lambda at: without_token(tokens, at, n))(position)
+    else:
+        changed = jax.vmap(lambda at, to: tokens.at[at].set(to))(position, symbol)
     # Not formed where the first layer goes by columns: nothing reads it then.
     y = jax.vmap(lambda x: embed(model, x))(changed)
     needed = spans(
         [layer.attention.sight for layer in model.layers],
         n,
-        (position.min(), position.max()),
-        (watched.min(), watched.max()),
+        (position.min(), position.max() if symbol is not None else n - 1),
+        (rows.min(), rows.max()),
         jnp.minimum,
     )
     # Of the last layer all rows that can move where all are watched, and else no other.
-    alone = rows is None or rows.shape[0] < n
+    alone = rows.shape[-1] < n
     for depth, layer in enumerate(model.layers):
-        among = watched if alone and depth == len(model.layers) - 1 else None
+        among = rows if alone and depth == len(model.layers) - 1 else None
         tiles = Tiles(n, tile, needed[depth + 1])
         stay = base.rows[depth + 1] if base.rows else None
-        if depth == 0 and base.first is not None and among is None:
+        first = None if depth else base.first
+        if first is not None and symbol is not None and among is None:
             form = _column_rows(model, base, tokens, position, symbol)
             y, report = tiles.over(form, stay, position.shape[0])
         else:
@@ -196,14 +200,19 @@ def changed_rows(
             form = functools.partial(_rows_at, layer, store, y)
             if among is None:
                 y, report = tiles.over(form, stay, position.shape[0])
-            elif rows is not None:
+            elif among.ndim == 1:
                 y, report = form(among)
             else:
-                each = jax.tree.map(lambda x: x[:, None], (store, y, position))
-                y, report = jax.vmap(functools.partial(_rows_at, layer))(*each)
+                each = jax.tree.map(lambda x: x[:, None], (store, y))
+                y, report = jax.vmap(functools.partial(_rows_at, layer))(*each, among)
                 y, report = y[:, 0], report and reduce_reports(report)
         reports.append(report)
-    finals = y if alone else y[:, rows]
+    if alone:
+        finals = y
+    elif rows.ndim == 1:
+        finals = y[:, rows]
+    else:
+        finals = jnp.take_along_axis(y, rows[..., None], axis=1)
     return finals if model.final_norm is None else model.final_norm(finals), reports
 
 

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt
 
 from bounds.influence.callable import Radius
 from bounds.influence.classes import Places, distinct_places
+from bounds.influence.deletion import reached_by_deletion
 from bounds.influence.reading import Chosen, Reading
 from bounds.influence.shared_base import SharedBase
 from bounds.influence.substitution import Substitutions, reached
@@ -37,6 +38,7 @@ class InfluenceRequest:
     radius: Radius | None = None
     # Of a scan of several rows: these rows, and the number read from each change.
     watched: tuple[int, ...] | None = None
+    deletes: bool = False  # positions are deleted, not replaced
     own: bool = False  # each substitution is watched at the row of its position alone
     reading: Reading | None = None
     # Of a scan: its table. None gives one value for each substitution.
@@ -129,9 +131,12 @@ class InfluenceRequest:
             these: the substitutions; a target of many rows counts as one.
         """
         where = self.position[these], self.symbol[these]
+        joint = self.target_value.is_joint
+        if self.deletes:
+            moves = reached_by_deletion(self.model, self.rows, where[0])
+            return np.ones((len(moves), 1), bool) if joint else moves
         rows = None if self.own else self.rows
         moves = reached(self.model, self.tokens, rows, *where)
-        joint = self.target_value.is_joint
         return np.asarray(moves.any(axis=1, keepdims=True) if joint else moves)
 
     @functools.cached_property

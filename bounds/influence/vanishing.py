@@ -38,6 +38,8 @@ def refuse_vanishing_rows(request: InfluenceRequest, *at: int) -> None:
     norms = [x for layer in model.layers for x in (layer.norm1, layer.norm2)]
     if not any(_divides(norm) for norm in (*norms, model.final_norm)):
         return
+    if request.deletes:  # rows of shorter inputs are not looked at
+        at = ()
     both, told = (model, _move_parameters(model)), "with symbol {} put in, the "
     for one in at:
         changed = np.array(tokens)
@@ -46,6 +48,8 @@ def refuse_vanishing_rows(request: InfluenceRequest, *at: int) -> None:
     if at:
         return
     _check_input(request, both, tokens, "the ")
+    if request.deletes:
+        return
     first = [step.operation for x in model.layers[:1] for step in x.reads.steps]
     if not first or not _divides(norm := first[0]):
         return
@@ -63,8 +67,9 @@ def not_finite(request: InfluenceRequest, at: int) -> InputError:
     """Error of a substitution whose influence is not a finite number."""
     refuse_vanishing_rows(request, at)
     position, symbol = request.pairs[at]
+    edit = "its deletion" if request.deletes else f"symbol {symbol}"
     return InputError(
-        f"the influence of position {position}, symbol {symbol} is not a finite number: "
+        f"the influence of position {position}, {edit}, is not a finite number: "
         "the model overflows or divides by zero"
     )
 

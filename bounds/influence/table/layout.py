@@ -54,6 +54,7 @@ class Layout:
     reduction: Reduction
     width: int  # entries of the watched quantity that count
     alone: bool  # there is no axis of rows: one is watched, or each position's own
+    deletes: bool  # positions are deleted: there is no axis of symbols
     of_row: bool  # the watched quantity belongs to one row each
     keeps_diagonal: bool  # cells whose position is the row count; else they are 0
     entries: Int[np.ndarray, "classes"] | None  # vocabulary symbols of the entries
@@ -148,6 +149,7 @@ class Layout:
         """Drops the axis of a single row and that of a single entry, and their names."""
         gone = {"row"} if self.alone else set()
         gone |= {"target"} if self.width == 1 else set()
+        gone |= {"symbol"} if self.deletes else set()
         array = array.squeeze(tuple(i for i, x in enumerate(axes) if x in gone))
         return array, tuple(x for x in axes if x not in gone)
 

@@ -51,6 +51,12 @@ class Target(abc.ABC):
         """Value whose change it is; None of what compares two outputs."""
         return None
 
+    def compare(
+        self, before: Float[Array, "rows width"], after: Float[Array, "others width"]
+    ) -> Float[Array, "classes"]:
+        """Change of a joint target from rows to those of a longer or shorter input."""
+        return self.value(after) - self.value(before)
+
     def of(self, model: Transformer) -> Self:
         """The target of a model; raises `InputError` where the model has none."""
         return self

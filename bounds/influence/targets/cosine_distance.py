@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 
 from bounds.influence.targets.pooled import Pooled
 from bounds.numbers.euclidean import scaled_norm
+from jax_models.model.pooling import Pooling
 from jax_models.model.pytree import register
 
 
@@ -49,7 +50,18 @@ class CosineDistance(Pooled):
         change: Float[Array, "*batch rows width"],
     ) -> Float[Array, "*batch 1"]:
         """Distance, from the pooled vector and its change."""
-        # Their lengths do not count: pooling need not normalise them.
-        pooling = dataclasses.replace(self._of_model, normalised=False)
+        pooling = self._unnormalised
         base, change = self._real(base), self._real(change)
         return cosine_distance(pooling(base), pooling.change(base, change))
+
+    def compare(
+        self, before: Float[Array, "rows width"], after: Float[Array, "others width"]
+    ) -> Float[Array, "1"]:
+        """Distance of two pooled vectors."""
+        base = self._unnormalised(before)
+        return cosine_distance(base, self._unnormalised(after) - base)
+
+    @property
+    def _unnormalised(self) -> Pooling:
+        # Lengths of vectors do not count: pooling need not normalise them.
+        return dataclasses.replace(self._of_model, normalised=False)

@@ -1,0 +1,72 @@
+"""In-silico deletion of tokens: what an input without one of them does to the output."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from bounds.influence.answer import answer
+from bounds.influence.batch import of_each_input
+from bounds.influence.build import TableOptions, build_request
+from bounds.influence.method import Rounding, Way
+from bounds.influence.run import Run, check_run
+from bounds.influence.scan import Scan
+from bounds.influence.targets.table import Watched
+from bounds.recipes.question import residues_of
+from jax_models import Transformer
+from jax_models.run.evaluate import TieRule
+
+
+@of_each_input
+def deletions(
+    model: Transformer,
+    tokens: Any,
+    *,
+    target: Watched = "activation",
+    rows: Any = None,
+    positions: Sequence[int] | None = None,
+    reduce: Any = None,
+    method: Way | str = "auto",
+    ties: TieRule = "error",
+    rounding: Rounding = "auto",
+    run: Run | None = None,
+) -> Scan:
+    """Changes of rows by the deletion of each token in turn.
+
+        z_j'(x without x_i) - z_j(x),   j' = j for j < i, j - 1 for j > i
+
+    for position i and row j. The deleted position's own row has no value, NaN; a pooled
+    target is compared as it is. The cosine distance of pooled vectors is how
+    perturbations of single cells are scored.
+
+    Args:
+        model: a transformer.
+        tokens: integers in [0, V) [n], n at least 2; or a list of such inputs.
+        target: as in `compute_influence`; of many rows together a pooled one alone.
+        rows: as in `scan`, without "own".
+        positions: deleted positions; by default all but special symbols.
+        reduce: None or "none", as in `scan`.
+        method: "exhaustive", or "partial" under a causal mask; "auto" is the cheaper.
+        ties: as in `scan`.
+        rounding: as in `scan`.
+        run: as in `scan`.
+
+    Returns:
+        A `Scan` (position[, row][, target]); of a list a list of them.
+
+    Raises:
+        InputError: an argument does not fit the model, or the method cannot delete.
+        TieError: as in `scan`.
+
+    Source:
+        Theodoris et al., Transfer learning enables predictions in network biology, 2023:
+        "in silico deletion", scored by the cosine similarity of embeddings.
+    """
+    run = check_run(run)
+    request = build_request(
+        model,
+        tokens,
+        target=target,
+        positions=residues_of(model, tokens, positions),
+        table=TableOptions(rows, reduce=reduce, edit="delete"),
+        run=run,
+    )
+    return answer(request, method, ties, run=run, rounding=rounding)
