@@ -34,7 +34,7 @@ from bounds.cli.shared.ties import quiet_ties, warn_of_ties
 from bounds.curves.scan_page import open_plotly, scan_page
 from bounds.figures.inputs import scan_figure
 from bounds.influence.scan import Scan
-from bounds.influence.table.result import SYMBOL_NAMES
+from bounds.influence.table.lines import SYMBOL_NAMES
 from bounds.influence.table.view import check_shape
 from bounds.store.output import write_bytes, write_json
 from bounds.store.results import ResultStore

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bounds.influence.table.residues import Residues
 from bounds.influence.table.result import Scan
 from bounds.influence.table.view import largest_label, view_scan
 from jax_models.errors import InputError
@@ -55,7 +56,7 @@ def scan_page(
         InputError: Plotly is not installed, or the scan has no axis that the shape needs.
     """
     view, plotly, names = view_scan(scan, shape), open_plotly(), _Names(name or str)
-    across = [f"{p} {names(scan.tokens[p])}" for p in scan.positions.tolist()]
+    across = [names.place(scan, p) for p in scan.positions.tolist()]
     layout: dict[str, Any] = {
         "template": "simple_white",
         "xaxis": {"type": "category", "title": {"text": "position that is replaced"}},
@@ -63,7 +64,7 @@ def scan_page(
     }
     best = None if view.substitutes is None else names.substitutes(view.substitutes)
     if view.shape == "map":
-        down = [f"{row} {names(scan.tokens[row])}" for row in view.columns.tolist()]
+        down = [names.place(scan, row) for row in view.columns.tolist()]
         word, title = "row", "row that is watched"
     elif view.shape == "heat":
         down, word, title = names.unlike(view.columns), "substitute", "substitute"
@@ -104,6 +105,12 @@ class _Names:
 
     def __call__(self, symbol: Any) -> str:
         return html.escape(self.name(int(symbol)))
+
+    def place(self, scan: Scan, position: int) -> str:
+        """A position with its symbol; the letter and number of a residue."""
+        if isinstance(self.name, Residues):
+            return html.escape(self.name.place(position))
+        return f"{position} {self(scan.tokens[position])}"
 
     def unlike(self, symbols: np.ndarray) -> list[str]:
         """The names of symbols; of equal ones, each with its number."""

@@ -19,6 +19,7 @@ from bounds.figures.primitives import (
     symbol_rows,
     write,
 )
+from bounds.influence.table.residues import Residues
 from bounds.influence.table.result import Scan
 from bounds.influence.table.view import View, largest_label, view_scan
 
@@ -195,7 +196,8 @@ def _heat(
             axes.tick_params(axis="y", length=0)
         watched = "" if row is None else f"; row {row} is watched"
         figure.supylabel("substitute", fontsize=9)
-        figure.supxlabel(f"position; a dot marks the symbol there{watched}", fontsize=9)
+        place = "residue" if isinstance(name, Residues) else "position"
+        figure.supxlabel(f"{place}; a dot marks the symbol there{watched}", fontsize=9)
     return figure
 
 
@@ -204,13 +206,17 @@ def _name(
 ) -> None:
     """Writes the symbols along an axis where there is room, else some positions."""
     labels = [drawable(name(int(tokens[place]))) for place in places]
+    numbers = list(places)
+    if isinstance(name, Residues):
+        numbers = [name.numbers[place] for place in places]
     if len(places) <= NAMED and max(map(len, labels)) == 1:
         if axis.axis_name == "x":
-            tens = (place if place % 10 == 0 else " " for place in places)
+            tens = (" " if x is None or x % 10 else x for x in numbers)
             labels = [f"{x}\n{ten}" for x, ten in zip(labels, tens, strict=True)]
         axis.set_ticks(range(len(places)), labels, fontsize=7, parse_math=False)
         axis.set_tick_params(length=0)
         return
     every = next(x for x in (1, 5, 10, 20, 50, 100, 10**9) if len(places) <= 16 * x)
-    shown = [i for i, place in enumerate(places) if place % every == 0] or [0]
-    axis.set_ticks(shown, [str(places[i]) for i in shown], fontsize=7)
+    shown = [i for i, x in enumerate(numbers) if x is not None and x % every == 0]
+    shown = shown or [0]
+    axis.set_ticks(shown, [str(numbers[i]) for i in shown], fontsize=7)

@@ -4,27 +4,20 @@ import dataclasses
 import functools
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from bounds.influence.result import Answer, said_of
-from bounds.numbers.kind import kind_of_ends
-from bounds.store.output import write_bytes, write_csv
+from bounds.store.output import write_bytes
 from jax_models import InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from bounds.influence.table.base_values import Base
-
-# Columns of a scan's file; `target` follows `row` where there is such an axis.
-_COLUMNS = ("position", "symbol", "row", "value", "lower", "upper", "kind")
-# Added at the end where symbols have names.
-SYMBOL_NAMES = ("wild_type", "symbol_name")
-TARGET_NAME = "target_name"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,13 +76,14 @@ class Scan(Answer):
         *,
         named_target: bool = False,
     ) -> None:
-        """Writes a line for each cell in which something is substituted.
+        """Writes a line for each cell with a value, by position and symbol.
 
         Args:
             path: the file, with the columns position, symbol (empty where a cell is of
                 all), row, target (where there is such an axis), value, lower, upper, kind and
                 base (where there is one).
-            name: names a symbol, as `Tokenizer.name`; adds wild_type and symbol_name.
+            name: names a symbol, as `Tokenizer.name`; adds wild_type and symbol_name, and
+                of `bounds.recipes.Residues` mutation, as A25G.
             named_target: True names the target's symbols too, for logits of the vocabulary
                 and not of classes; adds target_name.
 
@@ -97,37 +91,12 @@ class Scan(Answer):
             InputError: a function's values have axes without names.
             OSError: the file cannot be written.
         """
-        self._named()
-        target = ("target",) if "target" in self.axes else ()
-        names = SYMBOL_NAMES if name is not None else ()
-        named_target = named_target and bool(names) and self.target_symbols is not None
-        names += (TARGET_NAME,) if named_target and target else ()
-        base = () if self.base is None else ("base",)
-        columns = [*_COLUMNS[:3], *target, *_COLUMNS[3:], *base, *names]
-        write_csv(path, columns, self._lines(name))
+        self.require_named()
+        from bounds.influence.table.lines import Named, write_lines
 
-    def _lines(self, name: Callable[[int], str] | None) -> Iterator[dict[str, Any]]:
-        base = self.base
-        base = None if base is None else np.broadcast_to(base, self.values.shape)
-        for cell in np.argwhere(~np.isnan(self.values)):
-            at = tuple(cell.tolist())
-            line: dict[str, Any] = self.place(at)
-            ends = self.values[at], self.lower[at], self.upper[at]
-            line |= dict(zip(_COLUMNS[3:6], map(float, ends), strict=True))
-            line["kind"] = kind_of_ends(
-                line["lower"], line["upper"], bool(self.enclosed[at])
-            )
-            if base is not None:
-                line["base"] = float(base[at])
-            if name is not None:
-                line["wild_type"] = name(int(self.tokens[line["position"]]))
-                if line["symbol"] is not None:
-                    line["symbol_name"] = name(line["symbol"])
-                if line["target"] is not None and self.target_symbols is not None:
-                    line[TARGET_NAME] = name(line["target"])
-            yield line
+        write_lines(path, [Named(self, name, named_target=named_target)])
 
-    def _named(self) -> None:
+    def require_named(self) -> None:
         """Refuses axes without names, which a caller's function made."""
         if self.values.ndim != len(self.axes):
             raise InputError(
@@ -199,7 +168,7 @@ class Scan(Answer):
                 figure needs.
             OSError: the file cannot be written.
         """
-        self._named()
+        self.require_named()
         from bounds.curves.scan_page import scan_page
 
         write_bytes(path, scan_page(self, quantity, name, figure))
@@ -233,7 +202,7 @@ class Scan(Answer):
         """
         from bounds.store.pictures import save_as_named
 
-        self._named()
+        self.require_named()
         from bounds.figures.inputs import scan_figure
 
         drawn = scan_figure(self, quantity, name, figure)
