@@ -1,6 +1,8 @@
 """Run of the command `scan`."""
 
-from collections.abc import Callable, Mapping
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,14 @@ import jax_models as jm
 from bounds.cli.options.scan import PAGE, ScanOptions
 from bounds.cli.scan_parts import Asked, Parts
 from bounds.cli.scan_plan import describe_plan
-from bounds.cli.scan_words import finding, parse_reduce, parse_rows, quantity_of
+from bounds.cli.scan_recipe import read_recipe
+from bounds.cli.scan_words import (
+    finding,
+    parse_reduce,
+    parse_rows,
+    quantity_of,
+    top_line,
+)
 from bounds.cli.shared.devices import (
     Devices,
     explained_loss,
@@ -29,14 +38,21 @@ from bounds.cli.shared.target import (
     target_key,
     unit_of,
 )
-from bounds.cli.shared.texts import open_tokenizer
+from bounds.cli.shared.texts import open_tokenizer, record_names
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
 from bounds.curves.scan_page import open_plotly, scan_page
 from bounds.figures.inputs import scan_figure
 from bounds.influence.scan import Scan
-from bounds.influence.table.lines import SYMBOL_NAMES
+from bounds.influence.table.lines import (
+    SYMBOL_NAMES,
+    Named,
+    largest_lines,
+    write_lines,
+)
+from bounds.influence.table.residues import Residues
 from bounds.influence.table.view import check_shape
-from bounds.store.output import write_bytes, write_json
+from bounds.recipes.question import residues_of
+from bounds.store.output import write_bytes, write_csv, write_json
 from bounds.store.results import ResultStore
 from bounds.store.sweep import (
     Cell,
@@ -57,41 +73,78 @@ def run(options: ScanOptions) -> None:
     devices, output = open_devices(options), Output.of("scan", options)
     if devices.leads and not options.dry_run:
         print(f"scan: results go to {output.folder}", flush=True)
-    asked = _ask(options)
+    asked = _ask_all(options)
     if options.dry_run:
-        parts = _plan(asked, devices, output)
+        plans = [_plan(one, devices, output) for one in asked]
         if devices.leads:
-            print("\n".join(describe_plan(parts)))
+            print("\n".join(line for one in plans for line in describe_plan(one)))
         return
     if not devices.leads:
         with quiet_ties():
-            parts = Parts.plan(asked, devices.mesh)
-            devices.follow(cells := parts.cells())
-            if parts.moves_top:
-                devices.follow([parts.top(cells, None)])
+            for one in asked:
+                _follow(one, devices)
         return
-    found, top, parts, seconds = _compute(asked, devices, output)
-    scan = parts.join(found, top)
-    ambiguous = sum(part["ambiguous"] for part in found)
+    answers = [_answer(one, devices, output) for one in asked]
+    scans = [one.scan for one in answers]
+    ambiguous = sum(one.ambiguous for one in answers)
+    sizes = [np.nan_to_num(np.abs(scan.values)).max() for scan in scans]
+    best = int(np.argmax(sizes))
+    described = describe(asked[best], scans[best])
     record = {
         **output.record(),
-        **describe(asked, scan),
-        "hypotheses": list(scan.hypotheses),
-        "rtol_exact": scan.rtol_exact,
+        **described,
+        "hypotheses": list(scans[best].hypotheses),
+        "rtol_exact": scans[best].rtol_exact,
         "reduce": options.reduce,
         "ambiguous": ambiguous > 0,
-        "seconds": seconds,
+        "seconds": sum(one.seconds for one in answers),
     }
+    tables = [
+        _named(*both, options.first_residue) for both in zip(asked, scans, strict=True)
+    ]
     with output.exports() as staged:
-        names = _write(staged, asked, scan, record)
-    print(finding(asked, scan, record))
+        write_json(staged.path("scan.json"), record)
+        names = [*_write_tables(staged, tables, options.top), "scan.json"]
+        if len(scans) == 1:  # arrays and figures are of one input
+            names += _write(staged, asked[0], tables[0])
+    print(finding(asked[best], scans[best], record))
     print(f"Written to {output.folder}: {', '.join(names)}")
     warn_of_ties(ambiguous)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Answer:
+    """Scan of one input, its results that hang on a tie, and its seconds."""
+
+    scan: Scan
+    ambiguous: int
+    seconds: float
+
+
+def _answer(asked: Asked, devices: Devices, output: Output) -> _Answer:
+    if asked.recipe is not None and asked.recipe.alone is not None:
+        started = time.perf_counter()
+        return _Answer(asked.recipe.alone(), 0, time.perf_counter() - started)
+    found, top, parts, seconds = _compute(asked, devices, output)
+    ambiguous = sum(part["ambiguous"] for part in found)
+    return _Answer(parts.join(found, top), ambiguous, seconds)
+
+
+def _follow(asked: Asked, devices: Devices) -> None:
+    """Computes the parts of another process's scan."""
+    if asked.recipe is not None and asked.recipe.alone is not None:
+        return
+    parts = Parts.plan(asked, devices.mesh)
+    devices.follow(cells := parts.cells())
+    if parts.moves_top:
+        devices.follow([parts.top(cells, None)])
 
 
 def measure_rows(options: ScanOptions, store: Results) -> list[dict[str, Any]]:
     """One row, the scan and its largest cell as in `scan.json`; writes no files."""
     asked = _ask(options)
+    if asked.recipe is not None and asked.recipe.alone is not None:
+        return [{**describe(asked, asked.recipe.alone()), "ambiguous": False}]
     parts = Parts.plan(asked)
     cells = parts.cells()
     with quiet_ties():
@@ -137,6 +190,8 @@ def describe(asked: Asked, scan: Scan) -> dict[str, Any]:
         record |= dict(
             zip(SYMBOL_NAMES, (asked.tokenizer.name(wild), known), strict=True)
         )
+    if asked.record is not None:
+        record["record"] = asked.record
     return record
 
 
@@ -181,10 +236,22 @@ def _keep(store: ResultStore, cell: Cell) -> None:
 def _plan(asked: Asked, devices: Devices, output: Output) -> Parts:
     """Parts of the request; refuses a figure that cannot be drawn."""
     parts = Parts.plan(asked, devices.mesh)
-    check_shape(output.values["figure"], parts.layout.axes)
+    axes = asked.recipe and asked.recipe.axes
+    check_shape(output.values["figure"], axes or parts.layout.axes)
     if PAGE in output.values["figure_format"]:
         open_plotly()
     return parts
+
+
+def _ask_all(options: ScanOptions) -> list[Asked]:
+    """Requests about each record of a FASTA file, or about the one input."""
+    names = [] if options.is_given("input") else record_names(options)
+    if len(names) < 2:
+        return [_ask(options)]
+    return [
+        dataclasses.replace(_ask(dataclasses.replace(options, input=at)), record=name)
+        for at, name in enumerate(names)
+    ]
 
 
 def _ask(options: ScanOptions) -> Asked:
@@ -210,37 +277,84 @@ def _ask(options: ScanOptions) -> Asked:
     if entries is not None:
         entries = [number_symbol(x, tokenizer, "--target_symbols") for x in entries]
     symbols = read_substitutes(options, subject.model, tokenizer, length)
-    asked = subject, rows, reduce, positions, symbols, entries, options.diagonal
-    return Asked(*asked, tokenizer, options.rounding)
+    asked = Asked(
+        *(subject, rows, reduce, positions, symbols, entries, options.diagonal),
+        tokenizer,
+        options.rounding,
+        options.edit,  # pyright: ignore[reportArgumentType] - one of its words
+    )
+    if options.recipe == "mutagenesis":
+        if not options.is_given("target"):
+            asked = _watching(asked, "logits")
+        return dataclasses.replace(asked, reduce=reduce or "none")
+    if options.recipe is None:
+        return asked
+    at = residues_of(subject.model, tokens, positions)
+    recipe = read_recipe(options, subject.model, tokenizer, tokens, at, symbols)
+    set_by = recipe.question
+    return dataclasses.replace(
+        _watching(asked, set_by.target),
+        rows=set_by.rows if isinstance(set_by.rows, str) else list(set_by.rows),
+        reduce=set_by.reduce,
+        positions=at,
+        symbols=np.asarray(set_by.symbols),
+        target_symbols=set_by.target_symbols,
+        diagonal=set_by.diagonal,
+        recipe=recipe,
+    )
 
 
-def _write(
-    output: Output, asked: Asked, scan: Scan, record: dict[str, Any]
-) -> list[str]:
-    """Writes the CSV, npz, JSON and figure files; returns their names."""
-    write_json(output.path("scan.json"), record)
-    names = []
+def _watching(asked: Asked, target: Any) -> Asked:
+    """The request with another target."""
+    subject = asked.subject
+    question = dataclasses.replace(subject.question, target=target)
+    subject = dataclasses.replace(subject, question=question)
+    return dataclasses.replace(asked, subject=subject)
+
+
+def _named(asked: Asked, scan: Scan, first_residue: int) -> Named:
+    """A scan with names of its symbols: of residues where the input is of letters."""
     name: Callable[[int], str] | None = None
     if asked.tokenizer is not None:
         name = asked.tokenizer.name
-    cells = int((~np.isnan(scan.values)).sum())
+        special = special_symbols(asked.subject.model, asked.tokenizer)
+        own = [name(x) for x in set(asked.tokens.tolist()) - set(special)]
+        if all(len(x) == 1 for x in own):
+            name = Residues(name, asked.tokens, special, first_residue)
+    model = asked.subject.model  # a classifier's classes are no symbols
+    return Named(scan, name, asked.record, model.classes == model.vocab_size)
+
+
+def _write_tables(output: Output, tables: Sequence[Named], top: int) -> list[str]:
+    """Writes a line for each cell, and prints and writes the largest; returns names."""
+    names = []
+    cells = sum(int((~np.isnan(one.scan.values)).sum()) for one in tables)
     if cells <= MAX_ROWS:
-        model = asked.subject.model  # a classifier's classes are no symbols
-        vocabulary = model.classes == model.vocab_size
-        scan.to_csv(output.path("scan.csv"), name, named_target=vocabulary)
+        write_lines(output.path("scan.csv"), tables)
         names.append("scan.csv")
     else:
         print(
             f"scan.csv would have {cells} lines, more than {MAX_ROWS}, and is not "
             "written; scan.npz has all of them"
         )
+    if top:
+        lines = largest_lines(tables, top)
+        write_csv(output.path("top.csv"), tables[0].columns(), lines)
+        names.append("top.csv")
+        print("\n".join(map(top_line, lines)))
+    return names
+
+
+def _write(output: Output, asked: Asked, table: Named) -> list[str]:
+    """Writes the npz and figure files of one input; returns their names."""
+    scan, name, values = table.scan, table.name, output.values
     scan.to_npz(output.path("scan.npz"))
-    quantity = quantity_of(unit_of(output.values["target"]), asked, scan)
+    quantity = quantity_of(unit_of(values["target"]), asked, scan)
     quantity += "" if scan.exact else f", {scan.kind}"
-    figure = scan_figure(scan, quantity, name, output.values["figure"])
-    names += ["scan.npz", "scan.json", *output.draw(figure)]
-    if PAGE in output.values["figure_format"]:
-        page = scan_page(scan, quantity, name, output.values["figure"])
+    figure = scan_figure(scan, quantity, name, values["figure"])
+    names = ["scan.npz", *output.draw(figure)]
+    if PAGE in values["figure_format"]:
+        page = scan_page(scan, quantity, name, values["figure"])
         write_bytes(output.path("scan.html"), page)
         names.append("scan.html")
     return names

@@ -15,13 +15,14 @@ from jaxtyping import Int
 
 import jax_models as jm
 from bounds.cli.parts import add_top, top_cell
+from bounds.cli.scan_recipe import Recipe
 from bounds.cli.shared.packed import pack, unpack
 from bounds.cli.shared.precision import split_error, with_error
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.target import target_key
 from bounds.curves.measurement import Subject, block_columns, tokens_sha256
 from bounds.influence.answer import settle
-from bounds.influence.build import TableOptions
+from bounds.influence.build import Edit, TableOptions
 from bounds.influence.choice import Choice, choose_method
 from bounds.influence.find import (
     compare,
@@ -64,6 +65,9 @@ class Asked:
     diagonal: bool = True  # cells whose position is the row count
     tokenizer: jm.Tokenizer | None = None
     rounding: Rounding = "auto"  # cells with radii
+    edit: Edit = "replace"
+    recipe: Recipe | None = None
+    record: str | None = None  # name of the input among several
 
     @property
     def tokens(self) -> Int[np.ndarray, "tokens"]:
@@ -81,7 +85,7 @@ class Asked:
         symbols, positions = self.symbols, self.positions
         if symbols is not None and symbols.ndim == 2 and positions is not None:
             symbols = symbols[np.asarray(positions)]
-        table = self.rows, self.target_symbols, self.reduce, self.diagonal
+        table = self.rows, self.target_symbols, self.reduce, self.diagonal, self.edit
         return self.subject.question.request(
             self.subject.model,
             self.tokens,
@@ -250,10 +254,14 @@ class Parts:
         layout = self.part(start, stop).layout
         assert layout is not None
         there, rows = layout.cells >= 0, layout.shape
+        own = layout.diagonal if layout.deletes and layout.of_row else None
         if not layout.reduction.by_cell:
             there, rows = there.any(axis=1), rows[:1]
         shape = (*there.shape, *rows)
         there = np.broadcast_to(there.reshape(there.shape + (1,) * len(rows)), shape)
+        if own is not None:
+            own = own[:, None].reshape(own.shape[0], 1, -1, *(1,) * (len(rows) - 1))
+            there = there & ~own
         signed, runs = self.layout.reduction.by_target, runs_of(self.rounding)
         count = 1 + runs if signed else 2
         if tuple(found["shape"]) != shape or len(found["arrays"]) != count:
@@ -285,7 +293,9 @@ class Parts:
             arrays = compare(self.whole, arrays)
         joined = add_top(Found(arrays[0], arrays[1], magnitude, None), top)
         scan = settle(self.whole, self.choice, joined, self.rounding)
-        return dataclasses.replace(scan, measured_error=error)
+        scan = dataclasses.replace(scan, measured_error=error)
+        recipe = self.asked.recipe
+        return scan if recipe is None else recipe.finish(scan)
 
 
 def as_table(layout: Layout) -> Layout:

@@ -47,14 +47,14 @@ def parse_reduce(text: str | None) -> Reduce:
 
 def parse_rows(text: str | None) -> Any:
     """Reads a value of `--rows` into the `rows` of `bounds.scan`."""
-    if text is None or text == "all":
+    if text in (None, "all", "own"):
         return text
     parts = [part.strip() for part in text.split(",")]
     for part in parts:
         if not is_count(part.removeprefix("-")):
             raise jm.InputError(
                 f"{show(text)} names no rows; expected a position, negative ones counting "
-                "from the end, several separated by commas, or all"
+                "from the end, several separated by commas, all, or own"
             )
     rows = [int(part) for part in parts]
     return rows[0] if len(rows) == 1 else rows
@@ -62,6 +62,8 @@ def parse_rows(text: str | None) -> Any:
 
 def quantity_of(unit: str, asked: Asked, scan: Scan) -> str:
     """Label of the values, from a norm and its unit as in `‖Δ logits‖₂, nats`."""
+    if asked.recipe is not None:
+        unit = asked.recipe.label
     whole, comma, measured = unit.partition(",")
     change, rest = whole.strip("‖₂|"), f"{comma}{measured}"
     match asked.reduce:
@@ -75,6 +77,20 @@ def quantity_of(unit: str, asked: Asked, scan: Scan) -> str:
             )
     signed = change + rest if np.nanmin(scan.values) < 0 else unit
     return f"mean {signed}" if asked.reduce == "mean" else signed
+
+
+def top_line(line: Mapping[str, Any]) -> str:
+    """One of the largest cells in a line."""
+    where = line.get("mutation") or f"position {line['position']}"
+    if line.get("mutation") is None and line["symbol"] is not None:
+        where += f", symbol {line.get('symbol_name', line['symbol'])}"
+    if line["record"] is not None:
+        where = f"{line['record']}: {where}"
+    if line["row"] not in (None, line["position"]):
+        where += f", row {line['row']}"
+    if line["target"] is not None:
+        where += f", entry {line.get('target_name', line['target'])}"
+    return f"{line['value']:+.6g} {where}"
 
 
 def finding(asked: Asked, scan: Scan, record: Mapping[str, Any]) -> str:

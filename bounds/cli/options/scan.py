@@ -16,6 +16,10 @@ from bounds.cli.shared.values import IntegersParser
 
 # The one format that not all commands draw.
 PAGE = "html"
+RECIPES = (
+    *("masked_marginals", "wild_type_marginals", "dependency_map"),
+    *("categorical_jacobian", "mutagenesis"),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,11 +28,23 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
 
     COMMAND = "scan"
 
+    recipe: str | None = option(
+        None,
+        "A scan by the name of its field, which sets what is replaced and watched and what "
+        "is made of it: {words} (docs/recipes.md).",
+        RECIPES,
+    )
+    edit: str = option(
+        "replace",
+        "What is done to a position: replace puts in every substitute in turn, delete "
+        "deletes its token.",
+        ("replace", "delete"),
+    )
     rows: str | None = option(
         None,
         "Rows whose output is watched: a position, negative ones counting from the end, "
-        "several separated by commas, or all. By default the row of a classifier's head, "
-        "else the last.",
+        "several separated by commas, all, or own, each position's own row. By default the "
+        "row of a classifier's head, else the last.",
         check="bounds.cli.scan_words:parse_rows",
     )
     target_symbols: tuple[str, ...] | None = option(
@@ -65,6 +81,21 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
         "png",
         " A page (html) is to hover over.",
         words=("bounds.store.pictures:FORMATS", PAGE),
+    )
+    top: int = option(
+        0,
+        "Cells of largest absolute value that are printed and written to top.csv.",
+        least=0,
+        most=10**6,
+        key=False,
+    )
+    first_residue: int = option(
+        1,
+        "Number of the first residue in tables and figures of letters; special symbols do "
+        "not count.",
+        least=-(10**6),
+        most=10**6,
+        key=False,
     )
     figure: str = option(
         "auto",

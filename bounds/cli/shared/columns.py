@@ -150,6 +150,8 @@ FILES: Mapping[str, Mapping[str, str]] = {
         value="change of what is watched, or what `--reduce` makes of it",
         base="what is watched of the unchanged input, of which the value is a change",
         kind="what that line is: exact to 1 %, enclosure or estimated",
+        record="name of the record, where a FASTA file has several",
+        mutation="the substitution of a residue by name, as A25G",
     ),
     "scan.json": _has(
         *HEAD,
@@ -157,7 +159,8 @@ FILES: Mapping[str, Mapping[str, str]] = {
         *("reason", "model_sha256", "weighting", "tokens_sha256", "measured_error"),
         *("wild_type", "symbol_name", "hypotheses", "rounding", "rtol_exact"),
         *("ambiguous", "seconds"),
-        rows="the rows that are watched",
+        rows="the rows that are watched; none where it is each position's own",
+        record="the record that has it, where a FASTA file has several",
         shape="the length of each axis of the table, by name",
         substitutions="how many were computed",
         max="the largest absolute value",

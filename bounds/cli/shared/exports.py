@@ -28,7 +28,11 @@ MODEL = "model.safetensors"
 # Other files of commands: endings, and stems and names other than the command's.
 ENDINGS = ("csv", "jsonl", "parquet", "npz", "html", *FORMATS)
 STEMS = {"restrict": "restriction"}
-FILES = {"sample": ("tokens.npy",), **dict.fromkeys(WRITERS_OF_MODELS, (MODEL,))}
+FILES = {
+    "sample": ("tokens.npy",),
+    "scan": ("top.csv",),
+    **dict.fromkeys(WRITERS_OF_MODELS, (MODEL,)),
+}
 MOST_TOLD = 2  # flags in a message
 # Folder of complete exports, which are moved to --out one by one.
 COMPLETE = ".exports"

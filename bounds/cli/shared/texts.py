@@ -48,6 +48,15 @@ def read_letters(name: str, value: str, tokenizer: jm.Tokenizer) -> GivenInputs:
     return GivenInputs(value, tuple(tokens), tokenizer.ends)
 
 
+def record_names(options: Group) -> list[str]:
+    """Names of the records of `--fasta`, or their numbers; none of other inputs."""
+    path = getattr(options, "fasta", None)
+    if path is None:
+        return []
+    found = [name for name, _ in _records(path, read_whole("fasta", path))]
+    return [x.partition("(")[2][:-1] or x.removeprefix("record ") for x in found]
+
+
 def read_text_whole(path: str, tokenizer: jm.Tokenizer) -> GivenInputs:
     """A file as one text, without its last newline."""
     content = read_whole("text", path).removesuffix("\n").removesuffix("\r")

@@ -1,0 +1,117 @@
+"""`scan --recipe` and its kin write what the functions of `bounds.recipes` return."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bounds
+import jax_models as jm
+from tests.bounds.cli.letters import NAMES, tokens_of
+from tests.bounds.cli.outputs import read_csv, read_json
+
+OUT = Path("results/scan")
+LETTERS = "ACDEFG"
+SYMBOLS = [NAMES.index(x) for x in LETTERS]
+MASK = NAMES.index("[MASK]")
+GIVEN = {"symbols": SYMBOLS, "positions": [1, 2, 3, 4]}
+RECIPES = {
+    "masked_marginals": {**GIVEN, "mask": MASK},
+    "wild_type_marginals": GIVEN,
+    "dependency_map": GIVEN,
+    "categorical_jacobian": GIVEN,
+    "mutagenesis": GIVEN,
+}
+
+
+def arrays():
+    with np.load(OUT / "scan.npz") as found:
+        return dict(found)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_writes_what_its_function_returns(name, run, folder):
+    typed = [f"--model={folder}", "--sequence=ACDE", f"--symbols={','.join(LETTERS)}"]
+    ended = run("scan", *typed, f"--recipe={name}")
+    assert (ended.code, ended.err) == (0, "")
+    model = jm.from_pretrained(folder, dtype="float64")
+    wanted = getattr(bounds.recipes, name)(model, tokens_of("ACDE"), **RECIPES[name])
+    kept = arrays()
+    np.testing.assert_allclose(kept["values"], wanted.values, 1e-12, 1e-12)
+    assert tuple(kept["axes"]) == wanted.axes
+    assert np.nanmax(np.abs(kept["values"])) > 0
+    assert read_json("scan")["kind"] == wanted.kind
+    if wanted.base is not None:
+        np.testing.assert_allclose(kept["base"], wanted.base, 1e-12, 1e-12)
+        assert all(row["base"] for row in read_csv("scan"))
+
+
+def test_the_largest_are_printed_and_written_by_name(run, folder):
+    typed = [f"--model={folder}", "--sequence=ACDE", f"--symbols={','.join(LETTERS)}"]
+    typed.append("--recipe=masked_marginals")
+    ended = run("scan", *typed, "--top=3", "--first_residue=25")
+    assert ended.code == 0
+    every = read_csv("scan")
+    assert {row["mutation"][:-1] for row in every} == {"A25", "C26", "D27", "E28"}
+    ranked = sorted(every, key=lambda row: -abs(float(row["value"])))[:3]
+    top = (OUT / "top.csv").read_text().splitlines()
+    assert [line.split(",")[-1] for line in top[1:]] == [x["mutation"] for x in ranked]
+    for row in ranked:
+        assert f"{float(row['value']):+.6g} {row['mutation']}" in ended.out
+    assert run("scan", *typed, "--overwrite").code == 0
+    assert not (OUT / "top.csv").exists()
+
+
+def test_records_of_a_file_share_one_table(run, folder, tmp_path):
+    path = tmp_path / "two.fasta"
+    path.write_text(">first of two\nACDE\n>second\nGFACA\n")
+    typed = [f"--model={folder}", f"--fasta={path}", "--recipe=wild_type_marginals"]
+    assert run("scan", *typed).code == 0
+    rows = read_csv("scan")
+    assert {row["record"] for row in rows} == {"first", "second"}
+    model = jm.from_pretrained(folder, dtype="float64")
+    for name, text in (("first", "ACDE"), ("second", "GFACA")):
+        wanted = bounds.recipes.wild_type_marginals(
+            model, tokens_of(text), positions=range(1, 1 + len(text)), symbols=SYMBOLS
+        )
+        found = {
+            (int(row["position"]), int(row["symbol"])): float(row["value"])
+            for row in rows
+            if row["record"] == name
+        }
+        for (i, s), value in np.ndenumerate(wanted.values):
+            if not np.isnan(value):
+                place = int(wanted.positions[i]), int(wanted.symbols[s])
+                np.testing.assert_allclose(found[place], value, rtol=1e-12)
+    assert not (OUT / "scan.npz").exists()
+    assert run("scan", *typed, "--input=1", "--overwrite").code == 0
+    assert {row["wild_type"] for row in read_csv("scan")} == set("GFAC")
+
+
+def test_deletions_are_those_of_the_function(run, folder):
+    typed = [f"--model={folder}", "--sequence=ACDEF", "--edit=delete", "--rows=all"]
+    for more in ([], ["--reduce=none", "--target=logits"]):
+        for _ in range(2):  # the second from the store
+            assert run("scan", *typed, *more, "--overwrite").code == 0
+        model = jm.from_pretrained(folder, dtype="float64")
+        asked = {"reduce": "none", "target": "logits"} if more else {}
+        wanted = bounds.recipes.deletions(
+            model, tokens_of("ACDEF"), rows="all", positions=range(1, 6), **asked
+        )
+        np.testing.assert_allclose(arrays()["values"], wanted.values, 1e-12, 1e-12)
+        assert np.isnan(arrays()["values"]).any()
+    assert {row["symbol"] for row in read_csv("scan")} == {""}
+
+
+@pytest.mark.parametrize(
+    ("typed", "complaint"),
+    [
+        (["--recipe=dependency_map", "--rows=2"], "sets --rows; leave it out"),
+        (["--recipe=tea"], "recipe"),
+        (["--edit=delete", "--method=incremental"], "a deletion moves the rows"),
+    ],
+)
+def test_what_a_recipe_sets_is_not_set_twice(typed, complaint, run, folder):
+    ended = run("scan", f"--model={folder}", "--sequence=ACDE", *typed)
+    assert ended.code != 0
+    assert complaint in ended.err
