@@ -75,9 +75,13 @@ def run(options: ScanOptions) -> None:
         print(f"scan: results go to {output.folder}", flush=True)
     asked = _ask_all(options)
     if options.dry_run:
-        plans = [_plan(one, devices, output) for one in asked]
-        if devices.leads:
-            print("\n".join(line for one in plans for line in describe_plan(one)))
+        for one in asked:
+            parts = None if one.alone else _plan(one, devices, output)
+            if devices.leads:
+                lines = (
+                    ["one pass of the input"] if parts is None else describe_plan(parts)
+                )
+                print("\n".join(lines))
         return
     if not devices.leads:
         with quiet_ties():
@@ -122,9 +126,9 @@ class _Answer:
 
 
 def _answer(asked: Asked, devices: Devices, output: Output) -> _Answer:
-    if asked.recipe is not None and asked.recipe.alone is not None:
+    if asked.alone is not None:
         started = time.perf_counter()
-        return _Answer(asked.recipe.alone(), 0, time.perf_counter() - started)
+        return _Answer(asked.alone(), 0, time.perf_counter() - started)
     found, top, parts, seconds = _compute(asked, devices, output)
     ambiguous = sum(part["ambiguous"] for part in found)
     return _Answer(parts.join(found, top), ambiguous, seconds)
@@ -132,7 +136,7 @@ def _answer(asked: Asked, devices: Devices, output: Output) -> _Answer:
 
 def _follow(asked: Asked, devices: Devices) -> None:
     """Computes the parts of another process's scan."""
-    if asked.recipe is not None and asked.recipe.alone is not None:
+    if asked.alone is not None:
         return
     parts = Parts.plan(asked, devices.mesh)
     devices.follow(cells := parts.cells())
@@ -143,8 +147,8 @@ def _follow(asked: Asked, devices: Devices) -> None:
 def measure_rows(options: ScanOptions, store: Results) -> list[dict[str, Any]]:
     """One row, the scan and its largest cell as in `scan.json`; writes no files."""
     asked = _ask(options)
-    if asked.recipe is not None and asked.recipe.alone is not None:
-        return [{**describe(asked, asked.recipe.alone()), "ambiguous": False}]
+    if asked.alone is not None:
+        return [{**describe(asked, asked.alone()), "ambiguous": False}]
     parts = Parts.plan(asked)
     cells = parts.cells()
     with quiet_ties():

@@ -6,7 +6,7 @@ Frobenius map needs all positions at once, and is made of the parts of their tab
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,11 @@ class Asked:
         """The input."""
         (tokens,) = self.subject.inputs.values()
         return tokens
+
+    @property
+    def alone(self) -> Callable[[], Scan] | None:
+        """Function that computes the recipe by one pass, without parts."""
+        return self.recipe and self.recipe.alone
 
     @property
     def hashes(self) -> dict[str, str]:

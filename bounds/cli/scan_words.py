@@ -107,12 +107,13 @@ def finding(asked: Asked, scan: Scan, record: Mapping[str, Any]) -> str:
     lower, upper = record["lower"], record["upper"]
     ends = sorted((abs(lower), abs(upper)))
     ends[0] = 0.0 if lower < 0 < upper else ends[0]
+    edits = "deletions" if asked.edit == "delete" else "substitutions"
     shape = " x ".join(f"{size} {axis}s" for axis, size in record["shape"].items())
     largest = enclosure_label(record["max"], *ends)
     if scan.kind == "estimated":
         largest = f"{record['max']:.6g}"
     return (
-        f"n = {record['n']}: {scan.substitutions} substitutions of "
+        f"n = {record['n']}: {scan.substitutions} {edits} of "
         f"{target_key(asked.subject.question.target)}, {shape}; the largest is "
         f"{largest}, {scan.kind} by {scan.method}, {where}{said_of(scan.measured_error)}."
     )

@@ -59,7 +59,10 @@ def scan_page(
     across = [names.place(scan, p) for p in scan.positions.tolist()]
     layout: dict[str, Any] = {
         "template": "simple_white",
-        "xaxis": {"type": "category", "title": {"text": "position that is replaced"}},
+        "xaxis": {
+            "type": "category",
+            "title": {"text": f"position that is {scan.edit}"},
+        },
         "yaxis": {"type": "category", "autorange": "reversed"},
     }
     best = None if view.substitutes is None else names.substitutes(view.substitutes)

@@ -171,7 +171,7 @@ def _map(scan: Scan, view: View, quantity: str, name: Callable[[int], str]) -> "
     with heat_map(view.values, view.top, label, 6.2) as (figure, ((axes, _),)):
         _name(axes.xaxis, scan.positions, scan.tokens, name)
         _name(axes.yaxis, view.columns, scan.tokens, name)
-        axes.set(xlabel="position that is replaced", ylabel="row that is watched")
+        axes.set(xlabel=f"position that is {scan.edit}", ylabel="row that is watched")
     return figure
 
 

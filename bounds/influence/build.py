@@ -254,7 +254,8 @@ def require_deletable(model: Any, target: Any, length: int) -> None:
 
 def require_cells(reduction: Reduction, table: TableOptions) -> None:
     """Refuses reductions over substitutes, and own rows, where tokens are deleted."""
-    if reduction.by_cell and table.rows != "own" and table.diagonal:
+    own = isinstance(table.rows, str) and table.rows == "own"
+    if reduction.by_cell and table.diagonal and not own:
         return
     raise InputError(
         'a deletion has no substitutes and no row of its own: give reduce=None or "none", '

@@ -35,15 +35,13 @@ def dependency_map(
 
         max over s, t of |log odds_j(t | x with x_i := s) - log odds_j(t | x)|
 
-    for positions i and j, 0 for i = j. The odds are q / (1 - q), where q are the
-    probabilities of the symbols among themselves, epsilon added to each and the sum
-    normalised to 1 again.
+    for positions i and j, 0 for i = j. The odds are q / (1 - q), q the probabilities of
+    the symbols among themselves, epsilon added to each and normalised again.
 
     Args:
         model: a language model.
         tokens: integers in [0, V) [n]; or a list of such inputs.
-        symbols: the letters: both the substitutes s and the entries t; by default all
-            that the model substitutes.
+        symbols: both s and t; by default all that the model substitutes.
         positions: both i and j; by default all but special symbols.
         epsilon: added to each probability; 1e-10 as published.
         unit: "bits" (published) or "nats".
@@ -52,13 +50,9 @@ def dependency_map(
     Returns:
         A `Scan` (position, row); of a list a list of them.
 
-    Raises:
-        InputError: an argument does not fit the model.
-
     Source:
-        Tomaz da Silva, Karollus, Hingerl, Galindez, Wagner, Hernandez-Alias, Incarnato,
-        Gagneur, Nucleotide dependency analysis of DNA language models reveals genomic
-        functional elements, 2024.
+        Tomaz da Silva et al., Nucleotide dependency analysis of DNA language models
+        reveals genomic functional elements, 2024.
     """
     require_language_model(model)
     choose_name("unit", unit, get_args(Unit))
@@ -91,7 +85,7 @@ def categorical_jacobian(
     Args:
         model: a language model.
         tokens: integers in [0, V) [n]; or a list of such inputs.
-        symbols: the letters: both s and t; by default all that the model substitutes.
+        symbols: both s and t; by default all that the model substitutes.
         positions: both i and j; by default all but special symbols.
         symmetrize: "tensor" (published) takes the mean of J[i, s, j, t] and
             J[j, t, i, s], "map" that of the finished map and its transpose; None neither.
@@ -103,12 +97,9 @@ def categorical_jacobian(
     Returns:
         A `Scan` (position, row); of a list a list of them.
 
-    Raises:
-        InputError: an argument does not fit the model, or the tensor the memory.
-
     Source:
-        Zhang, Wayment-Steele, Brixi, Wang, Kern, Ovchinnikov, Protein language models
-        learn evolutionary statistics of interacting sequence motifs, 2024.
+        Zhang et al., Protein language models learn evolutionary statistics of interacting
+        sequence motifs, 2024.
     """
     require_language_model(model)
     letters = letters_of(model, symbols)

@@ -51,19 +51,15 @@ def masked_marginals(
     Args:
         model: a masked language model.
         tokens: integers in [0, V) [n]; or a list of such inputs.
-        mask: number of the mask; by default that of the model's token dropout, as of
-            ESM-2.
-        symbols: the symbols that are scored, in the order of the table; by default all
-            that the model substitutes. Probabilities are of all symbols, which cancels.
+        mask: number of the mask; by default that of the token dropout, as of ESM-2.
+        symbols: the symbols that are scored; by default all that the model substitutes.
+            Probabilities are of all symbols, which cancels.
         positions: scored positions; by default all but special symbols.
         unit: "nats" (published) or "bits".
         options: method, ties, rounding and run, as in `scan`.
 
     Returns:
         A `Scan` (position, symbol), NaN at the wild type; of a list a list of them.
-
-    Raises:
-        InputError: an argument does not fit the model, or it names no mask.
 
     Source:
         Meier et al. 2021, the masked marginal probability.
@@ -98,9 +94,6 @@ def wild_type_marginals(
 
     Returns:
         A `Scan` (position, symbol), NaN at the wild type; of a list a list of them.
-
-    Raises:
-        InputError: an argument does not fit the model.
 
     Source:
         Meier et al. 2021, the wild-type marginal probability.
@@ -142,7 +135,6 @@ def wild_type_marginals(
 
 def masked_scores(scan: Scan, letters: Sequence[int], unit: Unit = "nats") -> Scan:
     """Log-odds of letters, of a scan of own rows' logits under the mask."""
-    choose_name("unit", unit, get_args(Unit))
     assert scan.base_of is not None
     base = _UnmaskedOdds(scan.base_of.request, scan, tuple(letters), unit)
     return dataclasses.replace(_scores(scan, letters, unit), base_of=base)
@@ -168,21 +160,24 @@ class _UnmaskedOdds(Base):
     def values(self) -> Float[np.ndarray, "positions letters"]:
         """Log-odds against the wild type."""
         assert self.scan.base is not None
-        return _log_odds(self.scan, self.scan.base[:, 0], self.letters, self.unit)
+        return _against_wild_type(
+            self.scan, self.scan.base[:, 0], self.letters, self.unit
+        )
 
 
 def _scores(scan: Scan, letters: Sequence[int], unit: Unit) -> Scan:
     """Log-odds of letters from the logits, base and change, of own rows [P, 1, V]."""
+    choose_name("unit", unit, get_args(Unit))
     base = scan.base_of
     assert base is not None and scan.base is not None
-    values = _log_odds(scan, (scan.values + scan.base)[:, 0], letters, unit)
+    values = _against_wild_type(scan, (scan.values + scan.base)[:, 0], letters, unit)
     known = scan.rounding != "none" and bool(scan.enclosed.any())
     half, enclosed = np.zeros_like(values), np.zeros(values.shape, bool)
     if known:
         # Both logits are off by the radius of the base and by that of the change.
         each = np.maximum(scan.upper - scan.values, scan.values - scan.lower)
         each = np.where(scan.enclosed, each + base.radii(), np.nan)[:, 0]
-        half = _of_both(scan, each, letters, unit, np.add)
+        half = _against_wild_type(scan, each, letters, unit, np.add)
         enclosed = ~np.isnan(half)
         half = np.where(enclosed, half, 0.0)
     lower, upper = values - half, values + half
@@ -199,26 +194,15 @@ def _scores(scan: Scan, letters: Sequence[int], unit: Unit) -> Scan:
     )
 
 
-def _log_odds(
-    scan: Scan,
-    logits: Float[np.ndarray, "positions symbols"],
-    letters: Sequence[int],
-    unit: Unit,
-) -> Float[np.ndarray, "positions letters"]:
-    """Logits of letters less those of the wild type; NaN at the wild type."""
-    found = _of_both(scan, logits, letters, unit, np.subtract)
-    own = scan.tokens[scan.positions][:, None] == np.asarray(letters)
-    return np.where(own, np.nan, found)
-
-
-def _of_both(
+def _against_wild_type(
     scan: Scan,
     table: Float[np.ndarray, "positions symbols"],
     letters: Sequence[int],
     unit: Unit,
-    join: Any,
+    join: Any = np.subtract,
 ) -> Float[np.ndarray, "positions letters"]:
-    """Joins the entry of each letter with that of the wild type."""
-    own = scan.tokens[scan.positions]
-    wild = np.take_along_axis(table, own[:, None], axis=1)
-    return join(table[:, list(letters)], wild) / (math.log(2) if unit == "bits" else 1)
+    """Entries of letters, each joined with that of the wild type; NaN at it."""
+    own = scan.tokens[scan.positions][:, None]
+    wild = np.take_along_axis(table, own, axis=1)
+    found = join(table[:, list(letters)], wild) / (math.log(2) if unit == "bits" else 1)
+    return np.where(own == np.asarray(letters), np.nan, found)

@@ -8,6 +8,7 @@ import numpy as np
 
 from bounds.influence.scan import Scan, scan
 from jax_models import InputError, Transformer
+from jax_models.arguments import expect_integers
 from jax_models.format.model_check import check_model
 from jax_models.run.evaluate import check_tokens
 
@@ -37,19 +38,20 @@ class Question:
 def letters_of(model: Transformer, symbols: Sequence[int] | None) -> tuple[int, ...]:
     """Letters of a recipe: by default all that the model substitutes."""
     model = check_model(model)
-    if symbols is not None:
-        return tuple(symbols)
-    return tuple(model.substitutable or range(model.vocab_size))
+    if symbols is None:
+        return tuple(model.substitutable or range(model.vocab_size))
+    return tuple(map(int, expect_integers("symbols", symbols, 0, model.vocab_size - 1)))
 
 
 def residues_of(
     model: Transformer, tokens: Any, positions: Sequence[int] | None
 ) -> Sequence[int]:
     """Positions of a recipe: by default those of symbols that are not special."""
-    if positions is not None:
-        return positions
     model = check_model(model)
     checked = np.asarray(check_tokens(model.vocab_size, tokens))
+    if positions is not None:
+        given = expect_integers("positions", positions, 0, checked.size - 1)
+        return list(map(int, given))
     letters = model.substitutable or range(model.vocab_size)
     kept = np.setdiff1d(letters, model.special or ())
     return np.flatnonzero(np.isin(checked, kept)).tolist()

@@ -8,7 +8,6 @@ from safetensors.numpy import load_file, save_file
 
 import bounds
 import jax_models as jm
-from bounds.influence import LogOdds
 from tests.real.test_checkpoints import CHECKPOINTS, PACKAGES, PEER, QUIET, SCRIPT
 
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("quick_compilation")]
@@ -48,15 +47,9 @@ def asked(tmp_path_factory):
 
 def test_the_dependency_map_is_that_of_its_authors(asked):
     model, tokens, letters, maps = asked
-    found = bounds.scan(
-        model,
-        tokens,
-        symbols=letters,
-        positions=range(1, len(tokens) - 1),
-        rows=range(1, len(tokens) - 1),
-        target=LogOdds(tuple(letters), 1e-10),
-        reduce="max",
-        diagonal=False,
+    inner = range(1, len(tokens) - 1)
+    found = bounds.recipes.dependency_map(
+        model, tokens, symbols=letters, positions=inner
     )
     exact = maps["dependencies"]
     np.testing.assert_allclose(found.values, exact, rtol=0, atol=1e-9)
@@ -67,15 +60,8 @@ def test_the_dependency_map_is_that_of_its_authors(asked):
 
 def test_the_categorical_jacobian_is_that_of_its_authors(asked):
     model, tokens, letters, maps = asked
-    found = bounds.scan(
-        model,
-        tokens,
-        symbols=letters,
-        positions=range(1, len(tokens) - 1),
-        rows=range(1, len(tokens) - 1),
-        target="logits",
-        target_symbols=letters,
-        reduce=bounds.Frobenius(symmetrize="tensor"),
+    found = bounds.recipes.categorical_jacobian(
+        model, tokens, symbols=letters, positions=range(1, len(tokens) - 1)
     )
     exact = maps["contacts"]
     np.testing.assert_allclose(found.values, exact, rtol=0, atol=1e-9)

@@ -45,6 +45,11 @@ class Scan(Answer):
     tokens: Int[np.ndarray, "tokens"]
     base_of: "Base | None" = dataclasses.field(default=None, repr=False, compare=False)
 
+    @property
+    def edit(self) -> str:
+        """Edit of each position as a participle: "replaced", or "deleted"."""
+        return "replaced" if self.symbols.size else "deleted"
+
     @functools.cached_property
     def base(self) -> Float[np.ndarray, "..."] | None:
         """Values of the target for the input itself, of which `values` are changes.

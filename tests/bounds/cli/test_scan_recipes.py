@@ -32,6 +32,8 @@ def arrays():
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_writes_what_its_function_returns(name, run, folder):
     typed = [f"--model={folder}", "--sequence=ACDE", f"--symbols={','.join(LETTERS)}"]
+    plan = run("scan", *typed, f"--recipe={name}", "--dry_run").out
+    assert ("one pass" in plan) == (name == "wild_type_marginals")
     ended = run("scan", *typed, f"--recipe={name}")
     assert (ended.code, ended.err) == (0, "")
     model = jm.from_pretrained(folder, dtype="float64")

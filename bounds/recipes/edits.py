@@ -1,4 +1,4 @@
-"""In-silico deletion of tokens: what an input without one of them does to the output."""
+"""Edits of each position in turn, and what they do to an output."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,9 +10,48 @@ from bounds.influence.method import Rounding, Way
 from bounds.influence.run import Run, check_run
 from bounds.influence.scan import Scan
 from bounds.influence.targets.table import Watched
-from bounds.recipes.question import residues_of
+from bounds.recipes.question import Question, letters_of, residues_of
 from jax_models import Transformer
 from jax_models.run.evaluate import TieRule
+
+
+@of_each_input
+def mutagenesis(
+    model: Transformer,
+    tokens: Any,
+    *,
+    target: Watched = "logits",
+    rows: Any = None,
+    symbols: Sequence[int] | None = None,
+    positions: Sequence[int] | None = None,
+    **options: Any,
+) -> Scan:
+    """Change of an output by every substitution, signed.
+
+        z(x with x_i := s) - z(x)
+
+    for position i and symbol s, z the entries of the target. `base` is z(x).
+
+    Args:
+        model: a transformer, as a classifier of sequences.
+        tokens: integers in [0, V) [n]; or a list of such inputs.
+        target: as in `compute_influence`; the logits of a classifier by default.
+        rows: as in `scan`; by default the row of a classifier's head, else the last.
+        symbols: the substitutes; by default all that the model substitutes.
+        positions: positions that are changed; by default all but special symbols.
+        options: method, ties, rounding and run, as in `scan`.
+
+    Returns:
+        A `Scan` (position, symbol[, row][, target]), NaN at the wild type; of a list a
+        list of them.
+
+    Source:
+        Zhou, Troyanskaya, Predicting effects of noncoding variants with deep
+        learning-based sequence model, 2015: "in silico saturated mutagenesis".
+    """
+    question = Question(letters_of(model, symbols), target, rows)
+    at = residues_of(model, tokens, positions)
+    return question.scan(model, tokens, positions=at, **options)
 
 
 @of_each_input
@@ -51,10 +90,6 @@ def deletions(
 
     Returns:
         A `Scan` (position[, row][, target]); of a list a list of them.
-
-    Raises:
-        InputError: an argument does not fit the model, or the method cannot delete.
-        TieError: as in `scan`.
 
     Source:
         Theodoris et al., Transfer learning enables predictions in network biology, 2023:
