@@ -67,9 +67,9 @@ def not_finite(request: InfluenceRequest, at: int) -> InputError:
     """Error of a substitution whose influence is not a finite number."""
     refuse_vanishing_rows(request, at)
     position, symbol = request.pairs[at]
-    edit = "its deletion" if request.deletes else f"symbol {symbol}"
+    edit = "deleted," if request.deletes else f"symbol {symbol}"
     return InputError(
-        f"the influence of position {position}, {edit}, is not a finite number: "
+        f"the influence of position {position}, {edit} is not a finite number: "
         "the model overflows or divides by zero"
     )
 

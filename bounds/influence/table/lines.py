@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from bounds.influence.table.residues import Residues
-from bounds.influence.table.result import Scan
 from bounds.numbers.kind import kind_of_ends
 from bounds.store.output import write_csv
 
@@ -25,7 +24,7 @@ MUTATION = "mutation"
 class Named:
     """A scan with the names of its symbols, under the name of its record if any."""
 
-    scan: Scan
+    scan: Any  # a `Scan`, whose module imports this one
     name: Callable[[int], str] | None = None
     record: str | None = None
     named_target: bool = False  # the target's symbols are those of the vocabulary
