@@ -24,15 +24,10 @@ class Sense(enum.Enum):
 
 
 def directed(value: float, spec: str, sense: Sense) -> str:
-    """Returns a number in a format whose digits are cut in the direction of a sense.
+    """A number as text whose digits are cut in the direction of a sense.
 
     >>> directed(2.00001, ".3g", Sense.UPPER), directed(2.00001, ".3g", Sense.LOWER)
     ('2.01', '2')
-
-    Args:
-        value: The number.
-        spec: As of `format`.
-        sense: Upwards for an upper bound.
     """
     if "." not in spec or not math.isfinite(value):
         return format(value, spec)  # all digits
@@ -169,17 +164,9 @@ class Claim(_Inequality):
     """
 
     def implied_by(self, bound: Bound) -> bool:
-        """Whether the claim follows from a proved bound on the same quantity.
+        """Whether a proved bound on the same quantity makes the claim true.
 
-        Args:
-            bound: A certified bound, under whose hypotheses the answer stands.
-
-        Returns:
-            True where the bound is at least as strong. False says nothing about truth.
-
-        Raises:
-            TypeError: The argument is not a `Bound`.
-            ValueError: It bounds another quantity, or in the other direction.
+        False says nothing about truth. Another quantity or direction is a ValueError.
         """
         if not isinstance(bound, Bound):
             raise TypeError(f"a claim follows from a Bound, not a {type(bound)}")

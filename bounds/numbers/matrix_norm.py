@@ -8,13 +8,13 @@ matrices only, so it runs inside a compiled kernel; single weight matrices go th
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Float
 
 SQUARINGS = 6
 
 
-def spectral_norms(matrices: Array) -> Array:
-    """Returns upper bounds [...] on the spectral norms of matrices [..., a, b].
+def spectral_norms(matrices: Float[Array, "*batch a b"]) -> Float[Array, "*batch"]:
+    """Returns upper bounds on the spectral norms of matrices [..., a, b].
 
     Rounding is not included: of the computed number, at most (8 + 2 d) d u relatively.
     """
@@ -35,5 +35,7 @@ def spectral_norms(matrices: Array) -> Array:
     return jnp.exp(logarithm) * largest[..., 0, 0]
 
 
-def _product(a: Array, b: Array) -> Array:
+def _product(
+    a: Float[Array, "*batch a b"], b: Float[Array, "*batch b c"]
+) -> Float[Array, "*batch a c"]:
     return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)

@@ -1,4 +1,4 @@
-"""How temperatures and enclosures are written in flags, labels and tables."""
+"""Text of temperatures and enclosures in flags, labels and tables."""
 
 import math
 from decimal import ROUND_CEILING, Context, Decimal
@@ -11,17 +11,7 @@ MOST_DIGITS = 17  # enough for any float
 
 
 def parse_temperature(text: str) -> dict[str, Any] | None:
-    """Read a temperature: `T`, `inverse_log:A`, or `power:A:P[:position]`.
-
-    Args:
-        text: The flag's value.
-
-    Returns:
-        The temperature as the model format writes it; None for temperature 1.
-
-    Raises:
-        ValueError: The text is none of the three, or a scale is not positive.
-    """
+    """Temperature from `T`, `inverse_log:A` or `power:A:P[:position]`; None for 1."""
     match text.strip().split(":"):
         case ["inverse_log", scale]:
             return {"kind": "inverse_log", "scale": _positive(scale, text)}
@@ -36,14 +26,7 @@ def parse_temperature(text: str) -> dict[str, Any] | None:
 
 
 def parse_bytes(text: str) -> int:
-    """Returns a number of bytes from its notation, as in `512MiB` or `2.5GiB`.
-
-    Args:
-        text: A number of at least one byte, and KiB, MiB, GiB, TiB or nothing.
-
-    Raises:
-        ValueError: The text is none.
-    """
+    """Number of bytes, at least 1, from text such as `512MiB` or `2.5GiB`."""
     number = text.strip().rstrip("BKMGTi")
     unit = text.strip()[len(number) :]
     try:
@@ -59,7 +42,7 @@ def parse_bytes(text: str) -> int:
 
 
 def temperature_label(temperature: dict[str, Any] | None) -> str:
-    """Returns the text that `parse_temperature` reads as this temperature."""
+    """Text that `parse_temperature` reads as this temperature."""
     match temperature:
         case None:
             return "1"
@@ -74,16 +57,10 @@ def temperature_label(temperature: dict[str, Any] | None) -> str:
 
 
 def enclosure_label(value: float, lower: float, upper: float) -> str:
-    """Returns a non-negative number with its radius, as in `0.40612345 +- 3.1e-07`.
+    """A non-negative number with its radius, as in `0.40612345 +- 3.1e-07`.
 
-    Args:
-        value: The computed number.
-        lower: The least that the true one can be.
-        upper: The most that it can be.
-
-    Returns:
-        The value, to the digits that are known, and a radius that reaches both ends
-        from there; `0 (below 1.6e-14)` where the true number may be 0, `0` where it is.
+    The digits that are known, and a radius that reaches both ends from there; `0 (below
+    1.6e-14)` where the true number may be 0, `0` where it is.
     """
     if lower == 0:
         return "0" if upper == 0 else f"0 (below {_rounded_up(Decimal(upper))})"
@@ -97,19 +74,15 @@ def enclosure_label(value: float, lower: float, upper: float) -> str:
 
 
 def _rounded_up(number: Decimal) -> str:
-    """Returns the least number of two digits that is not below a given one."""
+    """The least number of two digits that is not below a given one."""
     context = Context(prec=2, rounding=ROUND_CEILING)
     return f"{float(context.plus(number)):.2g}"
 
 
 def legend_label(label: str) -> str:
-    """Returns a curve's label as a figure writes it, as in "softmax, τ = 1 / ln n".
+    """A curve's label in a figure, as in "softmax, τ = 1 / ln n".
 
-    Args:
-        label: Weighting, and after an "@" its temperature.
-
-    Returns:
-        The name without underscores, and the temperature as a formula.
+    `label` is a weighting, and after an "@" its temperature.
     """
     weighting, _, temperature = label.partition("@")
     name = weighting.replace("_", " ")
@@ -124,7 +97,7 @@ def legend_label(label: str) -> str:
 
 
 def _short(number: float) -> str:
-    """Returns all digits of a number, without a trailing `.0`."""
+    """All digits of a number, without a trailing `.0`."""
     return repr(float(number)).removesuffix(".0")
 
 

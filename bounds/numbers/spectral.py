@@ -22,6 +22,7 @@ import hashlib
 import math
 
 import numpy as np
+from jaxtyping import Float
 
 from bounds.numbers.interval import Interval, interval, minimum, sqrt, upper
 from bounds.numbers.rounding import gamma
@@ -41,7 +42,7 @@ class Enclosure:
         radius: Bound on the Frobenius norm of the true matrix minus `middle`.
     """
 
-    middle: np.ndarray
+    middle: Float[np.ndarray, "rows columns"]
     radius: float = 0.0
 
     def __matmul__(self, other: "Enclosure") -> "Enclosure":
@@ -65,7 +66,7 @@ class Enclosure:
             middle, upper(rounded + interval(self.radius) + interval(other.radius))
         )
 
-    def scaled(self, factors: np.ndarray) -> "Enclosure":
+    def scaled(self, factors: Float[np.ndarray, "rows"]) -> "Enclosure":
         """The matrix with its rows multiplied by positive floats (m,)."""
         with np.errstate(over="ignore"):
             middle = factors[:, None] * self.middle
@@ -85,19 +86,15 @@ class Enclosure:
         return upper(interval(norm_upper(self.middle)) + interval(self.radius))
 
 
-def norm_upper(matrix: np.ndarray) -> float:
-    """Bound the spectral norm of a float matrix from above.
+def norm_upper(matrix: Float[np.ndarray, "rows columns"]) -> float:
+    """Upper bound on the spectral norm of a matrix of floats.
 
-    Args:
-        matrix: (m, n) float64, or what converts to it exactly.
-
-    Returns:
-        A float at least the norm; infinite where there is none, or for an entry that
-        is not finite (an overflow whose true value is unknown).
+    Infinite where the matrix has an entry that is not finite, an overflow whose true value
+    is unknown.
 
     Source:
-        Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.5; the
-        module says how.
+        Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.5; see the
+        top of this module.
 
     >>> norm_upper(np.array([[3.0, 0.0], [0.0, 4.0]])) - 4 < 1e-13
     True
@@ -126,30 +123,16 @@ def _norm_upper(matrix: np.ndarray) -> float:
     return upper(norm * interval(2) ** exponent)
 
 
-def frobenius_upper(matrix: np.ndarray) -> float:
-    """Bound the Frobenius norm of a float matrix, or the norm of a vector, from above.
-
-    Args:
-        matrix: Of any shape, float64 or what converts to it exactly.
-
-    Returns:
-        A float at least the norm, infinite as in `norm_upper`.
-    """
+def frobenius_upper(matrix: Float[np.ndarray, "..."]) -> float:
+    """Upper bound on the Frobenius norm of an array; infinite as in `norm_upper`."""
     scaled, exponent = _scaled(matrix)
     if exponent is None:
         return _without_scale(scaled)
     return upper(_frobenius(scaled) * interval(2) ** exponent)
 
 
-def largest_row_norm(rows: np.ndarray) -> float:
-    """Bound the norms of the rows of a float matrix from above.
-
-    Args:
-        rows: (m, n), float64 or what converts to it exactly.
-
-    Returns:
-        A float at least the norm of every row, infinite as in `norm_upper`.
-    """
+def largest_row_norm(rows: Float[np.ndarray, "rows columns"]) -> float:
+    """Upper bound on the norm of every row of a matrix; infinite as in `norm_upper`."""
     scaled, exponent = _scaled(rows)
     if exponent is None:
         return _without_scale(scaled)
@@ -158,7 +141,9 @@ def largest_row_norm(rows: np.ndarray) -> float:
     return upper(norm * interval(2) ** exponent)
 
 
-def _scaled(matrix: np.ndarray) -> tuple[np.ndarray, int | None]:
+def _scaled(
+    matrix: Float[np.ndarray, "..."],
+) -> tuple[Float[np.ndarray, "..."], int | None]:
     """The matrix over 2^e, largest entry in [1/2, 1), and e; None where no e does."""
     matrix = np.asarray(matrix, np.float64)
     largest = float(np.max(np.abs(matrix), initial=0.0))
@@ -187,7 +172,7 @@ def _root(squares: float, count: int) -> Interval:
 
 @functools.cache
 def _lost(count: int) -> tuple[Interval, Interval]:
-    """What rounding leaves of a sum of squares at least, and what underflow takes."""
+    """Factor that rounding leaves of a sum of squares at least, and its underflow at most."""
     return 1 - gamma(count + 1), count * interval(_UNDERFLOW)
 
 
@@ -201,25 +186,21 @@ def _by_decomposition(scaled: np.ndarray) -> Interval:
 
 
 def residual(
-    scaled: np.ndarray, u: np.ndarray, s: np.ndarray, vt: np.ndarray
+    scaled: Float[np.ndarray, "rows columns"],
+    u: Float[np.ndarray, "rows rank"],
+    s: Float[np.ndarray, "rank"],
+    vt: Float[np.ndarray, "rank columns"],
 ) -> Interval:
-    """Bound |A - U diag(s) V^T|_F, with what the rounding of the product hides.
+    """Upper bound on |A - U diag(s) V^T|_F, the rounding of the product included.
 
-    Args:
-        scaled: A (m, n), entries of modulus about one or less.
-        u: (m, k).
-        s: (k,).
-        vt: V^T (k, n).
-
-    Returns:
-        An interval whose upper end is the bound.
+    `scaled` is A, with entries of modulus about one or less; `vt` is V^T.
     """
     left = u * s
     found = _frobenius(scaled - left @ vt) / (1 - gamma(1))
     return found + gamma(len(s) + 1) * _frobenius(left) * _frobenius(vt)
 
 
-def _orthogonal(basis: np.ndarray) -> Interval:
+def _orthogonal(basis: Float[np.ndarray, "rows rank"]) -> Interval:
     """Upper bound on the norm of a matrix whose columns are nearly orthonormal."""
     excess = _frobenius(basis.T @ basis - np.eye(basis.shape[1])) / (1 - gamma(1))
     rounded = gamma(len(basis)) * _frobenius(basis) ** 2

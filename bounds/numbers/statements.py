@@ -40,18 +40,7 @@ _Kind = TypeVar("_Kind")
 
 
 def nonnegative(name: str, value: float) -> float:
-    """The value as a float, if it is in [0, ∞].
-
-    Args:
-        name: How the caller calls it.
-        value: A norm, distance or Lipschitz constant; infinite where none is known.
-
-    Returns:
-        The value.
-
-    Raises:
-        ValueError: It is negative or NaN.
-    """
+    """The value as a float; a ValueError outside [0, ∞]. Infinite where none is known."""
     found = number(value)
     if not found >= 0:
         raise ValueError(f"{name} is {shown(value)}, expected a number >= 0")
@@ -59,18 +48,7 @@ def nonnegative(name: str, value: float) -> float:
 
 
 def positive(name: str, value: float) -> float:
-    """The value as a float, if it is in (0, ∞).
-
-    Args:
-        name: How the caller calls it.
-        value: A temperature, a radius that may not vanish.
-
-    Returns:
-        The value.
-
-    Raises:
-        ValueError: It is not a finite number above zero.
-    """
+    """The value as a float; a ValueError outside (0, ∞)."""
     found = number(value)
     if not (0 < found < math.inf):
         raise ValueError(f"{name} is {shown(value)}, expected a finite number > 0")
@@ -80,14 +58,7 @@ def positive(name: str, value: float) -> float:
 def whole(
     name: str, value: int, least: int | None = None, most: int | None = None
 ) -> int:
-    """The value, if it is an integer from `least` to `most`, where there are these.
-
-    Returns:
-        The value.
-
-    Raises:
-        ValueError: It is not an integer, too small or too large.
-    """
+    """The value; a ValueError unless it is an integer from `least` to `most`, if given."""
     try:
         found = None if isinstance(value, str | bytes) else int(value)
     except (TypeError, ValueError, OverflowError):
@@ -101,18 +72,9 @@ def whole(
 
 
 def probability(name: str, value: Fraction | int | str) -> Fraction:
-    """The value as an exact rational, if it is in (0, 1).
+    """The value as an exact rational; a ValueError outside (0, 1).
 
-    Args:
-        name: How the caller calls it.
-        value: A probability or a fraction of a length; a float is not taken, because
-            what is proved of 7/20 is not proved of the float nearest to 0.35.
-
-    Returns:
-        The value.
-
-    Raises:
-        ValueError: It is not strictly between 0 and 1, or not exact.
+    A float is refused: a theorem on 7/20 says nothing of the float nearest to 0.35.
     """
     if isinstance(value, float):
         raise ValueError(
@@ -129,7 +91,7 @@ def probability(name: str, value: Fraction | int | str) -> Fraction:
 
 
 def number(value: Any) -> float:
-    """Returns the value as a float, NaN where it is no number or beyond the floats."""
+    """The value as a float, NaN where it is no number or beyond the floats."""
     try:
         return math.nan if isinstance(value, str | bytes) else float(value)
     except (TypeError, ValueError, OverflowError):
@@ -147,11 +109,7 @@ def instance(name: str, value: Any, *kinds: type[_Kind]) -> _Kind:
 def several(
     name: str, values: Sequence[Any], *kinds: type[_Kind], least: int = 0
 ) -> tuple[_Kind, ...]:
-    """The values as a tuple, if they are so many, and each of a kind where one is given.
-
-    Raises:
-        ValueError: It is no sequence, too short, or one is of no such kind.
-    """
+    """The values as a tuple; a ValueError for too few, or one of no such kind."""
     try:
         found = tuple(values)
     except TypeError:
@@ -205,11 +163,7 @@ def corrected_bound(
 ) -> Bound:
     """An upper bound of the corrected Lemma 5, from an enclosure of its value.
 
-    Args:
-        value: What the quantity is at most.
-        quantity: In the words of `others` and `own`.
-        form: Which form of the lemma, for the source.
-        hypotheses: What it rests on.
+    `quantity` is that of `others` or `own`; `form` names the form of the lemma.
     """
     return Bound(
         log_value=log_upper(value),

@@ -1,7 +1,8 @@
 """Readings of row programs: functions with one rule for each class of operation.
 
-A reading is a `functools.singledispatch` over operations. What it has no rule for it
-refuses by name, and so do the methods that need it, before they begin (`lacks`).
+A reading is a `functools.singledispatch` over operations. It refuses by name the
+operations it has no rule for, and so do the methods that need it, before they begin
+(`lacks`).
 """
 
 import dataclasses
@@ -17,20 +18,17 @@ from jax_models.model.transformer import Transformer
 
 
 def no_rule(reading: str, operation: Operation) -> InputError:
-    """Returns the error of a reading without a rule for an operation."""
+    """Error of a reading without a rule for an operation."""
     return InputError(_said(reading, operation) + "; use a method that does without")
 
 
 def lacks_of_attention(
     layers: tuple[Layer, ...], known: tuple[str, ...] = ()
 ) -> str | None:
-    """Returns what attention has that no reading has a rule for, None if nothing.
+    """Reason that a part of attention has no rule, or None.
 
-    Forward passes and exact changes go by `jax_models.model.attending` and do all of it.
-
-    Args:
-        layers: of the model.
-        known: pieces that the method does.
+    Forward passes and exact changes use `jax_models.model.attending`, which has all parts;
+    `known` names the parts that the method follows itself.
     """
     for depth, layer in enumerate(layers):
         for piece in layer.attention.pieces:
@@ -41,10 +39,9 @@ def lacks_of_attention(
 
 
 def lacks_of_dropout(model: Transformer) -> str | None:
-    """Returns why a method that moves one row first cannot do a model, None if it can.
+    """Reason that a method that moves one row first is unsupported, or None.
 
-    Args:
-        model: the transformer, of one input where no substitution changes what it scales.
+    The model is that of one input where no substitution changes its scale of embeddings.
     """
     dropout = model.token_dropout
     if isinstance(model.position, PairTable):
@@ -61,11 +58,7 @@ def lacks_of_dropout(model: Transformer) -> str | None:
 
 
 def lacks_of_model(model: Transformer) -> str | None:
-    """Returns what a model has that methods without rules for it cannot follow.
-
-    Args:
-        model: the transformer.
-    """
+    """Reason that methods without rules for the model's parts refuse it, or None."""
     if isinstance(model.position, PairTable):
         return lacks_of_dropout(model)
     if model.token_dropout is not None:
@@ -83,9 +76,9 @@ def lacks_of_model(model: Transformer) -> str | None:
 
 
 def of_one_text(model: Transformer, symbols: Collection[int]) -> Transformer:
-    """Returns the model for inputs of some symbols: tokens of the first type alone.
+    """The model for inputs of some symbols: tokens of the first type alone.
 
-    Where the separator of pairs is among them, the model as it is.
+    Where the separator of pairs is among the symbols, the model is unchanged.
     """
     table = model.position
     if not isinstance(table, PairTable) or table.separator in symbols:
@@ -98,12 +91,10 @@ def lacks(
     reading: Callable[..., Any],
     apart: type[Operation] | tuple[()] = (),
 ) -> str | None:
-    """Returns what a reading, or attention's, has no rule for; None where it has all.
+    """Reason that a reading, or attention's, has no rule for a layer, or None.
 
-    Args:
-        layers: of the model.
-        reading: a `functools.singledispatch` over operations that are not linear.
-        apart: which of them it is not asked of.
+    `reading` is a `functools.singledispatch` over operations that are not linear, without
+    those of the classes `apart`.
     """
     # What goes by readings asks what each row sees, position by position.
     if found := lacks_of_attention(layers, known=(WINDOW,)):
@@ -119,14 +110,7 @@ def lacks(
 
 
 def norm_before(layer: Layer) -> Norm | None:
-    """Returns the norm in front of a layer's attention, None where there is none.
-
-    Args:
-        layer: the layer.
-
-    Raises:
-        InputError: something else stands there.
-    """
+    """The norm in front of a layer's attention, or None; an error for anything else."""
     match [step.operation for step in layer.reads.steps]:
         case []:
             return None

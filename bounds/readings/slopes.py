@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Float
 
 from bounds.readings.rules import no_rule
 from jax_models.model.rows import (
@@ -24,46 +24,57 @@ HIGHEST = jax.lax.Precision.HIGHEST
 
 @functools.singledispatch
 def slope(
-    operation: Operation, base: tuple[Array | None, ...], cotangents: Array
-) -> tuple[Array, ...]:
-    """Returns cotangents of what an operation reads, from those of what it writes.
+    operation: Operation,
+    base: tuple[Float[Array, "rows d_read"] | None, ...],
+    cotangents: Float[Array, "*rows outputs written"],
+) -> tuple[Float[Array, "*rows outputs _"], ...]:
+    """Cotangents of the rows that an operation reads, from those of the row it writes.
 
-    Args:
-        operation: the operation.
-        base: what it reads [r, d]; None of a linear one where it is not known.
-        cotangents: of what it writes [c, d], or [r, c, d] of every row.
+    A row of `base` is None where the operation is linear and the row is not known.
     """
     raise no_rule("slope", operation)
 
 
 @slope.register
-def _(operation: Affine, base, cotangents: Array) -> tuple[Array, ...]:
+def _(
+    operation: Affine, base, cotangents: Float[Array, "*rows outputs written"]
+) -> tuple[Float[Array, "*rows outputs read"], ...]:
     return (jnp.matmul(cotangents, operation.weight, precision=HIGHEST),)
 
 
 @slope.register
-def _(operation: Sum, base, cotangents: Array) -> tuple[Array, ...]:
+def _(
+    operation: Sum, base, cotangents: Float[Array, "*rows outputs width"]
+) -> tuple[Float[Array, "*rows outputs width"], ...]:
     return cotangents, cotangents
 
 
 @slope.register
-def _(operation: Join, base, cotangents: Array) -> tuple[Array, ...]:
+def _(
+    operation: Join, base, cotangents: Float[Array, "*rows outputs written"]
+) -> tuple[Float[Array, "*rows outputs _"], ...]:
     return cotangents[..., : operation.width], cotangents[..., operation.width :]
 
 
 @slope.register
-def _(operation: Activation, base, cotangents: Array) -> tuple[Array, ...]:
+def _(
+    operation: Activation, base, cotangents: Float[Array, "*rows outputs width"]
+) -> tuple[Float[Array, "rows outputs width"], ...]:
     return (cotangents * operation.slope(*base)[:, None],)
 
 
 @slope.register
-def _(operation: Product, base, cotangents: Array) -> tuple[Array, ...]:
+def _(
+    operation: Product, base, cotangents: Float[Array, "*rows outputs width"]
+) -> tuple[Float[Array, "rows outputs width"], ...]:
     one, two = base
     return cotangents * two[:, None], cotangents * one[:, None]
 
 
 @slope.register
-def _(operation: Norm, base, cotangents: Array) -> tuple[Array, ...]:
+def _(
+    operation: Norm, base, cotangents: Float[Array, "*rows outputs width"]
+) -> tuple[Float[Array, "rows outputs width"], ...]:
     (row,) = base
     z = operation.centre(row)
     z, s = z[:, None], operation.deviation(z)[:, None]
@@ -76,12 +87,10 @@ def _(operation: Norm, base, cotangents: Array) -> tuple[Array, ...]:
 def pull(
     program: Program, base: Mapping[str, Array], given: Mapping[str, Array]
 ) -> dict[str, Array]:
-    """Returns cotangents of all rows that lead to those given, by name.
+    """Cotangents of all rows that lead to those given, by name.
 
-    Args:
-        program: the row program.
-        base: its rows; those that `bent` steps read must be there [r, d].
-        given: cotangents of some of its rows [c, d] or [r, c, d].
+    `base` must hold the rows [rows, width] that nonlinear steps read; `given` holds
+    cotangents [outputs, width], or [rows, outputs, width] of every row.
     """
     found = dict(given)
     for step in reversed(program.steps):

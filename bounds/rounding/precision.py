@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from bounds.readings.rules import lacks_of_dropout
 from jax_models import InputError, Transformer
@@ -37,10 +37,10 @@ class Rounding:
 
     def product(
         self,
-        operands: Sequence[Array],
+        operands: Sequence[Float[Array, "..."]],
         moves: Sequence[bool],  # of the operands
         options: Mapping[str, Any],  # parameters of the primitive
-    ) -> Array:
+    ) -> Float[Array, "..."]:
         """`dot_general` of two rounded operands, in their own type."""
         contracted, batched = options["dimension_numbers"]
         axes = list(zip(operands, contracted, batched, strict=True))
@@ -59,7 +59,9 @@ class Rounding:
         )
         return total * _over_rows(scales, axes)
 
-    def _parts(self, array: Array, count: int) -> list[Array]:
+    def _parts(
+        self, array: Float[Array, "..."], count: int
+    ) -> list[Float[Array, "..."]]:
         """Parts of an array: numbers of the float type, in the array's own type."""
         kind, parts = jnp.finfo(self.name), []
         for _ in range(count):
@@ -68,13 +70,19 @@ class Rounding:
             array = array - parts[-1]
         return parts
 
-    def _dot(self, first: Array, second: Array, dimensions: Any) -> Array:
+    def _dot(
+        self, first: Float[Array, "..."], second: Float[Array, "..."], dimensions: Any
+    ) -> Float[Array, "..."]:
         """Product of two parts, which are numbers of the float type."""
 
-        def emulated(a: Array, b: Array) -> Array:
+        def emulated(
+            a: Float[Array, "..."], b: Float[Array, "..."]
+        ) -> Float[Array, "..."]:
             return jax.lax.dot_general(a, b, dimensions, precision=HIGHEST)
 
-        def native(a: Array, b: Array) -> Array:
+        def native(
+            a: Float[Array, "..."], b: Float[Array, "..."]
+        ) -> Float[Array, "..."]:
             found = jax.lax.dot_general(
                 a.astype(self.name),
                 b.astype(self.name),
@@ -87,14 +95,18 @@ class Rounding:
         return jax.lax.platform_dependent(first, second, cpu=emulated, default=native)
 
 
-def _row_scale(array: Array, contracted: Sequence[int], _: Sequence[int]) -> Array:
+def _row_scale(
+    array: Float[Array, "..."], contracted: Sequence[int], _: Sequence[int]
+) -> Float[Array, "..."]:
     """A power of two that divides each row, over the axes that are summed."""
     largest = jnp.abs(array).max(axis=contracted, keepdims=True) / LARGEST
     scale = jax.lax.reduce_precision(largest, jnp.finfo(array.dtype).nexp, 0)
     return jnp.where(scale > 0, scale, 1)
 
 
-def _over_rows(scales: Sequence[Array], axes: Sequence[Any]) -> Array:
+def _over_rows(
+    scales: Sequence[Float[Array, "..."]], axes: Sequence[Any]
+) -> Float[Array, "..."]:
     """Product of both operands' scales, with the axes of their `dot_general`."""
     shared = len(axes[0][2])
     rows = []
