@@ -1,12 +1,13 @@
-"""In which orders the classes of an input can stand, for unique-hard attention.
+"""Orders in which the classes of an input can stand, for unique-hard attention.
 
 Unique-hard attention reads of the order of an input only where classes begin (leftmost)
 and end (rightmost). An arrangement is the sequence of these events: one for a class of
 one row, the first or the last row where only that is read, both where both are; the
 replaced row and the query are events of their own. All other rows are filled in.
 
-Classes here share one position encoding, so that any may stand anywhere. Shapes: e
-events, c classes besides the replaced row and the query, k = c + 2, m count vectors.
+Classes here share one position encoding, so that any may stand anywhere. `orders` holds
+whether first and whether last rows are read; `classes` leaves out the replaced row and
+the query.
 """
 
 import dataclasses
@@ -14,6 +15,7 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
+from jaxtyping import Bool, Int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,54 +23,38 @@ class Arrangement:
     """One order of events.
 
     Attributes:
-        sequence: The class of each event [e]; c is the replaced row, c + 1 the query.
-        first: Where each class begins, k-many; beyond all events where it is absent.
-        last: Where each class ends.
+        sequence: The class of each event; c is the replaced row, c + 1 the query.
+        first: Event where each class begins; beyond all events where it is absent.
+        last: Event where each class ends.
     """
 
     sequence: tuple[int, ...]
-    first: np.ndarray
-    last: np.ndarray
+    first: Int[np.ndarray, "all_classes"]
+    last: Int[np.ndarray, "all_classes"]
 
 
-def events_of(signature: np.ndarray, orders: tuple[bool, bool]) -> list[int]:
-    """Returns how many events each class has.
-
-    Args:
-        signature: Counts of the classes, of which only 0, 1 and more are told apart [c].
-        orders: Whether first and whether last rows are read.
-    """
+def events_of(
+    signature: Int[np.ndarray, "classes"], orders: tuple[bool, bool]
+) -> list[int]:
+    """Number of events of each class; of a count only 0, 1 and more matter."""
     most = 2 if all(orders) else 1
     return [min(int(count), most) for count in signature]
 
 
 def num_arrangements(events: list[int], ends: int) -> int:
-    """Returns how many arrangements there are.
-
-    Args:
-        events: Events of each class.
-        ends: 1 if a replaced row is to be placed besides, else 0.
-    """
+    """Number of arrangements; `ends` is 1 if a replaced row is placed too, else 0."""
     total = math.factorial(sum(events) + ends)
     return total // math.prod(math.factorial(e) for e in events)
 
 
 def arrange(
-    signature: np.ndarray,
+    signature: Int[np.ndarray, "classes"],
     orders: tuple[bool, bool],
     query: int,
     length: int,
     replaced: bool,
 ) -> Iterator[Arrangement]:
-    """Yields the orders that classes with these counts can have.
-
-    Args:
-        signature: Counts of the classes [c], or as much of them as is read.
-        orders: Whether first and whether last rows are read.
-        query: Position of the query.
-        length: n.
-        replaced: Whether a replaced row stands apart.
-    """
+    """Yields the orders that classes with these counts can have."""
     c = len(signature)
     left = {k: e for k, e in enumerate(events_of(signature, orders)) if e}
     if replaced:
@@ -105,8 +91,8 @@ def _arrangement(sequence: tuple[int, ...], c: int) -> Arrangement:
 
 def gaps(
     arrangement: Arrangement, orders: tuple[bool, bool]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns between which gaps the other rows of each class may stand [c].
+) -> tuple[Int[np.ndarray, "classes"], Int[np.ndarray, "classes"]]:
+    """First and last gap in which the other rows of each class may stand.
 
     Gap g is before event g; a class may begin nowhere before its first event where
     firsts are read, nor end after its last where lasts are.
@@ -120,21 +106,13 @@ def gaps(
 
 def others_before(
     arrangement: Arrangement,
-    counts: np.ndarray,
+    counts: Int[np.ndarray, "vectors classes"],
     orders: tuple[bool, bool],
     query: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the rows that are to be filled in before the query, and which inputs can.
+) -> tuple[Int[np.ndarray, "vectors classes"], Bool[np.ndarray, "vectors"]]:
+    """Rows of each class that fill up the places before the query, events left out.
 
-    Args:
-        arrangement: The order of events.
-        counts: Count vectors [m, c].
-        orders: Whether first and whether last rows are read.
-        query: Position of the query.
-
-    Returns:
-        Rows of each class to stand before the query, not events [m, c]; and whether
-        there is an input of these counts in this order [m].
+    And whether there is an input of these counts in this order.
     """
     c, at = counts.shape[1], arrangement.sequence.index(counts.shape[1] + 1)
     events = np.bincount(arrangement.sequence, minlength=c + 2)[:c]
@@ -153,18 +131,11 @@ def others_before(
 
 def write_out(
     arrangement: Arrangement,
-    counts: np.ndarray,
+    counts: Int[np.ndarray, "classes"],
     orders: tuple[bool, bool],
     query: int,
-) -> np.ndarray:
-    """Returns an input with these counts in this order, as classes [n].
-
-    Args:
-        arrangement: The order of events.
-        counts: How many rows each class has [c].
-        orders: Whether first and whether last rows are read.
-        query: Position of the query.
-    """
+) -> Int[np.ndarray, "tokens"]:
+    """An input with these counts in this order, as classes."""
     c, sequence = len(counts), arrangement.sequence
     before, possible = others_before(arrangement, counts[None], orders, query)
     assert possible[0], "no input has these counts in this order"

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax import Array
+from jaxtyping import Array, Bool, Float, Int
 
 from bounds.all_inputs.block import Attained, Found, largest_on
 from bounds.all_inputs.universe import AllInputs, Universe
@@ -47,28 +47,19 @@ EXHAUST_TO, POSITIONS = 256, 32
 @functools.partial(jax.jit, static_argnames=("query", "target", "steps"))
 def ascend_mixture(
     model: Transformer,
-    tokens: Array,
-    symbols: Array,
-    free: Array,
-    position: Array,
-    symbol: Array,
+    tokens: Int[Array, "tokens"],
+    symbols: Int[Array, "symbols"],
+    free: Bool[Array, "tokens"],
+    position: Int[Array, ""],
+    symbol: Int[Array, ""],
     *,
     query: int,
     target: str,
     steps: int,
-) -> Array:
-    """Returns the best mixtures that an ascent from some tokens met [n, S].
+) -> Float[Array, "tokens symbols"]:
+    """The best mixtures of symbols that an ascent from some tokens met.
 
-    Args:
-        model: A transformer.
-        tokens: The input [n].
-        symbols: What is mixed [S].
-        free: Which positions may change [n]; the others keep their tokens.
-        position: Position i of the substitution; not free.
-        symbol: The substitute s.
-        query: Position of the output.
-        target: "activation" or "logits".
-        steps: Steps of the ascent.
+    Positions that are not `free` keep their tokens, that of the substitution among them.
     """
     optimiser = optax.adam(optax.cosine_decay_schedule(RATE, steps))
     fixed = embedded(model, tokens)
@@ -76,11 +67,11 @@ def ascend_mixture(
     move = model.embedding[symbol] - model.embedding[tokens[position]]
     at = jnp.asarray([query], jnp.int32)
 
-    def run(rows: Array) -> Array:
+    def run(rows: Float[Array, "tokens width"]) -> Float[Array, "width_or_classes"]:
         (output,) = forward_embeddings(model, rows, at)
         return read_target(model, output, target)
 
-    def gain(mixture: Array) -> Array:
+    def gain(mixture: Float[Array, "tokens symbols"]) -> Float[Array, ""]:
         mixed = embed_mixture(mixture, model.embedding[symbols], encodings)
         rows = jnp.where(free[:, None], mixed, fixed)
         change = run(rows.at[position].add(move)) - run(rows)
@@ -115,31 +106,22 @@ def ascend_mixture(
 @functools.partial(jax.jit, static_argnames=("query", "target", "batch"))
 def changes_on(
     model: Transformer,
-    inputs: Array,
-    substitution: tuple[Array, Array],
+    inputs: Int[Array, "inputs tokens"],
+    substitution: tuple[Int[Array, ""], Int[Array, ""]],
     *,
     query: int,
     target: str,
     batch: int,
-) -> Array:
-    """Returns the size of one substitution's change on each of many inputs [c].
-
-    Args:
-        model: a transformer.
-        inputs: [c, n].
-        substitution: position and substitute [].
-        query: position of the output.
-        target: "activation" or "logits".
-        batch: inputs at once.
-    """
+) -> Float[Array, "inputs"]:
+    """Size of one substitution's change on each of many inputs, `batch` at once."""
     position, symbol = substitution
     at = jnp.asarray([query], jnp.int32)
 
-    def run(tokens: Array) -> Array:
+    def run(tokens: Int[Array, "tokens"]) -> Float[Array, "width_or_classes"]:
         (output,), _ = forward(model, tokens, at)
         return read_target(model, output, target)
 
-    def one(tokens: Array) -> Array:
+    def one(tokens: Int[Array, "tokens"]) -> Float[Array, ""]:
         return scaled_norm(run(tokens.at[position].set(symbol)) - run(tokens))
 
     return jax.lax.map(one, inputs, batch_size=batch)
@@ -160,18 +142,18 @@ class AscentPlan:
 
     @property
     def num_blocks(self) -> int:
-        """How many ascents there are; none where nothing can be substituted."""
+        """Number of ascents; none where nothing can be substituted."""
         others = self.universe.length > 1 and len(self.universe.symbols) > 1
         return self.restarts if others or len(self.universe.query_pairs) else 0
 
     @property
     def description(self) -> str:
-        """What is gone through, in one line."""
+        """The search in one line."""
         why = f", since {self.why}" if self.why else ""
         return f"a search by ascent from {self.num_blocks} inputs{why}"
 
     def run(self, block: int) -> Found:
-        """Returns the largest influence that one ascent met."""
+        """The largest influence that one ascent met."""
         rng = np.random.default_rng([self.seed, block])
         tokens = self._draw(rng)
         best = self._exact(rng, tokens)
@@ -193,7 +175,7 @@ class AscentPlan:
                 best = best.merge(here)
         return best
 
-    def _draw(self, rng: np.random.Generator) -> np.ndarray:
+    def _draw(self, rng: np.random.Generator) -> Int[np.ndarray, "tokens"]:
         """An input whose symbols have random shares."""
         universe = self.universe
         shares = rng.dirichlet(np.full(len(universe.symbols), 0.5))
@@ -202,7 +184,10 @@ class AscentPlan:
         return tokens.astype(np.int32)
 
     def _exact(
-        self, rng: np.random.Generator, tokens: np.ndarray, near: Attained | None = None
+        self,
+        rng: np.random.Generator,
+        tokens: Int[np.ndarray, "tokens"],
+        near: Attained | None = None,
     ) -> Found:
         """The largest influence on an input, of all positions or of some."""
         universe, positions = self.universe, None
@@ -235,7 +220,9 @@ class AscentPlan:
             found.ties,
         )
 
-    def _relax(self, tokens: np.ndarray, at: Attained) -> np.ndarray:
+    def _relax(
+        self, tokens: Int[np.ndarray, "tokens"], at: Attained
+    ) -> Int[np.ndarray, "tokens"]:
         """The tokens nearest to mixtures on which the substitution counts more."""
         universe = self.universe
         free = np.ones(universe.length, bool)
@@ -255,8 +242,8 @@ class AscentPlan:
         return np.where(free, chosen, tokens).astype(np.int32)
 
     def _improve(
-        self, rng: np.random.Generator, tokens: np.ndarray, at: Attained
-    ) -> np.ndarray:
+        self, rng: np.random.Generator, tokens: Int[np.ndarray, "tokens"], at: Attained
+    ) -> Int[np.ndarray, "tokens"]:
         """The changed input on which the substitution counts most."""
         universe, model = self.universe, self.universe.model
         inputs = self._changed(rng, tokens)
@@ -273,8 +260,10 @@ class AscentPlan:
         )
         return inputs[int(np.argmax(np.nan_to_num(np.asarray(sizes))))]
 
-    def _changed(self, rng: np.random.Generator, tokens: np.ndarray) -> np.ndarray:
-        """Inputs [c, n] with one token changed, or a stretch set to one symbol."""
+    def _changed(
+        self, rng: np.random.Generator, tokens: Int[np.ndarray, "tokens"]
+    ) -> Int[np.ndarray, "inputs tokens"]:
+        """Inputs with one token changed, or a stretch set to one symbol."""
         universe, count = self.universe, CANDIDATES
         changed = np.repeat(tokens[None], 2 * count, axis=0)
         others, symbols = universe.others, universe.symbols

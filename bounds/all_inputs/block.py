@@ -1,19 +1,18 @@
 """Blocks of the work: the largest influence of each, with an input that has it.
 
-Every input of a length, one by one, and the influences of one input by classes.
-
-Where unique-hard attention meets several position encodings, the orders that classes can
-have depend on which positions have which encoding; short inputs are then gone through as
-they are.
+The influences of one input go by classes. Where unique-hard attention meets several
+position encodings, the orders that classes can have depend on which positions have which
+encoding; short inputs are then gone through one by one.
 """
 
 import bisect
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Int
 
 from bounds.all_inputs.universe import AllInputs, Universe
 from bounds.influence.class_layers import run_configurations
@@ -32,7 +31,7 @@ BLOCK = 2**10
 class Attained:
     """An input, and one substitution on it."""
 
-    tokens: np.ndarray  # [n]
+    tokens: Int[np.ndarray, "tokens"]
     position: int
     symbol: int
 
@@ -49,7 +48,7 @@ class Found:
     ties: Ties | None
 
     def merge(self, other: "Found") -> "Found":
-        """Returns the larger, the first of equals, with the ends of both."""
+        """The larger of two, the first of equals, with the ends of both."""
         best = other if other.max > self.max else self
         ties = self.ties
         if ties is not None and other.ties is not None:
@@ -64,6 +63,7 @@ class Found:
         )
 
 
+@runtime_checkable
 class InputPlan(Protocol):
     """A way through all inputs, or some of them, block by block."""
 
@@ -74,7 +74,7 @@ class InputPlan(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the way."""
+        """Name of the plan."""
         ...
 
     @property
@@ -84,16 +84,16 @@ class InputPlan(Protocol):
 
     @property
     def description(self) -> str:
-        """What is gone through, in one line."""
+        """The inputs in one line."""
         ...
 
     @property
     def num_blocks(self) -> int:
-        """How many blocks there are."""
+        """Number of blocks."""
         ...
 
     def run(self, block: int) -> Found:
-        """Returns the largest influence of a block; the same whenever it is run."""
+        """The largest influence of a block; repeated runs agree."""
         ...
 
 
@@ -101,12 +101,9 @@ def largest(
     universe: Universe,
     parts: Iterable[tuple[Configurations, Callable[[int], Attained]]],
 ) -> Found:
-    """Returns the largest influence of some configurations.
+    """The largest influence of some configurations, at least one in all.
 
-    Args:
-        universe: The question.
-        parts: Configurations, at least one in all, and for each part the input behind
-            one of them.
+    Each part has a function that gives the input behind one of its configurations.
     """
     values, moves, behind, met = [], [], [], None
     starts = [0]
@@ -140,8 +137,8 @@ def largest(
 
 def _changes(
     universe: Universe, configurations: Configurations, run: int
-) -> tuple[np.ndarray, Ties | None]:
-    """The changes of some configurations [b, c] in a run, and the ties met."""
+) -> tuple[Float[np.ndarray, "configurations classes"], Ties | None]:
+    """The changes of some configurations in a run, and the ties met."""
     changes, met = [], None
     for change, ties in run_configurations(
         universe.models[run],
@@ -168,13 +165,10 @@ class NotFiniteError(ArithmeticError):
         )
 
 
-def substitutions(universe: Universe, tokens: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Returns the positions and symbols of all substitutions on an input [p], [p].
-
-    Args:
-        universe: The question.
-        tokens: The input [n].
-    """
+def substitutions(
+    universe: Universe, tokens: Int[np.ndarray, "tokens"]
+) -> tuple[Int[np.ndarray, "substitutions"], Int[np.ndarray, "substitutions"]]:
+    """Positions and symbols of all substitutions on an input."""
     at = universe.others
     if universe.include_query and tokens[universe.query] in universe.symbols:
         at = np.arange(universe.length)
@@ -202,13 +196,10 @@ def _filled(configurations: Configurations, k: int) -> Configurations:
     )
 
 
-def largest_on(universe: Universe, inputs: Iterable[np.ndarray]) -> Found | None:
-    """Returns the largest influence on any of some inputs; None if none can change.
-
-    Args:
-        universe: The question.
-        inputs: Inputs [n].
-    """
+def largest_on(
+    universe: Universe, inputs: Iterable[Int[np.ndarray, "tokens"]]
+) -> Found | None:
+    """The largest influence on any of some inputs; None if none can change."""
     found: list[tuple[InputClasses, Configurations]] = []
     for tokens in inputs:
         position, symbol = substitutions(universe, tokens)
@@ -253,23 +244,23 @@ class StringPlan:
 
     @property
     def num_blocks(self) -> int:
-        """How many blocks there are."""
+        """Number of blocks."""
         return -(-self.universe.num_inputs // BLOCK)
 
     @property
     def description(self) -> str:
-        """What is gone through, in one line."""
+        """The inputs in one line."""
         return f"all {self.universe.num_inputs} inputs"
 
     def run(self, block: int) -> Found:
-        """Returns the largest influence of a block."""
+        """The largest influence of a block."""
         start = block * BLOCK
         stop = min(start + BLOCK, self.universe.num_inputs)
         found = largest_on(self.universe, (self._input(i) for i in range(start, stop)))
         assert found is not None
         return found
 
-    def _input(self, number: int) -> np.ndarray:
+    def _input(self, number: int) -> Int[np.ndarray, "tokens"]:
         universe = self.universe
         number, at_query = divmod(number, len(universe.query_symbols))
         tokens = np.full(universe.length, universe.query_symbols[at_query], np.int32)

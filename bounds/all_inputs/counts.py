@@ -15,6 +15,7 @@ import itertools
 import math
 
 import numpy as np
+from jaxtyping import Int
 
 from bounds.all_inputs.arrangements import (
     Arrangement,
@@ -32,16 +33,8 @@ from bounds.influence.classes import Configurations
 BLOCK = 2**17
 
 
-def compositions(total: int, parts: int) -> np.ndarray:
-    """Returns all vectors of `parts` non-negative integers that sum to `total`.
-
-    Args:
-        total: Their sum.
-        parts: Their length, at least 1.
-
-    Returns:
-        [comb(total + parts - 1, parts - 1), parts], in lexicographic order.
-    """
+def compositions(total: int, parts: int) -> Int[np.ndarray, "vectors parts"]:
+    """Vectors of `parts` non-negative integers of this sum, in lexicographic order."""
     table, left = np.zeros((1, 0), np.int32), np.asarray([total], np.int32)
     for _ in range(parts - 1):
         choices = left + 1
@@ -53,14 +46,16 @@ def compositions(total: int, parts: int) -> np.ndarray:
     return np.concatenate([table, left[:, None]], axis=1)
 
 
-def num_vectors(sizes: np.ndarray, num_symbols: int) -> int:
-    """Returns how many count vectors places of the given sizes have."""
+def num_vectors(sizes: Int[np.ndarray, "places"], num_symbols: int) -> int:
+    """Number of count vectors of places of the given sizes."""
     parts = num_symbols - 1
     return math.prod(math.comb(int(size) + parts, parts) for size in sizes)
 
 
-def vectors_of(sizes: np.ndarray, num_symbols: int) -> np.ndarray:
-    """Returns the count vectors of classes [m, P V], for places of the given sizes."""
+def vectors_of(
+    sizes: Int[np.ndarray, "places"], num_symbols: int
+) -> Int[np.ndarray, "vectors classes"]:
+    """Count vectors of classes, for places of the given sizes."""
     vectors = np.zeros((1, 0), np.int32)
     for size in sizes:
         more = compositions(int(size), num_symbols)
@@ -72,23 +67,23 @@ def vectors_of(sizes: np.ndarray, num_symbols: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class States:
-    """What the classes can be while one row is replaced: counts and orders.
+    """Counts and orders of the classes while one row is replaced.
 
     Attributes:
         place: Of the replaced row; -1 where it is the query's own.
-        pairs: Its symbols before and after, or the query's [u, 2].
-        vectors: Count vectors of the other rows [m, c].
+        pairs: Its symbols before and after, or the query's.
+        vectors: Count vectors of the other rows.
         arrangements: Orders; none where the model reads no order.
-        vector: Of each state, which count vector [s].
-        arrangement: Of each state, which arrangement [s].
+        vector: Index of each state's count vector.
+        arrangement: Index of each state's arrangement.
     """
 
     place: int
-    pairs: np.ndarray
-    vectors: np.ndarray
+    pairs: Int[np.ndarray, "pairs 2"]
+    vectors: Int[np.ndarray, "vectors classes"]
     arrangements: tuple[Arrangement, ...]
-    vector: np.ndarray
-    arrangement: np.ndarray
+    vector: Int[np.ndarray, "states"]
+    arrangement: Int[np.ndarray, "states"]
 
 
 class TooManyError(Exception):
@@ -105,11 +100,11 @@ class CountPlan:
     exact: bool = True
 
     @functools.cached_property
-    def offsets(self) -> np.ndarray:
-        """Where the configurations of each table begin, and where all end."""
+    def offsets(self) -> Int[np.ndarray, "ends"]:
+        """Index of each table's first configuration, and their number."""
         return np.cumsum([0, *(self._size(table) for table in self.tables)])
 
-    def _symbols_at_query(self, table: States) -> np.ndarray:
+    def _symbols_at_query(self, table: States) -> Int[np.ndarray, "query_symbols"]:
         # A query that is substituted has its symbol from the pair.
         return self.universe.query_symbols if table.place >= 0 else np.zeros(1, int)
 
@@ -119,12 +114,12 @@ class CountPlan:
 
     @property
     def num_blocks(self) -> int:
-        """How many blocks there are."""
+        """Number of blocks."""
         return -(-int(self.offsets[-1]) // BLOCK)
 
     @property
     def description(self) -> str:
-        """What is gone through, in one line."""
+        """The inputs in one line."""
         return (
             f"all {num_vectors(self.universe.sizes, len(self.universe.symbols))} count "
             f"vectors of the positions besides the query, {int(self.offsets[-1])} "
@@ -132,7 +127,7 @@ class CountPlan:
         )
 
     def run(self, block: int) -> Found:
-        """Returns the largest influence of a block."""
+        """The largest influence of a block."""
         start = block * BLOCK
         stop = min(start + BLOCK, int(self.offsets[-1]))
 
@@ -151,8 +146,14 @@ class CountPlan:
 
         return largest(self.universe, parts())
 
-    def _split(self, table: States, index: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Returns (pair, symbol at the query, state) of configurations [b]."""
+    def _split(
+        self, table: States, index: Int[np.ndarray, "configurations"]
+    ) -> tuple[
+        Int[np.ndarray, "configurations 2"],
+        Int[np.ndarray, "configurations"],
+        Int[np.ndarray, "configurations"],
+    ]:
+        """Pair, symbol at the query and state of each configuration."""
         at_query = self._symbols_at_query(table)
         rest, state = np.divmod(index, len(table.vector))
         pair, which = np.divmod(rest, len(at_query))
@@ -160,7 +161,9 @@ class CountPlan:
             return table.pairs[pair], table.pairs[pair, 0], state
         return table.pairs[pair], at_query[which], state
 
-    def _configurations(self, table: States, index: np.ndarray) -> Configurations:
+    def _configurations(
+        self, table: States, index: Int[np.ndarray, "configurations"]
+    ) -> Configurations:
         universe = self.universe
         pair, at_query, state = self._split(table, index)
         b, replaced = len(index), table.place >= 0
@@ -220,10 +223,9 @@ class CountPlan:
 
 
 def plan_counts(universe: Universe, budget: int) -> CountPlan | None:
-    """Returns the way through all inputs by counts; None where places have orders.
+    """The way through all inputs by counts; None where places have orders.
 
-    Raises:
-        TooManyError: There are more.
+    A TooManyError beyond the budget.
     """
     sizes = universe.sizes
     if any(universe.orders) and (sizes > 0).sum() > 1:
@@ -245,9 +247,13 @@ def plan_counts(universe: Universe, budget: int) -> CountPlan | None:
 
 
 def _states(
-    universe: Universe, place: int, pairs: np.ndarray, vectors: np.ndarray, room: int
+    universe: Universe,
+    place: int,
+    pairs: Int[np.ndarray, "pairs 2"],
+    vectors: Int[np.ndarray, "vectors classes"],
+    room: int,
 ) -> States:
-    """Returns the states while one row is replaced, at most `room` of them."""
+    """The states while one row is replaced, at most `room` of them."""
     m, n, query = len(vectors), universe.length, universe.query
     if not any(universe.orders):
         if m > room:

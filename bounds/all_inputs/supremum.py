@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
 import numpy as np
+from jaxtyping import Int
 
 from bounds.all_inputs.ascent import RESTARTS, ROUNDS, STEPS, AscentPlan
 from bounds.all_inputs.block import Found, InputPlan, NotFiniteError, StringPlan
@@ -36,17 +37,17 @@ RERUN_LENGTH = 1024
 class Supremum(OfKind):
     """The largest influence of one symbol over all inputs of a length.
 
-    Where all inputs were gone through it lies in [max_lower, max_upper], which differ by
-    the rounding radius, and is exact or, where that is more than `RTOL_EXACT` of it, an
-    enclosure. Where they were not it is an estimate from below: `max_lower` is attained,
-    and `max_upper` is infinite.
+    After all inputs the supremum lies in [max_lower, max_upper], which differ by the
+    rounding radius; it is exact, or an enclosure where the radius is above `RTOL_EXACT`
+    times the supremum. After a search it is an estimate from below: `max_lower` is
+    attained, and `max_upper` is infinite.
     """
 
     max: float
     max_lower: float
     max_upper: float
     kind: Kind  # exact | enclosure | estimated
-    tokens: np.ndarray  # [n] an input that attains the maximum
+    tokens: Int[np.ndarray, "tokens"]  # an input that attains the maximum
     position: int | None  # where it is changed; None where nothing can be
     symbol: int | None
     length: int
@@ -187,7 +188,7 @@ def _ask(
     query_symbols: Sequence[int] | None = None,
     include_query: bool = False,
 ) -> AllInputs:
-    """The inputs that are asked about, once the question is known to be one."""
+    """The inputs of the question, once it is known to fit the model."""
     choose_name("target", target, get_args(PlainTarget))
     return list_inputs(
         model,
@@ -222,17 +223,9 @@ def exact_supremum(
     target: PlainTarget,
     ties: TieRule = "error",
 ) -> Supremum:
-    """Returns the supremum where it is exact at little cost, for a place in a curve.
+    """The supremum where it is exact at little cost, for a point of a curve.
 
-    Args:
-        model: a transformer without masks.
-        length: n.
-        query: the row that is watched, as in `supremum`.
-        target: "activation" or "logits".
-        ties: what an ambiguous tie is.
-
-    Raises:
-        InputError: As in `supremum`, and where it is beyond `CURVE_BUDGET`.
+    An InputError beyond `CURVE_BUDGET`, and as in `supremum`.
     """
     inputs = _ask(model, length, query, target)
     plan = choose_plan(inputs, CURVE_BUDGET, 0)
@@ -242,16 +235,9 @@ def exact_supremum(
 
 
 def choose_plan(inputs: AllInputs, budget: int, seed: int) -> InputPlan:
-    """Returns the way through the inputs: exact within the budget, else a search.
+    """The way through the inputs: exact within the budget, else a search.
 
-    Args:
-        inputs: The question.
-        budget: Configurations of four classes that are evaluated at most for an exact
-            answer.
-        seed: Of the search.
-
-    Raises:
-        InputError: The budget is not a positive number.
+    The budget counts configurations of four classes.
     """
     expect_integer("budget", budget, 1)
     expect_integer("seed", seed, 0)
@@ -278,12 +264,7 @@ def choose_plan(inputs: AllInputs, budget: int, seed: int) -> InputPlan:
 
 
 def run_block(plan: InputPlan, block: int, ties: TieRule) -> Found:
-    """Returns the largest influence of a block, its ties judged.
-
-    Raises:
-        InputError: An influence is not a finite number.
-        TieError: For an ambiguous tie under ties="error".
-    """
+    """The largest influence of a block, its ties judged."""
     try:
         found = plan.run(block)
     except NotFiniteError as error:
@@ -300,16 +281,9 @@ def run_block(plan: InputPlan, block: int, ties: TieRule) -> Found:
 def conclude(
     plan: InputPlan, found: Found | None, ties: TieRule, seconds: float
 ) -> Supremum:
-    """Returns the result of all blocks, its input run again.
+    """The result of all blocks, its input run again; `found` is None without changes.
 
-    Args:
-        plan: The way through the inputs.
-        found: The largest of all blocks; None where nothing can be changed.
-        ties: What an ambiguous tie is.
-        seconds: How long the blocks took.
-
-    Raises:
-        RuntimeError: Run again, the substitution has another influence: a fault here.
+    A RuntimeError where the second run has another influence: a fault of the program.
     """
     universe = plan.universe
     asked: dict[str, Any] = {

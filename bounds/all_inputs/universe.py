@@ -1,10 +1,11 @@
-"""Which inputs the supremum runs over, and which substitutions."""
+"""The inputs over which the supremum runs, and their substitutions."""
 
 import dataclasses
 import functools
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Int
 
 from bounds.influence.classes import (
     MAX_CLASSES,
@@ -34,7 +35,7 @@ class AllInputs:
         model: The model.
         length: n.
         query: The query position, from 0.
-        target: What is read of it.
+        target: Read from the query's output.
         symbols: The tokens of the other positions, which are also the substitutes.
         query_symbols: The tokens at the query.
         include_query: Whether the query's own token is substituted too.
@@ -44,24 +45,24 @@ class AllInputs:
     length: int
     query: int
     target: PlainTarget
-    symbols: np.ndarray
-    query_symbols: np.ndarray
+    symbols: Int[np.ndarray, "symbols"]
+    query_symbols: Int[np.ndarray, "query_symbols"]
     include_query: bool
 
     @property
-    def others(self) -> np.ndarray:
-        """The positions besides the query [n - 1]."""
+    def others(self) -> Int[np.ndarray, "other_positions"]:
+        """The positions other than the query."""
         return np.delete(np.arange(self.length), self.query)
 
     @property
     def num_inputs(self) -> int:
-        """How many inputs there are."""
+        """Number of inputs."""
         others = len(self.symbols) ** (self.length - 1)
         return others * len(self.query_symbols)
 
     @property
-    def pairs(self) -> np.ndarray:
-        """Unordered pairs of different symbols [m, 2]: an exchange and its reverse.
+    def pairs(self) -> Int[np.ndarray, "pairs 2"]:
+        """Unordered pairs of different symbols: an exchange and its reverse.
 
         The influence of an exchange on an input is that of its reverse on the other.
         """
@@ -69,8 +70,8 @@ class AllInputs:
         return np.stack([self.symbols[lesser], self.symbols[greater]], axis=1)
 
     @property
-    def query_pairs(self) -> np.ndarray:
-        """The same at the query, the first being a query symbol [m, 2]."""
+    def query_pairs(self) -> Int[np.ndarray, "pairs 2"]:
+        """Unordered pairs at the query, the first being a query symbol."""
         if not self.include_query:
             return np.zeros((0, 2), int)
         own = np.intersect1d(self.query_symbols, self.symbols)
@@ -94,13 +95,13 @@ class Universe(AllInputs):
 
     @functools.cached_property
     def models(self) -> tuple[Transformer, ...]:
-        """The model, and the same in runs with moved inputs."""
+        """The model, and its copies in runs with moved inputs."""
         runs = range(1, RUNS + 1)
         return self.model, *(moved_model(self.model, run) for run in runs)
 
     @property
-    def sizes(self) -> np.ndarray:
-        """How many positions besides the query have each encoding [P]."""
+    def sizes(self) -> Int[np.ndarray, "places"]:
+        """Number of positions of each encoding, without the query."""
         return np.bincount(self.places.of[self.others], minlength=self.places.count)
 
 
@@ -113,21 +114,10 @@ def list_inputs(
     query_symbols: Sequence[int] | None,
     include_query: bool,
 ) -> AllInputs:
-    """Returns the inputs of a length, once the question is known to fit the model.
+    """The inputs of a length; an InputError for a question that does not fit the model.
 
-    Args:
-        model: A transformer.
-        length: n.
-        query: Negative counts from the end; None as in `supremum`.
-        target: "activation" or "logits".
-        query_symbols: The tokens at the query. By default those that are not
-            substitutable, if the model has such (an end or query token stands there),
-            else all; of a checkpoint with a tokenizer all that a text may hold.
-        include_query: Whether the query's own token is substituted too.
-
-    Raises:
-        InputError: For what is not a transformer, or a length, query or symbol that does
-            not fit it.
+    `query` and `query_symbols` have the defaults of `supremum`; of a checkpoint with a
+    tokenizer the query may hold all that a text may.
     """
     model = check_model(model)
     if target == "logits":
@@ -159,7 +149,7 @@ def list_inputs(
 
 
 def lump(inputs: AllInputs) -> Universe | str:
-    """Returns the inputs as classes with counts, or why rows do not fall into few."""
+    """The inputs as classes with counts, or the reason that rows do not fall into few."""
     model, length = inputs.model, inputs.length
     if refusal := refuse_model(model) or refuse_length(model, length):
         return refusal
