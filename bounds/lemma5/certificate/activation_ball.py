@@ -1,9 +1,9 @@
-"""Activations in certificates: how far slopes and steps stray within a radius."""
+"""Activations in certificates: deviation of slopes and steps within a radius."""
 
 import functools
 
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Float
 
 from bounds.lemma5.certificate.order import least, surely_above
 from bounds.readings.rules import no_rule
@@ -11,29 +11,32 @@ from jax_models.model.rows import Operation, Relu, Steady
 
 
 def slope_width(operation: Steady) -> float:
-    """Returns the width of the interval of an activation's slopes."""
+    """Width of the interval of an activation's slopes."""
     return 2 * operation.steepest - 1
 
 
 @functools.singledispatch
-def step_strays(operation: Operation, z: Array, moved: Array, known: Array) -> Array:
-    """Returns how far the step of an activation may be from that of the true base.
+def step_strays(
+    operation: Operation,
+    z: Float[Array, "*#rows d_ff"],
+    moved: Float[Array, "*#rows d_ff"],
+    known: Float[Array, "*#rows d_ff"],
+) -> Float[Array, "*#rows d_ff"]:
+    """Largest error of an activation's step act(z + dz) - act(z), for z off by `known`.
 
-    act(z + dz) - act(z) for two z at most `known` apart. For ReLU the two integrals of
-    the slope over [z, z + dz] differ on an interval no longer than that, and only if
-    zero is within `known` of the segment.
-
-    Args:
-        operation: the activation.
-        z: preactivations at the base [..., f].
-        moved: their change dz.
-        known: radius of z.
+    For ReLU the two integrals of the slope over [z, z + dz] differ on an interval no longer
+    than `known`, and only if zero is within `known` of the segment.
     """
     raise no_rule("step_strays", operation)
 
 
 @step_strays.register
-def _(operation: Relu, z: Array, moved: Array, known: Array) -> Array:
+def _(
+    operation: Relu,
+    z: Float[Array, "*#rows d_ff"],
+    moved: Float[Array, "*#rows d_ff"],
+    known: Float[Array, "*#rows d_ff"],
+) -> Float[Array, "*#rows d_ff"]:
     ends = (z, z + moved)
     above, below = (
         surely_above(sign * ends[0], known) & surely_above(sign * ends[1], known)
@@ -43,25 +46,33 @@ def _(operation: Relu, z: Array, moved: Array, known: Array) -> Array:
 
 
 @step_strays.register
-def _(operation: Steady, z: Array, moved: Array, known: Array) -> Array:
+def _(
+    operation: Steady,
+    z: Float[Array, "*#rows d_ff"],
+    moved: Float[Array, "*#rows d_ff"],
+    known: Float[Array, "*#rows d_ff"],
+) -> Float[Array, "*#rows d_ff"]:
     return least(operation.curvature * known, slope_width(operation)) * jnp.abs(moved)
 
 
 @functools.singledispatch
-def slope_strays(operation: Operation, z: Array, moved: Array, spread: Array) -> Array:
-    """Returns how far the slope may be from its value at z within z + moved ± spread.
-
-    Args:
-        operation: the activation.
-        z: preactivations at the base [..., f].
-        moved: the centre's change of them.
-        spread: radius around the centre.
-    """
+def slope_strays(
+    operation: Operation,
+    z: Float[Array, "*#rows d_ff"],
+    moved: Float[Array, "*#rows d_ff"],
+    spread: Float[Array, "*#rows d_ff"],
+) -> Float[Array, "*#rows d_ff"]:
+    """Largest distance of the slope within z + moved ± spread from that at z."""
     raise no_rule("slope_strays", operation)
 
 
 @slope_strays.register
-def _(operation: Relu, z: Array, moved: Array, spread: Array) -> Array:
+def _(
+    operation: Relu,
+    z: Float[Array, "*#rows d_ff"],
+    moved: Float[Array, "*#rows d_ff"],
+    spread: Float[Array, "*#rows d_ff"],
+) -> Float[Array, "*#rows d_ff"]:
     end = z + moved
     active = surely_above(z, 0.0)
     kept = surely_above(jnp.where(active, end, -end), spread)
@@ -69,28 +80,35 @@ def _(operation: Relu, z: Array, moved: Array, spread: Array) -> Array:
 
 
 @slope_strays.register
-def _(operation: Steady, z: Array, moved: Array, spread: Array) -> Array:
+def _(
+    operation: Steady,
+    z: Float[Array, "*#rows d_ff"],
+    moved: Float[Array, "*#rows d_ff"],
+    spread: Float[Array, "*#rows d_ff"],
+) -> Float[Array, "*#rows d_ff"]:
     bend = operation.curvature * (jnp.abs(moved) + spread)
     return least(bend, slope_width(operation))
 
 
 @functools.singledispatch
-def steepest_within(operation: Operation, z: Array, radius: Array) -> Array:
-    """Returns the largest slope within a radius of preactivations [..., f].
-
-    Args:
-        operation: the activation.
-        z: preactivations [..., f].
-        radius: of them.
-    """
+def steepest_within(
+    operation: Operation,
+    z: Float[Array, "*rows d_ff"],
+    radius: Float[Array, "*rows d_ff"],
+) -> Float[Array, "*rows d_ff"]:
+    """Largest slope within a radius of preactivations."""
     raise no_rule("steepest_within", operation)
 
 
 @steepest_within.register
-def _(operation: Relu, z: Array, radius: Array) -> Array:
+def _(
+    operation: Relu, z: Float[Array, "*rows d_ff"], radius: Float[Array, "*rows d_ff"]
+) -> Float[Array, "*rows d_ff"]:
     return 1.0 - surely_above(-z, radius).astype(z.dtype)
 
 
 @steepest_within.register
-def _(operation: Steady, z: Array, radius: Array) -> Array:
+def _(
+    operation: Steady, z: Float[Array, "*rows d_ff"], radius: Float[Array, "*rows d_ff"]
+) -> Float[Array, "*rows d_ff"]:
     return jnp.full_like(z, operation.steepest)

@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from bounds.influence.request import InfluenceRequest
 from bounds.lemma5.certificate.order import least
@@ -14,9 +15,9 @@ MOST_DIFFERENCES = 2**24
 
 
 def bound_all_inputs(
-    request: InfluenceRequest, alone: np.ndarray
-) -> tuple[np.ndarray, Bound | None]:
-    """Returns the smaller of `alone` [p] and the closed form, and that if it is smaller."""
+    request: InfluenceRequest, alone: Float[np.ndarray, "substitutions"]
+) -> tuple[Float[np.ndarray, "substitutions"], Bound | None]:
+    """The smaller of `alone` and the closed form, and the latter where it is smaller."""
     model, pairs = request.model, request.pairs
     if not len(pairs) or model.vocab_size * model.embedding.size > MOST_DIFFERENCES:
         return alone, None

@@ -1,11 +1,10 @@
-"""A middle layer: what is known of all its output rows, one matrix product per head.
+"""A middle layer: the changes of all its output rows, one matrix product per head.
 
 For row j the reference is the base pass with column i at its centre; all other columns
 enter by the sizes of their changes, weighted with the base weights a_jw and with a_jw
 times (slope of the score) times |v_w - b_j|: two products of an n x n matrix, formed
-tile by tile, with the n x p matrix of sizes. What row j's own query does is followed to
-first order by its covariance of values and slopes. Shapes: j rows of a tile, p
-substitutions, n keys, h heads, e = d_k, v = d_v, o = value space.
+tile by tile, with the matrix of sizes. The effect of row j's own query is followed to
+first order by its covariance of values and slopes.
 """
 
 import functools
@@ -13,7 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Float
 
 from bounds.lemma5.certificate.ball import BaseRows, carry_radius
 from bounds.lemma5.certificate.mean_deviation import (
@@ -67,16 +66,9 @@ def move_all_rows(
     moved: MovedRows,
     roundoff: Roundoff,
 ) -> MovedRows:
-    """Returns what is known of every output row j != i of a layer.
+    """Changes of every output row j != i of a layer, whose input rows are `moved`.
 
     Rows j = i are filled with numbers of no meaning: `move_one_row` is for them.
-
-    Args:
-        layer: a layer with softmax weighting.
-        held: its base pass, all rows wanted.
-        spread: the spread around its rows.
-        moved: what is known of its input rows.
-        roundoff: of the layer.
     """
     inner = read_inputs(layer, held.rows, moved, held.radius.rows)
     own = inner.substituted()
@@ -90,18 +82,13 @@ def move_all_rows(
 @jax.jit
 def replace_column(
     layer: Layer, held: LayerBase, spread: RowSpread, own: OwnMove, roundoff: Roundoff
-) -> tuple[Array, Array]:
-    """Returns centres [r, d, p] and radii [r, p] of held rows when only row i moves.
+) -> tuple[
+    Float[Array, "rows width substitutions"], Float[Array, "rows substitutions"]
+]:
+    """Centres and radii of the held rows' changes when only input row i moves.
 
     With radius 0 around row i's move the centres are exact, and the radii rounding
     alone. Rows j = i have no meaning here either.
-
-    Args:
-        layer: a layer with softmax weighting.
-        held: its base pass.
-        spread: the spread around its held rows.
-        own: what is known of its input row i.
-        roundoff: of the layer.
     """
     norm = norm_before(layer)
     if norm is not None:
@@ -136,8 +123,10 @@ def _tile(
     others: OtherColumns | None,
     roundoff: Roundoff,
     rows: Any,
-) -> tuple[Array, Array]:
-    """Centres [j, d, p] and radii [j, p] of a tile of output rows."""
+) -> tuple[
+    Float[Array, "rows width substitutions"], Float[Array, "rows substitutions"]
+]:
+    """Centres and radii of the changes of a tile of output rows."""
     at, by_row, base, known, spread, streams = rows
     attention, constants = layer.attention, held.constants
     queries, summary = jax.tree.map(lambda x: x.swapaxes(0, 1), by_row)
@@ -176,7 +165,7 @@ def _tile(
 
 
 def model_width(layer: Layer) -> int:
-    """Returns d."""
+    """Width of the layer's rows."""
     return layer.attention.query.shape[2]
 
 
@@ -187,8 +176,8 @@ def _deviation(
     own: OwnMove,
     column: OwnColumn,
     moved: tuple[OwnQuery, tuple[Array, Array, Array, Array]] | None,
-) -> Array:
-    """Radii of the heads around their centres [h, j, p], rounding left out."""
+) -> Float[Array, "heads rows substitutions"]:
+    """Radii of the heads around their centres, rounding left out."""
     attention, constants = layer.attention, held.constants
     still = jnp.zeros_like(column.weight)
     slack, remainder, values, largest = (still,) * 4

@@ -1,18 +1,18 @@
-"""What follows attention, for a radius: how far an error before it is carried.
+"""Rows after attention: radii carried from its output to the layer's output.
 
 The radius around a centre is multiplied by a local Lipschitz constant. Locally the map is
 linear up to the neurons that may change side and the curvature of norms, so the constant
-is the norm of the Jacobian at a base row plus what the Jacobian can vary on the way: a
-neuron u of slope s_u at the base has a slope within `slope_strays` of s_u wherever its
-input is within its spread of the centre, and a ReLU that cannot change side strays by 0.
-docs/certificates.md has the proofs. Arrays broadcast over leading axes [...].
+is the norm of the Jacobian at a base row plus its variation on the way: a neuron u of
+slope s_u at the base has a slope within `slope_strays` of s_u wherever its input is within
+its spread of the centre, and a ReLU that cannot change side has a variation of 0.
+docs/certificates.md has the proofs. Arrays broadcast over their leading axes.
 """
 
 import dataclasses
 import math
 
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Float
 
 from bounds.lemma5.certificate.activation_ball import slope_strays
 from bounds.lemma5.certificate.norm_gain import norm_gains
@@ -31,7 +31,7 @@ from jax_models.model.rows import linear
 
 @dataclasses.dataclass(frozen=True)
 class BaseRows:
-    """Base rows, broadcastable against [...]."""
+    """Base rows, broadcastable against the changed rows."""
 
     rows: dict[str, Array]
     norms: RowNorms  # of their Jacobians
@@ -45,16 +45,10 @@ def carry_radius(
     carried: Moved,
     rounding: Rounding,
     balls: dict[str, Array],
-) -> Array:
-    """Returns the radius [...] of the output rows around their centre.
+) -> Float[Array, "..."]:
+    """Radius of the output rows around their centre.
 
-    Args:
-        layer: the layer.
-        constants: of its sections.
-        base: base rows.
-        carried: the centre's change.
-        rounding: of the centre.
-        balls: radii of the layer's input and of the attended rows (`entering`).
+    `balls` are the radii of the layer's input and of the attended rows (`entering`).
     """
     balls, strays, norms = dict(balls), {}, base.norms
     found = sections(layer)
@@ -90,7 +84,7 @@ def carry_radius(
     return least(balls[output], _along(norms.whole, balls) + strays[output])
 
 
-def _along(norms: dict[str, Array], balls: dict[str, Array]) -> Array:
+def _along(norms: dict[str, Array], balls: dict[str, Array]) -> Float[Array, "..."]:
     """Sum of norms of Jacobians times radii, of the corners that have one."""
     found = jnp.zeros(())
     for name, norm in norms.items():
@@ -108,8 +102,8 @@ def _flips(
     carried: Moved,
     rounding: Rounding,
     balls: dict[str, Array],
-) -> Array:
-    """What neurons add that may change side, or whose slope varies [...]."""
+) -> Float[Array, "..."]:
+    """Contribution of neurons that may change side, or whose slope varies."""
     step = section.activation
     if step is None:
         return jnp.zeros(())
@@ -123,8 +117,10 @@ def _flips(
     return _along(flips, balls)
 
 
-def _over_neurons(strays: Array, weights: Array) -> Array:
-    """Sums of strays [..., f] times weights [f], or of each head [h, f] at the end."""
+def _over_neurons(
+    strays: Float[Array, "*rows d_ff"], weights: Float[Array, "*heads d_ff"]
+) -> Float[Array, "..."]:
+    """Sums over neurons of deviations times weights, those of a head at the end."""
     if weights.ndim == 1:
         return (strays * weights).sum(axis=-1)
     return linear(strays, weights)

@@ -1,4 +1,4 @@
-"""What all substitutions of a certification share: the base pass of the layers."""
+"""The base pass of the layers, shared by all substitutions of a certification."""
 
 import dataclasses
 import functools
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jaxtyping import Array, Float, Int
 
 from bounds.influence.request import InfluenceRequest
 from bounds.lemma5.certificate.all_rows import move_all_rows, replace_column
@@ -58,14 +58,13 @@ class BasePass:
     radius_roundoff: float  # of a computed radius, over the radius
     batch: int  # substitutions at once
 
-    def certify(self, target: str, own: OwnMove, at_query: bool) -> Array:
-        """Returns upper bounds [p] on the norms of the changes of the target.
+    def certify(
+        self, target: str, own: OwnMove, at_query: bool
+    ) -> Float[Array, "substitutions"]:
+        """Upper bounds on the norms of the changes of the target.
 
-        Args:
-            target: "activation" or "logits".
-            own: what is known of the substituted rows of the embedding.
-            at_query: whether all substitutions are of the query's own token (in a model
-                of one layer they must be all or none).
+        In a model of one layer all substitutions are of the query's own token
+        (`at_query`), or none.
         """
         centre, radius = self._move(own, at_query)
         output, base = self.held[-1].output[0], self.held[-1].radius.output[0]
@@ -73,8 +72,10 @@ class BasePass:
         radius = times(1 + 2 * self.radius_roundoff, radius)
         return _finish(self.model, target, output, base, centre, radius)
 
-    def _move(self, own: OwnMove, at_query: bool) -> tuple[Array, Array]:
-        """Returns centre [p, d] and radius [p] of the query row's final change."""
+    def _move(
+        self, own: OwnMove, at_query: bool
+    ) -> tuple[Float[Array, "substitutions width"], Float[Array, "substitutions"]]:
+        """Centre and radius of the query row's final change."""
         layers, last = self.model.layers, len(self.model.layers) - 1
         query = jnp.full_like(own.position, self.query)
         own = OwnMove(own.position, *settle(own.centre, own.radius))
@@ -107,7 +108,7 @@ class BasePass:
 
 
 def prepare_pass(request: InfluenceRequest) -> BasePass:
-    """Returns the base pass of a model with at least one layer."""
+    """The base pass of a model with at least one layer."""
     model, n = request.model, request.tokens.size
     rows = embed(model, jnp.asarray(request.tokens))
     rows, known = settle(rows, embedding_radius(model, rows))
@@ -156,8 +157,8 @@ def _batch(request: InfluenceRequest) -> int:
 
 
 @jax.jit
-def score_bound(layer: Layer, held: LayerBase) -> Array:
-    """Returns a bound on every |score| of a layer."""
+def score_bound(layer: Layer, held: LayerBase) -> Float[Array, ""]:
+    """Upper bound on every |score| of a layer."""
     scale = row_scale(layer.attention, held.rows.shape[0], held.position)
     return score_rule(layer.attention.scoring).largest_score(
         held.constants, held.queries, held.store.keys, scale
@@ -166,7 +167,7 @@ def score_bound(layer: Layer, held: LayerBase) -> Array:
 
 @functools.partial(jax.jit, static_argnames="length")
 def lone_row(own: OwnMove, length: int) -> MovedRows:
-    """Returns all rows [n] when only row i has moved."""
+    """Changes of all rows when only row i has moved."""
     p, d = own.centre.shape
     still = MovedRows(
         own.position,
@@ -177,7 +178,7 @@ def lone_row(own: OwnMove, length: int) -> MovedRows:
 
 
 def runs(
-    request: InfluenceRequest, positions: np.ndarray, batch: int
+    request: InfluenceRequest, positions: Int[np.ndarray, "positions"], batch: int
 ) -> Iterator[tuple[slice, int, bool]]:
     """Yields (slice of the positions, substitutions to fill up to, at the query).
 

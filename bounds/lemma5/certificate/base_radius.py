@@ -1,10 +1,9 @@
-"""How far the base pass is from the true one: a radius for every base quantity.
+"""Distance of the base pass from the true one: a radius for every base quantity.
 
-The model's weights are the stored numbers; what is computed from them is rounded, and
+The model's weights are the stored numbers; numbers computed from them are rounded, and
 where terms cancel the rounding is relative to the terms. A number x of the base pass is
-within its radius of the true one: an inner product adds its rounding to what its factors
-bring along, a Lipschitz map multiplies. docs/certificates.md, section 7, has the rules.
-Shapes: r rows wanted, n keys, h heads.
+within its radius of the true one: an inner product adds its rounding to the radii of its
+factors, a Lipschitz map multiplies. docs/certificates.md, section 7, has the rules.
 """
 
 import dataclasses
@@ -12,7 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Float, Int
 
 from bounds.influence.pointwise import RowBase
 from bounds.lemma5.certificate.constants import CertificateConstants
@@ -41,9 +40,9 @@ HIGHEST = jax.lax.Precision.HIGHEST
 class RowRadius:
     """Radii of the base quantities of rows."""
 
-    query: Array  # [r, h] over the score scale where the query is
-    slope: Array  # [r, h] of the slope of any score in the query
-    score: Array  # [r, h] of any score
+    query: Float[Array, "rows heads"]  # over the score scale where the query is
+    slope: Float[Array, "rows heads"]  # of the slope of any score in the query
+    score: Float[Array, "rows heads"]  # of any score
     # By name: rows in front of a norm [r], centring included; preactivations [r, f].
     rows: dict[str, Array]
 
@@ -53,12 +52,16 @@ class RowRadius:
 class BaseRadius:
     """Radii of a layer's base pass."""
 
-    rows: Array  # [n] the layer's input, the rounding of its centring included
-    key: Array  # [h] of any key
-    value: Array  # [h] of any value, in value space
-    spread: Array  # [h] largest distance of a value from a point, in value space
+    rows: Float[
+        Array, "tokens"
+    ]  # the layer's input, the rounding of its centring included
+    key: Float[Array, "heads"]  # of any key
+    value: Float[Array, "heads"]  # of any value, in value space
+    spread: Float[
+        Array, "heads"
+    ]  # largest distance of a value from a point, in value space
     by_row: RowRadius
-    output: Array  # [r]
+    output: Float[Array, "rows"]
 
 
 @register
@@ -67,36 +70,34 @@ class BasePass:
     """The base pass of the wanted rows of a layer over all its keys, as computed."""
 
     constants: CertificateConstants
-    rows: Array  # [n, d] the layer's input
-    inputs: Array  # [n, d] what attention reads
-    position: Array  # [r] the wanted rows
-    queries: Array  # [h, r, e] over the score scale
+    rows: Float[Array, "tokens width"]  # the layer's input
+    inputs: Float[Array, "tokens width"]  # what attention reads
+    position: Int[Array, "rows"]  # the wanted rows
+    queries: Float[Array, "heads rows d_k"]  # over the score scale
     store: KeyStore
     summary: Any  # fields [h, r, ...], over head values
-    projected: Array  # [h, n, o] values in value space
+    projected: Float[Array, "heads keys value_space"]  # values in value space
     base: RowBase  # [r, ...]
-    output: Array  # [r, d]
+    output: Float[Array, "rows width"]
 
     @property
-    def value_size(self) -> Array:
-        """The largest head value before the output projection [h]."""
+    def value_size(self) -> Float[Array, "heads"]:
+        """The largest head value before the output projection."""
         return vector_norms(self.store.values).max(axis=-1)
 
     @property
-    def key_size(self) -> Array:
-        """The largest key [h]."""
+    def key_size(self) -> Float[Array, "heads"]:
+        """The largest key."""
         return vector_norms(self.store.keys).max(axis=-1)
 
 
-def base_radius(layer: Layer, held: BasePass, known: Array, scale: Array) -> BaseRadius:
-    """Returns the radii of a layer's base pass.
-
-    Args:
-        layer: the layer.
-        held: its base pass.
-        known: radii of its input [n].
-        scale: score scales of the wanted rows [r].
-    """
+def base_radius(
+    layer: Layer,
+    held: BasePass,
+    known: Float[Array, "tokens"],
+    scale: Float[Array, "rows"],
+) -> BaseRadius:
+    """Radii of a layer's base pass; `known` are those of its input."""
     constants, rows, inputs = held.constants, held.rows, held.inputs
     wanted, queries, store = held.position, held.queries, held.store
     attention = layer.attention
@@ -105,7 +106,9 @@ def base_radius(layer: Layer, held: BasePass, known: Array, scale: Array) -> Bas
         read = behind_norm(norm, rows, centred(rows, known))
     roundoff = gamma_upper(inputs.shape[1] + 1)
 
-    def rounded(weight: Array, bias: Array | None) -> Array:
+    def rounded(
+        weight: Float[Array, "heads d width"], bias: Float[Array, "heads d"] | None
+    ) -> Float[Array, "heads tokens"]:
         offset = None if bias is None else jnp.abs(bias)
         return roundoff * vector_norms(
             project(jnp.abs(weight), offset, jnp.abs(inputs))
@@ -145,21 +148,22 @@ def base_radius(layer: Layer, held: BasePass, known: Array, scale: Array) -> Bas
     return BaseRadius(bounded(centred(rows, known)), key, value, spread, by_row, out)
 
 
-def embedding_radius(model: Transformer, rows: Array) -> Array:
-    """Returns the radii [...] of rows [..., d] of embedding and position encoding."""
+def embedding_radius(
+    model: Transformer, rows: Float[Array, "*rows width"]
+) -> Float[Array, "*rows"]:
+    """Radii of rows of embedding and position encoding."""
     if model.position is None:
         return jnp.zeros(rows.shape[:-1], rows.dtype)
     return gamma_upper(1) * vector_norms(rows)
 
 
-def mean_radius(log_weight: Array, largest: Array) -> Array:
-    """Returns how far a weighted mean is off through its weights.
+def mean_radius(
+    log_weight: Float[Array, "heads rows"], largest: Float[Array, "heads #rows"]
+) -> Float[Array, "heads rows"]:
+    """Error of a weighted mean through its weights, at most.
 
     |sum (a_w - a^_w) v_w| <= (e^x - 1) sum a^_w |v_w - p| for any point p where all
-    weights are known within a factor e^x, and at most 2 max |v_w - p| whatever they are.
-
-    Args:
-        log_weight: x.
-        largest: the largest |v_w - p|, broadcastable.
+    weights are known within a factor e^x (`log_weight` is x), and at most 2 max |v_w - p|
+    (`largest`) whatever they are.
     """
     return largest * least(jnp.expm1(log_weight), 2.0)

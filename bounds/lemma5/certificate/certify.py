@@ -169,7 +169,7 @@ def _refuse(model: Transformer, method: str) -> None:
 
 
 def _hypotheses(model: Transformer) -> tuple[str, ...]:
-    """What the numbers rest on."""
+    """Hypotheses of a certificate."""
     stated = ["all layers have softmax weighting", _ROUNDING]
     if any(isinstance(x, Norm) for layer in model.layers for x in layer.operations):
         stated.append("every layer norm has epsilon > 0")

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jaxtyping import Array, Float
 
 from bounds.lemma5.certificate.scores import score_rule
 from bounds.lemma5.certificate.sections import SectionConstants, section_constants
@@ -23,24 +23,30 @@ from jax_models.model.transformer import Transformer
 @register
 @dataclasses.dataclass(frozen=True)
 class CertificateConstants:
-    """Lipschitz constants of the parts of a layer; h heads."""
+    """Lipschitz constants of the parts of a layer."""
 
-    query: Array  # [h] |W_Q|, before the score scale
-    key: Array  # [h] |W_K|
-    value: Array  # [h] of the map from the attention's input to value space
-    score: Array  # [h] |w| of additive scores; 0 for dot products
-    score_range: Array  # [h] 2 |w|_1, no additive score row varies more; inf otherwise
-    curvature: Array  # [h] of additive scores in the argument of tanh; 0 otherwise
+    query: Float[Array, "heads"]  # |W_Q|, before the score scale
+    key: Float[Array, "heads"]  # |W_K|
+    value: Float[Array, "heads"]  # of the map from the attention's input to value space
+    score: Float[Array, "heads"]  # |w| of additive scores; 0 for dot products
+    score_range: Float[
+        Array, "heads"
+    ]  # 2 |w|_1, no additive score row varies more; inf otherwise
+    curvature: Float[
+        Array, "heads"
+    ]  # of additive scores in the argument of tanh; 0 otherwise
     sections: dict[str, SectionConstants]  # of what follows attention
     # For rounding, which sees the entries of a matrix and not what they cancel to.
-    query_entries: Array  # [h] Frobenius norms
-    key_entries: Array
-    value_entries: Array
-    output_entries: Array  # of the output projection; 1 where there is none
+    query_entries: Float[Array, "heads"]  # Frobenius norms
+    key_entries: Float[Array, "heads"]
+    value_entries: Float[Array, "heads"]
+    output_entries: Float[
+        Array, "heads"
+    ]  # of the output projection; 1 where there is none
 
 
 def layer_constants(layer: Layer) -> CertificateConstants:
-    """Returns the constants of a float64 layer as arrays."""
+    """Constants of a float64 layer."""
     attention = layer.attention
     h, concatenated = attention.num_heads, attention.output is None
     numbers = {
@@ -58,7 +64,7 @@ def layer_constants(layer: Layer) -> CertificateConstants:
 
 
 def value_maps(attention: Attention) -> list[Enclosure]:
-    """Returns O_h V_h of each head, V_h alone where heads are concatenated."""
+    """O_h V_h of each head, V_h alone where heads are concatenated."""
     values = [Enclosure(np.asarray(w, np.float64)) for w in attention.value_by_head]
     if attention.output is None:
         return values
@@ -66,23 +72,23 @@ def value_maps(attention: Attention) -> list[Enclosure]:
     return [Enclosure(o) @ v for o, v in zip(outputs, values, strict=True)]
 
 
-def _outputs(attention: Attention) -> np.ndarray:
-    """O_h of every head [h, d, v]."""
+def _outputs(attention: Attention) -> Float[np.ndarray, "heads width d_v"]:
+    """O_h of every head."""
     h, v = attention.num_heads, attention.value_width
     output = np.asarray(attention.output, np.float64).reshape(-1, h, v)
     return output.swapaxes(0, 1)
 
 
-def _entries(matrices: Any) -> np.ndarray:
+def _entries(matrices: Any) -> Float[np.ndarray, "heads"]:
     return np.asarray([frobenius_upper(np.asarray(m, np.float64)) for m in matrices])
 
 
-def _norms(matrices: Array) -> np.ndarray:
+def _norms(matrices: Float[Array, "heads d_k width"]) -> Float[np.ndarray, "heads"]:
     return np.asarray([norm_upper(np.asarray(m, np.float64)) for m in matrices])
 
 
 def needs_positive_epsilon(model: Transformer) -> str | None:
-    """Returns the name of a layer norm with epsilon = 0, None where there is none."""
+    """Name of a layer norm with epsilon = 0, or None."""
     named = [("the final norm", model.final_norm)]
     for depth, layer in enumerate(model.layers):
         named.append((f"norm1 of layer {depth}", layer.norm1))

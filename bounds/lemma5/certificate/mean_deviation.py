@@ -1,4 +1,4 @@
-"""How far a softmax mean can be from its reference: the perturbation lemma.
+"""The perturbation lemma: distance of a softmax mean from its reference.
 
 One query row and one head. The reference has weights a (sum 1), values v and mean b; in
 truth the scores are off by d_w (up to a constant in w) and the values by f_w. One column
@@ -12,19 +12,16 @@ weights of the others, c_w = a_w / (1 - a_i), and their mean m,
              + sum_w a'_w (v'_w - v_w),
     sum_{w != i} (c'_w - c_w)(v_w - m) = (1/Z) sum_{w != i} c_w (e^d_w - 1)(v_w - m),
 
-with 1/(1 + S) <= Z = sum c_w e^d_w <= 1 + S. docs/certificates.md has the proof, and
-what follows for the change of a whole layer.
-
-What the radii of the base pass add to the numbers of the perturbation lemma.
-
-Every base quantity in a row's bound is replaced by the largest that the true one can be:
-weights by a factor, distances of values and slopes by a slop. Shapes [h, j] for rows j.
+with 1/(1 + S) <= Z = sum c_w e^d_w <= 1 + S; docs/certificates.md has the proof, and the
+consequences for the change of a whole layer. Every base quantity in a row's bound is
+replaced by the largest value that the true one can have: weights by a factor, distances
+of values and slopes by an additive slop.
 """
 
 import dataclasses
 
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Float
 
 from bounds.lemma5.certificate.base_radius import RowRadius, mean_radius
 from bounds.lemma5.certificate.constants import CertificateConstants
@@ -41,22 +38,18 @@ from jax_models.model.pytree import register
 class Roundoff:
     """Relative roundings of one layer, from `rounding.layer_roundoff`."""
 
-    sums: Array  # [] of what has gone through a sum over keys
-    local: Array  # [] of all else: one row's projections, norms and block
+    sums: Float[Array, ""]  # of what has gone through a sum over keys
+    local: Float[Array, ""]  # of all else: one row's projections, norms and block
 
 
 def inflate(
-    layer: Layer, held: LayerBase, radius: RowRadius, scale: Array, roundoff: Array
+    layer: Layer,
+    held: LayerBase,
+    radius: RowRadius,
+    scale: Float[Array, "rows"],
+    roundoff: Float[Array, ""],
 ) -> Inflation:
-    """Returns the inflation of rows.
-
-    Args:
-        layer: the layer.
-        held: its base pass.
-        radius: of the rows, fields [j, h].
-        scale: their score scales [j].
-        roundoff: of what has gone through a sum over keys.
-    """
+    """Inflation of rows; `roundoff` is that of sums over keys."""
     constants, bound = held.constants, held.radius
     score, query, steep = radius.score.T, radius.query.T, radius.slope.T
     # Scores enter a weight twice, once in its own exponential and once in the sum.
@@ -76,19 +69,23 @@ def inflate(
     )
 
 
-def inflated(weight: Array, log_weight: Array) -> Array:
-    """Returns the largest that a weight known within e^(± log_weight) can be."""
+def inflated(
+    weight: Float[Array, "..."], log_weight: Float[Array, "..."]
+) -> Float[Array, "..."]:
+    """Upper bound on a weight that is known within e^(± log_weight)."""
     return least(1.0, times(jnp.exp(log_weight), weight))
 
 
 def own_score_error(
     attention: Attention,
     constants: CertificateConstants,
-    scale: Array,
-    query: tuple[Array, Array],
-    key: tuple[Array, Array],
-) -> Array:
-    """Returns a bound on column i's score error against the mean of the others.
+    scale: Float[Array, "rows"],
+    query: tuple[
+        Float[Array, "heads rows #columns"], Float[Array, "heads rows columns"]
+    ],
+    key: tuple[Float[Array, "..."], Float[Array, "heads rows #columns"]],
+) -> Float[Array, "heads rows columns"]:
+    """Upper bound on column i's score error against the mean of the others.
 
     The query is off by dq, column i's key by dk. Against the others' common part dq.g,
     g their mean slope, the error is at most |dq| |slope - g| + (slope in the key) |dk|
@@ -96,14 +93,9 @@ def own_score_error(
     (|dq| + |dk|)^2 for additive scores, whose error is also at most |w| (|dq| + |dk|)
     and at most 2 |w|_1, each beside the common part |dq| |w|.
 
-    Args:
-        attention: the sublayer.
-        constants: of its layer.
-        scale: score scales [j].
-        query: |dq|, of dot products over the scale [h, j, p], and |slope in the query -
-            g| at the reference [h, j, p].
-        key: radius of the attention's input at column i, broadcastable to [h, j, p], and
-            the slope in that input at the reference, over the scale [h, j, p].
+    `query` holds |dq|, of dot products over the scale, and |slope - g| at the reference;
+    `key` the radius of the attention's input at column i, and the slope in that input at the
+    reference, over the scale.
     """
     query_size, steepness = query
     radius, key_slope = key
@@ -113,16 +105,16 @@ def own_score_error(
     return rule.own_error(constants, scale, query_size, keys, error)
 
 
-def odds_change(weight: Array, remain: Array, exponent: Array) -> Array:
-    """Returns the most that a weight moves when its log-odds move by `exponent`.
+def odds_change(
+    weight: Float[Array, "..."],
+    remain: Float[Array, "..."],
+    exponent: Float[Array, "..."],
+) -> Float[Array, "..."]:
+    """Largest change of a weight p when its log-odds move by x, `exponent`.
 
     p(1 - p)(e^x - 1) / min(1 + p(e^x - 1), e^x - p(e^x - 1)): no two weights are
-    subtracted, so the digits of a small change are kept.
-
-    Args:
-        weight: p.
-        remain: 1 - p, which is not formed from p: the digits of a small one are kept.
-        exponent: x.
+    subtracted, so the digits of a small change are kept; nor is `remain`, 1 - p, formed
+    from p.
     """
     # Beyond 600 the weight is taken to reach 0 or 1.
     growth = jnp.expm1(least(exponent, 600.0))
@@ -134,42 +126,42 @@ def odds_change(weight: Array, remain: Array, exponent: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class ColumnMove:
-    """Column i of the lemma: its reference and what it moves by."""
+    """Column i of the lemma: its reference and its change."""
 
-    weight: Array  # a_i
-    remain: Array  # 1 - a_i, with all its digits
-    exponent: Array  # e_i, a bound on its score change relative to the others
-    jump: Array  # |v_i - m|
-    value: Array  # f_i
+    weight: Float[Array, "..."]  # a_i
+    remain: Float[Array, "..."]  # 1 - a_i, with all its digits
+    exponent: Float[
+        Array, "..."
+    ]  # e_i, a bound on its score change relative to the others
+    jump: Float[Array, "..."]  # |v_i - m|
+    value: Float[Array, "..."]  # f_i
 
 
 @dataclasses.dataclass(frozen=True)
 class OtherMoves:
     """All columns of the lemma but i, in sums over their weights c_w."""
 
-    slack: Array  # S
+    slack: Float[Array, "..."]  # S
     # |l|, l the part of sum_w c_w d_w (v_w - m) that the centre follows.
-    linear: Array | float
-    remainder: Array  # a bound on |sum_{w != i} c_w (e^d_w - 1)(v_w - m) - l|
-    values: Array  # a bound on sum_{w != i} c_w e^|d_w| f_w
-    largest_value: Array  # the maximum of f_w over w != i
+    linear: Float[Array, "..."] | float
+    remainder: Float[
+        Array, "..."
+    ]  # a bound on |sum_{w != i} c_w (e^d_w - 1)(v_w - m) - l|
+    values: Float[Array, "..."]  # a bound on sum_{w != i} c_w e^|d_w| f_w
+    largest_value: Float[Array, "..."]  # the maximum of f_w over w != i
 
 
 def mean_deviation(
-    own: ColumnMove, others: OtherMoves, log_weight: Array | float, farthest: Array
-) -> Array:
-    """Returns a bound on |b' - b - (1 - a_i) l|, l a known linear part of the change.
+    own: ColumnMove,
+    others: OtherMoves,
+    log_weight: Float[Array, "..."] | float,
+    farthest: Float[Array, "..."],
+) -> Float[Array, "..."]:
+    """Upper bound on |b' - b - (1 - a_i) l|, l a known linear part of the change.
 
-    Args:
-        own: column i.
-        others: the other columns.
-        log_weight: x, where the true weights are known within a factor e^x only; then
-            S and the two sums over c_w are the computed ones.
-        farthest: a bound on |b' - b - (1 - a_i) l| from convexity, whatever the scores.
-
-    Returns:
-        The smaller of the two bounds, elementwise. Where an exponential has overflowed
-        the first is infinite or not a number, and the second stands.
+    `log_weight` is x where the true weights are known within a factor e^x only; then S and
+    the two sums over c_w are the computed ones. `farthest` bounds the same distance by
+    convexity, whatever the scores, and stands where an exponential has overflowed.
     """
     factor, linear = jnp.exp(jnp.asarray(log_weight)), others.linear
     slack, remainder, values = (

@@ -1,4 +1,4 @@
-"""Moved rows: what is known of every row of a layer's input under a substitution.
+"""Changes of the rows of a layer's input under substitutions.
 
 The change of row w is within radius[w] of a known centre. The centre is a change, never
 a difference of two activations. Substitutions are the last axis.
@@ -8,7 +8,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Float, Int
 
 from bounds.lemma5.certificate.norm_gain import (
     norm_gain,
@@ -25,45 +25,50 @@ from jax_models.model.rows import Norm
 @register
 @dataclasses.dataclass(frozen=True)
 class MovedRows:
-    """Centres and radii of the changes of all rows under p substitutions."""
+    """Centres and radii of the changes of all rows."""
 
-    position: Array  # [p] the substituted positions
-    centre: Array  # [n, d, p]
-    radius: Array  # [n, p]
+    position: Int[Array, "substitutions"]  # the substituted positions
+    centre: Float[Array, "tokens width substitutions"]
+    radius: Float[Array, "tokens substitutions"]
 
-    def take(self, at: Array) -> tuple[Array, Array]:
-        """Returns centre [p, d] and radius [p] of one row per substitution, at [p]."""
+    def take(
+        self, at: Int[Array, "substitutions"]
+    ) -> tuple[Float[Array, "substitutions width"], Float[Array, "substitutions"]]:
+        """Centre and radius of row at[p] for each substitution p."""
         slot = jnp.arange(self.radius.shape[1], dtype=jnp.int32)
         return self.centre[at, :, slot], self.radius[at, slot]
 
     def substituted(self) -> "OwnMove":
-        """Returns what is known of the substituted rows."""
+        """Changes of the substituted rows."""
         return OwnMove(self.position, *self.take(self.position))
 
 
 @register
 @dataclasses.dataclass(frozen=True)
 class OwnMove:
-    """Centres and radii of the change of row i alone under p substitutions."""
+    """Centres and radii of the change of row i alone."""
 
-    position: Array  # [p]
-    centre: Array  # [p, d]
-    radius: Array  # [p]
+    position: Int[Array, "substitutions"]
+    centre: Float[Array, "substitutions width"]
+    radius: Float[Array, "substitutions"]
 
 
-def sizes(rows: Array) -> Array:
-    """Returns the norms of [n, d, p] over d, [n, p]."""
+def sizes(
+    rows: Float[Array, "tokens width substitutions"],
+) -> Float[Array, "tokens substitutions"]:
+    """Norms of the rows' changes."""
     return vector_norms(rows, axis=1)
 
 
-def read_inputs(layer: Layer, rows: Array, moved: MovedRows, base: Array) -> MovedRows:
-    """Returns what is known of the attention's inputs: behind a norm in front of it.
+def read_inputs(
+    layer: Layer,
+    rows: Float[Array, "tokens width"],
+    moved: MovedRows,
+    base: Float[Array, "tokens"],
+) -> MovedRows:
+    """Changes of the attention's inputs: those after a norm before it, if there is one.
 
-    Args:
-        layer: the layer.
-        rows: its base input [n, d].
-        moved: what is known of that input.
-        base: radii of the base input [n].
+    `base` are the radii of the base input `rows`.
     """
     norm = norm_before(layer)
     if norm is None:
@@ -77,20 +82,12 @@ def read_inputs(layer: Layer, rows: Array, moved: MovedRows, base: Array) -> Mov
 
 def behind_norm(
     norm: Norm,
-    rows: Array,
-    centre: Array,
-    radius: Array,
-    base: Array,
-) -> tuple[Array, Array]:
-    """Returns centre and radius of changes behind a layer norm.
-
-    Args:
-        norm: the layer norm.
-        rows: base rows, broadcastable to the centres.
-        centre: of the changes [..., d].
-        radius: around them [...].
-        base: radii of the base rows, broadcastable.
-    """
+    rows: Float[Array, "*#rows width"],
+    centre: Float[Array, "*#rows width"],
+    radius: Float[Array, "*#rows"],
+    base: Float[Array, "*#rows"],
+) -> tuple[Float[Array, "*#rows width"], Float[Array, "*#rows"]]:
+    """Centre and radius of changes after a layer norm; `base` are the base rows' radii."""
     gain = norm_gain(norm, rows + centre, radius + base)
     # A row that is not off at all stays so, even where the gain is unbounded.
     carried = least(times(gain, radius), 2 * norm.largest * rows.shape[-1] ** 0.5)
@@ -99,8 +96,13 @@ def behind_norm(
 
 
 @jax.jit
-def put_row(moved: MovedRows, at: Array, centre: Array, radius: Array) -> MovedRows:
-    """Returns the rows with row at[p] of each substitution replaced."""
+def put_row(
+    moved: MovedRows,
+    at: Int[Array, "substitutions"],
+    centre: Float[Array, "substitutions width"],
+    radius: Float[Array, "substitutions"],
+) -> MovedRows:
+    """The rows with row at[p] of each substitution p replaced."""
     slot = jnp.arange(moved.radius.shape[1], dtype=jnp.int32)
     return dataclasses.replace(
         moved,

@@ -7,7 +7,7 @@ taken where it is smallest. docs/certificates.md has the proof.
 import math
 
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Float
 
 from bounds.lemma5.certificate.order import (
     greatest,
@@ -20,8 +20,10 @@ from bounds.numbers.rounding import term_roundoff
 from jax_models.model.rows import Norm
 
 
-def norm_jacobian(norm: Norm, rows: Array) -> Array:
-    """Returns the Jacobian of a norm at rows [..., d], as [..., d, d]."""
+def norm_jacobian(
+    norm: Norm, rows: Float[Array, "*rows width"]
+) -> Float[Array, "*rows width width"]:
+    """Jacobian of a norm at rows."""
     d = rows.shape[-1]
     z = norm.centre(rows)
     deviation = norm.deviation(z)[..., None]
@@ -33,14 +35,10 @@ def norm_jacobian(norm: Norm, rows: Array) -> Array:
     return norm.scale[:, None] * inner / deviation
 
 
-def norm_gain(norm: Norm, rows: Array, radius: Array) -> Array:
-    """Returns the Lipschitz constant [...] of a norm on balls around rows.
-
-    Args:
-        norm: the norm.
-        rows: centres of the balls [..., d].
-        radius: their radii [...].
-    """
+def norm_gain(
+    norm: Norm, rows: Float[Array, "*#rows width"], radius: Float[Array, "*#rows"]
+) -> Float[Array, "*#rows"]:
+    """Lipschitz constant of a norm on balls around rows."""
     z = norm.centre(rows)
     size = jnp.sqrt((z * z).sum(axis=-1))
     # An overflowed size is no size: in the denominator it would make a gain of 0.
@@ -49,8 +47,13 @@ def norm_gain(norm: Norm, rows: Array, radius: Array) -> Array:
     return norm.largest / jnp.sqrt(nearest * nearest / rows.shape[-1] + norm.epsilon)
 
 
-def _variation(norm: Norm, rows: Array, reach: Array, step: Array) -> Array:
-    """How far two Jacobians within `reach` of rows, `step` apart, are from each other.
+def _variation(
+    norm: Norm,
+    rows: Float[Array, "*#rows width"],
+    reach: Float[Array, "*#rows"],
+    step: Float[Array, "*#rows"],
+) -> Float[Array, "*#rows"]:
+    """Distance of two Jacobians within `reach` of rows, `step` apart, at most.
 
     max|scale| 2 / (s^2 sqrt d) step, s = max|scale| / gain.
     """
@@ -62,42 +65,34 @@ def _variation(norm: Norm, rows: Array, reach: Array, step: Array) -> Array:
 
 def norm_gains(
     norm: Norm,
-    rows: Array,
-    moved: Array,
-    radius: Array,
-    base: Array,
-) -> tuple[Array, Array]:
-    """Returns the Lipschitz constant of a norm on a ball, and its variation.
+    rows: Float[Array, "*#rows width"],
+    moved: Float[Array, "*#rows width"],
+    radius: Float[Array, "*#rows"],
+    base: Float[Array, "*#rows"],
+) -> tuple[Float[Array, "*#rows"], Float[Array, "*#rows"]]:
+    """Lipschitz constant of a norm with epsilon > 0 on a ball, and its variation.
 
-    Args:
-        norm: the norm, with epsilon > 0.
-        rows: base rows [..., d].
-        moved: change to the centre of the ball [..., d].
-        radius: of the ball [...].
-        base: radius of the base rows [...].
-
-    Returns:
-        The constant on the ball, and a bound on the distance of the Jacobian anywhere
-        in the ball from that computed at the base row.
+    The ball lies around rows + moved; `base` are the radii of the rows. The variation bounds
+    the distance of the Jacobian anywhere in the ball from that computed at the base row.
     """
     reach = vector_norms(moved) + radius + base
     variation = _variation(norm, rows, reach, reach)
     return norm_gain(norm, rows + moved, radius + base), variation
 
 
-def norm_rounding(norm: Norm, rows: Array, moved: Array, base: Array) -> Array:
-    """Returns how far [...] `Norm.change` of computed rows is from that of the true ones.
+def norm_rounding(
+    norm: Norm,
+    rows: Float[Array, "*#rows width"],
+    moved: Float[Array, "*#rows width"],
+    base: Float[Array, "*#rows"],
+) -> Float[Array, "*#rows"]:
+    """Distance of `Norm.change` of computed rows from that of the true ones, at most.
 
-    Its two terms are at most max|scale| |moved| / s each, s the smaller denominator,
-    and the mean that is removed from the change is no larger than it. A true row within
+    Its two terms are at most max|scale| |moved| / s each, s the smaller denominator, and the
+    mean that is removed from the change is no larger than the change. A true row within
     `base` changes differently by at most the variation of the Jacobian over that step,
-    times the change, and by at most what both ends move.
-
-    Args:
-        norm: the norm.
-        rows: base rows [..., d].
-        moved: their change.
-        base: radius of the base rows [...], the rounding of their centring included.
+    times the change, and by at most the moves of both ends. `base` includes the rounding of
+    the rows' centring.
     """
     size, end = vector_norms(moved), rows + moved
     gains = [norm_gain(norm, z, base) for z in (rows, end)]
@@ -110,33 +105,36 @@ def norm_rounding(norm: Norm, rows: Array, moved: Array, base: Array) -> Array:
     return jnp.where(size == 0, 0.0, off)
 
 
-def vector_norms(rows: Array, axis: int = -1) -> Array:
-    """Returns the norms of rows along an axis, from above where squares underflow."""
+def vector_norms(rows: Float[Array, "..."], axis: int = -1) -> Float[Array, "..."]:
+    """Norms of rows along an axis, from above where squares underflow."""
     total = jnp.abs(rows).sum(axis=axis)
     return _root((rows * rows).sum(axis=axis), total, rows.shape[axis])
 
 
-def _root(squares: Array, total: Array, width: int) -> Array:
-    """The root of a sum of squares; where they underflow, the sum of absolute entries.
+def _root(
+    squares: Float[Array, "*rows"], total: Float[Array, "*rows"], width: int
+) -> Float[Array, "*rows"]:
+    """Root of a sum of squares; where they underflow, the sum of absolute entries.
 
-    That is no smaller, and cheaper than the largest entry, which minds what is no number.
+    That is no smaller, and cheaper than the largest entry with its check for NaN.
     """
     limits = jnp.finfo(squares.dtype)
     kept = surely_above(squares, width * float(limits.tiny) / float(limits.eps))
     return jnp.where(kept, jnp.sqrt(squares), total)
 
 
-def distances(points: Array, centres: Array) -> Array:
-    """Returns |points - centres| over the last axis, one coordinate at a time.
-
-    The CPU compiler does not vectorise a sum over a short last axis.
-    """
+def distances(
+    points: Float[Array, "*#rows entries"], centres: Float[Array, "*#rows entries"]
+) -> Float[Array, "*#rows"]:
+    """|points - centres| over the last axis, one coordinate at a time."""
     apart = [points[..., k] - centres[..., k] for k in range(centres.shape[-1])]
     squares = sum((x * x for x in apart[1:]), apart[0] * apart[0])
     total = sum(map(jnp.abs, apart[1:]), jnp.abs(apart[0]))
     return _root(squares, total, len(apart))
 
 
-def farthest_from_mean(points: Array) -> Array:
-    """Returns the largest distance [h] of points [h, n, e] from their mean."""
+def farthest_from_mean(
+    points: Float[Array, "heads keys entries"],
+) -> Float[Array, "heads"]:
+    """Largest distance of points from their mean."""
     return vector_norms(points - points.mean(axis=1, keepdims=True)).max(axis=1)

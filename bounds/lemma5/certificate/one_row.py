@@ -2,12 +2,8 @@
 
 The centre is the exact change of the row when every column moves to its centre, O(n d);
 only the radii around the centres are left to the perturbation lemma. With radii zero the
-result is the exact change. Shapes: p substitutions with one row each, n keys, h heads.
-
-The perturbation lemma for one row per substitution, key by key.
-
-The reference has all columns at their centres, so what is left are small radii; every
-exponential, distance and slope is taken for its own key, O(n d) for each row.
+result is the exact change. The radii are small, so the lemma takes every exponential,
+distance and slope for its own key.
 """
 
 import dataclasses
@@ -16,7 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Bool, Float
 
 from bounds.influence.query_row import row_products, weighted_rows
 from bounds.lemma5.certificate.ball import BaseRows, carry_radius
@@ -73,15 +69,19 @@ HIGHEST = jax.lax.Precision.HIGHEST
 class RowReference:
     """One row per substitution with all columns at their centres."""
 
-    seen: Array  # [p, n] which keys it sees
-    before: Array  # [h, p, n] scores of the base
-    score_change: Array  # [h, p, n]
-    score: Array  # [h, p, n]
-    queries: Array  # [h, p, e], of dot products over the score scale
-    query_change: Array  # [h, p, e] from the base
-    row_size: Array  # [p] size of the change of what the query reads
-    query_radius: Array  # [p] around that change
-    scale: Array  # [p] score scales
+    seen: Bool[Array, "substitutions keys"]  # which keys it sees
+    before: Float[Array, "heads substitutions keys"]  # scores of the base
+    score_change: Float[Array, "heads substitutions keys"]
+    score: Float[Array, "heads substitutions keys"]
+    queries: Float[
+        Array, "heads substitutions d_k"
+    ]  # of dot products over the score scale
+    query_change: Float[Array, "heads substitutions d_k"]  # from the base
+    row_size: Float[
+        Array, "substitutions"
+    ]  # size of the change of what the query reads
+    query_radius: Float[Array, "substitutions"]  # around that change
+    scale: Float[Array, "substitutions"]  # score scales
     inflation: Inflation  # [h, p]
     weighted: Callable[
         [Array], Array
@@ -93,16 +93,11 @@ def row_deviation(
     held: LayerBase,
     inner: MovedRows,
     row: RowReference,
-    roundoff: Array,
-) -> Array:
-    """Returns the radii [h, p] of the heads around their centres, in value space.
+    roundoff: Float[Array, ""],
+) -> Float[Array, "heads substitutions"]:
+    """Radii of the heads around their centres, in value space.
 
-    Args:
-        layer: the layer.
-        held: its base pass.
-        inner: the moved attention inputs.
-        row: the reference.
-        roundoff: of sums over keys.
+    `inner` are the moved attention inputs, `roundoff` that of sums over keys.
     """
     attention, constants, n = layer.attention, held.constants, held.rows.shape[0]
     weighting, position = attention.weighting, inner.position
@@ -217,20 +212,22 @@ def row_deviation(
 
 @dataclasses.dataclass(frozen=True)
 class Centres:
-    """The centres of all rows [n, d, p], as scores read moved rows."""
+    """The centres of all rows, in the form that scores read moved rows."""
 
-    centre: Array
+    centre: Float[Array, "tokens width substitutions"]
 
-    def formed(self) -> Array:
-        """Returns them."""
+    def formed(self) -> Float[Array, "tokens width substitutions"]:
+        """The centres."""
         return self.centre
 
-    def products(self, queries: Array) -> Array:
-        """Returns sum_d queries[h, d, p] centre[k, d, p] as [h, k, p]."""
+    def products(
+        self, queries: Float[Array, "heads width substitutions"]
+    ) -> Float[Array, "heads keys substitutions"]:
+        """Sums over d of queries[h, d, p] centre[k, d, p]."""
         return row_products(queries, self.centre)
 
     def once(self, function: Callable[..., Array], *arguments: Any) -> Array:
-        """Returns function(*arguments)."""
+        """The function's value: nothing is kept."""
         return function(*arguments)
 
 
@@ -240,14 +237,11 @@ def move_one_row(
     held: LayerBase,
     moved: MovedRows,
     roundoff: Roundoff,
-) -> tuple[Array, Array]:
-    """Returns centre [p, d] and radius [p] of one output row per substitution.
+) -> tuple[Float[Array, "substitutions width"], Float[Array, "substitutions"]]:
+    """Centre and radius of one output row per substitution.
 
-    Args:
-        layer: a layer with softmax weighting.
-        held: its base pass of one row for each substitution (`take_rows`).
-        moved: what is known of its input rows.
-        roundoff: of the layer.
+    `held` is the base pass of one row for each substitution (`take_rows`), `moved` the
+    changes of its input rows.
     """
     inner = read_inputs(layer, held.rows, moved, held.radius.rows)
     heads, deviation = _heads(layer, held, inner, roundoff.sums)
@@ -269,9 +263,11 @@ def _heads(
     layer: Layer,
     held: LayerBase,
     inner: MovedRows,
-    roundoff: Array,
-) -> tuple[Array, Array]:
-    """Exact changes of the heads [h, p, v], and radii in value space [h, p]."""
+    roundoff: Float[Array, ""],
+) -> tuple[
+    Float[Array, "heads substitutions d_v"], Float[Array, "heads substitutions"]
+]:
+    """Exact changes of the heads, and radii in value space."""
     attention, n, at = layer.attention, held.rows.shape[0], held.position
     scale = row_scale(attention, n, at)
     key = jnp.arange(n, dtype=at.dtype)
@@ -288,7 +284,9 @@ def _heads(
     shared = jnp.broadcast_to(held.inputs, (attention.num_heads, *held.inputs.shape))
     summary = summarise(attention, queries, at, KeyStore(held.store.keys, shared))
 
-    def carried(weights: Array) -> Array:
+    def carried(
+        weights: Float[Array, "heads substitutions keys"],
+    ) -> Float[Array, "heads substitutions width"]:
         weights = weights.transpose(2, 0, 1)
         return weighted_rows(weights, inner.centre).swapaxes(1, 2)
 
@@ -327,14 +325,14 @@ def heads_rounding(
     held: LayerBase,
     inner: MovedRows,
     row: RowReference,
-    heads: Array,
-    roundoff: Array,
-) -> Array:
-    """How far the heads' changes are from those of the true base [h, p], in value space.
+    heads: Float[Array, "heads substitutions d_v"],
+    roundoff: Float[Array, ""],
+) -> Float[Array, "heads substitutions"]:
+    """Distance of the heads' changes from those of the true base, in value space.
 
     The change is sum_w a'_w dv_w + sum_w (a_w / Z)(e^d_w - e^c)(v_w - b) with Z >= e^c,
     in which |e^d - e^c| a_w / Z <= max(a_w, a'_w) (1 - e^-|d_w - c|). Weights of a
-    true base move it by e^x - 1 of either bound at most; true values by what they are off.
+    true base move it by e^x - 1 of either bound at most; true values by their error.
     """
     constants, weighting = held.constants, layer.attention.weighting
     old, new = (weighting.weights(x, row.seen) for x in (row.before, row.score))

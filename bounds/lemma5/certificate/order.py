@@ -1,24 +1,26 @@
-"""Comparisons of bounds where what is not a number bounds nothing: it counts as +inf.
+"""Comparisons of bounds in which NaN bounds nothing: it counts as +inf.
 
 A comparison with NaN is false, and a `where` then takes one of its branches as if
 something were known; an overflowed denominator makes a gain of 0. So the package compares
 through these functions alone (`tests/bounds/lemma5/certificate/test_order.py` reads the
-source), and each says what it does with what is not a number.
+source), and each states its result for NaN.
 """
 
 import functools
 
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Bool, Float
 
 
-def bounded(upper: Array) -> Array:
-    """Returns an upper bound, +inf where it is not a number."""
+def bounded(upper: Float[Array, "..."]) -> Float[Array, "..."]:
+    """An upper bound, +inf where it is NaN."""
     return jnp.where(jnp.isnan(upper), jnp.inf, upper)
 
 
-def resting_on(upper: Array, *computed: Array) -> Array:
-    """Returns an upper bound, +inf where it or what it rests on is not finite.
+def resting_on(
+    upper: Float[Array, "..."], *computed: Float[Array, "..."]
+) -> Float[Array, "..."]:
+    """An upper bound, +inf where it or a number it rests on is not finite.
 
     For numbers whose overflow would not show in the bound, such as denominators.
     """
@@ -26,47 +28,48 @@ def resting_on(upper: Array, *computed: Array) -> Array:
     return jnp.where(sound, bounded(upper), jnp.inf)
 
 
-def times(gain: Array | float, radius: Array) -> Array:
-    """Returns gain * radius, 0 where the radius is: an exact zero, nothing is off.
+def times(
+    gain: Float[Array, "..."] | float, radius: Float[Array, "..."]
+) -> Float[Array, "..."]:
+    """gain * radius, and 0 for a radius of 0: an exact zero, where nothing is off.
 
-    A gain of 0 beside an infinite radius is not taken as exact: the product is +inf.
-
-    Args:
-        gain: a bound on a factor, perhaps infinite or not a number.
-        radius: what it multiplies.
+    A gain of 0 beside an infinite radius is not taken as exact: the product is +inf, as it
+    is of a gain that is NaN.
     """
     return jnp.where(radius == 0, 0.0, bounded(gain * radius))
 
 
-def least(*bounds: Array | float) -> Array:
-    """Returns the smallest of upper bounds on one number; one that is none is passed over."""
+def least(*bounds: Float[Array, "..."] | float) -> Float[Array, "..."]:
+    """The smallest of upper bounds on one number; NaN among them is passed over."""
     return bounded(functools.reduce(jnp.fmin, map(jnp.asarray, bounds)))
 
 
-def greatest(*bounds: Array | float) -> Array:
-    """Returns the largest of upper bounds on several numbers, +inf if any is none."""
+def greatest(*bounds: Float[Array, "..."] | float) -> Float[Array, "..."]:
+    """The largest of upper bounds on several numbers, +inf if any is NaN."""
     return bounded(functools.reduce(jnp.maximum, map(jnp.asarray, bounds)))
 
 
-def surely_above(one: Array | float, other: Array | float) -> Array:
-    """Returns whether one > other; false where either is not a number."""
+def surely_above(
+    one: Float[Array, "..."] | float, other: Float[Array, "..."] | float
+) -> Bool[Array, "..."]:
+    """Whether one > other; false where either is NaN."""
     return jnp.asarray(one) > other
 
 
-def perhaps_above(one: Array | float, other: Array | float) -> Array:
-    """Returns whether not one <= other; true where either is not a number."""
+def perhaps_above(
+    one: Float[Array, "..."] | float, other: Float[Array, "..."] | float
+) -> Bool[Array, "..."]:
+    """Whether not one <= other; true where either is NaN."""
     return ~(jnp.asarray(one) <= other)
 
 
-def settle(centre: Array, radius: Array, axis: int = -1) -> tuple[Array, Array]:
-    """Returns centre and radius, 0 and +inf where a centre or its radius is not finite.
+def settle(
+    centre: Float[Array, "..."], radius: Float[Array, "..."], axis: int = -1
+) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    """Centre and radius, 0 and +inf where a centre or its radius is not finite.
 
-    Nothing is known there, and a finite centre lets a later norm bound what it writes.
-
-    Args:
-        centre: [..., d, ...].
-        radius: the same without the coordinates.
-        axis: of the coordinates.
+    Nothing is known there, and a finite centre lets a later norm bound its own output.
+    `axis` is that of the coordinates.
     """
     radius = resting_on(radius, centre.sum(axis=axis))
     lost = jnp.expand_dims(jnp.isinf(radius), axis)

@@ -1,19 +1,17 @@
 """All columns but the substituted one, by the sizes of their changes.
 
-They enter a row's bound through three sums over the columns, two products of an n x n
-matrix of the base pass, formed tile by tile, with sizes [n, p], and one with value sizes.
-
-What row j's own query does to its attended mean: a linear part, and what is left.
-
-With the other columns' weights c, mean m and mean slope g, the query's change dq moves
-their mean by C dq to first order, C = sum c_w (v_w - m)(g_w - g)^T their covariance.
+They enter a row's bound through three sums over the columns: two products of an n x n
+matrix of the base pass, formed tile by tile, with sizes, and one with value sizes. The
+effect of row j's own query on its attended mean is a linear part and a rest. With the
+other columns' weights c, mean m and mean slope g, the query's change dq moves their mean
+by C dq to first order, C = sum c_w (v_w - m)(g_w - g)^T their covariance.
 """
 
 import dataclasses
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Float
 
 from bounds.lemma5.certificate.mean_deviation import Roundoff
 from bounds.lemma5.certificate.moved_rows import MovedRows, sizes
@@ -44,12 +42,14 @@ LARGEST_EXPONENT = 300.0
 @register
 @dataclasses.dataclass(frozen=True)
 class OwnQuery:
-    """The moved query of rows j, and the linear part of what it does."""
+    """The moved query of rows j, and the linear part of its effect."""
 
-    size: Array  # [h, j, p] bound on |dq|
-    linear: Array  # [h, j, v, p] C dq at the centre
-    linear_size: Array  # [h, j, p] its norm in value space
-    linear_radius: Array  # [h, j, p] of C dq around it, in value space
+    size: Float[Array, "heads rows substitutions"]  # bound on |dq|
+    linear: Float[Array, "heads rows d_v substitutions"]  # C dq at the centre
+    linear_size: Float[Array, "heads rows substitutions"]  # its norm in value space
+    linear_radius: Float[
+        Array, "heads rows substitutions"
+    ]  # of C dq around it, in value space
 
 
 def move_own_query(
@@ -57,18 +57,14 @@ def move_own_query(
     held: LayerBase,
     rows: RowTile,
     column: OwnColumn,
-    read: tuple[Array, Array],
-    roundoff: Array,
+    read: tuple[
+        Float[Array, "rows width substitutions"], Float[Array, "rows substitutions"]
+    ],
+    roundoff: Float[Array, ""],
 ) -> OwnQuery:
-    """Returns the effect of rows' own queries.
+    """Effect of the rows' own queries.
 
-    Args:
-        attention: the sublayer.
-        held: the base pass of its layer.
-        rows: a tile of them.
-        column: column i seen from them.
-        read: centre [j, d, p] of the change of what they read, and radius around it.
-        roundoff: relative rounding of a computed change.
+    `read` holds centre and radius of the change of the rows that the queries read.
     """
     (centre, radius), scale = read, rows.scale
     spread, inflation = rows.spread, rows.inflation
@@ -125,11 +121,15 @@ def move_own_query(
 class OtherColumns:
     """Sizes of the changes of the columns w != i; zero at i."""
 
-    growth: Array  # [p] theta: a score's slope in the size of a column's change
-    keys: Array  # [n, p] R_w e^{theta R_w}
-    values: Array  # [h, n, p] of the value change, times e^{theta R_w}
-    largest: Array  # [p] the largest R_w
-    largest_value: Array  # [h, p]
+    growth: Float[
+        Array, "substitutions"
+    ]  # theta: a score's slope in the size of a column's change
+    keys: Float[Array, "tokens substitutions"]  # R_w e^{theta R_w}
+    values: Float[
+        Array, "heads tokens substitutions"
+    ]  # of the value change, times e^{theta R_w}
+    largest: Float[Array, "substitutions"]  # the largest R_w
+    largest_value: Float[Array, "heads substitutions"]
 
 
 def other_columns(
@@ -139,7 +139,7 @@ def other_columns(
     inner: MovedRows,
     roundoff: Roundoff,
 ) -> OtherColumns:
-    """Returns the sizes of the other columns' changes."""
+    """Sizes of the other columns' changes."""
     constants, n = held.constants, held.rows.shape[0]
     own = same_position(
         jnp.arange(n, dtype=jnp.int32)[:, None], inner.position, held.rows.dtype
@@ -178,17 +178,13 @@ def other_sums(
     others: OtherColumns,
     column: OwnColumn,
     query: OwnQuery,
-) -> tuple[Array, Array, Array, Array]:
-    """Slack, remainder, carried values and their maximum in the lemma, [h, j, p].
-
-    Args:
-        layer: the layer.
-        held: its base pass.
-        rows: a tile of rows.
-        others: sizes of the other columns' changes.
-        column: column i seen from the rows.
-        query: what the rows' own queries do.
-    """
+) -> tuple[
+    Float[Array, "heads rows substitutions"],
+    Float[Array, "heads rows substitutions"],
+    Float[Array, "heads rows substitutions"],
+    Float[Array, "heads rows substitutions"],
+]:
+    """Slack, remainder, carried values and their maximum in the lemma."""
     attention, constants, n = layer.attention, held.constants, held.rows.shape[0]
     at, queries, summary, scale = rows.at, rows.queries, rows.summary, rows.scale
     keys, spread, known = held.store.keys, rows.spread, rows.slope_radius

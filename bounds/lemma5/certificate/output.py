@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jaxtyping import Array, Float
 
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.target import target_map
@@ -27,20 +27,15 @@ HIGHEST = jax.lax.Precision.HIGHEST
 def certified_norms(
     model: Transformer,
     target: str,
-    output: Array,
-    base: Array,
-    centre: Array,
-    radius: Array,
-) -> Array:
-    """Returns upper bounds [p] on the norms of the changes of the target.
+    output: Float[Array, "width"],
+    base: Float[Array, ""],
+    centre: Float[Array, "substitutions width"],
+    radius: Float[Array, "substitutions"],
+) -> Float[Array, "substitutions"]:
+    """Upper bounds on the norms of the changes of the target.
 
-    Args:
-        model: for its final norm and its head, one map.
-        target: "activation" or "logits".
-        output: the base row that enters the final norm [d].
-        base: its radius [].
-        centre: of its change [p, d].
-        radius: around it [p].
+    `output` is the base row that enters the final norm, within `base` of the true one;
+    `centre` and `radius` are those of its change. The model's head is one map.
     """
     norm, roundoff = model.final_norm, term_roundoff(output.shape[0])
     if norm is None and target == "activation":
@@ -64,8 +59,10 @@ def certified_norms(
     return least(vector_norms(linear(change, weight)) + carried, apart)
 
 
-def exact_without_layers(request: InfluenceRequest) -> np.ndarray:
-    """Returns the influences [P] in a model without layers: only row q has any."""
+def exact_without_layers(
+    request: InfluenceRequest,
+) -> Float[np.ndarray, "substitutions"]:
+    """Influences in a model without layers: only row q has any."""
     model, tokens = request.model, request.tokens
     embedding, at = model.embedding, request.position
     change = embedding[request.symbol] - embedding[tokens[at]]

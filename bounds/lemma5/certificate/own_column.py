@@ -1,4 +1,4 @@
-"""The substituted column, seen from other rows: its weight, and the mean without it.
+"""The substituted column as another row reads it: its weight, and the mean without it.
 
 The mean m, the spread and the weights of the *other* columns do not change when column i
 moves to its centre. Where column i is a row's top column they are held by the base pass;
@@ -9,7 +9,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Bool, Float
 
 from bounds.lemma5.certificate.mean_deviation import Roundoff, odds_change
 from bounds.lemma5.certificate.moved_rows import OwnMove
@@ -42,39 +42,57 @@ SMALLEST_REST = 1e-250
 @register
 @dataclasses.dataclass(frozen=True)
 class OwnColumn:
-    """Column i at its centre, for rows j of a tile: [h, j, p] where nothing is said."""
+    """Column i at its centre, for the rows of a tile."""
 
-    mean_change: Array  # [j, h, v, p] exact change of the head
-    rounding: Array  # of that change in value space, the base's included
-    score_error: Array  # how far the score's change is from that of the true base
-    is_top: Array  # whether it is the row's top column
-    gone: Array  # base weight over that of all others, 0 where it is the top column
-    weight: Array  # reference weight
-    remain: Array  # 1 - weight, exactly
-    rest: Array  # base weight of all others, inverted; 0 where there are none
-    lost: Array  # whether the others' weights are beyond rounding
-    apart: Array  # [h, j, p, e] slope - mean slope, before the move
-    values_apart: Array  # [h, j, p, v] value - mean, before the move
-    shift: Array  # |mean - mean of the others|
-    jump: Array  # |value - mean of the others|, after the move
-    steep: Array  # |slope - mean slope of the others|, after the move
-    farthest: Array  # largest |value - mean of the others| of the others
-    steepest: Array  # largest |slope - mean slope of the others| of the others
-    slopes: Array  # [h, j or 1, p, e] slopes after the move
+    mean_change: Float[
+        Array, "rows heads d_v substitutions"
+    ]  # exact change of the head
+    rounding: Float[
+        Array, "heads rows substitutions"
+    ]  # of that change in value space, the base's included
+    score_error: Float[
+        Array, "heads rows substitutions"
+    ]  # how far the score's change is from that of the true base
+    is_top: Bool[
+        Array, "heads rows substitutions"
+    ]  # whether it is the row's top column
+    gone: Float[
+        Array, "heads rows substitutions"
+    ]  # base weight over that of all others, 0 where it is the top column
+    weight: Float[Array, "heads rows substitutions"]  # reference weight
+    remain: Float[Array, "heads rows substitutions"]  # 1 - weight, exactly
+    rest: Float[
+        Array, "heads rows substitutions"
+    ]  # base weight of all others, inverted; 0 where there are none
+    lost: Bool[
+        Array, "heads rows substitutions"
+    ]  # whether the others' weights are beyond rounding
+    apart: Float[
+        Array, "heads rows substitutions d_k"
+    ]  # slope - mean slope, before the move
+    values_apart: Float[
+        Array, "heads rows substitutions d_v"
+    ]  # value - mean, before the move
+    shift: Float[Array, "heads rows substitutions"]  # |mean - mean of the others|
+    jump: Float[
+        Array, "heads rows substitutions"
+    ]  # |value - mean of the others|, after the move
+    steep: Float[
+        Array, "heads rows substitutions"
+    ]  # |slope - mean slope of the others|, after the move
+    farthest: Float[
+        Array, "heads rows substitutions"
+    ]  # largest |value - mean of the others| of the others
+    steepest: Float[
+        Array, "heads rows substitutions"
+    ]  # largest |slope - mean slope of the others| of the others
+    slopes: Float[Array, "heads #rows substitutions d_k"]  # slopes after the move
 
 
 def see_column(
     layer: Layer, held: LayerBase, rows: RowTile, own: OwnMove, roundoff: Roundoff
 ) -> OwnColumn:
-    """Returns column i as seen from a tile of rows.
-
-    Args:
-        layer: the layer.
-        held: its base pass.
-        rows: the tile.
-        own: the moved attention input of row i.
-        roundoff: of the layer.
-    """
+    """Column i for a tile of rows; `own` is the moved attention input of row i."""
     at, queries, summary, scale = rows.at, rows.queries, rows.summary, rows.scale
     spread, inflation = rows.spread, rows.inflation
     attention, n, position = layer.attention, held.rows.shape[0], own.position

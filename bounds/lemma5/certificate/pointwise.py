@@ -1,7 +1,7 @@
-"""What follows attention, for a centre: its exact change, its rounding, and Jacobians.
+"""Rows after attention: the centre's exact change, its rounding, and Jacobians.
 
 A row's change goes through sections as a change, corner by corner, since every corner
-needs a radius (`ball`). Arrays broadcast over leading axes [...].
+needs a radius (`ball`). Arrays broadcast over their leading axes.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Float
 
 from bounds.influence.pointwise import RowBase
 from bounds.lemma5.certificate.activation_ball import step_strays
@@ -39,15 +39,13 @@ HIGHEST = jax.lax.Precision.HIGHEST
 Moved: TypeAlias = dict[str, Array]
 
 
-def carry(layer: Layer, base: RowBase, change: Array, heads: Array) -> Moved:
-    """Returns the changes of the layer's rows.
-
-    Args:
-        layer: the layer.
-        base: base quantities, broadcastable to [..., d].
-        change: of the layer's input rows [..., d].
-        heads: of the concatenated head outputs [..., h v].
-    """
+def carry(
+    layer: Layer,
+    base: RowBase,
+    change: Float[Array, "*rows width"],
+    heads: Float[Array, "*rows concatenated"],
+) -> Moved:
+    """Changes of the layer's rows, from those of its input and of the joined heads."""
     moved = layer.writes.change(base.rows, {"y": change, "heads": heads})
     program = layer.writes
     names = ("y", "heads", attended(layer), *program.kept, program.output)
@@ -55,7 +53,7 @@ def carry(layer: Layer, base: RowBase, change: Array, heads: Array) -> Moved:
 
 
 def move_base(base: RowBase, moved: Moved) -> tuple[RowBase, Moved]:
-    """Returns the base quantities after a change, and no change at all."""
+    """The base quantities after a change, and no change at all."""
     rows = {name: row + moved[name] for name, row in base.rows.items()}
     return RowBase(rows), jax.tree.map(jnp.zeros_like, moved)
 
@@ -77,19 +75,12 @@ def carry_rounding(
     carried: Moved,
     known: RowRadius,
 ) -> Rounding:
-    """Returns how far `carry` is from the change of the true rows, section by section.
+    """Distance of `carry` from the change of the true rows, section by section.
 
     Products with matrices and the activation's change round by the section's `flow`
-    times the size of what enters, whatever cancels in them. True preactivations within
-    their radius of the computed ones change an activation's step by what `step_strays`
-    says.
-
-    Args:
-        layer: the layer.
-        constants: of its sections.
-        base: as in `carry`.
-        carried: its result.
-        known: radii of the base rows, broadcastable.
+    times the size of the input, even where terms cancel. True preactivations within their
+    radius (`known`) of the computed ones change an activation's step by at most
+    `step_strays`.
     """
     corners, reads, found = {}, {}, sections(layer)
     for section in found[leading(found) :]:
@@ -127,13 +118,7 @@ class RowNorms:
 def row_norms(
     layer: Layer, constants: dict[str, SectionConstants], base: RowBase
 ) -> RowNorms:
-    """Returns the norms of the Jacobians at base rows [r].
-
-    Args:
-        layer: the layer.
-        constants: of its sections.
-        base: the base rows.
-    """
+    """Norms of the Jacobians at base rows."""
     local, slops, paths, found = {}, {}, {}, sections(layer)
     for section in found[leading(found) :]:
         name, slops[section.name] = section.name, 0.0
@@ -163,7 +148,7 @@ def row_norms(
 def _jacobians(
     layer: Layer, section: Section, base: RowBase
 ) -> dict[str, Array | None]:
-    """Derivatives [r, d, d'] of a section in its sources, or [d, d']; None: identity."""
+    """Derivatives of a section in its sources; None stands for the identity."""
     if section.norm is not None:
         (source,) = section.sources
         return {source: norm_jacobian(section.norm, base.rows[source])}
@@ -178,7 +163,7 @@ def _compose(
     paths: dict[str, dict[str, Array | None]],
     jacobians: dict[str, Array | None],
 ) -> dict[str, Array | None]:
-    """Derivatives in what comes before any bend, from those of one more section."""
+    """Derivatives in the rows before any bend, from those of one more section."""
     found: dict[str, Array | None] = {}
     identity = jnp.eye(layer.attention.query.shape[2], dtype=jnp.float64)
     for source, last in jacobians.items():
@@ -195,16 +180,20 @@ def _compose(
     return found
 
 
-def _sum(norms: dict[str, Array]) -> Array:
-    """Their sum over sources, heads side by side among them [r]."""
+def _sum(norms: dict[str, Array]) -> Float[Array, "*rows"]:
+    """Sum of the norms over sources, heads side by side among them."""
     terms = [x.sum(axis=-1) if name == "heads" else x for name, x in norms.items()]
     return sum(terms[1:], terms[0])
 
 
 def _norms(
-    layer: Layer, base: RowBase, source: str, jacobian: Array | None, slop: Array
-) -> Array:
-    """Norms of derivatives [r], in each of the heads side by side [r, h]."""
+    layer: Layer,
+    base: RowBase,
+    source: str,
+    jacobian: Float[Array, "..."] | None,
+    slop: Float[Array, "..."] | float,
+) -> Float[Array, "..."]:
+    """Norms of a derivative, for each head where heads are side by side."""
     rows = next(iter(base.rows.values())).shape[:-1]
     if jacobian is None:
         return jnp.ones(rows)

@@ -15,6 +15,7 @@ from typing import Literal
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.substitution import padded
@@ -40,9 +41,11 @@ class Certificate(OfKind):
     final norm's own bound stands even then.
     """
 
-    upper: np.ndarray  # [n, V], NaN where nothing is substituted
-    input_upper: np.ndarray  # [n, V], by the certificate of this input alone
-    position_upper: np.ndarray  # [n] maxima over symbols, NaN where none
+    upper: Float[np.ndarray, "tokens symbols"]  # NaN where nothing is substituted
+    input_upper: Float[
+        np.ndarray, "tokens symbols"
+    ]  # by the certificate of this input alone
+    position_upper: Float[np.ndarray, "tokens"]  # maxima over symbols, NaN where none
     max_upper: float  # over all substitutions, 0 where there are none
     position: int | None  # the smallest (position, symbol) of the maximum
     symbol: int | None
@@ -57,12 +60,12 @@ class Certificate(OfKind):
 
     @property
     def uncertified(self) -> int:
-        """Of how many substitutions nothing is certified: their bound is +inf."""
+        """Number of substitutions of which nothing is certified: their bound is +inf."""
         return int(np.isposinf(self.upper).sum())
 
     @property
     def basis(self) -> str:
-        """What the maximum rests on: "this input", or the closed form of "all inputs"."""
+        """Basis of the maximum: "this input", or the closed form of "all inputs"."""
         if self.position is None:
             return "this input"
         at = self.position, self.symbol
@@ -82,7 +85,7 @@ class Certificate(OfKind):
 
 @dataclasses.dataclass(frozen=True)
 class Certifier:
-    """A way to certify: its name, source, and the bounds [p] of blocks of pairs."""
+    """A way to certify: its name, source, and the bounds of blocks of pairs."""
 
     name: CertificateMethod
     source: str

@@ -1,7 +1,7 @@
-"""The base pass of a layer, and what the certificates need to know of each row of it.
+"""The base pass of a layer, and the numbers of each row that certificates need.
 
-Shapes: r rows wanted, n keys, h heads, e = d_k, v = d_v, o the width of value space
-(see `layer_constants`). What the slopes of a score are is said in `scores`.
+Value space, in which heads are compared, is defined in `constants`; the slopes of a score
+in `scores`.
 """
 
 import dataclasses
@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Bool, Float, Int
 
 from bounds.influence.pointwise import base_rows
 from bounds.lemma5.certificate.base_radius import (
@@ -55,7 +55,7 @@ HIGHEST = jax.lax.Precision.HIGHEST
 @register
 @dataclasses.dataclass(frozen=True)
 class LayerBase(BasePass):
-    """A base pass, with how far it is from the true one."""
+    """A base pass, with its distance from the true one."""
 
     radius: BaseRadius
 
@@ -63,13 +63,15 @@ class LayerBase(BasePass):
 @register
 @dataclasses.dataclass(frozen=True)
 class Spread:
-    """How slopes and values spread around a row's means, over some of the keys."""
+    """Spread of slopes and values around a row's means, over some of the keys."""
 
-    slope_mean: Array  # [r, h, e] of the scores' slopes in the query
-    covariance: Array  # [r, h, v, e] of head values and slopes
-    covariance_norm: Array  # [r, h] from the query's input to value space
-    farthest: Array  # [r, h] largest distance of a value from the mean
-    steepest: Array  # [r, h] largest distance of a slope from the mean slope
+    slope_mean: Float[Array, "rows heads d_k"]  # of the scores' slopes in the query
+    covariance: Float[Array, "rows heads d_v d_k"]  # of head values and slopes
+    covariance_norm: Float[Array, "rows heads"]  # from the query's input to value space
+    farthest: Float[Array, "rows heads"]  # largest distance of a value from the mean
+    steepest: Float[
+        Array, "rows heads"
+    ]  # largest distance of a slope from the mean slope
 
 
 @register
@@ -82,7 +84,7 @@ class RowSpread:
 
     whole: Spread
     rest: Spread
-    key_slope: Array  # [r, h] largest slope of a score in the key's input
+    key_slope: Float[Array, "rows heads"]  # largest slope of a score in the key's input
     norms: RowNorms  # [r, ...]
 
 
@@ -91,22 +93,26 @@ class RowSpread:
 class RowTile:
     """Rows whose attended means are bounded together, with their base numbers."""
 
-    at: Array  # [j] positions
-    queries: Array  # [h, j, e]
+    at: Int[Array, "rows"]  # positions
+    queries: Float[Array, "heads rows d_k"]
     summary: Any  # fields [h, j, ...]
     spread: RowSpread  # [j, ...]
-    scale: Array  # [j] score scales
+    scale: Float[Array, "rows"]  # score scales
     inflation: Inflation  # [h, j]
-    slope_radius: Array  # [h, j] of what `key_slopes` multiplies with W_K
+    slope_radius: Float[Array, "heads rows"]  # of what `key_slopes` multiplies with W_K
 
 
-def row_scale(attention: Attention, length: int, rows: Array) -> Array:
-    """Returns the score scale as one number per row [r]."""
+def row_scale(
+    attention: Attention, length: int, rows: Int[Array, "rows"]
+) -> Float[Array, "rows"]:
+    """The score scale as one number per row."""
     return jnp.broadcast_to(score_scale(attention, length, rows), rows.shape)
 
 
-def project_values(attention: Attention, values: Array) -> Array:
-    """Returns head values [h, ..., v] in value space [h, ..., o]."""
+def project_values(
+    attention: Attention, values: Float[Array, "heads *rows d_v"]
+) -> Float[Array, "heads *rows value_space"]:
+    """Head values in value space."""
     if attention.output is None:
         return values
     h, v = attention.num_heads, attention.value_width
@@ -121,19 +127,11 @@ def project_values(attention: Attention, values: Array) -> Array:
 def prepare_rows(
     layer: Layer,
     constants: CertificateConstants,
-    rows: Array,
-    known: Array,
-    wanted: Array,
+    rows: Float[Array, "tokens width"],
+    known: Float[Array, "tokens"],
+    wanted: Int[Array, "rows"],
 ) -> LayerBase:
-    """Returns the base pass of some rows of a layer.
-
-    Args:
-        layer: the layer.
-        constants: its constants.
-        rows: its input [n, d].
-        known: radii of that input [n].
-        wanted: positions of the rows [r].
-    """
+    """The base pass of the rows `wanted` of a layer; `known` are its input's radii."""
     attention, n = layer.attention, rows.shape[0]
     inputs = attention_input(layer, rows)
     store = store_keys(attention, inputs)
@@ -167,11 +165,16 @@ def prepare_rows(
     return LayerBase(**vars(held), radius=radius)
 
 
-def _summarise(attention: Attention, queries: Array, at: Array, store: KeyStore) -> Any:
+def _summarise(
+    attention: Attention,
+    queries: Float[Array, "heads rows d_k"],
+    at: Int[Array, "rows"],
+    store: KeyStore,
+) -> Any:
     """Summaries of rows by small tiles, so that no sum over keys is deep."""
     n = store.length
 
-    def lift(index: Array, valid: Array) -> Any:
+    def lift(index: Int[Array, "tile"], valid: Bool[Array, "tile"]) -> Any:
         keys, values = (slice_tile(x, index, 1) for x in (store.keys, store.values))
         scores = compute_scores(attention, queries, keys, n, at)
         seen = visible(attention.sight, at, index) & valid[None, :]
@@ -181,15 +184,15 @@ def _summarise(attention: Attention, queries: Array, at: Array, store: KeyStore)
 
 
 @jax.jit
-def take_rows(held: LayerBase, slots: Array) -> LayerBase:
-    """Returns the base pass with only the held rows `slots`, in that order."""
+def take_rows(held: LayerBase, slots: Int[Array, "slots"]) -> LayerBase:
+    """The base pass with only the held rows `slots`, in that order."""
     return dataclasses.replace(
         held,
         position=held.position[slots],
         queries=held.queries[:, slots],
         summary=None,
         base=jax.tree.map(lambda x: x[slots], held.base),
-        output=None,
+        output=held.output[slots],
         radius=dataclasses.replace(
             held.radius,
             by_row=jax.tree.map(lambda x: x[slots], held.radius.by_row),
@@ -199,15 +202,20 @@ def take_rows(held: LayerBase, slots: Array) -> LayerBase:
 
 
 def pair_size(attention: Attention) -> int:
-    """Returns how many numbers a (row, key) pair holds."""
+    """Number of floats that a (row, key) pair holds."""
     h, e = attention.query.shape[:2]
     return h * (e + attention.value_width)
 
 
 def row_weights(
-    layer: Layer, length: int, at: Array, queries: Array, summary: Any, keys: Array
-) -> Array:
-    """Returns the base weights [h, j, n] of rows `at` [j]; zero where hidden."""
+    layer: Layer,
+    length: int,
+    at: Int[Array, "rows"],
+    queries: Float[Array, "heads rows d_k"],
+    summary: Any,
+    keys: Float[Array, "heads keys d_k"],
+) -> Float[Array, "heads rows keys"]:
+    """Base weights of rows; zero where keys are hidden."""
     scores = compute_scores(layer.attention, queries, keys, length, at)
     seen = visible(layer.attention.sight, at, jnp.arange(length, dtype=at.dtype))
     lse = jnp.where(summary.top_score == -jnp.inf, 0.0, summary.lse)
@@ -215,29 +223,26 @@ def row_weights(
 
 
 def query_slopes(
-    attention: Attention, queries: Array, keys: Array, scale: Array
-) -> Any:
-    """Returns the slopes of the scores in the query, broadcastable to [h, j, n, e]."""
+    attention: Attention,
+    queries: Float[Array, "heads rows d_k"],
+    keys: Float[Array, "heads keys d_k"],
+    scale: Float[Array, "rows"],
+) -> Float[Array, "heads #rows keys d_k"]:
+    """Slopes of the scores in the query."""
     return score_rule(attention.scoring).query_slopes(queries, keys, scale)
 
 
 def key_slopes(
     attention: Attention,
     constants: CertificateConstants,
-    queries: Array,
-    slopes: Array,
-    radius: Array,
-) -> Array:
-    """Returns the norms of the scores' slopes in the key's input [h, j, n or 1].
+    queries: Float[Array, "heads rows d_k"],
+    slopes: Float[Array, "heads #rows #keys d_k"],
+    radius: Float[Array, "heads rows"],
+) -> Float[Array, "heads rows #keys"]:
+    """Norms of the scores' slopes in the key's input, rounding included.
 
-    Rounding included: a product with W_K loses what cancels among its entries.
-
-    Args:
-        attention: the sublayer.
-        constants: of its layer.
-        queries: [h, j, e].
-        slopes: in the query [h, j, n, e].
-        radius: of `slope_radius` [h, j].
+    A product with W_K loses the digits that cancel among its entries. `radius` is that of
+    `slope_radius`.
     """
     slopes = score_rule(attention.scoring).key_slopes(queries, slopes)
     back = jnp.einsum(
@@ -250,15 +255,15 @@ def key_slopes(
     return found + (constants.key[:, None] * radius)[..., None]
 
 
-def slope_radius(attention: Attention, radius: RowRadius) -> Array:
-    """Returns the radius [h, j] of what `key_slopes` multiplies with W_K."""
+def slope_radius(attention: Attention, radius: RowRadius) -> Float[Array, "heads rows"]:
+    """Radius of the slopes that `key_slopes` multiplies with W_K."""
     rule = score_rule(attention.scoring)
     return rule.key_slope_radius(radius.query, radius.slope).T
 
 
 @jax.jit
 def prepare_spread(layer: Layer, held: LayerBase) -> RowSpread:
-    """Returns the spread around every row of a base pass that holds all rows."""
+    """The spread around every row of a base pass that holds all rows."""
     attention, n = layer.attention, held.rows.shape[0]
     keys, values = held.store.keys, held.store.values
 
@@ -271,7 +276,9 @@ def prepare_spread(layer: Layer, held: LayerBase) -> RowSpread:
         slopes = query_slopes(attention, queries, keys, row_scale(attention, n, at))
         top = same_position(key, summary.top_index[..., None], scores.dtype)
 
-        def over(seen: Array, mean: Array) -> Spread:
+        def over(
+            seen: Bool[Array, "heads rows keys"], mean: Float[Array, "heads rows d_v"]
+        ) -> Spread:
             weights = attention.weighting.weights(scores, seen)
             return _spread(attention, n, at, weights, seen, slopes, values, mean)
 
@@ -294,12 +301,12 @@ def prepare_spread(layer: Layer, held: LayerBase) -> RowSpread:
 def _spread(
     attention: Attention,
     length: int,
-    at: Array,
-    weights: Array,
-    seen: Array,
-    slopes: Array,
-    values: Array,
-    mean: Array,
+    at: Int[Array, "rows"],
+    weights: Float[Array, "heads rows keys"],
+    seen: Bool[Array, "heads rows keys"],
+    slopes: Float[Array, "heads #rows keys d_k"],
+    values: Float[Array, "heads keys d_v"],
+    mean: Float[Array, "heads rows d_v"],
 ) -> Spread:
     """The spread of slopes and values [h, j, n, ...] with these weights [h, j, n]."""
     slopes = jnp.broadcast_to(slopes, (*weights.shape, slopes.shape[-1]))
@@ -325,5 +332,7 @@ def _spread(
     return Spread(*(x.swapaxes(0, 1) for x in spread))
 
 
-def _largest(sizes: Array, seen: Array) -> Array:
+def _largest(
+    sizes: Float[Array, "heads rows keys"], seen: Bool[Array, "..."]
+) -> Float[Array, "heads rows"]:
     return jnp.max(sizes, axis=-1, where=seen, initial=0.0)

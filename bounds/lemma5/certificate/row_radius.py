@@ -1,14 +1,14 @@
-"""How far computed base rows of a layer are from the true ones, after attention.
+"""Distance of a layer's computed base rows from the true ones, after attention.
 
-Section by section: what its corners bring along is carried by their Lipschitz constants;
-what it rounds itself is followed entry by entry, with one rule for each operation.
-docs/certificates.md, section 7. Shapes: r rows, h heads.
+Section by section: the radii of its corners are carried by their Lipschitz constants; its
+own rounding is followed entry by entry, with one rule for each operation
+(docs/certificates.md, section 7).
 """
 
 import functools
 
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Float
 
 from bounds.lemma5.certificate.activation_ball import steepest_within
 from bounds.lemma5.certificate.norm_gain import norm_gain, vector_norms
@@ -26,13 +26,17 @@ from jax_models.model.layer import Layer
 from jax_models.model.rows import Activation, Affine, Join, Norm, Operation, Sum, linear
 
 
-def centred(rows: Array, radius: Array) -> Array:
-    """Returns the radius of rows [..., d] once the rounding of centring is added."""
+def centred(
+    rows: Float[Array, "*rows width"], radius: Float[Array, "*rows"]
+) -> Float[Array, "*rows"]:
+    """Radius of rows once the rounding of centring is added."""
     return radius + gamma_upper(rows.shape[-1] + 2) * vector_norms(rows)
 
 
-def behind_norm(norm: Norm, rows: Array, radius: Array) -> Array:
-    """Returns the radius [...] behind a norm, from that of the centred row before it."""
+def behind_norm(
+    norm: Norm, rows: Float[Array, "*rows width"], radius: Float[Array, "*rows"]
+) -> Float[Array, "*rows"]:
+    """Radius after a norm, from that of the centred row before it."""
     longest = norm.largest * rows.shape[-1] ** 0.5
     rounded = longest + vector_norms(norm.bias)
     carried = least(times(norm_gain(norm, rows, radius), radius), 2 * longest)
@@ -40,36 +44,53 @@ def behind_norm(norm: Norm, rows: Array, radius: Array) -> Array:
 
 
 @functools.singledispatch
-def rounded(operation: Operation, rows: list[Array], off: list[Array]) -> Array:
-    """Returns how far each entry that an operation writes is off [r, d'].
+def rounded(
+    operation: Operation,
+    rows: list[Float[Array, "rows _"]],
+    off: list[Float[Array, "rows _"]],
+) -> Float[Array, "rows _"]:
+    """Error of each entry that an operation writes.
 
-    Args:
-        operation: the operation, no norm.
-        rows: the computed rows that it reads.
-        off: how far their entries are off, apart from what sections begin with.
+    `off` are the errors of the entries of `rows`, without those of the section's corners.
     """
     raise no_rule("rounded", operation)
 
 
 @rounded.register
-def _(operation: Affine, rows: list[Array], off: list[Array]) -> Array:
+def _(
+    operation: Affine,
+    rows: list[Float[Array, "rows read"]],
+    off: list[Float[Array, "rows read"]],
+) -> Float[Array, "rows written"]:
     weight, bias = jnp.abs(operation.weight), operation.bias
     terms = linear(jnp.abs(rows[0]), weight, None if bias is None else jnp.abs(bias))
     return linear(off[0], weight) + gamma_upper(weight.shape[1] + 1) * terms
 
 
 @rounded.register
-def _(operation: Sum, rows: list[Array], off: list[Array]) -> Array:
+def _(
+    operation: Sum,
+    rows: list[Float[Array, "rows width"]],
+    off: list[Float[Array, "rows width"]],
+) -> Float[Array, "rows width"]:
     return sum(off, gamma_upper(1) * sum(map(jnp.abs, rows), jnp.zeros(())))
 
 
 @rounded.register
-def _(operation: Join, rows: list[Array], off: list[Array]) -> Array:
+def _(
+    operation: Join,
+    rows: list[Float[Array, "rows _"]],
+    off: list[Float[Array, "rows _"]],
+) -> Float[Array, "rows _"]:
     return jnp.concatenate(off, axis=-1)
 
 
 @rounded.register
-def _(operation: Activation, rows: list[Array], off: list[Array]) -> Array:
+def _(
+    operation: Activation,
+    rows: list[Float[Array, "rows d_ff"]],
+    off: list[Float[Array, "rows d_ff"]],
+) -> Float[Array, "rows d_ff"]:
     # A neuron that is surely inactive has none; the second is off with its corners.
     steep = steepest_within(operation, rows[0], off[1])
     steps = 2 * operation.roundings
@@ -83,16 +104,11 @@ def row_radius(
     values: dict[str, Array],
     balls: dict[str, Array],
 ) -> tuple[dict[str, Array], Array]:
-    """Returns radii of the rows that operations read which are not linear, and the output's.
+    """Radii of the rows that nonlinear operations read, and of the output rows.
 
-    In front of a norm [r], the rounding of its centring included; before an activation
-    [r, f], entry by entry; of the output rows [r].
-
-    Args:
-        layer: the layer.
-        constants: of its sections.
-        values: its computed rows by their names [r, ...].
-        balls: radii of its input and of the attended rows (`entering`).
+    Before a norm one for each row, the rounding of its centring included; before an
+    activation entry by entry. `balls` are the radii of the layer's input and of the attended
+    rows (`entering`).
     """
     values, balls, kept = dict(values), dict(balls), {}
     off = {name: jnp.zeros_like(x) for name, x in values.items()}
@@ -121,8 +137,8 @@ def _own(
     off: dict[str, Array],
     balls: dict[str, Array],
     kept: dict[str, Array],
-) -> Array:
-    """What a section rounds itself [r, d]; adds what is known before activations."""
+) -> Float[Array, "rows width"]:
+    """Rounding of a section's own; adds the radii before activations to `kept`."""
     values, off = dict(values), dict(off)
     for step in section.program.steps:
         rows, entries = ([x[name] for name in step.inputs] for x in (values, off))

@@ -1,7 +1,7 @@
 """A layer's row program in sections, each from rows that are known as balls to one.
 
-A ball is taken of every row that is read twice, that a norm reads or that one writes, and
-of the output: these are corners. A section is what lies between them: one norm, or affine
+A ball is taken of every row that is read twice, that a norm reads or writes, and of the
+output: these are corners. A section is the program between them: one norm, or affine
 maps with activations in between, whose constants are read off its affine form.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jaxtyping import Array, Float
 
 from bounds.lemma5.certificate.norm_gain import vector_norms
 from bounds.lemma5.certificate.order import bounded, times
@@ -29,7 +29,7 @@ HIGHEST = jax.lax.Precision.HIGHEST
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """What a program does between corners; its output is one."""
+    """The part of a program between corners; its output is one."""
 
     program: Program
 
@@ -47,13 +47,13 @@ class Section:
 
     @property
     def norm(self) -> Norm | None:
-        """The norm that it is."""
+        """The norm, where the section is one."""
         (operation, *_) = (step.operation for step in self.program.steps)
         return operation if isinstance(operation, Norm) else None
 
     @property
     def activation(self) -> Step | None:
-        """The step that is one, None where there is none."""
+        """The activation step, or None."""
         steps = self.program.steps
         match [x for x in steps if isinstance(x.operation, Activation)]:
             case []:
@@ -76,11 +76,10 @@ class Section:
 
 
 def attended(layer: Layer) -> str:
-    """Returns the row in which the heads' outputs are compared, in value space.
+    """Name of the row in which the heads' outputs are compared, in value space.
 
-    Raises:
-        InputError: the layer reads its heads' outputs otherwise than by one step, which
-            is attention's own output projection where there is one.
+    An InputError where the layer reads its heads' outputs otherwise than by one step, which
+    is attention's own output projection where there is one.
     """
     readers = [step for step in layer.writes.steps if "heads" in step.inputs]
     output = layer.attention.output
@@ -95,12 +94,9 @@ def attended(layer: Layer) -> str:
 
 
 def sections(layer: Layer) -> tuple[Section, ...]:
-    """Returns the sections of what follows attention, in order.
+    """Sections of the rows after attention, in order, from the input and `attended`.
 
-    They begin with the layer's input and `attended`.
-
-    Raises:
-        InputError: the program is none that certificates can follow.
+    An InputError for a program that certificates cannot follow.
     """
     program, given = layer.writes, {"y", attended(layer)}
     steps = [step for step in program.steps if step.name not in given]
@@ -154,7 +150,7 @@ def _unknown(why: str) -> InputError:
 
 
 def leading(found: Sequence[Section]) -> int:
-    """Returns how many sections are sums alone, before any other."""
+    """Number of sections that are sums alone, before any other."""
     sums = [
         all(isinstance(step.operation, Sum) for step in section.program.steps)
         for section in found
@@ -167,20 +163,22 @@ def leading(found: Sequence[Section]) -> int:
 class SectionConstants:
     """Numbers of a section that is no norm, by the corners that it reads.
 
-    Of heads side by side there is one for each, at the end; f neurons, none without an
-    activation.
+    Of heads side by side there is one for each, on the last axis; without an activation
+    there are no neurons.
     """
 
-    gains: dict[str, Array]  # [] or [h], Lipschitz constants
-    reads: dict[str, Array]  # [f] or [f, h], what its activation reads: norms of rows
-    leaves: Array  # [f] of what it writes: norms of columns
+    gains: dict[str, Float[Array, "*heads"]]  # or [h], Lipschitz constants
+    reads: dict[
+        str, Float[Array, "d_ff *heads"]
+    ]  # or [f, h], what its activation reads: norms of rows
+    leaves: Float[Array, "d_ff"]  # of what it writes: norms of columns
     # What rounds: 1 for the identity, the Frobenius norm of another map, and the sum
     # over neurons of what they read times what they write.
-    flow: dict[str, Array]  # []
+    flow: dict[str, Float[Array, ""]]
 
 
 def section_constants(layer: Layer) -> dict[str, SectionConstants]:
-    """Returns the constants of a layer's sections by what they write."""
+    """Constants of a layer's sections, by the row that each writes."""
     attention = layer.attention
     h, v, width = attention.num_heads, attention.value_width, attention.query.shape[2]
     parts = [f"head {k}" for k in range(h)]
@@ -189,7 +187,7 @@ def section_constants(layer: Layer) -> dict[str, SectionConstants]:
     side = Form(h * v, parts=tuple(bare(v, {name: None}) for name in parts))
 
     def gather(numbers: Mapping[str, Any]) -> dict[str, Array]:
-        """What is said of every corner, the heads put together."""
+        """Numbers of every corner, those of the heads put together."""
         found = {k: jnp.asarray(x, jnp.float64) for k, x in numbers.items()}
         heads = [found.pop(part) for part in parts if part in found]
         return {**found, "heads": jnp.stack(heads, axis=-1)} if heads else found
@@ -222,37 +220,38 @@ def section_constants(layer: Layer) -> dict[str, SectionConstants]:
     return {x.name: of_section(x) for x in sections(layer) if x.norm is None}
 
 
-def _row_norms(matrix: np.ndarray) -> Array:
+def _row_norms(matrix: Float[np.ndarray, "rows columns"]) -> Float[Array, "rows"]:
     return vector_norms(jnp.asarray(matrix, jnp.float64))
 
 
-def together(reads: Array) -> Array:
-    """Returns norms of rows [f], those of heads [f, h] side by side as of one row."""
+def together(reads: Float[Array, "d_ff *heads"]) -> Float[Array, "d_ff"]:
+    """Norms of rows, those of heads side by side as of one row."""
     return reads if reads.ndim == 1 else vector_norms(reads)
 
 
-def by_heads(layer: Layer, numbers: Array) -> Array:
-    """Returns numbers of heads [h, ...] as `attended` has them: its parts, or their sum."""
+def by_heads(layer: Layer, numbers: Float[Array, "heads *rows"]) -> Float[Array, "..."]:
+    """Numbers of heads in the axes of `attended`: for each head, or their sum."""
     return numbers if attended(layer) == "heads" else numbers.sum(axis=0)
 
 
-def entering(layer: Layer, residual: Array, heads: Array) -> dict[str, Array]:
-    """Radii that enter what follows attention: of its input, of heads in value space."""
+def entering(
+    layer: Layer, residual: Float[Array, "*rows"], heads: Float[Array, "heads *rows"]
+) -> dict[str, Array]:
+    """Radii before the sections: of the layer's input, and of heads in value space."""
     return {"y": residual, attended(layer): by_heads(layer, heads)}
 
 
-def carried_on(gains: dict[str, Array], balls: Mapping[str, Array]) -> Array:
-    """Returns the sum of gains times radii, over corners and heads side by side.
+def carried_on(
+    gains: dict[str, Array], balls: Mapping[str, Array]
+) -> Float[Array, "..."]:
+    """Sum of gains times radii, over corners and heads side by side.
 
-    Args:
-        gains: of corners [] or [f], of heads [h] or [f, h].
-        balls: radii [...], of heads [h, ...].
-
-    Returns:
-        [...], or by entry [..., f].
+    Gains of single entries, on a first axis, give an entry axis at the end.
     """
 
-    def term(gain: Array, ball: Array, heads: bool) -> Array:
+    def term(
+        gain: Float[Array, "..."], ball: Float[Array, "..."], heads: bool
+    ) -> Float[Array, "..."]:
         entries = gain.ndim == 1 + heads
         if heads:
             terms = "fh,h...->...f" if entries else "h,h...->..."

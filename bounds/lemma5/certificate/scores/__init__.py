@@ -1,4 +1,4 @@
-"""What the certificates know of each score: one file a score."""
+"""Rules of scores in certificates, one file for each score."""
 
 from bounds.lemma5.certificate.scores.additive import AdditiveRule
 from bounds.lemma5.certificate.scores.base import KeysAtCentres, ScoreRule, score_rule

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jaxtyping import Array, Float
 
 from bounds.lemma5.certificate.norm_gain import distances, vector_norms
 from bounds.lemma5.certificate.order import least, resting_on
@@ -31,8 +31,8 @@ class AdditiveRule(ScoreRule):
 
     score: AdditiveScore
 
-    def constants(self, num_heads: int) -> dict[str, np.ndarray]:
-        """Returns |w|, 2 |w|_1, and the curvature in the argument of tanh."""
+    def constants(self, num_heads: int) -> dict[str, Float[np.ndarray, "heads"]]:
+        """|w|, 2 |w|_1, and the curvature in the argument of tanh."""
         del num_heads
         vector = np.asarray(self.score.vector, np.float64)
         return {
@@ -42,9 +42,13 @@ class AdditiveRule(ScoreRule):
         }
 
     def largest_score(
-        self, constants: Any, queries: Array, keys: Array, scale: Array
-    ) -> Array:
-        """Returns |w|_1 over the scale."""
+        self,
+        constants: Any,
+        queries: Float[Array, "heads rows d_k"],
+        keys: Float[Array, "heads keys d_k"],
+        scale: Float[Array, "rows"],
+    ) -> Float[Array, ""]:
+        """|w|_1 over the scale."""
         sizes = [vector_norms(x).max(axis=-1) for x in (queries, keys)]
         bound = 0.5 * constants.score_range.max() / scale.min()
         return resting_on(bound, *(x.max() for x in sizes))
@@ -52,13 +56,17 @@ class AdditiveRule(ScoreRule):
     def radii(
         self,
         constants: Any,
-        queries: Array,
-        query: Array,
-        scale: Array,
-        keys: Array,
-        key: Array,
-    ) -> tuple[Array, Array, Array]:
-        """See `ScoreRule.radii`."""
+        queries: Float[Array, "heads rows d_k"],
+        query: Float[Array, "heads rows"],
+        scale: Float[Array, "rows"],
+        keys: Float[Array, "heads keys d_k"],
+        key: Float[Array, "heads"],
+    ) -> tuple[
+        Float[Array, "heads rows"],
+        Float[Array, "heads rows"],
+        Float[Array, "heads rows"],
+    ]:
+        """Half of 2 |w|_1 is the size of any score."""
         key_size = vector_norms(keys).max(axis=1)[:, None]
         query_size, key = vector_norms(queries), key[:, None]
         roundoff = gamma_upper(queries.shape[-1] + SCALAR_STEPS)
@@ -69,48 +77,82 @@ class AdditiveRule(ScoreRule):
         slope += roundoff * steepest
         return score / scale, slope / scale, 0.5 * most / scale
 
-    def query_slopes(self, queries: Array, keys: Array, scale: Array) -> Array:
-        """Returns w (1 - tanh^2) over the scale."""
+    def query_slopes(
+        self,
+        queries: Float[Array, "heads rows d_k"],
+        keys: Float[Array, "heads keys d_k"],
+        scale: Float[Array, "rows"],
+    ) -> Float[Array, "heads #rows keys d_k"]:
+        """w (1 - tanh^2) over the scale."""
         hidden = jnp.tanh(queries[:, :, None] + keys[:, None])
         slopes = (1 - hidden * hidden) * self.score.vector[:, None, None]
         return slopes / scale[:, None, None]
 
-    def key_slopes(self, queries: Array, slopes: Array) -> Array:
-        """Returns those in the query."""
+    def key_slopes(
+        self,
+        queries: Float[Array, "heads rows d_k"],
+        slopes: Float[Array, "heads #rows #keys d_k"],
+    ) -> Float[Array, "heads #rows #keys d_k"]:
+        """The slopes in the query."""
         del queries
         return slopes
 
-    def key_slope_radius(self, query: Array, slope: Array) -> Array:
-        """Returns that of the slopes in the query."""
+    def key_slope_radius(
+        self, query: Float[Array, "rows heads"], slope: Float[Array, "rows heads"]
+    ) -> Float[Array, "rows heads"]:
+        """Radius of the slopes in the query."""
         del query
         return slope
 
-    def query_slope_size(self, constants: Any, key_size: Array, scale: Array) -> Array:
-        """Returns |w| over the scale."""
+    def query_slope_size(
+        self,
+        constants: Any,
+        key_size: Float[Array, "heads"],
+        scale: Float[Array, "rows"],
+    ) -> Float[Array, "heads #rows"]:
+        """|w| over the scale."""
         del key_size
         return constants.score[:, None] / scale
 
-    def key_slope_size(self, constants: Any, queries: Array, scale: Array) -> Array:
-        """Returns |w| over the scale."""
+    def key_slope_size(
+        self,
+        constants: Any,
+        queries: Float[Array, "heads rows d_k"],
+        scale: Float[Array, "rows"],
+    ) -> Float[Array, "heads rows"]:
+        """|w| over the scale."""
         del queries
         return constants.score[:, None] / scale
 
-    def growth(self, constants: Any, scale: Array) -> Array:
-        """Returns the curvature times |W_K|^2, over the scale."""
+    def growth(self, constants: Any, scale: Float[Array, ""]) -> Float[Array, ""]:
+        """The curvature times |W_K|^2, over the scale."""
         return (constants.curvature * constants.key**2).max() / scale
 
     def second_order(
-        self, constants: Any, query_size: Array, largest: Array, scale: Array
-    ) -> tuple[Array, Array]:
-        """See `ScoreRule.second_order`."""
+        self,
+        constants: Any,
+        query_size: Float[Array, "heads rows columns"],
+        largest: Float[Array, "columns"],
+        scale: Float[Array, "rows"],
+    ) -> tuple[Float[Array, "heads rows columns"], Float[Array, "heads rows columns"]]:
+        """The curvature times |W_K|^2 |dx|, and times |dq|^2."""
         curvature = constants.curvature[:, None, None] / scale[:, None]
         second = curvature * constants.key[:, None, None] ** 2 * largest
         return second, curvature * query_size**2
 
     def moved_slopes(
-        self, constants: Any, queries: Array, scale: Array, moved: KeysAtCentres
-    ) -> tuple[Array, Array, Array, Array]:
-        """See `ScoreRule.moved_slopes`."""
+        self,
+        constants: Any,
+        queries: Float[Array, "heads columns d_k"],
+        scale: Float[Array, "columns"],
+        moved: KeysAtCentres,
+    ) -> tuple[
+        Float[Array, "heads columns #keys"],
+        Float[Array, "heads columns #keys d_k"],
+        Float[Array, "heads columns #keys"],
+        Float[Array, "heads columns #keys"],
+    ]:
+        """Slopes w (1 - tanh^2) at the moved keys, each formed for its row."""
         keys = moved.before[:, None] + jnp.einsum(
             "hed,kdp->hpke", moved.key, moved.centre, precision=HIGHEST
         )
@@ -129,21 +171,26 @@ class AdditiveRule(ScoreRule):
     def base_error(
         self,
         constants: Any,
-        scale: Array,
-        query_size: Array | float,
+        scale: Float[Array, "rows"],
+        query_size: Float[Array, "heads rows #columns"] | float,
         inflation: Inflation,
-        key: Array,
-        moved: Array,
-    ) -> Array:
-        """(|dq| + |dk|) times how far a slope is off on the way."""
+        key: Float[Array, "heads"],
+        moved: Float[Array, "heads #rows columns"],
+    ) -> Float[Array, "heads rows columns"]:
+        """(|dq| + |dk|) times the error of a slope on the way."""
         del key
         steps = (query_size + moved) / scale[:, None]
         bent = constants.curvature[:, None] * inflation.argument
         return least(bent, 2 * constants.score[:, None])[..., None] * steps
 
     def own_error(
-        self, constants: Any, scale: Array, query_size: Array, keys: Array, error: Array
-    ) -> Array:
+        self,
+        constants: Any,
+        scale: Float[Array, "rows"],
+        query_size: Float[Array, "heads rows #columns"],
+        keys: Float[Array, "heads #rows columns"],
+        error: Float[Array, "heads rows columns"],
+    ) -> Float[Array, "heads rows columns"]:
         """Adds half the curvature times (|dq| + |dk|)^2, within what w allows."""
         by_row = scale[:, None]
         error += (

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jaxtyping import Array, Float
 
 from bounds.lemma5.certificate.norm_gain import (
     distances,
@@ -29,15 +29,19 @@ HIGHEST = jax.lax.Precision.HIGHEST
 class DotProductRule(ScoreRule):
     """s = q . k, the query over the scale."""
 
-    def constants(self, num_heads: int) -> dict[str, np.ndarray]:
-        """Returns no curvature and no range."""
+    def constants(self, num_heads: int) -> dict[str, Float[np.ndarray, "heads"]]:
+        """No curvature and no range."""
         none = np.zeros(num_heads)
         return {"score": none, "score_range": none + np.inf, "curvature": none}
 
     def largest_score(
-        self, constants: Any, queries: Array, keys: Array, scale: Array
-    ) -> Array:
-        """Returns |q||k|."""
+        self,
+        constants: Any,
+        queries: Float[Array, "heads rows d_k"],
+        keys: Float[Array, "heads keys d_k"],
+        scale: Float[Array, "rows"],
+    ) -> Float[Array, ""]:
+        """|q||k|."""
         del constants, scale
         sizes = [vector_norms(x).max(axis=-1) for x in (queries, keys)]
         return bounded((sizes[0] * sizes[1]).max())
@@ -45,13 +49,17 @@ class DotProductRule(ScoreRule):
     def radii(
         self,
         constants: Any,
-        queries: Array,
-        query: Array,
-        scale: Array,
-        keys: Array,
-        key: Array,
-    ) -> tuple[Array, Array, Array]:
-        """See `ScoreRule.radii`; of a query's error only the keys' spread is seen."""
+        queries: Float[Array, "heads rows d_k"],
+        query: Float[Array, "heads rows"],
+        scale: Float[Array, "rows"],
+        keys: Float[Array, "heads keys d_k"],
+        key: Float[Array, "heads"],
+    ) -> tuple[
+        Float[Array, "heads rows"],
+        Float[Array, "heads rows"],
+        Float[Array, "heads rows"],
+    ]:
+        """Of a query's error only the keys' spread counts."""
         del constants, scale
         key_size = vector_norms(keys).max(axis=1)[:, None]
         query_size, key = vector_norms(queries), key[:, None]
@@ -61,47 +69,81 @@ class DotProductRule(ScoreRule):
         score = query_size * key + (spread + key) * query + within
         return score, jnp.broadcast_to(key, score.shape), largest
 
-    def query_slopes(self, queries: Array, keys: Array, scale: Array) -> Array:
-        """Returns the keys."""
+    def query_slopes(
+        self,
+        queries: Float[Array, "heads rows d_k"],
+        keys: Float[Array, "heads keys d_k"],
+        scale: Float[Array, "rows"],
+    ) -> Float[Array, "heads #rows keys d_k"]:
+        """The keys."""
         del queries, scale
         return keys[:, None]
 
-    def key_slopes(self, queries: Array, slopes: Array) -> Array:
-        """Returns the queries."""
+    def key_slopes(
+        self,
+        queries: Float[Array, "heads rows d_k"],
+        slopes: Float[Array, "heads #rows #keys d_k"],
+    ) -> Float[Array, "heads #rows #keys d_k"]:
+        """The queries."""
         del slopes
         return queries[:, :, None]
 
-    def key_slope_radius(self, query: Array, slope: Array) -> Array:
-        """Returns that of the query."""
+    def key_slope_radius(
+        self, query: Float[Array, "rows heads"], slope: Float[Array, "rows heads"]
+    ) -> Float[Array, "rows heads"]:
+        """Radius of the query."""
         del slope
         return query
 
-    def query_slope_size(self, constants: Any, key_size: Array, scale: Array) -> Array:
-        """Returns the largest key."""
+    def query_slope_size(
+        self,
+        constants: Any,
+        key_size: Float[Array, "heads"],
+        scale: Float[Array, "rows"],
+    ) -> Float[Array, "heads #rows"]:
+        """The largest key."""
         del constants, scale
         return key_size[:, None]
 
-    def key_slope_size(self, constants: Any, queries: Array, scale: Array) -> Array:
-        """Returns |q|."""
+    def key_slope_size(
+        self,
+        constants: Any,
+        queries: Float[Array, "heads rows d_k"],
+        scale: Float[Array, "rows"],
+    ) -> Float[Array, "heads rows"]:
+        """|q|."""
         del constants, scale
         return vector_norms(queries)
 
-    def growth(self, constants: Any, scale: Array) -> Array:
-        """Returns |W_Q| |W_K| over the scale."""
+    def growth(self, constants: Any, scale: Float[Array, ""]) -> Float[Array, ""]:
+        """|W_Q| |W_K| over the scale."""
         return (constants.query * constants.key).max() / scale
 
     def second_order(
-        self, constants: Any, query_size: Array, largest: Array, scale: Array
-    ) -> tuple[Array, Array]:
-        """See `ScoreRule.second_order`: |dq| |W_K|, and nothing."""
+        self,
+        constants: Any,
+        query_size: Float[Array, "heads rows columns"],
+        largest: Float[Array, "columns"],
+        scale: Float[Array, "rows"],
+    ) -> tuple[Float[Array, "heads rows columns"], Float[Array, "heads rows columns"]]:
+        """|dq| |W_K|, and nothing."""
         del largest, scale
         second = constants.key[:, None, None] * query_size
         return second, jnp.zeros_like(query_size)
 
     def moved_slopes(
-        self, constants: Any, queries: Array, scale: Array, moved: KeysAtCentres
-    ) -> tuple[Array, Array, Array, Array]:
-        """See `ScoreRule.moved_slopes`; the moved keys of a row are not formed."""
+        self,
+        constants: Any,
+        queries: Float[Array, "heads columns d_k"],
+        scale: Float[Array, "columns"],
+        moved: KeysAtCentres,
+    ) -> tuple[
+        Float[Array, "heads columns #keys"],
+        Float[Array, "heads columns #keys d_k"],
+        Float[Array, "heads columns #keys"],
+        Float[Array, "heads columns #keys"],
+    ]:
+        """The moved keys of a row are not formed."""
         del scale
         keys, weights = moved.before, moved.weights
         slope_mean = jnp.einsum("hpk,hke->hpe", weights, keys, precision=HIGHEST)
@@ -125,19 +167,24 @@ class DotProductRule(ScoreRule):
     def base_error(
         self,
         constants: Any,
-        scale: Array,
-        query_size: Array | float,
+        scale: Float[Array, "rows"],
+        query_size: Float[Array, "heads rows #columns"] | float,
         inflation: Inflation,
-        key: Array,
-        moved: Array,
-    ) -> Array:
+        key: Float[Array, "heads"],
+        moved: Float[Array, "heads #rows columns"],
+    ) -> Float[Array, "heads rows columns"]:
         """|dq| times the key's radius and |dk| times the query's."""
         del constants, scale
         return query_size * key[:, None, None] + inflation.query[..., None] * moved
 
     def own_error(
-        self, constants: Any, scale: Array, query_size: Array, keys: Array, error: Array
-    ) -> Array:
+        self,
+        constants: Any,
+        scale: Float[Array, "rows"],
+        query_size: Float[Array, "heads rows #columns"],
+        keys: Float[Array, "heads #rows columns"],
+        error: Float[Array, "heads rows columns"],
+    ) -> Float[Array, "heads rows columns"]:
         """Adds |dq| |dk|."""
         del constants, scale
         return error + query_size * keys
