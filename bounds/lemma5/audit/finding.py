@@ -1,9 +1,8 @@
-"""One line of the audit: a printed inequality, a model, and the two sides of it.
+"""One line of the audit: a printed inequality, a model, and both sides.
 
-One-dimensional attention over groups of equal keys, with 60 digits.
-
-A group of 10^12 equal keys costs as much as one key, so a violation that needs such
-lengths is computed exactly, not extrapolated.
+The models are one-dimensional attention over groups of equal keys, with 60 digits. A
+group of 10^12 equal keys costs as much as one key, so a violation that needs such lengths
+is computed exactly, not extrapolated.
 """
 
 import dataclasses
@@ -25,10 +24,10 @@ class Finding:
     """Both sides of one printed inequality, left <= right, in one model.
 
     Attributes:
-        step: Where it stands in the printed proof; the numbers are those of the list in
+        step: Its place in the printed proof; the numbers are those of the list in
             docs/lemma5-audit.md.
         printed: The inequality.
-        model: The attention, activations and numbers it was evaluated in.
+        model: The attention, activations and numbers of the evaluation.
         left: Its left side, exact up to 40 digits at least.
         right: Its right side; zero where the claim is that the left side vanishes.
     """
@@ -50,7 +49,7 @@ class Finding:
         return float(self.left / self.right) if self.right else float("inf")
 
 
-def real(value: float | int | str) -> Real:
+def real(value: float | int | str | Real) -> Real:
     """The number with 60 digits; a float is exactly what it is, a string decimal."""
     return CONTEXT.mpf(value)
 
@@ -61,7 +60,7 @@ class Group:
 
     Attributes:
         value: Their activation.
-        count: How many there are.
+        count: Their number.
     """
 
     value: Real
@@ -69,15 +68,7 @@ class Group:
 
 
 def average(slope: Real, groups: Sequence[Group]) -> Real:
-    """Attended value Σ α_w y_w with α = softmax(slope · y_w).
-
-    Args:
-        slope: What the query contributes to the logit, as under a dot product.
-        groups: The keys.
-
-    Returns:
-        The average.
-    """
+    """Attended value Σ α_w y_w with α = softmax(slope · y_w)."""
     # Only differences of logits matter; a common one is taken out for good measure.
     reference = groups[0].value
     weights = [g.count * CONTEXT.exp(slope * (g.value - reference)) for g in groups]

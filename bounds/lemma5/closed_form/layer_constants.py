@@ -86,27 +86,14 @@ class LayerConstants:
         output_gain: float = 1.0,
         output_cap: float = math.inf,
     ) -> "LayerConstants":
-        """Constants of r = y + Σ_h O_h b_h, then y' = g(r).
+        """Constants of r = y + Σ_h O_h b_h, then y' = g(r), products rounded up.
 
-        Then |dr| <= |dy| + Σ ω_h |da_h|, and g multiplies by its Lipschitz constant.
-
-        Args:
-            norm: F at the attention's input.
-            scores: One per head.
-            omegas: ω_h, spectral norm of O_h V_h, one per head.
-            block_lipschitz: ℓ, of the feed-forward block with its residual (and with
-                the LayerNorm inside it, where that is before the feed-forward).
-            input_gain: Lipschitz constant of a LayerNorm before the attention.
-            middle_gain: The same of one applied to r.
-            output_gain: The same of one applied to the block's output.
-            output_cap: As the attribute; a cap on the output of the LayerNorm in the
-                middle enters here, times block_lipschitz and output_gain.
-
-        Returns:
-            The constants, products rounded up.
-
-        Raises:
-            ValueError: A number is negative or NaN, or the counts differ.
+        Then |dr| <= |dy| + Σ ω_h |da_h|, and g multiplies by its Lipschitz constant. There
+        is one score and one ω_h = |O_h V_h| per head; `block_lipschitz` is that of the
+        feed-forward block with its residual and the LayerNorm inside it, if any. The gains
+        are Lipschitz constants of LayerNorms: before the attention, of r, and of the
+        block's output. A cap on the LayerNorm of r enters `output_cap` times
+        block_lipschitz and output_gain.
         """
         skip = upper(
             interval(nonnegative("block_lipschitz", block_lipschitz))
@@ -127,38 +114,21 @@ class LayerConstants:
         head_lipschitz: Sequence[float],
         output_cap: float = math.inf,
     ) -> "LayerConstants":
-        """Constants of y' = f(y, b_1, …, b_H), the form of Hahn 2020.
+        """Constants of y' = f(y, b_1, …, b_H), the form of Hahn 2020, rounded up.
 
-        Args:
-            norm: F at the attention's input.
-            scores: One per head.
-            omegas: ω_h, spectral norm of the value matrix V_h; 1 where values are the
-                activations themselves.
-            skip_gain: ℓ_y, Lipschitz constant of f in y.
-            head_lipschitz: ℓ_h, Lipschitz constant of f in b_h, one per head.
-            output_cap: As the attribute.
-
-        Returns:
-            The constants, products rounded up.
-
-        Raises:
-            ValueError: A number is negative or NaN, or the counts differ.
+        ω_h is the spectral norm of the value matrix V_h, 1 where values are the activations
+        themselves; `skip_gain` and `head_lipschitz` are Lipschitz constants of f in y and
+        in b_h.
         """
         gains = [upper(gain) for gain in head_gains(head_lipschitz, omegas)]
         return cls(norm, _heads(scores, gains), skip_gain, 1.0, output_cap)
 
     def at_temperature(self, temperature: float) -> "LayerConstants":
-        """The same layer with its logits divided by a further temperature.
+        """The layer with its logits divided by a further temperature τ > 0.
 
         The temperature enters nothing else: only mu, c, m1, m2 and through them A. One
         that depends on the row enters by its smallest value over the rows, since every
         bound grows with those numbers.
-
-        Args:
-            temperature: τ > 0.
-
-        Returns:
-            The constants, rounded up.
         """
         heads = tuple(
             HeadConstants(head.score.at_temperature(temperature), head.gain)

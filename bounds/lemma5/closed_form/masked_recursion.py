@@ -66,6 +66,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
 from bounds.lemma5.closed_form.layer_constants import LayerConstants
 from bounds.numbers.bound import Bound
@@ -90,22 +91,16 @@ _SMALLEST_NORMAL = 2.0**-1022
 
 
 def largest_weighted_mean(
-    numbers: np.ndarray,
-    present: np.ndarray,
-    visible: np.ndarray,
+    numbers: Float[np.ndarray, "changes"],
+    present: Int[np.ndarray, "rows"],
+    visible: Int[np.ndarray, "rows"],
     inverse_ratio: float,
-) -> np.ndarray:
-    """Bound W for every row from above.
+) -> Float[np.ndarray, "rows"]:
+    """Upper bound on W for every row, with the first `present` of the numbers.
 
-    Args:
-        numbers: (T,) non-negative, sorted downwards, the first at most about 1.
-        present: (R,) integers c: row t averages the first c_t numbers …
-        visible: (R,) integers m >= c: … and m_t - c_t zeros.
-        inverse_ratio: 1/E in [0, 1], rounded down.
-
-    Returns:
-        (R,) upper bounds on W, zero where c is zero; within 1e-9 of it, relatively, up
-        to a million numbers.
+    The numbers are sorted downwards, the first at most about 1; `visible` - `present` zeros
+    are averaged with them. `inverse_ratio` is 1/E in [0, 1], rounded down. Within 1e-9 of W,
+    relatively, up to a million numbers; zero where no number is present.
     """
     bounds = np.zeros(len(present))
     rows = np.flatnonzero(present)
@@ -115,10 +110,10 @@ def largest_weighted_mean(
     sums = np.concatenate([[0.0], np.cumsum(numbers)])
     extra = 1.0 - inverse_ratio
 
-    def numerator(k: np.ndarray) -> np.ndarray:
+    def numerator(k: Int[np.ndarray, "present"]) -> Float[np.ndarray, "present"]:
         return inverse_ratio * sums[c] + extra * sums[k]
 
-    def denominator(k: np.ndarray) -> np.ndarray:
+    def denominator(k: Int[np.ndarray, "present"]) -> Float[np.ndarray, "present"]:
         return inverse_ratio * m + extra * k
 
     slack = 2 * (len(numbers) + 8) * UNIT_ROUNDOFF
@@ -143,42 +138,32 @@ class Visible:
     """Counts for the rows, then for the changed row at one or at every position.
 
     Attributes:
-        present: (n + k,) number of changed rows that the row sees, at most `total`.
-        total: (n + k,) number of rows it sees.
-        sees: (n + 1,) whether it sees anything at all; the last entry of the changed
-            row.
-        reached: (n + 1,) whether it sees a changed row.
+        present: Number of changed rows that the row sees, at most `total`.
+        total: Number of rows it sees.
+        sees: Whether it sees anything at all; the last entry of the changed row.
+        reached: Whether it sees a changed row.
     """
 
-    present: np.ndarray
-    total: np.ndarray
-    sees: np.ndarray
-    reached: np.ndarray
+    present: Int[np.ndarray, "counted"]
+    total: Int[np.ndarray, "counted"]
+    sees: Bool[np.ndarray, "rows_and_changed"]
+    reached: Bool[np.ndarray, "rows_and_changed"]
 
-    def per_row(self, means: np.ndarray) -> np.ndarray:
-        """Merge numbers for the changed row at every position into their maximum.
-
-        Args:
-            means: (n + k,) a number per row.
-
-        Returns:
-            (n + 1,) the same for the rows, the largest one for the changed row.
-        """
+    def per_row(
+        self, means: Float[np.ndarray, "counted"]
+    ) -> Float[np.ndarray, "rows_and_changed"]:
+        """The numbers of the rows, then the largest of those of the changed row."""
         n = len(self.sees) - 1
         return np.append(means[:n], np.max(means[n:]))
 
 
-def visible_changes(mask: str, changed: np.ndarray, position: int | None) -> Visible:
-    """Count what each row sees under a mask.
+def visible_changes(
+    mask: str, changed: Bool[np.ndarray, "rows"], position: int | None
+) -> Visible:
+    """Counts of the rows that each row sees under a mask, for i = `position` or every i.
 
-    Args:
-        mask: One of `MASKS`.
-        changed: (n,) whether row j can differ at all, when i != j.
-        position: i, or None for every position.
-
-    Returns:
-        The counts. For every position, of the row's own change under j = i: none, since
-        then it is the changed row.
+    `changed` is whether row j can differ at all, when i != j. For every i, the counts leave
+    out the row's own change, since under j = i it is the changed row.
     """
     n = len(changed)
     rows = np.arange(n)
@@ -218,29 +203,22 @@ class MaskedInfluence:
 
     Attributes:
         position: i, counted from 0; None where every i is covered.
-        relative_others: (n,) bound on row j under a change at i != j, over `scale`.
+        relative_others: Bound on row j under a change at i != j, over `scale`.
         relative_own: Bound on row i, over `scale`.
         scale: The unit of the relative numbers, an interval.
         num_layers: L.
     """
 
     position: int | None
-    relative_others: np.ndarray
+    relative_others: Float[np.ndarray, "rows"]
     relative_own: float
     scale: Interval
     num_layers: int
 
     def others(self, query: int) -> Bound:
-        """The bound on one row, as a statement.
+        """The upper bound on the change of row j, the query.
 
-        Args:
-            query: j, counted from 0 (from the end where negative), not i.
-
-        Returns:
-            An upper `Bound` on the change of row j; zero where nothing can change.
-
-        Raises:
-            ValueError: j is out of range or is i itself.
+        Negative queries count from the end. A ValueError out of range and for i itself.
         """
         n = len(self.relative_others)
         row = whole("query", query)
@@ -330,10 +308,10 @@ def _is_unbounded(layer: LayerConstants) -> bool:
 def _layer(
     layer: LayerConstants,
     visible: Visible,
-    changes: np.ndarray,
+    changes: Float[np.ndarray, "rows"],
     scale: Interval,
     saturating: bool,
-) -> tuple[np.ndarray, Interval]:
+) -> tuple[Float[np.ndarray, "rows"], Interval]:
     norm = interval(layer.norm)
     entering, unit = changes, interval(layer.input_gain) * scale
     if saturating:
@@ -376,12 +354,16 @@ def _ratio(x: Interval, largest: Interval) -> float:
     return upper(x / largest)
 
 
-def _capped(values: np.ndarray, cap: Interval, unit: Interval) -> np.ndarray:
+def _capped(
+    values: Float[np.ndarray, "rows"], cap: Interval, unit: Interval
+) -> Float[np.ndarray, "rows"]:
     # A unit of zero makes the quotient, rounded up, infinite: no cap is needed.
     return np.minimum(values, upper(cap / unit))
 
 
-def _rescaled(values: np.ndarray, unit: Interval) -> tuple[np.ndarray, Interval]:
-    """The same numbers with the largest in [1/2, 1): scaling by a power of two."""
+def _rescaled(
+    values: Float[np.ndarray, "rows"], unit: Interval
+) -> tuple[Float[np.ndarray, "rows"], Interval]:
+    """The numbers in a unit in which the largest is in [1/2, 1): a power of two."""
     exponent = int(np.frexp(np.max(values))[1])
     return np.ldexp(values, -exponent), unit * interval(2) ** exponent

@@ -26,7 +26,7 @@ norms:
 * others, tight, additive: always, by the same inequality, since then A = 2 A_0 too.
 * others, tight, dot product: where 3 (1 + A) <= 16 (1 + e^{-2A}), that is up to
   A = 4.334; false for some models with large A.
-* own: likewise for one head, false for many: H^k is missing.
+* own: for one head as for the others, false for many: H^k is missing.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ from bounds.numbers.statements import (
 
 
 class Reading(enum.Enum):
-    """How F is read."""
+    """Reading of F."""
 
     PRINTED = "printed"
     PRINTED_TIGHT = "printed_tight"
@@ -80,21 +80,10 @@ class PrintedConstants:
         )
 
     def attention_weight(self, length: int) -> Bound:
-        """Bound every attention weight by e^{2A}/(n - 1), n >= 2.
+        """Upper bound e^{2A}/(n - 1), n >= 2, on every attention weight.
 
-        The one step of the proof that is both printed and right, given F.
-
-        Args:
-            length: n.
-
-        Returns:
-            An upper `Bound`, looser than `largest_weight`.
-
-        Raises:
-            ValueError: n is below 2.
-
-        Source:
-            Hahn 2020, proof of Lemma 5.
+        The one step of the proof that is both printed and right, given F; `largest_weight` is
+        sharper.
         """
         value = exp(2 * self.half_oscillation) / (whole("length", length, 2) - 1)
         return Bound(
@@ -106,41 +95,12 @@ class PrintedConstants:
         )
 
     def others(self, layer: int, length: int, distance: float) -> Claim:
-        """The claim |dy_j^(k)| <= H^k C^{2k} D/n for j != i.
-
-        Args:
-            layer: k >= 1.
-            length: n >= 2.
-            distance: D.
-
-        Returns:
-            An upper `Claim`; see the module for when it is true.
-
-        Raises:
-            ValueError: k, n or D is out of range.
-
-        Source:
-            Hahn 2020, Lemma 5 and its proof.
-        """
+        """The claim |dy_j^(k)| <= H^k C^{2k} D/n for j != i."""
         k, n = whole("layer", layer, 1), whole("length", length, 2)
         return self._claim(self.num_heads**k * self._power(k, distance) / n, others(k))
 
     def own(self, layer: int, distance: float) -> Claim:
-        """The claim |dy_i^(k)| <= C^{2k} D.
-
-        Args:
-            layer: k >= 1.
-            distance: D.
-
-        Returns:
-            An upper `Claim`, false for many heads.
-
-        Raises:
-            ValueError: k or D is out of range.
-
-        Source:
-            Hahn 2020, proof of Lemma 5.
-        """
+        """The claim |dy_i^(k)| <= C^{2k} D, false for many heads."""
         k = whole("layer", layer, 1)
         return self._claim(self._power(k, distance), own(k))
 

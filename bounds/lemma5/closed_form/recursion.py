@@ -182,7 +182,7 @@ def head_change(
 
 @dataclasses.dataclass(frozen=True)
 class LayerInfluence:
-    """What is known of the changes after one layer.
+    """Bounds on the changes after one layer.
 
     Attributes:
         others: Upper bound at every position but i.

@@ -179,7 +179,7 @@ def gelu_slope() -> float:
     """Compute the largest slope of gelu, Φ(√2) + √2 φ(√2), rounded up.
 
     Returns:
-        A float above the maximum of the derivative and within 3e-16 of it.
+        A float above the maximum of the derivative and less than 3e-16 above.
 
     Source:
         Hahn 2020, Lemma 5 has ReLU only; the constant L_fact for gelu.

@@ -30,7 +30,7 @@ class DotProduct:
 
     Attributes:
         mu: Spectral norm of W_Q^T W_K, over τ; 1/√d_k included for a scaled score.
-        c: Norm of W_K^T b_Q, over τ (scaled likewise); zero without a query bias.
+        c: Norm of W_K^T b_Q, over τ (scaled in the same way); zero without a query bias.
 
     Raises:
         ValueError: A number is negative or NaN.
@@ -64,14 +64,7 @@ class DotProduct:
         return self.half_oscillation(norm)
 
     def at_temperature(self, temperature: float) -> "DotProduct":
-        """The constants of the logits divided by a further temperature.
-
-        Args:
-            temperature: τ > 0.
-
-        Returns:
-            mu/τ and c/τ, rounded up.
-        """
+        """Constants of the logits over a further temperature τ > 0, rounded up."""
         tau = interval(positive("temperature", temperature))
         return DotProduct(upper(interval(self.mu) / tau), upper(interval(self.c) / tau))
 
@@ -125,14 +118,7 @@ class Additive:
         return 2 * norm * maximum(interval(self.m1), interval(self.m2))
 
     def at_temperature(self, temperature: float) -> "Additive":
-        """The constants of the logits divided by a further temperature.
-
-        Args:
-            temperature: τ > 0.
-
-        Returns:
-            m1/τ, m2/τ and sup/τ, rounded up.
-        """
+        """Constants of the logits over a further temperature τ > 0, rounded up."""
         tau = interval(positive("temperature", temperature))
         return Additive(
             *(upper(interval(x) / tau) for x in (self.m1, self.m2, self.sup))

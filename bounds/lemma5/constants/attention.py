@@ -3,7 +3,7 @@
 import functools
 
 import numpy as np
-from jax import Array
+from jaxtyping import Array, Float
 
 from bounds.lemma5.closed_form import Additive, DotProduct, Score
 from bounds.numbers.interval import (
@@ -25,19 +25,10 @@ from jax_models.model.temperature import ConstantTemperature, InverseLogTemperat
 
 
 def read_scores(attention: Attention, name: str, length: int) -> tuple[Score, ...]:
-    """Read the norms of every head's logits, temperature and 1/√d_k included.
+    """Norms of every head's logits, temperature and 1/√d_k included.
 
-    Args:
-        attention: The sublayer.
-        name: What the model format calls its layer, "layers.0".
-        length: n, which the temperature may depend on.
-
-    Returns:
-        One score per head.
-
-    Raises:
-        InputError: The temperature is zero as a float, or there are no constants of
-            the layer's score.
+    `name` is the layer's name in the model format, "layers.0". An InputError for a
+    temperature that is zero as a float, or a score without constants.
     """
     divisor = lowest_temperature(attention.temperature, length)
     if lower(divisor) == 0:
@@ -56,17 +47,10 @@ def read_scores(attention: Attention, name: str, length: int) -> tuple[Score, ..
 
 
 def lowest_temperature(schedule: Schedule | None, length: int) -> Interval:
-    """Enclose the smallest temperature of the rows 1 … n of a sequence.
+    """Interval around the smallest temperature of the rows 1 … n of a sequence.
 
     Every bound grows with 1/τ, so that of the row with the smallest τ holds for all.
     A power of the position is monotone: its smallest value is at an end.
-
-    Args:
-        schedule: The temperature; None means 1.
-        length: n >= 2.
-
-    Returns:
-        An interval around min_p τ(n, p).
     """
     match schedule:
         case None:
@@ -85,18 +69,14 @@ def has_blind_rows(attention: Attention) -> bool:
     return not attention.sight.itself
 
 
-def as_float64(array: Array) -> np.ndarray:
+def as_float64(array: Float[Array, "*shape"]) -> Float[np.ndarray, "*shape"]:
     """The parameter in float64, exactly."""
     return np.asarray(array, np.float64)
 
 
 @functools.singledispatch
 def read_score(score: scores.Score, attention: Attention, head: int) -> Score:
-    """Read the norms of a head's logits before they are divided by anything.
-
-    Raises:
-        InputError: There are no constants of such a score.
-    """
+    """Norms of a head's logits before any division; an InputError without a rule."""
     del attention, head
     raise InputError(f"{score.word} scores have no constants; use compute_influence")
 

@@ -1,20 +1,18 @@
-"""Every closed form, evaluated on the constants of a model.
+"""The closed forms, evaluated on the constants of a model.
 
 Without masks: the corrected recursion, saturating and linear, and its closed forms C1
 and C2. With masks there is no O(1/n) for all rows and these do not hold; `corrected` is
-then the masked recursion at the query row. One run of it covers every position i != j
+then the masked recursion at the query row. One such run covers every position i != j
 at once (the changes of all rows under every i stand for those under one), so nothing
 is searched and nothing is left out; a layer costs O(n log n). Where every mask is
 "future" and the query the last row, or the mirror image, there is a closed form too.
-
 The printed numbers are given whatever the mask, as the claims they are: their proof does
 not hold. A claim is `implied` for a model where the corrected bound is no larger.
 
-The last map: from the activations after layer L to what is read.
-
-A final LayerNorm and, for logits, the read-out act on each row by itself, so whatever
-bounds the change of a row is multiplied by their Lipschitz constants. They are no part
-of the layers: inside the uniform constants of C1 and C2 they would count once per layer.
+A final LayerNorm and, for logits, the read-out act on each row by itself, so a bound on
+the change of a row is multiplied by their Lipschitz constants (`OutputMap`). They are no
+part of the layers: inside the uniform constants of C1 and C2 they would count once per
+layer.
 """
 
 import dataclasses
@@ -51,13 +49,13 @@ AnyInequality = TypeVar("AnyInequality", Bound, Claim)
 
 @dataclasses.dataclass(frozen=True)
 class OutputMap:
-    """A pointwise map of rows.
+    """A pointwise map of the final rows, from the last layer to the target.
 
     Attributes:
-        symbol: How its value at a row is written; braces for the prime and the row.
+        symbol: Notation of its value at a row; braces for the prime and the row.
         gain: Its Lipschitz constant.
         cap: Bound on the distance of any two of its values; infinite where unknown.
-        hypothesis: What was used of it.
+        hypothesis: The property of the map that is used.
     """
 
     symbol: str
@@ -68,13 +66,8 @@ class OutputMap:
     def after(self, change: AnyInequality, row: str, capped: bool) -> AnyInequality:
         """An inequality about rows, as one about the values of the map.
 
-        Args:
-            change: An upper bound or claim on the change of a row.
-            row: The row's name, "j" or "i".
-            capped: Whether to use the cap too; what is proportional to D must not.
-
-        Returns:
-            The inequality multiplied by the gain.
+        `row` is the row's name, "j" or "i". Inequalities that are proportional to D must not
+        be `capped`.
         """
         value = _product(change.log_value, self.gain)
         if capped:
@@ -89,15 +82,7 @@ class OutputMap:
 
 
 def output_map(constants: ModelConstants, target: str) -> OutputMap | None:
-    """The map from the activations after the last layer to the target.
-
-    Args:
-        constants: Of the model; with a read-out where the target is "logits".
-        target: "activation" or "logits".
-
-    Returns:
-        The map; None where it is the identity.
-    """
+    """The map from the activations after the last layer to the target; None: identity."""
     gain, cap, said = interval(1), interval(math.inf), []
     if constants.final is not None:
         gain, cap = (
@@ -130,7 +115,7 @@ def _product(log_value: float, gain: float) -> float:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class PrintedInfluence:
-    """What Hahn 2020 prints about the changes after one layer: claims, not bounds.
+    """The claims of Hahn 2020 about the changes after one layer, which are no bounds.
 
     Attributes:
         others: The claim at every position but i.
@@ -193,7 +178,7 @@ class ClosedForms:
 
     @property
     def hypotheses(self) -> tuple[str, ...]:
-        """What the bounds rest on, and what keeps a form from being one here."""
+        """Hypotheses of the bounds, and the reasons why a form is none here."""
         found = list(self.corrected.others.hypotheses)
         if self.constants.is_masked:
             found.append(

@@ -1,20 +1,18 @@
-"""Norms of the embeddings: what enters the first layer, and what a symbol changes.
+"""Norms of the embeddings that enter the first layer, and of a symbol's change.
 
-Position encodings are read at one length, so that nothing is asked of them beyond it:
-block by block as long as that is done in a second or so, then in closed form.
-
-Position encodings of sequences too long to look at every position: in closed form.
+Position encodings are read at one length, so that no encoding beyond it is evaluated:
+block by block where that takes about a second, else in closed form.
 
 *Sinusoidal.* A pair of coordinates is s (sin θ, cos θ) at every position, so with (a, b)
 those of a symbol it is at most |(a, b)| + |s| long.
 
-*Sums of terms.* Residues and alternating signs repeat, with a period that all have in
-common. In each class of positions modulo the period they are numbers, and what is left,
-powers of p, is monotone on either side of p = 0: it is largest and smallest at an end or
-next to 0. So every class lies in a box, and the sum with a symbol is longest at a corner.
+*Sums of terms.* Residues and alternating signs repeat, with a common period. In each
+class of positions modulo the period they are numbers, and the rest, powers of p, is
+monotone on either side of p = 0: it is largest and smallest at an end or next to 0. So
+every class lies in a box, and the sum with a symbol is longest at a corner.
 
-What rounding adds to the formulas is counted: that of a sine, a power, a sum of terms,
-and of the model's float type.
+The formulas' own rounding is counted: that of a sine, a power, a sum of terms, and of
+the model's float type.
 """
 
 import dataclasses
@@ -23,6 +21,7 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from bounds.numbers.interval import interval, sqrt, upper
 from bounds.numbers.rounding import SCALAR_STEPS, gamma, gamma_upper, unit_roundoff
@@ -45,31 +44,25 @@ _BLOCK, _MOST = 2**18, 2**24
 
 
 def largest_sum_in_closed_form(
-    symbols: np.ndarray,
+    symbols: Float[np.ndarray, "symbols width"],
     position: Sinusoidal | Coordinates,
     length: int,
     dtype: np.dtype,
 ) -> float:
-    """Bound |e + p| over all symbols e and the encodings p of all n positions.
+    """Upper bound on |e + p| over symbols e and the encodings p of all n positions.
 
-    Args:
-        symbols: Embeddings (V, d), or one row of zeros for the encodings alone.
-        position: A formula.
-        length: n.
-        dtype: The float type that encodings are rounded to.
-
-    Returns:
-        A float at least every norm; infinite where an encoding may leave the float type.
-
-    Raises:
-        InputError: The formula has no value at some position.
+    `symbols` is one row of zeros for the encodings alone. Encodings are rounded to `dtype`;
+    the bound is infinite where one may leave it. An InputError where the formula has no
+    value.
     """
     if isinstance(position, Sinusoidal):
         return _sinusoidal(symbols, position, dtype)
     return _coordinates(symbols, position, length, dtype)
 
 
-def _sinusoidal(symbols: np.ndarray, position: Sinusoidal, dtype: np.dtype) -> float:
+def _sinusoidal(
+    symbols: Float[np.ndarray, "symbols width"], position: Sinusoidal, dtype: np.dtype
+) -> float:
     position.encode(1, symbols.shape[1])  # refuses an odd width
     half, scale = symbols.shape[1] // 2, abs(position.scale)
     off = scale * _rounding(1, dtype) + _smallest(dtype)
@@ -85,7 +78,10 @@ def _sinusoidal(symbols: np.ndarray, position: Sinusoidal, dtype: np.dtype) -> f
 
 
 def _coordinates(
-    symbols: np.ndarray, position: Coordinates, length: int, dtype: np.dtype
+    symbols: Float[np.ndarray, "symbols width"],
+    position: Coordinates,
+    length: int,
+    dtype: np.dtype,
 ) -> float:
     width, terms = symbols.shape[1], position.terms
     if length > _largest(np.dtype(np.float64)):
@@ -119,8 +115,8 @@ def _coordinates(
 
 
 def _range(
-    term: PowerTerm | ResidueTerm, length: int, classes: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+    term: PowerTerm | ResidueTerm, length: int, classes: Int[np.ndarray, "classes"]
+) -> tuple[Float[np.ndarray, "classes"], Float[np.ndarray, "classes"]]:
     """The least and the largest value of a term in each class of positions."""
     ones = np.ones(len(classes))
     # Beyond it p is not the float that it is computed as, and its classes are lost.
@@ -141,7 +137,7 @@ def _range(
     return np.minimum(*ends), np.maximum(*ends)
 
 
-def _turning_points(term: PowerTerm, length: int) -> np.ndarray:
+def _turning_points(term: PowerTerm, length: int) -> Float[np.ndarray, "positions"]:
     """Positions among which a power of p is largest and smallest."""
     zero = math.floor(-term.offset)
     inside = {min(max(at, 0), length - 1) for at in (zero, zero + 1)}
@@ -149,10 +145,9 @@ def _turning_points(term: PowerTerm, length: int) -> np.ndarray:
 
 
 def _rounding(terms: int, dtype: np.dtype) -> float:
-    """How far a sum of this many terms, as the model holds it, is from the true one.
+    """Relative error of a sum of this many terms in the model's float type, at most.
 
-    Relative to the magnitudes. Sines and powers of the libraries are taken to be within
-    16 units in the last place.
+    Sines and powers of the libraries are taken to be within 16 units in the last place.
     """
     return 2 * gamma_upper(terms + 2 * SCALAR_STEPS) + 2 * unit_roundoff(dtype)
 
@@ -181,13 +176,9 @@ class EmbeddingNorms:
 
 
 def read_embeddings(model: Transformer, length: int) -> EmbeddingNorms:
-    """Bound the embeddings of a model at one length, in memory that does not grow with it.
+    """Norms of a model's embeddings at one length, in memory that the length does not change.
 
-    Returns:
-        The norms.
-
-    Raises:
-        InputError: The position encoding does not reach this length.
+    An InputError where the position encoding does not reach this length.
     """
     symbols = np.asarray(model.embedding, np.float64)
     formula = model.position
@@ -213,7 +204,9 @@ def read_embeddings(model: Transformer, length: int) -> EmbeddingNorms:
     )
 
 
-def _position_blocks(model: Transformer, length: int) -> Iterator[np.ndarray]:
+def _position_blocks(
+    model: Transformer, length: int
+) -> Iterator[Float[np.ndarray, "positions width"]]:
     """The encodings of all positions, in the model's float type; equal ones once."""
     if model.position is None:
         yield np.zeros((1, model.width))
@@ -228,7 +221,10 @@ def _position_blocks(model: Transformer, length: int) -> Iterator[np.ndarray]:
         yield read(at).astype(model.dtype).astype(np.float64)
 
 
-def _largest_sum(symbols: np.ndarray, positions: np.ndarray) -> float:
+def _largest_sum(
+    symbols: Float[np.ndarray, "symbols width"],
+    positions: Float[np.ndarray, "positions width"],
+) -> float:
     """Upper bound on |e + p| over all pairs, from |e|² + |p|² + 2 e·p.
 
     Every term is an inner product of d terms and there are two more additions, so the
@@ -244,7 +240,7 @@ def _largest_sum(symbols: np.ndarray, positions: np.ndarray) -> float:
 
 
 def _largest_distance(
-    symbols: np.ndarray, substitutable: tuple[int, ...] | None
+    symbols: Float[np.ndarray, "symbols width"], substitutable: tuple[int, ...] | None
 ) -> float:
     chosen = symbols if substitutable is None else symbols[list(substitutable)]
     largest = max((largest_row_norm(chosen - one) for one in chosen), default=0.0)

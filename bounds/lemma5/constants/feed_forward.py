@@ -1,9 +1,10 @@
 """Constants of one feed-forward block: Lipschitz constants, and its value at zero."""
 
 import functools
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from jaxtyping import Float
 from mpmath import MPContext
 
 from bounds.lemma5.closed_form import feed_forward_lipschitz
@@ -14,8 +15,9 @@ from bounds.readings.rules import no_rule
 from jax_models.model.rows import Operation, Relu, Steady
 
 
+@runtime_checkable
 class BentMap(Protocol):
-    """A map behind an activation: a feed-forward block, or a form of one."""
+    """A map after an activation: a feed-forward block, or a form of one."""
 
     @property
     def bend(self) -> Steady:
@@ -29,30 +31,19 @@ class BentMap(Protocol):
 
 
 def path_gain(block: BentMap, into: Enclosure) -> float:
-    """Bound the Lipschitz constant of z -> W2 act(M z + b).
+    """Upper bound on the Lipschitz constant of z -> W2 act(M z + b), M = `into`.
 
-    λ π with π = min_T |W2 T^{-1}| |T M| over T = I and the T that balances the columns
-    of W2 with the rows of M, T_u = √(|W2[:,u]|/|M[u,:]|).
-
-    Args:
-        block: W2 and the activation, of slope λ.
-        into: M (f, m): W1, some columns of it, or these times another matrix.
-
-    Returns:
-        λ π, rounded up.
+    λ π with λ the largest slope of the activation and π = min_T |W2 T^{-1}| |T M| over
+    T = I and the T that balances the columns of W2 with the rows of M,
+    T_u = √(|W2[:,u]|/|M[u,:]|).
     """
     return upper(interval(block.bend.steepest) * interval(_product(block, into)))
 
 
 def residual_lipschitz(block: BentMap, into: Enclosure) -> float:
-    """Bound the Lipschitz constant of z -> z + W2 act(M z + b).
+    """Upper bound on the Lipschitz constant of z -> z + W2 act(M z + b).
 
-    Args:
-        block: As in `path_gain`.
-        into: M (f, d).
-
-    Returns:
-        min(1 + λ π, |I + W2 M/2| + (λ - 1/2) π), rounded up.
+    min(1 + λ π, |I + W2 M/2| + (λ - 1/2) π), λ and π as in `path_gain`.
     """
     product = Enclosure(np.asarray(block.w2, np.float64)) @ into
     width = len(product.middle)
@@ -84,8 +75,8 @@ def _product(block: BentMap, into: Enclosure) -> float:
     return min(plain, upper(scaled * (1 + gamma(1))))
 
 
-def _row_sizes(matrix: np.ndarray) -> np.ndarray:
-    """The norms of the rows, roughly, without a square that leaves the floats."""
+def _row_sizes(matrix: Float[np.ndarray, "rows columns"]) -> Float[np.ndarray, "rows"]:
+    """Norms of the rows, roughly, without a square that leaves the floats."""
     largest = np.max(np.abs(matrix), axis=1)
     unit = np.where(largest > 0, largest, 1.0)
     return largest * np.linalg.norm(matrix / unit[:, None], axis=1)
@@ -93,7 +84,7 @@ def _row_sizes(matrix: np.ndarray) -> np.ndarray:
 
 @functools.singledispatch
 def activated(operation: Operation, z: Enclosure) -> Enclosure:
-    """Returns an enclosure of an activation's values."""
+    """Enclosure of an activation's values."""
     raise no_rule("activated", operation)
 
 

@@ -1,10 +1,11 @@
-"""Constants of a head: how far apart its outputs can be, over all inputs."""
+"""Constants of a head: distances of its outputs, over all inputs."""
 
 import dataclasses
 import functools
 import math
 
 import numpy as np
+from jaxtyping import Float
 
 from bounds.lemma5.constants.row_form import read_norm
 from bounds.numbers.interval import interval, upper
@@ -16,7 +17,7 @@ from jax_models.model.transformer import Transformer
 
 @dataclasses.dataclass(frozen=True)
 class HeadConstants:
-    """What is known of a head over all inputs, rounded up.
+    """Constants of a head over all inputs, rounded up.
 
     Attributes:
         lipschitz: Its Lipschitz constant; of a read-out the norm of its map.
@@ -26,8 +27,10 @@ class HeadConstants:
     lipschitz: float
     change_cap: float
 
-    def moved(self, before: np.ndarray) -> np.ndarray:
-        """Returns bounds on its changes, from those of the final activation's."""
+    def moved(
+        self, before: Float[np.ndarray, "substitutions"]
+    ) -> Float[np.ndarray, "substitutions"]:
+        """Bounds on its changes, from those of the final activation's."""
         with np.errstate(over="ignore", invalid="ignore"):
             found = np.nextafter(self.lipschitz * before, np.inf)
         found = np.where(before == 0, 0.0, np.where(np.isnan(found), np.inf, found))
@@ -35,20 +38,13 @@ class HeadConstants:
 
 
 def is_one_map(model: Transformer) -> bool:
-    """Returns whether a model's logits are one affine map of its final activation."""
+    """Whether a model's logits are one affine map of its final activation."""
     operations = [step.operation for step in model.head.steps]
     return len(operations) == 1 and isinstance(operations[0], Affine)
 
 
 def read_head(model: Transformer) -> HeadConstants:
-    """Returns the constants of a model's head.
-
-    Args:
-        model: With a read-out.
-
-    Raises:
-        InputError: A norm has ε = 0, or there is no rule for an operation.
-    """
+    """Constants of a model's head; an InputError for ε = 0 or an operation without a rule."""
     gain, cap = interval(1), math.inf
     for step in model.head.steps:
         steep, most = lipschitz(step.operation, step.name)
@@ -61,12 +57,7 @@ def read_head(model: Transformer) -> HeadConstants:
 
 @functools.singledispatch
 def lipschitz(operation: Operation, name: str) -> tuple[float, float]:
-    """Returns a Lipschitz constant, and the largest distance of two outputs.
-
-    Args:
-        operation: The operation.
-        name: What an error calls it.
-    """
+    """A Lipschitz constant, and the largest distance of two outputs; `name` is for errors."""
     raise no_rule("lipschitz", operation)
 
 

@@ -1,7 +1,7 @@
-"""Constants of one layer, and how long its output can be.
+"""Constants of one layer, and a bound on the norm of its output.
 
-Its programs say how rows follow from each other (`row_form`); between them stands
-attention, whose averages a_h are no longer than what it reads.
+Its programs give rows as forms of other rows (`row_form`); between them stands
+attention, whose averages a_h are no longer than the rows it reads.
 """
 
 import math
@@ -18,20 +18,10 @@ from jax_models.model.layer import Layer
 def read_layer(
     layer: Layer, name: str, norm: float, length: int
 ) -> tuple[LayerConstants, float]:
-    """Read the constants of a layer with softmax attention.
+    """Constants of a layer with softmax attention, and the norm of its output.
 
-    Args:
-        layer: The layer.
-        name: What the model format calls it, "layers.0".
-        norm: Bound on the activations that enter it.
-        length: n, for the temperature.
-
-    Returns:
-        The constants, and a bound on the norm of the activations that leave.
-
-    Raises:
-        InputError: A norm has ε = 0, a temperature underflows, or there is no rule for
-            an operation of the layer.
+    `name` is the layer's name in the model format, `norm` bounds its input. An InputError
+    where a norm has ε = 0, a temperature underflows, or an operation has no rule.
     """
     attention = layer.attention
     scores = read_scores(attention, name, length)

@@ -1,9 +1,9 @@
-"""Rows of a layer as affine forms of others, and what that says of norms and changes.
+"""Rows of a layer as affine forms of others, and the norms and changes that follow.
 
 A program's rows are followed as sums: r = Σ A_k z_k + Σ B act(Σ C_k z_k + c) + r_0, over
-*corners* z_k: the rows it starts from, what norms write, and sums that are read more than
-once. Of every corner is known how long it can be, how far two of its values can be apart,
-and its Lipschitz constant in each of the rows at the start.
+*corners* z_k: the rows it starts from, outputs of norms, and sums that are read more than
+once. Every corner has a bound on its norm, one on the distance of two of its values, and
+a Lipschitz constant in each of the rows at the start.
 """
 
 import dataclasses
@@ -55,18 +55,7 @@ class NormConstants:
 
 
 def read_norm(norm: Norm, name: str) -> NormConstants:
-    """Read the constants of a norm.
-
-    Args:
-        norm: The norm.
-        name: What the model format calls it.
-
-    Returns:
-        The constants, rounded up.
-
-    Raises:
-        InputError: Its ε is zero, so that it has no Lipschitz constant.
-    """
+    """Constants of a norm, rounded up; an InputError where its ε is zero."""
     if not norm.epsilon > 0:
         raise InputError(
             f"{name}: layer_norm_epsilon is {norm.epsilon}, expected a number > 0; with "
@@ -106,10 +95,10 @@ class Form:
     Attributes:
         width: Of the row.
         linear: The matrices A_k by the corner; None is the identity.
-        bent: What activations contribute.
+        bent: Contributions of activations.
         at_zero: Its value where all corners are zero (width, 1), None for nothing: one,
             or one for each of the offsets that there may be.
-        parts: What stands side by side; then there is nothing else.
+        parts: Forms side by side; then there is nothing else.
     """
 
     width: int
@@ -128,20 +117,20 @@ class Bent:
     form: Form
 
     def reads(self, corner: str) -> Enclosure:
-        """What of a corner the activation reads."""
+        """The matrix by which the activation reads a corner."""
         matrix = self.form.linear[corner]
         return Enclosure(np.eye(self.form.width)) if matrix is None else matrix
 
 
 class Reader:
-    """What is known of a program's corners; gains and caps are rounded up."""
+    """Constants of a program's corners; gains and caps are rounded up."""
 
     def __init__(self, corners: dict[str, Corner], names: dict[int, str]) -> None:
         """Begin with the corners of the start, and the names of norms by their `id`."""
         self.corners, self.names = corners, names
 
     def corner(self, name: str, form: Form) -> Form:
-        """Returns a form as a corner of its own, unless it is one."""
+        """A form as a corner of its own, unless it is one."""
         if (
             form == Form(form.width, dict.fromkeys(form.linear))
             and len(form.linear) == 1
@@ -159,7 +148,7 @@ class Reader:
         return Form(form.width, {name: None})
 
     def behind(self, name: str, norm: Norm, form: Form) -> Form:
-        """Returns what a norm makes of a form, a corner."""
+        """A norm's output of a form, as a corner."""
         known = read_norm(norm, self.names[id(norm)])
         self._add(name, known.output_norm, form, known.lipschitz, known.change_cap)
         return Form(form.width, {name: None})
@@ -180,10 +169,9 @@ class Reader:
 
 
 def gains_of(form: Form) -> dict[str, float]:
-    """Returns Lipschitz constants of a form in its corners, rounded up.
+    """Lipschitz constants of a form in its corners, rounded up.
 
-    Raises:
-        InputError: It is several rows side by side, or an activation that no map reads.
+    An InputError for rows side by side, or an activation, that no map reads.
     """
     if form.parts or any(bent.w2 is None for bent in form.bent):
         raise InputError(
@@ -212,12 +200,7 @@ def _gain(form: Form, corner: str) -> float:
 
 @functools.singledispatch
 def form_of(operation: Operation, *forms: Form) -> Form:
-    """Returns what an operation makes of forms.
-
-    Args:
-        operation: The operation.
-        *forms: What it reads; where an activation is among it, a sum reads it or a map.
-    """
+    """Form of an operation's output; an activation among `forms` is read by a sum or map."""
     raise no_rule("form_of", operation)
 
 
@@ -279,13 +262,7 @@ def _(operation: Steady, *forms: Form) -> Form:
 
 
 def read_rows(reader: Reader, program: Program, rows: dict[str, Form]) -> Corner:
-    """Returns what is known of a program's output.
-
-    Args:
-        reader: What is known of the corners; more are added.
-        program: The program.
-        rows: The rows it starts from.
-    """
+    """Constants of a program's output; its corners are added to the reader's."""
     reads = Counter(name for step in program.steps for name in step.inputs)
     rows = dict(rows)
     for step in program.steps:

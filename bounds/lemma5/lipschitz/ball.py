@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax import Array
+from jaxtyping import Array, Bool, Float, Int
 
 from bounds.lemma5.lipschitz.jacobian import output_at
 from bounds.numbers.euclidean import scaled_norm
@@ -31,27 +31,29 @@ def ball_radius(model: Transformer, length: int) -> float:
 @functools.partial(jax.jit, static_argnames=("query", "target", "steps"))
 def ascend(
     model: Transformer,
-    rows: Array,
-    direction: Array,
-    position: Array,
-    free: Array,
-    radius: Array,
+    rows: Float[Array, "tokens width"],
+    direction: Float[Array, "width"],
+    position: Int[Array, ""],
+    free: Bool[Array, "tokens"],
+    radius: Float[Array, ""],
     *,
     query: int,
     target: str,
     steps: int,
-) -> tuple[Array, Array, Array]:
+) -> tuple[Float[Array, ""], Float[Array, "tokens width"], Float[Array, "width"]]:
     """Largest |J_i(z) v| met by an ascent over z, of which `free` rows move, and v.
 
-    Maximises ln |J_i(z) v| over the rows z [n, d], by Adam with projection to the ball, and
-    over the unit direction v [d], by power iteration: the gradient in v already is J^T J v.
-    Returns the z and v that attain it, too.
+    Maximises ln |J_i(z) v| over the rows z, by Adam with projection to the ball, and over
+    the unit direction v, by power iteration: the gradient in v already is J^T J v. Returns
+    the z and v that attain it, too.
     """
     optimiser = optax.adam(optax.cosine_decay_schedule(1.0, steps))
     rate = 0.1 * radius / rows.shape[1] ** 0.5  # a tenth of a row at the radius
     to_ball = jax.vmap(optax.projections.projection_l2_ball, (0, None))
 
-    def log_gain(rows: Array, direction: Array) -> Array:
+    def log_gain(
+        rows: Float[Array, "tokens width"], direction: Float[Array, "width"]
+    ) -> Float[Array, ""]:
         unit = direction / scaled_norm(direction)
         tangent = jnp.zeros_like(rows).at[position].set(unit)
         _, change = jax.jvp(

@@ -77,27 +77,18 @@ class LipschitzCurve(RowPerLength):
     """
 
     def fit(self, column: str = "estimate") -> DecayFit:
-        """Fit a power law to a column, the estimates of K_n unless another is named.
-
-        Args:
-            column: "estimate", or the name of a search.
-        """
+        """Power law in n of a column: the estimates of K_n, or those of one search."""
         n = np.array([row["n"] for row in self.table], np.int64)
         return fit_decay(n, np.array([row[column] for row in self.table], float))
 
     def interval(
         self, column: str = "estimate", level: float = 0.95
     ) -> tuple[float, float] | None:
-        """Returns the confidence interval of a decay exponent, where there is one.
-
-        Args:
-            column: "estimate", or the name of a search.
-            level: Confidence, between 0 and 1.
-        """
+        """Confidence interval of a column's decay exponent, where there is one."""
         return exponent_interval(self.fit(column), level)
 
     def plot(self) -> "Figure":
-        """Draw the estimates and what lies near them against n; a Matplotlib figure."""
+        """Figure of the estimates and the bounds near them against n."""
         from bounds.figures.curve import curve_figure
 
         bounds = tuple(

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jaxtyping import Array, Float, Int
 
 from bounds.influence.target import read_target
 from bounds.numbers.euclidean import scaled_norm
@@ -33,18 +33,20 @@ PASSES_AT_ONCE = 16
 def power_iteration(
     product: Callable[[Array], Array],
     transpose: Callable[[Array], Array],
-    start: Array,
+    start: Float[Array, "maps width"],
     iterations: int,
-) -> tuple[Array, Array, Array]:
-    """Lower estimates of the norms [b] of linear maps A_b, by v <- A^T A v / |.|.
+) -> tuple[Float[Array, "maps"], Float[Array, "maps width"], Int[Array, ""]]:
+    """Lower estimates of the norms of linear maps A_b, by v <- A^T A v / |.|.
 
     Every value is |A_b v_b| of a unit vector v_b, hence at most the operator norm up to
     rounding, and grows with the iterations, which stop when none grows any more. `product`
-    maps vectors [b, d] to [b, m], `transpose` those back. Returns the vectors [b, d] and
-    the number of iterations, too.
+    maps the vectors to images, `transpose` images back. Returns the vectors and the number
+    of iterations, too.
     """
 
-    def normalise(vectors: Array, otherwise: Array) -> Array:
+    def normalise(
+        vectors: Float[Array, "maps _"], otherwise: Float[Array, "maps _"]
+    ) -> Float[Array, "maps _"]:
         norm = scaled_norm(vectors)[:, None]
         return jnp.where(norm > 0, vectors / jnp.where(norm > 0, norm, 1), otherwise)
 
@@ -68,14 +70,18 @@ def power_iteration(
     return scaled_norm(product(vectors)), vectors, count
 
 
-def output_at(model: Transformer, rows: Array, query: int, target: str) -> Array:
-    """Target [m] at the query from the rows y^(0) [n, d]; differentiable."""
+def output_at(
+    model: Transformer, rows: Float[Array, "tokens width"], query: int, target: str
+) -> Float[Array, "outputs"]:
+    """The target at the query as a differentiable function of the rows y^(0)."""
     (y,) = forward_embeddings(model, rows, jnp.asarray([query], jnp.int32))
     return read_target(model, y, target)
 
 
-def _output_directions(width: int, elements: int, seed: int) -> np.ndarray:
-    """Orthonormal rows [k, m] that are pulled back; a random subspace of a wide output."""
+def _output_directions(
+    width: int, elements: int, seed: int
+) -> Float[np.ndarray, "directions outputs"]:
+    """Orthonormal rows that are pulled back; a random subspace of a wide output."""
     count = min(width, MAX_ROWS, max(CANDIDATES, MAX_ELEMENTS // elements))
     if count == width:
         return np.eye(width)
@@ -86,14 +92,14 @@ def _output_directions(width: int, elements: int, seed: int) -> np.ndarray:
 @functools.partial(jax.jit, static_argnames=("query", "target"))
 def _sketched_norms(
     model: Transformer,
-    rows: Array,
-    directions: Array,
-    start: Array,
+    rows: Float[Array, "tokens width"],
+    directions: Float[Array, "directions outputs"],
+    start: Float[Array, "tokens width"],
     *,
     query: int,
     target: str,
-) -> tuple[Array, Array, Array]:
-    """Norms [n] of the blocks seen through the directions, vectors [n, d], count."""
+) -> tuple[Float[Array, "tokens"], Float[Array, "tokens width"], Int[Array, ""]]:
+    """Norms of the blocks seen through the directions, their vectors, iterations."""
     _, pull = jax.vjp(lambda z: output_at(model, z, query, target), rows)
     blocks = jax.lax.map(
         lambda direction: pull(direction)[0], directions, batch_size=PASSES_AT_ONCE
@@ -110,36 +116,47 @@ def _sketched_norms(
 @functools.partial(jax.jit, static_argnames=("query", "target"))
 def norms_at(
     model: Transformer,
-    rows: Array,
-    positions: Array,
-    start: Array,
+    rows: Float[Array, "tokens width"],
+    positions: Int[Array, "positions"],
+    start: Float[Array, "positions width"],
     *,
     query: int,
     target: str,
-) -> tuple[Array, Array, Array]:
-    """Norms [b] of the blocks of some positions by jvp and vjp, vectors [b, d], count."""
+) -> tuple[Float[Array, "positions"], Float[Array, "positions width"], Int[Array, ""]]:
+    """Norms of the blocks of some positions by jvp and vjp, their vectors, iterations."""
     function = lambda z: output_at(model, z, query, target)
     _, pull = jax.vjp(function, rows)
 
-    def product(vectors: Array) -> Array:
-        def one(at: Array, vector: Array) -> Array:
+    def product(
+        vectors: Float[Array, "positions width"],
+    ) -> Float[Array, "positions outputs"]:
+        def one(
+            at: Int[Array, ""], vector: Float[Array, "width"]
+        ) -> Float[Array, "outputs"]:
             tangent = jnp.zeros_like(rows).at[at].set(vector)
             return jax.jvp(function, (rows,), (tangent,))[1]
 
         return jax.vmap(one)(positions, vectors)
 
-    def transpose(images: Array) -> Array:
+    def transpose(
+        images: Float[Array, "positions outputs"],
+    ) -> Float[Array, "positions width"]:
         return jax.vmap(lambda at, image: pull(image)[0][at])(positions, images)
 
     return power_iteration(product, transpose, start, ITERATIONS)
 
 
 def block_norms(
-    model: Transformer, rows: Array, *, query: int, target: str, seed: int
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """Lower estimates of |d y_q / d y_i^(0)|_2 of every position [n] at the rows [n, d].
+    model: Transformer,
+    rows: Float[Array, "tokens width"],
+    *,
+    query: int,
+    target: str,
+    seed: int,
+) -> tuple[Float[np.ndarray, "tokens"], Float[np.ndarray, "tokens width"], int]:
+    """Lower estimates of |d y_q / d y_i^(0)|_2 of every position at the rows.
 
-    Returns the unit directions that attain them [n, d], and the number of iterations, too.
+    Returns the unit directions that attain them, and the number of iterations, too.
     """
     how: Any = {"query": query, "target": target}
     width = model.width if target == "activation" else model.classes

@@ -8,6 +8,7 @@ import dataclasses
 from typing import Any, NoReturn
 
 import numpy as np
+from jaxtyping import Float
 
 from bounds.influence.targets.base import PlainTarget
 
@@ -69,8 +70,8 @@ class LipschitzEstimate(Estimate):
         radius: Radius of the embedding ball, max |embedding + position encoding|.
         influence: The largest influence of a substitution that was met, rounding off.
         searches: The best of each search that could be made.
-        position_norms: Largest local operator norm at each position over the inputs
-            [n], NaN where the position may not change or none was computed.
+        position_norms: Largest local operator norm at each position over the inputs, NaN
+            where the position may not change or none was computed.
     """
 
     _: dataclasses.KW_ONLY
@@ -80,7 +81,7 @@ class LipschitzEstimate(Estimate):
     radius: float
     influence: float
     searches: tuple[Estimate, ...]
-    position_norms: np.ndarray = dataclasses.field(compare=False)
+    position_norms: Float[np.ndarray, "tokens"] = dataclasses.field(compare=False)
 
     @property
     def scaled(self) -> float:
@@ -88,11 +89,11 @@ class LipschitzEstimate(Estimate):
         return self.length * self.value
 
     def find(self, method: str) -> Estimate | None:
-        """Returns what one search met; None where it was not made."""
+        """The best estimate of one search; None where it was not made."""
         return next((one for one in self.searches if one.method == method), None)
 
     def row(self) -> dict[str, Any]:
-        """Returns the numbers as a row of a table, one column per search."""
+        """The numbers as a row of a table, one column per search."""
         return {
             "n": self.length,
             "estimate": self.value,

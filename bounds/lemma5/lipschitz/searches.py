@@ -8,7 +8,7 @@ from typing import get_args
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jaxtyping import Array, Bool, Float, Int
 
 from bounds.curves.inputs import InputSource, check_changeable, open_inputs
 from bounds.influence import compute_influence
@@ -40,7 +40,7 @@ INCREMENTAL_LAYERS, EXHAUST_TO, POSITIONS = 2, 256, 32
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """How much is searched.
+    """Amount of search.
 
     Attributes:
         restarts: Starting points of the ascent; 0 leaves it out.
@@ -60,12 +60,14 @@ class Effort:
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """One input, and what was found on it before any ascent."""
+    """One input, and the results on it before any ascent."""
 
-    rows: Array  # [n, d], y^(0)
-    free: np.ndarray  # [n] bool: holds a token that may be substituted
-    norms: np.ndarray  # [n] local norms, NaN where the position may not change
-    direction: np.ndarray  # [d] unit vector that attains the largest norm
+    rows: Float[Array, "tokens width"]  # y^(0)
+    free: Bool[np.ndarray, "tokens"]  # bool: holds a token that may be substituted
+    norms: Float[
+        np.ndarray, "tokens"
+    ]  # local norms, NaN where the position may not change
+    direction: Float[np.ndarray, "width"]  # unit vector that attains the largest norm
     local: Estimate
     substitution: Estimate
     influence: float  # the largest of a substitution, rounding off
@@ -82,7 +84,7 @@ class Searches:
     steps: int
     seed: int
 
-    def look(self, index: int, tokens: np.ndarray, slopes: bool) -> Look:
+    def look(self, index: int, tokens: Int[np.ndarray, "tokens"], slopes: bool) -> Look:
         """Local norms and the best exact substitution on one input.
 
         Without `slopes` norms are 1 where they do not choose what is substituted.
@@ -109,7 +111,10 @@ class Searches:
         return Look(rows, free, norms, directions[top], local, *exact)
 
     def _substitute(
-        self, index: int, tokens: np.ndarray, norms: np.ndarray
+        self,
+        index: int,
+        tokens: Int[np.ndarray, "tokens"],
+        norms: Float[np.ndarray, "tokens"],
     ) -> tuple[Estimate, float]:
         """Substitution of largest ratio on one input, and the largest influence of any."""
         positions: list[int] | None = None
@@ -169,8 +174,10 @@ def _are_all_substituted(model: Transformer, length: int) -> bool:
     return len(model.layers) <= INCREMENTAL_LAYERS or length <= EXHAUST_TO
 
 
-def embedding_distances(model: Transformer, tokens: np.ndarray) -> np.ndarray:
-    """Distances |embedding[s] - embedding[x_i]| of every substitution [n, V]."""
+def embedding_distances(
+    model: Transformer, tokens: Int[np.ndarray, "tokens"]
+) -> Float[np.ndarray, "tokens symbols"]:
+    """Distances |embedding[s] - embedding[x_i]| of every substitution."""
     embedding = np.asarray(model.embedding, np.float64)
     between = np.array([np.linalg.norm(embedding - e, axis=1) for e in embedding])
     return between[tokens]
