@@ -18,14 +18,10 @@ FAR = 10**6  # the length that stands for the limit of a floor
 
 
 def parity_levels() -> str:
-    """Returns the levels of PARITY, which are the same at every n >= 2.
-
-    Returns:
-        A Markdown table. The corpus unigram is the loss at length n of the frequencies
-        over a whole corpus, in which END has the share p/(2 - p).
-    """
+    """Levels of PARITY, equal at every n >= 2, as a Markdown table."""
     rows = []
     for p in PARITY_PROBABILITIES:
+        # Of a whole corpus END has the share p/(2 - p): the corpus unigram's frequencies.
         levels, end = ParitySource(p).levels(2), p / (2 - p)
         truth = np.array([(1 - p / 2) / 2] * 2 + [p / 2])
         corpus = float(-truth @ np.log([(1 - end) / 2] * 2 + [end]))
@@ -37,19 +33,14 @@ def parity_levels() -> str:
 
 
 def closing_probabilities() -> str:
-    """Returns P_0(n) and its limits, and what the restarted chain has in their place.
-
-    Reflected at 0, the walk has the stationary law π_0 = (1 - r)/2, π_h = π_0 r^{h-1}/q,
-    r = p/q; then P(x_n closes, H_n > 0) is r²/(1 + r) at even and r/(1 + r) at odd n. It
-    has none for p >= 1/2.
-
-    Returns:
-        A Markdown table, one line per p.
-    """
+    """P_0(n), its limits, and the values of the restarted chain, as a Markdown table."""
     rows = []
     for p in DYCK_PROBABILITIES:
         exact = [dyck_heights.closing_above_ground(n, p) for n in LENGTHS]
         exact += dyck_heights.limiting_closing_above_ground(p)
+        # Reflected at 0, the walk has the stationary law π_0 = (1 - r)/2,
+        # π_h = π_0 r^{h-1}/q, so that P(x_n closes, H_n > 0) is r²/(1 + r) at even and
+        # r/(1 + r) at odd n. There is no such law for p >= 1/2.
         r = p / (1 - p)
         restarted = [r * r / (1 + r), r / (1 + r)] if p < 0.5 else []
         cells = [f"{x:.6f}" for x in (*exact, *restarted)]
@@ -59,11 +50,7 @@ def closing_probabilities() -> str:
 
 
 def ground_probabilities() -> str:
-    """Returns P(H_n = 0) of survivors at even n, its limit, and that of the restarted chain.
-
-    Returns:
-        A Markdown table, one line per p < 1/2.
-    """
+    """P(H_n = 0) of survivors at even n, its limit, and the restarted chain's."""
     rows = []
     for p in DYCK_PROBABILITIES:
         if p >= 0.5:
@@ -76,13 +63,10 @@ def ground_probabilities() -> str:
 
 
 def dyck_gaps() -> str:
-    """Returns how far above the optimum the floors of 2DYCK stay as influence vanishes.
+    """Gaps of 2DYCK's floors above the optimum as ε vanishes, as a Markdown table.
 
-    Beside it stands the gap of the best prediction from the last symbol alone, which
-    also mixes up END and a closing bracket.
-
-    Returns:
-        A Markdown table, one line per p < 1/2 and parity of n, at n near 10^6.
+    Compared with the gap of the best prediction from the last symbol alone, which also
+    mixes up END and a closing bracket.
     """
     rows = []
     for p in (p for p in DYCK_PROBABILITIES if p < 0.5):
@@ -104,14 +88,9 @@ def dyck_gaps() -> str:
 
 
 def unequal_pairs() -> str:
-    """Returns how unlike the members of a pair of PARITY prefixes are, by the flipped bit.
-
-    The prefix 0^n with bit i flipped is odd from i to n, so it is (1 - p)^{-(n - i)}
-    times as probable (END is left out once less often for each odd state before n).
-
-    Returns:
-        A Markdown table for p = 1/4 and n = 8.
-    """
+    """Ratios of the probabilities of two PARITY prefixes that differ in one bit."""
+    # 0^n with bit i flipped is odd from i to n, so it is (1 - p)^{-(n - i)} times as
+    # probable: END is left out once less often for each odd state before n.
     source, n = ParitySource(0.25), 8
     zeros = np.zeros((1, n), np.int32)
     flipped = np.repeat(zeros, n, axis=0)

@@ -1,4 +1,4 @@
-"""How far the log-odds can move within a pair: ε, by three methods.
+"""Largest change ε of the log-odds within a pair of prefixes, by three methods.
 
 * "closed_form": Λ times the corrected Lemma 5, one ε for all inputs of the length.
 * "certificate": Λ times the certificate of each pair's exchange.
@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from bounds.entropy.predictions import Predictions, model_tokens
 from bounds.entropy.theorems import OUTSIDE, Pairs
@@ -25,7 +26,7 @@ CLOSENESS = ("exact", "certificate", "closed_form")
 
 
 def log_odds_norm(model: Transformer, pairs: Sequence[tuple[int, int]]) -> float:
-    """Bound Λ, how far log-odds move per unit of the activation that is read.
+    """Bound Λ, the largest move of log-odds per unit of the activation that is read.
 
     |Δ ln(q_s/q_t)| = |(W_s - W_t) Δy| <= Λ |Δy|, Λ = max over the pairs of |W_s - W_t|.
 
@@ -76,22 +77,7 @@ class UniformCloseness:
 def closed_form_closeness(
     model: Transformer, num_tokens: int, class_pairs: Sequence[tuple[int, int]]
 ) -> UniformCloseness:
-    """Bound ε for all inputs of a length: Λ times the corrected Lemma 5.
-
-    Args:
-        model: A transformer with softmax attention and a read-out.
-        num_tokens: What the model is given, an end token included; at least 2.
-        class_pairs: The classes whose log-odds matter.
-
-    Returns:
-        The bound, rounded up.
-
-    Raises:
-        InputError: The model has no such constants; see `closed_form_bounds`.
-
-    Source:
-        Hahn 2020, Lemma 5 and Theorem 6, corrected.
-    """
+    """Bound ε for all inputs of a length: Λ times the corrected Lemma 5, rounded up."""
     norm = log_odds_norm(model, class_pairs)
     change = closed_form_bounds(model, num_tokens).corrected.others
     if norm == 0 or change.log_value == -math.inf:
@@ -102,11 +88,8 @@ def closed_form_closeness(
 
 def exact_closeness(
     own: Predictions, other: Predictions, class_pairs: Sequence[tuple[int, int]]
-) -> np.ndarray:
-    """Returns ε of each pair from the logits on its members, rounding included [m].
-
-    max over the classes s, t of |(z_s - z_t) - (z'_s - z'_t)|.
-    """
+) -> Float[np.ndarray, "inputs"]:
+    """Returns max |(z_s - z_t) - (z'_s - z'_t)| of each pair, rounding included."""
     s, t = np.array(class_pairs).T
     moved = own.logits - other.logits
     return np.abs(moved[:, s] - moved[:, t]).max(axis=1) + own.radius + other.radius
@@ -115,29 +98,16 @@ def exact_closeness(
 def certified_closeness(
     model: Transformer,
     source: Source,
-    strings: np.ndarray,
+    strings: Int[np.ndarray, "inputs tokens"],
     pairs: Pairs,
     reading: str,
     class_pairs: Sequence[tuple[int, int]],
-) -> np.ndarray:
-    """Returns certified ε of each prefix's pair [m], 0 outside the pairs.
-
-    One certificate for each pair, from the member that comes first.
-
-    Args:
-        model: A transformer with softmax attention and a read-out.
-        source: The source.
-        strings: Prefixes [m, n].
-        pairs: Their partners.
-        reading: "last" or "query".
-        class_pairs: The classes whose log-odds matter.
-
-    Raises:
-        InputError: As `certify_influence`.
-    """
+) -> Float[np.ndarray, "inputs"]:
+    """Returns certified ε of each prefix's pair, 0 outside the pairs."""
     norm = interval(log_odds_norm(model, class_pairs))
     found, known = np.zeros(len(strings)), {}
     for row in np.flatnonzero(pairs.kinds != OUTSIDE):
+        # Both members of a pair share one certificate, that of the smaller one.
         members = sorted((strings[row].tolist(), pairs.partners[row].tolist()))
         at = int(pairs.positions[row])
         key = tuple(members[0]), at

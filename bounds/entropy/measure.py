@@ -4,11 +4,7 @@ The loss of each prefix is averaged with that of its partner, by their probabili
 mean is the same, its error is smaller, and in a sample too no floor under a pair is above
 the loss that stands beside it.
 
-A floor from the ε of every pair: the mean of the floors under the pairs.
-
-By Lemma E the floor φ under a pair is convex in ε, so that φ at the mean ε of a group of
-pairs is no larger than the mean of φ over the group: pairs of nearly the same ε are taken
-together, and what is lost is of second order in their spread.
+The floor is the mean of the floors under the pairs.
 """
 
 import dataclasses
@@ -17,6 +13,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from bounds.entropy.closed_form import READINGS
 from bounds.entropy.closeness import (
@@ -42,7 +39,9 @@ from jax_models.format.model_check import check_model
 from jax_models.languages import Source
 from jax_models.run.float_type import check_float_type
 
-# Groups of each kind of pair; up to as many pairs each stands alone.
+# Groups of each kind of pair; up to as many pairs each stands alone. By Lemma E the floor
+# φ under a pair is convex in ε: φ at the mean ε of a group is at most the mean of φ over
+# the group, and the loss is of second order in the group's spread.
 GROUPS = 256
 ENUMERATED = 14  # the longest prefixes that are enumerated
 MOST_CERTIFIED = 4096  # the most prefixes whose pairs all get a certificate
@@ -80,16 +79,16 @@ def entropy_levels(source: Source, length: int) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class AveragedFloor:
-    """A floor and what it was averaged from.
+    """A floor and the values that it averages.
 
     Attributes:
-        floor: Nats, less what rounding of the weights can have added.
-        values: The floor under each prefix's pair [m].
+        floor: Nats, rounded down.
+        values: The floor under each prefix's pair.
         closeness: The mean ε over the prefixes that have a pair; NaN where none has.
     """
 
     floor: float
-    values: np.ndarray
+    values: Float[np.ndarray, "inputs"]
     closeness: float
 
 
@@ -98,17 +97,9 @@ def averaged_floor(
     reading: str,
     population: Population,
     pairs: Pairs,
-    epsilons: np.ndarray,
+    epsilons: Float[np.ndarray, "inputs"],
 ) -> AveragedFloor:
-    """Returns the mean over a population of the floors under its pairs.
-
-    Args:
-        theorem: The theorem.
-        reading: "last" or "query".
-        population: Prefixes with weights.
-        pairs: Their pairs.
-        epsilons: ε of each pair, nats [m].
-    """
+    """Returns the mean over a population of the floors under its pairs."""
     n, weights = population.strings.shape[1], population.weights
     values = np.empty(weights.size)
     for kind in np.unique(pairs.kinds):
@@ -133,7 +124,9 @@ def averaged_floor(
     return AveragedFloor(mean, values, closeness)
 
 
-def _mean_from_above(epsilons: np.ndarray, weights: np.ndarray) -> float:
+def _mean_from_above(
+    epsilons: Float[np.ndarray, "inputs"], weights: Float[np.ndarray, "inputs"]
+) -> float:
     """The weighted mean of numbers >= 0, rounded up but not above the largest."""
     if np.isinf(epsilons).any():
         return math.inf
@@ -143,7 +136,7 @@ def _mean_from_above(epsilons: np.ndarray, weights: np.ndarray) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Floor:
-    """What a model's ε leaves beneath its cross-entropy.
+    """Lower bound on, or estimate of, the least cross-entropy that a model's ε allows.
 
     Attributes:
         value: Nats.
@@ -171,10 +164,10 @@ class ModelEntropy:
         reading: "last" or "query".
         cross_entropy: The model's, nats.
         standard_error: Its standard error, 0 where all prefixes were enumerated.
-        floor: What lies beneath.
-        method: Where ε is from.
-        num_prefixes: How many prefixes were evaluated.
-        is_enumerated: Whether those are all.
+        floor: The floor that the model's ε leaves.
+        method: Method that gave ε, of `CLOSENESS`.
+        num_prefixes: Number of prefixes evaluated.
+        is_enumerated: Whether all prefixes of the length were evaluated.
     """
 
     length: int
@@ -187,11 +180,7 @@ class ModelEntropy:
     is_enumerated: bool
 
     def as_row(self, source: Source) -> dict[str, Any]:
-        """Returns the columns of the command `entropy`, with the levels of the source.
-
-        Args:
-            source: What the model was measured on.
-        """
+        """Returns the columns of the command `entropy`, with the levels of the source."""
         mine, other = ("floor_r1", "floor_r2")[:: 1 if self.reading == "last" else -1]
         return {
             **entropy_levels(source, self.length),
@@ -228,7 +217,7 @@ def measure_entropy(
         source: A source with a theorem: PARITY or 2DYCK.
         length: n >= 1 symbols; under "query" the model is given n + 1 tokens.
         reading: "last" (R1) or "query" (R2).
-        closeness: Where ε is from: "exact", "certificate" or "closed_form".
+        closeness: Method for ε: "exact", "certificate" or "closed_form".
         num_inputs: Sampled prefixes, at least 2.
         seed: Of the sample.
 
@@ -281,12 +270,12 @@ def measure_entropy(
 
 @dataclasses.dataclass(frozen=True)
 class _Evaluated:
-    """A model on a population: its losses over pairs [m] and the exact ε of each [m]."""
+    """A model's losses, averaged over pairs, and the exact ε of each pair."""
 
     population: Population
     pairs: Pairs
-    losses: np.ndarray
-    closeness: np.ndarray
+    losses: Float[np.ndarray, "inputs"]
+    closeness: Float[np.ndarray, "inputs"]
 
 
 def _evaluate(
@@ -351,7 +340,7 @@ def _for_pairs(
     reading: str,
     population: Population,
     pairs: Pairs,
-    epsilons: np.ndarray,
+    epsilons: Float[np.ndarray, "inputs"],
 ) -> Floor:
     found = averaged_floor(floor_theorem(source), reading, population, pairs, epsilons)
     error = population.standard_error(found.values)

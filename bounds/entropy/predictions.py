@@ -1,13 +1,13 @@
-"""A model's predictions of what follows prefixes: losses, logits and their rounding."""
+"""A model's predictions of the symbol after a prefix: losses, logits, their rounding."""
 
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int
 
 from bounds.influence.change_block import merge_reports
 from bounds.influence.moved import moved_model
@@ -35,22 +35,22 @@ class Population:
     """Prefixes of one length with weights that add to 1.
 
     Attributes:
-        strings: Prefixes [m, n], int32.
-        weights: [m]; of a sample, equal within each stratum.
+        strings: The prefixes.
+        weights: Weights; of a sample, equal within each stratum.
         is_complete: Whether these are all prefixes, with their exact probabilities.
-        strata: What a sample was weighted by [m]; one number for all where by nothing.
+        strata: Stratum of each prefix; one number for all of an unstratified sample.
     """
 
-    strings: np.ndarray
-    weights: np.ndarray
+    strings: Int[np.ndarray, "inputs tokens"]
+    weights: Float[np.ndarray, "inputs"]
     is_complete: bool
-    strata: np.ndarray
+    strata: Int[np.ndarray, "inputs"]
 
-    def mean(self, values: np.ndarray) -> float:
-        """Returns the weighted mean of values [m]."""
+    def mean(self, values: Float[np.ndarray, "inputs"]) -> float:
+        """Returns the weighted mean of values."""
         return float(np.dot(self.weights, values))
 
-    def standard_error(self, values: np.ndarray) -> float:
+    def standard_error(self, values: Float[np.ndarray, "inputs"]) -> float:
         """Returns the standard error of `mean`: 0 where no prefix is left out."""
         if self.is_complete:
             return 0.0
@@ -63,17 +63,13 @@ class Population:
         return float(np.sqrt(variance))
 
     def stratified(
-        self, strata: np.ndarray, shares: Mapping[int, float]
+        self, strata: Int[np.ndarray, "inputs"], shares: Mapping[int, float]
     ) -> "Population":
         """Returns a sample weighted by the exact probabilities of its strata.
 
-        How often each is met in a sample is then no part of the error. A sample that
-        misses one stays as it is, and so do all prefixes.
-
-        Args:
-            strata: Of each prefix [m].
-            shares: The probability of each stratum.
+        A sample that misses a stratum, and a complete population, stay as they are.
         """
+        # With exact shares the frequencies of the strata are no part of the error.
         some = {stratum for stratum, share in shares.items() if share > 0}
         if self.is_complete or set(np.unique(strata).tolist()) != some:
             return self
@@ -85,7 +81,7 @@ class Population:
 
 
 def enumerate_prefixes(source: Source, length: int) -> Population:
-    """Returns all prefixes of a length.
+    """Returns all prefixes of a length, weighted by their probabilities.
 
     Args:
         source: The source.
@@ -104,7 +100,7 @@ def sample_prefixes(source: Source, length: int, count: int, seed: int) -> Popul
     Args:
         source: The source.
         length: n >= 1.
-        count: How many, at least 2.
+        count: Number of prefixes, at least 2.
         seed: The same seed gives the same prefixes.
 
     Raises:
@@ -118,13 +114,10 @@ def sample_prefixes(source: Source, length: int, count: int, seed: int) -> Popul
     return Population(strings, np.full(count, 1 / count), False, np.zeros(count, int))
 
 
-def log_probabilities(source: Source, strings: np.ndarray) -> np.ndarray:
-    """Returns ln P(a word begins with each string) [m], in chunks.
-
-    Args:
-        source: The source.
-        strings: [m, n].
-    """
+def log_probabilities(
+    source: Source, strings: Int[np.ndarray, "inputs tokens"]
+) -> Float[np.ndarray, "inputs"]:
+    """Returns ln P(a word begins with each string), in chunks."""
     count = len(strings)
     size = min(count, max(1, CHUNK // (strings.shape[1] * source.num_classes)))
     parts = []
@@ -135,25 +128,27 @@ def log_probabilities(source: Source, strings: np.ndarray) -> np.ndarray:
 
 
 @functools.partial(jax.jit, static_argnames="source")
-def _log_probability(strings: jax.Array, *, source: Source) -> jax.Array:
+def _log_probability(
+    strings: Int[Array, "inputs tokens"], *, source: Source
+) -> Float[Array, "inputs"]:
     return source.log_probability(strings)
 
 
 @dataclasses.dataclass(frozen=True)
 class Predictions:
-    """What a model says after prefixes [m, n].
+    """A model's predictions of the symbols after prefixes.
 
     Attributes:
-        logits: [m, C], float64.
-        losses: Cross-entropies with what follows, nats [m].
-        radius: How far rounding may have moved a difference of two logits, nats [m].
+        logits: Float64 logits.
+        losses: Cross-entropies with the exact law of the next symbol, nats.
+        radius: Largest rounding of a difference of two logits, nats.
     """
 
-    logits: np.ndarray
-    losses: np.ndarray
-    radius: np.ndarray
+    logits: Float[np.ndarray, "inputs classes"]
+    losses: Float[np.ndarray, "inputs"]
+    radius: Float[np.ndarray, "inputs"]
 
-    def __getitem__(self, rows: np.ndarray) -> "Predictions":
+    def __getitem__(self, rows: Int[np.ndarray, "_"]) -> "Predictions":
         """Returns the predictions on some of the prefixes."""
         return Predictions(self.logits[rows], self.losses[rows], self.radius[rows])
 
@@ -170,7 +165,7 @@ def check_predictor(
         reading: "last", or "query", which needs the end token in the vocabulary.
 
     Raises:
-        InputError: It lacks a read-out, its classes, tokens or positions.
+        InputError: The model lacks a read-out, classes, tokens or positions.
     """
     require_readout(model, "name a model that predicts symbols, as train writes it")
     classes = model.classes
@@ -189,14 +184,10 @@ def check_predictor(
     encode_positions(model, length + (reading == "query"))
 
 
-def model_tokens(source: Source, strings: np.ndarray, reading: str) -> np.ndarray:
-    """Returns the inputs of a model: prefixes, with the end token after them under R2.
-
-    Args:
-        source: The source.
-        strings: Prefixes [m, n].
-        reading: "last" or "query".
-    """
+def model_tokens(
+    source: Source, strings: Int[np.ndarray, "inputs tokens"], reading: str
+) -> Int[np.ndarray, "inputs _"]:
+    """Returns the inputs of a model: prefixes, with the end token after them under R2."""
     if reading != "query":
         return strings
     ends = np.full((len(strings), 1), source.end, strings.dtype)
@@ -204,7 +195,10 @@ def model_tokens(source: Source, strings: np.ndarray, reading: str) -> np.ndarra
 
 
 def predict(
-    model: Transformer, source: Source, strings: np.ndarray, reading: str
+    model: Transformer,
+    source: Source,
+    strings: Int[np.ndarray, "inputs tokens"],
+    reading: str,
 ) -> Predictions:
     """Evaluates a model on prefixes, in batches.
 
@@ -213,7 +207,7 @@ def predict(
     Args:
         model: A transformer with a read-out of the source's classes.
         source: The source.
-        strings: Prefixes [m, n].
+        strings: The prefixes.
         reading: "last" or "query".
 
     Returns:
@@ -261,11 +255,15 @@ def predict(
 
 @functools.partial(jax.jit, static_argnames="source")
 def _predict(
-    model: Transformer, source: Source, run: Any, tokens: Any, prefixes: Any
-) -> Any:
+    model: Transformer,
+    source: Source,
+    run: Int[Array, ""],
+    tokens: Int[Array, "inputs _"],
+    prefixes: Int[Array, "inputs tokens"],
+) -> tuple[Array, Array, Array]:
     query = jnp.asarray([tokens.shape[1] - 1], jnp.int32)
 
-    def one(row: Any) -> Any:
+    def one(row: Int[Array, "_"]) -> tuple[Array, Array]:
         with perturbation(run, model.is_hard):
             final, reports = forward(model, row, query)
             logits = read_logits(model, final)[0]

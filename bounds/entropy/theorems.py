@@ -1,8 +1,4 @@
-"""Theorem F and G as pairs: flip the last bit that is not read, or toggle a bracket.
-
-The bracket is the innermost open one.
-
-What Theorems F and G have in common: pairs of prefixes, and a floor under each.
+"""Theorems F and G: pairs of prefixes, and a floor under the mean loss of each.
 
 A theorem names the pairs, the classes whose log-odds tell the members of a pair apart,
 and the least mean loss over a pair whose log-odds move by at most ε. A prefix outside all
@@ -14,6 +10,7 @@ import dataclasses
 import functools
 
 import numpy as np
+from jaxtyping import Int
 
 from bounds.entropy.closed_form import (
     dyck_floor,
@@ -38,14 +35,14 @@ class Pairs:
     """The other member of each prefix's pair.
 
     Attributes:
-        partners: Prefixes [m, n]; equal to the prefix itself where it has none.
-        positions: Where the members differ [m].
-        kinds: Which pairs are alike in all but ε [m]; `OUTSIDE` where there is none.
+        partners: The partners; the prefix itself where it has none.
+        positions: Position at which the members differ.
+        kinds: Class of pairs with one floor at equal ε; `OUTSIDE` without a pair.
     """
 
-    partners: np.ndarray
-    positions: np.ndarray
-    kinds: np.ndarray
+    partners: Int[np.ndarray, "inputs tokens"]
+    positions: Int[np.ndarray, "inputs"]
+    kinds: Int[np.ndarray, "inputs"]
 
 
 class FloorTheorem(abc.ABC):
@@ -57,12 +54,12 @@ class FloorTheorem(abc.ABC):
         """The classes (s, t) whose log-odds q_s : q_t the floor rests on."""
 
     @abc.abstractmethod
-    def pairs(self, strings: np.ndarray, reading: str) -> Pairs:
-        """Returns the pairs of prefixes [m, n], under a reading."""
+    def pairs(self, strings: Int[np.ndarray, "inputs tokens"], reading: str) -> Pairs:
+        """Returns the pairs of prefixes under a reading."""
 
     @abc.abstractmethod
     def kind_shares(self, length: int, reading: str) -> dict[int, float]:
-        """Returns how probable a prefix of each kind is, `OUTSIDE` among them."""
+        """Returns the probability of each kind of prefix, `OUTSIDE` included."""
 
     @abc.abstractmethod
     def bound(self, length: int, reading: str, closeness: float) -> Bound:
@@ -87,7 +84,7 @@ def floor_theorem(source: Source) -> FloorTheorem:
         source: The source.
 
     Raises:
-        InputError: There is none.
+        InputError: No theorem is registered for it.
     """
     raise InputError(
         "no theorem bounds the cross-entropy on "
@@ -107,7 +104,7 @@ class ParityTheorem(FloorTheorem):
         """END against either bit."""
         return (END, ZERO), (END, ONE)
 
-    def pairs(self, strings: np.ndarray, reading: str) -> Pairs:
+    def pairs(self, strings: Int[np.ndarray, "inputs tokens"], reading: str) -> Pairs:
         """Flips x_n under R2, x_{n-1} under R1; the kind is x_n under R1."""
         count, n = strings.shape
         at = n - 1 if reading == "query" else n - 2
@@ -138,7 +135,7 @@ class ParityTheorem(FloorTheorem):
         return parity_pair_floor(self.end_probability, length, reading, kind, closeness)
 
     def closing_above_ground(self, length: int) -> None:
-        """There are no brackets."""
+        """None: PARITY has no brackets."""
         del length
 
 
@@ -158,7 +155,7 @@ class DyckTheorem(FloorTheorem):
         """`)` against `]`."""
         return ((ROUND, SQUARE),)
 
-    def pairs(self, strings: np.ndarray, reading: str) -> Pairs:
+    def pairs(self, strings: Int[np.ndarray, "inputs tokens"], reading: str) -> Pairs:
         """Toggles the innermost open bracket; under R1 only if x_n closes another."""
         at = innermost_open(strings)
         paired = at >= 0
@@ -169,7 +166,7 @@ class DyckTheorem(FloorTheorem):
         return Pairs(partners, np.where(paired, at, 0), np.where(paired, 0, OUTSIDE))
 
     def kind_shares(self, length: int, reading: str) -> dict[int, float]:
-        """Returns P_0(n) under R1, P(H_n > 0) under R2, and what is left."""
+        """Returns P_0(n) under R1, P(H_n > 0) under R2, and the rest outside pairs."""
         law = dyck_heights.step_law(length, self.up_probability)
         paired = law[1, 1:].sum() if reading == "last" else law[:, 1:].sum()
         others = law[0].sum() + law[1, 0] if reading == "last" else law[:, 0].sum()
@@ -193,14 +190,11 @@ class DyckTheorem(FloorTheorem):
         return max(0.0, lower(height_shares(self.up_probability, length).closing))
 
 
-def innermost_open(strings: np.ndarray) -> np.ndarray:
-    """Returns where the innermost open bracket of each prefix stands, -1 for none.
-
-    It is the last opening bracket after which the height stays above what it was.
-
-    Args:
-        strings: Prefixes [m, n].
-    """
+def innermost_open(
+    strings: Int[np.ndarray, "inputs tokens"],
+) -> Int[np.ndarray, "inputs"]:
+    """Returns the position of each prefix's innermost open bracket, -1 for none."""
+    # The last opening bracket after which the height stays above its height before.
     steps = 1 - 2 * (strings % 2)
     heights = np.cumsum(steps, axis=1)
     final = heights[:, -1:]

@@ -1,4 +1,4 @@
-"""Theorem G: a floor under the cross-entropy on 2DYCK, at every length.
+"""Floor under the cross-entropy on 2DYCK at every length (Theorem G), and its proof.
 
 The source: an opening bracket with probability p, either type alike, else with q = 1 - p
 the bracket that closes the innermost open one, or END if none is open. Its optimum is

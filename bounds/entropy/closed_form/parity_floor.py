@@ -1,4 +1,4 @@
-"""Theorem F: a floor under the cross-entropy on PARITY, at every length.
+"""Floor under the cross-entropy on PARITY at every length (Theorem F), and its proof.
 
 The source: from an even number of ones END with probability p, else either bit alike;
 from an odd number either bit. Its prefixes of length n come in pairs that a model can
@@ -19,8 +19,8 @@ worse of s = 0, 1. So ε is a bound on those two, not on all three differences.
 
 The least mean loss over a pair of inputs whose predictions must be alike.
 
-One member, of share λ, is followed by END with probability p, the other never; besides
-END there are two symbols, alike for both. Let t be the log-odds of END against the
+One member, of share λ, is followed by END with probability p, the other never; the
+two other symbols are equally likely after both. Let t be the log-odds of END against the
 other symbols on the first, t - ε on the second (which wants them as low as it may have
 them). With sp(z) = ln(1 + e^z) the mean loss is at least
 

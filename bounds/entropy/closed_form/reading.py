@@ -1,4 +1,4 @@
-"""Where a prediction is read, and what both theorems assume of it."""
+"""Readings of a prediction, and the checks and the Bound that both theorems share."""
 
 from bounds.numbers.bound import Bound, Sense
 from bounds.numbers.interval import Interval, interval, log, lower
@@ -12,27 +12,12 @@ PLACES = {
 
 
 def check_reading(reading: str) -> str:
-    """The reading, if it is one.
-
-    Args:
-        reading: "last" or "query".
-
-    Raises:
-        ValueError: It is neither.
-    """
+    """The reading; raises `ValueError` if it is neither "last" nor "query"."""
     return choice("reading", reading, READINGS)
 
 
 def probability(name: str, value: float) -> Interval:
-    """The interval of exactly this float, if it is in (0, 1).
-
-    Args:
-        name: How the caller calls it.
-        value: A probability of a source, which is a float and meant as one.
-
-    Raises:
-        ValueError: It is not strictly between 0 and 1.
-    """
+    """The interval of exactly this float, if it is in (0, 1)."""
     found = number(value)
     if not 0 < found < 1:
         raise ValueError(f"{name} is {shown(value)}, expected a number between 0 and 1")
@@ -51,15 +36,7 @@ def floor_bound(
     hypotheses: tuple[str, ...],
     source: str,
 ) -> Bound:
-    """A lower bound on a cross-entropy, from an enclosure of its value.
-
-    Args:
-        value: What the cross-entropy is at least, positive.
-        language: Whose prefixes are predicted.
-        reading: "last" or "query".
-        hypotheses: What it rests on.
-        source: The statement.
-    """
+    """Lower bound on a cross-entropy, from an enclosure of its positive value."""
     return Bound(
         log_value=lower(log(value)),
         sense=Sense.LOWER,
