@@ -1,9 +1,9 @@
-"""The measured-norm certificate: how far the tempered twin can be from the hard model.
+"""Measured-norm certificate: a bound on the tempered twin's distance from its hard model.
 
 An error is followed coordinate by coordinate, e in R^d with |x̂_i - x_i| <= e for all rows
 i. For a head with pull p, curvature B, gap γ, spread w and odds o (see `HeadMeasure`):
 
-    ρ = p·e + eᵀ B e                                     how far a score is off,
+    ρ = p·e + eᵀ B e                                     the error of a score,
     r = o e^{-(γ - 2ρ)/τ},   D = 2r/(1 + r) + [ties] 2 tanh((ρ + w/2)/(2τ)),   at most 2,
 
 D bounds the l1 distance of the twin's weights from the hard ones: Lemma 33-T for scores
@@ -16,16 +16,15 @@ and ReLU's (GELU's) slope s give
 A uniform head has D = 0, a unique-hard one with ties D = 2. With a bound a on the layer's
 entries p <= 2 a |B| and R/2 <= a |V|, as docs/theory/softmax-approximation.md, section 9,
 takes them for all layers at once. Everything is a sum of terms >= 0, so that rounding only
-has to inflate it, and what underflows is replaced by the smallest normal number. With ties
-the bound is not monotone in τ, once w is not 0: the temperature that is found is evaluated
-again.
+has to inflate it, and underflow is replaced by the smallest normal number.
 """
 
 import math
 
 import numpy as np
+from jaxtyping import Float
 
-from bounds.restriction.enclosed import SMALLEST, Floats, inflated
+from bounds.restriction.enclosed import SMALLEST, inflated
 from bounds.simulation.measured import HardMeasure, HeadMeasure, LayerMeasure
 
 _UNIT = 2.0**-53
@@ -38,14 +37,9 @@ HALVINGS = 30
 
 
 def certified_error(measure: HardMeasure, temperature: float) -> float:
-    """Returns a bound on the twin's error: on every entry of its final activations.
+    """Upper bound on the error of every entry of the twin's final activations.
 
-    It holds over exact reals for the inputs that were measured; +inf where a number on
-    the way is none, so that nothing is certified.
-
-    Args:
-        measure: Of the hard model.
-        temperature: τ > 0 of the twin, in every layer.
+    It holds over exact reals for the inputs measured; +inf certifies nothing.
     """
     width = measure.layers[0].w1.shape[1]
     error = np.zeros(width)
@@ -58,16 +52,7 @@ def certified_error(measure: HardMeasure, temperature: float) -> float:
 def certified_temperature(
     measure: HardMeasure, error: float
 ) -> tuple[float, float] | None:
-    """Returns a large temperature with a certified error, and that error.
-
-    Args:
-        measure: Of the hard model.
-        error: ε > 0, what is allowed.
-
-    Returns:
-        τ and the bound at τ, at most ε; None where no temperature does, because tied
-        scores are not known to be equal as closely as that takes.
-    """
+    """Returns a large temperature with a certified error, and that error."""
     gaps = [head.gap for head in measure.heads if math.isfinite(head.gap)]
     above = TOP * max(gaps, default=1.0)
     for _ in range(STEPS):
@@ -84,10 +69,13 @@ def certified_temperature(
             below = middle
         else:
             above = middle
+    # With ties of some width w the bound is not monotone in τ: it is evaluated again.
     return below, certified_error(measure, below)
 
 
-def _layer_error(layer: LayerMeasure, error: Floats, temperature: float) -> Floats:
+def _layer_error(
+    layer: LayerMeasure, error: Float[np.ndarray, "width"], temperature: float
+) -> Float[np.ndarray, "width"]:
     attended = error
     for head in layer.heads:
         distance = weight_distance(head, score_error(head, error), temperature)
@@ -97,19 +85,14 @@ def _layer_error(layer: LayerMeasure, error: Floats, temperature: float) -> Floa
     return inflated(out, steps) + _floor(steps) * (out > 0)
 
 
-def score_error(head: HeadMeasure, error: Floats) -> float:
-    """Returns ρ, how far a score of the twin may be from the hard model's.
-
-    Args:
-        head: The head.
-        error: e of its input [d].
-    """
+def score_error(head: HeadMeasure, error: Float[np.ndarray, "width"]) -> float:
+    """Returns ρ, an upper bound on the distance of the twin's scores from the model's."""
     moved = head.pull @ error + error @ (head.curvature @ error)
     return float(inflated(moved, 3 * len(error) + 4)) + _floor(8) * bool(error.any())
 
 
 def weight_distance(head: HeadMeasure, error: float, temperature: float) -> float:
-    """Returns D, how far the twin's weights may be from the hard ones in l1."""
+    """Returns D, an upper bound on the l1 distance of the twin's weights from hard ones."""
     if head.uniform:
         return 0.0
     within = 0.0
@@ -137,5 +120,5 @@ def _odds_distance(head: HeadMeasure, error: float, temperature: float) -> float
 
 
 def _floor(steps: int) -> float:
-    """What products below the normal range may have lost."""
+    """Bound on the loss of products below the normal range."""
     return steps * SMALLEST

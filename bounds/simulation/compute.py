@@ -1,6 +1,4 @@
-"""One length: measure the hard model, find temperatures, run the twins.
-
-Unique-hard heads without ties: the tie-breaking term, written into the model.
+"""Simulation at one length: measure the hard model, find temperatures, run the twins.
 
 A leftmost- or rightmost-hard head whose scores have a gap γ chooses the same position
 once ∓γ j/n is added to the score of position j = 1 … n (Lemma 8 b, c): no two scores are
@@ -16,7 +14,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
 
 from bounds.all_inputs.universe import AllInputs, list_inputs
@@ -46,26 +44,12 @@ SWEEP = 2.0 ** np.arange(-4, 11)
 
 
 def needs_tie_breaking(measure: HardMeasure) -> bool:
-    """Returns whether some unique-hard head met ties."""
+    """Whether some unique-hard head met ties."""
     return any(head.tied_rows and not head.averages for head in measure.heads)
 
 
 def break_ties(model: Transformer, measure: HardMeasure) -> Transformer:
-    """Returns the model at one length with tie-breaking terms in its unique-hard heads.
-
-    Args:
-        model: A hard model that `check_simulable` lets pass.
-        measure: Of it, at the length; its gaps are the terms' coefficients, rounded down
-            to powers of two, 1 where a head has no other score than the maximum.
-
-    Returns:
-        A model of width d + 1 for that length alone; its unique-hard layers without
-        temperatures (which change no maximum), with score cells below the new gaps.
-        Average-hard layers keep their scores.
-
-    Raises:
-        InputError: Scores that count as tied differ by more than a step of the term.
-    """
+    """Returns the model at one length with tie-breaking terms in its unique-hard heads."""
     length, dtype = measure.length, model.dtype
     table = np.asarray(encode_positions(model, length), np.float64)
     place = np.arange(1, length + 1)[:, None] / length
@@ -83,10 +67,10 @@ def break_ties(model: Transformer, measure: HardMeasure) -> Transformer:
     )
 
 
-def _wider(weight: Array, axis: int, by: int = 1) -> Array:
-    """The weight with zeros appended along an axis."""
+def _wider(weight: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
+    """The weight with a zero appended along an axis."""
     pads = [(0, 0)] * weight.ndim
-    pads[axis] = (0, by)
+    pads[axis] = (0, 1)
     return jnp.pad(weight, pads)
 
 
@@ -162,16 +146,15 @@ class Considered:
     """A set of inputs of one length.
 
     Attributes:
-        tokens: [S, n].
+        tokens: The inputs to run.
         words: Number, kind and source of the tokens.
-        all_inputs: Whether they are all inputs of the length: any symbol that may be
-            substituted everywhere, and at the last position an end token, if the model
-            has such.
-        unlisted: All inputs of the length, where the tokens are only some to run and the
-            model's structure tells about all; None elsewhere.
+        all_inputs: Whether all inputs of the length are considered: every substitutable
+            symbol at every position, the last one included.
+        unlisted: All inputs of the length, where only some are run and the model's
+            structure decides about the others; else None.
     """
 
-    tokens: np.ndarray
+    tokens: Int[np.ndarray, "inputs tokens"]
     words: str
     all_inputs: bool
     unlisted: AllInputs | None = None
@@ -180,17 +163,7 @@ class Considered:
 def consider(
     model: Transformer, length: int, source: InputSource, budget: int
 ) -> Considered:
-    """Returns all inputs of a length where that can be, else those of a source.
-
-    Args:
-        model: A hard model.
-        length: n.
-        source: Where inputs come from; given ones are taken as they are.
-        budget: The most inputs that are enumerated.
-
-    Raises:
-        InputError: The source has no input of that length.
-    """
+    """Returns all inputs of a length where that can be, else those of a source."""
     inputs = list_inputs(
         model,
         length,
@@ -240,7 +213,7 @@ def simulate(
         epsilon: ε in (0, 1], the largest error allowed of an entry of the final
             activations.
         inputs: A language to sample from, or a source; given inputs are taken alone.
-        num_inputs: How many are sampled, where they are.
+        num_inputs: Number of sampled inputs.
         seed: Seed of the sampled inputs.
         budget: The most inputs that are enumerated.
         sweep: Whether to run twins at further temperatures, for a figure.
@@ -323,5 +296,5 @@ def _result(
 
 
 def _typical_gap(measure: HardMeasure) -> float:
-    """Where to look at errors where no temperature is certified."""
+    """Temperature around which errors are measured if none is certified."""
     return measure.gap / 64 if np.isfinite(measure.gap) else 1.0

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Shaped
 
 from bounds.curves.inputs import InputSource, check_lengths, open_inputs
 from bounds.simulation.compute import BUDGET, simulate
@@ -62,19 +63,12 @@ class SimulationCurve:
         """Go through the rows, one per n."""
         return iter(self.table)
 
-    def column(self, name: str) -> np.ndarray:
+    def column(self, name: str) -> Shaped[np.ndarray, "lengths"]:
         """Returns one column, an entry per n; see `Table.column`."""
         return self.table.column(name)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write the rows as CSV, without the sweeps of the figure.
-
-        Args:
-            path: The file.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
+        """Write the rows as CSV, without the sweeps of the figure."""
         write_csv(path, COLUMNS, self.table)
 
     def plot(self) -> "Figure":
@@ -101,7 +95,7 @@ def simulation_curve(
         lengths: Increasing lengths n >= 1.
         epsilon: ε in (0, 1].
         inputs: A language to sample from, or a source of inputs.
-        num_inputs: How many are sampled, where they are.
+        num_inputs: Number of sampled inputs.
         seed: Seed of the sampled inputs.
         budget: The most inputs of a length that are enumerated.
 

@@ -1,22 +1,19 @@
-"""Enclosed scores of a block of rows, and which positions win.
+"""Enclosed scores of a block of rows, and their maximisers.
 
 A hard weighting compares integer cells of scores; the maximisers are those in the best
 cell. Scores are kept before the temperature, which the twin replaces; each with a radius
 that is 0 where a count of bits proves float64 exact.
-
-Shapes: S inputs, r query rows, n keys, e = d_k.
 """
 
 import dataclasses
 
 import numpy as np
-from numpy.typing import NDArray
+from jaxtyping import Bool, Float, Int
 
 from bounds.numbers.rounding import gamma_upper
 from bounds.restriction.enclosed import (
     SMALLEST,
     Enclosed,
-    Floats,
     counted,
     inflated,
     rounded,
@@ -24,32 +21,31 @@ from bounds.restriction.enclosed import (
 )
 from jax_models import TieError
 
-Booleans = NDArray[np.bool_]
 UNIT = 2.0**-53
 NO_CLASS = np.iinfo(np.int64).max
 
 
 @dataclasses.dataclass(frozen=True)
 class Winners:
-    """Who wins in each row.
+    """Maximisers of each row.
 
     Attributes:
-        members: [S, r, n] the maximisers, all of them.
-        count: [S, r] how many; 0 for a row that sees nothing.
-        gap: [S, r] distance to the next score, rounded down; inf where there is none.
-        spread: [S, r] widest distance of two maximisers, rounded up.
-        others: [S, r] how many visible positions are no maximisers.
+        members: Whether a key is a maximiser.
+        count: Number of maximisers; 0 for a row that sees nothing.
+        gap: Distance to the next score, rounded down; inf where there is none.
+        spread: Widest distance of two maximisers, rounded up.
+        others: Number of visible keys that are no maximisers.
     """
 
-    members: Booleans
-    count: NDArray[np.int64]
-    gap: Floats
-    spread: Floats
-    others: NDArray[np.int64]
+    members: Bool[np.ndarray, "inputs rows keys"]
+    count: Int[np.ndarray, "inputs rows"]
+    gap: Float[np.ndarray, "inputs rows"]
+    spread: Float[np.ndarray, "inputs rows"]
+    others: Int[np.ndarray, "inputs rows"]
 
 
 def score_block(query: Enclosed, key: Enclosed) -> Enclosed:
-    """Returns the scores [S, r, n] of queries [S, r, e] and keys [S, n, e]."""
+    """Returns the scores of every query row with every key row."""
     width = key.value.shape[-1]
     score = query.value @ key.value.swapaxes(-1, -2)
     known_q, known_k = ((x.radius == 0).all(axis=-1) for x in (query, key))
@@ -65,8 +61,10 @@ def score_block(query: Enclosed, key: Enclosed) -> Enclosed:
     return Enclosed(score, np.where(exact, 0.0, radius))
 
 
-def _counted_products(query: Floats, key: Floats) -> bool:
-    """Whether no inner product of rows [r, e] of both is rounded."""
+def _counted_products(
+    query: Float[np.ndarray, "rows d_k"], key: Float[np.ndarray, "keys d_k"]
+) -> bool:
+    """Whether no inner product of a query and a key is rounded."""
     if not query.size or not key.size:
         return True
     size = np.abs(query).sum(axis=-1).max() * np.abs(key).max()
@@ -74,47 +72,34 @@ def _counted_products(query: Floats, key: Floats) -> bool:
     return bool(counted(np.asarray(inflated(size, 80)), np.asarray(unit)))
 
 
-def _norms(rows: Enclosed) -> tuple[Floats, Floats, Floats]:
-    """Norms of values, of radii and of both together, none below the true."""
+def _norms(rows: Enclosed) -> tuple[Float[np.ndarray, "inputs rows"], ...]:
+    """Norms of values, of radii and of their sum, rounded up."""
     steps = rows.value.shape[-1] + 4
     value = inflated(np.sqrt((rows.value**2).sum(axis=-1)), steps)
     radius = inflated(rows.radius.sum(axis=-1), steps)
     return value, radius, inflated(value + radius, 1)
 
 
+def safe_radius(score: Enclosed) -> Float[np.ndarray, "..."]:
+    """Radii that also cover the rounding of adding and subtracting them."""
+    size = np.abs(score.value) + score.radius
+    return np.where(score.radius > 0, score.radius + 4 * UNIT * size, 0)
+
+
 def find_winners(
     score: Enclosed,
-    seen: Booleans,
-    cell_width: Floats,
-    classes: NDArray[np.int64],
-    rows: NDArray[np.int64],
+    seen: Bool[np.ndarray, "rows keys"],
+    cell_width: Float[np.ndarray, "rows 1"],
+    classes: Int[np.ndarray, "inputs keys"],
+    rows: Int[np.ndarray, "rows"],
     name: str,
 ) -> Winners:
-    """Returns who wins in each row, by score cells as the model format has it.
-
-    Args:
-        score: Before the temperature [S, r, n].
-        seen: The mask [r, n].
-        cell_width: Width of a cell in these units [r, 1]: tie_resolution times the
-            model's own temperature.
-        classes: Keys of one class are equal real numbers, whatever was rounded [S, n].
-        rows: Their positions [r], for messages …
-        name: … and what the model format calls the layer and head.
-
-    Raises:
-        TieError: Rounding decides who wins: a score stands in the cell beside the best,
-            or not certainly below it.
-    """
+    """Returns the maximisers of each row by score cells, as hard weightings do."""
     cells = np.where(seen, np.rint(score.value / cell_width), -np.inf)
     best = cells.max(axis=-1, keepdims=True)
     members = (cells == best) & seen
     others = seen & ~members
-    # What adding and subtracting a radius rounds.
-    off = np.where(
-        score.radius > 0,
-        score.radius + 4 * UNIT * (np.abs(score.value) + score.radius),
-        0,
-    )
+    off = safe_radius(score)
     low = np.where(members, score.value - off, np.inf).min(axis=-1)
     high = np.where(members, score.value + off, -np.inf).max(axis=-1)
     next_ = np.where(others, score.value + off, -np.inf).max(axis=-1)
@@ -138,15 +123,10 @@ def find_winners(
     return Winners(members, count, gap, spread, others.sum(axis=-1))
 
 
-def mean_of_members(members: Booleans, values: Enclosed) -> Enclosed:
-    """Returns the means [S, r, v] of the values [S, n, v] of the members of each row.
-
-    Exact where both the sum and the quotient are; zero for a row without members.
-
-    Args:
-        members: [S, r, n].
-        values: [S, n, v].
-    """
+def mean_of_members(
+    members: Bool[np.ndarray, "inputs rows keys"], values: Enclosed
+) -> Enclosed:
+    """Returns the mean value of each row's members; zero for a row without members."""
     chosen = members.astype(np.float64)
     count = np.maximum(chosen.sum(axis=-1, keepdims=True), 1.0)
     total = chosen @ values.value
@@ -155,6 +135,7 @@ def mean_of_members(members: Booleans, values: Enclosed) -> Enclosed:
     unit = units(values.value).min(axis=-2, keepdims=True)
     mean = total / count
     whole = counted(np.abs(mean) * count, units(mean)) & (mean * count == total)
+    # A mean is exact where both the sum and the quotient are.
     exact = (brought == 0) & counted(inflated(size, members.shape[-1]), unit) & whole
     steps = members.shape[-1] + 2
     return rounded(mean, inflated(brought / count, steps), size / count, steps, exact)

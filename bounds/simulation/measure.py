@@ -1,22 +1,18 @@
-"""The hard model's own pass over a set of inputs, enclosed, and what it met.
+"""The hard model's own pass over a set of inputs, enclosed and measured.
 
 Activations and scores are float64 numbers with radii (`bounds.restriction.enclosed`), so
-that what is measured of them bounds the real ones. Scores are formed for blocks of rows
-of some inputs at a time: nothing n x n is kept.
-
-Shapes: S inputs, n positions, d width.
+that the measures bound those of exact reals.
 """
 
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
+from jaxtyping import Bool, Float, Int
 
-from bounds.restriction.enclosed import Enclosed, Floats, divided, linear
+from bounds.restriction.enclosed import Enclosed, divided, linear
 from bounds.restriction.pointwise import combine_heads
 from bounds.simulation.hard_scores import (
-    Booleans,
     find_winners,
     mean_of_members,
     score_block,
@@ -41,25 +37,15 @@ from jax_models.model.mask import visible
 from jax_models.model.temperature import PowerTemperature
 from jax_models.model.transformer import encode_positions
 
-# Scores held at once: 32 MiB each of a dozen arrays.
+# Scores held at once, for blocks of rows of some inputs, so that nothing n x n is kept:
+# 32 MiB each of a dozen arrays.
 MOST_SCORES = 2**22
 
 
-def measure_hard_model(model: Transformer, tokens: np.ndarray) -> HardMeasure:
-    """Returns what a certificate needs of a hard model, over a set of inputs.
-
-    Args:
-        model: A hard model that `check_simulable` lets pass.
-        tokens: The inputs [S, n], all of one length.
-
-    Returns:
-        The measure: certified for these inputs, over exact reals, where the hard model
-        is the one whose maximisers share a score cell.
-
-    Raises:
-        InputError: The model is refused, or has no positions at this length.
-        TieError: Rounding decides a winner.
-    """
+def measure_hard_model(
+    model: Transformer, tokens: Int[np.ndarray, "inputs tokens"]
+) -> HardMeasure:
+    """Measures a hard model over a set of inputs, for a certificate."""
     check_simulable(model)
     embedding = np.asarray(model.embedding, np.float64)
     positions = np.asarray(encode_positions(model, tokens.shape[1]), np.float64)
@@ -94,13 +80,13 @@ def by_position(attention: Attention) -> bool:
 
 
 def _equal_rows(
-    tokens: np.ndarray, embedding: Floats, positions: Floats
-) -> NDArray[np.int64]:
-    """Classes [S, n] of positions whose rows of y^(0) are equal real numbers.
-
-    A layer without mask and with one temperature for all rows keeps them equal, by
-    symmetry and whatever float64 rounds.
-    """
+    tokens: Int[np.ndarray, "inputs tokens"],
+    embedding: Float[np.ndarray, "symbols width"],
+    positions: Float[np.ndarray, "tokens width"],
+) -> Int[np.ndarray, "inputs tokens"]:
+    """Classes of positions whose rows of y^(0) are equal real numbers."""
+    # A layer without mask and with one temperature for all rows keeps them equal, by
+    # symmetry and whatever float64 rounds.
     symbol = np.unique(embedding, axis=0, return_inverse=True)[1].reshape(-1)
     place = np.unique(positions, axis=0, return_inverse=True)[1].reshape(-1)
     first = np.unique(place, return_index=True)[1][place]
@@ -108,16 +94,12 @@ def _equal_rows(
 
 
 def measure_layer(
-    layer: Layer, rows: Enclosed, classes: NDArray[np.int64], name: str
+    layer: Layer,
+    rows: Enclosed,
+    classes: Int[np.ndarray, "inputs tokens"],
+    name: str,
 ) -> tuple[Enclosed, LayerMeasure, bool]:
-    """Returns a layer's output [S, n, d], its measure, and whether scores are exact.
-
-    Args:
-        layer: A residual layer of hard attention.
-        rows: Its input [S, n, d].
-        classes: Rows of one class are equal real numbers [S, n].
-        name: What the model format calls it.
-    """
+    """Returns a layer's output, its measure, and whether scores are exact."""
     attention = layer.attention
     length = rows.value.shape[1]
     heads = [
@@ -145,25 +127,17 @@ def measure_layer(
 
 
 class HeadPass:
-    """One head over a batch of inputs, block of rows by block; keeps what it met."""
+    """Running measure of one head over a batch of inputs, block of rows by block."""
 
     def __init__(
         self,
         attention: Attention,
         maps: HeadMaps,
         rows: Enclosed,
-        classes: NDArray[np.int64],
+        classes: Int[np.ndarray, "inputs tokens"],
         name: str,
     ) -> None:
-        """Project the rows.
-
-        Args:
-            attention: The sublayer …
-            maps: … and the head's part of it.
-            rows: The sublayer's input [S, n, d].
-            classes: Rows of one class are equal real numbers [S, n].
-            name: What messages call the head.
-        """
+        """Project the rows."""
         self.attention, self.maps, self.name = attention, maps, name
         self.classes = classes
         self.query = divided(linear(rows, *maps.query), np.asarray(maps.divisor))
@@ -174,8 +148,8 @@ class HeadPass:
         self.gap, self.spread, self.odds = np.inf, 0.0, 0.0
         self.score_size = 0.0
 
-    def attend(self, at: np.ndarray) -> Enclosed:
-        """Returns what the rows at these positions read [S, r, v]."""
+    def attend(self, at: Int[np.ndarray, "rows"]) -> Enclosed:
+        """Attended values of the rows at these positions; updates the measure."""
         length = self.key.value.shape[1]
         seen = mask_block(self.attention, at, length)
         score = score_block(self.query[:, at], self.key)
@@ -193,7 +167,7 @@ class HeadPass:
         return mean_of_members(_chosen(self.attention, found.members), self.value)
 
     def measure(self) -> HeadMeasure:
-        """Returns what the head met in all rows."""
+        """Returns the head's measure over all rows attended so far."""
         maps = self.maps
         by_query = linear(self.query, np.ascontiguousarray(maps.key[0].T))
         by_key = linear(self.key, np.ascontiguousarray(maps.query[0].T))
@@ -203,7 +177,7 @@ class HeadPass:
         high = (written.value + written.radius).max(axis=1)
         low = (written.value - written.radius).min(axis=1)
         size = np.abs(high) + np.abs(low)
-        # What the two ends and their difference round.
+        # Covers the rounding of both ends and of their difference.
         half = (high - low) / 2 + np.where(high > low, 2.0**-50 * size, 0.0)
         weighting = self.attention.weighting
         rounding = weighting.score_roundoff(self.attention.query.dtype)
@@ -223,28 +197,20 @@ class HeadPass:
         )
 
 
-def mask_block(attention: Attention, at: np.ndarray, length: int) -> Booleans:
-    """Returns which positions the rows at some positions see [r, n].
-
-    Args:
-        attention: The sublayer.
-        at: Positions of the rows [r].
-        length: n.
-    """
-    # NumPy arrays do, and compile nothing.
+def mask_block(
+    attention: Attention, at: Int[np.ndarray, "rows"], length: int
+) -> Bool[np.ndarray, "rows keys"]:
+    """Returns the mask of the rows at some positions."""
+    # `visible` is typed for JAX arrays; NumPy arrays work and compile nothing.
     rows: Any = at
     keys: Any = np.arange(length)
     return np.asarray(visible(attention.sight, rows, keys))
 
 
-def cell_width(attention: Attention, at: np.ndarray, length: int) -> Floats:
-    """Returns the width of a score cell [r, 1] before the model's own temperature.
-
-    Args:
-        attention: A sublayer of hard attention.
-        at: Positions of the rows [r].
-        length: n.
-    """
+def cell_width(
+    attention: Attention, at: Int[np.ndarray, "rows"], length: int
+) -> Float[np.ndarray, "rows 1"]:
+    """Returns the width of a score cell before the model's own temperature."""
     dtype = attention.query.dtype
     width = attention.weighting.resolution(dtype) * np.ones((len(at), 1))
     if attention.temperature is None:
@@ -254,8 +220,10 @@ def cell_width(attention: Attention, at: np.ndarray, length: int) -> Floats:
     return width * tau.reshape(-1, 1)
 
 
-def _chosen(attention: Attention, members: Booleans) -> Booleans:
-    """Which of the maximisers the weighting reads."""
+def _chosen(
+    attention: Attention, members: Bool[np.ndarray, "inputs rows keys"]
+) -> Bool[np.ndarray, "inputs rows keys"]:
+    """The maximisers that the weighting reads: all, the first or the last."""
     side = attention.weighting.side
     if not side:
         return members

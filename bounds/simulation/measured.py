@@ -1,4 +1,4 @@
-"""What is measured of a hard model over a set of inputs: all that a certificate needs.
+"""Measures of a hard model over a set of inputs, from which a certificate is made.
 
 Every number is rounded in the direction in which a certificate is safe: gaps down,
 everything else up. So a certificate made of them holds, over exact reals, for the inputs
@@ -10,8 +10,8 @@ import functools
 from typing import Literal
 
 import numpy as np
+from jaxtyping import Float
 
-from bounds.restriction.enclosed import Floats
 from jax_models.brief import BriefRepr
 
 Kind = Literal["uniform", "tieless", "tied"]
@@ -19,24 +19,24 @@ Kind = Literal["uniform", "tieless", "tied"]
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class HeadMeasure(BriefRepr):
-    """One head over all rows and inputs.
+    """Measure of one head over all rows and inputs.
 
     Attributes:
         uniform: Whether it averages scores that are constant in every row whatever the
             input is.
-        averages: Whether it averages over ties, and does not choose one.
+        averages: Whether it averages over ties instead of choosing one.
         tied_rows: Rows whose maximum is attained twice or more.
         gap: Least distance from a maximum to the next score, in score units before the
             temperature; infinite where no row has another score.
         spread: Widest distance of two scores that count as tied; 0 where all are exact.
         odds: Largest (number of other scores)/(number of tied maxima) of a row.
-        pull: [d] how a score moves with each coordinate of its query row and its key row,
+        pull: Slope of a score in each coordinate of its query row and its key row,
             |Kᵀq_i| + |Qᵀk_j| at their largest.
-        curvature: [d, d] |QᵀK|, how it moves when both move.
-        half_range: [d] half the widest range of what the head writes to a coordinate.
-        gain: [d, d] |O V|, what it writes per coordinate of a key row.
+        curvature: |QᵀK|, the change of a score when both rows move.
+        half_range: Half the widest range of the head's output in each coordinate.
+        gain: |O V|, the head's output per coordinate of a key row.
         score_size: Largest magnitude of a score.
-        score_error: How far a score computed in the model's float type may be rounded.
+        score_error: Largest rounding of a score computed in the model's float type.
     """
 
     uniform: bool
@@ -45,10 +45,10 @@ class HeadMeasure(BriefRepr):
     gap: float
     spread: float
     odds: float
-    pull: Floats
-    curvature: Floats
-    half_range: Floats
-    gain: Floats
+    pull: Float[np.ndarray, "width"]
+    curvature: Float[np.ndarray, "width width"]
+    half_range: Float[np.ndarray, "width"]
+    gain: Float[np.ndarray, "width width"]
     score_size: float
     score_error: float
 
@@ -76,18 +76,18 @@ class HeadMeasure(BriefRepr):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class LayerMeasure(BriefRepr):
-    """One layer.
+    """Measure of one layer.
 
     Attributes:
-        heads: Its heads.
-        w1: [f, d] magnitudes of the feed-forward block's first matrix …
-        w2: [d, f] … and of its second, times the activation's largest slope.
+        heads: Measures of its heads.
+        w1: Magnitudes of the feed-forward block's first matrix …
+        w2: … and of its second, times the activation's largest slope.
         input_size: Largest magnitude of an activation that enters the layer.
     """
 
     heads: tuple[HeadMeasure, ...]
-    w1: Floats
-    w2: Floats
+    w1: Float[np.ndarray, "d_ff width"]
+    w2: Float[np.ndarray, "width d_ff"]
     input_size: float
 
     def merge(self, other: "LayerMeasure") -> "LayerMeasure":
@@ -102,13 +102,13 @@ class LayerMeasure(BriefRepr):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class HardMeasure(BriefRepr):
-    """A hard model over a set of inputs of one length.
+    """Measure of a hard model over a set of inputs of one length.
 
     Attributes:
         length: n.
-        layers: Its layers.
-        num_inputs: How many inputs were measured.
-        exact: Whether no activation or score that was met is rounded.
+        layers: Measures of its layers.
+        num_inputs: Number of inputs measured.
+        exact: Whether no activation or score is rounded.
     """
 
     length: int
@@ -128,7 +128,7 @@ class HardMeasure(BriefRepr):
 
     @property
     def gap(self) -> float:
-        """γ(n) of all heads that are not uniform; infinite where there is nothing to it."""
+        """γ(n) over heads that are not uniform; infinite where no scores are compared."""
         return min((head.gap for head in self._selective), default=np.inf)
 
     @property
@@ -143,7 +143,7 @@ class HardMeasure(BriefRepr):
 
     @property
     def score_error(self) -> float:
-        """How far the float type of the model may round a score."""
+        """Largest rounding of a score in the model's float type."""
         return max((head.score_error for head in self._selective), default=0.0)
 
     @property
@@ -162,9 +162,5 @@ class HardMeasure(BriefRepr):
 
 
 def merge_all(measures: list[HardMeasure]) -> HardMeasure:
-    """Returns the measure over several sets of inputs.
-
-    Args:
-        measures: At least one, all of one model and length.
-    """
+    """Returns the measure over several sets of inputs."""
     return functools.reduce(HardMeasure.merge, measures)

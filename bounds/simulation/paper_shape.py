@@ -2,18 +2,19 @@
 
 The theorems know one value matrix per head, no output matrices, and biases as weights of
 a coordinate that is 1. So O V is the value matrix, its bias and the output bias weights
-of that coordinate; √d_k belongs to the queries. What the formulas then say is rounded
-down, P and x(n) up.
+of that coordinate; √d_k belongs to the queries. Temperatures are rounded down, P and
+x(n) up.
 """
 
 import dataclasses
 import math
 
 import numpy as np
+from jaxtyping import Array, Float
 
 from bounds.numbers.bound import Bound
 from bounds.readings.rules import lacks_of_model
-from bounds.restriction.enclosed import Enclosed, Floats, inflated, linear
+from bounds.restriction.enclosed import Enclosed, inflated, linear
 from bounds.simulation.closed_form import (
     NetworkShape,
     simulation_temperature,
@@ -34,15 +35,7 @@ SAME = 2.0**-30
 
 
 def check_simulable(model: Transformer) -> Transformer:
-    """Returns a model whose simulation is proved; refuse others with all reasons.
-
-    Proved are residual layers of hard attention with dot-product scores (scaled or not),
-    any mask, any number of heads, output matrices, biases, ReLU or GELU.
-
-    Raises:
-        InputError: A layer is soft, normalises, concatenates its heads or has additive
-            scores; or there is no layer.
-    """
+    """Returns the checked model; raises `InputError` with all reasons if unsupported."""
     model = check_model(model)
     reasons = []
     if not model.layers:
@@ -80,20 +73,20 @@ def check_simulable(model: Transformer) -> Transformer:
 
 @dataclasses.dataclass(frozen=True)
 class HeadMaps:
-    """One head's weights in float64, as they are.
+    """One head's weights in float64: matrices with their biases.
 
     Attributes:
-        query: [e, d], with its bias.
-        key: [e, d], with its bias.
-        value: [v, d], with its bias.
-        output: [d, v].
-        divisor: What a score is divided by: √d_k, or 1.
+        query: The query matrix and its bias.
+        key: The key matrix and its bias.
+        value: The value matrix and its bias.
+        output: The head's part of the output matrix.
+        divisor: Divisor of a score: √d_k, or 1.
     """
 
-    query: tuple[Floats, Floats | None]
-    key: tuple[Floats, Floats | None]
-    value: tuple[Floats, Floats | None]
-    output: Floats
+    query: tuple[Float[np.ndarray, "d_k width"], Float[np.ndarray, "d_k"] | None]
+    key: tuple[Float[np.ndarray, "d_k width"], Float[np.ndarray, "d_k"] | None]
+    value: tuple[Float[np.ndarray, "d_v width"], Float[np.ndarray, "d_v"] | None]
+    output: Float[np.ndarray, "width d_v"]
     divisor: float
 
     @property
@@ -103,34 +96,32 @@ class HeadMaps:
         return not key.any() or not (query.any() or (bias is not None and bias.any()))
 
     @property
-    def curvature(self) -> Floats:
-        """|QᵀK| over the divisor [d, d], rounded up."""
+    def curvature(self) -> Float[np.ndarray, "width width"]:
+        """|QᵀK| over the divisor, rounded up."""
         product = linear(Enclosed.exactly(self.query[0].T), self.key[0].T)
         return magnitude(product, self.divisor)
 
     @property
     def written(self) -> Enclosed:
-        """O V [d, d], what is written per coordinate of a key row."""
+        """O V, the head's output per coordinate of a key row."""
         return linear(Enclosed.exactly(self.output), self.value[0].T)
 
 
-def magnitude(numbers: Enclosed, divisor: float = 1.0) -> Floats:
+def magnitude(numbers: Enclosed, divisor: float = 1.0) -> Float[np.ndarray, "..."]:
     """Returns the magnitudes of enclosed numbers over a divisor, rounded up."""
     return inflated((np.abs(numbers.value) + numbers.radius) / divisor, 2)
 
 
 def read_heads(attention: Attention) -> tuple[HeadMaps, ...]:
-    """Returns the maps of every head.
-
-    Args:
-        attention: A sublayer with an output projection and dot-product scores.
-    """
+    """Returns the maps of every head."""
     assert attention.output is not None
     attention, output = attention.ungrouped, np.asarray(attention.output, np.float64)
     width = attention.value_width
     divisor = math.sqrt(attention.scoring.square_scale(attention.key_width))
 
-    def pair(name: str, head: int) -> tuple[Floats, Floats | None]:
+    def pair(
+        name: str, head: int
+    ) -> tuple[Float[np.ndarray, "units width"], Float[np.ndarray, "units"] | None]:
         weight, bias = getattr(attention, name), getattr(attention, f"{name}_bias")
         return (
             np.asarray(weight, np.float64)[head],
@@ -149,12 +140,10 @@ def read_heads(attention: Attention) -> tuple[HeadMaps, ...]:
     )
 
 
-def read_gains(block: FeedForward) -> tuple[Floats, Floats]:
-    """Returns |W1| and |W2| times the activation's largest slope, rounded up.
-
-    Args:
-        block: The feed-forward block.
-    """
+def read_gains(
+    block: FeedForward,
+) -> tuple[Float[np.ndarray, "d_ff width"], Float[np.ndarray, "width d_ff"]]:
+    """Returns |W1| and |W2| times the activation's largest slope, rounded up."""
     bend = block.bend
     assert isinstance(bend, Steady)  # `check_simulable` refuses others
     slope = bend.steepest
@@ -165,18 +154,7 @@ def read_gains(block: FeedForward) -> tuple[Floats, Floats]:
 def theorem_temperature(
     model: Transformer, measure: HardMeasure, error: float
 ) -> tuple[str, Bound] | None:
-    """Returns the theorem that applies and its temperature, for the inputs measured.
-
-    Args:
-        model: The hard model: average-hard, or unique-hard without ties.
-        measure: Of it.
-        error: ε in (0, 1].
-
-    Returns:
-        "26" where no selective head has ties, else "26-T", and the temperature; None
-        where the theorem says nothing: GELU, ties of unique-hard heads, or tied scores
-        that are no equal numbers.
-    """
+    """Returns the theorem that applies and its temperature, for the inputs measured."""
     if not all(isinstance(x.feed_forward.bend, Relu) for x in model.layers):
         return None
     tied = measure.tied_rows > 0
@@ -197,21 +175,15 @@ def theorem_temperature(
 
 
 def ties_are_equal(measure: HardMeasure) -> bool:
-    """Returns whether scores that count as tied differ by no more than float64 rounds.
-
-    In a wide score cell others tie too; Theorem 26-T does not speak of those.
-    """
+    """Whether scores that count as tied differ by no more than float64 rounds."""
+    # In a wide score cell unequal scores tie too; Theorem 26-T does not cover those.
     return all(
         head.uniform or head.spread <= SAME * head.score_size for head in measure.heads
     )
 
 
 def paper_shape(model: Transformer) -> NetworkShape:
-    """Returns the dimensions and the largest parameter of a model.
-
-    Args:
-        model: Residual layers of dot-product attention without layer norm.
-    """
+    """Dimensions and largest parameter of a model."""
     attentions = [layer.attention for layer in model.layers]
     biased = any(
         bias is not None
@@ -229,7 +201,7 @@ def paper_shape(model: Transformer) -> NetworkShape:
 
 
 def embedding_size(model: Transformer, length: int) -> float:
-    """Returns x(n): the largest magnitude of an entry of y^(0) of any input, at least 1."""
+    """x(n): the largest magnitude of an entry of y^(0) of any input, at least 1."""
     positions = np.asarray(encode_positions(model, length), np.float64)
     embedding = np.asarray(model.embedding, np.float64)
     # Over coordinates: a symbol may stand at any position.
@@ -250,11 +222,13 @@ def _largest_parameter(layer: Layer) -> float:
     return float(np.nextafter(max(sizes), np.inf))
 
 
-def _arrays(block) -> tuple:
+def _arrays(block: FeedForward) -> tuple[Float[Array, "..."], ...]:
     return tuple(x for x in (block.w1, block.b1, block.w2, block.b2) if x is not None)
 
 
-def _head_sizes(maps: HeadMaps, output_bias) -> list[float]:
+def _head_sizes(
+    maps: HeadMaps, output_bias: Float[Array, "width"] | None
+) -> list[float]:
     query = [x for x in maps.query if x is not None]
     sizes = [magnitude(Enclosed.exactly(x), maps.divisor).max() for x in query]
     sizes += [np.abs(x).max() for x in maps.key if x is not None]

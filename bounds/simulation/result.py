@@ -1,4 +1,4 @@
-"""The result of one simulation: a hard model, its twin, and what is known of both."""
+"""Result of one simulation: a hard model, its softmax twin, and bounds on their distance."""
 
 import dataclasses
 import math
@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jaxtyping import Array, Float, Int
 
 from bounds.numbers.bound import Bound
 from bounds.simulation.certificate import certified_error
@@ -29,43 +29,24 @@ TRUSTED_ROUNDING = 1e-3
 MOST = 2**53
 
 
-def tempered_twin(model: Transformer, temperature: float | Array) -> Transformer:
-    """Returns the model with softmax at a temperature in place of hard attention.
-
-    All parameters are the hard model's; its own temperatures, which change no maximum,
-    are replaced.
-
-    Args:
-        model: A hard model.
-        temperature: τ > 0, in every layer.
-
-    Returns:
-        The model; it shares all arrays with the given one.
-    """
+def tempered_twin(
+    model: Transformer, temperature: float | Float[Array, ""]
+) -> Transformer:
+    """Returns the model with softmax at a temperature in place of hard attention."""
+    # The hard model's own temperatures, which change no maximum, are replaced.
     return with_temperature(
         with_weighting(model, "softmax"), ConstantTemperature(temperature)
     )
 
 
 def measured_errors(
-    model: Transformer, tokens: np.ndarray, temperatures: Sequence[float]
-) -> np.ndarray:
-    """Returns the largest difference of the two models' final activations, as computed.
-
-    Of either float rounds as it does: at a temperature below the rounding of tied scores
-    the twin tells them apart, which over exact reals it does not.
-
-    Args:
-        model: The hard model.
-        tokens: Inputs [S, n].
-        temperatures: τ of the twins [t].
-
-    Returns:
-        max over inputs, positions and coordinates, for each temperature [t].
-
-    Raises:
-        TieError: Rounding decides a winner of the hard model as it is run.
-    """
+    model: Transformer,
+    tokens: Int[np.ndarray, "inputs tokens"],
+    temperatures: Sequence[float],
+) -> Float[np.ndarray, "temperatures"]:
+    """Returns the largest computed difference of both models' final activations."""
+    # Rounding is not removed: at a temperature below the rounding of tied scores the
+    # twin tells them apart, which over exact reals it does not.
     inputs = jnp.asarray(tokens, jnp.int32)
     hard, reports = final_activations(model, inputs)
     met = (None if one is None else reduce_reports(one) for one in reports)
@@ -77,20 +58,21 @@ def measured_errors(
 
 @jax.jit
 def final_activations(
-    model: Transformer, inputs: Array
-) -> tuple[Array, tuple[TieReport | None, ...]]:
-    """Returns the final activations of many inputs [S, n, d], and their tie reports [S].
-
-    Args:
-        model: A transformer.
-        inputs: Tokens [S, n]; not checked here.
-    """
+    model: Transformer, inputs: Int[Array, "inputs tokens"]
+) -> tuple[Float[Array, "inputs tokens width"], tuple[TieReport | None, ...]]:
+    """Returns the final activations of many inputs, and their tie reports."""
     return jax.lax.map(lambda tokens: forward(model, tokens), inputs)
 
 
 @jax.jit
-def _largest_difference(model: Transformer, inputs: Array, hard: Array) -> Array:
-    def difference(one: tuple[Array, Array]) -> Array:
+def _largest_difference(
+    model: Transformer,
+    inputs: Int[Array, "inputs tokens"],
+    hard: Float[Array, "inputs tokens width"],
+) -> Float[Array, ""]:
+    def difference(
+        one: tuple[Int[Array, "tokens"], Float[Array, "tokens width"]],
+    ) -> Float[Array, ""]:
         tokens, output = one
         return jnp.abs(forward(model, tokens)[0] - output).max()
 
@@ -99,7 +81,7 @@ def _largest_difference(model: Transformer, inputs: Array, hard: Array) -> Array
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Simulation(BriefRepr):
-    """How softmax at a temperature simulates a hard model at one length.
+    """Simulation of a hard model by softmax at a temperature, at one length.
 
     *Certified*, over exact reals and for the inputs considered: `gap` and `gap_simulated`
     (from below), and that no entry of the twin's final activations is off by more than
@@ -109,22 +91,22 @@ class Simulation(BriefRepr):
 
     Attributes:
         given: The hard model that was given.
-        model: The hard model that is simulated: the given one, or, where unique-hard
-            heads met ties, the same with tie-breaking terms.
-        measured_given: What was measured of the given model …
+        model: The hard model that is simulated: the given one, with tie-breaking terms
+            where unique-hard heads met ties.
+        measured_given: Measure of the given model …
         measured: … and of the simulated one.
         all_inputs: Whether all inputs of the length were considered.
-        num_run: How many inputs the errors were measured on.
-        measured_on: These in words; a measured error is the largest of them.
+        num_run: Number of inputs on which errors were measured.
+        measured_on: These inputs in words; a measured error is the largest over them.
         epsilon: ε, the error allowed.
         theorem: "26" or "26-T"; None where neither applies.
         theorem_temperature: A lower bound on the largest temperature, by the theorem.
-        temperature: By the certificate; None where no temperature is certified.
-        bound: The certified error there, at most ε.
-        error_formula: Measured at the theorem's temperature; None where that is none,
-            or below every float.
-        error_certificate: Measured at the certificate's temperature.
-        temperatures: Of a sweep around it, increasing …
+        temperature: Certified temperature; None where there is none.
+        bound: Certified error at `temperature`, at most ε.
+        error_formula: Error measured at the theorem's temperature; None where there is
+            none, or it is below every float.
+        error_certificate: Error measured at the certificate's temperature.
+        temperatures: Temperatures of a sweep around `temperature`, increasing …
         errors: … the errors measured there …
         bounds: … and the certified ones.
     """
@@ -143,9 +125,9 @@ class Simulation(BriefRepr):
     bound: float | None
     error_formula: float | None
     error_certificate: float | None
-    temperatures: np.ndarray
-    errors: np.ndarray
-    bounds: np.ndarray
+    temperatures: Float[np.ndarray, "temperatures"]
+    errors: Float[np.ndarray, "temperatures"]
+    bounds: Float[np.ndarray, "temperatures"]
 
     @property
     def length(self) -> int:
@@ -159,15 +141,13 @@ class Simulation(BriefRepr):
 
     @property
     def ties(self) -> int:
-        """Rows of selective heads of the given model that met ties, over all inputs.
-
-        Where the inputs were not listed: pairs of a position and a symbol that can.
-        """
+        """Rows of selective heads of the given model that met ties, over all inputs."""
+        # Where inputs were not listed these are pairs of a position and a symbol.
         return self.measured_given.tied_rows
 
     @property
     def score_rounding(self) -> float | None:
-        """How far a computed score may be rounded, over the certificate's temperature.
+        """Largest rounding of a computed score over the certified temperature.
 
         Where heads average over ties a run in floats has an error of its own of about
         this size, and should be trusted only where it is far below ε.
@@ -177,14 +157,7 @@ class Simulation(BriefRepr):
         return self.measured.score_error / self.temperature
 
     def twin(self, temperature: float | None = None) -> Transformer:
-        """Returns the simulated model with softmax, the certified twin by default.
-
-        Args:
-            temperature: τ; the certificate's if None.
-
-        Raises:
-            InputError: No temperature is certified and none was given.
-        """
+        """Returns the simulated model with softmax, the certified twin by default."""
         tau = self.temperature if temperature is None else temperature
         if tau is None:
             raise InputError(
@@ -194,20 +167,13 @@ class Simulation(BriefRepr):
         return tempered_twin(self.model, tau)
 
     def certify(self, temperature: float) -> float:
-        """Returns a bound on the twin's error at a temperature, for these inputs.
-
-        Args:
-            temperature: τ > 0.
-
-        Raises:
-            InputError: It is no such number.
-        """
+        """Returns a bound on the twin's error at a temperature, for these inputs."""
         tau = expect_number("temperature", temperature, 0, above=True)
         return certified_error(self.measured, tau)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know beside the numbers, one sentence each."""
+        """Conditions and warnings for the numbers, one sentence each."""
         found = []
         if not self.all_inputs:
             found.append(

@@ -1,4 +1,4 @@
-"""One layer, all inputs of a length, without listing them.
+"""Measure of a one-layer hard model over all inputs of a length, without listing them.
 
 In the first layer a row depends on its position and its symbol alone, so that every row
 and key that any input can bring is one of n V candidates. Ranges, gains and sizes over
@@ -6,17 +6,15 @@ all inputs are theirs. So is the gap, from below: the maximum of a row is at lea
 largest over positions of the position's least score, and the next score is at another
 position. So the least difference of a candidate's score >= M and the next lower one at
 another position is a lower bound; it is the gap itself where the other positions can
-stay below. Beyond one layer rows depend on whole inputs, and only those met are known.
-
-Shapes: K candidates, r of them as query rows.
+stay below. Beyond one layer rows depend on whole inputs, which have to be listed.
 """
 
 import numpy as np
-from numpy.typing import NDArray
+from jaxtyping import Float, Int
 
 from bounds.all_inputs.universe import AllInputs
-from bounds.restriction.enclosed import Enclosed, Floats, inflated
-from bounds.simulation.hard_scores import UNIT, score_block
+from bounds.restriction.enclosed import Enclosed, inflated
+from bounds.simulation.hard_scores import UNIT, safe_radius, score_block
 from bounds.simulation.measure import MOST_SCORES, HeadPass, cell_width, mask_block
 from bounds.simulation.measured import HardMeasure, LayerMeasure
 from bounds.simulation.paper_shape import (
@@ -30,16 +28,7 @@ from jax_models.model.transformer import encode_positions
 
 
 def measure_structure(model: Transformer, inputs: AllInputs) -> HardMeasure:
-    """Returns what a certificate needs of a one-layer model, over all its inputs.
-
-    Returns:
-        The measure. Its tied rows are candidates, not rows of inputs: the positions with
-        a symbol at which ties are possible.
-
-    Raises:
-        InputError: The model is refused.
-        TieError: Rounding could decide a winner in some input.
-    """
+    """Measures a one-layer hard model over all its inputs, for a certificate."""
     check_simulable(model)
     (layer,) = model.layers
     n = inputs.length
@@ -65,8 +54,10 @@ def measure_structure(model: Transformer, inputs: AllInputs) -> HardMeasure:
     return HardMeasure(n, (measure,), inputs.num_inputs, exact)
 
 
-def _candidates(inputs: AllInputs) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Positions and symbols of all candidates [K], position by position."""
+def _candidates(
+    inputs: AllInputs,
+) -> tuple[Int[np.ndarray, "candidates"], Int[np.ndarray, "candidates"]]:
+    """Positions and symbols of all candidates, position by position."""
     symbols = [inputs.symbols] * inputs.length
     symbols[inputs.query] = inputs.query_symbols
     counts = [len(some) for some in symbols]
@@ -74,9 +65,12 @@ def _candidates(inputs: AllInputs) -> tuple[NDArray[np.int64], NDArray[np.int64]
 
 
 def _look(
-    head: HeadPass, block: NDArray[np.int64], at: NDArray[np.int64], n: int
+    head: HeadPass,
+    block: Int[np.ndarray, "rows"],
+    at: Int[np.ndarray, "candidates"],
+    n: int,
 ) -> None:
-    """Update a head by the rows of some candidates."""
+    """Update a head's measure by the rows of some candidates."""
     score = score_block(head.query[:, block], head.key)[0]
     own = np.arange(len(at))
     seen = mask_block(head.attention, at[block], n)[:, at]
@@ -84,11 +78,7 @@ def _look(
     seen = seen & ((at[block][:, None] != at) | (block[:, None] == own))
     width = cell_width(head.attention, at[block], n)
     cells = np.where(seen, np.rint(score.value / width), -np.inf)
-    off = np.where(
-        score.radius > 0,
-        score.radius + 4 * UNIT * (np.abs(score.value) + score.radius),
-        0,
-    ).max(axis=1, where=seen, initial=0.0)
+    off = safe_radius(score).max(axis=1, where=seen, initial=0.0)
     head.exact = head.exact and score.exact
     size = np.where(seen, np.abs(score.value) + score.radius, 0.0).max()
     head.score_size = max(head.score_size, float(size))
@@ -120,8 +110,10 @@ def _look(
             head.spread = max(head.spread, float(inflated(np.asarray(spread), 3)))
 
 
-def _least_maximum(cells: Floats, at: NDArray[np.int64]) -> Floats:
-    """The lowest cell that the maximum of each row can have [r]."""
+def _least_maximum(
+    cells: Float[np.ndarray, "rows candidates"], at: Int[np.ndarray, "candidates"]
+) -> Float[np.ndarray, "rows"]:
+    """The lowest cell that the maximum of each row can have."""
     starts = np.flatnonzero(np.diff(at, prepend=-1))
     hidden = np.isneginf(cells)
     least = np.minimum.reduceat(np.where(hidden, np.inf, cells), starts, axis=1)
@@ -129,29 +121,15 @@ def _least_maximum(cells: Floats, at: NDArray[np.int64]) -> Floats:
 
 
 def _levels(
-    scores: Floats,
-    cells: Floats,
-    at: NDArray[np.int64],
-    classes: NDArray[np.int64],
+    scores: Float[np.ndarray, "candidates"],
+    cells: Float[np.ndarray, "candidates"],
+    at: Int[np.ndarray, "candidates"],
+    classes: Int[np.ndarray, "candidates"],
     floor: float,
     off: float,
     name: str,
 ) -> tuple[float, float | None]:
-    """The least distance of a maximum from the next score, and the widest tie, of a row.
-
-    Args:
-        scores: Of the candidates that the row sees [K].
-        cells: Theirs.
-        at: Their positions.
-        classes: Candidates of one class are equal real numbers.
-        floor: The lowest cell of a maximum.
-        off: How far each score may be from the real one.
-        name: The row, for messages.
-
-    Returns:
-        The distance, infinite where there is no other score; and the widest distance of
-        scores in one cell at two positions, None where there are no such.
-    """
+    """The least distance of a maximum from the next score, and the widest tie, of a row."""
     order = np.argsort(-scores, kind="stable")
     scores, cells, at, classes = scores[order], cells[order], at[order], classes[order]
     first = np.flatnonzero(np.diff(cells, prepend=np.inf))
@@ -165,7 +143,7 @@ def _levels(
             equal = len(set(classes[begin : end + 1].tolist())) == 1
             wide = float(scores[begin] - scores[end])
             ties.append(0.0 if equal else wide + 2 * off)
-        # Below it the first level with another position than one of the members.
+        # The runner-up is the first level below with a position that is no member's.
         for below in range(level + 1, len(first)):
             others = set(at[first[below] : last[below] + 1].tolist())
             if len(members) > 1 or others - members:

@@ -1,7 +1,7 @@
-"""How closely softmax at a temperature approximates hard attention, as closed forms.
+"""Closed forms for the distance of softmax at a temperature from hard attention.
 
 One module per group of statements of Yang, Strobl, Chiang and Angluin: weights of one
-row (a gap, decay, a table lookup, tie-breaking, perturbed scores), what they do to values
+row (a gap, decay, a table lookup, tie-breaking, perturbed scores), their effect on values
 and Booleans, and the temperature for a whole network.
 """
 
