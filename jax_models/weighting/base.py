@@ -134,14 +134,7 @@ def worries_more(
     other_near: Bool[Array, "..."],
     other_gap: Float[Array, "..."],
 ) -> Bool[Array, "..."]:
-    """Whether a decision is more worrying than another: ambiguous alone, or nearer.
-
-    Args:
-        near: whether the first is ambiguous.
-        gap: of the first's scores.
-        other_near: whether the other is ambiguous.
-        other_gap: of the other's scores.
-    """
+    """Whether a decision is more worrying than another: ambiguous alone, or nearer."""
     return (near & ~other_near) | ((near == other_near) & (gap < other_gap))
 
 
@@ -166,12 +159,7 @@ class Weighting(abc.ABC):
     def least_touching(
         self, summary: Any, queries: Float[Array, "heads rows d_k"]
     ) -> Float[Array, "heads rows"]:
-        """Returns, per row, the least score of a key that a row can tell has moved.
-
-        Args:
-            summary: of all keys.
-            queries: of the rows.
-        """
+        """Returns, per row, the least score of a key that a row can tell has moved."""
         del summary
         return jnp.full(queries.shape[:2], -jnp.inf, queries.dtype)
 
@@ -191,13 +179,7 @@ class Weighting(abc.ABC):
         values: Float[Array, "heads keys d_v"],
         visible: Bool[Array, "rows keys"],
     ) -> Float[Array, "heads rows d_v"]:
-        """Returns the attended values; zero for a row that sees nothing.
-
-        Args:
-            scores: the scores.
-            values: the values.
-            visible: the visible.
-        """
+        """Returns the attended values; zero for a row that sees nothing."""
         return contract(self.weights(scores, visible), values)
 
     @abc.abstractmethod
@@ -205,22 +187,13 @@ class Weighting(abc.ABC):
         self,
         scores: Float[Array, "heads rows keys"],
         values: Float[Array, "heads keys d_v"],
+        # positions of the keys
         index: Int[Array, "keys"],
         visible: Bool[Array, "rows keys"],
+        # number of equal keys that each stands for; one by default
         count: Float[Array, "keys"] | None = None,
     ) -> Any:
-        """Summarises a tile of keys for every row.
-
-        Args:
-            scores: the scores.
-            values: the values.
-            index: positions of the keys.
-            visible: the visible.
-            count: how many equal keys each stands for; one by default.
-
-        Returns:
-            A summary of heads and rows.
-        """
+        """Summarises a tile of keys for every row."""
 
     @abc.abstractmethod
     def merge(self, first: Any, second: Any) -> Any:
@@ -231,10 +204,8 @@ class Weighting(abc.ABC):
     ) -> Any:
         """Returns the summary of all keys with what a second pass over them adds.
 
-        Args:
-            summary: of all keys.
-            fold: sums over the tiles of keys what its argument makes of a tile, given
-                as to `lift`.
+        `fold` sums over the tiles of keys what its argument, called as
+        `lift` is, makes of one.
         """
         return summary
 
@@ -246,11 +217,7 @@ class Weighting(abc.ABC):
     def replace(
         self, summary: Any, column: Column
     ) -> Float[Array, "rows heads d_v columns"]:
-        """Returns the change of the attended value when one column is replaced.
-
-        Returns:
-            Entry (r, :, :, i) is the change at row r when column i is replaced.
-        """
+        """Returns the change of the attended value at each row when a column is replaced."""
 
     @abc.abstractmethod
     def lift_change(self, summary: Any, moved: MovedKeys) -> Any:
@@ -270,27 +237,23 @@ class Weighting(abc.ABC):
         """Returns the change of the attended value when all keys move."""
         return self.read_change(self.lift_change(summary, moved))
 
-    def ties(self, summary: Any, rows: Array) -> TieReport | None:
+    def ties(self, summary: Any, rows: Int[Array, "..."]) -> TieReport | None:
         """Returns the tie report of base summaries; None for a soft weighting."""
         return None
 
     def ties_replaced(
-        self, summary: Any, column: Column, rows: Array
+        self, summary: Any, column: Column, rows: Int[Array, "..."]
     ) -> TieReport | None:
         """Returns the tie report of the rows after each replacement; None if soft."""
         return None
 
     def ties_changed(
-        self, change: Any, rows: Array, relevant: Array | None = None
+        self,
+        change: Any,
+        rows: Int[Array, "..."],
+        relevant: Bool[Array, "..."] | None = None,
     ) -> TieReport | None:
-        """Returns the tie report of moved rows [i]; None for a soft weighting.
-
-        Args:
-            change: their change summary.
-            rows: their positions, broadcastable to heads and columns.
-            relevant: which of them count, broadcastable to heads and columns; all by
-                default.
-        """
+        """Returns the tie report of moved rows; None for a soft weighting."""
         return None
 
 

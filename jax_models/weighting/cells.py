@@ -44,11 +44,7 @@ class Level:
 
     @staticmethod
     def empty(like: Float[Array, "..."]) -> "Level":
-        """The level of no key.
-
-        Args:
-            like: an array of the shape and type.
-        """
+        """The level of no key, of an array's shape and type."""
         none = jnp.full_like(like, jnp.inf)
         return Level(-none, none, -none, jnp.zeros_like(none))
 
@@ -93,20 +89,13 @@ def lift_levels(
     scores: Float[Array, "... keys"],
     cells: Float[Array, "... keys"],
     visible: Bool[Array, "..."],
+    # number of equal keys that each stands for
     count: Float[Array, "keys"] | None = None,
     *,
+    # two after a change: reports read no more, the others are left empty
     known: int = 3,
 ) -> Levels:
-    """Returns the levels of a tile of keys.
-
-    Args:
-        scores: of the keys.
-        cells: their cells.
-        visible: which of them are seen.
-        count: how many equal keys each stands for; one by default.
-        known: how many levels are looked for: after a change, of which only reports
-            are made, the best two. The others are left empty.
-    """
+    """Returns the levels of a tile of keys."""
     cells = jnp.where(visible, cells, -jnp.inf)
     found = []
     for _ in range(known):
@@ -125,12 +114,7 @@ def lift_levels(
 
 
 def best_levels(*given: Level, known: int = 3) -> Levels:
-    """Returns the best distinct cells among some levels, joining equal ones [...].
-
-    Args:
-        given: levels of disjoint sets of keys.
-        known: as in `lift_levels`.
-    """
+    """Best distinct cells among levels of disjoint sets of keys, joining equal ones."""
     left, found = list(given), []
     for _ in range(known):
         cell = functools.reduce(jnp.maximum, (one.cell for one in left))
@@ -174,17 +158,12 @@ class Leaving:
 def leave(
     levels: Levels,
     column: Column,
+    # of its scores before and after
     cells: tuple[
         Float[Array, "heads rows columns"], Float[Array, "heads rows columns"]
     ],
 ) -> Leaving:
-    """The level that a replaced column leaves, and the new column's cell.
-
-    Args:
-        levels: of the rows before.
-        column: the replaced columns [i].
-        cells: of their scores before and after.
-    """
+    """The level that a replaced column leaves, and the new column's cell."""
     (old, new), change = cells, column.score_change
     levels = jax.tree.map(lambda x: x[..., None], levels)
     member = is_member(old, levels)
@@ -206,15 +185,8 @@ def remove_levels(
 ]:
     """Returns the levels of a row's keys without those that moved.
 
-    Args:
-        levels: of the row before.
-        moved: the keys that moved.
-        resolution: the width of a cell.
-
-    Returns:
-        The levels that are left; which moved keys were in each of the three; and
-        whether that is certain: a score that was computed anew may
-        stand beside the cell of the second or third level.
+    With them: the moved keys that were in each of the three, and whether that is certain: a
+    score that was computed anew may stand beside the cell of the second or third level.
     """
     old = to_cells(moved.score, resolution)
     base = jax.tree.map(lambda x: x[..., None], levels)
@@ -238,9 +210,7 @@ def remove_levels(
 def reaches(found: Levels, before: Levels) -> Bool[Array, "..."]:
     """Whether the two best levels after a replacement are known.
 
-    Args:
-        found: what is left of a row's levels, merged with the keys that moved [...].
-        before: the row's levels: a key in none of them is below the third.
+    A key in none of a row's levels is below the third.
     """
     return found.second.cell >= before.third.cell
 
@@ -248,20 +218,12 @@ def reaches(found: Levels, before: Levels) -> Bool[Array, "..."]:
 def levels_replaced(
     levels: Levels,
     column: Column,
+    # of its scores before and after
     cells: tuple[
         Float[Array, "heads rows columns"], Float[Array, "heads rows columns"]
     ],
 ) -> Levels:
-    """Returns the levels of rows after one column left each and one came.
-
-    Args:
-        levels: of the rows before.
-        column: the replaced columns [i].
-        cells: of their scores before and after.
-
-    Returns:
-        Levels of which the first two are known: only those are compared.
-    """
+    """Returns the two best levels of rows after one column left each and one came."""
     leaving, score = leave(levels, column, cells), column.score + column.score_change
     levels = jax.tree.map(lambda x: x[..., None], levels)
     dtype = levels.first.count.dtype

@@ -59,17 +59,22 @@ class HardWeighting(Weighting):
         """Returns k u: how far a score may be rounded, over its magnitude."""
         return self.score_steps * float(jnp.finfo(dtype).eps) / 2
 
-    def ties(self, summary: Any, rows: Array) -> TieReport:
+    def ties(self, summary: Any, rows: Int[Array, "..."]) -> TieReport:
         """Returns the tie report of base summaries, which have `levels`."""
         return report_ties(self, summary.levels, rows)
 
-    def ties_replaced(self, summary: Any, column: Column, rows: Array) -> TieReport:
+    def ties_replaced(
+        self, summary: Any, column: Column, rows: Int[Array, "..."]
+    ) -> TieReport:
         """Returns the tie report of the rows after each replacement."""
         after = levels_replaced(summary.levels, column, self._cells(column))
         return report_ties(self, after, rows[:, None], column.visible)
 
     def ties_changed(
-        self, change: Any, rows: Array, relevant: Array | None = None
+        self,
+        change: Any,
+        rows: Int[Array, "..."],
+        relevant: Bool[Array, "..."] | None = None,
     ) -> TieReport:
         """Returns the tie report of moved rows, whose change has `levels` too."""
         return report_ties(self, change.levels, rows, relevant)
@@ -127,6 +132,7 @@ class HardWeighting(Weighting):
         self,
         summary: Any,
         column: Column,
+        # of its scores before and after
         cells: tuple[
             Float[Array, "heads rows columns"], Float[Array, "heads rows columns"]
         ],
@@ -135,13 +141,7 @@ class HardWeighting(Weighting):
         Float[Array, "heads rows columns"],
         Float[Array, "heads rows columns"],
     ]:
-        """The factors of `replaced_value`, for columns that rows see.
-
-        Args:
-            summary: of the rows.
-            column: the replaced columns [i].
-            cells: of their scores before and after.
-        """
+        """The factors of `replaced_value`, for columns that rows see."""
 
     @abc.abstractmethod
     def around(
@@ -154,12 +154,9 @@ class HardWeighting(Weighting):
         """Summarises a row of which only some keys moved, from its summary alone.
 
         `replace` for several columns at once, all the keys that moved: what is left of
-        the summary without them is merged with them in their new places.
-
-        Returns:
-            The change summary over all keys, moved or not; and where it is right, of
-            heads and columns. Elsewhere too many of the best keys moved, the best of the
-            others is not in the summary, and the row must be seen again as a whole.
+        the summary without them is merged with them in their new places. The Booleans are
+        false where too many of the best keys moved: the best of the others is not in the
+        summary, and the row must be seen again as a whole.
         """
 
 
@@ -169,12 +166,6 @@ def replaced_value(
     """Returns the change of an attended value of which one column is replaced.
 
     Of finite differences: what a factor of 0 leaves out is multiplied too.
-
-    Args:
-        factors: of `HardWeighting.replaced_factors`, broadcastable to what they multiply.
-        column: its values before and after.
-        attended: the value before.
-        other: what would be attended to without the best key.
     """
     by_other, by_value, by_change = factors
     return (
@@ -185,18 +176,13 @@ def replaced_value(
 
 
 def decided(
-    weighting: HardWeighting, levels: Levels, relevant: Array | None = None
+    weighting: HardWeighting, levels: Levels, relevant: Bool[Array, "..."] | None = None
 ) -> tuple[Float[Array, "..."], Float[Array, "..."], Bool[Array, "..."]]:
     """Returns the gap of every row, the spread of its best cell, and if it is ambiguous.
 
     A row is ambiguous when the score below its best cell stands in the neighbouring
     one; and, where a cell is no wider than the rounding of the best score, when the best
     cell holds several keys or the score below may be rounded onto it.
-
-    Args:
-        weighting: whose cells they are.
-        levels: [...].
-        relevant: which entries count, broadcastable to [...]; all by default.
     """
     (one, two), dtype = (levels.first, levels.second), levels.first.low.dtype
     best = one.cell > -jnp.inf
@@ -216,16 +202,12 @@ def decided(
 
 
 def report_ties(
-    weighting: HardWeighting, levels: Levels, rows: Array, relevant: Array | None = None
+    weighting: HardWeighting,
+    levels: Levels,
+    rows: Int[Array, "..."],
+    relevant: Bool[Array, "..."] | None = None,
 ) -> TieReport:
-    """Returns the tie report over all rows of `levels`; see `decided`.
-
-    Args:
-        weighting: whose cells they are.
-        levels: [...].
-        rows: the position of each row, broadcastable to [...].
-        relevant: which entries count, broadcastable to [...]; all by default.
-    """
+    """Returns the tie report over all rows of `levels`; see `decided`."""
     gap, spread, ambiguous = decided(weighting, levels, relevant)
     # The first ambiguous row if there is one, else the row of the smallest gap.
     order = jnp.where(ambiguous, -jnp.inf, gap).ravel()

@@ -180,19 +180,16 @@ def _sum_products(
 
 
 def moved_weights(
+    # a e^-peak
     old: Float[Array, "heads #columns keys"],
+    # log of a e^d times e^-reference
     log_new: Float[Array, "heads columns keys"],
+    # d - c
     relative: Float[Array, "heads columns keys"],
+    # e^(peak + c) times e^-reference
     scale: Float[Array, "heads columns 1"],
 ) -> tuple[Float[Array, "heads columns keys"], Float[Array, "heads columns keys"]]:
-    """a e^d and a (e^d - e^c) of each key, times e^-reference.
-
-    Args:
-        old: a e^-peak.
-        log_new: log of a e^d times e^-reference.
-        relative: d - c.
-        scale: e^(peak + c) times e^-reference.
-    """
+    """a e^d and a (e^d - e^c) of each key, times e^-reference."""
     new = jnp.exp(log_new)
     # a (e^x - 1) from whichever of the two exponentials is the larger; hidden keys have
     # weight 0 before and after.

@@ -113,12 +113,7 @@ def replaced_weights(summary: "SoftmaxSummary", column: Column) -> ReplacedWeigh
 def replace_column(
     summary: "SoftmaxSummary", column: Column
 ) -> Float[Array, "rows heads d_v columns"]:
-    """Returns the change of the mean; see `replaced_factors`.
-
-    Args:
-        summary: of the rows.
-        column: the replaced columns [i].
-    """
+    """Returns the change of the mean; see `replaced_factors`."""
 
     def scalars(summary: "SoftmaxSummary", column: Column) -> tuple[Any, Array]:
         weights = replaced_weights(summary, column)
@@ -159,13 +154,7 @@ def replaced_factors(
 def replace_by(
     summary: "SoftmaxSummary", column: Column, weights: ReplacedWeights
 ) -> Float[Array, "rows heads d_v columns"]:
-    """Change of the mean as in `Softmax.replace`, from weights that have been formed.
-
-    Args:
-        summary: of the rows.
-        column: the replaced columns [i].
-        weights: of `replaced_weights`.
-    """
+    """Change of the mean as in `Softmax.replace`, from weights that have been formed."""
     factors = replaced_factors(summary, weights)
     return _apply(summary, column, factors, summary.rest_above_top)
 
@@ -186,14 +175,7 @@ def _apply(
 def replaced_mean(
     factors: tuple[Array, ...], column: Column, top: Array, lift: Array
 ) -> Array:
-    """Returns the change of a mean of which one column is replaced.
-
-    Args:
-        factors: of `replaced_factors`, broadcastable to what they multiply.
-        column: its values before and after.
-        top: the top column's value.
-        lift: the mean value without the top column less the top column's.
-    """
+    """Returns the change of a mean of which one column is replaced."""
     direct, arriving, staying, rest = factors
     return (
         direct * column.value_change
