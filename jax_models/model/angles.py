@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int, Shaped
+from jaxtyping import Float, Int, Shaped
 
 # Bits of a part of a turn, and digits of what is split.
 PART_BITS = 22
@@ -28,13 +28,8 @@ def exact_context() -> Any:
     return context
 
 
-def falling_frequencies(base: float, width: int) -> np.ndarray:
-    """Returns base^(-2m/width), m = 0 … width/2 - 1, of mpmath's numbers [width / 2].
-
-    Args:
-        base: above 0.
-        width: even.
-    """
+def falling_frequencies(base: float, width: int) -> Shaped[np.ndarray, "frequencies"]:
+    """Returns base^(-2m/width), m = 0 … width/2 - 1, of mpmath's numbers."""
     exact = exact_context().mpf
     return np.array([exact(base) ** (exact(-2 * m) / width) for m in range(width // 2)])
 
@@ -42,13 +37,8 @@ def falling_frequencies(base: float, width: int) -> np.ndarray:
 def sine_and_cosine(
     places: Int[np.ndarray, "positions"],
     frequencies: Shaped[np.ndarray, "frequencies"] | Sequence[Any],
-) -> np.ndarray:
-    """Returns sin(j f) and beside them cos(j f) in float64 [j, 2 m].
-
-    Args:
-        places: j, integers in [0, 2^31).
-        frequencies: f in radians, of mpmath's numbers or floats.
-    """
+) -> Float[np.ndarray, "positions coordinates"]:
+    """Returns sin(j f) and beside them cos(j f), j the places and f in radians."""
     context, count = exact_context(), len(frequencies)
     scale = 2.0**PART_BITS
     j = places.astype(np.float64)

@@ -24,8 +24,12 @@ from jax_models.run.perturbation import perturb
 HIGHEST = jax.lax.Precision.HIGHEST
 
 
-def project(weight: Array, bias: Array | None, rows: Array) -> Array:
-    """Returns the projection of rows [..., d] by every head [h, ..., e]."""
+def project(
+    weight: Float[Array, "heads out width"],
+    bias: Float[Array, "heads out"] | None,
+    rows: Float[Array, "... width"],
+) -> Float[Array, "heads ... out"]:
+    """Returns the projection of rows by every head."""
     projected = map_long_axis(
         lambda part: jnp.einsum("hed,...d->h...e", weight, part, precision=HIGHEST),
         rows,
@@ -38,12 +42,10 @@ def project(weight: Array, bias: Array | None, rows: Array) -> Array:
     )
 
 
-def score_scale(attention: Attention, length: int, rows: Array) -> Array:
-    """Divisor of a row's raw scores: sqrt(d_k) times the temperature.
-
-    Returns:
-        A scalar, or [r] where the temperature depends on the row's position.
-    """
+def score_scale(
+    attention: Attention, length: int, rows: Int[Array, "..."]
+) -> Float[Array, "..."]:
+    """Divisor of a row's raw scores: sqrt(d_k) times the temperature."""
     scale = jnp.ones((), attention.query.dtype)
     square = attention.scoring.square_scale(attention.key_width)
     if square != 1:
@@ -51,8 +53,10 @@ def score_scale(attention: Attention, length: int, rows: Array) -> Array:
     return scale * temperature(attention, length, rows)
 
 
-def temperature(attention: Attention, length: int, rows: Array) -> Array:
-    """Returns the temperature of rows: a scalar, or [r] where it depends on positions."""
+def temperature(
+    attention: Attention, length: int, rows: Int[Array, "..."]
+) -> Float[Array, "..."]:
+    """Temperature of rows: one number, or one per row where it depends on positions."""
     dtype = attention.query.dtype
     if attention.temperature is None:
         return jnp.ones((), dtype)
@@ -60,7 +64,10 @@ def temperature(attention: Attention, length: int, rows: Array) -> Array:
 
 
 def project_queries(
-    attention: Attention, rows: Array, length: int, positions: Array
+    attention: Attention,
+    rows: Float[Array, "rows width"],
+    length: int,
+    positions: Int[Array, "rows"],
 ) -> Float[Array, "heads rows d_k"]:
     """Returns queries; of bilinear scores already divided by the scale."""
     queries = project(attention.query, attention.query_bias, rows)
@@ -75,17 +82,10 @@ def project_query_changes(
     change: Float[Array, "rows width"],
     length: int,
     positions: Int[Array, "#rows"],
+    # None where queries are linear
     before: Float[Array, "#rows width"] | None = None,
 ) -> Float[Array, "heads rows d_k"]:
-    """Returns the changes of `project_queries` when its rows change.
-
-    Args:
-        attention: the sublayer.
-        change: of the rows.
-        length: n.
-        positions: of the rows, or the one of all.
-        before: the rows before, or one for all; None where queries are linear.
-    """
+    """Returns the changes of `project_queries` when its rows change."""
     queries = project(attention.query, None, change)
     if attention.query_norm is not None:
         assert before is not None
@@ -99,16 +99,10 @@ def project_keys(
     attention: Attention,
     rows: Float[Array, "keys width"],
     length: int,
+    # None where keys are the same at all positions
     positions: Int[Array, "keys"] | None,
 ) -> Float[Array, "heads keys d_k"]:
-    """Returns keys.
-
-    Args:
-        attention: the sublayer.
-        rows: what attention reads.
-        length: n.
-        positions: of the rows; None where keys are the same at all positions.
-    """
+    """Returns keys of the rows that attention reads."""
     keys = project(attention.key_by_head, attention.key_bias_by_head, rows)
     if attention.key_norm is not None:
         keys = attention.key_norm(keys)
@@ -119,18 +113,12 @@ def project_key_changes(
     attention: Attention,
     change: Float[Array, "keys width"],
     length: int,
+    # None where keys are the same at all positions
     positions: Int[Array, "keys"] | None,
+    # None where keys are linear
     before: Float[Array, "keys width"] | None = None,
 ) -> Float[Array, "heads keys d_k"]:
-    """Returns the changes of `project_keys` when its rows change.
-
-    Args:
-        attention: the sublayer.
-        change: of the rows.
-        length: n.
-        positions: of the rows; None where keys are the same at all positions.
-        before: the rows before; None where keys are linear.
-    """
+    """Returns the changes of `project_keys` when its rows change."""
     keys = project(attention.key_by_head, None, change)
     if attention.key_norm is not None:
         assert before is not None
@@ -139,21 +127,28 @@ def project_key_changes(
     return _turned(attention, keys, length, positions)
 
 
-def project_values(attention: Attention, rows: Array) -> Array:
-    """Returns values [h, k, v] of rows [k, d]."""
+def project_values(
+    attention: Attention, rows: Float[Array, "keys width"]
+) -> Float[Array, "heads keys d_v"]:
+    """Returns values of rows."""
     values = project(attention.value_by_head, attention.value_bias_by_head, rows)
     return perturb(values)
 
 
-def project_value_changes(attention: Attention, change: Array) -> Array:
-    """Returns the changes of `project_values` [h, k, v] when its rows change by [k, d]."""
+def project_value_changes(
+    attention: Attention, change: Float[Array, "keys width"]
+) -> Float[Array, "heads keys d_v"]:
+    """Returns the changes of `project_values` when its rows change."""
     return project(attention.value_by_head, None, change)
 
 
 def _turned(
-    attention: Attention, rows: Array, length: int, positions: Array | None
-) -> Array:
-    """Queries or keys [..., r, e] as they stand at their positions [r]."""
+    attention: Attention,
+    rows: Float[Array, "... rows d_k"],
+    length: int,
+    positions: Int[Array, "#rows"] | None,
+) -> Float[Array, "... rows d_k"]:
+    """Queries or keys, turned by their positions."""
     if attention.rotary is None:
         return rows
     assert positions is not None
@@ -161,36 +156,34 @@ def _turned(
 
 
 def _scaled(
-    attention: Attention, queries: Array, length: int, positions: Array
-) -> Array:
+    attention: Attention,
+    queries: Float[Array, "heads rows d_k"],
+    length: int,
+    positions: Int[Array, "#rows"],
+) -> Float[Array, "heads rows d_k"]:
     if not attention.scoring.bilinear:
         return queries
     return queries / per_row(score_scale(attention, length, positions))
 
 
-def per_row(scale: Array) -> Array:
-    """Returns a score scale in the shape that divides rows [r, ...], or a scalar."""
+def per_row(
+    scale: Float[Array, "..."],
+) -> Float[Array, "..."]:
+    """Returns a score scale in the shape that divides rows, or a scalar."""
     return scale[:, None] if scale.ndim else scale
 
 
 def compute_scores(
     attention: Attention,
+    # projected and scaled
     queries: Float[Array, "heads rows d_k"],
     keys: Float[Array, "heads keys d_k"],
     length: int,
     positions: Int[Array, "rows"],
+    # None where scores do not depend on them
     key_positions: Int[Array, "keys"] | None = None,
 ) -> Float[Array, "heads rows keys"]:
-    """Returns the scores of projected queries and keys.
-
-    Args:
-        attention: the sublayer.
-        queries: projected and scaled.
-        keys: the keys.
-        length: n.
-        positions: of the rows.
-        key_positions: of the keys; None where scores do not depend on them.
-    """
+    """Returns the scores of projected queries and keys."""
     scores = attention.scoring.scores(queries, keys)
     scores = _over_scale(attention, scores, length, positions)
     if attention.distance_bias is None:
@@ -201,9 +194,12 @@ def compute_scores(
 
 
 def _over_scale(
-    attention: Attention, scores: Array, length: int, positions: Array
-) -> Array:
-    """Scores, or their changes, over what has not divided the queries already."""
+    attention: Attention,
+    scores: Float[Array, "heads rows keys"],
+    length: int,
+    positions: Int[Array, "#rows"],
+) -> Float[Array, "heads rows keys"]:
+    """Scores or their changes, divided by the scale unless the queries are already."""
     if attention.scoring.bilinear:
         return scores
     return scores / per_row(score_scale(attention, length, positions))
@@ -211,50 +207,36 @@ def _over_scale(
 
 def score_changes(
     attention: Attention,
+    # projected and scaled, before
     queries: Float[Array, "heads rows d_k"],
+    # before
     keys: Float[Array, "heads keys d_k"],
     length: int,
     positions: Int[Array, "rows"],
+    # changes; None where none has moved
     moved_queries: Float[Array, "heads rows d_k"] | None = None,
     moved_keys: Float[Array, "heads keys d_k"] | None = None,
 ) -> Float[Array, "heads rows keys"]:
-    """Returns the changes of scores when queries move, or keys, or both.
-
-    Args:
-        attention: the sublayer.
-        queries: projected and scaled, before.
-        keys: before.
-        length: n.
-        positions: of the rows.
-        moved_queries: changes of the queries; None where none has moved.
-        moved_keys: of the keys.
-    """
+    """Returns the changes of scores when queries move, or keys, or both."""
     changes = attention.scoring.changes(queries, keys, moved_queries, moved_keys)
     return _over_scale(attention, changes, length, positions)
 
 
 def own_score_changes(
     attention: Attention,
+    # projected and scaled, before
     queries: Float[Array, "heads rows d_k"],
+    # before
     keys: Float[Array, "heads keys d_k"],
     moved_queries: Float[Array, "heads rows d_k"],
+    # change of the key that each row moves
     moved_keys: Float[Array, "heads rows d_k"],
+    # the key that each row moves
     own: Bool[Array, "rows keys"],
     length: int,
     positions: Int[Array, "rows"],
 ) -> Float[Array, "heads rows keys"]:
-    """Returns the changes when rows move their queries and one key each.
-
-    Args:
-        attention: the sublayer.
-        queries: projected and scaled, before.
-        keys: before.
-        moved_queries: changes of the queries.
-        moved_keys: of the key that each row moves.
-        own: which key that is.
-        length: n.
-        positions: of the rows.
-    """
+    """Returns the changes when rows move their queries and one key each."""
     moves = moved_queries, moved_keys, own
     changes = attention.scoring.own_changes(queries, keys, *moves)
     return _over_scale(attention, changes, length, positions)
@@ -262,28 +244,20 @@ def own_score_changes(
 
 def score_changes_of_rows(
     attention: Attention,
-    queries: Array,
+    # projected and scaled, before
+    queries: Float[Array, "heads #rows d_k"],
+    # before
     keys: Float[Array, "heads keys d_k"],
     moved_queries: Float[Array, "heads rows d_k"],
     rows: RowMoves,
     length: int,
-    positions: Array,
+    positions: Int[Array, "#rows"],
+    # None where keys are the same at all positions
     key_positions: Int[Array, "keys"] | None = None,
+    # rows of the keys; None where keys are linear
     before: Float[Array, "keys width"] | None = None,
 ) -> Float[Array, "heads rows keys"]:
-    """Returns the changes when queries move, and the rows of all keys.
-
-    Args:
-        attention: the sublayer.
-        queries: projected and scaled, before [h, r, e] or [h, 1, e].
-        keys: before.
-        moved_queries: changes of the queries.
-        rows: those of the keys' rows.
-        length: n.
-        positions: of the rows [r], or of the one [1].
-        key_positions: of the keys; None where keys are the same at all positions.
-        before: the rows of the keys before; None where keys are linear.
-    """
+    """Returns the changes when queries move, and the rows of all keys."""
     scoring, key = attention.scoring, attention.key_by_head
     if attention.linear_keys:
         changes = scoring.changes_of_rows(key, queries, keys, moved_queries, rows)
@@ -316,18 +290,13 @@ class KeyStore:
 
 def store_keys(
     attention: Attention,
-    rows: Array,
+    rows: Float[Array, "keys width"],
+    # n, by default that of the rows
     length: int | None = None,
+    # by default from 0 up
     positions: Int[Array, "keys"] | None = None,
 ) -> KeyStore:
-    """Returns the keys and values of rows [k, d]: of all rows, or of some.
-
-    Args:
-        attention: the sublayer.
-        rows: what it reads.
-        length: n, by default that of the rows.
-        positions: of the rows, by default from 0 up.
-    """
+    """Returns the keys and values of rows: of all rows, or of some."""
     if positions is None:
         positions = jnp.arange(rows.shape[0], dtype=jnp.int32)
     keys = project_keys(attention, rows, length or rows.shape[0], positions)
@@ -336,27 +305,18 @@ def store_keys(
 
 def summarise(
     attention: Attention,
+    # projected and scaled
     queries: Float[Array, "heads rows d_k"],
     positions: Int[Array, "rows"],
     store: KeyStore,
+    # whether changes are to be formed from it (`Weighting.settle`)
     settled: bool = False,
 ) -> Any:
-    """Returns the summaries of a block of query rows over all keys, tile by tile.
-
-    Args:
-        attention: the sublayer.
-        queries: projected and scaled.
-        positions: 0-based positions of the rows.
-        store: keys and values of the whole sequence.
-        settled: whether changes are to be formed from it (`Weighting.settle`).
-
-    Returns:
-        The weighting's summary with fields [h, r, ...].
-    """
+    """Returns the summaries of a block of query rows over all keys, tile by tile."""
     length, weighting = store.length, attention.weighting
 
     def fold(lift: Callable[..., Any], merge: Callable[[Any, Any], Any]) -> Any:
-        def lift_tile(index: Array, valid: Array) -> Any:
+        def lift_tile(index: Int[Array, "keys"], valid: Bool[Array, "keys"]) -> Any:
             arrays = (slice_tile(x, index, 1) for x in (store.keys, store.values))
             if store.hidden is not None:
                 valid = valid & ~slice_tile(store.hidden, index, 0)
@@ -373,26 +333,19 @@ def summarise(
 
 def lift_keys(
     attention: Attention,
+    # projected and scaled
     queries: Float[Array, "heads rows d_k"],
     positions: Int[Array, "rows"],
     tile: KeyStore,
+    # positions of the keys
     index: Int[Array, "keys"],
+    # no row sees the others
     valid: Bool[Array, "keys"],
     length: int,
+    # by default the weighting's
     lift: Callable[..., Any] | None = None,
 ) -> Any:
-    """Returns the summaries of a block of query rows over one tile of keys.
-
-    Args:
-        attention: the sublayer.
-        queries: projected and scaled.
-        positions: 0-based positions of the rows.
-        tile: its keys [h, k, e] and values [h, k, v].
-        index: positions of the keys.
-        valid: which of them there are; the others are seen by no row.
-        length: n.
-        lift: what is formed of a tile; the weighting's summary by default.
-    """
+    """Returns the summaries of a block of query rows over one tile of keys."""
     scores = compute_scores(attention, queries, tile.keys, length, positions, index)
     seen = visible(attention.sight, positions, index) & valid[None, :]
     lift = lift or attention.weighting.lift

@@ -9,6 +9,7 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float
 
 from jax_models.model.distance import DistanceBias
 from jax_models.model.mask import SIGHTS, Mask, Sight
@@ -119,8 +120,10 @@ class Attention:
         parts = {name: getattr(self, f"{name}_by_head") for name in names}
         return dataclasses.replace(self, **parts)
 
-    def _by_head(self, grouped: Array) -> Array:
-        """Numbers of groups [g, ...], repeated for each head [h, ...]."""
+    def _by_head(
+        self, grouped: Float[Array, "key_heads ..."]
+    ) -> Float[Array, "heads ..."]:
+        """Numbers of groups, repeated for each of a group's heads."""
         # Stored once for each group, read by head: methods need no rule for groups.
         count = self.num_heads // self.key_heads
         return grouped if count == 1 else jnp.repeat(grouped, count, axis=0)

@@ -34,13 +34,7 @@ class Alibi:
     def biases(
         self, rows: Int[Array, "rows"], keys: Int[Array, "keys"], length: int
     ) -> Float[Array, "heads rows keys"]:
-        """Addition to scores.
-
-        Args:
-            rows: positions of the queries.
-            keys: positions of the keys.
-            length: n.
-        """
+        """Addition to scores."""
         del length
         apart = jnp.abs(rows[:, None] - keys[None, :]).astype(self.slopes.dtype)
         return -self.slopes[:, None, None] * apart
@@ -74,9 +68,9 @@ class DistanceBuckets:
         object.__setattr__(self, "max_distance", distance)
 
     def biases(
-        self, rows: Array, keys: Array, length: int
+        self, rows: Int[Array, "rows"], keys: Int[Array, "keys"], length: int
     ) -> Float[Array, "heads rows keys"]:
-        """Addition to scores; arguments as in `Alibi.biases`."""
+        """Addition to scores."""
         shape = (self.table.shape[1], self.bidirectional, self.max_distance)
         buckets = jnp.asarray(distance_buckets(length, *shape))
         which = keys[None, :] - rows[:, None] + (length - 1)
@@ -89,18 +83,8 @@ DistanceBias = Alibi | DistanceBuckets
 @functools.lru_cache(maxsize=16)
 def distance_buckets(
     length: int, count: int, bidirectional: bool, max_distance: int
-) -> np.ndarray:
-    """Returns the bucket of j - i = 1 - n, …, n - 1 in integers alone [2 n - 1].
-
-    Args:
-        length: n.
-        count: b.
-        bidirectional: whether the two sides have buckets of their own.
-        max_distance: D.
-
-    Raises:
-        InputError: for too few buckets, an odd number for two sides, or too small a D.
-    """
+) -> Int[np.ndarray, "offsets"]:
+    """Returns the bucket of j - i = 1 - n, …, n - 1, formed of integers alone."""
     sides = 2 if bidirectional else 1
     if count % sides or count < 2 * sides:
         raise InputError(

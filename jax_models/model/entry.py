@@ -30,19 +30,20 @@ class Entry:
             found.append(Affine(self.projection, self.bias))
         return tuple(found)
 
-    def __call__(self, rows: Array) -> Array:
-        """The first layer's input [..., d] of embedded rows [..., E]."""
+    def __call__(
+        self, rows: Float[Array, "... d_embedding"]
+    ) -> Float[Array, "... width"]:
+        """The first layer's input, of embedded rows."""
         for operation in self.operations:
             rows = operation(rows)
         return rows
 
-    def change(self, rows: Array, moved: Array) -> Float[Array, "... width"]:
-        """Returns the exact change of what the first layer reads.
-
-        Args:
-            rows: embedded rows, broadcastable to their changes [..., E].
-            moved: their changes.
-        """
+    def change(
+        self,
+        rows: Float[Array, "... d_embedding"],
+        moved: Float[Array, "... d_embedding"],
+    ) -> Float[Array, "... width"]:
+        """Returns the exact change of the first layer's input."""
         for operation in self.operations:
             read = (moved,) if operation.linear else (rows, moved)
             rows, moved = operation(rows), operation.change(*read)

@@ -40,11 +40,7 @@ class FeedForward:
         return self.w1.shape[0] * (1 if self.gate is None else 2)
 
     def steps(self, enters: str) -> tuple[Step, ...]:
-        """Returns the block as steps from a row to the row `block`.
-
-        Args:
-            enters: the row that it reads.
-        """
+        """Returns the block as steps from a row to the row `block`."""
         leaves = Affine(self.w2, self.b2)
         into = Affine(self.w1, self.b1)
         if self.gate is None:

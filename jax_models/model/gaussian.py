@@ -5,14 +5,15 @@ from typing import Any
 
 import jax
 from jax import Array
+from jaxtyping import Float, Key
 
 # Numbers are drawn by powers of two between these; beyond, compiling is the least of it.
 FEWEST_DRAWN, MOST_DRAWN_AHEAD = 64, 2**14
 
 
 def gaussian_numbers(
-    key: Array, shape: tuple[int, ...], dtype: Any, deviation: float = 1.0
-) -> Array:
+    key: Key[Array, ""], shape: tuple[int, ...], dtype: Any, deviation: float = 1.0
+) -> Float[Array, "..."]:
     """Returns Gaussian numbers, from a program that serves many shapes.
 
     A number depends on the key and its place in the row of all, not on how many follow

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float
+from jaxtyping import Float, Key
 
 from jax_models.arguments import (
     choose_name,
@@ -48,7 +48,7 @@ MOVED = {
 
 @refusing_moved(MOVED)
 def random_transformer(
-    key: Array,
+    key: Key[Array, ""],
     *,
     num_layers: int,
     num_heads: int,
@@ -217,7 +217,9 @@ def _first_layers(same_layers: Any, weightings: Sequence[str]) -> tuple[int, ...
     return first
 
 
-def _position(key: Array, kind: Any, shape: tuple[int, int], dtype: Any) -> Any:
+def _position(
+    key: Key[Array, ""], kind: Any, shape: tuple[int, int], dtype: Any
+) -> Any:
     """Position encoding; a table of Gaussian numbers has `shape`."""
     names = ("none", "sinusoidal", "table")
     if kind is not None and not isinstance(kind, get_args(Position)):
@@ -244,10 +246,12 @@ class _Draw:
     scale: float
     dtype: Any
 
-    def gaussian(self, key: Array, *shape: int, fan_in: int) -> Float[Array, "..."]:
+    def gaussian(
+        self, key: Key[Array, ""], *shape: int, fan_in: int
+    ) -> Float[Array, "..."]:
         return gaussian_numbers(key, shape, self.dtype, self.scale / fan_in**0.5)
 
-    def bias(self, key: Array, *shape: int) -> Float[Array, "..."]:
+    def bias(self, key: Key[Array, ""], *shape: int) -> Float[Array, "..."]:
         return gaussian_numbers(key, shape, self.dtype, 0.1 * self.scale)
 
     def dense(self, kind: Any, keys: Any, width: int) -> Any:
@@ -256,7 +260,7 @@ class _Draw:
         return kind(weight, self.bias(keys[1], width))
 
     def norm(
-        self, key: Array, name: str | None = None, size: int | None = None
+        self, key: Key[Array, ""], name: str | None = None, size: int | None = None
     ) -> Norm:
         """Norm of rows of `size` coordinates, by default the architecture's."""
         kind = NORMS[name or self.parts.norm]
@@ -265,7 +269,7 @@ class _Draw:
         return kind(1 + scale, *others, self.parts.layer_norm_epsilon)
 
     def attention(
-        self, keys: Any, num_heads: int, score: str, layer_key: Array
+        self, keys: Any, num_heads: int, score: str, layer_key: Key[Array, ""]
     ) -> dict[str, Any]:
         """Weights of an attention sublayer, by their fields."""
         parts, d_model, width = self.parts, self.d_model, self.d_model // num_heads
@@ -320,7 +324,7 @@ class _Draw:
             )
         return block, norms
 
-    def entry(self, key: Array) -> Entry:
+    def entry(self, key: Key[Array, ""]) -> Entry:
         """Norm and projection between the embedding and the first layer."""
         parts, d_model = self.parts, self.d_model
         norm, weight, bias = jax.random.split(key, 3)
@@ -332,7 +336,7 @@ class _Draw:
         )
 
     def head(
-        self, key: Array, bias_key: Array, vocab_size: int
+        self, key: Key[Array, ""], bias_key: Key[Array, ""], vocab_size: int
     ) -> Readout | Head | None:
         """Read-out or head, None where the architecture has neither."""
         parts = self.parts
@@ -355,7 +359,7 @@ class _Draw:
         return Head((*pooled, self.dense(Affine, keys[3:5], parts.num_classes)))
 
 
-def init_transformer(key: Array, **options: Any) -> Transformer:
+def init_transformer(key: Key[Array, ""], **options: Any) -> Transformer:
     """Returns a transformer initialised for training.
 
     The same family as `random_transformer`, with what training wants: biases zero,

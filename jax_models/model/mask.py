@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Int
 
 Mask = Literal["none", "future", "past", "strict_future", "strict_past"]
 MASKS: tuple[str, ...] = get_args(Mask)
@@ -38,13 +39,8 @@ class Sight:
         """The largest distance of a position that is seen."""
         return math.inf if self.window is None else self.window - 1
 
-    def visible(self, rows: Any, keys: Any) -> Array:
-        """Whether each row sees each key.
-
-        Args:
-            rows: positions of the rows, an array that broadcasts with `keys`.
-            keys: positions of the keys.
-        """
+    def visible(self, rows: Any, keys: Any) -> Bool[Array, "..."]:
+        """Whether each row sees each key."""
         seen = jnp.ones(jnp.broadcast_shapes(rows.shape, keys.shape), bool)
         if not self.after:
             seen = keys <= rows if self.itself else keys < rows
@@ -58,17 +54,14 @@ class Sight:
         own = rows.astype(jnp.float32) == keys.astype(jnp.float32)
         return seen & (((rows < self.end) & (keys < self.end)) | own)
 
-    def present(self, positions: Array) -> Array | None:
+    def present(self, positions: Int[Array, "keys"]) -> Bool[Array, "keys"] | None:
         """Booleans of the positions before the padding; None without padding."""
         return None if self.end is None else positions < self.end
 
-    def run(self, row: Array, length: int) -> tuple[Array, Array]:
-        """Returns the first position that a row sees, and the first behind the last.
-
-        Args:
-            row: its position, from 0.
-            length: n.
-        """
+    def run(
+        self, row: Int[Array, "..."], length: int
+    ) -> tuple[Int[Array, "..."], Int[Array, "..."]]:
+        """Returns the first position that a row sees, and the first behind the last."""
         itself = int(self.itself)
         first = row * 0 if self.before else row + 1 - itself
         end = row * 0 + length if self.after else row + itself
@@ -80,12 +73,7 @@ class Sight:
         )
 
     def count(self, row: int, length: int) -> int:
-        """Number of positions that a row sees.
-
-        Args:
-            row: its position, from 0.
-            length: n.
-        """
+        """Number of positions that a row sees."""
         before, after = min(row, self.reach), min(length - 1 - row, self.reach)
         return int(before * self.before + self.itself + after * self.after)
 
@@ -100,31 +88,21 @@ SIGHTS: dict[str, Sight] = {
 }
 
 
-def visible(sight: Sight, rows: Array, keys: Array) -> Array:
-    """Whether each of `rows` sees each of `keys` [rows, keys].
+def visible(
+    sight: Sight, rows: Int[Array, "rows"], keys: Int[Array, "keys"]
+) -> Bool[Array, "rows keys"]:
+    """Whether each of `rows` sees each of `keys`.
 
     `future` hides the future (j <= i, causal), `past` hides the past (j >= i); the
     strict forms hide the row itself too, so a row may see nothing at all.
-
-    Args:
-        sight: of a mask.
-        rows: 0-based positions of the queries [rows].
-        keys: 0-based positions of the keys [keys].
-
-    Returns:
-        Booleans [rows, keys].
     """
     return sight.visible(rows[:, None], keys[None, :])
 
 
-def sees_any(sight: Sight, rows: Array, length: int) -> Array:
-    """Returns whether each row sees any position at all [r].
-
-    Args:
-        sight: of a mask.
-        rows: 0-based positions of the rows [r].
-        length: n.
-    """
+def sees_any(
+    sight: Sight, rows: Int[Array, "rows"], length: int
+) -> Bool[Array, "rows"]:
+    """Whether each row sees any position at all."""
     if sight.itself:
         return jnp.ones(rows.shape, bool)
     if sight.reach < 1:

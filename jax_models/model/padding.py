@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 from jax_models.arguments import expect_integer, refuse_empty
 from jax_models.errors import InputError
@@ -25,12 +26,8 @@ class Padding:
         """Whether a row is hidden from all rows [n]."""
         return tokens == self.symbol
 
-    def leave(self, tokens: np.ndarray) -> np.ndarray:
-        """Returns tokens [n] without the padding behind them [m].
-
-        Raises:
-            InputError: padding stands in front of a token, or there is no token.
-        """
+    def leave(self, tokens: Int[np.ndarray, "padded"]) -> Int[np.ndarray, "tokens"]:
+        """Returns tokens without the padding behind them; refuses it elsewhere."""
         there = np.flatnonzero(tokens != self.symbol)
         refuse_empty("tokens without padding", there)
         if there[-1] != there.size - 1:

@@ -5,6 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float
 
 from jax_models.arguments import choose_name, expect_kind
 from jax_models.model.pytree import register
@@ -32,17 +33,19 @@ class Pooling:
             {"mean": slice(None), "first": [0]}.get(self.kind, [-1])
         ]
 
-    def __call__(self, rows: Array) -> Array:
-        """Returns the vector [d] of the rows that it reads [r, d]."""
+    def __call__(self, rows: Float[Array, "rows width"]) -> Float[Array, "width"]:
+        """Returns one vector of the rows that it reads."""
         joined = rows.mean(axis=0)
         return self._unit(joined)(joined) if self.normalised else joined
 
-    def change(self, rows: Array, changes: Array) -> Array:
-        """Returns its change [..., d] by those of the rows [..., r, d]."""
+    def change(
+        self, rows: Float[Array, "rows width"], changes: Float[Array, "... rows width"]
+    ) -> Float[Array, "... width"]:
+        """Returns the change of the vector by those of the rows that it reads."""
         joined, moved = rows.mean(axis=0), changes.mean(axis=-2)
         return self._unit(joined).change(joined, moved) if self.normalised else moved
 
-    def _unit(self, row: Array) -> RmsNorm:
+    def _unit(self, row: Float[Array, "width"]) -> RmsNorm:
         """A row over its Euclidean norm: over its root mean square and the root of d."""
         ones = jnp.ones_like(row)
         return RmsNorm(ones / row.shape[0] ** 0.5, 0.0)

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float, Int
 
 from jax_models.arguments import MAX_LENGTH, expect_integers, expect_number
 from jax_models.errors import InputError
@@ -30,11 +31,7 @@ class PositionTable:
     depends_on_length = False
 
     def extended(self, length: int, padded: int) -> "PositionTable":
-        """The table of an input, with rows of zeros up to its padded length.
-
-        Raises:
-            InputError: if the table is shorter than the input.
-        """
+        """The table of an input, with rows of zeros up to its padded length."""
         self.require_length(length)
         more = max(0, padded - self.table.shape[0])
         if not more:
@@ -42,12 +39,8 @@ class PositionTable:
         table = jnp.asarray(np.pad(np.asarray(self.table), ((0, more), (0, 0))))
         return dataclasses.replace(self, table=table)
 
-    def encode(self, length: int, width: int) -> Array:
-        """Returns the first `length` rows [n, d].
-
-        Raises:
-            InputError: if the table is shorter than `length`.
-        """
+    def encode(self, length: int, width: int) -> Float[Array, "tokens d_embedding"]:
+        """Returns the first `length` rows; refuses more than there are."""
         self.require_length(length)
         return self.table[:length]
 
@@ -73,7 +66,7 @@ class PairTable(PositionTable):
     separator: int = dataclasses.field(metadata={"static": True})
 
     def of_input(self, tokens: Array | np.ndarray) -> PositionTable:
-        """Returns the table of one input [n]."""
+        """Returns the table of one input."""
         # In NumPy no program is compiled for the length of tokens that are known.
         on: Any = np if isinstance(tokens, np.ndarray) else jnp
         here = on.asarray(tokens == self.separator, np.int32)
@@ -105,13 +98,9 @@ class Sinusoidal:
         object.__setattr__(self, "scale", scale)
 
     def encode(
-        self, length: int, width: int, at: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Returns the encoding in float64 [n, d], or `at` some positions.
-
-        Raises:
-            InputError: if the width is odd.
-        """
+        self, length: int, width: int, at: Int[np.ndarray, "rows"] | None = None
+    ) -> Float[np.ndarray, "rows width"]:
+        """Returns the encoding in float64, of all positions or those in `at`."""
         if width % 2:
             raise InputError(
                 f"sinusoidal positions need an even width, got d = {width}"
@@ -144,13 +133,10 @@ class PowerTerm:
             number = expect_number(f"position term: {name}", getattr(self, name))
             object.__setattr__(self, name, number)
 
-    def evaluate(self, length: int, at: np.ndarray | None = None) -> np.ndarray:
-        """Returns the term for all positions of `length` [n], or for some.
-
-        Raises:
-            InputError: at a pole, a fractional power of a negative p, or a non-integer
-                offset under an alternating sign.
-        """
+    def evaluate(
+        self, length: int, at: Int[np.ndarray, "rows"] | None = None
+    ) -> Float[np.ndarray, "rows"]:
+        """Returns the term at all positions, or those in `at`; refuses poles."""
         places = _places(length, at)
         p = places + self.offset
         if self.alternating and not self.offset.is_integer():
@@ -200,7 +186,9 @@ class ResidueTerm:
         )
         object.__setattr__(self, "residues", residues)
 
-    def evaluate(self, length: int, at: np.ndarray | None = None) -> np.ndarray:
+    def evaluate(
+        self, length: int, at: Int[np.ndarray, "rows"] | None = None
+    ) -> Float[np.ndarray, "rows"]:
         """Returns the indicator for all positions of `length` [n], or for some."""
         p = _places(length, at) + self.offset
         return np.isin(p % self.modulus, self.residues).astype(np.float64)
@@ -226,14 +214,9 @@ class Coordinates:
         return self
 
     def encode(
-        self, length: int, width: int, at: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Returns the encoding in float64 [n, d], or `at` some positions.
-
-        Raises:
-            InputError: if a term names a coordinate outside the width, has a pole, or
-                leaves the range of float64.
-        """
+        self, length: int, width: int, at: Int[np.ndarray, "rows"] | None = None
+    ) -> Float[np.ndarray, "rows width"]:
+        """Returns the encoding in float64, of all positions or those in `at`."""
         places = _places(length, at)
         encoding = np.zeros((len(places), width))
         for term in self.terms:

@@ -18,11 +18,13 @@ class Readout:
     weight: Array  # [classes, d]
     bias: Array | None = None  # [classes]
 
-    def __call__(self, rows: Array) -> Array:
-        """Returns the logits [..., classes]."""
+    def __call__(self, rows: Float[Array, "... width"]) -> Float[Array, "... classes"]:
+        """Returns the logits."""
         return linear(rows, self.weight, self.bias)
 
-    def operations(self, embedding: Array) -> tuple[Operation, ...]:
+    def operations(
+        self, embedding: Float[Array, "symbols d_embedding"]
+    ) -> tuple[Operation, ...]:
         """Operations on a row, in order."""
         del embedding
         return (Affine(self.weight, self.bias),)
@@ -42,13 +44,9 @@ class Head:
     tied: bool = dataclasses.field(default=False, metadata={"static": True})
 
     def operations(
-        self, embedding: Float[Array, "symbols width"]
+        self, embedding: Float[Array, "symbols d_embedding"]
     ) -> tuple[Operation, ...]:
-        """Operations on a row, in order.
-
-        Args:
-            embedding: the model's.
-        """
+        """Operations on a row, in order."""
         return (*self.steps, Affine(embedding, self.bias)) if self.tied else self.steps
 
 

@@ -67,14 +67,11 @@ def with_temperature(
 
 
 def at_length(model: Transformer, length: int) -> Transformer:
-    """Returns the model as it is at one length, every temperature a plain number.
+    """Returns the model as it is at one length, its temperatures plain numbers.
 
     At that length it computes the same; models that differ in their schedules alone then
-    have one structure and share one compiled computation.
-
-    Returns:
-        A model whose length-dependent temperatures are constants; one that depends on
-        the row's position is kept.
+    have one structure and share one compiled computation. A temperature that depends on the
+    row's position is kept.
     """
 
     def settle(attention: Attention) -> Attention:

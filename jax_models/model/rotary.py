@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Int, Shaped
+from jaxtyping import Float, Int, Shaped
 
 from jax_models.arguments import (
     choose_name,
@@ -126,16 +126,13 @@ class Rotary:
         found = falling_frequencies(self.theta, self.dims)
         return found if self.scaling is None else self.scaling.scaled(found)
 
-    def turn(self, rows: Array, positions: Int[Array, "rows"], length: int) -> Array:
-        """Returns queries or keys [..., r, e] turned by their positions [r].
-
-        Linear in the rows, so that changes of them are turned in the same way.
-
-        Args:
-            rows: with the axis of positions before the last.
-            positions: in [0, n).
-            length: n.
-        """
+    def turn(
+        self,
+        rows: Float[Array, "... rows d_k"],
+        positions: Int[Array, "#rows"],
+        length: int,
+    ) -> Float[Array, "... rows d_k"]:
+        """Returns queries or keys turned by their positions; linear in the rows."""
         tables = _tables(self, length, np.dtype(rows.dtype))
         cos, sin = (jnp.asarray(x).at[positions].get(mode="clip") for x in tables)
         a, b = self._pairs(rows)
@@ -146,7 +143,9 @@ class Rotary:
             joined = jnp.stack(turned, axis=-1).reshape(*rows.shape[:-1], self.dims)
         return jnp.concatenate([joined, rows[..., self.dims :]], axis=-1)
 
-    def _pairs(self, rows: Array) -> tuple[Array, Array]:
+    def _pairs(
+        self, rows: Float[Array, "... turned"]
+    ) -> tuple[Float[Array, "... frequencies"], Float[Array, "... frequencies"]]:
         half = self.dims // 2
         if self.pairing == "half":
             return rows[..., :half], rows[..., half : self.dims]

@@ -8,11 +8,12 @@ the length, the rows' 0-based indices and the float type, and returns tau of eac
 
 import dataclasses
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float, Int
 
 from jax_models.arguments import expect_number
 from jax_models.model.pytree import register
@@ -26,7 +27,9 @@ class ConstantTemperature:
     value: Array | float
     depends_on_length = False
 
-    def __call__(self, length: int, rows: Array, dtype: jnp.dtype) -> Array:
+    def __call__(
+        self, length: int, rows: Int[Array, "..."], dtype: Any
+    ) -> Float[Array, "..."]:
         """Returns the value as a scalar of `dtype`."""
         return jnp.asarray(self.value, dtype)
 
@@ -39,7 +42,9 @@ class InverseLogTemperature:
     scale: Array | float
     depends_on_length = True
 
-    def __call__(self, length: int, rows: Array, dtype: jnp.dtype) -> Array:
+    def __call__(
+        self, length: int, rows: Int[Array, "..."], dtype: Any
+    ) -> Float[Array, "..."]:
         """Returns tau(n) as a scalar of `dtype`."""
         if length == 1:
             return jnp.ones((), dtype)
@@ -66,7 +71,9 @@ class PowerTemperature:
         exponent = expect_number("temperature.exponent", self.exponent)
         object.__setattr__(self, "exponent", exponent)
 
-    def __call__(self, length: int, rows: Array, dtype: jnp.dtype) -> Array:
+    def __call__(
+        self, length: int, rows: Int[Array, "..."], dtype: Any
+    ) -> Float[Array, "..."]:
         """Returns tau as a scalar, or one value per row when `of` is the position."""
         alone = self.of == "length"
         base = np.float64(length) if alone else np.arange(1.0, length + 1)

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float, Int
 
 from jax_models.arguments import expect_integer, expect_number
 from jax_models.errors import InputError
@@ -47,7 +48,9 @@ class TokenDropout:
         masked = (tokens == self.mask).mean(dtype=dtype, **there)
         return dataclasses.replace(self, scale=(1 - self.share) / (1 - masked))
 
-    def __call__(self, rows: Array, symbols: Array) -> Array:
+    def __call__(
+        self, rows: Float[Array, "... d_embedding"], symbols: Int[Array, "..."]
+    ) -> Float[Array, "... d_embedding"]:
         """Returns embeddings [..., E] of symbols [...] as they enter; it has a scale."""
         assert self.scale is not None
         return jnp.where((symbols == self.mask)[..., None], 0, rows * self.scale)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
+from jaxtyping import Bool, Float, Int
 
 from jax_models.arguments import expect_array, refuse_empty, show
 from jax_models.errors import InputError
@@ -135,23 +136,18 @@ class Transformer:
         return any(layer.attention.weighting.hard for layer in self.layers)
 
 
-def read_logits(model: Transformer, rows: Array) -> Array:
-    """Logits [..., classes] that the head makes of final activations [..., d]."""
+def read_logits(
+    model: Transformer, rows: Float[Array, "... width"]
+) -> Float[Array, "... classes"]:
+    """Logits of final activations."""
     program = model.head
     return program.value({"final": rows})[program.output]
 
 
-def encode_positions(model: Transformer, length: int) -> Array:
-    """Returns the position encoding [n, E] in the model's float type.
-
-    Args:
-        model: the transformer.
-        length: n.
-
-    Raises:
-        InputError: if the rows of that length do not fit the memory, or the encoding is
-            not of that length or width.
-    """
+def encode_positions(
+    model: Transformer, length: int
+) -> Float[Array, "tokens d_embedding"]:
+    """Returns the position encoding in the model's float type."""
     require_activations(model, length)
     warn_of_miscompilation(length)
     width = model.embedding_width
@@ -168,8 +164,10 @@ def require_activations(model: Transformer, length: int) -> None:
     require_memory(f"length n = {length} at width d = {model.width}", length * row)
 
 
-def embedded(model: Transformer, tokens: Array) -> Array:
-    """Returns embedding[x] + position [n, E]."""
+def embedded(
+    model: Transformer, tokens: Int[Array, "tokens"]
+) -> Float[Array, "tokens d_embedding"]:
+    """Returns embedding[x] + position."""
     model = of_input(model, tokens)
     return _symbol_embeddings(model, tokens) + encode_positions(model, tokens.shape[0])
 
@@ -198,41 +196,39 @@ def shared_symbols(model: Transformer) -> list[int]:
     return found
 
 
-def _symbol_embeddings(model: Transformer, symbols: Array) -> Array:
+def _symbol_embeddings(
+    model: Transformer, symbols: Int[Array, "..."]
+) -> Float[Array, "... d_embedding"]:
     rows = model.embedding[symbols]
     return rows if model.token_dropout is None else model.token_dropout(rows, symbols)
 
 
-def embed(model: Transformer, tokens: Array) -> Array:
-    """Returns y^(0), embedding[x] + position behind the entry [n, d]."""
+def embed(
+    model: Transformer, tokens: Int[Array, "tokens"]
+) -> Float[Array, "tokens width"]:
+    """Returns y^(0), embedding[x] + position behind the entry."""
     model = of_input(model, tokens)
     return symbol_rows(model, tokens, encode_positions(model, tokens.shape[0]))
 
 
-def symbol_rows(model: Transformer, symbols: Array, places: Array | None) -> Array:
-    """The first layer's input for symbols at places [..., d].
-
-    Args:
-        model: the transformer, of one input (`of_input`).
-        symbols: integers in [0, V) [...].
-        places: position encodings, broadcastable to [..., E]; None adds nothing.
-    """
+def symbol_rows(
+    model: Transformer,
+    symbols: Int[Array, "..."],
+    places: Float[Array, "... d_embedding"] | None,
+) -> Float[Array, "... width"]:
+    """The first layer's input for symbols at places, of a model of one input."""
     rows = _symbol_embeddings(model, symbols)
     rows = rows if places is None else perturb(rows + places)
     return rows if model.entry is None else perturb(model.entry(rows))
 
 
 def symbol_changes(
-    model: Transformer, old: Array, new: Array, places: Array | None
-) -> Array:
-    """Returns the exact changes of `symbol_rows` when other symbols come in [..., d].
-
-    Args:
-        model: the transformer.
-        old: the symbols that leave [...].
-        new: those that come in.
-        places: as in `symbol_rows`.
-    """
+    model: Transformer,
+    old: Int[Array, "..."],
+    new: Int[Array, "..."],
+    places: Float[Array, "... d_embedding"] | None,
+) -> Float[Array, "... width"]:
+    """Returns the exact changes of `symbol_rows` when other symbols come in."""
     rows = _symbol_embeddings(model, old)
     change = perturb(_symbol_embeddings(model, new) - rows)
     if model.entry is None:
@@ -241,45 +237,43 @@ def symbol_changes(
     return perturb(model.entry.change(rows, change))
 
 
-def attention_input(layer: Layer, rows: Array) -> Array:
-    """Attention's input for the layer's input rows [r, d]."""
+def attention_input(
+    layer: Layer, rows: Float[Array, "rows width"]
+) -> Float[Array, "rows width"]:
+    """Attention's input for the layer's input rows."""
     program = layer.reads
     return program.value({"y": rows})[program.output]
 
 
-def combine_heads(layer: Layer, rows: Array, heads: Array) -> Array:
-    """Returns the layer's output rows from its input rows and its head outputs.
-
-    Args:
-        layer: the layer.
-        rows: y of the layer's input [r, d].
-        heads: the heads' outputs, concatenated in order [r, h v].
-    """
+def combine_heads(
+    layer: Layer,
+    rows: Float[Array, "rows width"],
+    heads: Float[Array, "rows concatenated"],
+) -> Float[Array, "rows width"]:
+    """Returns the layer's output rows from its input rows and its head outputs."""
     program = layer.writes
     return program.value({"y": rows, "heads": heads})[program.output]
 
 
-def join_heads(heads: Array) -> Array:
-    """Returns head outputs [h, r, v] side by side [r, h v]."""
+def join_heads(
+    heads: Float[Array, "heads rows d_v"],
+) -> Float[Array, "rows concatenated"]:
+    """Returns head outputs side by side."""
     return heads.swapaxes(0, 1).reshape(heads.shape[1], -1)
 
 
 def apply_layer(
     layer: Layer,
-    rows: Array,
-    queried: Array | None = None,
-    hidden: Array | None = None,
+    # the whole input
+    rows: Float[Array, "tokens width"],
+    # positions of the rows to compute; all by default
+    queried: Int[Array, "rows"] | None = None,
+    # rows that no row sees
+    hidden: Bool[Array, "tokens"] | None = None,
+    # `combine_heads` by default
     combine: Callable[[Layer, Array, Array], Any] | None = None,
 ) -> tuple[Any, TieReport | None]:
-    """Returns the layer's output and, for a hard weighting, its tie report.
-
-    Args:
-        layer: the layer.
-        rows: its whole input [n, d].
-        queried: positions of the rows to compute [r]; all of them by default.
-        hidden: which rows no row sees [n]; by default none is hidden.
-        combine: makes the output of rows and heads; `combine_heads` by default.
-    """
+    """Returns the layer's output and, for a hard weighting, its tie report."""
     length = rows.shape[0]
     inputs = attention_input(layer, rows)
     store = store_keys(layer.attention, inputs)
@@ -302,15 +296,9 @@ def apply_layer(
 
 
 def read_heads(
-    attention: Attention, positions: Array, summary: Any
-) -> tuple[Array, TieReport | None]:
-    """Attended values of rows' heads [r, h v], and a tie report of each [r].
-
-    Args:
-        attention: the sublayer.
-        positions: of the rows [r].
-        summary: over all keys, fields [h, r, ...].
-    """
+    attention: Attention, positions: Int[Array, "rows"], summary: Any
+) -> tuple[Float[Array, "rows concatenated"], TieReport | None]:
+    """Attended values of rows' heads, side by side, and a tie report of each row."""
     weighting = attention.weighting
     # A report for each row: which row is named then does not depend on the blocks.
     reports = jax.vmap(weighting.ties, in_axes=(1, 0))(summary, positions)
@@ -334,13 +322,8 @@ def reduce_reports(reports: TieReport) -> TieReport:
     )
 
 
-def check_tokens(vocab_size: int, tokens: Any) -> Array:
-    """Returns tokens as an int32 array [n] once they are known to fit the model.
-
-    Raises:
-        InputError: if they are not a one-dimensional, non-empty array of integers in
-            [0, V).
-    """
+def check_tokens(vocab_size: int, tokens: Any) -> Int[Array, "tokens"]:
+    """Returns tokens as an int32 array; refuses all but integers in [0, V)."""
     if not isinstance(tokens, jax.Array):
         given, tokens = tokens, expect_array("tokens", tokens)
         if tokens.dtype.kind not in "biufc":  # a text, None, or another object
@@ -371,8 +354,10 @@ def check_tokens(vocab_size: int, tokens: Any) -> Array:
 
 
 def forward(
-    model: Transformer, tokens: Array, rows: Array | None = None
-) -> tuple[Array, tuple[TieReport | None, ...]]:
+    model: Transformer,
+    tokens: Int[Array, "tokens"],
+    rows: Int[Array, "rows"] | None = None,
+) -> tuple[Float[Array, "rows width"], tuple[TieReport | None, ...]]:
     """Returns the final activations and one tie report per layer; pure and traceable.
 
     Args:

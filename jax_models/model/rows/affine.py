@@ -6,20 +6,19 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float
 
 from jax_models.model.pytree import register
 from jax_models.model.rows.base import Operation
 from jax_models.run.blocks import map_long_axis
 
 
-def linear(rows: Array, weight: Array, bias: Array | None = None) -> Array:
-    """Returns rows @ weight^T + bias at full precision [..., out].
-
-    Args:
-        rows: [..., in].
-        weight: [out, in].
-        bias: [out], none where it is None.
-    """
+def linear(
+    rows: Float[Array, "... read"],
+    weight: Float[Array, "out read"],
+    bias: Float[Array, "out"] | None = None,
+) -> Float[Array, "... out"]:
+    """Returns rows @ weight^T + bias at full precision."""
     product = map_long_axis(
         lambda part: jnp.matmul(part, weight.T, precision=jax.lax.Precision.HIGHEST),
         rows,

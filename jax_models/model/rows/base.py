@@ -22,7 +22,6 @@ class Operation(abc.ABC):
     def change(self, *rows: Array) -> Array:
         """Returns op(rows + changes) - op(rows) without subtracting two outputs.
 
-        Args:
-            rows: the changes of a linear operation's rows; the base row, broadcastable
-                to its change, and the change for one that is not.
+        A linear operation takes the changes of its rows alone; another one the base row,
+        broadcastable to its change, and the change.
         """

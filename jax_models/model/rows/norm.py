@@ -46,8 +46,8 @@ class Norm(Operation):
         """max |scale|."""
         return jnp.abs(self.scale).max()
 
-    def deviation(self, centred: Array) -> Array:
-        """Divisor [..., 1] of centred rows [..., d]."""
+    def deviation(self, centred: Float[Array, "... width"]) -> Float[Array, "... 1"]:
+        """Divisor of centred rows."""
         variance = (centred * centred).mean(axis=-1, keepdims=True)
         return jnp.sqrt(variance + self.epsilon)
 

@@ -47,20 +47,11 @@ class Program:
         return tuple(dict.fromkeys(x for x in found if x != self.output))
 
     def value(self, given: Rows) -> dict[str, Array]:
-        """Returns all rows by their names.
-
-        Args:
-            given: the rows that it starts from [..., d].
-        """
+        """Returns all rows by their names."""
         return self.run(given, lambda step, *rows: perturb(step.operation(*rows)))
 
     def run(self, given: Mapping[str, Any], rule: Callable[..., Any]) -> dict[str, Any]:
-        """Results of a rule on all rows, by their names.
-
-        Args:
-            given: what it starts from.
-            rule: from a step and what it reads to what it writes.
-        """
+        """Results by name of a rule (of a step and what it reads) on all rows."""
         rows = dict(given)
         for step in self.steps:
             read = (rows[name] for name in step.inputs)
@@ -70,11 +61,8 @@ class Program:
     def change(self, base: Rows, given: Rows) -> dict[str, Array]:
         """Returns the exact changes of all rows by their names.
 
-        Args:
-            base: the rows that operations read which are not linear, `bent`, broadcastable
-                to their changes.
-            given: changes of the rows that it starts from, and of those that are known
-                [..., d].
+        The base has the rows that nonlinear operations read, broadcastable to their changes;
+        `given` the changes of first rows, and of others that are known.
         """
         changes = dict(given)
         for step in self.steps:
@@ -92,12 +80,7 @@ class Program:
         return tuple(step for step in self.steps if not step.operation.linear)
 
     def reaches(self, source: str, past: str) -> bool:
-        """Whether the output reads a row by a way that does not lead through another.
-
-        Args:
-            source: the row.
-            past: the other.
-        """
+        """Whether the output reads `source` by a way that does not lead through `past`."""
         reached = {source}
         for step in self.steps:
             if step.name != past and reached & set(step.inputs):

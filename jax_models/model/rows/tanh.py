@@ -5,12 +5,13 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float
 
 from jax_models.model.pytree import register
 from jax_models.model.rows.activation import Steady
 
 
-def tanh_change(z: Array, dz: Array) -> Array:
+def tanh_change(z: Float[Array, "..."], dz: Float[Array, "..."]) -> Float[Array, "..."]:
     """Returns tanh(z + dz) - tanh(z).
 
     On one side of zero, tanh(b) - tanh(a) = 2 (e^-2a - e^-2b) / ((1 + e^-2a)(1 + e^-2b)),

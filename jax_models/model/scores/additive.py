@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float
 
 from jax_models.model.rows.tanh import tanh_change
 from jax_models.model.scores.pairwise import PairwiseScore
@@ -26,21 +27,25 @@ class AdditiveScore(PairwiseScore):
     word: ClassVar[str] = "additive"
     takes_vector: ClassVar[bool] = True
 
-    def with_vector(self, vector: Array | None) -> Self:
+    def with_vector(self, vector: Float[Array, "heads d_k"] | None) -> Self:
         """Returns w . tanh(q + k) of this w."""
         return dataclasses.replace(self, vector=vector)
 
-    def pair_scores(self, queries: Array, keys: Array) -> Array:
+    def pair_scores(
+        self,
+        queries: Float[Array, "heads #rows #keys d_k"],
+        keys: Float[Array, "heads #rows #keys d_k"],
+    ) -> Float[Array, "heads rows keys"]:
         """See `PairwiseScore.pair_scores`."""
         return (jnp.tanh(queries + keys) * self.vector[:, None, None]).sum(axis=-1)
 
     def pair_changes(
         self,
-        queries: Array,
-        keys: Array,
-        moved_queries: Array | None,
-        moved_keys: Array | None,
-    ) -> Array:
+        queries: Float[Array, "heads #rows #keys d_k"],
+        keys: Float[Array, "heads #rows #keys d_k"],
+        moved_queries: Float[Array, "heads #rows #keys d_k"] | None,
+        moved_keys: Float[Array, "heads #rows #keys d_k"] | None,
+    ) -> Float[Array, "heads rows keys"]:
         """See `PairwiseScore.pair_changes`; saturation cancels nothing."""
         moved = [x for x in (moved_queries, moved_keys) if x is not None]
         inner = tanh_change(queries + keys, sum(moved[1:], moved[0]))

@@ -23,7 +23,9 @@ class RowMoves(Protocol):
         """Returns their changes."""
         ...
 
-    def products(self, queries: Array) -> Array:
+    def products(
+        self, queries: Float[Array, "heads width rows"]
+    ) -> Float[Array, "heads keys rows"]:
         """Returns sum_d queries[h, d, r] change[k, d, r] as [h, k, r]."""
         ...
 
@@ -44,59 +46,39 @@ class Score(abc.ABC):
     bilinear: ClassVar[bool] = False
 
     def with_vector(self, vector: Float[Array, "heads d_k"] | None) -> Self:
-        """Returns the score with what a layer stores for it.
-
-        Args:
-            vector: None where it takes none.
-        """
+        """Returns the score with the vector that a layer stores for it, if it takes one."""
         del vector
         return self
 
     @abc.abstractmethod
     def square_scale(self, key_width: int) -> int:
-        """Returns the square of what divides scores beside the temperature.
-
-        Args:
-            key_width: e.
-        """
+        """Square of the divisor of scores beside the temperature."""
 
     @abc.abstractmethod
     def hidden_width(self, key_width: int) -> int:
-        """Count of numbers that a pair holds before they are summed; 0 if none.
-
-        Args:
-            key_width: e.
-        """
+        """Count of numbers that a pair holds before they are summed; 0 if none."""
 
     @abc.abstractmethod
     def scores(
         self,
+        # projected, over the scale where scores are bilinear
         queries: Float[Array, "heads rows d_k"],
+        # projected
         keys: Float[Array, "heads keys d_k"],
     ) -> Float[Array, "heads rows keys"]:
-        """Returns the scores.
-
-        Args:
-            queries: projected, over the scale where scores are bilinear.
-            keys: projected.
-        """
+        """Returns the scores."""
 
     @abc.abstractmethod
     def changes(
         self,
         queries: Float[Array, "heads rows d_k"],
         keys: Float[Array, "heads keys d_k"],
-        moved_queries: Array | None,
-        moved_keys: Array | None,
+        # None where none has moved
+        moved_queries: Float[Array, "heads rows d_k"] | None,
+        # not None as well
+        moved_keys: Float[Array, "heads keys d_k"] | None,
     ) -> Float[Array, "heads rows keys"]:
-        """Returns the changes of scores, no two of them subtracted.
-
-        Args:
-            queries: before.
-            keys: before.
-            moved_queries: changes of the queries; None where none has moved.
-            moved_keys: changes of the keys; None where none has moved, but not both.
-        """
+        """Returns the changes of scores, no two of them subtracted."""
 
     @abc.abstractmethod
     def own_changes(
@@ -104,52 +86,33 @@ class Score(abc.ABC):
         queries: Float[Array, "heads rows d_k"],
         keys: Float[Array, "heads keys d_k"],
         moved_queries: Float[Array, "heads rows d_k"],
+        # change of the key that each row moves
         moved_keys: Float[Array, "heads rows d_k"],
+        # the key that each row moves
         own: Bool[Array, "rows keys"],
     ) -> Float[Array, "heads rows keys"]:
-        """Returns the changes when rows move their queries and one key each.
-
-        Args:
-            queries: before.
-            keys: before.
-            moved_queries: changes of the queries.
-            moved_keys: of the key that each row moves.
-            own: which key that is.
-        """
+        """Returns the changes when rows move their queries and one key each."""
 
     @abc.abstractmethod
     def changes_of_keys(
         self,
-        queries: Array,
+        queries: Float[Array, "heads #rows d_k"],
         keys: Float[Array, "heads keys d_k"],
         moved_queries: Float[Array, "heads rows d_k"],
+        # as each query meets them
         moved_keys: Float[Array, "heads rows keys d_k"],
     ) -> Float[Array, "heads rows keys"]:
-        """Returns the changes when queries move, and all keys for each.
-
-        Args:
-            queries: before [h, r, e], or one for all configurations [h, 1, e].
-            keys: before.
-            moved_queries: changes of the queries.
-            moved_keys: of the keys, as each query meets them.
-        """
+        """Returns the changes when queries move, and all keys for each."""
 
     def changes_of_rows(
         self,
+        # map from rows to keys
         key: Float[Array, "heads d_k width"],
         queries: Float[Array, "heads #rows d_k"],
         keys: Float[Array, "heads keys d_k"],
         moved_queries: Float[Array, "heads rows d_k"],
         rows: RowMoves,
-    ) -> Array:
-        """Returns the changes of scores where keys are a linear map of rows.
-
-        Args:
-            key: what makes keys of rows.
-            queries: before, one for each row or one for all.
-            keys: before.
-            moved_queries: changes of the queries.
-            rows: moves of the keys' rows.
-        """
+    ) -> Float[Array, "heads rows keys"]:
+        """Returns the changes of scores where keys are a linear map of rows."""
         moved = jnp.einsum("hed,kdr->hrke", key, rows.formed(), precision=HIGHEST)
         return self.changes_of_keys(queries, keys, moved_queries, moved)

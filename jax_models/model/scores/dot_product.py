@@ -6,6 +6,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float
 
 from jax_models.model.scores.base import RowMoves, Score
 from jax_models.run.blocks import map_long_axis
@@ -31,7 +32,11 @@ class DotProductScore(Score):
         del key_width
         return 0
 
-    def scores(self, queries: Array, keys: Array) -> Array:
+    def scores(
+        self,
+        queries: Float[Array, "heads rows d_k"],
+        keys: Float[Array, "heads keys d_k"],
+    ) -> Float[Array, "heads rows keys"]:
         """See `Score.scores`."""
         return map_long_axis(
             lambda part: jnp.einsum("hre,hke->hrk", queries, part, precision=HIGHEST),
@@ -41,11 +46,11 @@ class DotProductScore(Score):
 
     def changes(
         self,
-        queries: Array,
-        keys: Array,
-        moved_queries: Array | None,
-        moved_keys: Array | None,
-    ) -> Array:
+        queries: Float[Array, "heads rows d_k"],
+        keys: Float[Array, "heads keys d_k"],
+        moved_queries: Float[Array, "heads rows d_k"] | None,
+        moved_keys: Float[Array, "heads keys d_k"] | None,
+    ) -> Float[Array, "heads rows keys"]:
         """See `Score.changes`: (q + dq) . dk + dq . k."""
         if moved_keys is None:
             assert moved_queries is not None
@@ -57,12 +62,12 @@ class DotProductScore(Score):
 
     def own_changes(
         self,
-        queries: Array,
-        keys: Array,
-        moved_queries: Array,
-        moved_keys: Array,
-        own: Array,
-    ) -> Array:
+        queries: Float[Array, "heads rows d_k"],
+        keys: Float[Array, "heads keys d_k"],
+        moved_queries: Float[Array, "heads rows d_k"],
+        moved_keys: Float[Array, "heads rows d_k"],
+        own: Bool[Array, "rows keys"],
+    ) -> Float[Array, "heads rows keys"]:
         """See `Score.own_changes`."""
         change = self.scores(moved_queries, keys)
         extra = ((queries + moved_queries) * moved_keys).sum(axis=-1)
@@ -70,11 +75,11 @@ class DotProductScore(Score):
 
     def changes_of_keys(
         self,
-        queries: Array,
-        keys: Array,
-        moved_queries: Array,
-        moved_keys: Array,
-    ) -> Array:
+        queries: Float[Array, "heads #rows d_k"],
+        keys: Float[Array, "heads keys d_k"],
+        moved_queries: Float[Array, "heads rows d_k"],
+        moved_keys: Float[Array, "heads rows keys d_k"],
+    ) -> Float[Array, "heads rows keys"]:
         """See `Score.changes_of_keys`."""
         after = queries + moved_queries
         by_keys = jnp.einsum("hre,hrke->hrk", after, moved_keys, precision=HIGHEST)
@@ -82,12 +87,12 @@ class DotProductScore(Score):
 
     def changes_of_rows(
         self,
-        key: Array,
-        queries: Array,
-        keys: Array,
-        moved_queries: Array,
+        key: Float[Array, "heads d_k width"],
+        queries: Float[Array, "heads #rows d_k"],
+        keys: Float[Array, "heads keys d_k"],
+        moved_queries: Float[Array, "heads rows d_k"],
         rows: RowMoves,
-    ) -> Array:
+    ) -> Float[Array, "heads rows keys"]:
         """See `Score.changes_of_rows`; the keys of moved rows are not formed."""
         after = queries + moved_queries
         back = jnp.einsum("hed,hre->hdr", key, after, precision=HIGHEST)

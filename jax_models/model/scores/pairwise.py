@@ -5,7 +5,7 @@ import dataclasses
 
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from jax_models.model.scores.base import Score
 
@@ -16,31 +16,23 @@ class PairwiseScore(Score):
 
     @abc.abstractmethod
     def pair_scores(
-        self, queries: Array, keys: Array
+        self,
+        queries: Float[Array, "heads #rows #keys d_k"],
+        keys: Float[Array, "heads #rows #keys d_k"],
     ) -> Float[Array, "heads rows keys"]:
-        """Returns the scores.
-
-        Args:
-            queries: broadcastable to [h, r, k, e].
-            keys: broadcastable to [h, r, k, e].
-        """
+        """Returns the scores."""
 
     @abc.abstractmethod
     def pair_changes(
         self,
-        queries: Array,
-        keys: Array,
-        moved_queries: Array | None,
-        moved_keys: Array | None,
+        queries: Float[Array, "heads #rows #keys d_k"],
+        keys: Float[Array, "heads #rows #keys d_k"],
+        # None where none has moved
+        moved_queries: Float[Array, "heads #rows #keys d_k"] | None,
+        # not None as well
+        moved_keys: Float[Array, "heads #rows #keys d_k"] | None,
     ) -> Float[Array, "heads rows keys"]:
-        """Returns the changes of scores.
-
-        Args:
-            queries: before, broadcastable to [h, r, k, e].
-            keys: before, broadcastable to [h, r, k, e].
-            moved_queries: changes of the queries; None where none has moved.
-            moved_keys: changes of the keys; None where none has moved, but not both.
-        """
+        """Returns the changes of scores."""
 
     def square_scale(self, key_width: int) -> int:
         """Returns 1."""
@@ -51,17 +43,21 @@ class PairwiseScore(Score):
         """Returns e."""
         return key_width
 
-    def scores(self, queries: Array, keys: Array) -> Array:
+    def scores(
+        self,
+        queries: Float[Array, "heads rows d_k"],
+        keys: Float[Array, "heads keys d_k"],
+    ) -> Float[Array, "heads rows keys"]:
         """See `Score.scores`."""
         return self.pair_scores(queries[:, :, None], keys[:, None])
 
     def changes(
         self,
-        queries: Array,
-        keys: Array,
-        moved_queries: Array | None,
-        moved_keys: Array | None,
-    ) -> Array:
+        queries: Float[Array, "heads rows d_k"],
+        keys: Float[Array, "heads keys d_k"],
+        moved_queries: Float[Array, "heads rows d_k"] | None,
+        moved_keys: Float[Array, "heads keys d_k"] | None,
+    ) -> Float[Array, "heads rows keys"]:
         """See `Score.changes`."""
         return self.pair_changes(
             queries[:, :, None],
@@ -72,12 +68,12 @@ class PairwiseScore(Score):
 
     def own_changes(
         self,
-        queries: Array,
-        keys: Array,
-        moved_queries: Array,
-        moved_keys: Array,
-        own: Array,
-    ) -> Array:
+        queries: Float[Array, "heads rows d_k"],
+        keys: Float[Array, "heads keys d_k"],
+        moved_queries: Float[Array, "heads rows d_k"],
+        moved_keys: Float[Array, "heads rows d_k"],
+        own: Bool[Array, "rows keys"],
+    ) -> Float[Array, "heads rows keys"]:
         """See `Score.own_changes`."""
         moved = jnp.where(own[..., None], moved_keys[:, :, None], 0.0)
         return self.pair_changes(
@@ -86,11 +82,11 @@ class PairwiseScore(Score):
 
     def changes_of_keys(
         self,
-        queries: Array,
-        keys: Array,
-        moved_queries: Array,
-        moved_keys: Array,
-    ) -> Array:
+        queries: Float[Array, "heads #rows d_k"],
+        keys: Float[Array, "heads keys d_k"],
+        moved_queries: Float[Array, "heads rows d_k"],
+        moved_keys: Float[Array, "heads rows keys d_k"],
+    ) -> Float[Array, "heads rows keys"]:
         """See `Score.changes_of_keys`."""
         return self.pair_changes(
             queries[:, :, None], keys[:, None], moved_queries[:, :, None], moved_keys
