@@ -34,47 +34,20 @@ def show(value: Any) -> str:
 
 
 def choose_name(what: str, name: Any, allowed: Sequence[str]) -> str:
-    """Returns the name if it is allowed.
-
-    Args:
-        what: the argument, as the message is to begin.
-        name: what was passed.
-        allowed: the names that there are.
-
-    Raises:
-        InputError: naming what was found and what is allowed.
-    """
+    """Returns the name if it is allowed."""
     if not isinstance(name, str) or name not in allowed:
         raise InputError(f"{what} = {show(name)}; expected one of {', '.join(allowed)}")
     return name
 
 
 def choose_names(what: str, names: Any, allowed: Sequence[str]) -> list[str]:
-    """Returns names if all of them are allowed.
-
-    Args:
-        what: the argument, as the message is to begin.
-        names: what was passed.
-        allowed: the names that there are.
-
-    Raises:
-        InputError: naming the first that is not, or what is no sequence.
-    """
+    """Returns names if all of them are allowed."""
     some = expect_sequence(what, names, f"some of {', '.join(allowed)}, in a list")
     return [choose_name(what, name, allowed) for name in some]
 
 
 def expect_sequence(what: str, values: Any, expected: str) -> list[Any]:
-    """Returns the entries of a sequence, an iterator or an array; text is none.
-
-    Args:
-        what: the argument, as the message is to begin.
-        values: what was passed.
-        expected: words of the message for an allowed value.
-
-    Raises:
-        InputError: for what has no entries.
-    """
+    """Returns the entries of a sequence, an iterator or an array; text is none."""
     single = getattr(values, "shape", None) == ()
     if isinstance(values, str | bytes) or single or not isinstance(values, Iterable):
         raise InputError(f"{what} = {show(values)}; expected {expected}")
@@ -95,14 +68,7 @@ def not_finite_at(array: np.ndarray) -> tuple[int, ...] | None:
 
 
 def expect_kind(what: str, value: Any, kind: Any, expected: str) -> None:
-    """Raises `InputError` for a value that is not of a type, or of some types.
-
-    Args:
-        what: the argument, as the message is to begin.
-        value: what was passed.
-        kind: a type, or a union of types.
-        expected: words of the message for an allowed value.
-    """
+    """Raises `InputError` for a value that is not of a type, or of some types."""
     if not isinstance(value, kind):
         raise InputError(f"{what} = {show(value)}; expected {expected}")
 
@@ -114,15 +80,7 @@ def expect_hook(what: str, value: Any) -> None:
 
 
 def expect_array(what: str, value: Any) -> np.ndarray:
-    """Returns a value as an array, of whatever type and shape.
-
-    Args:
-        what: the argument, as the message is to begin.
-        value: what was passed.
-
-    Raises:
-        InputError: for rows of different lengths, and what is no array otherwise.
-    """
+    """Returns a value as an array, of whatever type and shape."""
     try:
         return np.asarray(value)
     except (TypeError, ValueError, OverflowError) as error:
@@ -151,19 +109,14 @@ def expect_strings(what: str, value: Any) -> np.ndarray:
 
 
 def expect_integer(
-    what: str, value: Any, least: int | None = None, most: float | None = None
+    what: str,
+    value: Any,
+    # by default -2^31
+    least: int | None = None,
+    # by default 2^31 - 1; inf for any
+    most: float | None = None,
 ) -> int:
-    """Returns an integer of Python, NumPy or JAX as Python's; no boolean, no 1.0.
-
-    Args:
-        what: the argument, as the message is to begin.
-        value: what was passed.
-        least: the smallest that is allowed, by default -2^31.
-        most: the largest that is allowed, by default 2^31 - 1; inf for any.
-
-    Raises:
-        InputError: for anything else.
-    """
+    """Returns an integer of Python, NumPy or JAX as Python's; no boolean, no 1.0."""
     found = _item(value)
     whole = isinstance(found, int) and not isinstance(found, bool)
     low = -MAX_COUNT - 1 if least is None else least
@@ -183,28 +136,14 @@ def expect_integer(
 
 
 def expect_length(value: Any) -> int:
-    """Returns a length n that positions can be counted in, in 32 bits.
-
-    Raises:
-        InputError: for anything else.
-    """
+    """Returns a length n that positions can be counted in, in 32 bits."""
     return expect_integer("length n", value, 1, MAX_LENGTH)
 
 
 def expect_integers(
     what: str, values: Any, least: int | None = None, most: float | None = None
 ) -> list[int]:
-    """Returns a sequence of integers as a list of Python's.
-
-    Args:
-        what: the argument, as the message is to begin.
-        values: what was passed.
-        least: the smallest that is allowed.
-        most: the largest that is allowed.
-
-    Raises:
-        InputError: naming the first entry that is none, or what is no sequence.
-    """
+    """Returns a sequence of integers as a list of Python's."""
     if isinstance(values, np.ndarray):
         values = values.tolist() if values.ndim else [values]
     return [
@@ -216,19 +155,14 @@ def expect_integers(
 
 
 def expect_number(
-    what: str, value: Any, least: float = -math.inf, *, above: bool = False
+    what: str,
+    value: Any,
+    least: float = -math.inf,
+    *,
+    # whether `least` itself is refused
+    above: bool = False,
 ) -> float:
-    """Returns a finite number as a Python float.
-
-    Args:
-        what: the argument, as the message is to begin.
-        value: a number of Python, NumPy or JAX.
-        least: the smallest that is allowed.
-        above: whether `least` itself is not.
-
-    Raises:
-        InputError: for anything else.
-    """
+    """Returns a finite number as a Python float."""
     found = _item(value)
     number = isinstance(found, int | float) and not isinstance(found, bool)
     if not number or not abs(found) <= sys.float_info.max:
@@ -242,11 +176,7 @@ def expect_number(
 
 
 def ascii_number(text: str) -> str:
-    """The text of a number, if no character but ASCII is in it, and no underscore.
-
-    Raises:
-        ValueError: for digits of other scripts and `1_6`, which Python reads.
-    """
+    """The text of a number, if no character but ASCII is in it, and no underscore."""
     if not text.isascii() or "_" in text:
         raise ValueError(f"{show(text)} is no number; expected the digits 0 to 9")
     return text
@@ -270,17 +200,7 @@ KINDS = (
 
 
 def expect_file(what: str, path: str | os.PathLike[str]) -> Path:
-    """Returns the path of an ordinary file, or a link to one.
-
-    Args:
-        what: what the file is, as the message is to begin.
-        path: what was passed.
-
-    Raises:
-        InputError: if nothing is there, or something that is no such file: it is called
-            what it is.
-        OSError: if it cannot be asked.
-    """
+    """Returns the path of an ordinary file, or a link to one."""
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"{what} = {show(path)}; expected a path")
     try:
@@ -306,12 +226,7 @@ def has_file(what: str, path: Path) -> bool:
 
 
 def read_file(what: str, path: str | os.PathLike[str], most: int) -> bytes:
-    """Content of an ordinary file of at most `most` bytes.
-
-    Raises:
-        InputError: as `expect_file`, and for a larger file.
-        OSError: if it cannot be read.
-    """
+    """Content of an ordinary file of at most `most` bytes."""
     with open(expect_file(what, path), "rb") as file:
         content = file.read(most + 1)
     if len(content) > most:
@@ -345,14 +260,7 @@ def read_alphabet(text: str) -> tuple[str, ...]:
 
 
 def check_alphabet(alphabet: Sequence[str]) -> tuple[str, ...]:
-    """Returns an alphabet once its symbols are known to be different names.
-
-    Args:
-        alphabet: the symbols in the order of their ids.
-
-    Raises:
-        InputError: if there is none, one that is empty or no string, or one twice.
-    """
+    """Returns an alphabet once its symbols are known to be different names."""
     if not isinstance(alphabet, str):
         alphabet = expect_sequence("alphabet", alphabet, "symbols, as in ab")
     symbols = tuple(alphabet)

@@ -14,20 +14,11 @@ from pathlib import Path
 def write_atomically(
     path: str | os.PathLike[str],
     data: bytes,
+    # called with the complete file before it takes its place; what it raises leaves the
+    # place as it was
     check: Callable[[Path], None] = lambda written: None,
 ) -> None:
-    """Writes a file in a folder that exists, whole or not at all.
-
-    Args:
-        path: where the file is to stand; one that is there is replaced.
-        data: the whole content.
-        check: called with the complete file before it takes its place; what it raises
-            leaves the place as it was.
-
-    Raises:
-        OSError: if the folder cannot be written or the disk is full. What stood at
-            `path` before is unchanged then.
-    """
+    """Writes a file in a folder that exists, whole or not at all."""
     path = Path(path)
     # Not mkstemp: its files are readable by their owner only.
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")

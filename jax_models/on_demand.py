@@ -10,15 +10,7 @@ from typing import Any
 
 
 def find_public(package: str, name: str) -> Any:
-    """Returns a name that a package promises in its module `public`, or a module in it.
-
-    Args:
-        package: the package's name.
-        name: the attribute that it was asked for.
-
-    Raises:
-        AttributeError: there is none.
-    """
+    """Returns a name that a package promises in its module `public`, or a module in it."""
     special = name.startswith("__") and name != "__all__"
     if not special and name != "public":
         public = importlib.import_module(f"{package}.public")

@@ -10,11 +10,7 @@ from jax_models.errors import InputError
 
 
 def expect_key(key: Any) -> np.ndarray | jax.Array:
-    """Returns the numbers of a random key of JAX, of either form.
-
-    Raises:
-        InputError: for anything else, an integer among it, and for several keys.
-    """
+    """Returns the numbers of one random key of JAX, of either form."""
     try:
         numbers = jax.random.key_data(key)
     except (TypeError, ValueError):

@@ -89,18 +89,14 @@ DEFAULTS = {
 
 
 def decode_config(
-    config: Any, names: Collection[str] | None = None, *, described: bool = False
+    config: Any,
+    # of the file's tensors; None where they are not looked at
+    names: Collection[str] | None = None,
+    *,
+    # whether it is one of `describe_model`, whose layers name all they have
+    described: bool = False,
 ) -> dict[str, Any]:
-    """Returns the checked config with defaults filled in and layers resolved.
-
-    Args:
-        config: of a file, parsed.
-        names: of its tensors; None where they are not looked at.
-        described: whether it is one of `describe_model`, whose layers name all they have.
-
-    Raises:
-        InputError: naming the key, what was found and what was expected.
-    """
+    """Returns the checked config with defaults filled in and layers resolved."""
     expect_keys("config", config, TOP_KEYS)
     if config.get("format") not in FORMATS:
         raise InputError(
@@ -210,15 +206,13 @@ def _encode_norm(norm: Norm | None) -> dict[str, Any] | None:
 
 
 def decode_shared(
-    where: str, entry: dict[str, Any], top: dict[str, Any]
+    where: str,
+    # where it is said
+    entry: dict[str, Any],
+    # holds where `entry` does not say it
+    top: dict[str, Any],
 ) -> dict[str, Any]:
-    """The entries that a file holds once for all layers, checked.
-
-    Args:
-        where: What stands before the names of keys.
-        entry: Where it is said.
-        top: What holds where it is not.
-    """
+    """The entries that a file holds once for all layers, checked."""
     found = {key: entry.get(key, top[key]) for key in DEFAULTS}
     choose_name(f"{where}norm", found["norm"], tuple(NORMS))
     choose_name(f"{where}layer_norm", found["layer_norm"], NORM_PLACEMENTS)
@@ -299,15 +293,7 @@ def _decode_layer(where: str, entry: Any, top: dict[str, Any]) -> dict[str, Any]
 
 
 def describe_model(model: Transformer, names: Collection[str]) -> dict[str, Any]:
-    """Returns the config of a model whose layers may differ in everything.
-
-    Args:
-        model: the model.
-        names: of its tensors in a file.
-
-    Returns:
-        The config of a file, but that every layer names all that it has.
-    """
+    """Returns the config of a model whose layers may differ in everything."""
     config: dict[str, Any] = {"layers": []}
     for k, layer in enumerate(model.layers):
         attention, first = layer.attention, first_place(model, k)
@@ -378,15 +364,7 @@ def first_place(model: Transformer, at: int) -> int:
 
 
 def encode_config(model: Transformer, names: Collection[str]) -> dict[str, Any]:
-    """Returns the JSON config of a model.
-
-    Args:
-        model: the model.
-        names: of its tensors in a file.
-
-    Raises:
-        InputError: if its layers differ in what a file holds once.
-    """
+    """Returns the JSON config of a model."""
     config = describe_model(model, names)
     layers = [entry for entry in config["layers"] if "same_as" not in entry]
     norms = [norm for layer in model.layers for norm in (layer.norm1, layer.norm2)]

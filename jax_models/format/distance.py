@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from jax import Array
+from jaxtyping import Float
 
 from jax_models.arguments import choose_name, expect_keys, expect_kind
 from jax_models.model.distance import Alibi, DistanceBias, DistanceBuckets
@@ -28,7 +29,7 @@ def check_distance(where: str, entry: Any) -> dict[str, Any] | None:
     return entry
 
 
-def decode_distance(entry: dict[str, Any], tensor: Array) -> DistanceBias:
+def decode_distance(entry: dict[str, Any], tensor: Float[Array, "..."]) -> DistanceBias:
     """The distance bias of a checked entry and its tensor."""
     options = {name: value for name, value in entry.items() if name != "kind"}
     return KINDS[entry["kind"]][0](tensor, **options)

@@ -70,12 +70,7 @@ def save(model: Transformer, path: str | os.PathLike[str]) -> None:
 
 
 def same_model(one: Transformer, other: Transformer) -> bool:
-    """Returns whether two models have the same structure and the same bits.
-
-    Args:
-        one: a model.
-        other: another, which may write its temperatures as numbers of another type.
-    """
+    """Returns whether two models have the same structure and the same bits."""
 
     def bits(leaf: Any) -> bytes:
         return np.asarray(leaf, one.dtype).tobytes()

@@ -3,6 +3,7 @@
 from typing import Any, Protocol
 
 from jax import Array
+from jaxtyping import Float
 
 from jax_models.arguments import choose_name, expect_keys, expect_number, show
 from jax_models.errors import InputError
@@ -43,18 +44,14 @@ def decode_head(entry: Any) -> list[Any] | None:
     return entry
 
 
-def read_head(reader: Reader, entry: list[Any], width: int, embedding: Array) -> Head:
-    """Returns the head that a checked entry and tensors describe.
-
-    Args:
-        reader: of the tensors.
-        entry: of the config.
-        width: d, of what the head reads.
-        embedding: the model's.
-
-    Raises:
-        InputError: for a tensor that is missing or does not fit.
-    """
+def read_head(
+    reader: Reader,
+    entry: list[Any],
+    # d, of what the head reads
+    width: int,
+    embedding: Float[Array, "symbols d_embedding"],
+) -> Head:
+    """Returns the head that a checked entry and tensors describe."""
     steps, tied, bias = [], False, None
     for at, one in enumerate(entry):
         name = f"head.{at}"

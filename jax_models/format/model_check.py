@@ -38,9 +38,6 @@ def check_model(model: Any) -> Transformer:
     their types, the shapes fit, all numbers are finite, temperatures are positive. A plain
     number as temperature is a constant one; NumPy arrays and lists become JAX's and
     tuples. Under tracing nothing is checked.
-
-    Raises:
-        InputError: naming the field, what was found and what was expected.
     """
     if not isinstance(model, Transformer):
         raise InputError(

@@ -94,7 +94,7 @@ def _same_entries(entries: Any) -> tuple[tuple[Any, ...], tuple[int, ...]] | Non
 
 
 def map_once(function: Callable[[Any], Any], entries: Iterable[Any]) -> tuple[Any, ...]:
-    """Results of a function on entries; one object has one result."""
+    """Results of a function on entries, called once for an object that stands there often."""
     entries, made = tuple(entries), {}
     for one in entries:
         if id(one) not in made:

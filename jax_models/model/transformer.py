@@ -214,6 +214,7 @@ def embed(
 def symbol_rows(
     model: Transformer,
     symbols: Int[Array, "..."],
+    # position encodings; None adds nothing
     places: Float[Array, "... d_embedding"] | None,
 ) -> Float[Array, "... width"]:
     """The first layer's input for symbols at places, of a model of one input."""

@@ -14,6 +14,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float
 
 from jax_models.model.attention import Attention, Schedule
 from jax_models.model.feed_forward import FeedForward
@@ -62,20 +63,10 @@ def _padded(forms: Sequence[Form], length: int) -> list[Form]:
     return [*forms, *({} for _ in range(length - len(forms)))]
 
 
-def embed_symbols(symbols: Sequence[Form], width: int, dtype: Any) -> Array:
-    """Returns an embedding whose row t has the coordinates that `symbols[t]` names.
-
-    Args:
-        symbols: one form per symbol, without `CONSTANT`.
-        width: d.
-        dtype: float type of the model.
-
-    Returns:
-        Embedding [V, d].
-
-    Raises:
-        InputError: for float64 without x64.
-    """
+def embed_symbols(
+    symbols: Sequence[Form], width: int, dtype: Any
+) -> Float[Array, "symbols width"]:
+    """Returns an embedding whose row t has the coordinates that `symbols[t]` names."""
     check_float_type(dtype, "the model asked for")
     return jnp.asarray(_stack(symbols, width)[0], dtype)
 
@@ -95,18 +86,6 @@ def build_layer(
     Without heads the attention adds nothing, without neurons the feed-forward block
     adds nothing (one of zero weights stands in). Heads of different key or value width
     are filled with zeros.
-
-    Args:
-        width: d.
-        weighting: the weighting function of all heads.
-        heads: the attention heads.
-        neurons: the hidden units of the feed-forward block.
-        mask: the mask of all heads.
-        temperature: the schedule of all heads; None means 1.
-        dtype: float type of the weights.
-
-    Raises:
-        InputError: for float64 without x64.
     """
     check_float_type(dtype, "the model asked for")
     heads = heads or [Head([{}], [{}], [{}], [{}])]
@@ -153,10 +132,6 @@ def build_layer(
 
 
 def build_readout(form: Form, width: int, dtype: Any) -> Readout:
-    """Returns a read-out with one logit, a linear form of the activation.
-
-    Returns:
-        The read-out, with weight [1, d] and bias [1].
-    """
+    """Returns a read-out with one logit, a linear form of the activation."""
     weight, constant = _stack([form], width)
     return Readout(jnp.asarray(weight, dtype), jnp.asarray(constant, dtype))

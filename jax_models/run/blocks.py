@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float, Int, Shaped
 
 from jax_models.run.compiler import SAFE_ROWS
 from jax_models.run.device_memory import memory_budget
@@ -47,10 +48,7 @@ def row_block(num_rows: int, per_row: int) -> int:
 def map_rows(function: Callable[[Any], Any], rows: Any, block: int) -> Any:
     """Returns `function` of each block of rows, joined again along the first axis.
 
-    Args:
-        function: from a pytree of blocks [block, ...] to a pytree [block, ...].
-        rows: a pytree of arrays [r, ...]; the last block is filled by repeating row 0.
-        block: rows per block.
+    The last block is filled by repeating row 0.
     """
     num_rows = jax.tree.leaves(rows)[0].shape[0]
     if num_rows <= block:
@@ -67,8 +65,11 @@ def map_rows(function: Callable[[Any], Any], rows: Any, block: int) -> Any:
 
 
 def map_long_axis(
-    function: Callable[[Array], Array], rows: Array, *, out_offset: int = 0
-) -> Array:
+    function: Callable[[Array], Array],
+    rows: Float[Array, "... width"],
+    *,
+    out_offset: int = 0,
+) -> Float[Array, "..."]:
     """Maps each row [..., width] alone, in key tiles along an axis of over 16,384 rows.
 
     The loop stands between a product and what reduces it, which one CPU compiler computes
@@ -79,7 +80,7 @@ def map_long_axis(
         return function(rows)
     axis = lengths.index(max(lengths))
 
-    def map_tile(tile: Array) -> Array:
+    def map_tile(tile: Int[Array, "tile"]) -> Array:
         mapped = function(jnp.moveaxis(tile, 0, axis))
         return jnp.moveaxis(mapped, axis + out_offset, 0)
 
@@ -88,6 +89,7 @@ def map_long_axis(
 
 
 def fold_tiles(
+    # from positions of a tile and their validity to a summary
     lift: Callable[[Array, Array], Any],
     merge: Callable[[Any, Any], Any],
     length: int,
@@ -97,18 +99,12 @@ def fold_tiles(
 
     Tiles are contiguous, so that callers slice (`slice_tile`) instead of gathering; the
     last one overlaps its predecessor, and what it repeats is marked invalid.
-
-    Args:
-        lift: from the positions of a tile [tile] and their validity [tile] to a summary.
-        merge: joins two summaries.
-        length: number of positions.
-        tile: positions per tile.
     """
     tile = min(tile, length)
     tiles = math.ceil(length / tile)
     within = jnp.arange(tile, dtype=jnp.int32)
 
-    def lift_at(first: Array) -> Any:
+    def lift_at(first: Int[Array, ""]) -> Any:
         start = jnp.minimum(first, length - tile)
         at = start + within
         return lift(at, at >= first)
@@ -116,7 +112,7 @@ def fold_tiles(
     if tiles == 1:
         return lift_at(jnp.int32(0))
 
-    def step(summary: Any, first: Array) -> tuple[Any, None]:
+    def step(summary: Any, first: Int[Array, ""]) -> tuple[Any, None]:
         # The first tile replaces the placeholder; lifting it apart would compile twice.
         lifted = lift_at(first)
         merged = merge(summary, lifted)
@@ -141,12 +137,16 @@ def fold_stacked(merge: Callable[[Any, Any], Any], stacked: Any) -> Any:
     return jax.lax.scan(step, first, rest)[0]
 
 
-def slice_tile(array: Array, at: Array, axis: int) -> Array:
+def slice_tile(
+    array: Shaped[Array, "..."], at: Int[Array, "tile"], axis: int
+) -> Shaped[Array, "..."]:
     """Returns the entries of a contiguous tile of positions along an axis."""
     return jax.lax.dynamic_slice_in_dim(array, at[0], at.shape[0], axis)
 
 
-def formed_once(when: Array, function: Callable[..., Any], *arguments: Any) -> Any:
+def formed_once(
+    when: Bool[Array, ""], function: Callable[..., Any], *arguments: Any
+) -> Any:
     """Returns function(*arguments) where `when`, else zeros: a tile that may be empty.
 
     The branch is also a wall: its arguments and its results are formed once, where the

@@ -66,9 +66,6 @@ def memory_planned(planned: int | None) -> Iterator[None]:
     Sizes that follow from the budget, and the rounding that follows from sizes, are then
     those of the plan: a process that plans sticks to one, since sizes are fixed where a
     program is traced.
-
-    Args:
-        planned: bytes; None takes what the device has.
     """
     token = _PLANNED.set(planned)
     try:
@@ -79,11 +76,7 @@ def memory_planned(planned: int | None) -> Iterator[None]:
 
 @functools.cache
 def device_bytes(device: Any) -> int:
-    """Returns the memory of a device in bytes, where JAX or the system tells it.
-
-    Args:
-        device: one of `jax.devices()`, of this process.
-    """
+    """Returns the memory of a device in bytes, where JAX or the system tells it."""
     if own := _own_bytes(device):
         return own
     count = sum(one.platform == device.platform for one in jax.local_devices())
@@ -107,13 +100,6 @@ def require_memory(what: str, needed: float) -> None:
     """Refuses what cannot fit the memory of the machine, before any is taken.
 
     The other way is an abort inside a library, or the system's killer after minutes.
-
-    Args:
-        what: what takes the memory, as the message is to begin.
-        needed: bytes that are held at the same time, at least.
-
-    Raises:
-        InputError: if the machine, or the group of the process, has less.
     """
     if needed > SMALL and needed > (there := host_bytes()):
         raise InputError(
@@ -123,15 +109,7 @@ def require_memory(what: str, needed: float) -> None:
 
 
 def require_operations(what: str, needed: float) -> None:
-    """Refuses what would take hours, before it begins.
-
-    Args:
-        what: what takes the time, as the message is to begin.
-        needed: arithmetic operations, at least.
-
-    Raises:
-        InputError: beyond `MOST_OPERATIONS`.
-    """
+    """Refuses what would take hours, before it begins."""
     if needed > MOST_OPERATIONS:
         raise InputError(
             f"{what}: this takes {min(needed, 1e99):.2g} operations, and at most "

@@ -36,16 +36,14 @@ class AmbiguousTieWarning(UserWarning):
 
 
 def describe_tie(
-    weightings: Sequence[Weighting], best: float, next_: float, dtype: Any
+    weightings: Sequence[Weighting],
+    # the row's best score
+    best: float,
+    # the best score below its cell
+    next_: float,
+    dtype: Any,
 ) -> str:
-    """Returns why rounding decides the winner of an ambiguous row, and what to do.
-
-    Args:
-        weightings: those that the row may be of.
-        best: the row's best score.
-        next_: the best score below its cell.
-        dtype: the float type of the scores.
-    """
+    """Returns why rounding decides the winner of an ambiguous row, and what to do."""
 
     def cells_per_rounding(weighting: Weighting) -> float:
         return weighting.score_roundoff(dtype) / weighting.resolution(dtype)
@@ -71,12 +69,7 @@ def describe_tie(
 def check_ties(
     model: Transformer, reports: tuple[TieReport | None, ...], ties: TieRule
 ) -> None:
-    """Raises or warns if a hard layer met an ambiguous row.
-
-    Raises:
-        TieError: if `ties` is "error" and a row is ambiguous.
-        InputError: if `ties` is not a known rule.
-    """
+    """Raises or warns if a hard layer met an ambiguous row."""
     choose_name("ties", ties, get_args(TieRule))
     if ties == "ignore":
         return
@@ -180,11 +173,7 @@ def require_readout(
 
 
 def linear_readout(model: Transformer) -> Readout:
-    """Returns the read-out of a model whose logits are affine in the final activation.
-
-    Raises:
-        InputError: if the model has none, or a head of several operations.
-    """
+    """Returns the read-out of a model whose logits are affine in the final activation."""
     require_readout(model)
     operations = [step.operation for step in model.head.steps]
     match operations:

@@ -10,15 +10,7 @@ from jax_models.errors import InputError
 
 
 def check_float_type(dtype: Any, what: str) -> None:
-    """Refuses what is neither float32 nor float64, and float64 unless x64 is enabled.
-
-    Args:
-        dtype: a float type.
-        what: the thing that has it, as the message is to begin ("the model").
-
-    Raises:
-        InputError: if the type is another, or float64 and x64 is not enabled.
-    """
+    """Refuses what is neither float32 nor float64, and float64 unless x64 is enabled."""
     try:
         known = isinstance(dtype, str | type | np.dtype)
         known = known and np.dtype(dtype) in (np.float32, np.float64)

@@ -64,11 +64,7 @@ def check_mesh(mesh: Mesh) -> None:
 
 
 def check_agreement(question: bytes) -> None:
-    """Raises `InputError` in every process unless all of them ask the same question.
-
-    Args:
-        question: what the process is about to do.
-    """
+    """Raises `InputError` in every process unless all of them ask the same question."""
     if jax.process_count() == 1:
         return
     digest = np.frombuffer(hashlib.sha256(question).digest(), np.uint8)
@@ -83,11 +79,7 @@ def check_agreement(question: bytes) -> None:
 
 
 def first_says(told: bytes) -> bytes:
-    """Returns the first process's value in every process.
-
-    Args:
-        told: the first process's bytes; those of the others are not looked at.
-    """
+    """Returns the first process's bytes in every process."""
     if jax.process_count() == 1:
         return told
     size = np.asarray(len(told), np.int32)
@@ -104,13 +96,7 @@ def written_out(question: Any, mesh: Mesh) -> bytes:
 
 
 def place(leaf: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
-    """Returns an array that every process holds alike, put on the devices of a mesh.
-
-    Args:
-        leaf: the whole array.
-        mesh: of `device_mesh`.
-        spec: `EVERYWHERE`, or `SHARED_OUT` along the first axis.
-    """
+    """Returns an array that every process holds alike, put on the devices of a mesh."""
     value = np.asarray(leaf)
     sharding = NamedSharding(mesh, spec)
     # Asked for, whatever guard of transfers a caller has set.

@@ -37,14 +37,14 @@ _CURRENT: ContextVar[_Perturbation | None] = ContextVar("perturbation", default=
 
 
 @contextlib.contextmanager
-def perturbation(run: UInt[Array, ""] | None, equal_alike: bool) -> Iterator[None]:
-    """Makes `perturb` move its arrays within the block, in the trace of one program.
-
-    Args:
-        run: its number, an integer; 0 moves nothing. None leaves it out of the program.
-        equal_alike: whether equal numbers move alike wherever they stand, as hard attention
-            needs for equal keys to stay a tie.
-    """
+def perturbation(
+    # 0 moves nothing; None leaves it out of the program
+    run: UInt[Array, ""] | None,
+    # whether equal numbers move alike wherever they stand, as hard attention needs for
+    # equal keys to stay a tie
+    equal_alike: bool,
+) -> Iterator[None]:
+    """Makes `perturb` move its arrays within the block, in the trace of one program."""
     token = _CURRENT.set(None if run is None else _Perturbation(run, equal_alike))
     try:
         yield
@@ -53,14 +53,11 @@ def perturbation(run: UInt[Array, ""] | None, equal_alike: bool) -> Iterator[Non
 
 
 def perturb(
-    rows: Float[Array, "*shape"], positions: Int[Array, "rows"] | None = None
+    rows: Float[Array, "*shape"],
+    # of the rows, where equal rows are to move apart
+    positions: Int[Array, "rows"] | None = None,
 ) -> Float[Array, "*shape"]:
-    """Returns an array, its entries moved in a run above 0.
-
-    Args:
-        rows: floats that were just formed.
-        positions: of the rows, where equal rows are to move apart.
-    """
+    """Returns an array, its entries moved in a run above 0."""
     current = _CURRENT.get()
     if current is None:
         return rows

@@ -25,7 +25,7 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 from jax.sharding import Mesh
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from jax_models.errors import InputError
 from jax_models.model.attending import KeyStore, lift_keys, project_queries, store_keys
@@ -81,11 +81,7 @@ class Shares:
         return math.lcm(TILES_TOGETHER, self.devices)
 
     def block(self, per_row: int) -> int:
-        """Number of rows scored at once against a tile.
-
-        Args:
-            per_row: numbers that a row holds while it is scored.
-        """
+        """Number of rows scored at once against a tile."""
         rows = row_block(self.share * self.devices, per_row)
         return self.together * math.ceil(rows / self.together)
 
@@ -111,17 +107,7 @@ def forward_sharded(
 ) -> tuple[Array, tuple[TieReport | None, ...]]:
     """Returns `forward` over the devices of a mesh, of one process or of many.
 
-    Args:
-        model: the transformer, the same in all processes.
-        tokens: integers in [0, V), the same in all processes; not checked here.
-        mesh: of `device_mesh`.
-
-    Returns:
-        Activations [n, d] and the reports, whole and in every process.
-
-    Raises:
-        InputError: for another mesh, under a JAX transformation, a length beyond the
-            position table, or processes that are asked for different passes.
+    Model and tokens are the same in all processes; the results are whole in each.
     """
     check_mesh(mesh)
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((model, tokens))):
@@ -160,9 +146,12 @@ def _compiled(shares: Shares, mesh: Mesh) -> Any:
 
 
 def _forward_share(
-    shares: Shares, model: Transformer, tokens: Array, encodings: Array | None
+    shares: Shares,
+    model: Transformer,
+    tokens: Int[Array, "tokens"],
+    encodings: Float[Array, "tokens d_embedding"] | None,
 ) -> tuple[Array, tuple[TieReport | None, ...]]:
-    """Activations [m, d] and reports [1] of one device's tokens [m]."""
+    """Activations and report of one device's tokens."""
     y = symbol_rows(model, tokens, encodings)
     reports = []
     for layer in model.layers:
@@ -174,9 +163,9 @@ def _forward_share(
 
 
 def _apply_share(
-    shares: Shares, layer: Layer, rows: Array
+    shares: Shares, layer: Layer, rows: Float[Array, "rows width"]
 ) -> tuple[Array, TieReport | None]:
-    """The layer's output [m, d] at one device's rows, and their report."""
+    """The layer's output at one device's rows, and their report."""
     attention, length = layer.attention, shares.length
     start = jax.lax.axis_index(POSITIONS).astype(jnp.int32) * shares.share
     index = start + jnp.arange(shares.share, dtype=jnp.int32)
@@ -233,9 +222,12 @@ def _apply_share(
 
 
 def _prepare_tile(
-    layer: Layer, length: int, rows: Array, index: Array
+    layer: Layer,
+    length: int,
+    rows: Float[Array, "keys width"],
+    index: Int[Array, "keys"],
 ) -> tuple[Array, KeyStore]:
-    """Attention's input rows [k, d] of a tile, with their keys and values."""
+    """Attention's input rows of a tile, with their keys and values."""
     inputs = attention_input(layer, rows)
     return inputs, store_keys(layer.attention, inputs, length, index)
 

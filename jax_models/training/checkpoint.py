@@ -65,16 +65,7 @@ class Standing:
 def save_standing(
     path: str | os.PathLike[str], standing: Standing, configuration: Mapping[str, Any]
 ) -> None:
-    """Writes a checkpoint, atomically.
-
-    Args:
-        path: the file, in a folder that exists.
-        standing: what is kept.
-        configuration: everything that the run depends on, in JSON types.
-
-    Raises:
-        OSError: if the file cannot be written; what stood there is unchanged then.
-    """
+    """Writes a checkpoint, atomically."""
     arrays = {name: np.asarray(leaf) for name, leaf in _named(standing.state).items()}
     arrays |= {HISTORY + name: array for name, array in standing.history.items()}
     about = {
@@ -90,20 +81,12 @@ def save_standing(
 
 
 def read_standing(
-    path: str | os.PathLike[str], like: Any, configuration: Mapping[str, Any]
+    path: str | os.PathLike[str],
+    # a state of the same structure, shapes and types
+    like: Any,
+    configuration: Mapping[str, Any],
 ) -> Standing | None:
-    """Returns the standing that a checkpoint holds; None where there is no file.
-
-    Args:
-        path: the file.
-        like: a state of the same structure, shapes and types.
-        configuration: of this run.
-
-    Raises:
-        InputError: if it is no checkpoint, or one of another configuration, of which
-            the first entry that differs is named.
-        OSError: if the file cannot be read.
-    """
+    """Returns the standing that a checkpoint holds; None where there is no file."""
     path = Path(path)
     if not has_file("checkpoint", path):
         return None

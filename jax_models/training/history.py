@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
+from jaxtyping import Key
 
 from jax_models.brief import BriefRepr
 from jax_models.errors import InputError
@@ -40,7 +41,7 @@ class LengthLosses(BriefRepr):
 @functools.partial(jax.jit, static_argnames=("source", "length", "count", "reading"))
 def _sampled(
     network: Any,
-    key: Array,
+    key: Key[Array, ""],
     *,
     source: Source,
     length: int,
@@ -59,7 +60,8 @@ def measure_losses(
     network: Any,
     source: Source,
     lengths: Sequence[int],
-    key: Array,
+    # the sequences of a length depend on it and n alone
+    key: Key[Array, ""],
     *,
     count: int = 256,
     reading: Reading = "last",
@@ -167,13 +169,7 @@ class Measuring:
 
 
 def begin(network: Any, training: Training, measuring: Measuring) -> Standing:
-    """Returns where a run begins.
-
-    Args:
-        network: the first weights.
-        training: how they are trained.
-        measuring: what is recorded beside the loss of each step.
-    """
+    """Returns where a run begins."""
     none = np.zeros((0, len(measuring.lengths)))
     history = {"loss": np.zeros(0), "optimal": np.zeros(0)}
     history |= {"after": np.zeros(0, np.int64), "mean": none, "standard_error": none}
@@ -185,17 +181,10 @@ def measured(
     source: Source,
     training: Training,
     measuring: Measuring,
-    key: Array,
+    # of the run: the same sequences are measured every time
+    key: Key[Array, ""],
 ) -> Standing:
-    """Returns a standing with its losses by length recorded, if any are asked for.
-
-    Args:
-        standing: where the run stands.
-        source: what the sequences are from.
-        training: says where predictions are read.
-        measuring: which lengths, and how many sequences of each.
-        key: of the run; the same sequences are measured every time.
-    """
+    """Returns a standing with its losses by length recorded, if any are asked for."""
     if not measuring.lengths:
         return standing
     found = measure_losses(

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
+from jaxtyping import Float, Int, Key
 
 from jax_models.arguments import expect_hook, expect_kind
 from jax_models.errors import InputError
@@ -43,8 +44,8 @@ Progress = Callable[[Standing], None]
 @functools.partial(jax.jit, static_argnames=("source", "training", "count"))
 def _run_chunk(
     state: Any,
-    key: Array,
-    first: Array,
+    key: Key[Array, ""],
+    first: Int[Array, ""],
     *,
     source: Source,
     training: Training,
@@ -53,7 +54,7 @@ def _run_chunk(
     """Returns the state after `count` steps, their losses, and whether it is finite."""
     optimiser = training.optimiser()
 
-    def loss(network: Any, key: Array, length: int) -> tuple[Array, Array]:
+    def loss(network: Any, key: Key[Array, ""], length: int) -> tuple[Array, Array]:
         tokens = source.sample(key, length, training.batch_size)
         losses, entropies = losses_of(
             network, source, tokens, training.all_positions, training.reading
@@ -65,7 +66,7 @@ def _run_chunk(
         for length in training.lengths
     ]
 
-    def step(state: Any, at: Array) -> tuple[Any, tuple[Array, Array]]:
+    def step(state: Any, at: Int[Array, ""]) -> tuple[Any, tuple[Array, Array]]:
         network, moments = state
         batch = jax.random.fold_in(key, at)
         if len(slopes) == 1:
@@ -90,21 +91,11 @@ def advance(
     standing: Standing,
     source: Source,
     training: Training,
-    key: Array,
+    key: Key[Array, ""],
+    # checkpoint that holds `standing`, named if the chunk fails
     kept: str | os.PathLike[str] | None,
 ) -> Standing:
-    """Returns the standing after one more chunk.
-
-    Args:
-        standing: where the run stands.
-        source: what is learnt.
-        training: how.
-        key: of all batches.
-        kept: the checkpoint that holds `standing`, named if the chunk fails.
-
-    Raises:
-        InputError: if a loss or a weight is not finite.
-    """
+    """Returns the standing after one more chunk."""
     count = min(training.chunk, training.steps - standing.step)
     state, recorded, finite = _run_chunk(
         standing.state,
@@ -135,19 +126,14 @@ def advance(
 
 
 def diverged(
+    # what is not finite, and when
     what: str,
     training: Training,
+    # the last good checkpoint, if there is one
     kept: str | os.PathLike[str] | None,
     step: int,
 ) -> InputError:
-    """Returns the error for numbers that are not finite.
-
-    Args:
-        what: what is not finite, and when.
-        training: how the network was trained.
-        kept: the last good checkpoint, if there is one.
-        step: that it holds.
-    """
+    """Returns the error for numbers that are not finite."""
     keeps = "" if kept is None else f"; {kept} holds step {step}"
     return InputError(
         f"{what}; lower the learning rate ({training.learning_rate}){keeps}"
@@ -155,8 +141,8 @@ def diverged(
 
 
 def train(
-    network: Any, source: Source, training: Training, key: Array
-) -> tuple[Any, np.ndarray]:
+    network: Any, source: Source, training: Training, key: Key[Array, ""]
+) -> tuple[Any, Float[np.ndarray, "steps"]]:
     """Trains a network to predict the next symbol of a source.
 
     Args:
@@ -179,42 +165,26 @@ def train(
 
 def run_training(
     network: Any,
+    # compiled in, so it is hashable
     source: Source,
     training: Training,
-    key: Array,
+    key: Key[Array, ""],
     *,
     measuring: Measuring | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
+    # whether to start over, whatever the checkpoint holds
     fresh: bool = False,
+    # the caller's names of the settings, in JSON types; a checkpoint of others is refused
+    # by the first name that differs
     about: Mapping[str, Any] | None = None,
+    # called with the standing once at the start and after every checkpoint
     progress: Progress | None = None,
 ) -> TrainingRun:
     """Trains a network, going on from a checkpoint where there is one.
 
     A run that is killed and called again with the same arguments ends with the same
-    bits as one that is not, on the same machine and versions.
-
-    Args:
-        network: the first weights.
-        source: what to learn; it is compiled in, so it is hashable.
-        training: how.
-        key: a JAX random key of the batches.
-        measuring: the losses by length that are recorded; none by default.
-        checkpoint: file that the run's standing is kept in; by default none is.
-        fresh: whether to start over, whatever the checkpoint holds.
-        about: what the caller calls the run's settings, in JSON types; a checkpoint of
-            others is refused by the first name that differs.
-        progress: called with the standing, weights included, once at the start and
-            after every checkpoint; `describe` says it in words.
-
-    Returns:
-        The trained network and what was recorded.
-
-    Raises:
-        InputError: if the network cannot be trained so: it has no read-out, another
-            number of classes or too few symbols, hard weightings, or sees the future
-            while every prefix is to be predicted; if the checkpoint is of another run;
-            if a loss or weight is not finite. The last good checkpoint is kept then.
+    bits as one that is not, on the same machine and versions. The last good checkpoint is
+    kept if a loss or weight is not finite.
     """
     measuring = measuring or Measuring()
     expect_hook("progress", progress)

@@ -35,37 +35,18 @@ def compute_logits(
     tokens: Int[Array, "tokens"],
     queried: Int[Array, "rows"] | None = None,
 ) -> Float[Array, "_ classes"]:
-    """Returns the logits of the next symbol at the queried rows; differentiable.
-
-    Args:
-        network: its weights, a pytree.
-        tokens: one sequence.
-        queried: positions whose logits are wanted; all by default.
-
-    Raises:
-        InputError: for a class of networks that is not registered.
-    """
+    """Returns the logits of the next symbol at the queried rows; differentiable."""
     raise _unknown(network)
 
 
 @functools.singledispatch
 def check_network(network: Any, training: Training) -> Any:
-    """Returns a network that is known to be one that can be trained so.
-
-    Raises:
-        InputError: for another; it says what to do.
-    """
+    """Returns a network that is known to be one that can be trained so."""
     raise _unknown(network)
 
 
 def check_classes(network: Any, source: Source, training: Training) -> None:
-    """Raises `InputError` where a network's symbols or classes are not the source's.
-
-    Args:
-        network: its weights, a pytree with an embedding.
-        source: whose symbols follow one another; END is its last class.
-        training: says whether an end token is read.
-    """
+    """Raises `InputError` where a network's symbols or classes are not the source's."""
     classes = source.num_classes
     found = jax.eval_shape(compute_logits, network, jnp.zeros(1, jnp.int32)).shape[-1]
     if found != classes:
@@ -158,21 +139,14 @@ def losses_of(
     network: Any,
     source: Source,
     tokens: Int[Array, "inputs tokens"],
+    # whether every prefix is predicted, or only the whole sequence
     all_positions: bool,
+    # place of the prediction after the whole sequence
     reading: Reading,
-) -> tuple[Array, Array]:
-    """Returns each sequence's cross-entropy, and the least possible one.
+) -> tuple[Float[Array, "inputs"], Float[Array, "inputs"]]:
+    """Returns each sequence's cross-entropy, and that of the source itself.
 
-    Args:
-        network: what predicts.
-        source: what the sequences are from.
-        tokens: sequences.
-        all_positions: whether every prefix is predicted, or only the whole sequence.
-        reading: where the prediction after the whole sequence is read.
-
-    Returns:
-        The cross-entropies of the network and of the source itself, means over the
-        prefixes that are predicted [b], in nats per symbol.
+    Means over the predicted prefixes, in nats per symbol.
     """
     wanted = source.next_symbol(tokens)
     if not all_positions:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
+from jaxtyping import Int, Key
 
 from jax_models.arguments import choose_name, expect_integer, expect_number
 from jax_models.errors import InputError
@@ -91,13 +92,8 @@ class Training:
         """Steps of one compiled run."""
         return min(self.checkpoint_every or self.steps, self.steps)
 
-    def draw_length(self, key: Array, step: Array) -> Array:
-        """The length of a training step, drawn uniformly from the lengths that have joined.
-
-        Args:
-            key: a JAX random key.
-            step: number of the step, from 0.
-        """
+    def draw_length(self, key: Key[Array, ""], step: Int[Array, ""]) -> Int[Array, ""]:
+        """Length of a step, drawn uniformly from the lengths that have joined."""
         joined = jnp.asarray(self.num_lengths, jnp.int32)
         if self.growth:
             past = step.astype(jnp.float32) / jnp.float32(self.growth * self.steps)

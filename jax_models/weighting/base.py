@@ -250,7 +250,9 @@ class Weighting(abc.ABC):
     def ties_changed(
         self,
         change: Any,
+        # their positions
         rows: Int[Array, "..."],
+        # entries that count; all by default
         relevant: Bool[Array, "..."] | None = None,
     ) -> TieReport | None:
         """Returns the tie report of moved rows; None for a soft weighting."""

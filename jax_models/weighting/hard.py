@@ -161,7 +161,12 @@ class HardWeighting(Weighting):
 
 
 def replaced_value(
-    factors: tuple[Array, Array, Array], column: Column, attended: Array, other: Array
+    factors: tuple[Array, Array, Array],
+    column: Column,
+    # the value before
+    attended: Array,
+    # attended to without the best key
+    other: Array,
 ) -> Array:
     """Returns the change of an attended value of which one column is replaced.
 
@@ -176,7 +181,10 @@ def replaced_value(
 
 
 def decided(
-    weighting: HardWeighting, levels: Levels, relevant: Bool[Array, "..."] | None = None
+    weighting: HardWeighting,
+    levels: Levels,
+    # entries that count; all by default
+    relevant: Bool[Array, "..."] | None = None,
 ) -> tuple[Float[Array, "..."], Float[Array, "..."], Bool[Array, "..."]]:
     """Returns the gap of every row, the spread of its best cell, and if it is ambiguous.
 
@@ -204,7 +212,9 @@ def decided(
 def report_ties(
     weighting: HardWeighting,
     levels: Levels,
+    # position of each row
     rows: Int[Array, "..."],
+    # entries that count; all by default
     relevant: Bool[Array, "..."] | None = None,
 ) -> TieReport:
     """Returns the tie report over all rows of `levels`; see `decided`."""

@@ -173,7 +173,12 @@ def _apply(
 
 
 def replaced_mean(
-    factors: tuple[Array, ...], column: Column, top: Array, lift: Array
+    factors: tuple[Array, ...],
+    column: Column,
+    # the top column's value
+    top: Array,
+    # the mean value without the top column less the top column's
+    lift: Array,
 ) -> Array:
     """Returns the change of a mean of which one column is replaced."""
     direct, arriving, staying, rest = factors

@@ -48,11 +48,7 @@ class Folder(Source):
     )
 
     def __init__(self, path: Path) -> None:
-        """Reads the configuration and the headers of the weights.
-
-        Raises:
-            InputError: for a folder that is not there or not whole.
-        """
+        """Reads the configuration and the headers of the weights."""
         if not path.is_dir():
             raise InputError(
                 f"{str(path)!r} is no folder; expected one with config.json"
@@ -84,13 +80,9 @@ class Folder(Source):
         return name in self._where
 
     def unwrap(self, prefix: str) -> str:
-        """Takes off what a wrapper puts before all names: `module.`, `model.`.
+        """Takes a wrapper's prefix off all names (`module.`); returns the rest of `prefix`.
 
-        Args:
-            prefix: of the base model, which is no wrapper where there is no head.
-
-        Returns:
-            What is left of the prefix.
+        The base model's own is no wrapper where there is no head.
         """
         ends = (end(self._where).split(".")[:-1] for end in (min, max))
         common = itertools.takewhile(
@@ -235,11 +227,7 @@ def list_files(path: Path) -> str:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Returns the object that a file of a checkpoint holds.
-
-    Raises:
-        InputError: there is no such file, or it holds something else.
-    """
+    """Returns the object that a file of a checkpoint holds."""
     if not has_file("file", path):
         raise InputError(
             f"{str(path.parent)!r} has no file {path.name}; expected the folder of a "

@@ -106,16 +106,12 @@ def read_folder(
     return model, source.stored(skipped)
 
 
-def finish(parts: Parts, left: Iterable[str]) -> Transformer:
-    """Returns the model of all that is held.
-
-    Args:
-        parts: of the model.
-        left: the names of tensors that nothing was made of, and something should.
-
-    Raises:
-        InputError: for tensors left, and for parts that are no model.
-    """
+def finish(
+    parts: Parts,
+    # tensors that nothing was made of, and something should
+    left: Iterable[str],
+) -> Transformer:
+    """Returns the model of all that is held."""
     source, left = parts.folder, sorted(left)
     if left:
         raise InputError(
@@ -158,9 +154,6 @@ def float_type(source: Source, dtype: Any) -> Any:
     """Returns the float type asked for, a source's own where none is.
 
     Half precision becomes float32, and one line says so.
-
-    Raises:
-        InputError: for what is none, and for float64 where JAX does not have it.
     """
     kinds = source.kinds & set(FLOATS)
     if dtype is None:

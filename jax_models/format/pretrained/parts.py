@@ -98,19 +98,18 @@ class Parts:
             self.put(f"{to}_bias", offset.reshape(heads, -1))
 
     def move_layer(
-        self, layer: int, source: str, names: Mapping[str, str], heads: int, inner: int
+        self,
+        layer: int,
+        # first part of the names of its tensors in the folder
+        source: str,
+        # name of each map and norm there, up to weight or bias; "fused" is query, key and
+        # value in one, "by_head" with the three of a head side by side
+        names: Mapping[str, str],
+        heads: int,
+        # width of the block
+        inner: int,
     ) -> None:
-        """Holds a layer: attention and two maps, with biases or all without, two norms.
-
-        Args:
-            layer: its number here.
-            source: what its tensors' names begin with in the folder.
-            names: how its maps and norms are called behind that, by what they are here;
-                "fused" is query, key and value in one, up to weight or bias, "by_head"
-                the same with the three of a head side by side.
-            heads: how many there are.
-            inner: the block's width.
-        """
+        """Holds a layer: attention and two maps, with biases or all without, two norms."""
         d, to = self.width, f"layers.{layer}."
         one_map = {"fused", "by_head"} & names.keys()
         for kind in one_map:
@@ -179,15 +178,15 @@ def read_layer_types(
     return list(types)
 
 
-def expect_default(folder: Source, key: str, allowed: Sequence[Any], why: str) -> None:
-    """Refuses a setting of the configuration that nothing here does.
-
-    Args:
-        folder: the checkpoint.
-        key: of the configuration.
-        allowed: what it may say; saying nothing is allowed.
-        why: what is supported.
-    """
+def expect_default(
+    folder: Source,
+    key: str,
+    # values of the key; its absence is allowed
+    allowed: Sequence[Any],
+    # what is supported
+    why: str,
+) -> None:
+    """Refuses a setting of the configuration that nothing here does."""
     found = folder.get(key)
     if found is not None and found not in allowed:
         raise InputError(

@@ -19,17 +19,13 @@ ALLOWED = {"float64": 1e-11, "float32": 2e-3}
 
 
 def compare_outputs(
-    model: Transformer, path: str | os.PathLike[str]
+    model: Transformer,
+    # a safetensors file of tokens [n], and rows [n, d], logits [n, c] or both
+    path: str | os.PathLike[str],
 ) -> dict[str, float]:
     """Distance of a model's outputs from stored ones, over the largest row's norm.
 
-    Args:
-        model: an imported one.
-        path: a safetensors file of tokens [n], and rows [n, d], logits [n, c] or both.
-
-    Raises:
-        InputError: the file is none, does not fit the model, or differs by more than
-            rounding in the model's float type.
+    More than rounding in the model's float type is an error.
     """
     path = expect_file("--check", path)
     try:

@@ -10,17 +10,18 @@ from jax_models.format.pretrained.yarn import Yarn
 Scaling = dict[str, Any] | Yarn
 
 
-def rotary_of(folder: Source, width: int, share: float | None = None) -> dict[str, Any]:
+def rotary_of(
+    folder: Source,
+    # of a head
+    width: int,
+    # turned share of a head by default; None where whole heads turn
+    share: float | None = None,
+) -> dict[str, Any]:
     """Settings of all layers for the rotary positions of a configuration.
 
     They stand in `rope_parameters`, or in `rope_theta` and `rope_scaling` before it; where
     a configuration has both, they have to mean one thing: readers differ in the one
     they take.
-
-    Args:
-        folder: the checkpoint.
-        width: of a head.
-        share: turned share of a head by default; None for families that turn whole heads.
     """
     keys = [x for x in ("rope_parameters", "rope_scaling") if folder.get(x)]
     length = folder.get("max_position_embeddings")
@@ -76,14 +77,14 @@ def settings_of(dims: int, theta: float, scaling: Scaling | None) -> dict[str, A
     return {"rotary": entry, "temperature": temperature}
 
 
-def read_scaling(where: str, found: Any, length: Any = None) -> Scaling | None:
-    """Scaling of positions as the format has it, or YaRN's; None for none.
-
-    Args:
-        where: the key that has it, as a message names it.
-        found: its entry.
-        length: the most positions, YaRN's original length where the entry has none.
-    """
+def read_scaling(
+    # key that has it, as a message names it
+    where: str,
+    found: Any,
+    # YaRN's original length where the entry has none
+    length: Any = None,
+) -> Scaling | None:
+    """Scaling of positions as the format has it, or YaRN's; None for none."""
     if not isinstance(found, dict):
         raise InputError(f"{where} is {show(found)}; expected an object")
     kind = found.get("rope_type", found.get("type", "default"))

@@ -21,12 +21,7 @@ OTHERWISE = "leave {} out to read the rows alone"
 
 
 def read_pooling(folder: Path, width: int) -> dict[str, Any] | None:
-    """Returns the format's entry for the pooling of a folder, None where it has none.
-
-    Raises:
-        InputError: another module follows the transformer, another mode is asked for, or
-            rows of another width.
-    """
+    """Returns the format's entry for the pooling of a folder, None where it has none."""
     listed, normalised = folder / "modules.json", False
     path = folder / "1_Pooling" / "config.json"
     if has_file("file", listed):

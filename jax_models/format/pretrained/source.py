@@ -84,11 +84,7 @@ class Source(abc.ABC):
         return shape[0] if shape else 1
 
     def take(self, name: str, *shape: int) -> np.ndarray:
-        """Returns a tensor of a shape, half precision as float32.
-
-        Raises:
-            InputError: it is missing, of another shape, no float, or not finite.
-        """
+        """Returns a tensor of a shape, half precision as float32."""
         if name not in self:
             raise InputError(
                 f"{self.called} has no tensor {name!r}; expected shape {shape}, as "

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from jax_models.arguments import show
 from jax_models.errors import InputError
@@ -23,15 +24,7 @@ class State(Source):
     unknown = "say what they are by embedding=, position=, readout=, or leave them out"
 
     def __init__(self, state: Any, config: dict[str, Any]) -> None:
-        """Holds the arrays.
-
-        Args:
-            state: arrays by name.
-            config: what the names and shapes do not say.
-
-        Raises:
-            InputError: for anything else.
-        """
+        """Holds the arrays."""
         if not isinstance(state, Mapping):
             raise InputError(
                 f"state is {type(state).__name__}; expected arrays by name: {CONVERT}"
@@ -75,18 +68,11 @@ class State(Source):
         """The types of the state's arrays, by their names in a file."""
         return self._kinds
 
-    def rows_of(self, what: str, given: Any) -> np.ndarray:
+    def rows_of(self, what: str, given: Any) -> Float[np.ndarray, "rows width"]:
         """Returns an array of rows that an argument names or is.
 
         Axes of length 1 of one that is named are left out: modules keep positions
         [n, 1, d].
-
-        Args:
-            what: the argument.
-            given: a name of the state, or an array [rows, d].
-
-        Raises:
-            InputError: for what is no matrix of finite floats.
         """
         if isinstance(given, str):
             name = given.removeprefix(self.wrapper)

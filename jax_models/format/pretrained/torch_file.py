@@ -58,11 +58,7 @@ class State(dict):
 
 
 def read_torch(path: Path) -> dict[str, np.ndarray]:
-    """Returns the tensors of a file by name, as views of its map.
-
-    Raises:
-        InputError: the file is not whole, or anything but a state dict.
-    """
+    """Returns the tensors of a file by name, as views of its map."""
     try:
         entries = _find_entries(path, np.asarray(np.memmap(path, np.uint8, "r")))
         order = entries.get("byteorder", np.frombuffer(b"little", np.uint8)).tobytes()

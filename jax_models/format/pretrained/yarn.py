@@ -29,14 +29,14 @@ class Yarn:
     attention_factor: float
 
     @classmethod
-    def read(cls, where: str, found: Mapping[str, Any], length: Any) -> "Yarn":
-        """Scaling of an entry.
-
-        Args:
-            where: the entry, as a message names it.
-            found: the entry.
-            length: the original length where the entry has none.
-        """
+    def read(
+        cls,
+        where: str,
+        found: Mapping[str, Any],
+        # the original length where the entry has none
+        length: Any,
+    ) -> "Yarn":
+        """Scaling of an entry."""
 
         def number(name: str, default: Any = None) -> float:
             value = default if found.get(name) is None else found[name]

@@ -41,24 +41,11 @@ def build_transformer(
     plan: FormulaPlan,
     layers: tuple[PlannedLayer, ...],
     alphabet: tuple[str, ...],
+    # for its temperature
     mode: Mode,
     dtype: Any,
 ) -> Transformer:
-    """Returns the transformer of a plan.
-
-    Args:
-        plan: the plan.
-        layers: its heads and neurons in layers.
-        alphabet: the symbols, all substitutable.
-        mode: the mode, for its temperature.
-        dtype: float32 or float64.
-
-    Returns:
-        The model: one logit, the truth of the formula, accepted from 1/2.
-
-    Raises:
-        InputError: for float64 without x64.
-    """
+    """Returns the transformer of a plan: one logit, the truth of the formula from 1/2."""
     check_float_type(dtype, "the model asked for")
     width = len(plan.coordinates)
     symbols = [

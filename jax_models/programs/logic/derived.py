@@ -86,15 +86,7 @@ def _balanced(
 
 
 def at_least_one(terms: Iterable[tuple[int, Count]], constant: int) -> Formula:
-    """Returns Σ λ_k C_k + constant ≥ 1, the one form that comparisons have.
-
-    Args:
-        terms: the pairs (λ_k, C_k); equal counts are collected.
-        constant: the integer beside them.
-
-    Returns:
-        A comparison, or a `Constant` where all counts cancel.
-    """
+    """Returns Σ λ_k C_k + constant ≥ 1, the one form that comparisons have."""
     kept = collect(terms)
     return Comparison(kept, constant) if kept else Constant(constant >= 1)
 

@@ -80,11 +80,7 @@ def exact_length(model: Transformer) -> int:
 
 
 def require_compiled(model: Transformer) -> None:
-    """Checks what all compiled models have: soft attention, one coordinate read.
-
-    Raises:
-        InputError: if it is not compiled from a formula.
-    """
+    """Checks what all compiled models have: soft attention, one coordinate read."""
     model = check_model(model)
     weightings = {layer.attention.weighting.name for layer in model.layers}
     readout = model.readout
@@ -98,15 +94,7 @@ def require_compiled(model: Transformer) -> None:
 
 
 def require_exact(model: Transformer, length: int) -> None:
-    """Checks that rounding cannot flip a truth value of a model at a length.
-
-    Args:
-        model: made by `compile_formula`, or such a model saved and loaded.
-        length: n.
-
-    Raises:
-        InputError: beyond `exact_length`, which it names.
-    """
+    """Checks that rounding cannot flip a truth value of a model at a length."""
     longest = exact_length(model)
     if length <= longest:
         return

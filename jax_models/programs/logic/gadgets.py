@@ -35,10 +35,6 @@ def end_mark(builder: Builder, side: Side) -> int:
     The mean of -(-1)^j over j <= i is 1 at i = 1 and at most 1/3 after it, that of
     (-1)^j over j >= i is 1 or -1 at i = n and within 1/3 before it.
 
-    Args:
-        builder: the plan.
-        side: "prefix" for the first position, "suffix" for the last.
-
     Source: docs/logic.md, section 6.1.
     """
     sign = builder.position(alternating=True)
@@ -69,8 +65,11 @@ def select(
     builder: Builder,
     mode: Mode,
     side: Side,
+    # the form s
     score: Mapping[int, float],
+    # γ > 0 by which scores below the maximum are below it
     gap: float,
+    # coordinate of the values
     value: int,
 ) -> int:
     """Returns the coordinate of the value at the rightmost (leftmost) maximiser.
@@ -84,14 +83,6 @@ def select(
 
     whose deficits against the maximiser are different multiples of g on either side:
     the value is within 2/(e^g + 1) of that of the maximiser, for values in [0, 1].
-
-    Args:
-        builder: the plan.
-        mode: the mode.
-        side: "prefix" for the rightmost, "suffix" for the leftmost.
-        score: the form s.
-        gap: a number γ > 0 by which scores below the maximum are below it.
-        value: the coordinate of the values.
 
     Source: docs/logic.md, section 6.1; docs/theory/softmax-approximation.md, section 5,
     Lemma 8.
@@ -117,7 +108,13 @@ def select(
     )
 
 
-def neighbour(builder: Builder, mode: Mode, side: Side, operand: int) -> int:
+def neighbour(
+    builder: Builder,
+    mode: Mode,
+    side: Side,
+    # coordinate of φ
+    operand: int,
+) -> int:
     """Returns the coordinate of P φ (prefix) or N φ (suffix).
 
     Two heads look for the nearest even and the nearest odd position, by the score
@@ -125,12 +122,6 @@ def neighbour(builder: Builder, mode: Mode, side: Side, operand: int) -> int:
     one the nearest odd, and a gate takes the one or the other. At the end of the string
     a head may find no position of its kind and return anything between 0 and 1: the mark
     of the end closes both gates.
-
-    Args:
-        builder: the plan.
-        mode: the mode.
-        side: "prefix" for P, "suffix" for N.
-        operand: the coordinate of φ.
 
     Source: docs/logic.md, section 6.2, Theorem 12 and Theorem 13.
     """
@@ -145,19 +136,18 @@ def neighbour(builder: Builder, mode: Mode, side: Side, operand: int) -> int:
 
 
 def since(
-    builder: Builder, mode: Mode, side: Side, left: int | None, right: int
+    builder: Builder,
+    mode: Mode,
+    side: Side,
+    # coordinate of φ; None for the formula T
+    left: int | None,
+    # coordinate of ψ
+    right: int,
 ) -> int:
     """Returns the coordinate of φ S ψ (prefix) or φ U ψ (suffix).
 
     It is ψ at the nearest position where ¬φ ∨ ψ. If none is seen then no ψ is, all
     values are 0, and whatever is attended to is right.
-
-    Args:
-        builder: the plan.
-        mode: the mode.
-        side: "prefix" for S, "suffix" for U.
-        left: the coordinate of φ; None for the formula T.
-        right: the coordinate of ψ.
 
     Source: docs/logic.md, section 6.3, Theorem 15 and Theorem 16.
     """
@@ -203,8 +193,11 @@ def lookup(
     builder: Builder,
     mode: Mode,
     side: Side,
+    # coordinate of what is counted
     truth: int,
+    # γ
     sharpness: float,
+    # coordinate of the values; the position j (TB: j/n) by default
     value: int | None = None,
 ) -> int:
     """Returns the coordinate of the value at position C, for a count C >= 1.
@@ -212,14 +205,6 @@ def lookup(
     The scores over the temperature are -γ (n/i) (j - C)^2 up to a constant per row, and
     -γ (j - C)^2 in mode FT. The position C of a suffix count may lie before i, so that
     its lookup has no mask.
-
-    Args:
-        builder: the plan.
-        mode: T, TB, U or FT.
-        side: of the count.
-        truth: the coordinate of what is counted.
-        sharpness: γ.
-        value: the coordinate of the values; the position j (TB: j/n) by default.
 
     Source: docs/logic.md, section 6.4.
     """
@@ -239,18 +224,19 @@ def lookup(
     )
 
 
-def comparison(builder: Builder, mode: Mode, terms: Sequence[Term], offset: int) -> int:
+def comparison(
+    builder: Builder,
+    mode: Mode,
+    # counts and their factors
+    terms: Sequence[Term],
+    # λ_0
+    offset: int,
+) -> int:
     """Returns the coordinate of D = Σ λ C + λ_0 >= 1.
 
     In modes T, U and FT the looked up counts add up to D within 1/4, which is rounded.
     A count of 0 is looked up as 1, which [C >= 1] corrects; like all integers it is
     added by whoever computes it.
-
-    Args:
-        builder: the plan.
-        mode: the mode.
-        terms: the counts and their factors.
-        offset: λ_0.
 
     Source: docs/logic.md, sections 6.4 and 6.5, Theorem 20 and Theorem 21.
     """

@@ -65,22 +65,14 @@ MODES = {
 
 
 def get_mode(name: str) -> Mode:
-    """Returns the mode of a name.
-
-    Raises:
-        InputError: if there is no such mode.
-    """
+    """Returns the mode of a name."""
     if name not in MODES:
         raise InputError(f"unknown mode {name!r}; known are {', '.join(MODES)}")
     return MODES[name]
 
 
 def mask_of(side: Side) -> Literal["future", "past"]:
-    """Returns the mask under which a row sees the prefix or the suffix at its position.
-
-    Args:
-        side: "prefix" (j <= i) or "suffix" (j >= i).
-    """
+    """Mask under which a row sees the prefix or the suffix at its position."""
     return "future" if side == "prefix" else "past"
 
 
@@ -90,12 +82,7 @@ def mask_of(side: Side) -> Literal["future", "past"]:
 def refusals(
     formula: Formula, alphabet: tuple[str, ...], mode: Mode
 ) -> dict[str, Formula | Count]:
-    """Returns every reason why a mode cannot express a formula, none if it can.
-
-    Returns:
-        For each reason, in words, the first part of the formula that it speaks of, in
-        the order in which the parts are met.
-    """
+    """Every reason in words why a mode cannot express a formula, with the first such part."""
     reasons: dict[str, Formula | Count] = {}
     for part in walk(formula):
         match part:
@@ -122,19 +109,10 @@ def require_expressible(
     formula: Formula,
     alphabet: tuple[str, ...],
     mode: Mode,
+    # place where a part of the formula was read, as in "column 5"
     place: Callable[[Formula | Count], str] | None = None,
 ) -> None:
-    """Checks that a mode can express a formula over an alphabet.
-
-    Args:
-        formula: the formula.
-        alphabet: its symbols.
-        mode: the mode.
-        place: says where a part of the formula was read, as in "column 5".
-
-    Raises:
-        InputError: with all reasons, if it cannot.
-    """
+    """Checks that a mode can express a formula over an alphabet."""
     reasons = refusals(formula, alphabet, mode)
     if not reasons:
         return

@@ -43,16 +43,7 @@ MOST_STRINGS = 4096
 def apply_eagerly(model: Transformer, strings: ArrayLike) -> np.ndarray:
     """Returns the final activations of strings of one length, computed by NumPy.
 
-    Args:
-        model: a transformer of softmax layers with relu, residual sums, dot-product
-            scores and no layer norm.
-        strings: integers in [0, V) [b, n] or [n].
-
-    Returns:
-        Activations [b, n, d] or [n, d], in the model's float type.
-
-    Raises:
-        InputError: for tokens that are none, or a model of another kind.
+    Of softmax layers with relu, residual sums, dot-product scores and no layer norm.
     """
     tokens = expect_strings("strings", strings)
     if tokens.min() < 0 or tokens.max() >= model.vocab_size:
@@ -174,20 +165,17 @@ def require_testable(model: Transformer, longest: int) -> None:
 
 
 def strings_to_test(
-    num_symbols: int, longest: int, seed: int, most: int
+    num_symbols: int,
+    # all strings up to this length, as far as a length has no more than `MOST_STRINGS`
+    longest: int,
+    seed: int,
+    # the mode's `exact_length`
+    most: int,
 ) -> Iterator[tuple[np.ndarray, bool]]:
-    """Yields strings to test, those of one length at a time, shortest first.
+    """Yields strings of one length, shortest first, and whether all of that length are there.
 
-    Args:
-        num_symbols: the size of the alphabet.
-        longest: all strings up to this length, as far as a length has no more than
-            `MOST_STRINGS`; random ones from there up to this length or `LONGEST`.
-        seed: of the random strings. Each has its own random frequencies of the symbols,
-            so that there are long runs of one symbol among them.
-        most: the length that no string exceeds: the model's `exact_length`.
-
-    Returns:
-        Pairs of strings [count, n], and whether they are all of their length.
+    Beyond the lengths that are tested whole, random ones up to `longest` or `LONGEST`: each
+    has its own frequencies of the symbols, so that there are long runs of one symbol.
     """
     all_of = 0
     while all_of < min(longest, most) and num_symbols ** (all_of + 1) <= MOST_STRINGS:
@@ -208,12 +196,8 @@ def strings_to_test(
 
 def eager_logits(
     model: Transformer, strings: Int[np.ndarray, "inputs tokens"]
-) -> np.ndarray:
-    """Returns the logit of a compiled formula at every position, computed by NumPy.
-
-    Returns:
-        Logits [count, n], in the model's float type.
-    """
+) -> Float[np.ndarray, "inputs tokens"]:
+    """Returns the logit of a compiled formula at every position, computed by NumPy."""
     readout = linear_readout(model)
     weight = np.asarray(readout.weight)[0]
     bias = 0 if readout.bias is None else np.asarray(readout.bias)[0]
@@ -227,12 +211,8 @@ def eager_logits(
 
 def engine_logits(
     model: Transformer, strings: Int[np.ndarray, "inputs tokens"]
-) -> np.ndarray:
-    """Returns the logit of a compiled formula at every position, computed by JAX.
-
-    Returns:
-        Logits [count, n], in the model's float type.
-    """
+) -> Float[np.ndarray, "inputs tokens"]:
+    """Returns the logit of a compiled formula at every position, computed by JAX."""
     return np.array([np.asarray(apply_logits(model, row))[:, 0] for row in strings])
 
 
@@ -243,20 +223,9 @@ def check_strings_of_model(
     strings: Int[np.ndarray, "inputs tokens"],
     logits_of: Callable[[Transformer, np.ndarray], np.ndarray] = eager_logits,
 ) -> Margin:
-    """Checks that a model and the evaluator agree at every position of some strings.
+    """Checks a model against the evaluator at every position; the margin over all.
 
-    Args:
-        model: the formula compiled; its logit is the truth from 1/2 on.
-        formula: the formula.
-        alphabet: the symbols in the order of their ids.
-        strings: symbol ids, n >= 1, at least one.
-        logits_of: what computes the logits: `eager_logits` or `engine_logits`.
-
-    Returns:
-        The margin over all positions of these strings.
-
-    Raises:
-        InputError: at the first position where they differ.
+    The first position where they differ is an error.
     """
     logits = logits_of(model, strings)
     expected = evaluate_formula(formula, strings, alphabet)
@@ -284,19 +253,7 @@ def run_self_test(
     groups: Sequence[tuple[np.ndarray, bool]],
     progress: Callable[[int, int, int], None] = lambda done, total, length: None,
 ) -> dict[str, Any]:
-    """Counts of what was tested, and the margin.
-
-    Args:
-        model: the formula compiled.
-        formula: the formula.
-        alphabet: the symbols in the order of their ids.
-        groups: strings, and whether they are all of their length, as `strings_to_test`
-            yields them.
-        progress: is given the rounds done, their number, and the length of the last.
-
-    Raises:
-        InputError: The model errs somewhere.
-    """
+    """Counts of what was tested, and the margin."""
     complete = [strings for strings, is_all in groups if is_all]
     # NumPy takes the bulk. What is run is the engine: it takes the last strings of the
     # longest complete length, whose pass compiles once, and one of the longest.
@@ -327,12 +284,7 @@ def run_self_test(
 
 
 def spell(string: Sequence[int] | np.ndarray, alphabet: Sequence[str]) -> str:
-    """Returns a string of ids as its symbols, shortened in the middle where it is long.
-
-    Args:
-        string: symbol ids.
-        alphabet: the symbols; names of several characters are separated by spaces.
-    """
+    """Text of a string of ids, shortened in the middle where it is long."""
     names = [alphabet[symbol] for symbol in string]
     between = "" if all(len(name) == 1 for name in alphabet) else " "
     if len(names) > 60:

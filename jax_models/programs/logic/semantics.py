@@ -110,11 +110,7 @@ def check_strings(strings: ArrayLike, alphabet: Sequence[str]) -> np.ndarray:
 
 
 def check_symbols(formula: Formula, alphabet: Sequence[str]) -> None:
-    """Checks that an alphabet has every symbol of a formula.
-
-    Raises:
-        InputError: if one is missing.
-    """
+    """Checks that an alphabet has every symbol of a formula."""
     expect_kind("formula", formula, Formula, "one, such as parse_formula returns")
     named = {part.name for part in walk(formula) if isinstance(part, Symbol)}
     missing = sorted(named - set(alphabet))

@@ -125,13 +125,7 @@ def _add_by_halves(
 def plan_formula(
     formula: Formula, alphabet: tuple[str, ...], mode: Mode
 ) -> FormulaPlan:
-    """Returns the plan of a formula that the mode can express.
-
-    Args:
-        formula: the formula; what it shares with itself is planned once.
-        alphabet: its symbols, in the order of their ids.
-        mode: the mode.
-    """
+    """Returns the plan of a formula that the mode can express."""
     builder = Builder(alphabet)
     truth: dict[Formula, int] = {}
     # What a conjunction is one of, and a disjunction.

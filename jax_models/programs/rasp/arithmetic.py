@@ -247,7 +247,12 @@ def num_segments(of: IntegerType) -> int:
 
 
 def segments(
-    circuit: Circuit, form: AffineForm, low: Linear, number: int
+    circuit: Circuit,
+    # b
+    form: AffineForm,
+    # start of the range, a function of n
+    low: Linear,
+    number: int,
 ) -> tuple[AffineForm, ...]:
     """Returns the thermometer of an integer: how far it fills segments of n - 1.
 
@@ -255,12 +260,6 @@ def segments(
 
     Equal integers have equal thermometers, and different ones of the covered range
     different ones. For n = 1 all are 0: there is one position and nothing to choose.
-
-    Args:
-        circuit: where neurons go.
-        form: b.
-        low: the start of the range, a function of n.
-        number: how many segments.
     """
     above = form - linear_form(circuit, low)
     step = circuit.position(0, 1, 1) - 1

@@ -89,16 +89,7 @@ def longest_exact_length(plan: ProgramPlan, dtype: Any) -> int:
 
 
 def check_length(plan: ProgramPlan, length: int, dtype: Any) -> None:
-    """Raises unless floats are proved to run a program at a length.
-
-    Args:
-        plan: the compiled program.
-        length: n.
-        dtype: float32 or float64.
-
-    Raises:
-        InputError: beyond the longest length.
-    """
+    """Raises unless floats are proved to run a program at a length."""
     check_float_type(dtype, "the model asked for")
     longest = longest_exact_length(plan, dtype)
     if length > longest:

@@ -70,21 +70,14 @@ class _Criterion:
 
 
 def look_up(
-    circuit: Circuit, node: Lookup, lower: Lower, is_boolean: Callable[..., bool]
+    circuit: Circuit,
+    node: Lookup,
+    # makes a value of an expression without indices
+    lower: Lower,
+    # of an expression of the predicate
+    is_boolean: Callable[..., bool],
 ) -> Value:
-    """Returns the value of a lookup at every position.
-
-    Args:
-        circuit: where heads and neurons go.
-        node: the lookup.
-        lower: makes a value of an expression without indices.
-        is_boolean: whether an expression of the predicate is Boolean.
-
-    Raises:
-        InputError: for a predicate that compares an integer at i with one at j in
-            another way than by `=`, or elsewhere than among its conjuncts; or that is
-            too large.
-    """
+    """Returns the value of a lookup at every position."""
     criteria, conditions, tests = [], [], []
     for part in _conjuncts(node.predicate):
         if indices(part) <= {"i"}:

@@ -176,9 +176,6 @@ class ProgramPlan:
         that sees two positions or more, the best score stands at least this far above
         all others, in real arithmetic.
 
-        Args:
-            length: n >= 1.
-
         Source:
             docs/rasp.md, Theorem.
         """
@@ -260,14 +257,7 @@ class Circuit:
         score: Sequence[tuple[AffineForm, AffineForm]],
         value: Sequence[tuple[AffineForm, Polynomial]],
     ) -> tuple[AffineForm, ...]:
-        """Coordinates that hold what a head attends to, 0 in a row that sees nothing.
-
-        Args:
-            purpose: what the head is for, in words.
-            mask: what its rows see.
-            score: pairs of a query and a key component; none for a uniform head.
-            value: forms, each with a bound on the magnitude.
-        """
+        """Coordinates that hold what a head attends to, 0 in a row that sees nothing."""
         what = ("attend", mask, tuple(score), tuple(form for form, _ in value))
         if what not in self._known:
             query, key = (tuple(pair[side] for pair in score) for side in (0, 1))

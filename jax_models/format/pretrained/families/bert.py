@@ -98,17 +98,15 @@ def take_positions(parts: Parts, prefix: str, width: int) -> np.ndarray:
 
 
 def masked_lm_of(
-    dense: str, norm: str, bias: str, activation: str | None = None
+    dense: str,
+    norm: str,
+    # of the last map, which may have one under the decoder's name too: equal where the
+    # decoder is the embedding, else the one that counts
+    bias: str,
+    # by default that of the layers
+    activation: str | None = None,
 ) -> Callable[[Parts, str], None]:
-    """Returns the head of a masked language model: dense, activation, norm, decoder.
-
-    Args:
-        dense: the name of the first map.
-        norm: of the norm.
-        bias: of the last map, which may have one under the decoder's name too: the same
-            where the decoder is the embedding, the one that counts where it is not.
-        activation: between them; by default that of the layers.
-    """
+    """Returns the head of a masked language model: dense, activation, norm, decoder."""
 
     def put(parts: Parts, prefix: str) -> None:
         folder = parts.folder
@@ -154,10 +152,6 @@ def put_decoder(parts: Parts, at: int) -> str:
     """Holds the weight of a head's last map; returns the word of its operation.
 
     A decoder that is stored is the embedding again where the two are tied.
-
-    Args:
-        parts: of the model.
-        at: which operation of the head it is.
     """
     folder, name, embedding = parts.folder, parts.decoder, parts.tensors["embedding"]
     where = folder.where("tie_word_embeddings")
