@@ -1,6 +1,7 @@
 """Random transformers with explicit keys: one family, any architecture."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any, get_args
 
@@ -24,7 +25,6 @@ from jax_models.model.architecture import Architecture
 from jax_models.model.attention import Attention, Schedule
 from jax_models.model.entry import Entry
 from jax_models.model.feed_forward import FeedForward
-from jax_models.model.gaussian import gaussian_numbers
 from jax_models.model.layer import NORM_PLACEMENTS, Layer
 from jax_models.model.mask import MASKS
 from jax_models.model.position import Coordinates, Position, PositionTable, Sinusoidal
@@ -39,6 +39,8 @@ from jax_models.run.float_type import check_float_type
 from jax_models.weighting import WEIGHTINGS, make_weighting
 
 PLAIN = Architecture()
+# Numbers are drawn by powers of two between these; beyond, compiling is the least of it.
+FEWEST_DRAWN, MOST_DRAWN_AHEAD = 64, 2**14
 # Keywords of version 0.1.
 MOVED = {
     field.name: f"architecture=jm.Architecture({field.name}=...)"
@@ -390,3 +392,20 @@ def init_transformer(key: Key[Array, ""], **options: Any) -> Transformer:
         return leaf
 
     return jax.tree_util.tree_map_with_path(settle, model)
+
+
+def gaussian_numbers(
+    key: Key[Array, ""], shape: tuple[int, ...], dtype: Any, deviation: float = 1.0
+) -> Float[Array, "..."]:
+    """Returns Gaussian numbers, from a program that serves many shapes.
+
+    A number depends on the key and its place in the row of all, not on how many follow
+    (JAX's default generator, partitionable), so the first of a longer draw are those of
+    `jax.random.normal`; compiling that for every shape of a small model took a second.
+    """
+    size = math.prod(map(int, shape))
+    if size > MOST_DRAWN_AHEAD:
+        return jax.random.normal(key, shape, dtype) * deviation
+    drawn = max(FEWEST_DRAWN, 1 << (size - 1).bit_length())
+    numbers = jax.random.normal(key, (drawn,), dtype) * deviation
+    return numbers[:size].reshape(shape)

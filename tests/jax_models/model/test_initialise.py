@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from jax_models.model.gaussian import gaussian_numbers
+from jax_models.model.initialise import gaussian_numbers
 from tests.architecture import with_architecture
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
