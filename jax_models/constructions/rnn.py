@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, PRNGKeyArray
 
 from jax_models.errors import InputError
 from jax_models.model.pytree import register
@@ -44,12 +44,7 @@ class ElmanNetwork:
 def hidden_states(
     network: ElmanNetwork, tokens: Int[Array, "tokens"]
 ) -> Float[Array, "tokens units"]:
-    """Returns the states h_1 .. h_n; pure, traceable, O(n k²).
-
-    Args:
-        network: the weights.
-        tokens: integers in [0, V); not checked here.
-    """
+    """Returns the states h_1 .. h_n; pure, traceable, O(n k²)."""
 
     def step(state: Array, entering: Array) -> tuple[Array, Array]:
         state = jax.nn.relu(linear(state, network.recurrent) + entering)
@@ -66,16 +61,12 @@ def final_state(
 
     With its network bound (`functools.partial`) and compiled (`jax.jit`) it is a function
     of tokens alone, whose influences `bounds.compute_influence` finds by its definition.
-
-    Args:
-        network: the weights.
-        tokens: integers in [0, V); not checked here.
     """
     return hidden_states(network, tokens)[-1]
 
 
 def init_elman(
-    key: Array,
+    key: PRNGKeyArray,
     *,
     width: int,
     vocab_size: int,
@@ -86,16 +77,6 @@ def init_elman(
 
     The recurrent matrix is the identity, which carries gradients far (Le, Jaitly and
     Hinton 2015); symbols and read-out are Gaussian of deviation 1/√k, biases zero.
-
-    Args:
-        key: a JAX random key.
-        width: k >= 1.
-        vocab_size: V >= 1.
-        num_classes: classes of the read-out.
-        dtype: float32 or float64.
-
-    Raises:
-        InputError: for a size below 1, float64 without x64, or what is no key.
     """
     check_float_type(dtype, "the network asked for")
     sizes = {"width": width, "vocab_size": vocab_size, "num_classes": num_classes}

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, PRNGKeyArray
 
 from jax_models.languages.base import Language
 from jax_models.languages.ones import turn_one
@@ -37,8 +37,10 @@ class AnBn(Language):
             "changed at a uniform position"
         )
 
-    def draw(self, key: Array, length: int, count: int) -> Int[Array, "inputs tokens"]:
-        """Draws a^floor(n/2) b^ceil(n/2), one symbol changed in half [count, length]."""
+    def draw(
+        self, key: PRNGKeyArray, length: int, count: int
+    ) -> Int[Array, "inputs tokens"]:
+        """Draws a^floor(n/2) b^ceil(n/2), one symbol changed in half."""
         return turn_one(key, _halves(length), count)
 
     def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:

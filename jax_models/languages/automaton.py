@@ -71,15 +71,12 @@ class Automaton:
         """The number of symbols."""
         return len(self.transitions[0])
 
-    def symbols_of(self, tokens: ArrayLike) -> Int[np.ndarray, "... tokens"]:
-        """Returns tokens without an end token that stands last.
-
-        Args:
-            tokens: symbol ids; in a batch the end token stands last in all or none.
-
-        Raises:
-            InputError: if there is a token that is no symbol.
-        """
+    def symbols_of(
+        self,
+        # in a batch the end token stands last in all or none
+        tokens: ArrayLike,
+    ) -> Int[np.ndarray, "... tokens"]:
+        """Returns tokens without an end token that stands last."""
         strings = np.asarray(tokens)
         if strings.size == 0:
             return strings.astype(np.int64)
@@ -94,14 +91,7 @@ class Automaton:
         return strings
 
     def contains(self, tokens: ArrayLike) -> np.ndarray:
-        """Decides membership of a string [n], or of every row of a batch [count, n].
-
-        Args:
-            tokens: symbol ids, an end token allowed last.
-
-        Raises:
-            InputError: if there is a token that is no symbol.
-        """
+        """Decides membership of a string [n], or of every row of a batch [count, n]."""
         strings = self.symbols_of(tokens)
         table = np.array(self.transitions)
         states = np.full(strings.shape[:-1], self.start)

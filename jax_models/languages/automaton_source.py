@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, PRNGKeyArray
 
 from jax_models.arguments import expect_integer, expect_sequence
 from jax_models.errors import InputError
@@ -109,11 +109,7 @@ class AutomatonSource(Source):
         return (*self.probabilities[self.start], self.end_probabilities[self.start])
 
     def states(self, tokens: Int[Array, "... tokens"]) -> Int[Array, "... tokens"]:
-        """Returns the states after 1, 2, …, n symbols; S where no word goes.
-
-        Args:
-            tokens: strings.
-        """
+        """Returns the states after 1, 2, …, n symbols; S where no word goes."""
         num_states, num_symbols = np.shape(self.transitions)
         moves = np.full((num_states + 1, num_symbols + 1), num_states, np.int32)
         possible = np.asarray(self.probabilities) > 0
@@ -133,17 +129,15 @@ class AutomatonSource(Source):
     def next_symbol(
         self, tokens: Int[Array, "... tokens"]
     ) -> Float[Array, "... tokens classes"]:
-        """Returns the distribution of the symbol after each prefix.
-
-        Args:
-            tokens: prefixes.
-        """
+        """Returns the distribution of the symbol after each prefix."""
         rows = np.column_stack([self.probabilities, self.end_probabilities])
         dead = np.zeros((1, rows.shape[1]))
         return jnp.asarray(np.concatenate([rows, dead]))[self.states(tokens)]
 
-    def draw(self, key: Array, length: int, count: int) -> Int[Array, "inputs tokens"]:
-        """Draws prefixes from the first symbol to the last [count, length]."""
+    def draw(
+        self, key: PRNGKeyArray, length: int, count: int
+    ) -> Int[Array, "inputs tokens"]:
+        """Draws prefixes from the first symbol to the last."""
         odds = jnp.asarray(np.asarray(self.probabilities))
         table = jnp.asarray(np.asarray(self.transitions, np.int32))
 
@@ -171,18 +165,8 @@ class AutomatonSource(Source):
         """Returns ln P(at least n symbols), by dynamic programming in O(n S^2)."""
         return self._forward(length)[1]
 
-    def joint_states(self, length: int) -> np.ndarray:
-        """Returns the law of the last symbol of a prefix and the state it leads to.
-
-        Args:
-            length: n >= 1.
-
-        Returns:
-            P(x_n = a, state s | at least n symbols) [V, S], float64.
-
-        Raises:
-            InputError: if no word has n symbols.
-        """
+    def joint_states(self, length: int) -> Float[np.ndarray, "symbols states"]:
+        """Returns P(x_n = a, state s | at least n symbols), float64."""
         before, total = self._forward(length - 1)
         moves = before[:, None] * np.asarray(self.probabilities)
         if total == -math.inf or not moves.any():
@@ -193,11 +177,7 @@ class AutomatonSource(Source):
         return law / law.sum()
 
     def joint(self, length: int) -> Float[np.ndarray, "symbols classes"]:
-        """Returns the law of the last symbol and what follows it.
-
-        Args:
-            length: n >= 1.
-        """
+        """Returns the law of the last symbol and what follows it."""
         following = np.column_stack([self.probabilities, self.end_probabilities])
         return self.joint_states(length) @ following
 
@@ -292,7 +272,7 @@ class BoundedDyckSource(BracketSource):
         return self.heights.log_survival(length)
 
     def draw_steps(
-        self, key: Array, length: int, count: int
+        self, key: PRNGKeyArray, length: int, count: int
     ) -> Int[Array, "inputs tokens"]:
         """Draws walks forwards, each step given that the walk survives."""
         return 1 - 2 * self.heights.draw(key, length, count)

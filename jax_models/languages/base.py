@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Int
+from jaxtyping import Int, PRNGKeyArray
 from numpy.typing import ArrayLike
 
 from jax_models.arguments import expect_integer
@@ -23,11 +23,7 @@ END = "$"
 
 
 def check_sample(length: int, count: int) -> None:
-    """Raises `InputError` for strings that cannot be drawn.
-
-    Raises:
-        InputError: if a number is below 1, or the strings do not fit the memory.
-    """
+    """Raises `InputError` for strings that cannot be drawn."""
     expect_integer("length n", length, 1)
     expect_integer("number of strings", count, 1)
     # Random bits, the counters they are made of, and tokens.
@@ -57,12 +53,10 @@ class Language(abc.ABC):
         """Description of the distribution that `sample` draws from."""
 
     @abc.abstractmethod
-    def draw(self, key: Array, length: int, count: int) -> Int[Array, "inputs tokens"]:
-        """Draws `count` independent strings of `length` symbols [count, length].
-
-        Raises:
-            InputError: if the distribution has no string of that length.
-        """
+    def draw(
+        self, key: PRNGKeyArray, length: int, count: int
+    ) -> Int[Array, "inputs tokens"]:
+        """Draws `count` independent strings of `length` symbols."""
 
     @abc.abstractmethod
     def holds(self, strings: np.ndarray) -> np.ndarray:
@@ -79,7 +73,7 @@ class Language(abc.ABC):
         return len(self.symbols)
 
     def sample(
-        self, key: Array, length: int, count: int, *, end: bool = False
+        self, key: PRNGKeyArray, length: int, count: int, *, end: bool = False
     ) -> Int[Array, "inputs tokens"]:
         """Draws inputs of `length` tokens from `distribution`.
 
@@ -149,7 +143,7 @@ class Language(abc.ABC):
 
 
 def draw_uniform(
-    key: Array, length: int, count: int, num_symbols: int
+    key: PRNGKeyArray, length: int, count: int, num_symbols: int
 ) -> Int[Array, "inputs tokens"]:
-    """Draws independent, uniformly distributed symbols [count, length], int32."""
+    """Draws independent, uniformly distributed symbols, int32."""
     return jax.random.randint(key, (count, length), 0, num_symbols, jnp.int32)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, PRNGKeyArray
 
 from jax_models.languages.dyck import brackets_of
 from jax_models.languages.source import Source, binary_entropy
@@ -39,7 +39,7 @@ class BracketSource(Source):
 
     @abc.abstractmethod
     def draw_steps(
-        self, key: Array, length: int, count: int
+        self, key: PRNGKeyArray, length: int, count: int
     ) -> Int[Array, "inputs tokens"]:
         """Draws walks given that they survive: steps +1 and -1, int32."""
 
@@ -54,8 +54,10 @@ class BracketSource(Source):
         up = float(self.up_probabilities(np.zeros(())))
         return (*(up / self.num_types, 0.0) * self.num_types, 1 - up)
 
-    def draw(self, key: Array, length: int, count: int) -> Int[Array, "inputs tokens"]:
-        """Draws the steps, then a type for each pair [count, length]."""
+    def draw(
+        self, key: PRNGKeyArray, length: int, count: int
+    ) -> Int[Array, "inputs tokens"]:
+        """Draws the steps, then a type for each pair."""
         step_key, type_key = jax.random.split(key)
         steps = self.draw_steps(step_key, length, count)
         reached = length if self.max_height is None else min(length, self.max_height)
@@ -82,9 +84,6 @@ class BracketSource(Source):
 
         After an opening bracket of type t only t can be closed; after a closing one the
         bracket that is open is of any type, whatever has just been closed.
-
-        Args:
-            length: n >= 1.
         """
         k, law = self.num_types, self.step_law(length)
         up = self.up_probabilities(np.arange(law.shape[1]))
@@ -124,20 +123,15 @@ class BracketSource(Source):
 
 
 def type_walks(
-    key: Array, steps: Int[Array, "inputs tokens"], num_types: int, max_height: int
+    key: PRNGKeyArray,
+    # walks that stay in 0 … max_height, +1 and -1
+    steps: Int[Array, "inputs tokens"],
+    num_types: int,
+    max_height: int,
 ) -> Int[Array, "inputs tokens"]:
     """Gives every opening bracket a uniform type and its mate the same, with a stack.
 
     For whole batches it is several times faster than the sort of `dyck.type_brackets`.
-
-    Args:
-        key: a JAX random key.
-        steps: walks that stay in 0 … max_height, +1 and -1.
-        num_types: k.
-        max_height: the size of a stack.
-
-    Returns:
-        Tokens, int32.
     """
     count, n = steps.shape
     kinds = jax.random.randint(key, (n, count), 0, num_types, jnp.int32)
@@ -162,14 +156,8 @@ def open_brackets(
 ) -> tuple[Array, Array, Array]:
     """Reads prefixes with a stack.
 
-    Args:
-        tokens: strings.
-        num_types: k.
-        max_height: the largest height that a prefix may have.
-
-    Returns:
-        After each symbol [..., n]: the number of open brackets, the type of the innermost
-        (of no meaning where there is none), and whether the string is a prefix so far.
+    After each symbol: the number of open brackets, the type of the innermost (of no meaning
+    where there is none), and whether the string is a prefix so far.
     """
     n = tokens.shape[-1]
     reached = n if max_height is None else min(n, max_height)

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, PRNGKeyArray
 
 from jax_models.arguments import expect_integer
 from jax_models.errors import InputError
@@ -26,16 +26,13 @@ from jax_models.languages.base import Language
 BRACKETS = ("()", "[]", "{}", "<>")
 
 
-def word_path(key: Array, length: int) -> Int[Array, "tokens"]:
-    """Draws a path of `length` = 2m steps uniformly among those of Dyck words.
+def word_path(key: PRNGKeyArray, length: int) -> Int[Array, "tokens"]:
+    """Draws a path of `length` = 2m steps +1, -1 uniformly among those of Dyck words.
 
     Cycle lemma (Dvoretzky & Motzkin 1947): of the 2m + 1 rotations of m ups and m + 1
     downs exactly one stays >= 0 up to its last step, the one that starts after the
     first minimum. Every word comes from 2m + 1 arrangements, so a uniform arrangement
     gives a uniform word.
-
-    Returns:
-        Steps +1 and -1, int32.
     """
     half = length // 2
     steps = jnp.where(jnp.arange(length + 1) < half, 1, -1).astype(jnp.int32)
@@ -44,16 +41,13 @@ def word_path(key: Array, length: int) -> Int[Array, "tokens"]:
     return jnp.roll(steps, -start)[:length]
 
 
-def prefix_path(key: Array, length: int) -> Int[Array, "tokens"]:
-    """Draws a path of `length` = n steps uniformly among those that stay >= 0.
+def prefix_path(key: PRNGKeyArray, length: int) -> Int[Array, "tokens"]:
+    """Draws a path of `length` = n steps +1, -1 uniformly among those that stay >= 0.
 
     A uniform arrangement of floor(n/2) ups and ceil(n/2) downs, in which every down
     that reaches a new minimum is turned up. With k such downs the result stays >= 0 and
     ends at height 2k, or 2k - 1 for odd n; the turned steps are then the first k of the
     ups after which the path never returns, so the map is a bijection.
-
-    Returns:
-        Steps +1 and -1, int32.
     """
     steps = jnp.where(jnp.arange(length) < length // 2, 1, -1).astype(jnp.int32)
     steps = jax.random.permutation(key, steps)
@@ -63,18 +57,12 @@ def prefix_path(key: Array, length: int) -> Int[Array, "tokens"]:
 
 
 def type_brackets(
-    key: Array, steps: Int[Array, "tokens"], num_types: int
+    key: PRNGKeyArray,
+    # a path that stays >= 0, +1 and -1
+    steps: Int[Array, "tokens"],
+    num_types: int,
 ) -> Int[Array, "tokens"]:
-    """Gives every opening bracket a uniform type and its mate the same.
-
-    Args:
-        key: A JAX random key.
-        steps: A path that stays >= 0, +1 and -1.
-        num_types: Number of bracket types k.
-
-    Returns:
-        Tokens, int32.
-    """
+    """Gives every opening bracket a uniform type and its mate the same."""
     if num_types == 1:
         return (1 - steps) // 2
     types = jax.random.randint(key, steps.shape, 0, num_types, jnp.int32)
@@ -87,7 +75,7 @@ def type_brackets(
 
 @functools.partial(jax.jit, static_argnames=("path", "length", "count", "num_types"))
 def _draw(
-    key: Array,
+    key: PRNGKeyArray,
     path: Callable[[Array, int], Array],
     length: int,
     count: int,
@@ -116,14 +104,7 @@ def _final_heights(strings: np.ndarray) -> np.ndarray:
 
 
 def brackets_of(num_types: int) -> tuple[str, ...]:
-    """Returns the symbols of DYCK-k, each opening bracket before its closing one.
-
-    Args:
-        num_types: k, 1 to 4.
-
-    Raises:
-        InputError: if k is not 1 to 4.
-    """
+    """Returns the symbols of DYCK-k, each opening bracket before its closing one."""
     expect_integer("num_types", num_types)
     if not 1 <= num_types <= len(BRACKETS):
         raise InputError(
@@ -169,12 +150,10 @@ class DyckWords(_Brackets):
         """Uniform over the words."""
         return "uniform over the words of the length"
 
-    def draw(self, key: Array, length: int, count: int) -> Int[Array, "inputs tokens"]:
-        """Draws uniform words [count, length].
-
-        Raises:
-            InputError: for an odd length, which no word has.
-        """
+    def draw(
+        self, key: PRNGKeyArray, length: int, count: int
+    ) -> Int[Array, "inputs tokens"]:
+        """Draws uniform words."""
         if length % 2:
             raise InputError(
                 f"{self.name} has no word of odd length, got {length} symbols; use an "
@@ -210,8 +189,10 @@ class DyckPrefixes(_Brackets):
         """Uniform nesting, fair types."""
         return "nesting uniform over the DYCK-1 prefixes of the length, types fair"
 
-    def draw(self, key: Array, length: int, count: int) -> Int[Array, "inputs tokens"]:
-        """Draws random prefixes [count, length]."""
+    def draw(
+        self, key: PRNGKeyArray, length: int, count: int
+    ) -> Int[Array, "inputs tokens"]:
+        """Draws random prefixes."""
         return _draw(key, prefix_path, length, count, self.num_types)
 
     def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Int
+from jaxtyping import Float, Int, PRNGKeyArray
 
 from jax_models.languages.bracket_source import BracketSource
 from jax_models.languages.dyck import brackets_of
@@ -73,7 +73,7 @@ class DyckSource(BracketSource):
         return log_survival(length, self.up_probability)
 
     def draw_steps(
-        self, key: Array, length: int, count: int
+        self, key: PRNGKeyArray, length: int, count: int
     ) -> Int[Array, "inputs tokens"]:
         """Draws H_n from its law, then the steps from the last to the first.
 
@@ -99,15 +99,11 @@ class DyckSource(BracketSource):
         return steps.T
 
 
-def height_law(length: int, up_probability: float) -> np.ndarray:
-    """Returns P(H_n = h | at least n symbols) [n + 1].
+def height_law(length: int, up_probability: float) -> Float[np.ndarray, "heights"]:
+    """Returns P(H_n = h | at least n symbols).
 
     Summed outwards from the mode by the ratios of neighbours, so that the digits of
     what matters do not depend on n.
-
-    Args:
-        length: n >= 0.
-        up_probability: p.
     """
     heights, logs, _ = _relative(length, up_probability)
     law = np.zeros(length + 1)
@@ -116,12 +112,7 @@ def height_law(length: int, up_probability: float) -> np.ndarray:
 
 
 def log_survival(length: int, up_probability: float) -> float:
-    """Returns ln P(at least n symbols) = ln Σ_h N(n, h) p^{(n+h)/2} q^{(n-h)/2}.
-
-    Args:
-        length: n >= 0.
-        up_probability: p.
-    """
+    """Returns ln P(at least n symbols) = ln Σ_h N(n, h) p^{(n+h)/2} q^{(n-h)/2}."""
     _, logs, mode = _relative(length, up_probability)
     down, up = (length - mode) // 2, (length + mode) // 2
     paths = math.log((mode + 1) / (length + 1)) + math.lgamma(length + 2)
@@ -130,13 +121,8 @@ def log_survival(length: int, up_probability: float) -> float:
     return one + math.log(np.exp(logs).sum())
 
 
-def step_law(length: int, up_probability: float) -> np.ndarray:
-    """Returns P(step n goes up or down, H_n = h | at least n symbols) [2, n + 1].
-
-    Args:
-        length: n >= 1.
-        up_probability: p.
-    """
+def step_law(length: int, up_probability: float) -> Float[np.ndarray, "2 heights"]:
+    """Returns P(step n goes up or down, H_n = h | at least n symbols)."""
     n, h = length, np.arange(length + 1.0)
     law = height_law(length, up_probability) / (2 * n * (h + 1))
     return np.stack([law * h * (n + h + 2), law * (h + 2) * (n - h)])
@@ -147,10 +133,6 @@ def closing_above_ground(length: int, up_probability: float) -> float:
 
     Σ_{h>=1} P(H_n = h) (h+2)(n-h) / (2n(h+1)): something is still open after a closing
     bracket, so that which bracket closes next cannot be read off x_n.
-
-    Args:
-        length: n >= 1.
-        up_probability: p.
     """
     return float(step_law(length, up_probability)[1, 1:].sum())
 
@@ -167,19 +149,16 @@ def limiting_closing_above_ground(up_probability: float) -> tuple[float, float]:
     return q, q
 
 
-def limiting_height_law(up_probability: float, heights: int) -> np.ndarray:
-    """Returns the quasi-stationary law of the height, over even and over odd n.
+def limiting_height_law(
+    # from 1/2 on the height grows without limit, and all is 0
+    up_probability: float,
+    heights: int,
+) -> Float[np.ndarray, "2 heights"]:
+    """Returns the quasi-stationary law of the height, over even and then over odd n.
 
     ν(h) ~ (h+1) (p/q)^{h/2} on the heights of one parity: with r = p/q and even h,
     (1 - r)²/(1 + r) (h+1) r^{h/2}, with odd h, (1 - r)²/2 (h+1) r^{(h-1)/2}. It is what a
     walk that has survived looks like, not the stationary law of one that starts again.
-
-    Args:
-        up_probability: p < 1/2; from 1/2 on the height grows without limit.
-        heights: how many heights 0, 1, … are returned.
-
-    Returns:
-        Probabilities [2, heights], even n first; all 0 for p >= 1/2.
     """
     p, q = up_probability, 1 - up_probability
     law, h = np.zeros((2, heights)), np.arange(heights)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, PRNGKeyArray
 
 from jax_models.errors import InputError
 from jax_models.languages.base import Language
@@ -17,7 +17,7 @@ NUM_INSTRUCTIONS = 3
 
 
 @functools.partial(jax.jit, static_argnames=("pairs", "count"))
-def _draw(key: Array, pairs: int, count: int) -> Array:
+def _draw(key: PRNGKeyArray, pairs: int, count: int) -> Array:
     which, what = jax.random.split(key)
     told = jax.random.randint(which, (count, pairs), 0, NUM_INSTRUCTIONS, jnp.int32)
     told = told.at[:, 0].set(WRITE).at[:, -1].set(READ)
@@ -59,12 +59,10 @@ class FlipFlop(Language):
         """Fair instructions and bits, reads right."""
         return "instructions but the first and last fair, free bits fair, reads right"
 
-    def draw(self, key: Array, length: int, count: int) -> Int[Array, "inputs tokens"]:
-        """Draws members [count, length].
-
-        Raises:
-            InputError: for an odd length or one below 4, which no member has.
-        """
+    def draw(
+        self, key: PRNGKeyArray, length: int, count: int
+    ) -> Int[Array, "inputs tokens"]:
+        """Draws members."""
         if length % 2 or length < 4:
             raise InputError(
                 f"flip_flop has no member of {length} symbols; use an even number from "

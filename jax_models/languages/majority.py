@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, PRNGKeyArray
 
 from jax_models.languages.base import Language, draw_uniform
 
@@ -33,8 +33,10 @@ class Majority(Language):
         """Uniform over all bit strings."""
         return "uniform over all bit strings of the length, members or not"
 
-    def draw(self, key: Array, length: int, count: int) -> Int[Array, "inputs tokens"]:
-        """Draws fair, independent bits [count, length]."""
+    def draw(
+        self, key: PRNGKeyArray, length: int, count: int
+    ) -> Int[Array, "inputs tokens"]:
+        """Draws fair, independent bits."""
         return draw_uniform(key, length, count, 2)
 
     def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:

@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, PRNGKeyArray
 
 from jax_models.languages.base import Language
 
@@ -34,8 +34,10 @@ class Ones(Language):
         """The word, or the word with one bit turned."""
         return "1^n in half of the cases, else 1^n with one 0 at a uniform position"
 
-    def draw(self, key: Array, length: int, count: int) -> Int[Array, "inputs tokens"]:
-        """Draws 1^n, with one zero in half of the strings [count, length]."""
+    def draw(
+        self, key: PRNGKeyArray, length: int, count: int
+    ) -> Int[Array, "inputs tokens"]:
+        """Draws 1^n, with one zero in half of the strings."""
         return turn_one(key, np.ones(length, np.int32), count)
 
     def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
@@ -44,15 +46,9 @@ class Ones(Language):
 
 
 def turn_one(
-    key: Array, word: Int[np.ndarray, "tokens"], count: int
+    key: PRNGKeyArray, word: Int[np.ndarray, "tokens"], count: int
 ) -> Int[Array, "inputs tokens"]:
-    """Draws copies of a bit string, half of them with a bit turned, int32.
-
-    Args:
-        key: A JAX random key.
-        word: Bits; of no bits none is turned.
-        count: Number of strings.
-    """
+    """Draws copies of a bit string, half of them with a bit turned, int32."""
     length = len(word)
     turned, place = jax.random.split(key)
     at = jax.random.randint(place, (count, 1), 0, max(length, 1))

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from jax_models.languages.base import Language, draw_uniform
 from jax_models.languages.source import Source, binary_entropy, check_probability
@@ -60,8 +60,10 @@ class ParitySource(Source):
         p = self.end_probability
         return (1 - p) / (2 - p)
 
-    def draw(self, key: Array, length: int, count: int) -> Int[Array, "inputs tokens"]:
-        """Draws the parities, whose differences the symbols are [count, length]."""
+    def draw(
+        self, key: PRNGKeyArray, length: int, count: int
+    ) -> Int[Array, "inputs tokens"]:
+        """Draws the parities, whose differences the symbols are."""
         p = self.end_probability
         odd = jnp.full((length,), 1 / (2 - p)).at[-1].set(0.5)
         states = (jax.random.uniform(key, (count, length)) < odd).astype(jnp.int32)
@@ -70,15 +72,7 @@ class ParitySource(Source):
     def next_symbol(
         self, tokens: Int[Array, "... tokens"]
     ) -> Float[Array, "... tokens classes"]:
-        """Returns the distribution of the symbol after each prefix.
-
-        Args:
-            tokens: prefixes.
-
-        Returns:
-            Probabilities of 0, 1 and END after 1, 2, ..., n symbols; zero
-            after a token that is no bit.
-        """
+        """Returns the distribution of the symbol after each prefix."""
         even, odd = jnp.asarray(self.first_symbol), jnp.asarray([0.5, 0.5, 0.0])
         parity = jnp.cumsum(tokens, axis=-1)[..., None] % 2
         bits = jnp.cumsum((tokens < 0) | (tokens > 1), axis=-1)[..., None] == 0
@@ -94,9 +88,6 @@ class ParitySource(Source):
 
         x_n is a fair coin. For n >= 2 the count is even with probability (1 - p)/(2 - p)
         after a 0, 1/(2 - p) after a 1; the first symbol alone decides it.
-
-        Args:
-            length: n >= 1.
         """
         even = 1.0 if length == 1 else self.even_probability
         after_even, after_odd = np.array(self.first_symbol), np.array([0.5, 0.5, 0.0])
@@ -154,8 +145,10 @@ class Parity(Language):
         """Uniform over all bit strings."""
         return "uniform over all bit strings of the length, members or not"
 
-    def draw(self, key: Array, length: int, count: int) -> Int[Array, "inputs tokens"]:
-        """Draws fair, independent bits [count, length]."""
+    def draw(
+        self, key: PRNGKeyArray, length: int, count: int
+    ) -> Int[Array, "inputs tokens"]:
+        """Draws fair, independent bits."""
         return draw_uniform(key, length, count, 2)
 
     def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:

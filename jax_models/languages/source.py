@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from jax_models.arguments import expect_number
 from jax_models.errors import InputError
@@ -80,15 +80,17 @@ class Source(abc.ABC):
         """
 
     @abc.abstractmethod
-    def draw(self, key: Array, length: int, count: int) -> Int[Array, "inputs tokens"]:
-        """Draws `count` independent prefixes [count, length], int32, traceably."""
+    def draw(
+        self, key: PRNGKeyArray, length: int, count: int
+    ) -> Int[Array, "inputs tokens"]:
+        """Draws `count` independent prefixes, int32, traceably."""
 
     @abc.abstractmethod
     def log_survival(self, length: int) -> float:
         """Returns ln of the probability that a word has at least `length` symbols."""
 
     @abc.abstractmethod
-    def joint(self, length: int) -> np.ndarray:
+    def joint(self, length: int) -> Float[np.ndarray, "symbols classes"]:
         """Returns the law of the last symbol of a prefix and what follows it.
 
         Args:
@@ -117,7 +119,7 @@ class Source(abc.ABC):
         return len(self.symbols)
 
     def sample(
-        self, key: Array, length: int, count: int
+        self, key: PRNGKeyArray, length: int, count: int
     ) -> Int[Array, "inputs tokens"]:
         """Draws independent prefixes of n symbols.
 
@@ -189,7 +191,7 @@ class Source(abc.ABC):
 
 @functools.partial(jax.jit, static_argnames=("source", "length", "count"))
 def _sample(
-    key: Array, source: Source, length: int, count: int
+    key: PRNGKeyArray, source: Source, length: int, count: int
 ) -> Int[Array, "inputs tokens"]:
     most = max(1, CHUNK // length)
     if count <= most:
@@ -206,11 +208,7 @@ def _sample(
 
 
 def entropy(probabilities: np.ndarray) -> float:
-    """Returns -Σ p ln p, in nats, with 0 ln 0 = 0.
-
-    Args:
-        probabilities: of any shape, with sum 1.
-    """
+    """Returns -Σ p ln p, in nats, with 0 ln 0 = 0."""
     some = probabilities[probabilities > 0]
     return float(-(some * np.log(some)).sum())
 
@@ -225,15 +223,7 @@ def binary_entropy(probability: float) -> float:
 
 
 def check_probability(name: str, value: float) -> None:
-    """Raises `InputError` unless a probability lies strictly between 0 and 1.
-
-    Args:
-        name: what it is, as in "end probability p".
-        value: the number.
-
-    Raises:
-        InputError: if it does not.
-    """
+    """Raises `InputError` unless a probability lies strictly between 0 and 1."""
     expect_number(name, value)
     if not 0 < value < 1:
         raise InputError(f"{name} = {value}; expected one inside (0, 1)")

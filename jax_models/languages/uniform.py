@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, PRNGKeyArray
 
 from jax_models.arguments import expect_integer
 from jax_models.languages.base import Language, draw_uniform
@@ -43,8 +43,10 @@ class UniformStrings(Language):
         """Uniform over all strings."""
         return "uniform over all strings of the length"
 
-    def draw(self, key: Array, length: int, count: int) -> Int[Array, "inputs tokens"]:
-        """Draws uniform, independent symbols [count, length]."""
+    def draw(
+        self, key: PRNGKeyArray, length: int, count: int
+    ) -> Int[Array, "inputs tokens"]:
+        """Draws uniform, independent symbols."""
         return draw_uniform(key, length, count, self.num_symbols)
 
     def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float, Key
+from jaxtyping import Float, PRNGKeyArray
 
 from jax_models.arguments import (
     choose_name,
@@ -50,7 +50,7 @@ MOVED = {
 
 @refusing_moved(MOVED)
 def random_transformer(
-    key: Key[Array, ""],
+    key: PRNGKeyArray,
     *,
     num_layers: int,
     num_heads: int,
@@ -219,9 +219,7 @@ def _first_layers(same_layers: Any, weightings: Sequence[str]) -> tuple[int, ...
     return first
 
 
-def _position(
-    key: Key[Array, ""], kind: Any, shape: tuple[int, int], dtype: Any
-) -> Any:
+def _position(key: PRNGKeyArray, kind: Any, shape: tuple[int, int], dtype: Any) -> Any:
     """Position encoding; a table of Gaussian numbers has `shape`."""
     names = ("none", "sinusoidal", "table")
     if kind is not None and not isinstance(kind, get_args(Position)):
@@ -249,11 +247,11 @@ class _Draw:
     dtype: Any
 
     def gaussian(
-        self, key: Key[Array, ""], *shape: int, fan_in: int
+        self, key: PRNGKeyArray, *shape: int, fan_in: int
     ) -> Float[Array, "..."]:
         return gaussian_numbers(key, shape, self.dtype, self.scale / fan_in**0.5)
 
-    def bias(self, key: Key[Array, ""], *shape: int) -> Float[Array, "..."]:
+    def bias(self, key: PRNGKeyArray, *shape: int) -> Float[Array, "..."]:
         return gaussian_numbers(key, shape, self.dtype, 0.1 * self.scale)
 
     def dense(self, kind: Any, keys: Any, width: int) -> Any:
@@ -262,7 +260,7 @@ class _Draw:
         return kind(weight, self.bias(keys[1], width))
 
     def norm(
-        self, key: Key[Array, ""], name: str | None = None, size: int | None = None
+        self, key: PRNGKeyArray, name: str | None = None, size: int | None = None
     ) -> Norm:
         """Norm of rows of `size` coordinates, by default the architecture's."""
         kind = NORMS[name or self.parts.norm]
@@ -271,7 +269,7 @@ class _Draw:
         return kind(1 + scale, *others, self.parts.layer_norm_epsilon)
 
     def attention(
-        self, keys: Any, num_heads: int, score: str, layer_key: Key[Array, ""]
+        self, keys: Any, num_heads: int, score: str, layer_key: PRNGKeyArray
     ) -> dict[str, Any]:
         """Weights of an attention sublayer, by their fields."""
         parts, d_model, width = self.parts, self.d_model, self.d_model // num_heads
@@ -326,7 +324,7 @@ class _Draw:
             )
         return block, norms
 
-    def entry(self, key: Key[Array, ""]) -> Entry:
+    def entry(self, key: PRNGKeyArray) -> Entry:
         """Norm and projection between the embedding and the first layer."""
         parts, d_model = self.parts, self.d_model
         norm, weight, bias = jax.random.split(key, 3)
@@ -338,7 +336,7 @@ class _Draw:
         )
 
     def head(
-        self, key: Key[Array, ""], bias_key: Key[Array, ""], vocab_size: int
+        self, key: PRNGKeyArray, bias_key: PRNGKeyArray, vocab_size: int
     ) -> Readout | Head | None:
         """Read-out or head, None where the architecture has neither."""
         parts = self.parts
@@ -361,7 +359,7 @@ class _Draw:
         return Head((*pooled, self.dense(Affine, keys[3:5], parts.num_classes)))
 
 
-def init_transformer(key: Key[Array, ""], **options: Any) -> Transformer:
+def init_transformer(key: PRNGKeyArray, **options: Any) -> Transformer:
     """Returns a transformer initialised for training.
 
     The same family as `random_transformer`, with what training wants: biases zero,
@@ -395,7 +393,7 @@ def init_transformer(key: Key[Array, ""], **options: Any) -> Transformer:
 
 
 def gaussian_numbers(
-    key: Key[Array, ""], shape: tuple[int, ...], dtype: Any, deviation: float = 1.0
+    key: PRNGKeyArray, shape: tuple[int, ...], dtype: Any, deviation: float = 1.0
 ) -> Float[Array, "..."]:
     """Returns Gaussian numbers, from a program that serves many shapes.
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
-from jaxtyping import Key
+from jaxtyping import PRNGKeyArray
 
 from jax_models.brief import BriefRepr
 from jax_models.errors import InputError
@@ -41,7 +41,7 @@ class LengthLosses(BriefRepr):
 @functools.partial(jax.jit, static_argnames=("source", "length", "count", "reading"))
 def _sampled(
     network: Any,
-    key: Key[Array, ""],
+    key: PRNGKeyArray,
     *,
     source: Source,
     length: int,
@@ -61,7 +61,7 @@ def measure_losses(
     source: Source,
     lengths: Sequence[int],
     # the sequences of a length depend on it and n alone
-    key: Key[Array, ""],
+    key: PRNGKeyArray,
     *,
     count: int = 256,
     reading: Reading = "last",
@@ -182,7 +182,7 @@ def measured(
     training: Training,
     measuring: Measuring,
     # of the run: the same sequences are measured every time
-    key: Key[Array, ""],
+    key: PRNGKeyArray,
 ) -> Standing:
     """Returns a standing with its losses by length recorded, if any are asked for."""
     if not measuring.lengths:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
-from jaxtyping import Float, Int, Key
+from jaxtyping import Float, Int, PRNGKeyArray
 
 from jax_models.arguments import expect_hook, expect_kind
 from jax_models.errors import InputError
@@ -44,7 +44,7 @@ Progress = Callable[[Standing], None]
 @functools.partial(jax.jit, static_argnames=("source", "training", "count"))
 def _run_chunk(
     state: Any,
-    key: Key[Array, ""],
+    key: PRNGKeyArray,
     first: Int[Array, ""],
     *,
     source: Source,
@@ -54,7 +54,7 @@ def _run_chunk(
     """Returns the state after `count` steps, their losses, and whether it is finite."""
     optimiser = training.optimiser()
 
-    def loss(network: Any, key: Key[Array, ""], length: int) -> tuple[Array, Array]:
+    def loss(network: Any, key: PRNGKeyArray, length: int) -> tuple[Array, Array]:
         tokens = source.sample(key, length, training.batch_size)
         losses, entropies = losses_of(
             network, source, tokens, training.all_positions, training.reading
@@ -91,7 +91,7 @@ def advance(
     standing: Standing,
     source: Source,
     training: Training,
-    key: Key[Array, ""],
+    key: PRNGKeyArray,
     # checkpoint that holds `standing`, named if the chunk fails
     kept: str | os.PathLike[str] | None,
 ) -> Standing:
@@ -141,7 +141,7 @@ def diverged(
 
 
 def train(
-    network: Any, source: Source, training: Training, key: Key[Array, ""]
+    network: Any, source: Source, training: Training, key: PRNGKeyArray
 ) -> tuple[Any, Float[np.ndarray, "steps"]]:
     """Trains a network to predict the next symbol of a source.
 
@@ -168,7 +168,7 @@ def run_training(
     # compiled in, so it is hashable
     source: Source,
     training: Training,
-    key: Key[Array, ""],
+    key: PRNGKeyArray,
     *,
     measuring: Measuring | None = None,
     checkpoint: str | os.PathLike[str] | None = None,

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
-from jaxtyping import Int, Key
+from jaxtyping import Int, PRNGKeyArray
 
 from jax_models.arguments import choose_name, expect_integer, expect_number
 from jax_models.errors import InputError
@@ -92,7 +92,7 @@ class Training:
         """Steps of one compiled run."""
         return min(self.checkpoint_every or self.steps, self.steps)
 
-    def draw_length(self, key: Key[Array, ""], step: Int[Array, ""]) -> Int[Array, ""]:
+    def draw_length(self, key: PRNGKeyArray, step: Int[Array, ""]) -> Int[Array, ""]:
         """Length of a step, drawn uniformly from the lengths that have joined."""
         joined = jnp.asarray(self.num_lengths, jnp.int32)
         if self.growth:
