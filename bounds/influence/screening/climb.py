@@ -25,6 +25,7 @@ from bounds.influence.run import Run
 from bounds.influence.screening.screen import (
     ScreenBase,
     ScreenedBlock,
+    ScreenLevel,
     prepare_envelopes,
     prepare_screen,
     screen_block,
@@ -282,7 +283,7 @@ class Climb:
         return [
             Kernel(
                 screen_block,
-                (moved.model, tokens, base, envelopes),
+                (ScreenLevel(moved.model, tokens, base, envelopes),),
                 (part,),
                 None,
                 IN_FLIGHT,

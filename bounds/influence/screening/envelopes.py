@@ -29,7 +29,11 @@ from jaxtyping import Float, Int
 
 from bounds.influence.first_layer import PreparedLayer
 from bounds.influence.screening.field import Factors, factorise
-from bounds.influence.screening.row_statistics import RowStatistics, tile_weights
+from bounds.influence.screening.row_statistics import (
+    QueryRows,
+    RowStatistics,
+    tile_weights,
+)
 from jax_models.model.attention import Attention
 from jax_models.model.pytree import register
 from jax_models.run.blocks import slice_tile
@@ -134,8 +138,8 @@ def measure_groups(
     firsts = jnp.minimum(tile * jnp.arange(tiles), n - tile).astype(jnp.int32)
 
     def of_group(rows: Array, head: Array) -> Any:
-        queries = prepared.queries[head, rows]
-        lse = prepared.summary.lse[head, rows]
+        by_head = prepared.queries[head, rows], prepared.summary.lse[head, rows]
+        queries = QueryRows(rows, *(x[None] for x in by_head))
         means = statistics.mean_value[rows, head]
 
         def missed(found: Factors, first: Array, weights: Array) -> Array:
@@ -151,9 +155,7 @@ def measure_groups(
             index = first + jnp.arange(tile, dtype=jnp.int32)
             keys = slice_tile(store.keys[head], index, 0)
             values = slice_tile(store.values[head], index, 0)
-            weights, _ = tile_weights(
-                attention, queries[None], lse[None], rows, keys[None], index, n
-            )
+            weights, _ = tile_weights(attention, queries, keys[None], index, n)
             weights = weights[0]
             away = values - means[:, None]
             reach = jnp.sqrt((away**2).sum(axis=-1))

@@ -29,7 +29,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Int
 
 from bounds.influence.first_layer import PreparedLayer
-from bounds.influence.screening.row_statistics import tile_weights
+from bounds.influence.screening.row_statistics import QueryRows, tile_weights
 from bounds.influence.screening.state import MovedColumns
 from jax_models.model.attention import Attention
 from jax_models.model.pytree import register
@@ -74,8 +74,8 @@ def factorise(
     def weights_of(start: Array) -> Array:
         wanted = start + jnp.arange(tile, dtype=jnp.int32)
         at = jnp.minimum(wanted, n - 1)
-        queries, lse = prepared.queries[:, at], prepared.summary.lse[:, at]
-        found, _ = tile_weights(attention, queries, lse, at, store.keys, index, n)
+        rows = QueryRows(at, prepared.queries[:, at], prepared.summary.lse[:, at])
+        found, _ = tile_weights(attention, rows, store.keys, index, n)
         return jnp.where((wanted < n)[:, None], found, 0)
 
     def of_stretch(block: Array) -> tuple[Array, Array]:

@@ -20,12 +20,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from bounds.influence.first_layer import PreparedLayer
 from bounds.influence.screening.last_reads import LastReads
 from bounds.influence.screening.row_map import RowMap, make_row_map
 from bounds.influence.screening.row_statistics import (
+    QueryRows,
     RowStatistics,
     tile_weights,
     weigh_rows,
@@ -62,10 +63,10 @@ def pull_columns(
     def run(block: tuple[Array, Array, Array]) -> Any:
         index, keys, values = block[0], *(x.swapaxes(0, 1) for x in block[1:])
 
-        def lift(at: Array, valid: Array) -> Any:
+        def lift(at: Int[Array, "rows"], valid: Bool[Array, "rows"]) -> Any:
             queries, of_rows = (slice_tile(x, at, 1) for x in (prepared.queries, lse))
-            rows = slice_tile(positions, at, 0)
-            weights, _ = tile_weights(attention, queries, of_rows, rows, keys, index, n)
+            rows = QueryRows(slice_tile(positions, at, 0), queries, of_rows)
+            weights, _ = tile_weights(attention, rows, keys, index, n)
             weights = jnp.where(valid[:, None], weights, 0)
             sent = slice_tile(by_head, at, 0)
             means = slice_tile(statistics.mean_value, at, 0)

@@ -74,7 +74,9 @@ def sum_columns(
 ) -> GroupSums:
     """Sums of the columns' changes for every group, without those at `here`."""
 
-    def sizes(change: Array) -> Array:
+    def sizes(
+        change: Float[Array, "heads columns width substitutions"],
+    ) -> Float[Array, "heads columns substitutions"]:
         return jnp.where(here, 0, jnp.sqrt((change**2).sum(axis=2)))
 
     known_key, known_value = sizes(moved.key), sizes(moved.value)
@@ -83,7 +85,10 @@ def sum_columns(
     )
     key, value = known_key + key_unknown, known_value + value_unknown
 
-    def summed(weights: Array, terms: Array) -> Array:
+    def summed(
+        weights: Float[Array, "heads groups columns"],
+        terms: Float[Array, "heads columns substitutions"],
+    ) -> Float[Array, "heads groups substitutions"]:
         return jnp.matmul(weights, terms, precision=HIGHEST)
 
     sums = [
@@ -120,30 +125,42 @@ class LayerStep:
     defect: Float[Array, "substitutions"]  # bound on the estimate's error
 
 
+@dataclasses.dataclass(frozen=True)
+class MiddleLayer:
+    """A layer between the first and the last, its base pass and its envelopes."""
+
+    layer: Layer
+    base: ScreenedLayer
+    envelopes: Envelopes
+
+    @property
+    def stretch(self) -> int:
+        """Number of rows that share factors; all rows without factors."""
+        factors = self.envelopes.factors
+        return self.base.prepared.store.length if factors is None else factors.stretch
+
+
 def screen_layer(
-    layer: Layer,
-    base: ScreenedLayer,
-    envelopes: Envelopes,
+    middle: MiddleLayer,
     state: State,
-    position: Int[Array, "substitutions"],
     reached: tuple[bool, bool],
     row_tile: int,
     exact: bool,
 ) -> LayerStep:
     """Changes of the rows after a middle layer, and its part of the estimate."""
-    attention, n = layer.attention, base.prepared.store.length
-    inputs = read_inputs(layer, base.prepared.rows, state, position)
-    moved = move_columns(attention, inputs, base.map_norms[:2])
+    layer, base, envelopes = middle.layer, middle.base, middle.envelopes
+    n, position = base.prepared.store.length, state.position
+    inputs = read_inputs(layer, base.prepared.rows, state)
+    moved = move_columns(layer.attention, inputs, base.map_norms[:2])
     sums = sum_columns(envelopes, moved, base.prepared.store.values, inputs.here)
     columns = take_columns(base.prepared, moved, base.centres, position)
 
     factors = envelopes.factors
     # Rows of a tile share factors.
-    stretch = n if factors is None else factors.stretch
-    row_tile = math.gcd(row_tile, stretch) if stretch < n else row_tile
+    row_tile = math.gcd(row_tile, middle.stretch) if middle.stretch < n else row_tile
 
     def run(tile: _Tile) -> Any:
-        return _screen_rows(layer, base, tile, sums, columns, reached, stretch)
+        return _screen_rows(middle, tile, sums, columns, reached)
 
     by_row = (base.prepared.queries, base.prepared.summary)
     queries, summary = jax.tree.map(lambda x: x.swapaxes(0, 1), by_row)
@@ -167,7 +184,8 @@ def screen_layer(
         ),
         row_tile,
     )
-    own = move_own_row(layer, base, state, inputs, position, row_tile, moved, exact)
+    by_columns = None if exact else moved
+    own = move_own_row(layer, base, state, inputs, by_columns, row_tile)
     estimate = jnp.einsum(
         "ncd,ndi->ci", base.columns, inputs.others, precision=HIGHEST
     ) - jnp.einsum("ich,hi->ci", base.sent[position], own.linear, precision=HIGHEST)
@@ -175,7 +193,7 @@ def screen_layer(
         estimate = estimate - field.sum(axis=0)
     defect = defect.sum(axis=0) + (base.input_weight[:, None] * inputs.defect).sum(0)
     return LayerStep(
-        State(known, unknown, own.change, own.unknown, reads),
+        State(known, unknown, own.change, own.unknown, position, reads),
         estimate,
         defect + own.defect,
     )
@@ -203,20 +221,19 @@ class _Tile:
 
 
 def _screen_rows(
-    layer: Layer,
-    base: ScreenedLayer,
+    middle: MiddleLayer,
     tile: _Tile,
     sums: GroupSums,
     columns: Columns,
     reached: tuple[bool, bool],
-    stretch: int,
 ) -> tuple[Array, Array, Array | None, Array, Array | None]:
     """Known and unknown changes, reads, defects, and part of the field of a tile."""
+    layer, base = middle.layer, middle.base
     attention, statistics = layer.attention, tile.statistics
     by_head = (tile.queries, tile.summary)
     queries, summary = jax.tree.map(lambda x: x.swapaxes(0, 1), by_head)
     replaced, column = replace_column(
-        attention, summary, queries, tile.at, statistics, base.centres, columns
+        attention, summary, queries, tile.at, statistics, columns
     )
     moved_query = jnp.einsum(
         "hed,jdi->jhei", attention.query, tile.inputs, precision=HIGHEST
@@ -244,14 +261,14 @@ def _screen_rows(
     first = by_query
     if sums.field is not None and tile.factors is not None:
         at_rows = (tile.factors, tile.queries, statistics.mean_value)
-        field, common = field_at_rows(sums.field, tile.at[0] // stretch, *at_rows)
+        field, common = field_at_rows(
+            sums.field, tile.at[0] // middle.stretch, *at_rows
+        )
         first = first + field
         field = jnp.where(touched[:, None, None], field, 0)
         field = field.reshape(field.shape[0], -1, field.shape[-1])
         sent_field = jnp.einsum("jch,jhi->jci", tile.sent, field, precision=HIGHEST)
-    turned = turn_derivative(
-        replaced, columns, statistics, base.centres, moved_query, first, common
-    )
+    turned = turn_derivative(replaced, columns, statistics, moved_query, first, common)
     turned = jnp.where(bounds.turned.swapaxes(0, 1)[:, :, None], turned, 0)
     heads = replaced.heads + first + turned
     moved = move_row_map(

@@ -8,12 +8,12 @@ Source: docs/screened.md, sections 2.9 and 2.10.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from bounds.influence.query_row import RowTile
 from bounds.influence.screening.softmax_defect import Moments, grow, softmax_defect
@@ -68,32 +68,45 @@ class ColumnTile:
         return jnp.exp(self.log_weights)
 
 
-def tiles_of(
-    attention: Attention,
-    base: BaseRow,
-    query_change: Float[Array, "heads substitutions d_k"],
-    store: KeyStore,
-    inputs: Inputs,
-    position: Int[Array, "substitutions"],
-) -> Any:
-    """Function from the positions of a tile of columns to the `ColumnTile`."""
-    now = base.query + query_change
-    back = jnp.einsum("hed,hie->hdi", attention.key_by_head, now, precision=HIGHEST)
-    lse = base.summary.lse
-    finite = jnp.where(lse == -jnp.inf, 0.0, lse)[..., None]
-    own = jnp.take_along_axis(inputs.change, position[None, None], axis=0)[0]
+@dataclasses.dataclass(frozen=True)
+class KnownRow:
+    """Row of each substitution, with the known changes of its query and its columns."""
 
-    def of_columns(at: Array, valid: Array) -> ColumnTile:
-        keys, values = (slice_tile(x, at, 1) for x in (store.keys, store.values))
-        rows = RowTile(at, valid, slice_tile(inputs.others, at, 0), position, own)
-        by_query = jnp.einsum("hie,hje->hij", query_change, keys, precision=HIGHEST)
-        score = jnp.einsum("hre,hje->hrj", base.query, keys, precision=HIGHEST)
-        seen = visible(attention.sight, base.position, at) & valid
-        change = rows.products(back).swapaxes(1, 2) + by_query
-        log_weights = jnp.where(seen, score - finite, -jnp.inf)
-        return ColumnTile(rows, score, change, seen, values, log_weights)
+    attention: Attention
+    base: BaseRow
+    query_change: Float[Array, "heads substitutions d_k"]
+    store: KeyStore  # base keys and values of the columns
+    inputs: Inputs  # changes of the columns
 
-    return of_columns
+    def tiles(
+        self,
+    ) -> Callable[[Int[Array, "columns"], Bool[Array, "columns"]], ColumnTile]:
+        """Function from the positions of a tile of columns to the `ColumnTile`."""
+        attention, base, inputs = self.attention, self.base, self.inputs
+        # Formed once for all tiles.
+        now, position = base.query + self.query_change, inputs.position
+        back = jnp.einsum("hed,hie->hdi", attention.key_by_head, now, precision=HIGHEST)
+        lse = base.summary.lse
+        finite = jnp.where(lse == -jnp.inf, 0.0, lse)[..., None]
+        own = jnp.take_along_axis(inputs.change, position[None, None], axis=0)[0]
+
+        def tile(
+            at: Int[Array, "columns"], valid: Bool[Array, "columns"]
+        ) -> ColumnTile:
+            keys, values = (
+                slice_tile(x, at, 1) for x in (self.store.keys, self.store.values)
+            )
+            rows = RowTile(at, valid, slice_tile(inputs.others, at, 0), position, own)
+            by_query = jnp.einsum(
+                "hie,hje->hij", self.query_change, keys, precision=HIGHEST
+            )
+            score = jnp.einsum("hre,hje->hrj", base.query, keys, precision=HIGHEST)
+            seen = visible(attention.sight, base.position, at) & valid
+            change = rows.products(back).swapaxes(1, 2) + by_query
+            log_weights = jnp.where(seen, score - finite, -jnp.inf)
+            return ColumnTile(rows, score, change, seen, values, log_weights)
+
+        return tile
 
 
 @register
@@ -106,30 +119,23 @@ class Configuration:
     log_total: Float[Array, "heads substitutions"]
 
 
-def configure_row(
-    attention: Attention,
-    base: BaseRow,
-    query_change: Float[Array, "heads substitutions d_k"],
-    store: KeyStore,
-    inputs: Inputs,
-    position: Int[Array, "substitutions"],
-    tile: int,
-) -> Configuration:
+def configure_row(row: KnownRow, tile: int) -> Configuration:
     """Exact configuration of the rows with known changes; `tile` columns at once."""
-    weighting = attention.weighting
-    columns = tiles_of(attention, base, query_change, store, inputs, position)
+    attention, weighting, columns = row.attention, row.attention.weighting, row.tiles()
 
-    def lift(at: Array, valid: Array) -> Any:
+    def lift(at: Int[Array, "columns"], valid: Bool[Array, "columns"]) -> Any:
         here = columns(at, valid)
 
-        def carry(weights: Array) -> Array:
+        def carry(
+            weights: Float[Array, "heads substitutions columns"],
+        ) -> Float[Array, "heads substitutions d_v"]:
             moved = here.rows.weighted(weights)
             return jnp.einsum(
                 "hvd,hid->hiv", attention.value_by_head, moved, precision=HIGHEST
             )
 
         return weighting.lift_change(
-            base.summary,
+            row.base.summary,
             MovedKeys(
                 index=at,
                 score=here.score,
@@ -140,7 +146,7 @@ def configure_row(
             ),
         )
 
-    change = fold_tiles(lift, weighting.merge_change, store.length, tile)
+    change = fold_tiles(lift, weighting.merge_change, row.store.length, tile)
     some = change.total > 0
     total = jnp.log(jnp.where(some, change.total, 1)) + change.reference
     return Configuration(weighting.read_change(change), jnp.where(some, total, 0.0))
@@ -159,37 +165,38 @@ class RowBounds:
 
 
 def bound_row(
-    attention: Attention,
-    base: BaseRow,
-    query_change: Float[Array, "heads substitutions d_k"],
-    store: KeyStore,
-    inputs: Inputs,
-    position: Int[Array, "substitutions"],
-    tile: int,
+    row: KnownRow,
     configuration: Configuration,
     moved: MovedColumns,
     unknown: Unknown,
+    tile: int,
 ) -> RowBounds:
     """Bounds on the effect of unknown changes on a row, around its configuration.
 
     A column's share of a derivative is w_m [W_v x_m + (q . W_k x_m)(v_m - b)], the
     query's sum_m w_m (dq . (k_m - kbar)) (v_m - b).
     """
-    columns = tiles_of(attention, base, query_change, store, inputs, position)
+    base, store, columns = row.base, row.store, row.tiles()
     mean_value, mean_key = (
         x.swapaxes(1, 2)[:, None] for x in (base.summary.mean, base.mean_key)
     )
     shift = configuration.heads.swapaxes(1, 2)[:, None]
     log_total = configuration.log_total[:, None]
-    step, query = _size(query_change)[:, None], unknown.query[:, None]
+    step, query = _size(row.query_change)[:, None], unknown.query[:, None]
 
-    def lift(at: Array, valid: Array) -> tuple[Array, Array]:
+    def lift(
+        at: Int[Array, "columns"], valid: Bool[Array, "columns"]
+    ) -> tuple[
+        Float[Array, "9 heads substitutions"], Float[Array, "2 heads substitutions"]
+    ]:
         here = columns(at, valid)
 
-        def tile(x: Array) -> Array:
+        def of_tile(
+            x: Float[Array, "heads n ..."],
+        ) -> Float[Array, "heads columns ..."]:
             return slice_tile(x, at, 1)
 
-        key, value, score = map(tile, (unknown.key, unknown.value, unknown.score))
+        key, value, score = map(of_tile, (unknown.key, unknown.value, unknown.score))
         base_weights, log_weights, relative = (
             x.swapaxes(1, 2)
             for x in (here.weights, here.log_weights, here.score_change)
@@ -206,10 +213,10 @@ def bound_row(
         )
         # Distances of values from the outputs, of keys from the base's mean [h, j, v, i].
         value_away = here.values[..., None] - mean_value
-        value_step = tile(moved.value) - shift
+        value_step = of_tile(moved.value) - shift
         value_now = value_away + value_step
-        key_step = tile(moved.key)
-        key_now = tile(store.keys)[..., None] - mean_key + key_step
+        key_step = of_tile(moved.key)
+        key_now = of_tile(store.keys)[..., None] - mean_key + key_step
         reach, now_reach, now_away = (
             _size(x, 2) for x in (value_away, value_now, key_now)
         )
@@ -253,5 +260,5 @@ def bound_row(
     return RowBounds(linear, turned, curved, moves)
 
 
-def _size(x: Array, axis: int = -1) -> Array:
+def _size(x: Float[Array, "..."], axis: int = -1) -> Float[Array, "..."]:
     return jnp.sqrt((x * x).sum(axis=axis))

@@ -4,25 +4,25 @@ Source: docs/screened.md, section 2.9.
 """
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
-from bounds.influence.pointwise import change_rows
+from bounds.influence.pointwise import RowBase, change_rows
 from bounds.influence.screening.defect import gain
 from bounds.influence.screening.layer_base import ScreenedLayer
 from bounds.influence.screening.moved_row import (
     BaseRow,
+    KnownRow,
     Unknown,
     bound_row,
     configure_row,
-    tiles_of,
 )
 from bounds.influence.screening.state import Inputs, MovedColumns, State
-from jax_models.model.attending import KeyStore, project_query_changes
-from jax_models.model.attention import Attention
+from jax_models.model.attending import project_query_changes
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import register
 from jax_models.model.rows import Step
@@ -49,13 +49,11 @@ def move_own_row(
     base: ScreenedLayer,
     state: State,
     inputs: Inputs,
-    position: Int[Array, "substitutions"],
+    moved: MovedColumns | None,  # None where all changes of the layer's input are known
     row_tile: int,
-    moved: MovedColumns,
-    exact: bool,
 ) -> MovedOwn:
-    """Row i after a middle layer; `exact` if all changes of its input are known."""
-    attention, prepared = layer.attention, base.prepared
+    """Row i after a middle layer."""
+    attention, prepared, position = layer.attention, base.prepared, inputs.position
     n, at = prepared.store.length, jnp.arange(position.shape[0])
     row = BaseRow(
         position,
@@ -65,30 +63,30 @@ def move_own_row(
     )
     own_input = inputs.change[position, :, at]
     query_change = project_query_changes(attention, own_input, n, position)
-    known = (attention, row, query_change, prepared.store, inputs, position, row_tile)
-    configuration = configure_row(*known)
+    known = KnownRow(attention, row, query_change, prepared.store, inputs)
+    configuration = configure_row(known, row_tile)
     base_row = jax.tree.map(lambda x: x[position], prepared.base)
     heads = join_heads(configuration.heads)
     change = change_rows(layer, base_row, state.own.T, heads).T
-    linear = base_response(attention, row, prepared.store, inputs, position, row_tile)
-    if exact:
+    linear = base_response(known, row_tile)
+    if moved is None:
         nothing = jnp.zeros_like(state.own_unknown)
         return MovedOwn(change, nothing, linear, nothing)
     own, own_defect = inputs.unknown[position, at], inputs.defect[position, at]
     query_norm = base.map_norms[2][:, None] / base.query_scale[position]
     size = jnp.sqrt((row.query**2).sum(axis=-1))[:, None]
 
-    def unknown(columns: Array) -> Unknown:
+    def unknown(columns: Float[Array, "rows substitutions"]) -> Unknown:
         key, value = (x[:, None, None] * columns for x in base.map_norms[:2])
         return Unknown(query_norm * own, key, value, size * key)
 
-    bounds = bound_row(*known, configuration, moved, unknown(inputs.unknown))
+    bounds = bound_row(known, configuration, moved, unknown(inputs.unknown), row_tile)
     beyond = reach_row(layer, base_row, state, heads, bounds.moves)
     # The base derivative of row i by unknown changes, and by the defects of norms.
     linear_unknown = bounds.linear
     if layer.reads.bent:
         both = unknown(inputs.unknown + inputs.defect)
-        linear_unknown = bound_row(*known, configuration, moved, both).linear
+        linear_unknown = bound_row(known, configuration, moved, both, row_tile).linear
     defect = (
         base.rows.out_weight[position] * beyond
         + base.row_weight[position] * state.own_unknown
@@ -98,23 +96,16 @@ def move_own_row(
     return MovedOwn(change, beyond, linear, defect)
 
 
-def base_response(
-    attention: Attention,
-    row: BaseRow,
-    store: KeyStore,
-    inputs: Inputs,
-    position: Int[Array, "substitutions"],
-    tile: int,
-) -> Float[Array, "heads*d_v substitutions"]:
+def base_response(row: KnownRow, tile: int) -> Float[Array, "heads*d_v substitutions"]:
     """Base derivative of row i's heads by the other columns' known changes.
 
     sum over m != i of a_im [W_v x_m + (q_i . W_k x_m)(v_m - b_i)]
     """
-    apart = dataclasses.replace(inputs, change=inputs.others)
-    unmoved = jnp.zeros_like(row.query)
-    columns = tiles_of(attention, row, unmoved, store, apart, position)
+    others = dataclasses.replace(row.inputs, change=row.inputs.others)
+    unmoved = jnp.zeros_like(row.base.query)
+    columns = dataclasses.replace(row, query_change=unmoved, inputs=others).tiles()
 
-    def lift(at: Array, valid: Array) -> tuple[Array, Array, Array]:
+    def lift(at: Int[Array, "columns"], valid: Bool[Array, "columns"]) -> Any:
         here = columns(at, valid)
         scored = here.weights * here.score_change
         return (
@@ -124,18 +115,18 @@ def base_response(
         )
 
     moved, read, total = fold_tiles(
-        lift, lambda a, b: jax.tree.map(jnp.add, a, b), store.length, tile
+        lift, lambda a, b: jax.tree.map(jnp.add, a, b), row.store.length, tile
     )
     values = jnp.einsum(
-        "hvd,hid->hiv", attention.value_by_head, moved, precision=HIGHEST
+        "hvd,hid->hiv", row.attention.value_by_head, moved, precision=HIGHEST
     )
-    heads = values + read - total[..., None] * row.summary.mean
+    heads = values + read - total[..., None] * row.base.summary.mean
     return join_heads(heads).T
 
 
 def reach_row(
     layer: Layer,
-    base_row,
+    base_row: RowBase,
     state: State,
     heads: Float[Array, "substitutions heads*d_v"],
     further: Float[Array, "heads substitutions"],

@@ -45,6 +45,8 @@ class Columns:
     # Distances [h, i] from the mean key and value: before, and after.
     key_away: tuple[Array, Array]
     value_away: tuple[Array, Array]
+    # The mean key and value of each head.
+    centres: tuple[Float[Array, "heads d_k"], Float[Array, "heads d_v"]]
 
 
 def take_columns(
@@ -57,7 +59,7 @@ def take_columns(
     store, at = prepared.store, jnp.arange(position.shape[0])
     keys, values = store.keys[:, position], store.values[:, position]
 
-    def own(x: Array) -> Array:
+    def own(x: Float[Array, "heads columns ..."]) -> Float[Array, "substitutions ..."]:
         return jnp.moveaxis(x, 0, -1)[position, ..., at, :]
 
     key_change, value_change = (
@@ -79,6 +81,7 @@ def take_columns(
         value_unknown,
         (_norm(key_start), _norm(key_start + key_change)),
         (_norm(value_start), _norm(value_start + value_change)),
+        centres,
     )
 
 
@@ -97,13 +100,14 @@ def replace_column(
     queries: Float[Array, "heads rows d_k"],
     at: Int[Array, "rows"],
     statistics: RowStatistics,
-    centres: tuple[Float[Array, "heads d_k"], Float[Array, "heads d_v"]],
     columns: Columns,
 ) -> tuple[Replaced, ReplacedColumn]:
     """Effect of the replacement on rows at positions `at`, and the lemma's column."""
     position = columns.position
 
-    def scores(keys: Array) -> Array:
+    def scores(
+        keys: Float[Array, "heads substitutions d_k"],
+    ) -> Float[Array, "heads rows substitutions"]:
         return jnp.einsum("hje,hie->hji", queries, keys, precision=HIGHEST)
 
     own = same_position(at[:, None], position, queries.dtype)
@@ -123,7 +127,7 @@ def replace_column(
     key_rows, value_rows = (
         _norm(x.swapaxes(0, 1) - centre[:, None])[..., None]
         for x, centre in zip(
-            (statistics.mean_key, statistics.mean_value), centres, strict=True
+            (statistics.mean_key, statistics.mean_value), columns.centres, strict=True
         )
     )
     shift = jnp.sqrt((heads**2).sum(axis=2)).swapaxes(0, 1)
@@ -148,7 +152,6 @@ def turn_derivative(
     replaced: Replaced,
     columns: Columns,
     statistics: RowStatistics,
-    centres: tuple[Float[Array, "heads d_k"], Float[Array, "heads d_v"]],
     query_change: Float[Array, "rows heads d_k substitutions"],
     first: Float[Array, "rows heads d_v substitutions"],
     common: Float[Array, "rows heads substitutions"],
@@ -169,18 +172,20 @@ def turn_derivative(
         for x in (weights.others, weights.others_change, weights.old, weights.new)
     )
 
-    def product(keys: Array, subscripts: str) -> Array:
+    def product(
+        keys: Float[Array, "..."], subscripts: str
+    ) -> Float[Array, "rows heads substitutions"]:
         return jnp.einsum(subscripts, query_change, keys, precision=HIGHEST)
 
-    key, mean_key = (
-        columns.keys - centres[0][:, None],
-        statistics.mean_key - centres[0],
-    )
+    centre, _ = columns.centres
+    key, mean_key = columns.keys - centre[:, None], statistics.mean_key - centre
     before = product(key, "jhei,hie->jhi") - product(mean_key, "jhei,jhe->jhi")
     after = before + product(columns.key_change, "jhei,hie->jhi")
     away = columns.values - statistics.mean_value[..., None] - replaced.heads
 
-    def at(x: Array) -> Array:
+    def at(
+        x: Float[Array, "rows heads substitutions"],
+    ) -> Float[Array, "rows heads 1 substitutions"]:
         return x[:, :, None]
 
     return (
@@ -191,5 +196,5 @@ def turn_derivative(
     )
 
 
-def _norm(x: Array) -> Array:
+def _norm(x: Float[Array, "*axes width"]) -> Float[Array, "*axes"]:
     return jnp.sqrt((x * x).sum(axis=-1))

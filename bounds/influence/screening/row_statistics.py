@@ -44,19 +44,26 @@ class RowStatistics:
     reach: Float[Array, "rows heads 2"]  # the largest visible X and V
 
 
+@dataclasses.dataclass(frozen=True)
+class QueryRows:
+    """Rows with their queries and the logarithms of their softmax denominators."""
+
+    at: Int[Array, "rows"]
+    queries: Float[Array, "heads rows d_k"]
+    lse: Float[Array, "heads rows"]
+
+
 def tile_weights(
     attention: Attention,
-    queries: Float[Array, "heads rows d_k"],
-    lse: Float[Array, "heads rows"],
-    at: Int[Array, "rows"],
+    rows: QueryRows,
     keys: Float[Array, "heads keys d_k"],
     index: Int[Array, "keys"],
     length: int,
 ) -> tuple[Float[Array, "heads rows keys"], Bool[Array, "rows keys"]]:
     """Weights of a tile of keys, and True where the mask shows them."""
-    scores = compute_scores(attention, queries, keys, length, at)
-    seen = visible(attention.sight, at, index)
-    finite = jnp.where(lse == -jnp.inf, 0.0, lse)
+    scores = compute_scores(attention, rows.queries, keys, length, rows.at)
+    seen = visible(attention.sight, rows.at, index)
+    finite = jnp.where(rows.lse == -jnp.inf, 0.0, rows.lse)
     raised = jnp.where(seen, scores - finite[..., None], -jnp.inf)
     return jnp.exp(raised), seen
 
@@ -72,21 +79,22 @@ def weigh_rows(
             block[0],
             *(x.swapaxes(0, 1) for x in block[1:]),
         )
+        of_block = QueryRows(at, queries, lse)
 
-        def weights(index: Array, valid: Array) -> tuple[Array, Array, Array, Array]:
+        def weights(index: Int[Array, "keys"], valid: Bool[Array, "keys"]) -> Any:
             keys = slice_tile(store.keys, index, 1)
             values = slice_tile(store.values, index, 1)
-            found, seen = tile_weights(attention, queries, lse, at, keys, index, n)
+            found, seen = tile_weights(attention, of_block, keys, index, n)
             return jnp.where(valid, found, 0), seen & valid, keys, values
 
-        def first(index: Array, valid: Array) -> tuple[Array, Array]:
+        def first(index: Int[Array, "keys"], valid: Bool[Array, "keys"]) -> Any:
             found, _, keys, _ = weights(index, valid)
             return found.sum(axis=-1), _product("hrk,hke->hre", found, keys)
 
         mass, mean = fold_tiles(first, _add, n, key_tile(n))
         mean = mean / jnp.where(mass > 0, mass, 1)[..., None]
 
-        def second(index: Array, valid: Array) -> Any:
+        def second(index: Int[Array, "keys"], valid: Bool[Array, "keys"]) -> Any:
             found, seen, keys, values = weights(index, valid)
             key = keys[:, None] - mean[:, :, None]
             value = values[:, None] - mean_value[:, :, None]
@@ -138,5 +146,7 @@ def _join(first: Any, second: Any) -> Any:
     )
 
 
-def _product(subscripts: str, a: Array, b: Array) -> Array:
+def _product(
+    subscripts: str, a: Float[Array, "..."], b: Float[Array, "..."]
+) -> Float[Array, "..."]:
     return jnp.einsum(subscripts, a, b, precision=HIGHEST)

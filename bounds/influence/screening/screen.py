@@ -34,9 +34,10 @@ from bounds.influence.screening.defect import Moved, defect
 from bounds.influence.screening.envelopes import Envelopes, make_envelopes
 from bounds.influence.screening.last_reads import LastReads
 from bounds.influence.screening.layer_base import ScreenedLayer, make_screened_layer
-from bounds.influence.screening.middle_layer import screen_layer
+from bounds.influence.screening.middle_layer import MiddleLayer, screen_layer
 from bounds.influence.screening.moved_row import (
     BaseRow,
+    KnownRow,
     Unknown,
     bound_row,
     configure_row,
@@ -62,7 +63,6 @@ def screen_last_row(
     model: Transformer,
     base: ScreenedLayer,
     state: State,
-    position: Int[Array, "substitutions"],
     query: Int[Array, ""],
     target: str,
     row_tile: int,
@@ -71,18 +71,18 @@ def screen_last_row(
     layer = model.layers[-1]
     attention, prepared = layer.attention, base.prepared
     n, at = prepared.store.length, query[None]
-    inputs = read_inputs(layer, prepared.rows, state, position)
+    inputs = read_inputs(layer, prepared.rows, state)
     row = BaseRow(at, prepared.queries, prepared.summary, _mean_keys(base))
     query_change = project_query_changes(attention, inputs.change[query].T, n, at)
-    known = (attention, row, query_change, prepared.store, inputs, position, row_tile)
-    configuration = configure_row(*known)
+    known = KnownRow(attention, row, query_change, prepared.store, inputs)
+    configuration = configure_row(known, row_tile)
     query_norm = base.map_norms[2][:, None] / base.query_scale
     unknown = Unknown(
         query_norm * inputs.unknown[query],
         *_unknown_columns(LastReads(layer, prepared.queries[:, 0]), state, inputs),
     )
     moved = move_columns(attention, inputs, base.map_norms[:2])
-    bounds = bound_row(*known, configuration, moved, unknown)
+    bounds = bound_row(known, configuration, moved, unknown, row_tile)
     linear = bounds.linear + base.statistics.covariance_norm.T * unknown.query
     turned = jnp.minimum(bounds.curved + bounds.turned, bounds.moves + linear)
     output = move_row_map(
@@ -132,6 +132,17 @@ class ScreenBase:
 
 @register
 @dataclasses.dataclass(frozen=True)
+class ScreenLevel:
+    """Model at one input: its base and adjoint passes, and the envelopes of a level."""
+
+    model: Transformer
+    tokens: Int[Array, "tokens"]
+    base: ScreenBase
+    envelopes: tuple[Envelopes, ...]  # of the layers between first and last
+
+
+@register
+@dataclasses.dataclass(frozen=True)
 class ScreenedBlock:
     """Estimates of a block of substitutions."""
 
@@ -140,7 +151,9 @@ class ScreenedBlock:
 
 
 @jax.jit
-def _prepare_rows(model: Transformer, tokens: Array) -> tuple[PreparedLayer, ...]:
+def _prepare_rows(
+    model: Transformer, tokens: Int[Array, "tokens"]
+) -> tuple[PreparedLayer, ...]:
     everywhere = jnp.arange(tokens.shape[0], dtype=jnp.int32)
     found = [prepare_first(model, tokens, everywhere)]
     for layer in model.layers[1:-1]:
@@ -150,8 +163,11 @@ def _prepare_rows(model: Transformer, tokens: Array) -> tuple[PreparedLayer, ...
 
 @functools.partial(jax.jit, static_argnames="target")
 def _prepare_last(
-    model: Transformer, rows: Array, query: Array, target: str
-) -> tuple[ScreenedLayer, Array]:
+    model: Transformer,
+    rows: Float[Array, "tokens width"],
+    query: Int[Array, "1"],
+    target: str,
+) -> tuple[ScreenedLayer, Float[Array, "tokens classes width"]]:
     layer = model.layers[-1]
     prepared = prepare_layer(layer, rows, query)
     cotangents = target_map(model, target)[None]
@@ -202,10 +218,7 @@ def prepare_envelopes(
 
 
 def screen_states(
-    model: Transformer,
-    tokens: Int[Array, "tokens"],
-    base: ScreenBase,
-    envelopes: tuple[Envelopes, ...],
+    level: ScreenLevel,
     position: Int[Array, "substitutions"],
     symbol: Int[Array, "substitutions"],
     *,
@@ -214,27 +227,20 @@ def screen_states(
     row_tile: int,
 ) -> tuple[ScreenedBlock, tuple[State, ...]]:
     """Screens a block of substitutions; also gives the changes between the layers."""
-    states = [enter(model, tokens, base.first, position, symbol, row_tile)]
+    model, base = level.model, level.base
+    states = [enter(level, position, symbol, row_tile)]
     zeros = jnp.zeros(position.shape, model.dtype)
     error, estimate = zeros, jnp.zeros((), model.dtype)
     sights = [model.layers[0].attention.sight]
-    middle = zip(model.layers[1:-1], base.middle, envelopes, strict=True)
-    for layer, one, envelope in middle:
-        sights.append(layer.attention.sight)
-        step = screen_layer(
-            layer,
-            one,
-            envelope,
-            states[-1],
-            position,
-            reached(sights),
-            row_tile,
-            exact=len(states) == 1,
-        )
+    middle = zip(model.layers[1:-1], base.middle, level.envelopes, strict=True)
+    for one in (MiddleLayer(*parts) for parts in middle):
+        sights.append(one.layer.attention.sight)
+        state, exact = states[-1], len(states) == 1
+        step = screen_layer(one, state, reached(sights), row_tile, exact)
         states.append(step.state)
         estimate, error = estimate + step.estimate, error + step.defect
     known, rest = screen_last_row(
-        model, base.last, states[-1], position, jnp.int32(query), target, row_tile
+        model, base.last, states[-1], jnp.int32(query), target, row_tile
     )
     return ScreenedBlock((known + estimate).T, error + rest), tuple(states)
 
@@ -246,26 +252,25 @@ def screen_block(*arguments: Any, **options: Any) -> tuple[ScreenedBlock, None]:
 
 
 def enter(
-    model: Transformer,
-    tokens: Int[Array, "tokens"],
-    first: PreparedLayer,
+    level: ScreenLevel,
     position: Int[Array, "substitutions"],
     symbol: Int[Array, "substitutions"],
     row_tile: int,
 ) -> State:
     """Exact changes of all rows after the first layer."""
+    model, tokens, first = level.model, level.tokens, level.base.first
     layer = model.layers[0]
     replaced = replace_tokens(model, tokens, first, position, symbol)
     columns = replaced_columns(first, replaced)
     own, _ = own_rows(layer, first, replaced, position)
 
-    def run(at: Array) -> Array:
+    def run(at: Int[Array, "rows"]) -> Float[Array, "rows width substitutions"]:
         return other_rows(layer, first, columns, at, take_rows(first, at))[0]
 
     everywhere = jnp.arange(tokens.shape[0], dtype=jnp.int32)
     known = map_rows(run, everywhere, row_tile)
     zeros = jnp.zeros((tokens.shape[0], position.shape[0]), model.dtype)
-    return State(known, zeros, own.T, zeros[0])
+    return State(known, zeros, own.T, zeros[0], position)
 
 
 def reached(sights: list[Sight]) -> tuple[bool, bool]:

@@ -34,6 +34,7 @@ class State:
     unknown: Float[Array, "rows substitutions"]  # zero at row i
     own: Float[Array, "width substitutions"]  # z - y_i
     own_unknown: Float[Array, "substitutions"]
+    position: Int[Array, "substitutions"]  # i
     # Norms of the unknown changes of the last layer's keys, values and scores
     # (`LastReads`), formed by the layer before it alone. Zero at row i.
     reads: Float[Array, "rows 3*heads substitutions"] | None = None
@@ -49,17 +50,13 @@ class Inputs:
     unknown: Float[Array, "rows substitutions"]  # of all rows, row i's included
     defect: Float[Array, "rows substitutions"]  # part beyond the norm's base derivative
     here: Bool[Array, "rows substitutions"]  # True where the row is the replaced one
+    position: Int[Array, "substitutions"]
 
 
-def read_inputs(
-    layer: Layer,
-    rows: Float[Array, "rows width"],
-    state: State,
-    position: Int[Array, "substitutions"],
-) -> Inputs:
+def read_inputs(layer: Layer, rows: Float[Array, "rows width"], state: State) -> Inputs:
     """Changes of attention's input."""
     everywhere = jnp.arange(rows.shape[0], dtype=jnp.int32)
-    here = same_position(everywhere[:, None], position, rows.dtype)
+    here = same_position(everywhere[:, None], state.position, rows.dtype)
     change = jnp.where(here[:, None], state.own, state.known)
     unknown = jnp.where(here, state.own_unknown, state.unknown)
     defect = jnp.zeros_like(unknown)
@@ -70,7 +67,7 @@ def read_inputs(
         defect, unknown = norm_defect(norm, deviation[:, None], size, unknown)
         change = carry_columns(norm, (rows,), change)
     others = jnp.where(here[:, None], 0, change)
-    return Inputs(change, others, unknown, defect, here)
+    return Inputs(change, others, unknown, defect, here, state.position)
 
 
 @register

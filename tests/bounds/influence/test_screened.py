@@ -164,7 +164,7 @@ def test_what_is_not_a_number_bounds_nothing(bad, monkeypatch, quick_compilation
 
     def broken(*arguments, **options):
         found, _ = screen(*arguments, **options)
-        error = jnp.where(arguments[4] == 3, bad, found.error)
+        error = jnp.where(arguments[1] == 3, bad, found.error)
         return dataclasses.replace(found, error=error), None
 
     monkeypatch.setattr(climb, "screen_block", broken)

@@ -9,6 +9,7 @@ import numpy as np
 import jax_models as jm
 from bounds.influence.screening.last_reads import LastReads
 from bounds.influence.screening.screen import (
+    ScreenLevel,
     prepare_envelopes,
     prepare_screen,
     screen_states,
@@ -63,10 +64,7 @@ def examine(model, query, target="activation", groups=2, rank=0, tokens=TOKENS):
     envelopes = prepare_envelopes(model, base, groups, rank)
     options = {"query": query, "target": target, "row_tile": tokens.size}
     found, states = _screen(
-        model,
-        tokens,
-        base,
-        envelopes,
+        ScreenLevel(model, tokens, base, envelopes),
         jnp.asarray(position),
         jnp.asarray(symbol),
         **options,

@@ -87,6 +87,7 @@ def test_a_key_that_moves_to_the_centre_is_still_off_a_row_s_mean_key():
         none,
         (away[0], none),
         (away[1], away[1]),
+        (centres[0], centres[1]),
     )
     _, found = jax.jit(replace_column)(
         attention,
@@ -94,7 +95,6 @@ def test_a_key_that_moves_to_the_centre_is_still_off_a_row_s_mean_key():
         prepared.queries,
         EVERY,
         statistics,
-        (centres[0], centres[1]),
         columns,
     )
     mean = np.asarray(statistics.mean_key).swapaxes(0, 1)
@@ -108,7 +108,7 @@ def unknown_at(row, change, size):
     """The state of one substitution, row 0 of the input, moved by `change`."""
     still = jnp.zeros((N, D, 1))
     own = jnp.asarray(change)[:, None]
-    return State(still, still[:, 0], own, jnp.asarray([size]))
+    return State(still, still[:, 0], own, jnp.asarray([size]), jnp.zeros(1, jnp.int32))
 
 
 @pytest.mark.usefixtures("quick_compilation")
@@ -137,7 +137,6 @@ def test_what_the_base_derivative_says_of_the_unknown_is_owed_too():
     """Steep at the small base row, flat where it is: only the derivative has moved."""
     layer, small, size = post(1.0), 0.01 * ROW, 1e-3
     rows = drawn(0, N, D).at[0].set(small)
-    position = jnp.zeros(1, jnp.int32)
     prepared = prepare_layer(layer, rows, EVERY)
     run = lambda row: output(layer, row)
     steep = np.linalg.norm(jax.jit(jax.jacobian(run))(jnp.asarray(small)), 2)
@@ -155,13 +154,11 @@ def test_what_the_base_derivative_says_of_the_unknown_is_owed_too():
         query_scale=jnp.ones(N),
     )
     state = unknown_at(small, 1e3 * ROW, size)
-    inputs = read_inputs(layer, rows, state, position)
+    inputs = read_inputs(layer, rows, state)
     still = move_columns(layer.attention, inputs, base.map_norms[:2])
     # Compiled as one: a program for each of its operations takes longer.
     run_own = jax.jit(
-        lambda state, inputs: move_own_row(
-            layer, base, state, inputs, position, N, still, False
-        )
+        lambda state, inputs: move_own_row(layer, base, state, inputs, still, N)
     )
     found = run_own(state, inputs)
     step = jnp.asarray(size * ACROSS / np.linalg.norm(ACROSS))

@@ -12,6 +12,7 @@ import pytest
 import jax_models as jm
 from bounds.influence.screening.moved_row import (
     BaseRow,
+    KnownRow,
     Unknown,
     bound_row,
     configure_row,
@@ -94,16 +95,16 @@ def _bounds(attention, keys, values, query, step, known, unknown, turned, furthe
     summary = attention.weighting.lift(scores, values[None], index, everything)
     weights = attention.weighting.weights(scores, everything)
     mean_key = jnp.einsum("hrm,me->hre", weights, keys)
+    position = jnp.full(ROWS, OWN, jnp.int32)
     here = (jnp.arange(COLUMNS) == OWN)[:, None] & jnp.ones(ROWS, bool)
     others = jnp.where(here[:, None], 0, known)
-    inputs = Inputs(known, others, unknown, jnp.zeros_like(unknown), here)
-    position = jnp.full(ROWS, OWN, jnp.int32)
+    inputs = Inputs(known, others, unknown, jnp.zeros_like(unknown), here, position)
     row = BaseRow(position, query[None], summary, mean_key)
     moved = MovedColumns(known[None], known[None], unknown[None], unknown[None])
     further = Unknown(further[None], unknown[None], unknown[None], turned[None])
-    arguments = (attention, row, step[None], store, inputs, position, COLUMNS)
-    configuration = configure_row(*arguments)
-    bounds = bound_row(*arguments, configuration, moved, further)
+    known_row = KnownRow(attention, row, step[None], store, inputs)
+    configuration = configure_row(known_row, COLUMNS)
+    bounds = bound_row(known_row, configuration, moved, further, COLUMNS)
     names = ("linear", "turned", "curved", "moves")
     return {
         "heads": configuration.heads[0],
@@ -179,14 +180,14 @@ def bounded(gap):
     base = BaseRow(at, query, summary, jnp.zeros((1, 1, 1), jnp.float32))
     still = jnp.zeros((2, 2, 1), jnp.float32)
     unknown = jnp.asarray([[0.0], [1e-3]], jnp.float32)
-    inputs = Inputs(still, still, unknown, jnp.zeros_like(unknown), unknown < 0)
+    inputs = Inputs(still, still, unknown, jnp.zeros_like(unknown), unknown < 0, at)
     # The query turns to zero, so that all scores are.
-    known = (attention, base, -query, store, inputs, at, 2)
-    configuration = configure_row(*known)
+    known = KnownRow(attention, base, -query, store, inputs)
+    configuration = configure_row(known, 2)
     none, value = jnp.zeros((1, 2, 1), jnp.float32), unknown[None]
     moved = MovedColumns(still[None], still[None], none, value)
     by_value = Unknown(none[:, 0], none, value, none)
-    bounds = bound_row(*known, configuration, moved, by_value)
+    bounds = bound_row(known, configuration, moved, by_value, 2)
     return configuration.heads, bounds.moves, bounds.turned
 
 

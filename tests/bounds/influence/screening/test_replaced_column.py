@@ -11,7 +11,11 @@ from bounds.influence.screening.replaced_column import (
     take_columns,
     turn_derivative,
 )
-from bounds.influence.screening.row_statistics import tile_weights, weigh_rows
+from bounds.influence.screening.row_statistics import (
+    QueryRows,
+    tile_weights,
+    weigh_rows,
+)
 from bounds.influence.screening.state import MovedColumns
 from tests.bounds.lemma5.certificate.one_layer import D, N, draw_layer
 
@@ -37,13 +41,12 @@ def test_the_known_turning_is_the_reference_s_derivative_less_the_base_s(mask):
     moved = MovedColumns(jnp.asarray(key), jnp.asarray(value), none, none)
     centres = (store.keys.mean(axis=1), store.values.mean(axis=1))
     columns = take_columns(prepared, moved, centres, position)
-    at_rows = (prepared.summary, prepared.queries, EVERY, statistics, centres)
+    at_rows = (prepared.summary, prepared.queries, EVERY, statistics)
     replaced, _ = jax.jit(replace_column)(attention, *at_rows, columns)
 
     # Written out: all is [h, j, m, i], of rows j and columns m.
-    weights, seen = tile_weights(
-        attention, prepared.queries, prepared.summary.lse, EVERY, store.keys, EVERY, N
-    )
+    every = QueryRows(EVERY, prepared.queries, prepared.summary.lse)
+    weights, seen = tile_weights(attention, every, store.keys, EVERY, N)
     a, queries = np.asarray(weights)[..., None], np.asarray(prepared.queries)
     start = [np.asarray(x)[..., None] for x in (store.keys, store.values)]
     apart = np.asarray(EVERY[:, None] != position)
@@ -75,7 +78,6 @@ def test_the_known_turning_is_the_reference_s_derivative_less_the_base_s(mask):
         replaced,
         columns,
         statistics,
-        centres,
         *map(
             jnp.asarray,
             (dq, first.swapaxes(0, 1), (known * score).sum(2).swapaxes(0, 1)),
