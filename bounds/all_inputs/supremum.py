@@ -223,9 +223,17 @@ def exact_supremum(
     target: PlainTarget,
     ties: TieRule = "error",
 ) -> Supremum:
-    """The supremum where it is exact at little cost, for a point of a curve.
+    """Returns the supremum where it is exact at little cost, for a place in a curve.
 
-    An InputError beyond `CURVE_BUDGET`, and as in `supremum`.
+    Args:
+        model: a transformer without masks.
+        length: n.
+        query: the row that is watched, as in `supremum`.
+        target: "activation" or "logits".
+        ties: what an ambiguous tie is.
+
+    Raises:
+        InputError: As in `supremum`, and where it is beyond `CURVE_BUDGET`.
     """
     inputs = _ask(model, length, query, target)
     plan = choose_plan(inputs, CURVE_BUDGET, 0)

@@ -183,8 +183,29 @@ def run_training(
     """Trains a network, going on from a checkpoint where there is one.
 
     A run that is killed and called again with the same arguments ends with the same
-    bits as one that is not, on the same machine and versions. The last good checkpoint is
-    kept if a loss or weight is not finite.
+    bits as one that is not, on the same machine and versions.
+
+    Args:
+        network: the first weights.
+        source: what to learn; it is compiled in, so it is hashable.
+        training: how.
+        key: a JAX random key of the batches.
+        measuring: the losses by length that are recorded; none by default.
+        checkpoint: file that the run's standing is kept in; by default none is.
+        fresh: whether to start over, whatever the checkpoint holds.
+        about: what the caller calls the run's settings, in JSON types; a checkpoint of
+            others is refused by the first name that differs.
+        progress: called with the standing, weights included, once at the start and
+            after every checkpoint; `describe` says it in words.
+
+    Returns:
+        The trained network and what was recorded.
+
+    Raises:
+        InputError: if the network cannot be trained so: it has no read-out, another
+            number of classes or too few symbols, hard weightings, or sees the future
+            while every prefix is to be predicted; if the checkpoint is of another run;
+            if a loss or weight is not finite. The last good checkpoint is kept then.
     """
     measuring = measuring or Measuring()
     expect_hook("progress", progress)

@@ -18,7 +18,13 @@ def linear(
     weight: Float[Array, "out read"],
     bias: Float[Array, "out"] | None = None,
 ) -> Float[Array, "... out"]:
-    """Returns rows @ weight^T + bias at full precision."""
+    """Returns rows @ weight^T + bias at full precision [..., out].
+
+    Args:
+        rows: [..., in].
+        weight: [out, in].
+        bias: [out], none where it is None.
+    """
     product = map_long_axis(
         lambda part: jnp.matmul(part, weight.T, precision=jax.lax.Precision.HIGHEST),
         rows,

@@ -205,7 +205,14 @@ class ScoreRule(abc.ABC):
 
 @functools.singledispatch
 def score_rule(score: Score) -> ScoreRule:
-    """Rule of a score; an InputError without one."""
+    """Returns what the certificates know of a score.
+
+    Args:
+        score: a layer's (`Attention.scoring`).
+
+    Raises:
+        InputError: if they know nothing of it.
+    """
     raise InputError(
         f"certificates have no rule for {score.word} scores; use compute_influence"
     )
