@@ -40,6 +40,7 @@ from bounds.cli.shared.target import (
 )
 from bounds.cli.shared.texts import open_tokenizer, record_names
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
+from bounds.curves.measurement import Subject
 from bounds.curves.scan_page import open_plotly, scan_page
 from bounds.figures.inputs import scan_figure
 from bounds.influence.scan import Scan
@@ -252,16 +253,18 @@ def _ask_all(options: ScanOptions) -> list[Asked]:
     names = [] if options.is_given("input") else record_names(options)
     if len(names) < 2:
         return [_ask(options)]
-    return [
-        dataclasses.replace(_ask(dataclasses.replace(options, input=at)), record=name)
-        for at, name in enumerate(names)
-    ]
+    asked: list[Asked] = []
+    for at, name in enumerate(names):
+        first = asked[0].subject if asked else None
+        one = _ask(dataclasses.replace(options, input=at), first)
+        asked.append(dataclasses.replace(one, record=name))
+    return asked
 
 
-def _ask(options: ScanOptions) -> Asked:
-    """Request that the flags make."""
+def _ask(options: ScanOptions, first: Subject | None = None) -> Asked:
+    """Request that the flags make; `first` is of an earlier record."""
     prepare_jax(options)
-    subject = read_one(options)
+    subject = read_one(options, first)
     tokenizer = open_tokenizer(options)
     (tokens,) = subject.inputs.values()
     length = tokens.size

@@ -22,23 +22,33 @@ from jax_models.model.transformer import encode_positions
 DEFAULT_LENGTH = 64
 
 
-def read_one(options: OneInput) -> Subject:
-    """Subject of one input."""
+def read_one(options: OneInput, first: Subject | None = None) -> Subject:
+    """Subject of one input; with the model of the first of several where it has a file."""
     given = read_given(options, None)
     length = options.length or DEFAULT_LENGTH
     sequence = None
     if given is not None and options.length is None:
         sequence = given.sequences[min(options.input, given.count - 1)]  # else refused
         length = len(sequence)
-    model = weighted_model(options, vocab_size=num_symbols(options), max_length=length)
+    # Random models and constructions may depend on the length.
+    shared = first if options.model is not None else None
+    if shared is None:
+        symbols = num_symbols(options)
+        model = weighted_model(options, vocab_size=symbols, max_length=length)
+    else:
+        model = shared.model
     refuse_ties(options, [model])
     if sequence is not None and model.padding is not None:
         length = model.padding.leave(sequence).size
-    return read_subject(options, model, [length])
+    hashed = None if shared is None else shared.model_sha256
+    return read_subject(options, model, [length], hashed)
 
 
 def read_subject(
-    options: Inputs, model: jm.Transformer, lengths: Sequence[int] | None
+    options: Inputs,
+    model: jm.Transformer,
+    lengths: Sequence[int] | None,
+    hashed: str | None = None,  # of the model, where it is known
 ) -> Subject:
     """Subject at the given lengths, or at those of given inputs."""
     one = getattr(options, "input", None)
@@ -81,5 +91,5 @@ def read_subject(
         given["target"] = target.of_input(tokens, special)
     question = Question(**given)
     check_target(model, question.target)
-    hashed = model_sha256(options, model)
+    hashed = hashed or model_sha256(options, model)
     return Subject(model, hashed, source, inputs, question, options.seed)

@@ -90,6 +90,17 @@ def test_records_of_a_file_share_one_table(run, folder, tmp_path):
     assert {row["wild_type"] for row in read_csv("scan")} == set("GFAC")
 
 
+def test_records_of_a_file_share_one_model(run, folder, tmp_path, monkeypatch):
+    path, read, found = tmp_path / "two.fasta", jm.from_pretrained, []
+    path.write_text(">first\nACDE\n>second\nGFACA\n")
+    monkeypatch.setattr(
+        jm, "from_pretrained", lambda *x, **y: found.append(x) or read(*x, **y)
+    )
+    typed = [f"--model={folder}", f"--fasta={path}", "--recipe=wild_type_marginals"]
+    assert run("scan", *typed).code == 0
+    assert len(found) == 1
+
+
 def test_deletions_are_those_of_the_function(run, folder):
     typed = [f"--model={folder}", "--sequence=ACDEF", "--edit=delete", "--rows=all"]
     for more in ([], ["--reduce=none", "--target=logits"]):
