@@ -55,7 +55,9 @@ class Target(abc.ABC):
         self, before: Float[Array, "rows width"], after: Float[Array, "others width"]
     ) -> Float[Array, "classes"]:
         """Change of a joint target from rows to those of a longer or shorter input."""
-        return self.value(after) - self.value(before)
+        one, other = self.value(before), self.value(after)
+        assert one is not None and other is not None  # or the target has its own rule
+        return other - one
 
     def of(self, model: Transformer) -> Self:
         """The target of a model; raises `InputError` where the model has none."""
