@@ -1,4 +1,4 @@
-"""The cells of a curve: what is measured, what stands beside it, and how it is read.
+"""Cells of a curve: its measurements, its bounds, and their rows read from a store.
 
 Measurements and bounds are cells of their own in a store, so that asking for another
 bound later computes that bound alone. A bound that holds for all inputs of a length is
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 from bounds.curves.columns import CURVE_BOUNDS, REASON, CurveBound
 from bounds.curves.measurement import (
@@ -34,13 +35,13 @@ BesideKey = tuple[str, int, int]  # kind of bound, n, input
 
 @dataclasses.dataclass(frozen=True)
 class CurveCells:
-    """What one curve consists of.
+    """Cells of one curve.
 
     Attributes:
-        subject: What it is of.
+        subject: The model and inputs measured.
         measurements: A cell per length and input.
-        beside: The cells of what stands beside them.
-        beyond: The cells of what is had at longer lengths too, by kind and n.
+        beside: Cells of the bounds at the lengths measured.
+        beyond: Cells of the bounds at longer lengths, by kind and n.
     """
 
     subject: Subject
@@ -50,15 +51,16 @@ class CurveCells:
 
     @property
     def bounds(self) -> list[Cell]:
-        """The cells of everything but the exact influences."""
+        """Cells of all bounds."""
         return [*self.beside.values(), *self.beyond.values()]
 
     def read_beyond(self, store: Results) -> list[dict[str, Any]]:
-        """Returns a row for each longer length that a store holds something of."""
+        """Returns a row for each longer length of which a store holds a bound."""
         rows: dict[int, dict[str, Any]] = {}
         for (name, n), cell in self.beyond.items():
             found = store.find(cell.config, cell.form)
-            # A length that the model cannot have is no reason to complain of: none asked.
+            # Longer lengths are no input of the user: one that the model cannot have is
+            # left out without a message.
             if found is not None and found[REASON] is None:
                 columns = CURVE_BOUNDS[name].columns
                 row = {column.name: found[column.name] for column in columns}
@@ -66,7 +68,7 @@ class CurveCells:
         return list(rows.values())
 
     def read(self, store: Results) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-        """Returns a store's rows, bounds among them, and what has none and why."""
+        """Returns a store's rows with their bounds, and the reasons for missing ones."""
         rows, reasons = [], {}
         for cell in self.measurements:
             row = store.find(cell.config, cell.form)
@@ -99,7 +101,7 @@ def curve_cells(
     beyond: Sequence[int] = (),
     folder: Path | None = None,
 ) -> CurveCells:
-    """Returns the cells of one curve; screens keep where they stand in the folder."""
+    """Returns the cells of one curve; screens keep their checkpoints in the folder."""
     beside, far = {}, {}
     for kind in map(CURVE_BOUNDS.__getitem__, bounds):
         for (n, index), tokens in subject.inputs.items():
@@ -108,7 +110,7 @@ def curve_cells(
                 beside[key] = _bound(subject, kind, index, tokens)
         if kind.of_weights and not (subject.model.is_hard and not kind.of_hard):
             for n in beyond:
-                tokens = np.broadcast_to(np.int32(0), (n,))  # none is looked at
+                tokens = np.broadcast_to(np.int32(0), (n,))  # only their number is read
                 far[kind.name, n] = _bound(subject, kind, 0, tokens)
     measurements = [
         _measurement(subject, index, tokens, folder)
@@ -118,13 +120,17 @@ def curve_cells(
 
 
 def _measurement(
-    subject: Subject, index: int, tokens: np.ndarray, folder: Path | None
+    subject: Subject,
+    index: int,
+    tokens: Int[np.ndarray, "tokens"],
+    folder: Path | None,
 ) -> Cell:
     """Returns the cell of one input's exact influence."""
     row = {"n": len(tokens), "weighting": subject.label, "input": index}
     asked = dataclasses.asdict(subject.question)
     choice = _planned(subject, tokens)
-    # A limit of memory is there by the sizes that follow from it.
+    # A limit of memory acts through the block sizes alone, and these are in the key: they
+    # move the last bits of an answer.
     del asked["memory_limit"]
     config = {
         **_shared(subject),
@@ -147,7 +153,9 @@ def _measurement(
     return Cell(config, name, compute, kept, FORM | own)
 
 
-def _bound(subject: Subject, kind: CurveBound, index: int, tokens: np.ndarray) -> Cell:
+def _bound(
+    subject: Subject, kind: CurveBound, index: int, tokens: Int[np.ndarray, "tokens"]
+) -> Cell:
     """Returns the cell of one kind of bound at one length, or for one input."""
     question = subject.question
     config = {
@@ -169,13 +177,13 @@ def _bound(subject: Subject, kind: CurveBound, index: int, tokens: np.ndarray) -
 
     where = f", input {index}" if kind.per_input else ""
     name = f"{kind.name}, {subject.label}, n = {len(tokens)}{where}"
-    # Any bound may be missing, with a reason beside it.
+    # Any bound may be missing, with its reason.
     form = fields(REASON) | dict.fromkeys(kind.missing, (float, None))
     return Cell(config, name, compute, form=form)
 
 
 def _shared(subject: Subject) -> dict[str, Any]:
-    """Returns what the keys of all cells hold."""
+    """Entries of the keys of all cells."""
     return {
         "command": "curve",
         "version": __version__,
@@ -185,8 +193,8 @@ def _shared(subject: Subject) -> dict[str, Any]:
     }
 
 
-def _planned(subject: Subject, tokens: np.ndarray) -> Choice | None:
-    """Returns how it will be measured, None where the measurement will say what is wrong."""
+def _planned(subject: Subject, tokens: Int[np.ndarray, "tokens"]) -> Choice | None:
+    """Returns the method for an input; None if the measurement will raise."""
     try:
         return plan(subject.model, tokens, subject.question)
     except InputError:

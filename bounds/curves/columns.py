@@ -1,12 +1,11 @@
-"""What stands beside the exact influences of a curve: bounds, claims, an estimate.
+"""Bounds, claims and an estimate that a curve shows with its exact influences.
 
-Each kind is one row of `CURVE_BOUNDS`, which says all that is known of it: how it is
-computed, and of each of its columns the name, the heading in print and the look in a
-figure. They are different words and stay apart: the certificate is an upper bound for one
-input, the corrected recursion one for all inputs, the printed constant a claim of a paper,
-the estimate is neither, and the supremum, where it can be had, is what those for all inputs
-bound. Where a kind does not apply to a model (hard attention has no Lipschitz constant), its
-columns are None and `REASON` says why.
+Each kind is one row of `CURVE_BOUNDS`: its computation, and the name, heading and look of
+each of its columns. The certificate is an upper bound for one input, the corrected
+recursion one for all inputs, the printed constant a claim of a paper, the estimate is
+neither, and the supremum is the number that bounds for all inputs bound. Where a kind does
+not apply to a model (hard attention has no Lipschitz constant), its columns are None and
+`REASON` has the reason.
 """
 
 import dataclasses
@@ -15,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 from bounds.all_inputs import exact_supremum, search_inputs
 from bounds.curves.inputs import check_changeable
@@ -31,7 +31,7 @@ LONGEST_DEEP_CERTIFICATE = 512
 # Rounds of the one search that the estimate is: each is some 256 passes.
 ROUNDS = 3
 REASON = "reason"
-# Of the n at which the bound on an attention weight is 1/2, the decimal logarithm.
+# Decimal logarithm of the n at which the bound on an attention weight is 1/2.
 HALF_WEIGHT = "log10_half_weight"
 HARD = (
     "a hard weighting jumps, so it has no Lipschitz constant, and its exact influence "
@@ -39,15 +39,18 @@ HARD = (
 )
 
 
+Tokens = Int[np.ndarray, "tokens"]
+
+
 @dataclasses.dataclass(frozen=True)
 class CurveColumn:
-    """One column of numbers beside the exact influence.
+    """One column of numbers to compare with the exact influence.
 
     Attributes:
-        name: In rows and files.
-        heading: In a printed table.
-        legend: In a figure; None where it is not drawn.
-        look: Of its line there, as Matplotlib's `plot` takes it.
+        name: Name in rows and files.
+        heading: Heading in a printed table.
+        legend: Legend in a figure; None if it is not drawn.
+        look: Line style, as keywords of Matplotlib's `plot`.
         in_decades: Whether the numbers are decimal logarithms.
     """
 
@@ -58,7 +61,7 @@ class CurveColumn:
     in_decades: bool = False
 
     def decades(self, value: float | None) -> float | None:
-        """Returns the decimal logarithm of a number of the column, None where it has none."""
+        """Decimal logarithm of a number of the column; None for None or 0."""
         if value is None or self.in_decades:
             return value
         return math.log10(value) if value > 0 else None
@@ -66,48 +69,38 @@ class CurveColumn:
 
 @dataclasses.dataclass(frozen=True)
 class CurveBound:
-    """One kind of number beside the exact influence.
+    """One kind of number to compare with the exact influence.
 
     Attributes:
-        name: What it is asked for by.
-        meaning: What a printed table says that it is, after "for that input" or "over all
+        name: Name by which options choose it.
+        meaning: Description in a printed table, after "for that input" or "over all
             inputs of the length".
         columns: Its columns of a curve.
         per_input: Whether it depends on the input, or on its length alone.
-        compute: Its columns by name, from the model, the tokens (of any input where
-            `per_input` is false), the question and a seed.
-        of_hard: Whether hard weightings have it too.
-        of_weights: Whether it is read off the weights and n alone, without a pass, so that
-            it can be had far beyond the lengths that are measured.
+        compute: Function of the model, the tokens (of any input where `per_input` is
+            false), the question and a seed; gives its columns by name.
+        of_hard: Whether it also exists for hard weightings.
+        of_weights: Whether it follows from the weights and n alone, without a pass, and
+            so exists far beyond the lengths measured.
     """
 
     name: str
     meaning: str
     columns: tuple[CurveColumn, ...]
     per_input: bool
-    compute: Callable[[Transformer, np.ndarray, Question, int], Mapping[str, Any]]
+    compute: Callable[[Transformer, Tokens, Question, int], Mapping[str, Any]]
     of_hard: bool = False
     of_weights: bool = False
 
     @property
     def missing(self) -> dict[str, None]:
-        """Its columns where there is nothing in them."""
+        """Empty columns."""
         return dict.fromkeys(column.name for column in self.columns)
 
     def measure(
-        self, model: Transformer, tokens: np.ndarray, question: Question, seed: int
+        self, model: Transformer, tokens: Tokens, question: Question, seed: int
     ) -> dict[str, Any]:
-        """Returns the columns, or None in each and the reason.
-
-        Args:
-            model: The model.
-            tokens: The input [n].
-            question: What the exact influence is asked for.
-            seed: Of the search.
-
-        Returns:
-            A value or None per column, and under `REASON` why there is none.
-        """
+        """Returns the columns, or None in each and the reason."""
         if model.is_hard and not self.of_hard:
             return {**self.missing, REASON: HARD}
         try:
@@ -118,7 +111,7 @@ class CurveBound:
 
 
 def _certified(
-    model: Transformer, tokens: np.ndarray, question: Question, seed: int
+    model: Transformer, tokens: Tokens, question: Question, seed: int
 ) -> dict[str, Any]:
     if len(model.layers) > 2 and len(tokens) > LONGEST_DEEP_CERTIFICATE:
         raise InputError(
@@ -135,7 +128,7 @@ def _certified(
 
 
 def _closed_forms(
-    model: Transformer, tokens: np.ndarray, question: Question, seed: int
+    model: Transformer, tokens: Tokens, question: Question, seed: int
 ) -> dict[str, Any]:
     forms = closed_form_bounds(
         model, len(tokens), query=question.query, target=question.target
@@ -158,7 +151,7 @@ def _finite(value: float) -> float | None:
 
 
 def _estimate(
-    model: Transformer, tokens: np.ndarray, question: Question, seed: int
+    model: Transformer, tokens: Tokens, question: Question, seed: int
 ) -> dict[str, Any]:
     check_changeable(len(tokens))
     found = search_inputs(
@@ -175,7 +168,7 @@ def _estimate(
 
 
 def _supremum(
-    model: Transformer, tokens: np.ndarray, question: Question, seed: int
+    model: Transformer, tokens: Tokens, question: Question, seed: int
 ) -> dict[str, Any]:
     best = exact_supremum(
         model,
@@ -262,25 +255,16 @@ CURVE_BOUNDS: Mapping[str, CurveBound] = {
         ),
     )
 }
-"""The kinds by name, in the order of a curve's columns.
-
-`certified` bounds the influence on this input; `log10_corrected` and `log10_printed` are
-decimal logarithms for all inputs of the length; `estimate` is the largest influence that
-the estimator's search over inputs met, an estimate of their supremum from below;
-`supremum` is that supremum, exactly, for models without masks whose positions are few.
-"""
+"""The kinds by name, in the order of a curve's columns."""
 
 
 def bound_columns() -> list[str]:
-    """Returns the names of all columns beside the exact influence, in order."""
+    """Names of all columns of `CURVE_BOUNDS`, in order."""
     return [c.name for kind in CURVE_BOUNDS.values() for c in kind.columns]
 
 
 def shown_bounds() -> list[CurveBound]:
-    """Returns the kinds as tables and figures show them.
-
-    What is of one input stands first, then what every model may have, then the others.
-    """
+    """Kinds in the order of tables and figures: those of one input, of any model, others."""
     return sorted(
         CURVE_BOUNDS.values(), key=lambda kind: (not kind.per_input, not kind.of_hard)
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from bounds.curves.cells import CurveCells, curve_cells, lengths_beyond
 from bounds.curves.columns import CURVE_BOUNDS, bound_columns, shown_bounds
@@ -46,14 +47,14 @@ class BoundCurve(RowPerLength):
     """Influence against length, for one model: a table with one row per n.
 
     Row k holds the measurement of largest influence at the k-th length, as `n`,
-    `input` (which of the inputs attained it), the fields of `measure`, and `zeros`, the
+    `input` (the input that attained it), the fields of `measure`, and `zeros`, the
     number of inputs at that length whose influence is zero.
 
     Attributes:
         measurements: One row per length and input.
         failures: Number of inputs that could not be measured and are left out.
-        without: Which bounds this curve has not, and why.
-        beyond: A row per longer length, of what is read off the weights alone.
+        without: Reasons for the bounds that this curve lacks.
+        beyond: A row per longer length, of bounds that follow from the weights alone.
         trained_to: Longest n that the model was trained on; None where it is not known.
     """
 
@@ -71,7 +72,7 @@ class BoundCurve(RowPerLength):
         return Table(tuple(_largest(rows) for _, rows in sorted(by_length.items())))
 
     def __repr__(self) -> str:
-        """One line: what was measured, and the exponent fitted to it."""
+        """One line: the subject, the lengths, and the fitted exponent."""
         lengths = [row["n"] for row in self]
         where = f"n = {lengths[0]} to {lengths[-1]}" if lengths else "no length"
         exponent = self.fit.exponent
@@ -84,15 +85,12 @@ class BoundCurve(RowPerLength):
 
     @property
     def enclosed(self) -> int:
-        """How many of the measurements are no more than enclosures."""
+        """Number of measurements that are enclosures only."""
         return sum(row["kind"] == "enclosure" for row in self.measurements)
 
     @property
     def fit(self) -> DecayFit:
-        """A power law fitted to what is not zero, where that is at four lengths.
-
-        Of lengths up to `trained_to`, where that is known.
-        """
+        """Power law fitted to the nonzero values up to `trained_to`, if at four lengths."""
         return fit_decay(*_points(self.sides[0].measurements))
 
     @property
@@ -114,19 +112,7 @@ class BoundCurve(RowPerLength):
         )
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
-        """Draw all measurements against n on logarithmic axes.
-
-        Args:
-            path: Where to save the figure, as PNG, PDF or SVG by its suffix; None draws
-                without saving.
-
-        Returns:
-            The Matplotlib figure.
-
-        Raises:
-            InputError: The suffix names no such format.
-            OSError: The file cannot be written.
-        """
+        """Draw all measurements against n on logarithmic axes."""
         return plot_curves([self], path)
 
 
@@ -156,19 +142,19 @@ def bound_curve(
             as `bounds.curves.inputs.GivenInputs`, which cuts sequences to each length.
         num_inputs: Sampled inputs per length.
         seed: Seed of the sampled inputs.
-        query: Position whose output is looked at, negative ones counting from the end; by
+        query: Position whose output is watched, negative ones counting from the end; by
             default the row of a classifier's head, else the last.
         target: "activation" or "logits".
         method: Influence method; "auto" picks the cheapest exact one.
-        ties: What an ambiguous tie of hard attention is: "error" or "warn".
-        bounds: What is to stand beside the exact influence: some of `CURVE_BOUNDS`,
+        ties: Treatment of an ambiguous tie of hard attention: "error" or "warn".
+        bounds: Bounds to compute with the exact influence: some of `CURVE_BOUNDS`,
             "certified", "closed_forms", "estimate" and "supremum".
         extend_to: Closed forms, which need no forward pass, are evaluated on beyond the
             lengths, at powers of ten up to this n; by default not.
         trained_to: Longest n that the model was trained on: lengths up to it and beyond it
             are fitted apart, and a figure marks it.
-        store: A `bounds.store.results.ResultStore`, open: what it holds is not computed
-            again, and what is found is kept there, as the command `curve` does. By default
+        store: An open `bounds.store.results.ResultStore`: results that it holds are not
+            computed again, new ones are kept, as by the command `curve`. By default
             nothing is kept.
 
     Returns:
@@ -228,13 +214,7 @@ def bound_curve(
 def read_curve(
     cells: CurveCells, store: Results, trained_to: int | None = None
 ) -> BoundCurve:
-    """Returns a curve as far as a store holds it.
-
-    Args:
-        cells: What it consists of.
-        store: Where they were recorded.
-        trained_to: Longest n that the model was trained on, where it is known.
-    """
+    """Returns the part of a curve that a store holds."""
     rows, without = cells.read(store)
     missing = len(cells.measurements) - len(rows)
     subject = cells.subject
@@ -256,8 +236,8 @@ def plot_curves(
 
     Args:
         curves: At most seven, of one target.
-        path: Where to save the figure, as PNG, PDF or SVG by its suffix; None draws
-            without saving.
+        path: File for the figure, PNG, PDF or SVG by its suffix; None draws without
+            saving.
 
     Returns:
         The Matplotlib figure.
@@ -293,7 +273,9 @@ def _largest(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {**best, "zeros": values.count(0.0)}
 
 
-def _points(rows: Iterable[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
+def _points(
+    rows: Iterable[Mapping[str, Any]],
+) -> tuple[Int[np.ndarray, "points"], Float[np.ndarray, "points"]]:
     """Returns lengths and values of measurements."""
     rows = list(rows)
     return (
@@ -303,7 +285,7 @@ def _points(rows: Iterable[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _decades(curve: BoundCurve) -> tuple[Decades, ...]:
-    """Returns what stands beside a curve, the largest at each length."""
+    """Lines of a curve's bounds, each the largest at each length."""
     lines = []
     for column in (column for kind in shown_bounds() for column in kind.columns):
         if column.legend is None:
@@ -320,7 +302,7 @@ def _decades(curve: BoundCurve) -> tuple[Decades, ...]:
 
 
 def _legend(curve: BoundCurve) -> str:
-    """Returns a curve's name with what was fitted."""
+    """A curve's name with its fitted exponents and counts of special values."""
     n, fits = curve.trained_to, [side.fit for side in curve.sides]
     where = ("",) if n is None else (f" to n = {n}", " beyond")
     notes = [

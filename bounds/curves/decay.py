@@ -1,4 +1,4 @@
-"""How fast a quantity falls with the length: a power law fitted to its values."""
+"""Decay of a quantity with the length: a power law fitted to its values."""
 
 import dataclasses
 
@@ -24,7 +24,7 @@ class DecayFit:
     Attributes:
         exponent: The decay exponent; None where fewer than four lengths have a value
             that is not zero.
-        standard_error: Of the exponent; None where that is.
+        standard_error: Standard error of the exponent; None without an exponent.
         constant: The factor; None where the exponent is.
         used: Number of values fitted, the ones that are not zero.
         zeros: Number of values that are zero, which a power law cannot meet and the
@@ -53,23 +53,9 @@ class DecayFit:
 def fit_decay(lengths: ArrayLike, values: ArrayLike) -> DecayFit:
     """Fit value ≈ C n^(-a) by least squares on the mean logarithm at each length.
 
-    With x = ln n over the k lengths and y the mean of ln value over the values at one, m of
-    them and not zero, a = -Σ(x - mean x)(y - mean y) / S, S = Σ(x - mean x)². Values of one
-    length are no independent evidence of a trend: what a length has of its own, they share.
-    So the variance of a is estimated from the scatter of the means about the line,
-    Σ residual² / (k - 2) / S, which has both parts in it; where chance leaves less there than
-    the scatter between the values at a length makes alone, it is that part,
-    s² Σ(x - mean x)² / m / S², s² their pooled variance. An estimate, not a bound.
-
-    Args:
-        lengths: n of each value [k].
-        values: Non-negative numbers [k].
-
-    Returns:
-        The fit; zeros are counted, not fitted.
-
-    Raises:
-        ValueError: The arguments differ in length, or a value is negative or NaN.
+    With x = ln n over the k lengths and y the mean of ln value over the m values at one
+    that are not zero, a = -Σ(x - mean x)(y - mean y) / S, S = Σ(x - mean x)². The error of
+    a is an estimate, not a bound.
     """
     n = np.asarray(lengths, np.int64)
     value = np.asarray(values, np.float64)
@@ -92,6 +78,9 @@ def fit_decay(lengths: ArrayLike, values: ArrayLike) -> DecayFit:
     slope = deviation @ (y - y.mean()) / spread
     offset = y.mean() - slope * x.mean()
     residual = y - (offset + slope * x)
+    # Values of one length share its effect and are no independent evidence of a trend: the
+    # variance comes from the scatter of the means about the line. Where chance leaves less
+    # there than the scatter within the lengths makes alone, it is that part.
     variance = residual @ residual / (k - 2) / spread
     if used > k:
         within = logs - y[of]
@@ -104,21 +93,10 @@ def fit_decay(lengths: ArrayLike, values: ArrayLike) -> DecayFit:
 
 
 def exponent_interval(fit: DecayFit, level: float = 0.95) -> tuple[float, float] | None:
-    """Returns the confidence interval of a decay exponent.
+    """Returns the confidence interval exponent ± t s of a decay exponent.
 
-    exponent ± t s, with s its standard error and t the quantile (1 + level)/2 of
-    Student's distribution with as many degrees of freedom as lengths fitted, less 2.
-    It supposes independent residuals of equal spread, as the fit does.
-
-    Args:
-        fit: A fitted power law.
-        level: Confidence, between 0 and 1.
-
-    Returns:
-        Both ends; None where there is no exponent.
-
-    Raises:
-        ValueError: The level is not between 0 and 1.
+    s is its standard error and t the quantile (1 + level)/2 of Student's distribution with
+    two degrees of freedom less than lengths fitted. Residuals are assumed independent.
     """
     if not 0 < level < 1:
         raise ValueError(f"a confidence level is between 0 and 1, got {level}")
@@ -149,10 +127,10 @@ def show_exponent(end: float) -> str:
 
 
 def describe_trend(fit: DecayFit) -> str:
-    """Returns what a fit says, as the predicate of what was fitted.
+    """Sentence part on the trend of a fit, e.g. "falls like 1/n, as far as the data tell".
 
-    Nothing where the 95 % interval of the exponent is wider than 0.5; else no fall or 1/n
-    where it holds 0 or 1, and the fitted power where it holds neither.
+    No trend if the 95 % interval of the exponent is wider than 0.5; no fall or 1/n if it
+    holds 0 or 1; the fitted power if it holds neither.
     """
     ends = exponent_interval(fit)
     if ends is None or fit.exponent is None or not fit.tells:

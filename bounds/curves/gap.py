@@ -1,4 +1,4 @@
-"""How far the corrected constant of Lemma 5 is from the exact influence, and from falling.
+"""Distance of Lemma 5's corrected constant from the exact influence, and from falling.
 
 No constant of the lemma falls before its bound on an attention weight does: in a row of n
 logits that differ by at most 2A it is 1/(1 + (n - 1) e^{-2A}), which is near 1 until n is
@@ -21,16 +21,17 @@ CORRECTED = "log10_corrected"
 
 @dataclasses.dataclass(frozen=True)
 class Gap:
-    """The corrected constant beside one curve; all but `last` are decimal logarithms.
+    """Corrected constant against one curve; all but lengths are decimal logarithms.
 
     Attributes:
-        last: The longest n that was measured and has a constant.
-        exact: The largest influence there; None where it is zero.
-        corrected: The constant there.
+        last: Longest n that was measured and has a constant.
+        exact: Largest influence at `last`; None where it is zero.
+        corrected: The constant at `last`.
         half_weight: n at which the bound on a weight is 1/2, at the longest length known.
-        bend: The same where a known length reaches it: there the constant begins to fall.
-        end: The longest length at which the constant is known, no logarithm.
-        at_end: The constant there.
+        bend: `half_weight` where a known length reaches it and the constant begins to
+            fall; else None.
+        end: Longest n at which the constant is known.
+        at_end: The constant at `end`.
     """
 
     last: int
@@ -48,14 +49,7 @@ class Gap:
 
 
 def corrected_gap(curve: "BoundCurve") -> Gap | None:
-    """Returns what the closed forms beside a curve say of it.
-
-    Args:
-        curve: The curve.
-
-    Returns:
-        The distances; None where no length has a finite constant.
-    """
+    """Gap between a curve and its closed forms; None without closed forms."""
     measured = [row for row in curve if row.get(CORRECTED) is not None]
     known = [*measured, *(r for r in curve.beyond if r[CORRECTED] is not None)]
     known = [row for row in known if row[HALF_WEIGHT] is not None]
@@ -76,14 +70,7 @@ def corrected_gap(curve: "BoundCurve") -> Gap | None:
 
 
 def describe_gap(curve: "BoundCurve") -> list[str]:
-    """Returns in words where the corrected constant falls, and how far it is from exact.
-
-    Args:
-        curve: The curve.
-
-    Returns:
-        A sentence or two; none where no length has a constant.
-    """
+    """Sentences on the length where the corrected constant falls, and on its gap."""
     gap = corrected_gap(curve)
     if gap is None:
         return []

@@ -1,4 +1,4 @@
-"""Where the inputs of a sweep come from: sampled strings, or given sequences.
+"""Sources of the inputs of a sweep: sampled strings, or given sequences.
 
 A source gives the same tokens for the same length and index whatever else is drawn, so
 that a sweep can be resumed, extended, or run in another order.
@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 
 import jax
 import numpy as np
+from jaxtyping import Int
 
 from jax_models.arguments import (
     MAX_LENGTH,
@@ -49,7 +50,7 @@ class InputSource(Protocol):
 
     @property
     def name(self) -> str:
-        """What the inputs are, in a word or two."""
+        """Description of the inputs in a word or two."""
         ...
 
     @property
@@ -57,12 +58,8 @@ class InputSource(Protocol):
         """Number of inputs at each length."""
         ...
 
-    def draw(self, length: int, index: int) -> np.ndarray:
-        """Returns input `index` of `length` tokens [n], int32.
-
-        Raises:
-            InputError: There is no input of that length.
-        """
+    def draw(self, length: int, index: int) -> Int[np.ndarray, "tokens"]:
+        """Returns input `index` of `length` tokens."""
         ...
 
 
@@ -89,12 +86,8 @@ class SampledInputs:
         """The language's name."""
         return self.language
 
-    def draw(self, length: int, index: int) -> np.ndarray:
-        """Returns string `index` of `length` tokens [n], int32, the end token included.
-
-        Raises:
-            InputError: The language has no string of that length.
-        """
+    def draw(self, length: int, index: int) -> Int[np.ndarray, "tokens"]:
+        """Returns string `index` of `length` tokens, the end token included."""
         # The second stream of the seed: the first makes the weights of random models.
         key = jax.random.fold_in(jax.random.key(self.seed), 1)
         key = jax.random.fold_in(jax.random.fold_in(key, length), index)
@@ -120,7 +113,7 @@ class NeighbourInputs:
 
     @property
     def name(self) -> str:
-        """The language's name, with what else there is."""
+        """The language's name, with its neighbours."""
         return f"{self.samples.name} and one-symbol neighbours"
 
     @property
@@ -128,8 +121,8 @@ class NeighbourInputs:
         """Number of inputs at each length."""
         return self.samples.count
 
-    def draw(self, length: int, index: int) -> np.ndarray:
-        """Returns input `index` of `length` tokens [n], int32, the end token included."""
+    def draw(self, length: int, index: int) -> Int[np.ndarray, "tokens"]:
+        """Returns input `index` of `length` tokens, the end token included."""
         tokens = self._member(length, index)
         size = length - (self.samples.end is not None)
         new = index % 2 == 0 and (tokens != self._member(length, 0)).any()
@@ -141,7 +134,7 @@ class NeighbourInputs:
         tokens[place] = others[index // 2 % len(others)]
         return tokens
 
-    def _member(self, length: int, index: int) -> np.ndarray:
+    def _member(self, length: int, index: int) -> Int[np.ndarray, "tokens"]:
         draws = range(DRAWS * index, DRAWS * (index + 1))
         strings = (self.samples.draw(length, k) for k in draws)
         members = filter(get_language(self.samples.language).contains, strings)
@@ -153,14 +146,14 @@ class GivenInputs:
     """Given token sequences; a shorter length takes their first tokens.
 
     Attributes:
-        name: Where they come from.
-        sequences: One array [n] of tokens per input.
+        name: Name of their source.
+        sequences: Tokens of each input.
         ends: Number of symbols that every sequence begins and ends with, as [CLS] and
             [SEP]: a shorter length keeps them around the first of the others.
     """
 
     name: str
-    sequences: tuple[np.ndarray, ...]
+    sequences: tuple[Int[np.ndarray, "tokens"], ...]
     ends: tuple[int, int] = (0, 0)
 
     @property
@@ -168,12 +161,8 @@ class GivenInputs:
         """Number of sequences."""
         return len(self.sequences)
 
-    def draw(self, length: int, index: int) -> np.ndarray:
-        """Returns the first `length` tokens of sequence `index` [n], int32, with its ends.
-
-        Raises:
-            InputError: The sequence is shorter, or its ends leave nothing of the length.
-        """
+    def draw(self, length: int, index: int) -> Int[np.ndarray, "tokens"]:
+        """Returns the first `length` tokens of sequence `index`, with its ends."""
         sequence, around = self.sequences[index], sum(self.ends)
         if length <= around:
             raise InputError(
@@ -200,7 +189,7 @@ def sampled_inputs(
     symbols of a checkpoint are none.
 
     Args:
-        model: The model they are for.
+        model: The model that reads them.
         language: A name that `jax_models.languages` knows; "random" draws uniformly
             from the symbols that may be substituted.
         count: Number of strings at each length.
@@ -279,7 +268,7 @@ def draw_inputs(
     source: InputSource,
     lengths: Sequence[int] | None,
     chosen: Sequence[int] | None = None,
-) -> dict[tuple[int, int], np.ndarray]:
+) -> dict[tuple[int, int], Int[np.ndarray, "tokens"]]:
     """Returns the chosen inputs of a source, or all, by length and index.
 
     Args:
@@ -315,7 +304,7 @@ def check_lengths(lengths: Sequence[int]) -> list[int]:
 
 
 def check_changeable(length: int) -> None:
-    """Raise `InputError` unless a position besides the query's can be changed.
+    """Raise `InputError` unless a position other than the query can be changed.
 
     Raises:
         InputError: n is below 2.

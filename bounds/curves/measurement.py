@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from jax.sharding import Mesh
+from jaxtyping import Int
 
 from bounds.curves.inputs import InputSource
 from bounds.influence.answer import answer
@@ -25,7 +26,7 @@ from jax_models.model.reweight import at_length
 from jax_models.model.transformer import Transformer
 from jax_models.run.evaluate import TieRule
 
-# What `measure` says, in the order of columns.
+# Columns of `measure`, in order.
 ROW = (
     "influence_lower",
     "influence_upper",
@@ -46,14 +47,14 @@ FORM = fields(
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What is asked about a model and an input.
+    """Options of one measurement of a largest influence.
 
     Attributes:
-        query: Position whose output is looked at; negative ones count from the end.
-        target: "activation", "logits", or what else influences may watch.
+        query: Position whose output is watched; negative ones count from the end.
+        target: "activation", "logits", or another target of influences.
         method: An influence method, its name, or "auto".
-        ties: What an ambiguous tie of hard attention is: "error" or "warn".
-        memory_limit: Bytes for the blocks under way; None is what the device has.
+        ties: Treatment of an ambiguous tie of hard attention: "error" or "warn".
+        memory_limit: Bytes for the blocks under way; None is the device's memory.
     """
 
     query: int = -1
@@ -70,21 +71,11 @@ class Question:
     def request(
         self,
         model: Transformer,
-        tokens: np.ndarray,
+        tokens: Int[np.ndarray, "tokens"],
         mesh: Mesh | None = None,
         **more: Any,
     ) -> InfluenceRequest:
-        """Returns the question put to a model and an input.
-
-        Args:
-            model: The model.
-            tokens: The input [n].
-            mesh: Devices to share the substitutions out over.
-            more: As `build_request` takes it.
-
-        Raises:
-            InputError: It does not fit them.
-        """
+        """Returns the influence request for a model and an input."""
         return build_request(
             model,
             tokens,
@@ -98,21 +89,21 @@ class Question:
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """A model, inputs, and what is asked about them.
+    """A model, its inputs, and the question measured on each.
 
     Attributes:
         model: The model.
-        model_sha256: What names it in a store.
-        source: Where its inputs come from.
-        inputs: Tokens [n], by length n and index.
-        question: What is asked of each.
-        seed: Of what is sampled or searched.
+        model_sha256: The model's hash, its name in a store.
+        source: Source of its inputs.
+        inputs: Tokens by length n and index.
+        question: The question measured on each input.
+        seed: Seed of samples and searches.
     """
 
     model: Transformer
     model_sha256: str
     source: InputSource
-    inputs: Mapping[tuple[int, int], np.ndarray]
+    inputs: Mapping[tuple[int, int], Int[np.ndarray, "tokens"]]
     question: Question
     seed: int
 
@@ -123,7 +114,7 @@ class Subject:
 
     @property
     def named(self) -> dict[str, str]:
-        """What names the model in a row."""
+        """Columns that name the model in a row."""
         return {"weighting": self.label, "model_sha256": self.model_sha256}
 
     def config(self, length: int) -> dict[str, Any]:
@@ -139,30 +130,12 @@ class Subject:
 
 def measure(
     model: Transformer,
-    tokens: np.ndarray,
+    tokens: Int[np.ndarray, "tokens"],
     question: Question,
     choice: Choice | None = None,
     checkpoint: Path | None = None,
 ) -> dict[str, Any]:
-    """Returns the maximum influence on one input, as a row of a curve.
-
-    Args:
-        model: The model.
-        tokens: The input [n].
-        question: What is asked.
-        choice: How it is done, if that was planned.
-        checkpoint: Where a screen keeps where it stands.
-
-    Returns:
-        `influence_lower` and `influence_upper`, which enclose the maximum, and its
-        `kind`, which is `exact` or not; the `position` and `symbol` that attain it
-        (None where nothing can be substituted); the `method`, and the sizes of its
-        blocks (None where it found them on the way); and whether a hard winner was
-        `ambiguous`, decided within rounding.
-
-    Raises:
-        InputError: The tokens do not fit the model, or the method refuses it.
-    """
+    """Returns the maximum influence on one input, as a row of a curve."""
     request = question.request(at_length(model, len(tokens)), tokens)
     choice = choice or choose_method(question.method, request, keep="max")
     run = Run(checkpoint=checkpoint)
@@ -180,29 +153,16 @@ def measure(
     }
 
 
-def plan(model: Transformer, tokens: np.ndarray, question: Question) -> Choice:
-    """Returns how an input will be measured; its block sizes are part of a cell's key.
-
-    They move the last bits of an answer, so it is kept under them.
-
-    Args:
-        model: The model.
-        tokens: The input [n].
-        question: What is asked.
-
-    Raises:
-        InputError: The method refuses the question, or memory is too small for it.
-    """
+def plan(
+    model: Transformer, tokens: Int[np.ndarray, "tokens"], question: Question
+) -> Choice:
+    """Chooses the method and block sizes for an input."""
     request = question.request(at_length(model, len(tokens)), tokens)
     return choose_method(question.method, request, keep="max")
 
 
 def block_columns(block: BlockSizes | None) -> dict[str, int | None]:
-    """Returns the sizes of a method's blocks as columns of a row.
-
-    Args:
-        block: The sizes; None where they were found on the way.
-    """
+    """Returns the sizes of a method's blocks as columns of a row."""
     sizes = block or BlockSizes(0)
     return {
         "block_substitutions": sizes.substitutions or None,
@@ -211,34 +171,20 @@ def block_columns(block: BlockSizes | None) -> dict[str, int | None]:
 
 
 def influence_value(row: Mapping[str, Any]) -> float:
-    """Returns the one number that stands for a row: the middle, or the upper bound.
-
-    Args:
-        row: Has `influence_lower`, `influence_upper` and `method`.
-
-    Returns:
-        Where every influence was computed the middle of its enclosure, and 0 where that
-        reaches down to 0: a change below its own rounding radius is not told apart from
-        none. Where they were screened the upper end.
-    """
+    """Returns the middle of a row's enclosure, or of screens the upper bound."""
     screened = row["method"] in SCREENS
     return enclosed_value(row["influence_lower"], row["influence_upper"], screened)
 
 
 def enclosed_value(lower: float, upper: float, screened: bool) -> float:
-    """Returns the one number that stands for an enclosure; see `influence_value`."""
+    """Returns the middle of an enclosure, or of screens the upper bound."""
     if screened:
         return upper
     return 0.5 * (lower + upper) if lower > 0 else 0.0
 
 
 def weighting_label(model: Transformer) -> str:
-    """Returns a model's weighting in a word, as in `softmax@inverse_log:1`.
-
-    Returns:
-        The name of the weighting, several joined by "+" where layers differ, and after
-        an "@" the temperature, where it is not 1.
-    """
+    """Returns a model's weighting in a word, as in `softmax@inverse_log:1`."""
     attentions = [layer.attention for layer in model.layers]
     names = dict.fromkeys(attention.weighting.name for attention in attentions)
     temperatures = dict.fromkeys(
@@ -249,13 +195,6 @@ def weighting_label(model: Transformer) -> str:
     return label if set(temperatures) <= {"1"} else f"{label}@{'+'.join(temperatures)}"
 
 
-def tokens_sha256(tokens: np.ndarray) -> str:
-    """Returns the SHA-256 of tokens as a little-endian int32 array.
-
-    Args:
-        tokens: Integers [n].
-
-    Returns:
-        64 hexadecimal digits.
-    """
+def tokens_sha256(tokens: Int[np.ndarray, "tokens"]) -> str:
+    """Returns the SHA-256 of tokens as a little-endian int32 array."""
     return sha256(np.asarray(tokens, "<i4").tobytes())

@@ -1,7 +1,7 @@
-"""A scan as one page for a browser, to hover over and zoom into; it asks no network.
+"""A scan as one page for a browser, to hover over and zoom into, without a network.
 
 Plotly's program is part of the page (5 MB), arrays are base64: a map of 512 x 512 is 9 MB.
-What is drawn and how it is coloured is as in `scan_figure`.
+Shapes and colours are those of `scan_figure`.
 """
 
 import html
@@ -10,22 +10,19 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from bounds.influence.table.residues import Residues
 from bounds.influence.table.result import Scan
 from bounds.influence.table.view import largest_label, view_scan
 from jax_models.errors import InputError
 
-# Colours of a scale by square roots, which Plotly has none of.
+# Colours of a scale by square roots, which Plotly lacks.
 STEPS = 32
 
 
 def open_plotly() -> Any:
-    """Returns the package's graph objects.
-
-    Raises:
-        InputError: It is not installed.
-    """
+    """Returns the package's graph objects."""
     try:
         return importlib.import_module("plotly.graph_objects")
     except ImportError as error:
@@ -41,20 +38,7 @@ def scan_page(
     name: Callable[[int], str] | None = None,
     shape: str = "auto",
 ) -> bytes:
-    """Draw a scan as a page: each cell tells position, symbols, value and radius.
-
-    Args:
-        scan: What was found; not what one's own function made of it.
-        quantity: What the values are, with their unit.
-        name: Of a symbol; its number by default.
-        shape: As `scan_figure` takes it; letters become bars.
-
-    Returns:
-        The page, UTF-8.
-
-    Raises:
-        InputError: Plotly is not installed, or the scan has no axis that the shape needs.
-    """
+    """Draw a scan as a page; hovering shows position, symbols, value and radius."""
     view, plotly, names = view_scan(scan, shape), open_plotly(), _Names(name or str)
     across = [names.place(scan, p) for p in scan.positions.tolist()]
     layout: dict[str, Any] = {
@@ -70,7 +54,7 @@ def scan_page(
         down = [names.place(scan, row) for row in view.columns.tolist()]
         word, title = "row", "row that is watched"
     elif view.shape == "heat":
-        down, word, title = names.unlike(view.columns), "substitute", "substitute"
+        down, word, title = names.distinct(view.columns), "substitute", "substitute"
     else:
         quantity = largest_label(scan, quantity)
         lines = _hover(quantity, scan.kind, best, None).replace("%{z", "%{y")
@@ -115,22 +99,22 @@ class _Names:
             return html.escape(self.name.place(position))
         return f"{position} {self(scan.tokens[position])}"
 
-    def unlike(self, symbols: np.ndarray) -> list[str]:
-        """The names of symbols; of equal ones, each with its number."""
+    def distinct(self, symbols: Int[np.ndarray, "symbols"]) -> list[str]:
+        """Names of symbols, with numbers where names are equal."""
         names = [self(symbol) for symbol in symbols]
         return [
             x if names.count(x) == 1 else f"{x} ({symbol})"
             for x, symbol in zip(names, symbols.tolist(), strict=True)
         ]
 
-    def substitutes(self, symbols: np.ndarray) -> np.ndarray:
-        """The names of an array of symbols; empty where none is put in."""
+    def substitutes(self, symbols: Int[np.ndarray, "..."]) -> np.ndarray:
+        """Names of an array of symbols; empty for -1."""
         names = [self(symbol) if symbol >= 0 else "" for symbol in symbols.flat]
         return np.array(names, object).reshape(symbols.shape)
 
 
 def _hover(quantity: str, kind: str, best: Any, word: str | None) -> str:
-    """What is told of a cell."""
+    """Template of the text that hovering over a cell shows."""
     lines = ["position %{x}"]
     lines += [] if word is None else [f"{word} %{{y}}"]
     lines += [] if best is None else ["largest by substitute %{text}"]
@@ -140,8 +124,8 @@ def _hover(quantity: str, kind: str, best: Any, word: str | None) -> str:
     return "<br>".join(lines) + "<extra></extra>"
 
 
-def _colours(values: np.ndarray, top: float) -> dict[str, Any]:
-    """Colours of values, and their scale, which ends at `top`."""
+def _colours(values: Float[np.ndarray, "..."], top: float) -> dict[str, Any]:
+    """Colour scale of values, which ends at `top`."""
     from plotly.colors import sample_colorscale
 
     if (values < 0).any():
@@ -152,7 +136,7 @@ def _colours(values: np.ndarray, top: float) -> dict[str, Any]:
 
 
 def _written(figure: Any) -> bytes:
-    """A page with the figure, the same for the same figure."""
+    """The figure as a page; equal figures give equal bytes."""
     config = {"scrollZoom": True, "displaylogo": False}
     # By default there is a button that uploads what is drawn.
     config["showSendToCloud"] = False

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Shaped
 
 from bounds.curves.gap import Gap
 
@@ -15,12 +16,12 @@ ALIKE = 0.03
 
 @dataclasses.dataclass(frozen=True)
 class Decades:
-    """One bound against length, by its logarithm; lines of one kind share legend and look."""
+    """Decimal logarithm of one bound against length, and the look of its line."""
 
     legend: str
-    look: Mapping[str, Any]  # as Matplotlib's `plot` takes it
-    x: np.ndarray
-    log10: np.ndarray
+    look: Mapping[str, Any]  # keywords of Matplotlib's `plot`
+    x: Shaped[np.ndarray, "points"]
+    log10: Float[np.ndarray, "points"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,14 +29,14 @@ class Series:
     """Non-negative values against positions or lengths, of which several may be equal."""
 
     label: str
-    x: np.ndarray
-    y: np.ndarray
+    x: Shaped[np.ndarray, "points"]
+    y: Float[np.ndarray, "points"]
     bounds: Sequence[Decades] = ()
     gap: Gap | None = None  # of the corrected constant
 
 
 def merge(series: Sequence[Series]) -> list[Series]:
-    """Series with those that are the same everywhere as one, by all their names."""
+    """The series, equal ones merged into one with all their names."""
     groups: dict[Any, list[Series]] = {}
     for one in series:
         groups.setdefault((*one.x.tolist(), *one.y.tolist()), []).append(one)
@@ -51,7 +52,7 @@ def merge(series: Sequence[Series]) -> list[Series]:
 
 
 def free_places(series: Sequence[Series]) -> list[int]:
-    """Places to the side at which no largest value or zero lies on an earlier series'."""
+    """Sideways offset of each series so that its marks lie on no earlier series' marks."""
     places: list[int] = []
     tops = [{*zip(*reduced(one.x, one.y), strict=True)} for one in series]
     zeros = [{(n, 0.0) for n in one.x[one.y == 0]} for one in series]
@@ -68,17 +69,19 @@ def free_places(series: Sequence[Series]) -> list[int]:
 
 
 def reduced(
-    x: np.ndarray, y: np.ndarray, reduce: Callable[[np.ndarray], Any] = np.max
-) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct x, increasing, and the values at each reduced, to the largest."""
+    x: Shaped[np.ndarray, "points"],
+    y: Shaped[np.ndarray, "points"],
+    reduce: Callable[[np.ndarray], Any] = np.max,
+) -> tuple[Shaped[np.ndarray, "distinct"], Shaped[np.ndarray, "distinct"]]:
+    """Distinct x, increasing, and the values at each reduced, by default to the largest."""
     keys = np.unique(x)
     return keys, np.array([reduce(y[x == key]) for key in keys])
 
 
 def points(
     rows: Iterable[Mapping[str, Any]], name: str, x: str = "n"
-) -> tuple[np.ndarray, np.ndarray]:
-    """Entries of a column of rows against those of x, where there are any."""
+) -> tuple[Float[np.ndarray, "points"], Float[np.ndarray, "points"]]:
+    """Values of the column x and of a column, over the rows that have the latter."""
     pairs = [(row[x], row[name]) for row in rows if row.get(name) is not None]
     across, up = np.array(pairs, float).reshape(-1, 2).T
     return across, up

@@ -12,7 +12,7 @@ def column_table(
     columns: Iterable[tuple[str, str]],
     show: Callable[[str, Any], str],
 ) -> list[str]:
-    """Lines of a table of columns, each a header and a key; empty ones are left out."""
+    """Lines of a table of columns, each a header and a key, without empty columns."""
     rows = list(rows)
     shown = [c for c in columns if any(row.get(c[1]) is not None for row in rows)]
     lines = [[header for header, _ in shown]]
@@ -23,7 +23,7 @@ def column_table(
 
 
 def ruled(table: Sequence[str]) -> list[str]:
-    """Lines of a table between rules, below its heading another."""
+    """Lines of a table with rules above, below and under its heading."""
     rule = "-" * len(table[0])
     return [rule, table[0], rule, *table[1:], rule]
 

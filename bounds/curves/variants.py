@@ -23,7 +23,7 @@ MAIN_JOB: tuple[Variant, ...] = (
 def reweighted(
     model: jm.Transformer, weighting: str | None, temperature: str | None
 ) -> jm.Transformer:
-    """Model under a weighting and a temperature, where they are given."""
+    """The model under a weighting and a temperature; None keeps the model's own."""
     if weighting is not None:
         model = with_weighting(model, weighting)
     if temperature is not None:
@@ -41,7 +41,7 @@ def combine(
     weightings: Sequence[str | None],
     temperatures: Sequence[str | None],
 ) -> list[Variant]:
-    """Each weighting with the temperatures that matter to it."""
+    """Pairs of weighting and temperature; hard weightings take the first temperature."""
     variants = []
     for weighting in weightings:
         is_hard = model.is_hard if weighting is None else WEIGHTINGS[weighting].hard
@@ -53,7 +53,7 @@ def combine(
 def reweighted_models(
     model: jm.Transformer, variants: Sequence[Variant]
 ) -> list[jm.Transformer]:
-    """Variants of a model, one of each label."""
+    """Variants of a model, without repeated labels."""
     models = [reweighted(model, *variant) for variant in variants]
     if len(models) > MAX_SERIES:
         raise jm.InputError(
