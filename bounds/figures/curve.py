@@ -41,10 +41,8 @@ def curve_figure(
 ) -> "Figure":
     """Figure of at most `MAX_SERIES` series on logarithmic axes; `quantity` names y.
 
-    Series that are the same everywhere are one line with both names; a thin grey line is
-    proportional to 1/n, below the values where bounds stand above them by themselves.
-    Lines mark lengths up to which models were trained, where these
-    are among those measured.
+    Equal series are one line with both names; a thin grey line is proportional to 1/n.
+    Upright lines mark the lengths `trained_to` that are among those measured.
     """
     series = merge(series)
     bounded = [(one, c) for one, c in zip(series, COLOURS, strict=False) if one.bounds]
@@ -65,6 +63,7 @@ def curve_figure(
             _draw_gap(axes, gap, colour)
         if len(lengths := np.unique(x[y > 0]).astype(float)) > 1:
             ends, level = lengths[[0, -1]], y[(x == lengths[0]) & (y > 0)]
+            # Bounds that stand alone lie above the values: the line then goes below.
             apart = any(one.bounds and not one.x.size for one in series)
             first = level.min() / 1.6 if apart else 1.6 * level.max()
             axes.plot(ends, first * ends[0] / ends, **GUIDE)
@@ -81,10 +80,7 @@ def curve_figure(
 def _draw_bounds(
     axes: "Axes", bounded: Sequence[tuple[Series, str]], largest: float
 ) -> None:
-    """Draws the bounds of series in their colours, near the largest value.
-
-    Others are named above the axes. A legend has each kind drawn, in grey.
-    """
+    """Draws the bounds of series near the largest value; names the others in the title."""
     drawn: dict[str, Mapping[str, Any]] = {}
     far: dict[str, list[str]] = {}
     for k, (one, colour) in enumerate(bounded):
@@ -93,16 +89,16 @@ def _draw_bounds(
                 ends = (f"{x:.0f}" for x in (line.log10.min(), line.log10.max()))
                 powers = " to ".join(dict.fromkeys(f"$10^{{{x}}}$" for x in ends))
                 name = one.label.partition(" (")[0]
-                said = f"{powers} ({name})" if name else powers
-                far.setdefault(line.legend, []).append(said)
+                words = f"{powers} ({name})" if name else powers
+                far.setdefault(line.legend, []).append(words)
                 continue
             # Later lines are finer, so that one which coincides with an earlier one shows.
             sizes = {"linewidth": 1.6 / (k + 1), "markersize": 6.5 - 1.5 * min(k, 3)}
             look = {"color": colour, **sizes, **line.look}
             axes.plot(line.x, 10.0**line.log10, **look)
             drawn[line.legend] = line.look
-    words = [f"beyond the axis, {kind}: {', '.join(s)}" for kind, s in far.items()]
-    axes.set_title("\n".join(words), fontsize=7, color="0.3", loc="left")
+    titles = [f"beyond the axis, {kind}: {', '.join(s)}" for kind, s in far.items()]
+    axes.set_title("\n".join(titles), fontsize=7, color="0.3", loc="left")
     for kind, look in drawn.items():
         axes.plot([], [], label=kind, **{"color": "0.3", "markersize": 5, **look})
 

@@ -1,12 +1,13 @@
-"""Figures of one input: its symbols, or heat maps of a scan of it.
+"""Figures of one input: its symbols, or heat maps of its scan.
 
-Influences are given by position, in increasing order; a position that is left out has none.
+Influences are given by position, in increasing order, without positions that have none.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Int
 
 from bounds.figures.primitives import (
     COLOURS,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 DECADES = 6
 # Widths of a glyph and of a bar, in positions.
 GLYPH, BAR = 0.92, 0.6
-# Heights beyond the largest that is not the watched row's own are cut here.
+# Heights are cut at this multiple of the largest that is not the watched row's own.
 ROOM = 1.12
 # Positions of one row of a heat map; those up to which each has its name, and symbols.
 ACROSS, NAMED, NAMED_SYMBOLS = 128, 64, 32
@@ -63,8 +64,8 @@ def sequence_figure(
 ) -> "Figure":
     """Figure of the largest influence by symbols, the query marked, if any.
 
-    Names are of the symbol at every position [n], substitutes of the symbol that makes the
-    largest change at each of the influences.
+    `names` has the symbol at every position, `substitutes` the symbol of the largest change
+    at each of the influences.
     """
     names, substitutes = [*map(drawable, names)], [*map(drawable, substitutes)]
     best = dict(zip(influences, substitutes, strict=True))
@@ -148,7 +149,7 @@ def scan_figure(
     name: Callable[[int], str] | None = None,
     shape: str = "auto",
 ) -> "Figure":
-    """Figure of the view of a scan; symbols are named by number by default."""
+    """Figure of a scan; symbols are named by number by default."""
     view, name = view_scan(scan, shape), name or str
     row = int(scan.rows[0]) if scan.rows.size == 1 else None
     if view.shape == "map":
@@ -202,7 +203,10 @@ def _heat(
 
 
 def _name(
-    axis: Any, places: np.ndarray, tokens: np.ndarray, name: Callable[[int], str]
+    axis: Any,
+    places: Int[np.ndarray, "places"],
+    tokens: Int[np.ndarray, "tokens"],
+    name: Callable[[int], str],
 ) -> None:
     """Writes the symbols along an axis where there is room, else some positions."""
     labels = [drawable(name(int(tokens[place]))) for place in places]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Float, Shaped
 
 from bounds.curves.series import reduced
 from bounds.store.pictures import STYLE
@@ -87,8 +88,8 @@ def show_legend(figure: "Figure", size: float = 8, **changed: Any) -> None:
 
 def draw_values(
     axes: "Axes",
-    x: np.ndarray,
-    y: np.ndarray,
+    x: Shaped[np.ndarray, "points"],
+    y: Float[np.ndarray, "points"],
     index: int,
     label: str,
     reduce: Callable[[np.ndarray], Any] = np.max,
@@ -107,7 +108,7 @@ def draw_values(
         axes.plot(zeros, np.full(len(zeros), floor), **hollow)
 
 
-def floor_below(y: np.ndarray) -> float | None:
+def floor_below(y: Float[np.ndarray, "points"]) -> float | None:
     """Height of zeros: under the decade of the least other value; None without zeros."""
     if (y > 0).all():
         return None
@@ -148,8 +149,7 @@ def write(
 def label_logarithms(axes: "Axes", lowest: float = 0.0) -> None:
     """Labels powers of the base alone, or, where too few are seen, numbers between them.
 
-    Matplotlib labels the minor ticks of a short axis, over each other. The y axis has no
-    ticks below `lowest`, if that is not 0.
+    The y axis has no ticks below `lowest`, if that is not 0.
     """
     from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter, NullLocator
 
@@ -160,6 +160,7 @@ def label_logarithms(axes: "Axes", lowest: float = 0.0) -> None:
     ):
         if axis.get_scale() != "log":
             continue
+        # Matplotlib labels the minor ticks of a short axis, over each other.
         axis.set_minor_formatter(NullFormatter())
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)))
         between = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
@@ -177,7 +178,7 @@ def label_logarithms(axes: "Axes", lowest: float = 0.0) -> None:
 
 
 def _write_tick(value: float, place: float | None = None) -> str:
-    """Label of a tick, at any place."""
+    """Label of a tick; its place, which Matplotlib gives, is not read."""
     if PLAIN[0] <= value < PLAIN[1]:
         return f"{value:g}"
     mantissa, _, exponent = f"{value:.4g}".partition("e")
@@ -187,16 +188,21 @@ def _write_tick(value: float, place: float | None = None) -> str:
 
 @contextlib.contextmanager
 def heat_map(
-    values: np.ndarray, top: float, quantity: str, height: float, rows: int = 1
+    values: Float[np.ndarray, "across down"],
+    top: float,
+    quantity: str,
+    height: float,
+    rows: int = 1,
 ) -> Iterator[tuple["Figure", list[tuple["Axes", slice]]]]:
-    """Yields a figure of values [P, K] in rows, and the axes and slice of P of each row.
+    """Yields a figure of values in rows, and the axes and slice across of each row.
 
-    P is across, grey where NaN, beside a scale labelled `quantity`. The scale ends at
-    `top`, and is open there if values lie beyond: of signed values red and blue about 0,
-    else from light to dark with the square root, so that small values show.
+    NaN is grey. The scale, labelled `quantity`, ends at `top` and is open there if values
+    lie beyond.
     """
     from matplotlib.colors import Normalize, PowerNorm
 
+    # Light to dark with the square root, so that small values show; signed values are red
+    # and blue about 0.
     look: dict[str, Any] = {"cmap": "magma_r", "norm": PowerNorm(0.5, 0.0, top)}
     if (values < 0).any():
         look = {"cmap": "RdBu_r", "norm": Normalize(-top, top)}
@@ -251,6 +257,6 @@ def symbol_rows(
 
 
 def drawable(name: str) -> str:
-    """Name in letters that the font has, of no more than a dozen."""
+    """A name cut to a dozen letters, those missing from the font as boxes."""
     drawn = "".join(x if x <= LAST_LETTER or x == SPACE else BOX for x in name)
     return drawn if len(drawn) <= LONGEST_NAME else f"{drawn[: LONGEST_NAME - 1]}…"

@@ -1,4 +1,4 @@
-"""Figure of a restriction: who can attend to whom, layer by layer, before and after it."""
+"""Figure of a restriction: edges of possible attention by layer, before and after it."""
 
 import math
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ CIRCLE = {"s": 70, "edgecolors": "black", "linewidths": 0.6, "zorder": 2}
 
 
 def restriction_figure(outline: Mapping[str, Any]) -> "Figure":
-    """Figure of an outline as `outline_restriction` makes it: lines, or free shares."""
+    """Figure of an outline from `outline_restriction`: lines, or shares of free bits."""
     n = outline["n"]
     if "stages" in outline:
         return _shares(n, outline["stages"])

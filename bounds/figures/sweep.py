@@ -10,6 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Shaped
 
 from bounds.batch.layout import Layout, Row, is_number, name_axis, show_value, values
 from bounds.figures.primitives import (
@@ -73,7 +74,9 @@ def sweep_figure(rows: Sequence[Row], layout: Layout, quantity: str) -> "Figure"
     return figure
 
 
-def _scale(axes: "Axes", places: list[Any], numeric: bool, y: np.ndarray) -> None:
+def _scale(
+    axes: "Axes", places: list[Any], numeric: bool, y: Shaped[np.ndarray, "points"]
+) -> None:
     """Chooses the scales of both axes, which all panels share."""
     if not numeric:
         axes.set_xticks(range(len(places)), [*map(show_value, places)])
