@@ -1,9 +1,7 @@
 """The whole model under a partial input: tables layer by layer, from scratch.
 
-What the search believes is recomputed here from the restriction alone, and what a
-certificate says is what this analysis found.
-
-Shapes: n positions, L layers.
+The search's result is recomputed here from the restriction alone, and certificates are
+made of this analysis.
 
 Source: docs/restriction.md, section 1.
 """
@@ -11,14 +9,13 @@ Source: docs/restriction.md, section 1.
 import dataclasses
 
 import numpy as np
-from numpy.typing import NDArray
+from jaxtyping import Float, Int
 
 from bounds.readings.rules import lacks_of_model
-from bounds.restriction.enclosed import Floats
 from bounds.restriction.partial_input import PartialInput
 from bounds.restriction.possible import HeadBlock, SlotBlock, possible_blocks, seen
 from bounds.restriction.scores import score_rows
-from bounds.restriction.tables import Rows, Tables, first_tables
+from bounds.restriction.tables import Tables, first_tables
 from bounds.restriction.tabulate import Readings, Undecided, read_slots, tabulate
 from jax_models import InputError, Transformer
 from jax_models.format.model_check import check_model
@@ -37,7 +34,7 @@ class TooManyBits(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class RowSets:
-    """What a certificate lists of one position in one layer.
+    """Possible sets of one position in one layer, as a certificate lists them.
 
     Attributes:
         bits: The free positions that its output depends on.
@@ -74,11 +71,7 @@ class Analysis:
 
 
 def check_hard_model(model: Transformer) -> Transformer:
-    """Returns a model that is known to be a float64 one of hard attention alone.
-
-    Raises:
-        InputError: for another.
-    """
+    """Returns the checked model; raises `InputError` unless it is hard and in float64."""
     model = check_model(model)
     if not model.layers:
         raise InputError("the model has no layers; a restriction needs at least one")
@@ -100,8 +93,10 @@ def check_hard_model(model: Transformer) -> Transformer:
     return model
 
 
-def needed_positions(model: Transformer, length: int, query: int) -> list[Rows]:
-    """Returns the positions whose activations matter, for y^(0) to y^(L)."""
+def needed_positions(
+    model: Transformer, length: int, query: int
+) -> list[Int[np.ndarray, "slots"]]:
+    """Positions whose activations the query's output needs, for y^(0) to y^(L)."""
     needed = [np.array([query], np.intp)]
     everything = np.arange(length)
     for layer in reversed(model.layers):
@@ -113,10 +108,12 @@ def needed_positions(model: Transformer, length: int, query: int) -> list[Rows]:
     return needed[::-1]
 
 
-def embed(model: Transformer, partial: PartialInput, positions: Rows) -> Tables:
+def embed(
+    model: Transformer, partial: PartialInput, positions: Int[np.ndarray, "slots"]
+) -> Tables:
     """Returns the tables of y^(0)."""
-    encoding: Floats = np.asarray(encode_positions(model, partial.length))
-    embedding: Floats = np.asarray(model.embedding)
+    encoding = np.asarray(encode_positions(model, partial.length))
+    embedding = np.asarray(model.embedding)
     return first_tables(partial.choices(), embedding, encoding, positions)
 
 
@@ -127,21 +124,9 @@ def analyse(
     most: int = MOST_BITS,
     depth: int | None = None,
 ) -> Analysis:
-    """Returns the tables of a model under a partial input.
+    """Analyses a model under a partial input, up to `depth` layers.
 
-    Args:
-        model: A float64 transformer of hard attention.
-        partial: The partial input.
-        query: The position that is read, from 0.
-        most: Free bits that a row may depend on before its normal form.
-        depth: Layers to go through; all by default.
-
-    Returns:
-        The analysis; `final` has the tables behind the last of these layers.
-
-    Raises:
-        TooManyBits: if a row depends on more bits.
-        Undecided: if rounding leaves a winner open.
+    Raises `TooManyBits` where a row depends on more than `most` bits, and `Undecided`.
     """
     needed = needed_positions(model, partial.length, query)
     tables = embed(model, partial, needed[0])
@@ -165,7 +150,10 @@ def analyse(
 
 
 def _check_size(
-    tables: Tables, block: SlotBlock, dependence: NDArray[np.float32], most: int
+    tables: Tables,
+    block: SlotBlock,
+    dependence: Float[np.ndarray, "slots tokens"],
+    most: int,
 ) -> None:
     depends = block.reach().astype(np.float32) @ dependence + dependence[block.slots]
     sizes = (depends > 0).sum(axis=1)
@@ -175,7 +163,7 @@ def _check_size(
 
 
 def _list_sets(tables: Tables, block: SlotBlock) -> list[HeadSets]:
-    """What a certificate lists of each slot of a block: heads, and rows of its table."""
+    """Possible sets of each slot of a block, by head and row of its table."""
     positions = tables.positions
 
     def one(sets: HeadBlock, row: np.intp) -> tuple[tuple[int, ...], int | None]:
@@ -195,11 +183,7 @@ def _list_sets(tables: Tables, block: SlotBlock) -> list[HeadSets]:
 def output_dependence(
     model: Transformer, partial: PartialInput, query: int
 ) -> int | None:
-    """Returns how many free bits the possible sets leave the output dependent on.
-
-    Returns:
-        The number, or None where a row below depends on more bits than a table holds.
-    """
+    """Number of free bits that the output may depend on; None if it is not found."""
     depth = len(model.layers) - 1
     try:
         below = analyse(model, partial, query, depth=depth).final
@@ -213,21 +197,7 @@ def output_dependence(
 def possible_edges(
     model: Transformer, partial: PartialInput, query: int, depth: int
 ) -> list[tuple[int, tuple[int, ...]]]:
-    """Returns which positions each position can attend to in one layer.
-
-    Args:
-        model: The transformer.
-        partial: The partial input.
-        query: The position that is read.
-        depth: The layer, from 0.
-
-    Returns:
-        Each position that is needed, with those that any of its heads can attend to.
-
-    Raises:
-        TooManyBits: if a row below the layer depends on too many bits.
-        Undecided: as `analyse`.
-    """
+    """Pairs of each position and the positions that it can attend to in one layer."""
     tables = analyse(model, partial, query, depth=depth).final
     layer, length = model.layers[depth], partial.length
     scored = score_rows(layer, tables.rows, tables.position_of_row, length)

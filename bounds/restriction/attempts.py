@@ -1,21 +1,10 @@
 """Attempts: searches under several caps and orders, of which the best is taken.
 
-A cap decides how early bits are fixed: a low one fixes many below, a high one leaves more
-for the layers above. Which is best depends on the model, so several are tried where that is
-cheap.
-
-Alteration: a random restriction, then repairs; the fallback of the greedy search.
-
-Every free bit is fixed to a fair coin with probability q. Most lists then meet a row that
-happens to be at its maximum, and depend on little; of every row that still depends on more
-bits than the cap allows, the first entry of its list is fixed to its maximum, until none is
-left. Several draws are made, and the one that leaves most bits free is taken: the expected
-number of free bits is what the theorem bounds, so that some outcome has as many.
+An attempt is a greedy search, an alteration (a random restriction, then repairs: the
+fallback of the greedy search), or, for languages with few members, a member of which one
+bit is free.
 
 Source: docs/theory/hard-attention.md, section 5, Theorem 6; docs/restriction.md, section 2.
-
-Members: a completion of which one bit is free, for languages with few members. Scores alone
-fix bits to a restriction that has none among its completions.
 """
 
 import dataclasses
@@ -33,11 +22,13 @@ from bounds.restriction.search import Report, Search, close, free_needless, is_c
 from jax_models import Transformer
 from jax_models.arguments import choose_name, expect_integer, expect_integers
 
-# The share of bits that a draw fixes, one draw after another.
+# Share of bits that each draw fixes, one draw after another.
 SHARES = (0.3, 0.5, 0.4, 0.6, 0.2, 0.7)
 Method = Literal["auto", "greedy", "alteration"]
 
-# Caps where nothing is said: beyond the heads', what each layer adds, and the most.
+# Default caps: beyond the number of heads, the increase per layer, and the most. A low cap
+# fixes many bits early, a high one leaves more to the layers above; the best depends on the
+# model, so several are tried where that is cheap.
 FIRST_CAP, NEXT_CAP, MOST_CAP = 2, 2, 6
 # Attempts at short lengths, and the seconds after which none starts; as many again where
 # none is useful.
@@ -50,13 +41,7 @@ REVERSE_LENGTH, REVERSE_SECONDS = 128, 20.0
 def draw(
     partial: PartialInput, share: float, generator: np.random.Generator
 ) -> PartialInput:
-    """Returns a random restriction R of a partial input.
-
-    Args:
-        partial: The partial input.
-        share: The probability q with which a free bit is fixed.
-        generator: Randomness.
-    """
+    """Fixes each free bit to a fair coin with probability `share`."""
     fixed = {
         position: int(generator.integers(2))
         for position in partial.free
@@ -73,19 +58,10 @@ def alter(
     seed: int,
     draws: int = DRAWS,
 ) -> PartialInput:
-    """Returns the partial input that leaves most bits free of several draws.
-
-    Args:
-        model: The transformer.
-        query: The position that is read.
-        partial: What is fixed beforehand.
-        caps: For each layer but the last, the bits that a row may depend on.
-        seed: Of the draws.
-        draws: How many draws, if all begin within `ATTEMPT_SECONDS`.
-
-    Returns:
-        A partial input under which the query's output is constant.
-    """
+    """Repairs several random restrictions; returns the one with most free bits."""
+    # After a draw most lists meet a row that happens to be at its maximum, and depend on
+    # little. The theorem bounds the expected number of free bits, so that some outcome has
+    # as many.
     generator = np.random.default_rng(seed)
     end = time.monotonic() + ATTEMPT_SECONDS
     found: list[PartialInput] = []
@@ -102,12 +78,12 @@ def alter(
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """What a stage of the search left.
+    """Partial input after a stage of the search.
 
     Attributes:
         name: The stage: a layer, closing, alteration, member, or the reverse pass.
-        partial: The partial input after it.
-        seconds: Since the search began.
+        partial: The partial input after the stage.
+        seconds: Seconds since the search began.
     """
 
     name: str
@@ -127,7 +103,7 @@ class ClosedInput:
     Attributes:
         partial: The partial input.
         method: "greedy", "alteration" or "member".
-        stages: What each stage left.
+        stages: Partial inputs after each stage.
     """
 
     partial: PartialInput
@@ -138,13 +114,13 @@ class ClosedInput:
 # Partial inputs of one free bit under which a completion and its neighbour differ in the
 # language and may be alike to the model.
 Neighbours = Callable[[Transformer, PartialInput, int], Iterable[PartialInput]]
-# Given the name of a part of the work and what does it, returns its result: done now, or
-# as it was found before.
+# Given the name of a part of the work and the function that does it, returns its result:
+# computed now, or kept from an earlier run.
 Remember = Callable[[str, Callable[[], ClosedInput]], ClosedInput]
 
 
 def forget(name: str, work: Callable[[], ClosedInput]) -> ClosedInput:
-    """Returns the result of a part of the work, done now."""
+    """Does a part of the work now and keeps nothing."""
     del name
     return work()
 
@@ -156,7 +132,7 @@ def has_free_bit(partial: PartialInput) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class SearchPlan:
-    """How to search.
+    """Options of a search.
 
     Attributes:
         caps: For each layer but the last, the free bits that a row may depend on; None
@@ -166,8 +142,8 @@ class SearchPlan:
         attempts: Searches to make; None for several at short lengths.
         reverse_pass: Whether to free bits in the end; None for short lengths.
         balance: Whether to fix as many ones as zeros, where that can be chosen.
-        seed: Of the attempts and draws.
-        remember: Keeps what is done, part by part.
+        seed: Seed of the attempts and draws.
+        remember: Keeps the results of parts of the search.
         neighbours: Partial inputs that are tried before any search by "auto".
         useful: Whether a restriction serves its purpose; of those that do, and else of
             all, the one with most free positions is best.
@@ -186,11 +162,7 @@ class SearchPlan:
     report: Report | None = None
 
     def check(self, model: jm.Transformer) -> None:
-        """Raises `InputError` where the plan does not fit a model.
-
-        Args:
-            model: The transformer.
-        """
+        """Raises `InputError` where the plan does not fit a model."""
         choose_name("method", self.method, get_args(Method))
         if self.attempts is not None:
             expect_integer("attempts", self.attempts, 1)
@@ -198,10 +170,8 @@ class SearchPlan:
         if self.caps is None:
             return
         # A row has a table of 2^cap rows.
-        caps, layers = (
-            expect_integers("caps", self.caps, 1, MOST_BITS),
-            len(model.layers),
-        )
+        caps = expect_integers("caps", self.caps, 1, MOST_BITS)
+        layers = len(model.layers)
         if len(caps) != layers - 1:
             raise jm.InputError(
                 f"caps = {caps}; expected one for each layer but the last, {layers - 1} "
@@ -209,11 +179,7 @@ class SearchPlan:
             )
 
     def all_caps(self, model: jm.Transformer) -> Iterator[tuple[int, ...]]:
-        """Yields the caps of one attempt after another, without end.
-
-        Args:
-            model: The transformer.
-        """
+        """Yields the caps of one attempt after another, without end."""
         if self.caps is not None:
             yield from itertools.repeat(tuple(self.caps))
         heads = [layer.attention.num_heads for layer in model.layers[:-1]]
@@ -231,17 +197,7 @@ def attempt(
     query: int,
     plan: SearchPlan,
 ) -> ClosedInput:
-    """Returns the best restriction of several attempts.
-
-    Args:
-        model: A float64 transformer of hard attention.
-        given: What is fixed beforehand.
-        query: The position that is read.
-        plan: How to search.
-
-    Raises:
-        InputError: as the search.
-    """
+    """Returns the best restriction of several attempts."""
     clock, useful = _Clock(plan.report), plan.useful
     found: list[ClosedInput] = []
     caps = plan.all_caps(model)
@@ -325,7 +281,7 @@ def _greedy(
 
 
 class _Clock:
-    """Keeps the partial input that every stage left, with the time, and passes it on."""
+    """Report that also keeps the partial input after every stage, with the time."""
 
     def __init__(self, report: Report | None):
         self.begin = time.monotonic()

@@ -6,15 +6,11 @@ a member and a non-member of the language: at least one of them is misclassified
 
 The proof goes layer by layer (docs/certificates-of-restrictions.md, section 2). The tables
 of y^(0) follow from the restriction. For each listed row and head a witness is seen whose
-cell is at least g under every completion; whoever is not in the possible set stays below g,
-or loses the tie. So the tables of the next layer follow from the possible sets alone. A
-machine's rounding is enclosed (`checking.enclosure`): where it could decide something,
-the certificate is rejected.
-
-The end of a certificate: the output, the pair, the counts, by running the model.
-
-The pair is judged by the forward pass of `jax_models`, to the bit; this alone shows
-that one of the two strings is misclassified. The tables show it of the whole subcube.
+cell is at least g under every completion; a position outside the possible set stays below
+g, or loses the tie. So the tables of the next layer follow from the possible sets alone.
+Rounding is enclosed (`checking.enclosure`): where it could decide anything, the certificate
+is rejected. The pair is run by the forward pass of `jax_models`, to the bit; this alone
+shows that one of the two strings is misclassified. The tables show it of the whole subcube.
 """
 
 import dataclasses
@@ -23,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 import jax_models as jm
 from bounds.restriction.checking.claim import (
@@ -40,16 +37,12 @@ from jax_models.format.model_check import check_model
 from jax_models.model.rows import LayerNorm
 from jax_models.model.transformer import read_logits
 
-Membership = Callable[[np.ndarray], bool]
+Membership = Callable[[Int[np.ndarray, "tokens"]], bool]
 __all__ = ["Verification", "check_certificate", "read_certificate"]
 
 
 def final_output(model: Transformer, top: Tables, claim: Claim) -> Enclosure:
-    """Returns the final activation [d] of the query, one for all completions.
-
-    Raises:
-        Refuted: if it may differ between completions.
-    """
+    """Returns the query's final activation, checked to be equal for all completions."""
     if claim.query not in top.deps:
         raise Refuted(f"the last layer does not list the query, position {claim.query}")
     rows = top.rows(claim.query)
@@ -66,11 +59,7 @@ def final_output(model: Transformer, top: Tables, claim: Claim) -> Enclosure:
 
 
 def check_output(found: Enclosure, claim: Claim) -> None:
-    """Checks the output of the certificate: equal where exact, else within rounding.
-
-    Raises:
-        Refuted: naming the coordinate that is wrong.
-    """
+    """Checks the output of the certificate: equal where exact, else within rounding."""
     output = np.array(claim.output)
     if output.shape != found.centre.shape:
         raise Refuted(
@@ -85,19 +74,14 @@ def check_output(found: Enclosure, claim: Claim) -> None:
         )
 
 
-def fill(claim: Claim, bit: int) -> np.ndarray:
-    """Returns the completion of rho in which every free bit is the same [n]."""
+def fill(claim: Claim, bit: int) -> Int[np.ndarray, "tokens"]:
+    """Returns the completion of rho in which every free bit is `bit`."""
     rho = np.array(claim.rho)
     return np.where(rho == FREE, claim.symbols[bit], rho)
 
 
 def check_runs(model: Transformer, found: Enclosure, claim: Claim) -> None:
-    """Runs the model on the pair, or on two completions where there is none.
-
-    Raises:
-        Refuted: if the two outputs differ in a bit or by the accept rule, or are not
-            the output of the certificate.
-    """
+    """Runs the model on the pair, or on two completions where there is none."""
     strings = claim.pair or (fill(claim, 0), fill(claim, 1))
     output = np.array(claim.output)
     runs = []
@@ -122,15 +106,7 @@ def check_runs(model: Transformer, found: Enclosure, claim: Claim) -> None:
 
 
 def check_pair(claim: Claim, member: Membership | None) -> None:
-    """Checks that the pair completes rho and that the language parts it.
-
-    Args:
-        claim: the certificate.
-        member: the membership test; None takes that of the certificate's language.
-
-    Raises:
-        Refuted: if it does not, or if what is said of the members is wrong.
-    """
+    """Checks that the pair completes rho and that the language parts it."""
     if claim.pair is None:
         if claim.members is not None:
             raise Refuted("members are given, but no pair")
@@ -167,9 +143,6 @@ def check_counts(claim: Claim) -> None:
 
     2^F completions get one output; where the free bits are 0 and 1 and the pair is of
     PARITY, no other token stands among them, and half of the completions are members.
-
-    Raises:
-        Refuted: if a count is wrong.
 
     Source:
         docs/theory/hard-attention.md, section 2, Corollary 3.
@@ -287,7 +260,7 @@ def _require_hard_float64(model: Transformer) -> None:
 
 
 def _header_faults(model: Transformer, claim: Claim) -> list[str]:
-    """Returns what a certificate says wrongly of the model, the restriction or a token."""
+    """Faults of a certificate's entries on the model, the restriction and tokens."""
     attentions = [layer.attention for layer in model.layers]
     faults = []
     digest = hashlib.sha256(model_bytes(model)).hexdigest()
@@ -319,11 +292,7 @@ def _header_faults(model: Transformer, claim: Claim) -> list[str]:
 
 
 def _verify_tables(model: Transformer, claim: Claim) -> tuple[Enclosure, bool]:
-    """Returns the one final activation at the query, and whether all was exact.
-
-    Raises:
-        Refuted: at the first thing that does not hold, by layer.
-    """
+    """Returns the one final activation at the query, and whether all was exact."""
     identities = Identities()
     tables = embed_tables(model, claim, identities)
     exact = True
@@ -351,7 +320,7 @@ def _outcome_faults(
     output: Enclosure | None,
     member: Membership | None,
 ) -> list[str]:
-    """Returns what is wrong with runs, pair and counts, each checked for itself."""
+    """Faults of runs, pair and counts, each checked by itself."""
     faults = []
 
     def note(check: Any, *given: Any) -> None:
@@ -368,7 +337,7 @@ def _outcome_faults(
 
 
 def _statements(claim: Claim, output: Enclosure, exact: bool) -> tuple[str, ...]:
-    """Returns what an accepted certificate shows."""
+    """Sentences on the facts that an accepted certificate shows."""
     free = len(claim.free_positions)
     # A model that decides at its last position may well be right there.
     last = claim.query == claim.length - 1

@@ -4,15 +4,10 @@ For PARITY half of the completions of a restriction are misclassified. Where all
 completions are alike to the language as well, there is no contradiction: the model may be
 right.
 
-Source: docs/theory/hard-attention.md, sections 2, 7 and 8 (Hahn 2020, Corollary 2).
-
-A member and a non-member among the completions of a restriction, by language.
-
-PARITY: any free bit will do. DYCK: the word begins with P = ceil(n/3) opening brackets
-and ends with as many closing ones, so that no completion of the window between them goes
-below zero, and the word is balanced exactly if the window is. A language that an
-automaton decides at each length: by the states that can be reached, exactly. A membership
-function: all completions, or many drawn ones.
+A member and a non-member are found by language. PARITY: any free bit will do. DYCK: by
+counting brackets in the free window. A language that an automaton decides at each length:
+by the states that can be reached, exactly. A membership function: among all completions,
+or many drawn ones.
 
 Source: docs/theory/hard-attention.md, sections 2, 7 and 8 (Hahn 2020, Corollary 2).
 """
@@ -26,7 +21,7 @@ from typing import Literal, get_args
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 import jax_models as jm
 from bounds.curves.inputs import sampled_inputs
@@ -41,6 +36,7 @@ from bounds.restriction.attempts import (
 from bounds.restriction.partial_input import FREE, PartialInput
 from bounds.restriction.restriction import (
     Restriction,
+    Tokens,
     final_activation,
     require_table,
     restrict,
@@ -57,11 +53,11 @@ from jax_models.languages import (
 )
 from jax_models.model.transformer import read_logits
 
-Membership = Callable[[NDArray[np.int32]], bool]
-Pair = tuple[NDArray[np.int32], NDArray[np.int32]]
+Membership = Callable[[Tokens], bool]
+Pair = tuple[Tokens, Tokens]
 FindPair = Callable[[PartialInput], Pair | None]
 
-# Completions that are drawn of more than can be listed, their neighbours besides.
+# Completions drawn where there are too many to list; their neighbours come on top.
 NUM_DRAWN = 64
 # Ways from a member to a non-member, bit by bit: from both ends, and in drawn orders.
 NUM_WAYS = 8
@@ -70,12 +66,7 @@ NAMES: tuple[str, ...] = get_args(LanguageName)
 
 
 def named_automaton(language: str, symbols: int) -> Automaton | None:
-    """Returns the automaton of a named language at one length, None if it has none here.
-
-    Args:
-        language: The name.
-        symbols: Length of the string, without an end token.
-    """
+    """Automaton of a named language at one length; None if it has none."""
     if language == "ones":
         return ones_automaton()
     if language == "anbn":
@@ -96,11 +87,7 @@ def parity_pair(partial: PartialInput) -> Pair | None:
 
 
 def dyck_pair(member: Membership) -> FindPair:
-    """Returns what finds a balanced completion, and one with a bracket turned.
-
-    Args:
-        member: Whether a word is of the language.
-    """
+    """Search for a balanced completion, and one with a bracket turned."""
 
     def find(partial: PartialInput) -> Pair | None:
         fixed = partial.tokens[partial.tokens != FREE]
@@ -122,12 +109,7 @@ def dyck_pair(member: Membership) -> FindPair:
 
 
 def reachable_pair(decider: Automaton | Membership, seed: int) -> FindPair:
-    """Returns what finds a member and a non-member, if the restriction leaves both.
-
-    Args:
-        decider: An automaton, whose answer is exact, or a membership function.
-        seed: Of the completions that are drawn where there are too many.
-    """
+    """Search for a member and a non-member, if the restriction leaves both."""
     key = jax.random.key(seed)
 
     def find(partial: PartialInput) -> Pair | None:
@@ -142,9 +124,9 @@ def reachable_pair(decider: Automaton | Membership, seed: int) -> FindPair:
 
 
 def neighbours_of(find: FindPair, member: Membership, seed: int) -> Neighbours:
-    """Partial inputs of members with one bit free that decides on membership.
+    """Partial inputs of members with one free bit that decides on membership alone.
 
-    Only bits of no influence on the query's row.
+    The bit has no influence on the query's row.
     """
 
     def neighbours(
@@ -172,10 +154,8 @@ def neighbours_of(find: FindPair, member: Membership, seed: int) -> Neighbours:
     return neighbours
 
 
-def _at_the_edge(
-    pair: Pair, member: Membership, seed: int
-) -> Iterator[NDArray[np.int32]]:
-    """Members beside non-members, each the last one on a way from member to non-member."""
+def _at_the_edge(pair: Pair, member: Membership, seed: int) -> Iterator[Tokens]:
+    """Last members on ways from a member to a non-member."""
     member_word, other = pair
     differing = np.flatnonzero(member_word != other)
     generator = np.random.default_rng(seed)
@@ -194,9 +174,7 @@ def _at_the_edge(
             yield word
 
 
-def _flip(
-    given: PartialInput, word: NDArray[np.int32], place: int
-) -> NDArray[np.int32]:
+def _flip(given: PartialInput, word: Tokens, place: int) -> Tokens:
     """The word with the other symbol at one place."""
     flipped = word.copy()
     zero, one = given.symbols
@@ -205,7 +183,7 @@ def _flip(
 
 
 def searched(decider: Automaton | Membership, free: int) -> str:
-    """Returns which completions `reachable_pair` looks at, in words."""
+    """The completions that `reachable_pair` tries, in words."""
     if isinstance(decider, Automaton) or free <= MOST_ENUMERATED:
         return "all"
     return f"{NUM_DRAWN + 2} drawn ones and their neighbours"
@@ -230,17 +208,18 @@ def find_counterexample(
 
     The model computes the same final activation for both, to the bit, so it misclassifies
     one of them; for PARITY with F free bits it misclassifies at least 2^(F-1) inputs.
-    Where there is no such pair the result says why, and shows nothing about the model.
+    Where there is no such pair the result has the reasons, and shows nothing about the
+    model.
 
     Args:
         model: A float64 transformer of hard attention. Where it has an end token (a
             symbol beyond the language's that may not be substituted), that stands last.
         length: n, an end token counted.
         language: "parity", "dyck1", "dyck2", "ones" (1*), "anbn" (a^m b^m), an automaton,
-            or a function that tells of an input [n] whether it is a member (bits 0 and
-            1; nothing is fixed beforehand for these two).
-        pre_restriction: Tokens [n] that are fixed beforehand, -1 where a position is
-            free; by default what the language asks for.
+            or a function that decides whether an input is a member (bits 0 and 1;
+            nothing is fixed beforehand for these two).
+        pre_restriction: Tokens that are fixed beforehand, -1 where a position is free;
+            by default brackets around the window, and an end token.
         query: The position whose final activation is the output.
         caps: As in `find_restriction`.
         method: As in `find_restriction`; for a language that an automaton or a function
@@ -248,7 +227,7 @@ def find_counterexample(
             unless caps or attempts are given.
         attempts: As in `find_restriction`; more are made where none has a pair.
         reverse_pass: As in `find_restriction`.
-        seed: Of the attempts and draws.
+        seed: Seed of the attempts and draws.
         report: As in `find_restriction`.
         remember: As in `find_restriction`.
 
@@ -297,15 +276,15 @@ def find_counterexample(
 
 @dataclasses.dataclass(frozen=True)
 class _Language:
-    """What is asked for: how it is called, how it is decided, and where a pair is."""
+    """A language: its name, its membership function, and the search for a pair."""
 
     name: str
     named: bool  # whether a certificate may name it, for anyone to decide
     member: Membership
     find: FindPair
-    # Which completions `find` looks at, by their number; None where one is enough.
+    # Completions that `find` tries, in words, by their number; None where one is enough.
     searched: Callable[[int], str] | None
-    tokens: NDArray[np.int32] | None = None  # what is fixed beforehand
+    tokens: Tokens | None = None  # fixed beforehand
 
 
 def _given(
@@ -336,20 +315,8 @@ def _given(
     return _Language(language, True, member, find, None, tokens)
 
 
-def prepare(language: str, length: int, end: int | None) -> NDArray[np.int32]:
-    """Returns what is fixed beforehand: brackets around the window, and an end token.
-
-    Args:
-        language: One of `NAMES`.
-        length: n, an end token counted.
-        end: The end token, if any.
-
-    Returns:
-        Tokens, -1 where a position is free [n].
-
-    Raises:
-        InputError: for an odd number of brackets: no such string is a member.
-    """
+def prepare(language: str, length: int, end: int | None) -> Tokens:
+    """Tokens that are fixed beforehand: brackets around the window, and an end token."""
     tokens = np.full(length, FREE, np.int32)
     symbols = length - (end is not None)
     if end is not None:
@@ -361,6 +328,8 @@ def prepare(language: str, length: int, end: int | None) -> NDArray[np.int32]:
             f"{language} has no word of {symbols} symbols, an odd number, so every input "
             f"is a non-member; use a length with an even number of symbols"
         )
+    # With a third of the word opening and a third closing, no completion of the window
+    # between them goes below zero, and the word is balanced exactly if the window is.
     outer = math.ceil(symbols / 3)
     tokens[:outer], tokens[symbols - outer : symbols] = 0, 1
     return tokens
@@ -373,7 +342,7 @@ def _decides(language: Language | Automaton) -> Membership:
 def _without_pair(
     model: jm.Transformer, found: Restriction, given: _Language
 ) -> Restriction:
-    """Says why there is no pair: no bit is free, or the language has no use for them."""
+    """Adds the reasons for having no pair to a restriction."""
     certificate = found.certificate
     if given.named:
         certificate = {**certificate, "language": given.name}
@@ -422,7 +391,7 @@ def _accepts(model: jm.Transformer, found: Restriction) -> bool | None:
 
 
 def _read(found: Restriction) -> str:
-    """Where the model is read, unless at the end."""
+    """Words on the position that is read, unless it is the last."""
     last = found.query == len(found.rho) - 1
     return "" if last else f", read at position {found.query}"
 

@@ -1,7 +1,7 @@
 """Float64 numbers known to the bit, or within a radius: rows of the abstract tables.
 
-An `Enclosed` array holds what NumPy computes and how far the model's own float64 number
-may be from it. The radius is 0 where both are the same bits whatever the order of the
+An `Enclosed` array holds NumPy's numbers and a bound on their distance from the model's
+own float64 numbers. The radius is 0 where both are the same bits whatever the order of the
 operations: a number that is read and not computed, and an operation of which every
 partial result is a float. That is so where all terms are multiples of a power of two, the
 *unit*, and their magnitudes sum to at most 2^52 units: then no partial sum, in any order,
@@ -9,19 +9,17 @@ with fused operations or without, is rounded. Integer and dyadic weights stay ex
 way as long as the numbers stay small. Everywhere else the radius is a theorem
 (`bounds.numbers.rounding.gamma`), with roundings counted for two computations, NumPy's
 and the model's, which need not use the same order.
-
-Shapes: rows [..., k].
 """
 
 import dataclasses
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from jaxtyping import Bool, Float, Int
 
 from bounds.numbers.rounding import gamma_upper
 
-Floats = NDArray[np.float64]
+Floats = Float[np.ndarray, "..."]
 
 # Half of the 2^53 units that a float64 can count, so that the magnitudes may themselves
 # have been summed with rounding.
@@ -35,11 +33,11 @@ LEAST_UNIT = -1000  # below it a product may leave the normal range
 
 @dataclasses.dataclass(frozen=True)
 class Enclosed:
-    """Numbers with the distance within which the model's own lie.
+    """Numbers with a bound on their distance from the model's own.
 
     Attributes:
-        value: As computed here [...].
-        radius: Of each [...]; 0 where the model has the same bits.
+        value: Numbers as computed by NumPy.
+        radius: Bound on each number's distance; 0 where the model has the same bits.
     """
 
     value: Floats
@@ -68,58 +66,47 @@ class Enclosed:
         return rounded(self.value + other.value, radius, size, 1, exact)
 
 
-def units(values: Floats) -> NDArray[np.int64]:
-    """Returns for each number the largest e with 2^e dividing it, `NO_UNIT` for zero."""
+def units(values: Float[np.ndarray, "*s"]) -> Int[np.ndarray, "*s"]:
+    """Largest e with 2^e dividing each number, `NO_UNIT` for zero."""
     mantissa, exponent = np.frexp(values)
     bits = np.abs(mantissa * 2.0**53).astype(np.int64)
     lowest = np.frexp((bits & -bits).astype(np.float64))[1] - 1
     return np.where(bits == 0, NO_UNIT, exponent - 53 + lowest).astype(np.int64)
 
 
-def counted(size: Floats, unit: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Returns where terms that sum to `size` in magnitude are at most 2^52 units.
-
-    Args:
-        size: Sums of magnitudes [...].
-        unit: Exponents of a unit that all terms are multiples of.
-    """
+def counted(size: Floats, unit: Int[np.ndarray, "..."]) -> Bool[np.ndarray, "..."]:
+    """Whether terms that sum to `size` in magnitude are at most 2^52 units."""
     with np.errstate(over="ignore"):
         limit = np.ldexp(LARGEST_COUNT, np.clip(unit, -2000, 900).astype(np.int32))
     return (size <= limit) & ((unit >= LEAST_UNIT) | (size == 0))
 
 
 def inflated(values: Floats, steps: int) -> Floats:
-    """Returns what is at least the exact value of sums and products of magnitudes.
-
-    A computed one with `steps` roundings is at least 1 - γ of the exact; 1 + 4 γ makes
-    up for that and for its own two roundings, γ being far below 1/8.
-
-    Args:
-        values: Computed, none negative.
-        steps: Roundings that went into each.
-    """
+    """Upper bound on the exact sums and products of magnitudes that were computed."""
+    # A computed one with `steps` roundings is at least 1 - γ of the exact; 1 + 4 γ makes
+    # up for that and for its own two roundings, γ being far below 1/8.
     return values * (1 + 4 * gamma_upper(steps + 4))
 
 
 def rounded(
-    value: Floats, brought: Floats, size: Floats, steps: int, exact: NDArray[np.bool_]
+    value: Floats,
+    brought: Floats,
+    size: Floats,
+    steps: int,
+    exact: Bool[np.ndarray, "..."],
 ) -> Enclosed:
-    """Returns computed numbers with what two computations may have rounded.
-
-    Args:
-        value: As computed here.
-        brought: How far exact arithmetic on enclosed operands may be off.
-        size: The sum of the magnitudes of the terms, as computed here.
-        steps: Roundings that one term goes through.
-        exact: Where nothing is rounded.
-    """
+    """Computed numbers with a radius for the rounding of two computations."""
     # Twice over the terms here, and once over what the model's terms have more.
     radius = brought + gamma_upper(steps) * (2 * size + brought)
     radius = inflated(radius, steps + 4) + 4 * (steps + 1) * SMALLEST
     return Enclosed(value, np.where(exact, 0.0, radius))
 
 
-def linear(rows: Enclosed, weight: Floats, bias: Floats | None = None) -> Enclosed:
+def linear(
+    rows: Enclosed,
+    weight: Float[np.ndarray, "units width"],
+    bias: Float[np.ndarray, "units"] | None = None,
+) -> Enclosed:
     """Returns rows @ weight^T + bias.
 
     Args:
@@ -140,9 +127,9 @@ def linear(rows: Enclosed, weight: Floats, bias: Floats | None = None) -> Enclos
 
 
 def _product_units(
-    rows: NDArray[np.int64], weight: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """The unit [..., m] of the terms of each inner product, from those of its factors."""
+    rows: Int[np.ndarray, "*rows width"], weight: Int[np.ndarray, "units width"]
+) -> Int[np.ndarray, "*rows units"]:
+    """Unit of the terms of each inner product, from those of its factors."""
     unit = np.full((*rows.shape[:-1], len(weight)), NO_UNIT)
     for k in range(weight.shape[1]):
         np.minimum(unit, rows[..., k, None] + weight[:, k], out=unit)
@@ -160,15 +147,8 @@ def total(rows: Enclosed, axis: int) -> Enclosed:
 
 
 def divided(rows: Enclosed, scale: Floats, error: float = 0.0) -> Enclosed:
-    """Returns rows / scale, by a division or by a product with the reciprocal.
-
-    Exact where the scale is a power of two.
-
-    Args:
-        rows: Numerators.
-        scale: Positive denominators, broadcastable.
-        error: The relative distance of the model's scale from this one.
-    """
+    """Returns rows / scale, by a division or by a product with the reciprocal."""
+    # Exact where the scale is a power of two.
     value = rows.value / scale
     power = (np.frexp(scale)[0] == 0.5) & (error == 0)
     kept = (value == 0) | (np.abs(value) >= 2.0**LEAST_UNIT)
@@ -178,19 +158,8 @@ def divided(rows: Enclosed, scale: Floats, error: float = 0.0) -> Enclosed:
     return rounded(value, brought, np.abs(value), 4, exact)
 
 
-def mean(members: Enclosed, chosen: NDArray[np.bool_]) -> Enclosed:
-    """Returns the means over axis 0 of rows that attention weighs alike.
-
-    Exact where the quotient is, not only the sum: the bits of a rounded quotient are
-    known too, but they are not the real number that an exact certificate speaks of.
-
-    Args:
-        members: Rows [c, T, v].
-        chosen: Which of them are weighed [c, T].
-
-    Returns:
-        Means [T, v], zero where nothing is weighed.
-    """
+def mean(members: Enclosed, chosen: Bool[np.ndarray, "members rows"]) -> Enclosed:
+    """Returns the means over axis 0 of the chosen members; 0 without members."""
     there = chosen[..., None]
     rows = Enclosed(
         np.where(there, members.value, 0.0), np.where(there, members.radius, 0.0)
@@ -198,7 +167,9 @@ def mean(members: Enclosed, chosen: NDArray[np.bool_]) -> Enclosed:
     count = np.maximum(there.sum(axis=0), 1)
     summed = total(rows, 0)
     value = summed.value / count
-    # The product shows it: counted in units of the quotient, it is not rounded itself.
+    # Exact where the quotient is, not only the sum: the bits of a rounded quotient are
+    # known too, but they are not the real number of an exact certificate. The product
+    # shows it: counted in units of the quotient, it is not rounded itself.
     whole = counted(np.abs(value) * count, units(value))
     exact = (summed.radius == 0) & whole & (value * count == summed.value)
     return rounded(value, summed.radius / count, np.abs(value), 1, exact)

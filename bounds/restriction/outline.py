@@ -23,7 +23,7 @@ LEGIBLE = 24
 
 
 def outline_restriction(model: jm.Transformer, found: Restriction) -> dict[str, Any]:
-    """Length `n`, position `query`, and `panels` for n <= 24, else `stages`.
+    """Outline: length `n`, position `query`, and `panels` for n <= 24, else `stages`.
 
     Panels are two per layer, before and after, each with `tokens` and `edges` (a row and
     the positions that it can attend to; None where it depends on too much); stages have a
@@ -47,7 +47,7 @@ def outline_restriction(model: jm.Transformer, found: Restriction) -> dict[str, 
 
 
 def states_before(model: jm.Transformer, found: Restriction) -> list[PartialInput]:
-    """Partial input under which the search came to each layer."""
+    """Partial input of the search at the start of each layer."""
     state = PartialInput(found.given, found.symbols)
     left = {stage.name: stage.partial for stage in found.stages}
     states = []

@@ -9,7 +9,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from jaxtyping import Int
+from numpy.typing import ArrayLike
 
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_array, expect_integers, expect_length
@@ -22,11 +23,11 @@ class PartialInput:
     """Tokens, some of them still free.
 
     Attributes:
-        tokens: The token of each position, `FREE` where it is free [n], int32.
-        symbols: What a free position may hold: the token of bit 0, and that of bit 1.
+        tokens: The token of each position, `FREE` where it is free.
+        symbols: Tokens of a free position: of bit 0, and of bit 1.
     """
 
-    tokens: NDArray[np.int32]
+    tokens: Int[np.ndarray, "tokens"]
     symbols: tuple[int, int] = (0, 1)
 
     @property
@@ -40,7 +41,7 @@ class PartialInput:
         return tuple(np.flatnonzero(self.tokens == FREE).tolist())
 
     def choices(self) -> list[tuple[int, ...]]:
-        """Returns the tokens that each position can hold [n]."""
+        """Returns the tokens that each position can hold."""
         return [
             self.symbols if token == FREE else (int(token),) for token in self.tokens
         ]
@@ -59,12 +60,10 @@ class PartialInput:
         tokens[list(positions)] = FREE
         return dataclasses.replace(self, tokens=tokens)
 
-    def complete(self, bits: Sequence[int] | NDArray[np.integer]) -> NDArray[np.int32]:
-        """Returns the input whose free positions take the given bits [n].
-
-        Args:
-            bits: One for each free position, in their order.
-        """
+    def complete(
+        self, bits: Sequence[int] | Int[np.ndarray, "free"]
+    ) -> Int[np.ndarray, "tokens"]:
+        """Returns the input whose free positions take the given bits."""
         tokens = self.tokens.copy()
         tokens[tokens == FREE] = np.asarray(self.symbols, np.int32)[
             np.asarray(bits, int)
@@ -78,17 +77,7 @@ def read_partial_input(
     tokens: ArrayLike | None,
     symbols: Sequence[int],
 ) -> PartialInput:
-    """Returns a partial input once it is known to fit the model.
-
-    Args:
-        model: The transformer.
-        length: n.
-        tokens: Tokens [n], `FREE` where a position is free; None frees all of them.
-        symbols: The two tokens that a free position may hold.
-
-    Raises:
-        InputError: if it has another length, or a token that the model does not have.
-    """
+    """Returns a partial input once it is known to fit the model."""
     length = expect_length(length)
     size = model.vocab_size
     pair = tuple(expect_integers("symbols", symbols, 0, size - 1))

@@ -1,7 +1,6 @@
 """The pointwise parts of a layer on enclosed rows: a reading of its programs.
 
-Every operation in NumPy with the radius that it hands on: a Lipschitz map multiplies the
-radius of its operand and adds its own rounding.
+A Lipschitz map multiplies the radius of its operand and adds its own rounding.
 """
 
 import functools
@@ -28,12 +27,7 @@ from jax_models.model.rows import (
 
 @functools.singledispatch
 def enclose(operation: Operation, *rows: Enclosed) -> Enclosed:
-    """Returns what an operation makes of enclosed rows.
-
-    Args:
-        operation: The operation.
-        *rows: What it reads [..., d].
-    """
+    """Enclosure of an operation's result on enclosed rows."""
     raise no_rule("enclose", operation)
 
 
@@ -81,16 +75,10 @@ def _(operation: Norm, *rows: Enclosed) -> Enclosed:
 
 
 def normalise(norm: Norm, rows: Enclosed) -> Enclosed:
-    """Returns the norm of rows.
-
-    With c the centred row and r_c its radius, the variance is off by mean(2 |c| r_c +
-    r_c^2) and its rounding; the root of var + ε by that over its least value; and the
-    quotient by r_c over the root and |c| times the root's relative error.
-
-    Args:
-        norm: Scale, bias and ε.
-        rows: z [..., d].
-    """
+    """Returns the norm of rows."""
+    # With c the centred row and r_c its radius, the variance is off by mean(2 |c| r_c +
+    # r_c^2) and its rounding; the root of var + ε by that over its least value; and the
+    # quotient by r_c over the root and |c| times the root's relative error.
     scale, bias = np.asarray(norm.scale), np.asarray(norm.bias)
     width = rows.value.shape[-1]
     size = np.abs(rows.value) + rows.radius
@@ -119,23 +107,12 @@ def normalise(norm: Norm, rows: Enclosed) -> Enclosed:
 
 
 def attention_input(layer: Layer, rows: Enclosed) -> Enclosed:
-    """Returns what the attention reads [..., d].
-
-    Args:
-        layer: The layer.
-        rows: y of the layer's input [..., d].
-    """
+    """Returns the input rows of a layer's attention."""
     return _read(layer.reads, {"y": rows})
 
 
 def combine_heads(layer: Layer, rows: Enclosed, heads: Enclosed) -> Enclosed:
-    """Returns a layer's output rows from its input rows and its head outputs.
-
-    Args:
-        layer: The layer.
-        rows: y of the layer's input [r, d].
-        heads: The heads' outputs side by side [r, h v].
-    """
+    """Returns a layer's output rows from its input rows and its head outputs."""
     return _read(layer.writes, {"y": rows, "heads": heads})
 
 

@@ -11,18 +11,10 @@ Whatever the free bits are, w has a cell of at least g; a position outside has a
 one, or an equal one and loses the tie to w. So it is never attended to. Cells that
 rounding leaves open are taken at their lower end in lo and at their upper end in hi.
 
-Shapes: r query rows of a block, m slots, K rows.
-
-Source: docs/restriction.md, section 1 (the captured pairs of Hahn 2020, Lemma 4).
-
-Votes: which free bits to fix so that rows depend on few of them.
-
 A row that depends on too many bits votes for the first entries of its list (the positions
-it may attend to, by falling score): fixing the bits of such a position to the values that
-maximise its score makes it win, and hides all that follow. The entry of rank r with k bits
-gets 1 / ((1 + r) k) votes, and bits that many rows ask for are fixed first.
+it may attend to, by falling score).
 
-Source: docs/restriction.md, section 2.
+Source: docs/restriction.md, sections 1 (the captured pairs of Hahn 2020, Lemma 4) and 2.
 """
 
 import dataclasses
@@ -30,36 +22,34 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from jaxtyping import Bool, Float, Int
 
-from bounds.restriction.enclosed import Floats
 from bounds.restriction.scores import ScoredRows
-from bounds.restriction.tables import Rows, Tables
+from bounds.restriction.tables import Tables
 from jax_models.model.mask import Sight, visible
 from jax_models.weighting import Weighting
 
 # Numbers in one block: query rows times key rows times heads.
 BLOCK = 2**20
 
-Booleans = NDArray[np.bool_]
 Key = tuple[tuple[int, int], ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class HeadBlock:
-    """What one head of a block of query rows can attend to.
+    """Possible sets of one head, for a block of query rows.
 
     Attributes:
-        possible: The possible set of each row [r, m].
-        highest: hi, -inf at positions that are not visible [r, m].
-        witness: The slot of w, -1 for a row that sees nothing [r].
-        cells: Highest cell of every pair of rows, -inf where they contradict [r, K].
+        possible: Whether a slot is in the possible set of a row.
+        highest: hi, -inf at positions that are not visible.
+        witness: The slot of w, -1 for a row that sees nothing.
+        cells: Highest cell of every pair of rows, -inf where they contradict.
     """
 
-    possible: Booleans
-    highest: Floats
-    witness: Rows
-    cells: Floats
+    possible: Bool[np.ndarray, "rows slots"]
+    highest: Float[np.ndarray, "rows slots"]
+    witness: Int[np.ndarray, "rows"]
+    cells: Float[np.ndarray, "rows keys"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,58 +57,44 @@ class SlotBlock:
     """A block of query rows: those of whole slots.
 
     Attributes:
-        slots: The slots [s].
-        rows: Their rows [r].
-        slot_of_row: Which of `slots` each row belongs to, as an index into them [r].
-        heads: One per head.
+        slots: The slots.
+        rows: Their rows.
+        slot_of_row: Index into `slots` of each row's slot.
+        heads: Possible sets of each head.
     """
 
-    slots: Rows
-    rows: Rows
-    slot_of_row: Rows
+    slots: Int[np.ndarray, "chosen"]
+    rows: Int[np.ndarray, "rows"]
+    slot_of_row: Int[np.ndarray, "rows"]
     heads: tuple[HeadBlock, ...]
 
-    def reach(self) -> Booleans:
-        """Returns which slots any head and row of a slot can attend to [s, m]."""
+    def reach(self) -> Bool[np.ndarray, "chosen slots"]:
+        """Whether any head and row of a slot can attend to another slot."""
         either = np.logical_or.reduce([head.possible for head in self.heads])
         first = np.searchsorted(self.slot_of_row, np.arange(len(self.slots)))
         return np.logical_or.reduceat(either, first, axis=0)
 
 
 def tie_order(weighting: Weighting) -> int:
-    """Returns +1 where the smaller position wins a tie, -1 where the larger does.
-
-    Args:
-        weighting: A hard weighting; for average-hard the order names witnesses alone.
-    """
+    """Returns +1 where the smaller position wins a tie, -1 where the larger does."""
     return weighting.side or 1
 
 
-def seen(sight: Sight, rows: Rows, keys: Rows) -> Booleans:
-    """Returns which positions each row's position sees [r, k].
-
-    Args:
-        sight: Of the mask.
-        rows: Positions of the rows [r].
-        keys: Positions of the keys [k].
-    """
+def seen(
+    sight: Sight, rows: Int[np.ndarray, "rows"], keys: Int[np.ndarray, "keys"]
+) -> Bool[np.ndarray, "rows keys"]:
+    """Visibility of key positions from row positions."""
     if sight.everything:
         return np.ones((len(rows), len(keys)), bool)
-    # A comparison of positions is NumPy's where they are.
+    # `visible` is typed for JAX arrays; positions in NumPy are compared by NumPy.
     places: Any = rows, keys
     return np.asarray(visible(sight, *places))
 
 
 def possible_blocks(
-    tables: Tables, scored: ScoredRows, slots: Sequence[int] | Rows
+    tables: Tables, scored: ScoredRows, slots: Sequence[int] | Int[np.ndarray, "chosen"]
 ) -> Iterator[SlotBlock]:
-    """Yields the possible sets of slots, a block of them at a time.
-
-    Args:
-        tables: All tables of the layer's input.
-        scored: Their rows, projected.
-        slots: The slots that attend, ascending.
-    """
+    """Yields the possible sets of slots, a block of them at a time."""
     ones, zeros = tables.sides()
     one_way = np.concatenate([ones, zeros], axis=1)
     other_way = np.concatenate([zeros, ones], axis=1)
@@ -146,7 +122,9 @@ def possible_blocks(
         yield SlotBlock(chosen, rows, local, heads)
 
 
-def _split(slots: Rows, sizes: Rows, most: int) -> Iterator[Rows]:
+def _split(
+    slots: Int[np.ndarray, "slots"], sizes: Int[np.ndarray, "slots"], most: int
+) -> Iterator[Int[np.ndarray, "_"]]:
     """Slots in blocks of about `most` rows, at least one slot each."""
     if len(slots):
         ends = np.cumsum(sizes)
@@ -158,9 +136,9 @@ def _head_block(
     tables: Tables,
     scored: ScoredRows,
     head: int,
-    rows: Rows,
-    against: Booleans,
-    sees: Booleans,
+    rows: Int[np.ndarray, "rows"],
+    against: Bool[np.ndarray, "rows keys"],
+    sees: Bool[np.ndarray, "rows slots"],
 ) -> HeadBlock:
     weighting = scored.attention.weighting
     low, high = scored.block(head, rows)
@@ -186,26 +164,12 @@ def _head_block(
 
 def leading_entries(
     tables: Tables,
-    block: SlotBlock,
     sets: HeadBlock,
-    rows: Rows,
+    rows: Int[np.ndarray, "voters"],
     order: int,
     count: int,
-) -> tuple[Rows, Booleans]:
-    """Returns the first entries of rows' lists that are not constant.
-
-    Args:
-        tables: The tables of the layer's input.
-        block: The block.
-        sets: Its possible sets for one head.
-        rows: Rows of the block [r].
-        order: The tie order, +1 or -1.
-        count: How many entries.
-
-    Returns:
-        For each entry the row of its table that maximises the score [r, count], and
-        whether there is such an entry [r, count].
-    """
+) -> tuple[Int[np.ndarray, "voters count"], Bool[np.ndarray, "voters count"]]:
+    """The first entries of rows' lists that are not constant, and whether they exist."""
     free = np.array([bool(bits) for bits in tables.bits])
     score = np.where(sets.possible[rows] & free, sets.highest[rows], -np.inf)
     widths = np.diff(tables.starts)
@@ -229,26 +193,19 @@ def leading_entries(
 def cast_votes(
     tables: Tables,
     block: SlotBlock,
-    over: Booleans,
+    over: Bool[np.ndarray, "chosen"],
     order: int,
     cap: int,
-    votes: Floats,
+    votes: Float[np.ndarray, "keys"],
 ) -> None:
-    """Adds the votes of the slots of a block that depend on too many bits.
-
-    Args:
-        tables: The tables of the layer's input.
-        block: The block.
-        over: Which of its slots they are [s].
-        order: The tie order, +1 or -1.
-        cap: Bits that a row may depend on.
-        votes: Of each row of the tables, as an entry's maximiser [K]; added to.
-    """
+    """Adds the votes of the slots of a block that depend on too many bits."""
+    # Fixing the bits of an entry to the values that maximise its score makes it win, and
+    # hides all that follow. The entry of rank r with k bits gets 1 / ((1 + r) k) votes.
     rows = np.flatnonzero(over[block.slot_of_row])
     sizes = np.array([len(bits) for bits in tables.bits])
     count = int(max(2, cap) // max(1, sizes.max())) + 1
     for sets in block.heads:
-        entries, there = leading_entries(tables, block, sets, rows, order, count)
+        entries, there = leading_entries(tables, sets, rows, order, count)
         size = sizes[tables.slot_of_row[entries]]
         weight = there / ((1 + np.arange(count)) * np.maximum(size, 1))
         np.add.at(votes, entries[there], weight[there])
@@ -256,21 +213,12 @@ def cast_votes(
 
 def elect(
     tables: Tables,
-    votes: Floats,
+    votes: Float[np.ndarray, "keys"],
     batch: int,
     noise: np.random.Generator | None,
     imbalance: int | None,
 ) -> dict[int, int]:
-    """Returns the bits to fix: the best-voted keys that agree with one another.
-
-    Args:
-        tables: The tables that the votes are about.
-        votes: Of each row [K].
-        batch: Bits to fix at most, beyond which no further key is taken.
-        noise: Shuffles votes that are close, for another attempt; None keeps them.
-        imbalance: Ones less zeros among the bits fixed so far, where they should stay
-            as many; None where that does not matter.
-    """
+    """Returns the bits to fix: the best-voted keys that agree with one another."""
     totals: dict[Key, float] = {}
     for row in np.flatnonzero(votes):
         key = tuple(tables.assignment(int(row)).items())
@@ -297,11 +245,6 @@ def lean(bits: Mapping[int, int]) -> int:
 
 
 def first_bits(tables: Tables, slots: Sequence[int]) -> dict[int, int]:
-    """Returns a bit to fix where no one has an entry to vote for.
-
-    Args:
-        tables: The tables.
-        slots: Slots that depend on too many bits of their own.
-    """
+    """Returns a bit to fix where no row has an entry to vote for."""
     bits = max((tables.bits[slot] for slot in slots), key=len)
     return {bits[0]: 0}

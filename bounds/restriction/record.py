@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 from bounds.restriction.attempts import ClosedInput, Stage
 from bounds.restriction.partial_input import FREE, PartialInput
@@ -15,14 +16,14 @@ SYMBOLS = (0, 1)
 
 
 def part_form(length: int, num_symbols: int) -> Form:
-    """Form of a part's record."""
+    """Form of the record of a part of a search."""
     rho = [range(FREE, num_symbols), length]
     stage = {"name": str, "rho": rho, "seconds": float}
     return {"rho": rho, "method": str, "stages": [stage]}
 
 
 def record_closed(found: ClosedInput) -> dict[str, Any]:
-    """Record of a part."""
+    """Record of a part of a search."""
     return {
         "rho": found.partial.tokens.tolist(),
         "method": found.method,
@@ -34,7 +35,7 @@ def record_closed(found: ClosedInput) -> dict[str, Any]:
 
 
 def read_closed(row: Mapping[str, Any]) -> ClosedInput:
-    """Part of a record."""
+    """The part of a search that a record holds."""
 
     def partial(tokens: list[int]) -> PartialInput:
         return PartialInput(np.asarray(tokens, np.int32), SYMBOLS)
@@ -60,7 +61,7 @@ def restriction_row(found: Restriction) -> dict[str, Any]:
 
 
 def describe_restriction(found: Restriction, seconds: float) -> list[str]:
-    """Lines on a restriction, its pair, and what is misclassified."""
+    """Lines on a restriction, its pair, and the number of misclassified inputs."""
     n, free = len(found.rho), len(found.free)
     given = int((found.given == FREE).sum())
     stages = ", ".join(f"{stage.free} after {stage.name}" for stage in found.stages)
@@ -88,7 +89,7 @@ def describe_restriction(found: Restriction, seconds: float) -> list[str]:
     return [*lines, *(reason[0].upper() + reason[1:] + "." for reason in found.reasons)]
 
 
-def _text(tokens: np.ndarray) -> str:
+def _text(tokens: Int[np.ndarray, "tokens"]) -> str:
     """Tokens as text, from both ends where there are many."""
     words = [str(token) for token in tokens.tolist()]
     if len(words) > 64:

@@ -1,16 +1,8 @@
 """Restrictions of a concrete hard-attention model: fix few bits, make its output constant.
 
-The theorem of Hahn (2020) says that such a restriction exists for long inputs; here one is
-found for a given model and length, with a certificate that it does what it says.
-
-The certificate of a restriction, as plain JSON.
-
-It lists, of every layer and every position that matters, the possible sets with their
-witnesses and the bits that the output depends on: enough for someone who shares no code
-with the search to check each exclusion, to tabulate every row and to see that the query's
-output is the same for all completions. Positions and tokens count from 0.
-
-Source: docs/certificates-of-restrictions.md, section 1.
+By the theorem of Hahn (2020) such a restriction exists for long inputs; here one is found
+for a given model and length, with a certificate in JSON that a checker without code of the
+search can verify (docs/certificates-of-restrictions.md, section 1).
 """
 
 import dataclasses
@@ -18,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
 
 import jax_models as jm
 from bounds.influence.substitution import check_query
@@ -37,7 +30,6 @@ from bounds.restriction.attempts import (
     attempt,
     forget,
 )
-from bounds.restriction.enclosed import Floats
 from bounds.restriction.partial_input import PartialInput, read_partial_input
 from bounds.restriction.search import Report
 from bounds.store.output import sha256
@@ -49,21 +41,13 @@ from jax_models.run.device_memory import require_memory
 FORMAT = "attention-bounds restriction certificate 1"
 
 T = TypeVar("T")
+Tokens = Int[np.ndarray, "tokens"]
 
 
 def certificate_of(
-    model: Transformer, analysis: Analysis, output: Floats
+    model: Transformer, analysis: Analysis, output: Float[np.ndarray, "width"]
 ) -> dict[str, Any]:
-    """Returns the certificate of an analysis that found the output constant.
-
-    Args:
-        model: The transformer.
-        analysis: Of a partial input.
-        output: The query's final activation, as the model computes it [d].
-
-    Returns:
-        A JSON object; its pair and language are null, as nothing was asked of it.
-    """
+    """Returns the certificate of an analysis that found the output constant."""
     partial = analysis.partial
     attentions = [layer.attention for layer in model.layers]
     return {
@@ -109,7 +93,7 @@ def _tie(weighting: Any) -> str:
 
 
 def _shared(values: Sequence[T]) -> T | list[T]:
-    """The value that all layers share, or the list of theirs."""
+    """The value that all layers share, else the list of their values."""
     return values[0] if len(set(values)) == 1 else list(values)
 
 
@@ -118,40 +102,40 @@ class Restriction(BriefRepr):
     """A partial input under which a model's output is the same for all completions.
 
     Attributes:
-        rho: The token of each position, -1 where it is free [n].
+        rho: The token of each position, -1 where it is free.
         symbols: The two tokens that a free position may hold.
-        given: What was fixed beforehand [n], in the same form.
+        given: Tokens that were fixed beforehand, in the form of `rho`.
         free: The free positions, ascending.
         query: The position that is read.
-        output: Its final activation, for every completion [d].
+        output: Final activation at `query`, for every completion.
         deps: The free positions that the output depends on: none.
         mode: "exact" where every number of the analysis is known to the bit, else
             "floating": decided within proven rounding bounds.
-        method: What found it: "greedy", "alteration" or "member".
-        stages: What each stage left free.
-        certificate: The JSON object that says all this so that it can be checked.
-        analysis: What the certificate was made from.
-        pair: Two completions of which one is in the language [n] each, or None.
-        language: What was asked about, or None.
-        members: Which of the pair are in the language, or None.
-        log2_misclassified: The logarithm of how many inputs are certain to be
-            misclassified, where that is known.
-        reasons: What was found, or why nothing was, in sentences.
+        method: The kind of search: "greedy", "alteration" or "member".
+        stages: Partial inputs after each stage of the search.
+        certificate: The certificate, a JSON object.
+        analysis: The analysis from which the certificate was made.
+        pair: Two completions of which one is in the language, or None.
+        language: The language of a counterexample, or None.
+        members: Whether each of the pair is in the language, or None.
+        log2_misclassified: Binary logarithm of the number of inputs that are certain to
+            be misclassified, where it is known.
+        reasons: Findings, or reasons for having none, in sentences.
     """
 
-    rho: NDArray[np.int32]
+    rho: Tokens
     symbols: tuple[int, int]
-    given: NDArray[np.int32]
+    given: Tokens
     free: tuple[int, ...]
     query: int
-    output: NDArray[np.float64]
+    output: Float[np.ndarray, "width"]
     deps: tuple[int, ...]
     mode: str
     method: str
     stages: tuple[Stage, ...]
     certificate: dict[str, Any] = dataclasses.field(repr=False)
     analysis: Analysis = dataclasses.field(repr=False)
-    pair: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
+    pair: tuple[Tokens, Tokens] | None = None
     language: str | None = None
     members: tuple[bool, bool] | None = None
     log2_misclassified: int | None = None
@@ -181,7 +165,7 @@ def find_restriction(
     """Returns a restriction that makes the query's final activation constant.
 
     The greedy search fixes bits until every row below the last layer depends on few,
-    then closes the last layer; the reverse pass frees what was fixed needlessly. Every
+    then closes the last layer; the reverse pass frees bits fixed needlessly. Every
     restriction is analysed again from scratch, with its rounding, before it is returned.
     Unique-hard models have one with free bits beyond the lengths that the command
     `depth` lists; for average-hard ones the search is as sound, but nothing says that a
@@ -201,13 +185,13 @@ def find_restriction(
         attempts: Searches, of which the one with most free bits is taken; the first is
             deterministic, others shuffle votes. By default 6 for n <= 128, else 1.
         reverse_pass: Whether to free bits in a reverse pass; by default for n <= 128.
-        seed: Of the attempts and draws.
+        seed: Seed of the attempts and draws.
         report: Called with each stage's name and partial input, round by round.
-        remember: Called with the name of each part of the search and what does it; it
-            returns that one's result, or what it was before.
+        remember: Called with the name of each part of the search and the function that
+            does it; returns the function's result, or a kept one.
 
     Returns:
-        The restriction, its certificate and what each stage left free.
+        The restriction, its certificate and the partial input after each stage.
 
     Raises:
         InputError: for a model with soft attention, without layers or in float32, or
@@ -230,7 +214,7 @@ def find_restriction(
 
 
 def require_table(length: int) -> None:
-    """Refuses a length whose n rows' bits, and which of them each depends on, do not fit."""
+    """Refuses a length whose table of n rows' dependence on n bits does not fit."""
     require_memory(f"a restriction of length n = {length}", 4 * length**2)
 
 
@@ -242,16 +226,7 @@ def restrict(
     query: int,
     plan: SearchPlan,
 ) -> Restriction:
-    """Returns the best restriction for a purpose; see `find_restriction`.
-
-    Args:
-        model: The transformer.
-        length: n.
-        pre_restriction: Tokens fixed beforehand, or None.
-        symbols: What a free position may hold.
-        query: The position that is read.
-        plan: How to search.
-    """
+    """Returns the best restriction for a purpose; see `find_restriction`."""
     expect_hook("report", plan.report)
     expect_hook("remember", plan.remember)
     model = check_hard_model(model)
@@ -288,7 +263,7 @@ def restrict(
 
 
 def _without_free_bit(model: jm.Transformer, given: PartialInput, query: int) -> str:
-    """What it means that no bit is left."""
+    """Sentence on a restriction that leaves no bit free."""
     left = output_dependence(model, given, query)
     many = "" if left is None else f" (the possible sets leave {left} that matter)"
     return (
@@ -298,14 +273,8 @@ def _without_free_bit(model: jm.Transformer, given: PartialInput, query: int) ->
 
 
 def final_activation(
-    model: jm.Transformer, tokens: NDArray[np.int32], query: int
-) -> NDArray[np.float64]:
-    """Returns the final activation at a position, as the model computes it [d].
-
-    Args:
-        model: The transformer.
-        tokens: The input [n].
-        query: The position.
-    """
+    model: jm.Transformer, tokens: Tokens, query: int
+) -> Float[np.ndarray, "width"]:
+    """Returns the final activation at a position, as the model computes it."""
     # Winners were decided by proven bounds; a tie elsewhere does not matter here.
     return np.asarray(jm.apply(model, tokens, ties="ignore"))[query]

@@ -5,8 +5,6 @@ cell is enclosed, lowest <= cell <= highest; both are the same integer where rou
 cannot change it, which for exact scores is everywhere but on the edge of a cell. An
 excluded position and a decided winner are then comparisons of integers, with no tolerance
 of their own.
-
-Shapes: h heads, r query rows, k key rows, e = d_k, v = d_v.
 """
 
 import dataclasses
@@ -16,7 +14,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
+from jaxtyping import Float, Int
 
 from bounds.numbers.rounding import SCALAR_STEPS, gamma_upper
 from bounds.restriction.enclosed import (
@@ -41,14 +39,14 @@ from jax_models.model.temperature import ConstantTemperature
 
 @dataclasses.dataclass(frozen=True)
 class ScoredRows:
-    """Rows of a layer's input, ready to attend and to be attended to.
+    """Projections of the rows of a layer's input, by head and row.
 
     Attributes:
         attention: The sublayer.
-        query: Projected, and scaled where queries are [h, K, e].
-        key: Projected [h, K, e].
-        value: Projected [h, K, v].
-        scale: What a score is divided by [K, 1]; 1 where queries are instead.
+        query: Queries, divided by the scale where scores are bilinear.
+        key: Keys.
+        value: Values.
+        scale: Divisor of the scores of each row; 1 where queries are divided instead.
         exact: Whether all scores are known to the bit.
     """
 
@@ -56,10 +54,10 @@ class ScoredRows:
     query: Enclosed
     key: Enclosed
     value: Enclosed
-    scale: Floats
+    scale: Float[np.ndarray, "rows 1"]
     exact: bool
 
-    def keep(self, rows: NDArray[np.intp]) -> "ScoredRows":
+    def keep(self, rows: Int[np.ndarray, "rows"]) -> "ScoredRows":
         """Returns some of the rows."""
         return dataclasses.replace(
             self,
@@ -74,26 +72,25 @@ class ScoredRows:
         """The width of a cell in score units."""
         return self.attention.weighting.resolution(self.attention.query.dtype)
 
-    def block(self, head: int, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
-        """Returns the lowest and the highest cell of query rows with all keys [r, K]."""
+    def block(
+        self, head: int, rows: Int[np.ndarray, "rows"]
+    ) -> tuple[Float[np.ndarray, "rows keys"], Float[np.ndarray, "rows keys"]]:
+        """Returns the lowest and the highest cell of query rows with all keys."""
         found = score_enclosed(self.attention.scoring, self, head, rows, None)
         return self._cells(*found)
 
     def pairs(
-        self, head: int, queries: NDArray[np.intp], keys: NDArray[np.intp]
-    ) -> tuple[Floats, Floats]:
-        """Returns the lowest and the highest cell of given pairs [p].
-
-        Args:
-            head: Which head.
-            queries: Query row of each pair [p].
-            keys: Key row of each pair [p].
-        """
+        self,
+        head: int,
+        queries: Int[np.ndarray, "pairs"],
+        keys: Int[np.ndarray, "pairs"],
+    ) -> tuple[Float[np.ndarray, "pairs"], Float[np.ndarray, "pairs"]]:
+        """Returns the lowest and the highest cell of given pairs."""
         found = score_enclosed(self.attention.scoring, self, head, queries, keys)
         return self._cells(*found)
 
     def _cells(self, score: Floats, radius: Floats | float) -> tuple[Floats, Floats]:
-        """The cells of score ± radius, as any order of operations computes them."""
+        """Cells of score ± radius, as any order of operations computes them."""
         width = self.resolution
         place = score / width
         power = np.frexp(width)[0] == 0.5
@@ -112,21 +109,10 @@ def score_enclosed(
     score: Score,
     rows: ScoredRows,
     head: int,
-    queries: NDArray[np.intp],
-    keys: NDArray[np.intp] | None,
+    queries: Int[np.ndarray, "rows"],
+    keys: Int[np.ndarray, "rows"] | None,
 ) -> tuple[Floats, Floats | float]:
-    """Returns scores and their radii, as any order of operations computes them.
-
-    Args:
-        score: The layer's.
-        rows: Rows that attend and are attended to.
-        head: Which head.
-        queries: The query rows [r].
-        keys: The key row of each query; None where every query meets every key.
-
-    Raises:
-        InputError: There is no enclosure of such a score.
-    """
+    """Scores and radii of queries with their keys, or with all keys if None."""
     del rows, head, queries, keys
     raise InputError(f"no enclosure of {score.word} scores; no restriction is found")
 
@@ -136,8 +122,8 @@ def _(
     score: AdditiveScore,
     rows: ScoredRows,
     head: int,
-    queries: NDArray[np.intp],
-    keys: NDArray[np.intp] | None,
+    queries: Int[np.ndarray, "rows"],
+    keys: Int[np.ndarray, "rows"] | None,
 ) -> tuple[Floats, Floats | float]:
     """w · tanh(q + k) / scale; tanh is 1-Lipschitz and at most 1."""
     query, scale = rows.query[head, queries], rows.scale[queries]
@@ -160,8 +146,8 @@ def _(
     score: DotProductScore,
     rows: ScoredRows,
     head: int,
-    queries: NDArray[np.intp],
-    keys: NDArray[np.intp] | None,
+    queries: Int[np.ndarray, "rows"],
+    keys: Int[np.ndarray, "rows"] | None,
 ) -> tuple[Floats, Floats | float]:
     del score
     query, key = rows.query[head, queries], rows.key[head]
@@ -178,14 +164,14 @@ def _(
 
 
 def _product_radius(q: Sequence[Floats], k: Sequence[Floats], width: int) -> Floats:
-    """How far inner products may be off, by Cauchy's inequality on the magnitudes."""
+    """Radii of inner products, by Cauchy's inequality on the magnitudes."""
     steps = gamma_upper(width + 1)
     radius = q[2] * (k[1] + 2 * steps * k[2]) + q[1] * k[2]
     return inflated(radius, 8) + 4 * (width + 1) * SMALLEST
 
 
-def _sizes(rows: Enclosed) -> tuple[Floats, Floats, Floats]:
-    """Norms of values, of radii, and of both together [r], none below the true."""
+def _sizes(rows: Enclosed) -> tuple[Float[np.ndarray, "rows"], ...]:
+    """Norms of values, of radii, and of their sum, rounded up."""
     steps = rows.value.shape[-1] + 4
     value = inflated(np.sqrt((rows.value**2).sum(axis=-1)), steps)
     radius = inflated(rows.radius.sum(axis=-1), steps)
@@ -193,16 +179,9 @@ def _sizes(rows: Enclosed) -> tuple[Floats, Floats, Floats]:
 
 
 def score_rows(
-    layer: Layer, rows: Enclosed, positions: NDArray[np.intp], length: int
+    layer: Layer, rows: Enclosed, positions: Int[np.ndarray, "rows"], length: int
 ) -> ScoredRows:
-    """Returns rows projected for a layer.
-
-    Args:
-        layer: A layer of hard attention.
-        rows: Its possible input rows [K, d].
-        positions: The position of each [K].
-        length: n.
-    """
+    """Projects rows for a layer."""
     attention = layer.attention
     inputs = attention_input(layer, rows)
 
@@ -234,7 +213,9 @@ def score_rows(
     return ScoredRows(attention, query, key, value, scale, exact)
 
 
-def _products_exact(query: Floats, key: Floats) -> bool:
+def _products_exact(
+    query: Float[np.ndarray, "heads rows d_k"], key: Float[np.ndarray, "heads keys d_k"]
+) -> bool:
     """Whether no inner product of a query with a key is rounded."""
     sizes, least = 0.0, 0
     for head_query, head_key in zip(query, key, strict=True):

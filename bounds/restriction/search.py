@@ -1,22 +1,13 @@
 """The greedy search: fix the best-voted bits until every row depends on few.
 
 Layer by layer, rows whose output depends on more bits than the layer's cap vote, a batch of
-bits is fixed, and the possible sets are formed again; then the rows are tabulated. What
-comes out is sound whatever was voted for, as soundness rests on the possible sets alone.
-It ends: every round fixes a bit.
+bits is fixed, and the possible sets are formed again; then the rows are tabulated. The
+result is sound whatever was voted for, as soundness rests on the possible sets alone. The
+search ends: every round fixes a bit. Closing then fixes bits until the query's output is
+constant, and a reverse pass frees the bits that were fixed needlessly.
 
-Source: docs/restriction.md, section 2.
-
-Closing: fix what is left so that the query's output is constant.
-
-With one value of the query's own row chosen, each head's list is followed: the bits of its
-first entry are fixed so that it has its largest score, and then, whatever the other bits
-are, the head attends to it. Every value of the query's row is tried.
-
-Source: docs/theory/hard-attention.md, section 2, Lemma 2 (Hahn 2020, the last step of
-Theorem 1).
-
-The reverse pass: free again whatever was fixed needlessly.
+Source: docs/restriction.md, section 2; docs/theory/hard-attention.md, section 2, Lemma 2
+(Hahn 2020, the last step of Theorem 1).
 
 A fixed bit is freed where the query's output is constant without it too, by an analysis
 from scratch. Bits are tried in batches, which are halved where they fail.
@@ -29,6 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from jaxtyping import Int
 
 from bounds.restriction.analysis import TooManyBits, analyse, embed, needed_positions
 from bounds.restriction.partial_input import FREE, PartialInput
@@ -43,7 +35,7 @@ from bounds.restriction.possible import (
     tie_order,
 )
 from bounds.restriction.scores import ScoredRows, score_rows
-from bounds.restriction.tables import Rows, Tables
+from bounds.restriction.tables import Tables
 from bounds.restriction.tabulate import Readings, Undecided, read_slots, tabulate
 from jax_models import InputError, Transformer
 from jax_models.interrupt import raise_requested
@@ -52,7 +44,7 @@ from jax_models.model.layer import Layer
 # Rounds begin with n / BATCHES bits each.
 BATCHES = 40
 
-# Told of the stage and of the partial input after each of its rounds.
+# Called with the stage and the partial input after each of its rounds.
 Report = Callable[[str, PartialInput], None]
 # Bits that a row may depend on while bits are freed: tables double with each.
 MOST_BITS = 10
@@ -60,7 +52,7 @@ MOST_BITS = 10
 
 @dataclasses.dataclass
 class Search:
-    """A search under way: what is fixed, and the tables of the layer that it is at.
+    """State of a search: the model, the partial input and the search's options.
 
     Attributes:
         model: The transformer.
@@ -68,9 +60,9 @@ class Search:
         partial: The partial input so far.
         noise: Randomness of the votes; None for none.
         balance: Whether as many ones as zeros should be fixed.
-        report: Told of every round.
-        repair: Whether a round fixes the one best-voted entry, as alteration does, and
-            not a batch.
+        report: Called after every round.
+        repair: Whether a round fixes the one best-voted entry, as alteration does,
+            instead of a batch.
         imbalance: Ones less zeros among the bits that the search fixed.
     """
 
@@ -83,23 +75,16 @@ class Search:
     repair: bool = False
     imbalance: int = 0
 
-    def fix(self, bits: dict[int, int], what: str) -> None:
-        """Fix bits and tell of it."""
+    def fix(self, bits: dict[int, int], stage: str) -> None:
+        """Fix bits and report the stage."""
         raise_requested()
         self.partial = self.partial.fix(bits)
         self.imbalance += lean(bits)
         if self.report is not None:
-            self.report(what, self.partial)
+            self.report(stage, self.partial)
 
     def reduce(self, caps: Sequence[int]) -> tuple[Tables, ScoredRows]:
-        """Fix bits until every row below the last layer depends on few.
-
-        Args:
-            caps: For each layer but the last, the bits that a row may depend on.
-
-        Returns:
-            The input tables of the last layer, and their rows projected for it.
-        """
+        """Fix bits until every row below the last layer depends on few."""
         needed = needed_positions(self.model, self.partial.length, self.query)
         tables = embed(self.model, self.partial, needed[0])
         for depth, cap in enumerate(caps):
@@ -114,12 +99,17 @@ class Search:
         )
 
     def _reduce_layer(
-        self, layer: Layer, tables: Tables, wanted: Rows, cap: int, depth: int
+        self,
+        layer: Layer,
+        tables: Tables,
+        wanted: Int[np.ndarray, "chosen"],
+        cap: int,
+        depth: int,
     ) -> Tables:
         scored = self.project(layer, tables)
         slots = np.searchsorted(tables.positions, wanted)
         batch = 1 if self.repair else max(1, self.partial.length // BATCHES)
-        what = f"layer {depth}"
+        stage = f"layer {depth}"
         over = slots.tolist()
         while True:
             # A row that depends on few bits depends on no more once others are fixed.
@@ -131,8 +121,8 @@ class Search:
                         read += read_slots(tables, scored, block)
                     return tabulate(layer, scored, tables, read)
                 except Undecided as case:
-                    chosen = self.decide(tables, case, what)
-            self.fix(chosen, what)
+                    chosen = self.decide(tables, case, stage)
+            self.fix(chosen, stage)
             tables, kept = tables.fix(chosen)
             scored = scored.keep(kept)
             batch = max(1, min(batch, len(over) // 4 + 1))
@@ -145,7 +135,7 @@ class Search:
         cap: int,
         batch: int,
     ) -> tuple[dict[int, int], list[int]]:
-        """The bits to fix, and the slots that depend on too many."""
+        """Bits to fix, and the slots that depend on too many."""
         dependence = tables.dependence(self.partial.length)
         order = tie_order(scored.attention.weighting)
         votes = np.zeros(tables.num_rows)
@@ -163,16 +153,7 @@ class Search:
         return chosen or first_bits(tables, bad), bad
 
     def decide(self, tables: Tables, case: Undecided, where: str) -> dict[int, int]:
-        """Returns a bit to fix so that a winner is not left to rounding.
-
-        Args:
-            tables: The tables of the layer's input.
-            case: The undecided row.
-            where: The layer, in words.
-
-        Raises:
-            InputError: if no free bit has a part in it.
-        """
+        """Returns a bit to fix so that a winner is not left to rounding."""
         slot_of_row = tables.slot_of_row
         for slot in (case.slot, *slot_of_row[list(case.rows)].tolist()):
             if tables.bits[slot]:
@@ -185,7 +166,7 @@ class Search:
 
 
 def is_constant(model: Transformer, partial: PartialInput, query: int) -> bool:
-    """Returns whether an analysis shows the query's output to be constant."""
+    """Whether an analysis shows the query's output to be constant."""
     try:
         return analyse(model, partial, query, MOST_BITS).constant
     except (TooManyBits, Undecided):
@@ -200,19 +181,7 @@ def free_needless(
     seconds: float,
     report: Report | None = None,
 ) -> PartialInput:
-    """Returns a partial input with those bits free that need not be fixed.
-
-    Args:
-        model: The transformer.
-        partial: One under which the query's output is constant.
-        given: What is fixed beforehand and stays fixed.
-        query: The position that is read.
-        seconds: After which no further batch is tried.
-        report: Told of every batch that was freed.
-
-    Returns:
-        One that `partial` extends, with the same property.
-    """
+    """Frees bits, by halves of batches, while the query's output stays constant."""
     end = time.monotonic() + seconds
     fixed = [i for i in given.free if partial.tokens[i] != FREE]
     size = max(1, len(fixed) // 2)
@@ -233,16 +202,7 @@ def free_needless(
 
 
 def close(search: Search, tables: Tables, scored: ScoredRows) -> None:
-    """Fix bits until the query's output is constant, as few as any of its values needs.
-
-    Args:
-        search: The search; its partial input is what is closed.
-        tables: The input tables of the last layer.
-        scored: Their rows, projected.
-
-    Raises:
-        InputError: if rounding leaves a winner open for every value of the query's row.
-    """
+    """Fix bits until the query's output is constant, trying every value of its row."""
     slot = tables.slot(search.query)
     ways, open_ = [], None
     for row in range(tables.starts[slot], tables.starts[slot + 1]):
@@ -256,12 +216,8 @@ def close(search: Search, tables: Tables, scored: ScoredRows) -> None:
     if not ways:
         assert open_ is not None
         raise open_
-    best = min(ways, key=lambda way: (len(way), abs(_imbalance(search, way))))
+    best = min(ways, key=lambda way: (len(way), abs(search.imbalance + lean(way))))
     search.fix(best, "closing")
-
-
-def _imbalance(search: Search, bits: dict[int, int]) -> int:
-    return search.imbalance + sum(2 * value - 1 for value in bits.values())
 
 
 def _fixed(
@@ -272,7 +228,9 @@ def _fixed(
 
 
 def _close_value(search: Search, tables: Tables, scored: ScoredRows) -> dict[int, int]:
-    """The bits that close every head once the query's row is constant."""
+    """Bits that close every head once the query's row is constant."""
+    # Once the bits of a list's first entry are fixed so that it has its largest score,
+    # the head attends to it whatever the other bits are.
     slot = tables.slot(search.query)
     closed: dict[int, int] = {}
     while True:
@@ -291,12 +249,12 @@ def _close_value(search: Search, tables: Tables, scored: ScoredRows) -> dict[int
 def _cheapest_entry(
     tables: Tables, scored: ScoredRows, block: SlotBlock
 ) -> dict[int, int]:
-    """The bits of the first entry of that open head whose first entry has the fewest."""
+    """Bits of the cheapest first entry over all open heads."""
     order = tie_order(scored.attention.weighting)
     first = np.zeros(1, np.intp)
     found = []
     for sets in block.heads:
-        entries, there = leading_entries(tables, block, sets, first, order, 1)
+        entries, there = leading_entries(tables, sets, first, order, 1)
         if there[0, 0]:
             found.append(tables.assignment(int(entries[0, 0])))
     return min(found, key=len, default={})

@@ -1,10 +1,10 @@
-"""Sufficiently sensitive languages: which restrictions leave the answer open.
+"""Sufficiently sensitive languages: restrictions that leave the answer open.
 
 Hahn's Theorem 1 holds for every language of which the restrictions that the argument
 produces do not force the answer (Hahn 2020, after Corollary 2). Given a restriction,
-`reachable_classes` says whether a member and a non-member both complete it, with one of
-each. Given a length, `most_free_forced` says how many bits may be free in a restriction
-that forces the answer; one more, F, keeps it open whatever the restriction, and the
+`reachable_classes` finds a member and a non-member that complete it. Given a length,
+`most_free_forced` finds the most bits that may be free in a restriction that forces the
+answer; one more, F, keeps it open whatever the restriction, and the
 threshold recursion applies with F free bits asked for in place of one
 (docs/theory/hard-attention.md, sections 6 and 8).
 
@@ -20,7 +20,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax import Array
+from jaxtyping import Array, Bool, Int, Key
 from numpy.typing import ArrayLike
 
 from bounds.restriction.checking.claim import FREE
@@ -28,7 +28,8 @@ from jax_models import InputError
 from jax_models.arguments import expect_array, expect_integers, expect_kind, show
 from jax_models.languages import Automaton, Language
 
-Membership = Callable[[np.ndarray], Any]
+Tokens = Int[np.ndarray, "tokens"]
+Membership = Callable[[Tokens], Any]
 # Beyond it a membership function is asked about some completions, not about all.
 MOST_ENUMERATED = 16
 
@@ -40,8 +41,8 @@ class ReachableClasses:
     None stands for none found; that is a proof of absence only where `exact`.
     """
 
-    member: np.ndarray | None  # [n]
-    non_member: np.ndarray | None  # [n]
+    member: Tokens | None
+    non_member: Tokens | None
     exact: bool
 
 
@@ -50,7 +51,7 @@ class ForcedAnswer:
     """A restriction with most free bits that forces the answer."""
 
     free: int
-    rho: tuple[int, ...]  # [n], -1 at its free positions
+    rho: tuple[int, ...]  # -1 at its free positions
 
     @property
     def least_free(self) -> int:
@@ -66,7 +67,7 @@ def reachable_classes(
     rho: ArrayLike,
     symbols: Sequence[int] = (0, 1),
     *,
-    key: Array | None = None,
+    key: Key[Array, ""] | None = None,
     num_samples: int = 1000,
 ) -> ReachableClasses:
     """Returns whether a restriction leaves the answer open, with a witness pair.
@@ -130,7 +131,7 @@ def most_free_forced(
     rho: ArrayLike,
     symbols: Sequence[int] = (0, 1),
 ) -> ForcedAnswer:
-    """Returns how many bits may stay free while the answer is forced, exactly.
+    """Returns the most bits that may stay free while the answer is forced, exactly.
 
         max { free bits of rho' : rho' extends rho, all its completions alike }
 
@@ -211,10 +212,8 @@ def first_impossible_length(
     return None
 
 
-def _check(
-    rho: ArrayLike, symbols: Sequence[int]
-) -> tuple[np.ndarray, tuple[int, int]]:
-    """Returns a restriction [n] and the two symbols, once they are such."""
+def _check(rho: ArrayLike, symbols: Sequence[int]) -> tuple[Tokens, tuple[int, int]]:
+    """Returns the checked restriction and its two symbols."""
     tokens = expect_array("rho", rho)
     if tokens.ndim != 1 or not tokens.size or tokens.dtype.kind not in "iu":
         raise InputError(
@@ -229,10 +228,8 @@ def _check(
     return tokens.astype(np.int64), (found[0], found[1])
 
 
-def _num_symbols(
-    automaton: Automaton, tokens: np.ndarray, pair: tuple[int, int]
-) -> int:
-    """Returns the length without an end token, once the automaton knows the symbols."""
+def _num_symbols(automaton: Automaton, tokens: Tokens, pair: tuple[int, int]) -> int:
+    """Length without an end token; raises `InputError` for symbols of no automaton."""
     if max(pair) >= automaton.num_symbols:
         raise InputError(
             f"symbols = {pair}: {max(pair)} is no symbol of the automaton; its symbols "
@@ -242,8 +239,8 @@ def _num_symbols(
 
 
 def _complete(
-    automaton: Automaton, tokens: np.ndarray, pair: tuple[int, int], wanted: bool
-) -> np.ndarray | None:
+    automaton: Automaton, tokens: Tokens, pair: tuple[int, int], wanted: bool
+) -> Tokens | None:
     """Returns a completion that the automaton accepts (or rejects), or None."""
     length = _num_symbols(automaton, tokens, pair)
     # By prefix: the states that it can reach, with a state and a symbol before each.
@@ -267,7 +264,7 @@ def _complete(
 
 
 def _image(automaton: Automaton, states: int, symbols: Sequence[int]) -> int:
-    """Returns the states, a bit mask, that a set of states reaches by some symbols."""
+    """Bit mask of the states that a set of states reaches by some symbols."""
     image = 0
     for state in range(states.bit_length()):
         if states >> state & 1:
@@ -276,8 +273,10 @@ def _image(automaton: Automaton, states: int, symbols: Sequence[int]) -> int:
     return image
 
 
-def _sample(key: Array, count: int, num_samples: int) -> Iterable[np.ndarray]:
-    """Random bits [count], both constants, and the neighbours of all of these."""
+def _sample(
+    key: Key[Array, ""], count: int, num_samples: int
+) -> Iterable[Bool[np.ndarray, "free"]]:
+    """Random bits, both constants, and the neighbours of all of these."""
     drawn = np.asarray(jax.random.bernoulli(key, shape=(num_samples, count)))
     for bits in (np.zeros(count, bool), np.ones(count, bool), *drawn):
         yield bits

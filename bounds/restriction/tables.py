@@ -1,4 +1,4 @@
-"""Abstract activations: what a row can be, as a table over the free bits it depends on.
+"""Abstract activations: the values of a row, as a table over the free bits it depends on.
 
 All tables of one layer lie in one array of K rows, those of a slot (a position that is
 needed) one after another. Row a of a slot belongs to the assignment of its bits whose k-th
@@ -6,19 +6,15 @@ is the k-th binary digit of a, lowest first. Tables are in normal form: no bit i
 the row does not depend on. Two rows are the same when their `identity` is: equal numbers
 where numbers are known to the bit, and otherwise the same row reading the same rows, which
 the model then computes alike.
-
-Shapes: m slots, K rows, d model width.
 """
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+from jaxtyping import Float, Int
 
-from bounds.restriction.enclosed import Enclosed, Floats
-
-Rows = NDArray[np.intp]
+from bounds.restriction.enclosed import Enclosed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,18 +22,18 @@ class Tables:
     """The tables of one layer's activations.
 
     Attributes:
-        positions: Of the slots, ascending [m].
-        bits: Of each slot, the free positions that it depends on, ascending.
-        starts: First row of each slot, and K at the end [m + 1].
-        rows: The numbers [K, d].
-        identity: Equal for equal rows of a slot [K].
+        positions: Positions of the slots, ascending.
+        bits: Free positions that each slot depends on, ascending.
+        starts: First row of each slot, and K at the end.
+        rows: The activations, an array of rows and width.
+        identity: Numbers that are equal for equal rows of a slot.
     """
 
-    positions: Rows
+    positions: Int[np.ndarray, "slots"]
     bits: tuple[tuple[int, ...], ...]
-    starts: Rows
+    starts: Int[np.ndarray, "slots+1"]
     rows: Enclosed
-    identity: Rows
+    identity: Int[np.ndarray, "rows"]
 
     @property
     def num_rows(self) -> int:
@@ -45,43 +41,40 @@ class Tables:
         return int(self.starts[-1])
 
     @property
-    def slot_of_row(self) -> Rows:
-        """The slot of each row [K]."""
+    def slot_of_row(self) -> Int[np.ndarray, "rows"]:
+        """The slot of each row."""
         return np.repeat(np.arange(len(self.bits)), np.diff(self.starts))
 
     @property
-    def position_of_row(self) -> Rows:
-        """The position of each row [K]."""
+    def position_of_row(self) -> Int[np.ndarray, "rows"]:
+        """The position of each row."""
         return self.positions[self.slot_of_row]
 
     def slot(self, position: int) -> int:
         """Returns the slot of a position."""
         return int(np.searchsorted(self.positions, position))
 
-    def rows_of(self, slot: int) -> Rows:
+    def rows_of(self, slot: int) -> Int[np.ndarray, "assignments"]:
         """Returns the rows of a slot, in the order of their assignments."""
         return np.arange(int(self.starts[slot]), int(self.starts[slot + 1]))
 
     def assignment(self, row: int) -> dict[int, int]:
-        """Returns the bits under which a row is taken."""
+        """Returns the assignment of bits that a row belongs to."""
         slot = int(np.searchsorted(self.starts, row, side="right")) - 1
         index = row - int(self.starts[slot])
         return {bit: index >> k & 1 for k, bit in enumerate(self.bits[slot])}
 
-    def dependence(self, width: int) -> NDArray[np.float32]:
-        """Returns 1 where a slot depends on a position [m, width], else 0."""
-        matrix = np.zeros((len(self.bits), width), np.float32)
+    def dependence(self, length: int) -> Float[np.ndarray, "slots tokens"]:
+        """Returns 1 where a slot depends on a position, else 0."""
+        matrix = np.zeros((len(self.bits), length), np.float32)
         for slot, bits in enumerate(self.bits):
             matrix[slot, list(bits)] = 1
         return matrix
 
-    def sides(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Returns which rows set a bit that several slots share to 1, and to 0.
-
-        Returns:
-            Two matrices [K, shared bits] of zeros and ones: rows a and c contradict each
-            other where one of them says 1 and the other 0.
-        """
+    def sides(
+        self,
+    ) -> tuple[Float[np.ndarray, "rows shared"], Float[np.ndarray, "rows shared"]]:
+        """Indicators that a row sets a bit, of those that several slots share, to 1 or 0."""
         count: dict[int, int] = {}
         for bits in self.bits:
             for bit in bits:
@@ -98,15 +91,10 @@ class Tables:
                     zeros[start:stop, column[bit]] = 1 - value
         return ones, zeros
 
-    def fix(self, values: Mapping[int, int]) -> tuple["Tables", Rows]:
-        """Returns the tables once bits are fixed, in normal form again.
-
-        Args:
-            values: The bit that each newly fixed position takes.
-
-        Returns:
-            The tables, and the indices of the rows that are left in the old ones.
-        """
+    def fix(
+        self, values: Mapping[int, int]
+    ) -> tuple["Tables", Int[np.ndarray, "kept"]]:
+        """Fixes bits; returns the tables in normal form, and the rows that are kept."""
         kept, bits = [], []
         for slot, old in enumerate(self.bits):
             index = self.rows_of(slot)
@@ -128,21 +116,19 @@ class Tables:
         return tables, rows
 
 
-def _halves(index: Rows, digit: int) -> Rows:
-    """The rows [2, ...] whose assignment has 0, and 1, as its given binary digit."""
+def _halves(
+    index: Int[np.ndarray, "assignments"], digit: int
+) -> Int[np.ndarray, "2 high low"]:
+    """The rows whose assignment has 0, and 1, as its given binary digit."""
     return index.reshape(-1, 2, 1 << digit).swapaxes(0, 1)
 
 
 def normal_form(
-    bits: Sequence[int], index: Rows, identity: Rows
-) -> tuple[tuple[int, ...], Rows]:
-    """Returns a table without the bits that it does not depend on.
-
-    Args:
-        bits: Its bits, k of them.
-        index: Its 2^k rows.
-        identity: Of all rows, which the index points into.
-    """
+    bits: Sequence[int],
+    index: Int[np.ndarray, "assignments"],
+    identity: Int[np.ndarray, "rows"],
+) -> tuple[tuple[int, ...], Int[np.ndarray, "kept"]]:
+    """Returns a table without the bits that it does not depend on."""
     left = list(bits)
     for bit in bits:
         low, high = _halves(index, left.index(bit))
@@ -154,19 +140,11 @@ def normal_form(
 
 def first_tables(
     choices: Sequence[Sequence[int]],
-    embedding: Floats,
-    encoding: Floats,
-    positions: Rows,
+    embedding: Float[np.ndarray, "symbols width"],
+    encoding: Float[np.ndarray, "tokens width"],
+    positions: Int[np.ndarray, "slots"],
 ) -> Tables:
-    """Returns the tables of y^(0).
-
-    Args:
-        choices: The tokens that each position can hold [n]: one, or one for bit 0 and
-            one for bit 1.
-        embedding: Of the tokens [V, d].
-        encoding: Of the positions [n, d].
-        positions: Those that get a slot, ascending.
-    """
+    """Returns the tables of y^(0)."""
     bits, values, counts = [], [], []
     for position in positions:
         tokens = choices[position]

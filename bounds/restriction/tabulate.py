@@ -1,43 +1,42 @@
-"""The next layer's tables: every row evaluated over the free bits it depends on.
+"""Tables of the next layer: every row evaluated over the free bits it depends on.
 
 The row at i depends on its own bits and on those of every position that it can attend to.
 For each assignment of these bits each head attends to a row that is found among the
 possible ones: the best cell, by the tie order. Where rounding leaves the winner open, the
-row is *undecided*, and no table is made of it.
-
-Shapes: T = 2^|D'| assignments of one slot, c candidates, H heads.
+row is *undecided* and gets no table.
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from jaxtyping import Bool, Int
 
-from bounds.restriction.enclosed import Enclosed, Floats, mean
+from bounds.restriction.enclosed import Enclosed, mean
 from bounds.restriction.pointwise import combine_heads
-from bounds.restriction.possible import Booleans, SlotBlock, tie_order
+from bounds.restriction.possible import SlotBlock, tie_order
 from bounds.restriction.scores import ScoredRows
-from bounds.restriction.tables import Rows, Tables, normal_form
+from bounds.restriction.tables import Tables, normal_form
 from jax_models.model.layer import Layer
 
 
 @dataclasses.dataclass(frozen=True)
 class Readings:
-    """What the rows of one slot read, for every assignment of the bits it depends on.
+    """Rows that one slot reads, for every assignment of the bits it depends on.
 
     Attributes:
         position: The slot's position.
-        bits: D', before it is brought to normal form.
-        own: The slot's own row under each assignment [T].
-        members: Of each head, the rows that may be attended to [c, T].
-        chosen: Of each head, which of them are [c, T].
+        bits: The bits it may depend on, before the table is brought to normal form.
+        own: The slot's own row under each assignment.
+        members: Of each head, the rows of the candidates under each assignment.
+        chosen: Of each head, whether a candidate is attended to.
     """
 
     position: int
     bits: tuple[int, ...]
-    own: Rows
-    members: tuple[Rows, ...]
-    chosen: tuple[Booleans, ...]
+    own: Int[np.ndarray, "assignments"]
+    members: tuple[Int[np.ndarray, "_ assignments"], ...]
+    chosen: tuple[Bool[np.ndarray, "_ assignments"], ...]
 
 
 class Undecided(Exception):
@@ -55,14 +54,10 @@ class Undecided(Exception):
         self.rows = tuple(rows)
 
 
-def row_indices(tables: Tables, slot: int, bits: Mapping[int, Rows]) -> Rows:
-    """Returns the row of a slot under each of T assignments [T].
-
-    Args:
-        tables: The tables.
-        slot: The slot.
-        bits: The values of the bits under the assignments, [T] each.
-    """
+def row_indices(
+    tables: Tables, slot: int, bits: Mapping[int, Int[np.ndarray, "assignments"]]
+) -> Int[np.ndarray, "*assignments"]:
+    """Row of a slot under each assignment; one number for a slot without bits."""
     index = np.asarray(tables.starts[slot], np.intp)
     for k, bit in enumerate(tables.bits[slot]):
         index = index + (bits[bit] << k)
@@ -70,16 +65,7 @@ def row_indices(tables: Tables, slot: int, bits: Mapping[int, Rows]) -> Rows:
 
 
 def read_slots(tables: Tables, scored: ScoredRows, block: SlotBlock) -> list[Readings]:
-    """Returns what the slots of a block read.
-
-    Args:
-        tables: The layer's input.
-        scored: Their rows, projected.
-        block: The possible sets of the slots.
-
-    Raises:
-        Undecided: for a row whose winner rounding leaves open.
-    """
+    """Finds the rows that the slots of a block read; raises `Undecided`."""
     reach = block.reach()
     return [
         _read_slot(tables, scored, block, local, np.flatnonzero(reach[local]))
@@ -88,7 +74,11 @@ def read_slots(tables: Tables, scored: ScoredRows, block: SlotBlock) -> list[Rea
 
 
 def _read_slot(
-    tables: Tables, scored: ScoredRows, block: SlotBlock, local: int, reached: Rows
+    tables: Tables,
+    scored: ScoredRows,
+    block: SlotBlock,
+    local: int,
+    reached: Int[np.ndarray, "reached"],
 ) -> Readings:
     slot = int(block.slots[local])
     depends = set(tables.bits[slot]).union(*(tables.bits[j] for j in reached))
@@ -124,11 +114,11 @@ def _decide(
     scored: ScoredRows,
     head: int,
     slot: int,
-    own: Rows,
-    rows: Rows,
-    allowed: Booleans,
-) -> Booleans:
-    """Which candidates [c, T] each row attends to."""
+    own: Int[np.ndarray, "assignments"],
+    rows: Int[np.ndarray, "candidates assignments"],
+    allowed: Bool[np.ndarray, "candidates assignments"],
+) -> Bool[np.ndarray, "candidates assignments"]:
+    """Whether each candidate is attended to under each assignment."""
     weighting = scored.attention.weighting
     queries = np.broadcast_to(own, rows.shape)
     low, high = scored.pairs(head, queries.reshape(-1), rows.reshape(-1))
@@ -158,14 +148,7 @@ def _decide(
 def tabulate(
     layer: Layer, scored: ScoredRows, old: Tables, read: Sequence[Readings]
 ) -> Tables:
-    """Returns the tables of a layer's output.
-
-    Args:
-        layer: The layer.
-        scored: Its input rows, projected.
-        old: The tables of its input.
-        read: What each slot of the output reads, ascending in position.
-    """
+    """Returns the tables of a layer's output."""
     own = np.concatenate([one.own for one in read])
     heads = [
         _attended(scored, head, read) for head in range(scored.attention.num_heads)
@@ -195,7 +178,7 @@ def tabulate(
 
 
 def _attended(scored: ScoredRows, head: int, read: Sequence[Readings]) -> Enclosed:
-    """The head's output for all assignments of all slots [sum T, v]."""
+    """The head's output for all assignments of all slots."""
     value = scored.value[head]
     average = not scored.attention.weighting.side
     parts = []
@@ -218,10 +201,12 @@ def _attended(scored: ScoredRows, head: int, read: Sequence[Readings]) -> Enclos
     )
 
 
-def _identify(old: Tables, read: Sequence[Readings], rows: Enclosed) -> Rows:
-    """Identities of the new rows: by their numbers where exact, else by what they read."""
+def _identify(
+    old: Tables, read: Sequence[Readings], rows: Enclosed
+) -> Int[np.ndarray, "rows"]:
+    """Identities of the new rows: by their numbers if exact, else by the rows they read."""
     exact: list[bool] = (rows.radius == 0).all(axis=-1).tolist()
-    numbers: Floats = rows.value + 0.0  # one zero for both signs
+    numbers = rows.value + 0.0  # one zero for both signs
     identity = np.zeros(len(exact), np.intp)
     known: dict[object, int] = {}
     start, slot_of_row = 0, old.slot_of_row
@@ -229,14 +214,16 @@ def _identify(old: Tables, read: Sequence[Readings], rows: Enclosed) -> Rows:
         where = _names(old, slot_of_row, one)
         for case in range(len(one.own)):
             row = start + case
-            what: object = numbers[row].tobytes() if exact[row] else where(case)
-            identity[row] = known.setdefault((one.position, what), len(known))
+            name: object = numbers[row].tobytes() if exact[row] else where(case)
+            identity[row] = known.setdefault((one.position, name), len(known))
         start += len(one.own)
     return identity
 
 
-def _names(old: Tables, slot_of_row: Rows, one: Readings) -> Callable[[int], object]:
-    """What names the rows that a case reads: its own, and each head's."""
+def _names(
+    old: Tables, slot_of_row: Int[np.ndarray, "_"], one: Readings
+) -> Callable[[int], object]:
+    """Function that names the rows read under an assignment: its own, and each head's."""
 
     def named(case: int) -> object:
         parts: list[object] = [int(old.identity[one.own[case]])]

@@ -1,7 +1,7 @@
-"""What a certificate says, read into types: every entry checked for its form alone.
+"""Claims of a certificate, read into types: every entry checked for its form alone.
 
-The file is JSON (docs/certificates-of-restrictions.md). Whether what it says is true is
-the business of the other modules.
+The file is JSON (docs/certificates-of-restrictions.md). The other modules decide whether
+its claims are true.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ class RowClaim:
 
 @dataclasses.dataclass(frozen=True)
 class PositionClaim:
-    """What is claimed of a position's activation: its free bits, and its possible sets."""
+    """Claims about a position's activation: its free bits, and its possible sets."""
 
     deps: tuple[int, ...]
     heads: tuple[tuple[RowClaim, ...], ...]  # [head][row of the table below]
@@ -100,14 +100,7 @@ def read_certificate(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def decode_claim(certificate: Mapping[str, Any]) -> Claim:
-    """Returns what a certificate claims.
-
-    Args:
-        certificate: the JSON object, as `read_certificate` returns it.
-
-    Raises:
-        InputError: naming the entry, what was found and what was expected.
-    """
+    """Decodes the claims of a certificate; raises `InputError` for a malformed entry."""
     if not isinstance(certificate, Mapping):
         raise InputError(f"a certificate is a JSON object, got {_short(certificate)}")
     for key in KEYS:

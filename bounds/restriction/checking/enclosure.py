@@ -16,10 +16,14 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.special
+from jaxtyping import Bool, Float, Int
 
 from bounds.numbers.rounding import gamma_upper
 from jax_models.model.feed_forward import FeedForward
 from jax_models.model.rows import LayerNorm
+
+Numbers = Float[np.ndarray, "*s"]
+Exponents = Int[np.ndarray, "*s"]
 
 UNIT = 2.0**-53
 # Square roots, exponents and hyperbolic tangents of the machine are taken to be within 8
@@ -40,16 +44,16 @@ GELU_STEPS = 32
 class Enclosure:
     """Real numbers and their machine values, both within `radius` of `centre`."""
 
-    centre: np.ndarray
-    radius: np.ndarray
+    centre: Numbers
+    radius: Numbers
 
     @classmethod
-    def exactly(cls, values: np.ndarray) -> Self:
+    def exactly(cls, values: Numbers) -> Self:
         """Returns numbers that the machine holds as they are."""
         return cls(values, np.zeros_like(values))
 
     @property
-    def reach(self) -> np.ndarray:
+    def reach(self) -> Numbers:
         """The largest magnitudes |centre| + radius."""
         return np.abs(self.centre) + self.radius
 
@@ -70,7 +74,7 @@ def concatenate(parts: list[Enclosure]) -> Enclosure:
     )
 
 
-def last_bit(values: np.ndarray) -> np.ndarray:
+def last_bit(values: Numbers) -> Exponents:
     """Returns the exponent of the last non-zero bit of each number, `NO_BIT` for 0."""
     fraction, exponent = np.frexp(values)
     mantissa = np.ldexp(fraction, 53).astype(np.int64)
@@ -79,37 +83,26 @@ def last_bit(values: np.ndarray) -> np.ndarray:
     return np.where(values == 0, NO_BIT, place)
 
 
-def fits(size: np.ndarray, bit: np.ndarray) -> np.ndarray:
-    """Whether numbers of last bit `bit` and sums of magnitude `size` are exact.
-
-    Every partial sum is a multiple of 2^bit of at most `size`, so 53 bits hold it; one
-    bit of the 53 is left for the rounding of `size` itself.
-
-    Args:
-        size: sums of magnitudes.
-        bit: exponent of a bit that divides all terms.
-    """
+def fits(
+    size: Float[np.ndarray, "..."], bit: Int[np.ndarray, "..."]
+) -> Bool[np.ndarray, "..."]:
+    """Whether sums of magnitude `size` of numbers of last bit `bit` are exact."""
+    # Every partial sum is a multiple of 2^bit of at most `size`, so 53 bits hold it; one
+    # bit of the 53 is left for the rounding of `size` itself.
     return (bit > -1000) & (size <= np.ldexp(1.0, np.minimum(bit, 900) + 52))
 
 
-def outwards(radius: np.ndarray, operations: int) -> np.ndarray:
-    """Returns a radius above what rounding made of it.
-
-    Args:
-        radius: sums of products of non-negative numbers.
-        operations: roundings that one term of them went through.
-    """
+def outwards(radius: Numbers, operations: int) -> Numbers:
+    """Radius inflated to cover the rounding of its own computation."""
     return radius * (1 + gamma_upper(2 * operations + 16))
 
 
-def linear(x: Enclosure, weight: np.ndarray, bias: np.ndarray | None) -> Enclosure:
-    """Returns W x + b.
-
-    Args:
-        x: rows [..., d].
-        weight: W [o, d], exact.
-        bias: b [o], exact.
-    """
+def linear(
+    x: Enclosure,
+    weight: Float[np.ndarray, "units width"],
+    bias: Float[np.ndarray, "units"] | None,
+) -> Enclosure:
+    """Returns W x + b of rows for exact W and b."""
     offset = np.zeros(weight.shape[0]) if bias is None else bias
     centre = x.centre @ weight.T + offset
     size = x.reach @ np.abs(weight).T + np.abs(offset)
@@ -132,7 +125,7 @@ def linear(x: Enclosure, weight: np.ndarray, bias: np.ndarray | None) -> Enclosu
 def add(a: Enclosure, b: Enclosure) -> Enclosure:
     """Returns a + b, exact where the sum needs no rounding."""
     total = a.centre + b.centre
-    # What the sum lost, exactly (Knuth's two-sum).
+    # The rounding of the sum, exactly (Knuth's two-sum).
     part = total - a.centre
     lost = (a.centre - (total - part)) + (b.centre - part)
     spread = a.radius + b.radius
@@ -148,13 +141,7 @@ def times(a: Enclosure, b: Enclosure) -> Enclosure:
 
 
 def divide(x: Enclosure, scale: Enclosure) -> Enclosure:
-    """Returns x / scale for positive scales, exact for powers of two.
-
-    Args:
-        x: numbers.
-        scale: positive numbers of a shape that broadcasts to theirs, each at least
-            twice its radius.
-    """
+    """Returns x / scale for positive scales, exact for powers of two."""
     fraction, exponent = np.frexp(scale.centre)
     power = (fraction == 0.5) & (scale.radius == 0) & (np.abs(exponent) < 500)
     exact = power & (x.radius == 0) & (last_bit(x.centre) > -500)
@@ -167,7 +154,7 @@ def divide(x: Enclosure, scale: Enclosure) -> Enclosure:
 
 
 def mean_of_rows(values: Enclosure) -> Enclosure:
-    """Returns the mean of rows [m, v] -> [v], summed in any order and then divided."""
+    """Returns the mean of rows, summed in any order and then divided."""
     count = len(values.centre)
     total = values.centre.sum(axis=0)
     quotient = total / count
@@ -206,7 +193,7 @@ def tanh(z: Enclosure) -> Enclosure:
 
 
 def feed_forward(block: FeedForward, rows: Enclosure) -> Enclosure:
-    """Returns W2 act(W1 z + b1) + b2 of rows [..., m]; a bias may be none."""
+    """Returns W2 act(W1 z + b1) + b2 of rows; a bias may be none."""
     biases = (None if b is None else np.asarray(b) for b in (block.b1, block.b2))
     b1, b2 = biases
     hidden = linear(rows, np.asarray(block.w1), b1)
@@ -215,11 +202,7 @@ def feed_forward(block: FeedForward, rows: Enclosure) -> Enclosure:
 
 
 def layer_norm(norm: LayerNorm, rows: Enclosure) -> Enclosure:
-    """Returns (z - mean) / sqrt(var + epsilon) * scale + bias of rows [r, d].
-
-    A machine's variance is not negative, nor is the real one, so that epsilon stays
-    below what the root is taken of.
-    """
+    """Returns (z - mean) / sqrt(var + epsilon) * scale + bias of rows."""
     width = rows.centre.shape[-1]
     # Divided by a constant, which a compiler may multiply by the reciprocal of.
     total = linear(rows, np.ones((1, width)), None)
@@ -232,6 +215,8 @@ def layer_norm(norm: LayerNorm, rows: Enclosure) -> Enclosure:
     radius = outwards(rounded + 2 * SMALLEST, width + 4)
     radius = outwards(radius + 2 * UNIT * (square + norm.epsilon), 2)
     square = square + norm.epsilon
+    # Neither the machine's variance nor the real one is negative: the radicand is at least
+    # epsilon.
     least = np.maximum(square - radius, norm.epsilon) * (1 - 4 * UNIT)
     root = 1 / np.sqrt(square)
     # |a^(-1/2) - b^(-1/2)| <= |a - b| / 2 min(a, b)^(3/2)

@@ -1,13 +1,13 @@
 """One layer of a certificate: its claims checked, its tables computed from scratch.
 
-Per position: O(A K) score intervals for A rows of its own table and K rows in all, and
-2^c rows of its new table. n positions of a width d take O(n A K d).
+n positions of A rows each take O(n A K d) operations for K rows in all of width d.
 """
 
 from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
 from bounds.restriction.checking.claim import PositionClaim, RowClaim
 from bounds.restriction.checking.enclosure import (
@@ -70,22 +70,7 @@ def check_layer(
     length: int,
     identities: Identities,
 ) -> tuple[Tables, bool]:
-    """Returns the tables of a layer once everything claimed of it holds.
-
-    Args:
-        layer: of the model.
-        below: the tables of its input.
-        claims: by position.
-        tie: the layer's tie rule: L, R or avg.
-        length: n.
-        identities: of the rows of all layers.
-
-    Returns:
-        The tables of the claimed positions, and whether every score was exact.
-
-    Raises:
-        Refuted: naming position, head and row of what does not hold.
-    """
+    """Checks the claims of a layer; returns its tables and whether scores are exact."""
     inputs = below.values
     if layer.layer_norm == "pre" and layer.norm1 is not None:
         assert isinstance(layer.norm1, LayerNorm)
@@ -98,7 +83,7 @@ def check_layer(
     ]
     book = _Cookbook()
     deps: dict[int, tuple[int, ...]] = {}
-    made: dict[int, tuple[tuple[int, ...], np.ndarray]] = {}
+    made: dict[int, tuple[tuple[int, ...], Int[np.ndarray, assignments]]] = {}
     for position in sorted(claims):
         claim = claims[position]
         seen = SEES[attention.mask](position, np.arange(length))
@@ -122,10 +107,10 @@ def _check_position(
     claim: PositionClaim,
     below: Tables,
     heads: list[HeadScores],
-    seen: np.ndarray,
+    seen: Bool[np.ndarray, "tokens"],
     tie: str,
     book: _Cookbook,
-) -> tuple[tuple[int, ...], np.ndarray]:
+) -> tuple[tuple[int, ...], Int[np.ndarray, "assignments"]]:
     """Checks a position's claims; returns its free bits and the recipe of each row."""
     where = f"position {position}"
     for needed in (position, *np.flatnonzero(seen)):
@@ -187,8 +172,10 @@ def _check_position(
     return among, np.array(numbers)
 
 
-def _consistent(below: Tables, own: tuple[int, ...]) -> np.ndarray:
-    """Whether the table rows agree with each assignment to the own bits [a, K]."""
+def _consistent(
+    below: Tables, own: tuple[int, ...]
+) -> Bool[np.ndarray, "assignments keys"]:
+    """Whether the table rows agree with each assignment to the own bits."""
     bits = assignments(len(own))
     agrees = np.ones((len(bits), len(below.bits)), bool)
     for place, position in enumerate(own):
@@ -198,9 +185,13 @@ def _consistent(below: Tables, own: tuple[int, ...]) -> np.ndarray:
 
 
 def _extremes(
-    below: Tables, low: np.ndarray, high: np.ndarray, agrees: np.ndarray, length: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Lowest and highest cell [n] of each position, of cells [K] of rows that agree [K]."""
+    below: Tables,
+    low: Float[np.ndarray, "keys"],
+    high: Float[np.ndarray, "keys"],
+    agrees: Bool[np.ndarray, "keys"],
+    length: int,
+) -> tuple[Float[np.ndarray, "tokens"], Float[np.ndarray, "tokens"]]:
+    """Lowest and highest cell of each position, over the rows that agree."""
     starts, positions = below.starts, below.positions
     least, most = np.full(length, np.inf), np.full(length, -np.inf)
     least[positions] = np.minimum.reduceat(np.where(agrees, low, np.inf), starts)
@@ -209,9 +200,12 @@ def _extremes(
 
 
 def _rows_of(
-    below: Tables, claim: RowClaim, among: tuple[int, ...], bits: np.ndarray
-) -> np.ndarray:
-    """The table rows [b, p] of the possible positions under assignments [b, m]."""
+    below: Tables,
+    claim: RowClaim,
+    among: tuple[int, ...],
+    bits: Int[np.ndarray, "assignments count"],
+) -> Int[np.ndarray, "assignments candidates"]:
+    """Table rows of the possible positions under assignments to `among`."""
     return np.stack(
         [
             below.start[j] + row_index(bits, among, below.deps[j])
@@ -225,11 +219,11 @@ def _project_table(
     position: int,
     deps: tuple[int, ...],
     among: tuple[int, ...],
-    numbers: np.ndarray,
-    identity: np.ndarray,
+    numbers: Int[np.ndarray, "assignments"],
+    identity: Int[np.ndarray, "rows"],
     rationals: Rationals,
-) -> np.ndarray:
-    """Returns the recipes [2^|deps|] of a table once it depends on `deps` alone.
+) -> Int[np.ndarray, "kept"]:
+    """Returns the recipes of a table that depends on `deps` alone; checks that it does.
 
     Recipes that turn out to make one rational row get one identity.
     """
@@ -248,12 +242,10 @@ def _project_table(
     return chosen
 
 
-def _share(values: Enclosure, identity: np.ndarray) -> Enclosure:
-    """Returns rows [r, d] of which those of one identity have one enclosure.
-
-    They are one real vector, but machines that make them in several ways round it in as
-    many: the shared enclosure holds all of these.
-    """
+def _share(values: Enclosure, identity: Int[np.ndarray, "rows"]) -> Enclosure:
+    """Gives rows of one identity one enclosure."""
+    # They are one real vector, but machines that make them in several ways round it in as
+    # many: the shared enclosure holds all of these.
     _, first, group = np.unique(identity, return_index=True, return_inverse=True)
     centre = values.centre[first]
     apart = np.abs(values.centre - centre[group])
@@ -268,8 +260,8 @@ def _cook(
     below: Tables,
     recipes: list[Recipe],
     identities: Identities,
-) -> tuple[Enclosure, np.ndarray]:
-    """Returns the activations [r, d] that recipes make, and their identities [r]."""
+) -> tuple[Enclosure, Int[np.ndarray, "rows"]]:
+    """Returns the activations that recipes make, and their identities."""
     attention = layer.attention
     own = np.array([row for row, _ in recipes])
     heads = []
@@ -292,7 +284,7 @@ def _cook(
 
 
 def _mean_values(values: Enclosure, attended: list[tuple[int, ...]]) -> Enclosure:
-    """Returns the mean value [r, v] of the rows that each recipe attends to."""
+    """Returns the mean value of the rows that each recipe attends to."""
     shape = (len(attended), values.centre.shape[1])
     mean = Enclosure(np.zeros(shape), np.zeros(shape))
     single = [at for at, rows in enumerate(attended) if len(rows) == 1]
@@ -310,7 +302,7 @@ def _mean_values(values: Enclosure, attended: list[tuple[int, ...]]) -> Enclosur
 
 
 def _combine(layer: Layer, rows: Enclosure, heads: Enclosure) -> Enclosure:
-    """Returns the layer's output rows from its input rows and head outputs [r, h v]."""
+    """Returns the layer's output rows from its input rows and joined head outputs."""
     if layer.combine == "concat":
         return add(rows, feed_forward(layer.feed_forward, concatenate([rows, heads])))
     attention = layer.attention

@@ -1,13 +1,8 @@
-"""The score cells of one head, as intervals that hold every machine's.
+"""Score cells of one head: possible sets are checked and the attention is decided.
 
-A score becomes the cell round(score / tie_resolution) (docs/model-format.md, section 3). The
-division by that constant is compiled to a product with its reciprocal on CPUs, so a
-cell is enclosed under either reading.
-
-Whom a query row attends to: the possible sets checked, the attention decided.
-
-Cells are intervals [low, high] here. A position is *possible* for a row if some
-completion lets it win, as far as the least and greatest cells tell.
+A score becomes the cell round(score / tie_resolution) (docs/model-format.md, section 3).
+Cells are intervals [low, high] here that hold every machine's. A position is *possible*
+for a row if its greatest cell lets it win under some completion.
 """
 
 import dataclasses
@@ -19,6 +14,7 @@ from math import gcd
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
 from bounds.numbers.rounding import gamma_upper
 from bounds.restriction.checking.claim import RowClaim
@@ -48,23 +44,16 @@ BEFORE = {"L": np.less, "R": np.greater}
 
 
 def check_possible(
-    claim: RowClaim, low: np.ndarray, high: np.ndarray, visible: np.ndarray, tie: str
+    claim: RowClaim,
+    low: Float[np.ndarray, "tokens"],
+    high: Float[np.ndarray, "tokens"],
+    visible: Bool[np.ndarray, "tokens"],
+    tie: str,
 ) -> None:
     """Checks that no position outside a possible set can be attended to.
 
         g = low[w];  j may be left out if high[j] < g, or high[j] = g and the tie rule
         puts j after w; in average-hard attention only if high[j] < g
-
-    Args:
-        claim: the possible set and its witness w.
-        low: least cells of all positions over the rows consistent with the query's [n].
-        high: greatest cells [n].
-        visible: which positions the query sees [n].
-        tie: L, R or avg.
-
-    Raises:
-        Refuted: naming the position that cannot be left out, or what is wrong with the
-            set.
 
     Source:
         docs/restriction.md, section 1; docs/certificates-of-restrictions.md, section 2.
@@ -101,28 +90,15 @@ def check_possible(
 
 
 def attend(
-    rows: np.ndarray,
-    identity: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
+    rows: Int[np.ndarray, "assignments candidates"],
+    identity: Int[np.ndarray, "assignments candidates"],
+    low: Float[np.ndarray, "assignments candidates"],
+    high: Float[np.ndarray, "assignments candidates"],
     tie: str,
 ) -> list[tuple[int, ...]]:
-    """Returns the table rows that each assignment attends to.
-
-    One row under a tie rule, all of the best cell in average-hard attention. Rows that
-    are certainly equal may stand for one another: which of them wins does not matter,
-    nor, if nothing else can win, how many do.
-
-    Args:
-        rows: table rows of the possible positions, ascending [b, p].
-        identity: of those rows [b, p].
-        low: their least cells [b, p].
-        high: their greatest cells [b, p].
-        tie: L, R or avg.
-
-    Raises:
-        Refuted: if rounding could decide who wins.
-    """
+    """Table rows that each assignment attends to: one, or all of the best cell."""
+    # Rows that are certainly equal may stand for one another: which of them wins does not
+    # matter, nor, if nothing else can win, how many do.
     if tie == "R":
         rows, identity, low, high = (x[:, ::-1] for x in (rows, identity, low, high))
     best = low.max(axis=1, keepdims=True)
@@ -152,32 +128,23 @@ def attend(
     return [tuple(row[on].tolist()) for row, on in zip(rows, contends, strict=True)]
 
 
-def way_to_attend(identity: np.ndarray, rows: tuple[int, ...]) -> Hashable:
-    """Returns what the attended value is made of: identities and their proportions.
-
-    Args:
-        identity: of all table rows [K].
-        rows: the rows that are averaged; none for a query that sees nothing.
-    """
+def way_to_attend(identity: Int[np.ndarray, "rows"], rows: tuple[int, ...]) -> Hashable:
+    """Identities of the attended rows and their proportions, which fix the value."""
     counts = Counter(identity[list(rows)].tolist())
     shared = gcd(*counts.values())
     return tuple(sorted((one, count // shared) for one, count in counts.items()))
 
 
 def project(weight: Any, bias: Any, head: int, rows: Enclosure) -> Enclosure:
-    """Returns a head's projection [k, e] of rows [k, d]."""
+    """Returns a head's projection of rows."""
     offset = None if bias is None else np.asarray(bias)[head]
     return linear(rows, np.asarray(weight)[head], offset)
 
 
-def score_scale(attention: Attention, length: int, places: np.ndarray) -> Enclosure:
-    """Returns what the scores of rows are divided by [k, 1].
-
-    Args:
-        attention: the sublayer.
-        length: n.
-        places: the position of each row [k].
-    """
+def score_scale(
+    attention: Attention, length: int, places: Int[np.ndarray, "rows"]
+) -> Enclosure:
+    """Returns the divisor of the scores of each row, as a column."""
     scale = np.ones((len(places), 1))
     square = attention.scoring.square_scale(attention.key_width)
     if square != 1:
@@ -202,15 +169,15 @@ def score_scale(attention: Attention, length: int, places: np.ndarray) -> Enclos
 
 @dataclasses.dataclass(frozen=True)
 class HeadScores:
-    """Queries and keys of all rows, and what is known of their scores."""
+    """Queries and keys of all rows, and the exactness of their scores."""
 
     attention: Attention
     head: int
-    queries: Enclosure  # [K, e]
-    keys: Enclosure  # [K, e]
-    scale: Enclosure  # [K, 1]
-    exact: bool  # whether all scores are, products of queries and keys
-    bit: int  # what divides them then, as an exponent of 2
+    queries: Enclosure
+    keys: Enclosure
+    scale: Enclosure  # divisor of the scores of each row, a column
+    exact: bool  # whether all scores, products of queries and keys, are exact
+    bit: int  # exact scores are multiples of 2^bit
 
     @property
     def resolution(self) -> float:
@@ -218,25 +185,26 @@ class HeadScores:
         return self.attention.weighting.resolution(np.float64)
 
     def scores(self, rows: slice) -> Enclosure:
-        """Returns the scores of query rows against all rows [a, K]."""
+        """Returns the scores of query rows against all rows."""
         return enclose_scores(self.attention.scoring, self, rows)
 
-    def cells(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the least and the greatest cells [a, K] of the scores of rows.
-
-        Where exact scores are multiples of a number so much wider than a cell that
-        rounding cannot join or reverse two of them, they stand for their cells: they
-        are equal where the cells are and in the same order.
-        """
+    def cells(
+        self, rows: slice
+    ) -> tuple[Float[np.ndarray, "rows keys"], Float[np.ndarray, "rows keys"]]:
+        """Returns the least and the greatest cells of the scores of rows."""
         scores = self.scores(rows)
         if self.exact:
+            # Where exact scores are multiples of a number so much wider than a cell that
+            # rounding cannot join or reverse two of them, they stand for their cells: they
+            # are equal where the cells are and in the same order.
             size = np.abs(scores.centre).max(initial=0.0)
             if 2.0**self.bit > 2 * self.resolution + 8 * UNIT * size:
                 return scores.centre, scores.centre
         ends = []
         for side in (-1, 1):
             ratio = (scores.centre + side * scores.radius) / self.resolution
-            # Two roundings here and two in the machine, whichever way it divides.
+            # Two roundings here and two in the machine, whichever way it divides: CPUs
+            # multiply by the reciprocal of the constant.
             ratio = ratio + side * 8 * UNIT * np.abs(ratio)
             ends.append(np.rint(ratio))
         return ends[0], ends[1]
@@ -244,11 +212,7 @@ class HeadScores:
 
 @functools.singledispatch
 def enclose_scores(score: Score, head: HeadScores, rows: slice) -> Enclosure:
-    """Returns the scores of a head's query rows against all rows [a, K].
-
-    Raises:
-        InputError: if there is no enclosure of such a score.
-    """
+    """Returns the scores of a head's query rows against all rows."""
     del head, rows
     raise InputError(f"no enclosure of {score.word} scores; no restriction is checked")
 
@@ -279,22 +243,18 @@ def _(score: DotProductScore, head: HeadScores, rows: slice) -> Enclosure:
 
 
 def score_head(
-    attention: Attention, head: int, rows: Enclosure, length: int, places: np.ndarray
+    attention: Attention,
+    head: int,
+    rows: Enclosure,
+    length: int,
+    places: Int[np.ndarray, "rows"],
 ) -> HeadScores:
-    """Returns a head's queries and keys of all rows.
-
-    Args:
-        attention: the sublayer.
-        head: which of its heads.
-        rows: what the sublayer reads [K, d].
-        length: n.
-        places: the position of each row [K].
-    """
+    """Returns a head's queries and keys of all rows."""
     queries = project(attention.query, attention.query_bias, head, rows)
     keys = project(attention.key_by_head, attention.key_bias_by_head, head, rows)
     scale = score_scale(attention, length, places)
     if not attention.scoring.bilinear:
-        # No sum of products: what is scored pair by pair rounds.
+        # Scores of pairs that are no sums of products are rounded.
         return HeadScores(attention, head, queries, keys, scale, False, 0)
     # The model divides the queries, not the scores.
     queries = divide(queries, scale)

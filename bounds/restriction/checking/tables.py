@@ -5,13 +5,8 @@ of the bits of a, the first dep being the lowest. All tables of a layer lie one 
 the other: K rows in all.
 
 Two rows have one *identity* if they are certainly the same real vector: they are exact
-and equal, or made of rows that are. Rows that merely round alike are told apart.
-
-Rows as exact rational numbers, where rounding leaves open whether two are equal.
-
-Means of three are not dyadic, so in average-hard attention float64 cannot show that two
-rows made in different ways are one vector. Without layer norm and gelu every row is
-rational; here it is computed from the rows it is made of, only when asked for.
+and equal, or made of rows that are. Rows that merely round alike are told apart. Where
+rounding leaves open whether two are equal, they are computed as rational numbers.
 """
 
 import dataclasses
@@ -21,6 +16,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int, Shaped
 
 from bounds.restriction.checking.claim import FREE, Claim
 from bounds.restriction.checking.enclosure import Enclosure
@@ -36,22 +32,24 @@ _as_fractions = np.vectorize(Fraction, otypes=[object])
 
 
 class Refuted(Exception):
-    """Something in the certificate is wrong, or cannot be shown; says what."""
+    """An entry of the certificate is wrong, or cannot be shown; the message names it."""
 
 
 class Identities:
     """Numbers for the ways in which a row is made, equal for equal ways."""
 
     def __init__(self) -> None:
-        """Knows no way yet."""
+        """Starts without ways."""
         self._known: dict[Hashable, int] = {}
 
     def number(self, way: Hashable) -> int:
         """Returns the number of a way."""
         return self._known.setdefault(way, len(self._known))
 
-    def of_rows(self, values: Enclosure, ways: list[Hashable]) -> np.ndarray:
-        """Returns the identities of rows [k, d], by value where they are exact."""
+    def of_rows(
+        self, values: Enclosure, ways: list[Hashable]
+    ) -> Int[np.ndarray, "rows"]:
+        """Returns the identities of rows, by value where they are exact."""
         exact = np.logical_not(values.radius.any(axis=1)).tolist()
         numbers = [
             # Adding 0 makes one zero of two.
@@ -65,49 +63,45 @@ class Identities:
 class Tables:
     """The tables of some positions, ascending, below one another."""
 
-    values: Enclosure  # [K, d]
-    identity: np.ndarray  # [K]
+    values: Enclosure
+    identity: Int[np.ndarray, "rows"]
     deps: Mapping[int, tuple[int, ...]]  # by position
     start: Mapping[int, int]  # first row by position
-    bits: np.ndarray  # [K, n]: the bit of each position, -1 where it is no dep
-    numbers: np.ndarray  # [K]: of the recipes that made the rows
-    made: Any = None  # what knows these recipes; None for embedded tokens
+    bits: Int[np.ndarray, "rows tokens"]  # bit of each position, -1 where it is no dep
+    numbers: Int[np.ndarray, "rows"]  # of the recipes that made the rows
+    made: Any = None  # the `Rationals` of these recipes; None for embedded tokens
 
     @functools.cached_property
-    def positions(self) -> np.ndarray:
-        """The tabulated positions, ascending [s]."""
+    def positions(self) -> Int[np.ndarray, "slots"]:
+        """The tabulated positions, ascending."""
         return np.fromiter(self.deps, np.int64, len(self.deps))
 
     @functools.cached_property
-    def starts(self) -> np.ndarray:
-        """Their first rows [s]."""
+    def starts(self) -> Int[np.ndarray, "slots"]:
+        """First row of each tabulated position."""
         return np.fromiter(self.start.values(), np.int64, len(self.start))
 
     @property
-    def row_position(self) -> np.ndarray:
-        """The position of each row [K]."""
+    def row_position(self) -> Int[np.ndarray, "rows"]:
+        """The position of each row."""
         sizes = [1 << len(deps) for deps in self.deps.values()]
         return np.repeat(self.positions, sizes)
 
     def rows(self, position: int) -> slice:
-        """Returns where the table of a position stands."""
+        """Returns the rows of a position's table."""
         first = self.start[position]
         return slice(first, first + (1 << len(self.deps[position])))
 
 
-def assignments(count: int) -> np.ndarray:
-    """Returns all assignments to `count` bits [2^count, count], row a the bits of a."""
+def assignments(count: int) -> Int[np.ndarray, "assignments count"]:
+    """Returns all 2^count assignments to `count` bits, row a the bits of a."""
     return (np.arange(1 << count)[:, None] >> np.arange(count)) & 1
 
 
-def row_index(bits: np.ndarray, among: tuple[int, ...], deps: Any) -> np.ndarray:
-    """Returns the table rows [b] that assignments [b, len(among)] choose.
-
-    Args:
-        bits: the assignments.
-        among: the positions that they assign to.
-        deps: those that the table depends on, some of `among`.
-    """
+def row_index(
+    bits: Int[np.ndarray, "assignments count"], among: tuple[int, ...], deps: Any
+) -> Int[np.ndarray, "assignments"]:
+    """Returns the table rows that assignments to the positions `among` choose."""
     index = np.zeros(len(bits), np.int64)
     for place, position in enumerate(deps):
         index += bits[:, among.index(position)] << place
@@ -116,10 +110,10 @@ def row_index(bits: np.ndarray, among: tuple[int, ...], deps: Any) -> np.ndarray
 
 def stack_tables(
     values: Enclosure,
-    identity: np.ndarray,
+    identity: Int[np.ndarray, "rows"],
     deps: Mapping[int, tuple[int, ...]],
     length: int,
-    numbers: np.ndarray,
+    numbers: Int[np.ndarray, "rows"],
     made: Any = None,
 ) -> Tables:
     """Returns tables of which the rows stand in the order of `deps`."""
@@ -135,14 +129,8 @@ def stack_tables(
 
 
 def embed_tables(model: Transformer, claim: Claim, identities: Identities) -> Tables:
-    """Returns the tables of y^(0) = embedding[x] + position.
-
-    The machine's sum is what it computes, one rounding and all, so it is exact here:
-    what the model means by y^(0) is that float64 number.
-
-    Raises:
-        InputError: if the model has no positions for the length.
-    """
+    """Returns the tables of y^(0) = embedding[x] + position."""
+    # The model's y^(0) is the rounded sum by definition, so it is exact here.
     embedding = np.asarray(model.embedding)
     width, length = embedding.shape[1], claim.length
     places = np.zeros((length, width))
@@ -163,26 +151,33 @@ def embed_tables(model: Transformer, claim: Claim, identities: Identities) -> Ta
 
 
 def _lists_one_row(claim: Claim, position: int) -> bool:
-    """Whether the first layer lists one row of a position before it, for every head."""
+    """Whether the first layer lists a single row of a position, for every head."""
     listed = claim.layers[0].get(position) if claim.layers else None
     return listed is not None and all(len(rows) == 1 for rows in listed.heads)
 
 
-def _fractions(values: Any) -> np.ndarray:
+def _fractions(values: Any) -> Shaped[np.ndarray, "..."]:
     """Returns float64 numbers as fractions, of the same shape."""
     numbers = np.asarray(values)
     return _as_fractions(numbers) if numbers.size else numbers.astype(object)
 
 
-def _affine(weight: Any, bias: Any, x: np.ndarray) -> np.ndarray:
-    """Returns W x + b [o] of fractions."""
+def _affine(
+    weight: Any, bias: Any, x: Shaped[np.ndarray, "width"]
+) -> Shaped[np.ndarray, "units"]:
+    """Returns W x + b of fractions."""
     product = _fractions(weight) @ x
     return product if bias is None else product + _fractions(bias)
 
 
 @dataclasses.dataclass(frozen=True)
 class Rationals:
-    """The rows [d] that were computed so far, of one layer's recipes."""
+    """Rows of one layer's recipes as rational numbers, computed when asked for.
+
+    Means of three are not dyadic, so in average-hard attention float64 cannot show that
+    two rows made in different ways are one vector. Without layer norm and gelu every row
+    is rational.
+    """
 
     layer: Layer
     below: Tables
@@ -197,7 +192,7 @@ class Rationals:
         return row is not None and row == self.row(second)
 
     def row(self, number: int) -> tuple[Fraction, ...] | None:
-        """Returns what a recipe makes [d], or None where it is not rational."""
+        """Returns the row of a recipe, or None where it is not rational."""
         if number not in self.known:
             self.known[number] = self._make(*self.recipes[number])
         return self.known[number]
@@ -229,8 +224,8 @@ class Rationals:
         made = y + _affine(block.w2, block.b2, hidden * (hidden > 0))
         return tuple(made.tolist())
 
-    def _head(self, head: int, rows: list[Any]) -> np.ndarray:
-        """Returns the mean value [v] of rows, zero of none."""
+    def _head(self, head: int, rows: list[Any]) -> Shaped[np.ndarray, "d_v"]:
+        """Returns the mean value of rows, zero of none."""
         attention = self.layer.attention
         value = np.asarray(attention.value_by_head)[head]
         if not rows:
@@ -242,7 +237,7 @@ class Rationals:
 
 
 def _row_below(tables: Tables, row: int) -> tuple[Fraction, ...] | None:
-    """Returns a row of tables [d], or None where it is not rational."""
+    """Returns a row of tables, or None where it is not rational."""
     if not tables.values.radius[row].any():
         return tuple(map(Fraction, tables.values.centre[row].tolist()))
     made: Any = tables.made

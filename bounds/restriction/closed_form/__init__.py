@@ -1,4 +1,4 @@
-"""How long an input hard attention of a given depth can handle, with explicit numbers.
+"""Explicit bounds on the input length that hard attention of a given depth can handle.
 
 Three routes to a length from which on L layers of H heads cannot compute PARITY, and one
 for DYCK; each is a proof with its parameters. All come down to a restriction: some bits

@@ -92,7 +92,7 @@ FLOATS = Numbers(float, math.sqrt, math.log, math.exp, lambda x: x)
 
 @dataclasses.dataclass(frozen=True)
 class DyckParameters:
-    """What a proof for L >= 2 layers is made with.
+    """Parameters of a proof for L >= 2 layers.
 
     Attributes:
         num_heads: H.
@@ -198,14 +198,6 @@ def proves(
 ) -> bool:
     """Whether DYCK is out of reach at an even length and at all larger ones.
 
-    Args:
-        parameters: Of L - 1 steps.
-        length: n, even.
-        numbers: The arithmetic; in floats the answer is an estimate.
-
-    Returns:
-        Whether the margin is certainly not negative.
-
     Source:
         docs/theory/hard-attention.md, section 7.
     """
@@ -214,14 +206,6 @@ def proves(
 
 def dyck_margin(parameters: DyckParameters, length: int, numbers: Numbers) -> Real:
     """Returns the lower bound on F, less 2k, at P = J + k.
-
-    Args:
-        parameters: Of L - 1 steps.
-        length: n, even.
-        numbers: The arithmetic.
-
-    Returns:
-        The margin; -1 where the prefixes leave no window.
 
     Source:
         By definition.
@@ -254,12 +238,6 @@ def dyck_margin(parameters: DyckParameters, length: int, numbers: Numbers) -> Re
 
 def dyck_slope(parameters: DyckParameters) -> float:
     """Estimate the margin per position of long inputs, where deviations vanish.
-
-    Args:
-        parameters: Of L - 1 steps.
-
-    Returns:
-        A number that is positive where there is a threshold.
 
     Source:
         By definition.

@@ -46,7 +46,7 @@ _MANY = 10**6
 
 @dataclasses.dataclass(frozen=True)
 class Alteration:
-    """What one reduction is made with; η = 0 in the first layer.
+    """Parameters of one reduction; η = 0 in the first layer.
 
     Attributes:
         num_heads: H.
@@ -101,13 +101,6 @@ class Alteration:
 def first_alteration(num_heads: int, kept: Interval) -> Alteration:
     """Returns the first layer's reduction with the least m, of q = (1 - R) i / 40.
 
-    Args:
-        num_heads: H >= 1.
-        kept: R = φ' in (0, 1), an enclosure; φ = 1.
-
-    Raises:
-        ValueError: H is below 1.
-
     Source:
         docs/theory/hard-attention.md, section 5, Theorem 6.
     """
@@ -127,18 +120,6 @@ def next_alteration(
 
     η = (1 - R) a / (40c), q = (1 - η - R) / (1 - η) · (1 - b / (4c)), ε the rest, for
     a, b = 1 … 39, b < 4c.
-
-    Args:
-        num_heads: H >= 1.
-        inputs: c >= 2.
-        free: φ, an enclosure.
-        kept: R = φ'/φ in (0, 1), an enclosure.
-
-    Returns:
-        The reduction; that its cell is the best is an estimate in floats.
-
-    Raises:
-        ValueError: H is below 1 or c below 2.
 
     Source:
         docs/theory/hard-attention.md, section 5, Theorem 6.

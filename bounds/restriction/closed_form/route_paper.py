@@ -68,7 +68,7 @@ class Weight(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class PaperReduction:
-    """What one reduction is made with.
+    """Parameters of one reduction.
 
     Attributes:
         num_heads: H.
@@ -105,15 +105,6 @@ class PaperReduction:
     def margins(self, k: int) -> tuple[Interval, Interval, Interval]:
         """By how much (H1) and (H2) hold, the latter in logarithms, and g of (H3).
 
-        Args:
-            k: At least 2.
-
-        Returns:
-            η C - c 2^c / k, the logarithm of the quotient of the sides of (H2), and g.
-
-        Raises:
-            ValueError: k is below 2.
-
         Source:
             docs/theory/hard-attention.md, section 4, (H1) to (H3).
         """
@@ -135,14 +126,7 @@ class PaperReduction:
         )
 
     def least_k(self, below: int | None = None) -> int:
-        """The least k that holds, by doubling and bisection.
-
-        Args:
-            below: A k that is too large, if one is known: the next smaller holds.
-
-        Returns:
-            k, certified to hold.
-        """
+        """The least k that holds, by doubling and bisection."""
         if below is None:
             low, high = 1, 2
             while not self.holds(high):
@@ -170,18 +154,6 @@ def best_paper_reduction(
 
     The grid is η = (1 - R) i / 60, i = 1 … 29, δ in {.05, .1, .2, .35, .5, .75, 1} and
     q = (1 - R / (1 - 2η)) / (1 + δ), which makes C' = R C.
-
-    Args:
-        num_heads: H >= 1.
-        free: C, an enclosure.
-        kept: R = C' / C in (0, 1), an enclosure.
-        weight: The choice of A.
-
-    Returns:
-        The reduction and its k.
-
-    Raises:
-        ValueError: H is below 1.
 
     Source:
         docs/theory/hard-attention.md, section 4.
@@ -282,18 +254,6 @@ def sufficient_log2_k(
     The closed forms above. With A = 1/(f+1) the third condition is not among them: it
     holds for the free choices.
 
-    Args:
-        inputs: c >= 1, an enclosure of the integer.
-        num_heads: H.
-        free: C.
-        eta: η.
-        delta: δ.
-        q: The probability that a bit is fixed.
-        weight: The choice of A.
-
-    Returns:
-        An enclosure of lg k; k itself is no integer.
-
     Source:
         docs/theory/hard-attention.md, section 4, "Enough k".
     """
@@ -344,31 +304,13 @@ def _giant_step(
 
 
 def divided(number: Tower, share: Fraction) -> Tower:
-    """Returns ⌊number / share⌋ of an integer, an upper bound of it beyond integers.
-
-    Args:
-        number: At least 0.
-        share: In (0, 1).
-
-    Source:
-        By definition.
-    """
+    """⌊number / share⌋ of an integer; an upper bound on the quotient beyond integers."""
     if number.level == 0:
         return Tower.of(int(number.top) * share.denominator // share.numerator)
     return number.times(interval(share.denominator) / share.numerator)
 
 
 def giant(inputs: Tower, rate: Interval, power: int, constant: Interval) -> Tower:
-    """Returns 2^{rate c + constant} c^power for a tower c, rounded up.
-
-    Args:
-        inputs: c.
-        rate: At least 1.
-        power: A whole number.
-        constant: Real; at most 2^1000.
-
-    Source:
-        By definition.
-    """
+    """Returns 2^{rate c + constant} c^power for a tower c, rounded up."""
     exponent = inputs.times(rate) + inputs.log2() * Tower.of(power)
     return (exponent + Tower.power_of_two(log2(maximum(constant, interval(1))))).exp2()

@@ -261,9 +261,6 @@ def dyck_routes(num_layers: int, num_heads: int) -> Iterator[Route]:
 def proof_digits(num_layers: int) -> int:
     """Returns to how many decimals probabilities are rounded: R_l falls with φ_l.
 
-    Returns:
-        30 for up to six layers.
-
     Source:
         By definition.
     """

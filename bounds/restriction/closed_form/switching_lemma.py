@@ -1,4 +1,4 @@
-"""Lemma 7: how deep a chain of decision lists stays after a random restriction.
+"""Lemma 7: the depth of a chain of decision lists after a random restriction.
 
 R_p keeps each free bit free with probability p and fixes it by a fair coin otherwise. A
 decision list of width w is an ordered list of conjunctions of at most w literals; its
@@ -36,7 +36,7 @@ DIGITS = 30
 
 @dataclasses.dataclass(frozen=True)
 class SwitchingStep:
-    """What is done to one layer: a random restriction, then repairs.
+    """Reduction of one layer: a random restriction, then repairs.
 
     Attributes:
         star_probability: p, with which a free bit stays free; exact.

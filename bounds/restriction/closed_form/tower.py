@@ -109,11 +109,7 @@ class Tower:
         return (self.level, self.top) < (other.level, other.top)
 
     def log2_enclosure(self) -> Interval:
-        """Returns an interval around log₂ of a number > 0 of level 0 or 1.
-
-        Raises:
-            ValueError: The number is 0, or its logarithm is itself a tower.
-        """
+        """Returns an interval around log₂ of a number > 0 of level 0 or 1."""
         if self.level > 1 or self.top == 0:
             raise ValueError(f"log2 of {self} is no float; use log2()")
         if self.level == 1:
