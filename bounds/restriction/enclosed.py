@@ -12,6 +12,7 @@ and the model's, which need not use the same order.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,14 @@ class Enclosed:
     def __getitem__(self, index: Any) -> "Enclosed":
         return Enclosed(self.value[index], self.radius[index])
 
+    @classmethod
+    def concatenate(cls, parts: Sequence["Enclosed"], axis: int = 0) -> "Enclosed":
+        """Joins arrays along an axis."""
+        return cls(
+            np.concatenate([part.value for part in parts], axis=axis),
+            np.concatenate([part.radius for part in parts], axis=axis),
+        )
+
     def __add__(self, other: "Enclosed") -> "Enclosed":
         size = np.abs(self.value) + np.abs(other.value)
         unit = np.minimum(units(self.value), units(other.value))
@@ -100,6 +109,14 @@ def rounded(
     radius = brought + gamma_upper(steps) * (2 * size + brought)
     radius = inflated(radius, steps + 4) + 4 * (steps + 1) * SMALLEST
     return Enclosed(value, np.where(exact, 0.0, radius))
+
+
+def row_norms(rows: Enclosed) -> tuple[Floats, Floats, Floats]:
+    """Norms of the rows' values, of their radii, and of their sum, rounded up."""
+    steps = rows.value.shape[-1] + 4
+    value = inflated(np.sqrt((rows.value**2).sum(axis=-1)), steps)
+    radius = inflated(rows.radius.sum(axis=-1), steps)
+    return value, radius, inflated(value + radius, 1)
 
 
 def linear(

@@ -46,10 +46,7 @@ def _(operation: Sum, *rows: Enclosed) -> Enclosed:
 
 @enclose.register
 def _(operation: Join, *rows: Enclosed) -> Enclosed:
-    return Enclosed(
-        np.concatenate([row.value for row in rows], axis=-1),
-        np.concatenate([row.radius for row in rows], axis=-1),
-    )
+    return Enclosed.concatenate(rows, axis=-1)
 
 
 @enclose.register

@@ -26,6 +26,7 @@ from bounds.restriction.enclosed import (
     divided,
     inflated,
     linear,
+    row_norms,
     units,
 )
 from bounds.restriction.pointwise import attention_input
@@ -158,7 +159,7 @@ def _(
         found = (query.value * key.value).sum(axis=-1)
     if rows.exact:
         return found, 0.0
-    q, k = _sizes(query), _sizes(key)
+    q, k = row_norms(query), row_norms(key)
     q = [size[:, None] for size in q] if keys is None else q
     return found, _product_radius(q, k, key.value.shape[-1])
 
@@ -168,14 +169,6 @@ def _product_radius(q: Sequence[Floats], k: Sequence[Floats], width: int) -> Flo
     steps = gamma_upper(width + 1)
     radius = q[2] * (k[1] + 2 * steps * k[2]) + q[1] * k[2]
     return inflated(radius, 8) + 4 * (width + 1) * SMALLEST
-
-
-def _sizes(rows: Enclosed) -> tuple[Float[np.ndarray, "rows"], ...]:
-    """Norms of values, of radii, and of their sum, rounded up."""
-    steps = rows.value.shape[-1] + 4
-    value = inflated(np.sqrt((rows.value**2).sum(axis=-1)), steps)
-    radius = inflated(rows.radius.sum(axis=-1), steps)
-    return value, radius, inflated(value + radius, 1)
 
 
 def score_rows(

@@ -153,11 +153,7 @@ def tabulate(
     heads = [
         _attended(scored, head, read) for head in range(scored.attention.num_heads)
     ]
-    joined = Enclosed(
-        np.concatenate([one.value for one in heads], axis=-1),
-        np.concatenate([one.radius for one in heads], axis=-1),
-    )
-    rows = combine_heads(layer, old.rows[own], joined)
+    rows = combine_heads(layer, old.rows[own], Enclosed.concatenate(heads, axis=-1))
     identity = _identify(old, read, rows)
     bits, kept = [], []
     start = 0
@@ -195,10 +191,7 @@ def _attended(scored: ScoredRows, head: int, read: Sequence[Readings]) -> Enclos
                 np.where(there, found.value, 0.0), np.where(there, found.radius, 0.0)
             )
         )
-    return Enclosed(
-        np.concatenate([part.value for part in parts]),
-        np.concatenate([part.radius for part in parts]),
-    )
+    return Enclosed.concatenate(parts)
 
 
 def _identify(

@@ -17,6 +17,7 @@ from bounds.restriction.enclosed import (
     counted,
     inflated,
     rounded,
+    row_norms,
     units,
 )
 from jax_models import TieError
@@ -53,8 +54,8 @@ def score_block(query: Enclosed, key: Enclosed) -> Enclosed:
     if counted_all and known_q.all() and known_k.all():
         return Enclosed.exactly(score)
     # Cauchy's inequality on magnitudes: no second product of matrices.
-    q, q_off, q_all = (x[..., :, None] for x in _norms(query))
-    _, k_off, k_all = (x[..., None, :] for x in _norms(key))
+    q, q_off, q_all = (x[..., :, None] for x in row_norms(query))
+    _, k_off, k_all = (x[..., None, :] for x in row_norms(key))
     radius = q_off * k_all + q * k_off + 2 * gamma_upper(width + 1) * q_all * k_all
     radius = inflated(radius, 12) + 4 * (width + 1) * SMALLEST
     exact = known_q[..., :, None] & known_k[..., None, :] & counted_all
@@ -70,14 +71,6 @@ def _counted_products(
     size = np.abs(query).sum(axis=-1).max() * np.abs(key).max()
     unit = units(query).min() + units(key).min()
     return bool(counted(np.asarray(inflated(size, 80)), np.asarray(unit)))
-
-
-def _norms(rows: Enclosed) -> tuple[Float[np.ndarray, "inputs rows"], ...]:
-    """Norms of values, of radii and of their sum, rounded up."""
-    steps = rows.value.shape[-1] + 4
-    value = inflated(np.sqrt((rows.value**2).sum(axis=-1)), steps)
-    radius = inflated(rows.radius.sum(axis=-1), steps)
-    return value, radius, inflated(value + radius, 1)
 
 
 def safe_radius(score: Enclosed) -> Float[np.ndarray, "..."]:

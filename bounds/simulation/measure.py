@@ -111,15 +111,9 @@ def measure_layer(
     for start in range(0, length, block):
         at = np.arange(start, min(start + block, length))
         read = [head.attend(at) for head in heads]
-        side_by_side = Enclosed(
-            np.concatenate([one.value for one in read], axis=-1),
-            np.concatenate([one.radius for one in read], axis=-1),
-        )
-        outputs.append(combine_heads(layer, rows[:, at], side_by_side))
-    out = Enclosed(
-        np.concatenate([one.value for one in outputs], axis=1),
-        np.concatenate([one.radius for one in outputs], axis=1),
-    )
+        joined = Enclosed.concatenate(read, axis=-1)
+        outputs.append(combine_heads(layer, rows[:, at], joined))
+    out = Enclosed.concatenate(outputs, axis=1)
     w1, w2 = read_gains(layer.feed_forward)
     size = float(magnitude(rows).max())
     measure = LayerMeasure(tuple(head.measure() for head in heads), w1, w2, size)

@@ -86,9 +86,8 @@ def check_layer(
     made: dict[int, tuple[tuple[int, ...], Int[np.ndarray, assignments]]] = {}
     for position in sorted(claims):
         claim = claims[position]
-        seen = SEES[attention.mask](position, np.arange(length))
         deps[position] = claim.deps
-        made[position] = _check_position(position, claim, below, heads, seen, tie, book)
+        made[position] = _check_position(position, claim, below, heads, tie, book)
     recipes = list(book.recipes)
     values, identity = _cook(layer, inputs, below, recipes, identities)
     rationals = Rationals(layer, below, recipes)
@@ -107,12 +106,13 @@ def _check_position(
     claim: PositionClaim,
     below: Tables,
     heads: list[HeadScores],
-    seen: Bool[np.ndarray, "tokens"],
     tie: str,
     book: _Cookbook,
 ) -> tuple[tuple[int, ...], Int[np.ndarray, "assignments"]]:
     """Checks a position's claims; returns its free bits and the recipe of each row."""
     where = f"position {position}"
+    length = below.bits.shape[1]
+    seen = SEES[heads[0].attention.mask](position, np.arange(length))
     for needed in (position, *np.flatnonzero(seen)):
         if needed not in below.deps:
             raise Refuted(
@@ -150,7 +150,7 @@ def _check_position(
         found: list[tuple[int, ...]] = [()] * len(bits)
         for a, row in enumerate(rows):
             try:
-                extremes = _extremes(below, low[a], high[a], agrees[a], len(seen))
+                extremes = _extremes(below, low[a], high[a], agrees[a], length)
                 check_possible(row, *extremes, seen, tie)
                 on = np.flatnonzero(own_row == a)
                 if row.possible:
