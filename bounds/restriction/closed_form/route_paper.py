@@ -75,7 +75,7 @@ class PaperReduction:
         inputs: c, the bits an activation depends on before.
         free: C, the share of the positions that is free before.
         eta: η in (0, 1/2), the share lost in each of the first two stages.
-        delta: δ in (0, 1], how far the random stage may exceed its mean.
+        delta: δ in (0, 1], the relative excess of the random stage over its mean.
         q: The probability that a bit is fixed in the random stage.
         weight: The choice of A.
     """

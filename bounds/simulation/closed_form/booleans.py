@@ -1,25 +1,10 @@
-"""Lemma 9: a feed-forward block makes exact Booleans of approximate ones.
+"""Booleans and rounding in feed-forward blocks and heads (Lemmas 9 and 27, the amplifier).
 
 R(x) = (ReLU(x - t0) - ReLU(x - t1))/(t1 - t0) is 0 up to t0, 1 from t1 on and linear
-between. The usual thresholds are 1/4 and 3/4. A gate g >= 1 subtracts from x as much as
-makes both units silent: rounding and a case split in one hidden layer.
-
-Lemma 27: rounding to many bits takes a wide or deep feed-forward network.
-
-A ReLU network R -> R with L hidden layers of width m has at most (2m)^L affine pieces.
-A piece that holds the least inputs of two neighbouring outputs would pass strictly
-between them at a grid point in between: so there are as many pieces as outputs, if
-every output but the largest has at least *two* preimages on the grid. Without that the
-statement is false: half-to-even rounding of 3 bits to 2 has an output with one preimage.
-If the largest has two as well, plateaus and steps alternate, and pieces are at least
-2^{r+1} - 1.
-
-The amplifier lemma: a small signed number becomes an approximate Boolean.
-
-A head that scores y (-1)^j over positions 1 … n and reads [j even] turns the sign of y
-into a value near 0 or 1, which Lemma 9 rounds. Exactly, the odds of the wrong parity are
-ρ e^{-2|y|}, ρ the ratio of the sizes of the two classes of positions, at most 2 from
-n = 2 on. With keys j (-1)^j no temperature is needed.
+between; the usual thresholds are 1/4 and 3/4. A gate g >= 1 subtracts from x as much as
+makes both units silent. An amplifier is a head that scores y (-1)^j over positions 1 … n
+and reads [j even]: it turns the sign of y into a value near 0 or 1, which R rounds. Proofs:
+docs/theory/softmax-approximation.md, sections 6, 7 and 11.
 """
 
 import itertools
@@ -196,13 +181,13 @@ def two_preimages(outputs: Sequence[float]) -> Preimages | None:
 def rounding_error(
     error: float, low: float = LOWER_THRESHOLD, high: float = UPPER_THRESHOLD
 ) -> Bound:
-    """Bound how far a rounded approximate Boolean is from the Boolean.
+    """Bound the distance of a rounded approximate Boolean from the Boolean.
 
     |R(x) - b| <= min(1, max(0, max(ε - t0, ε - (1 - t1))/(t1 - t0))) for |x - b| <= ε and
     b in {0, 1}: zero while ε <= min(t0, 1 - t1), and otherwise attained.
 
     Args:
-        error: ε, how far x may be from the Boolean.
+        error: ε, the largest distance of x from the Boolean.
         low: t0, in [0, 1).
         high: t1, in (t0, 1].
 
@@ -231,7 +216,7 @@ def rounding_error(
 
 
 def gated_rounding_error(error: float, gates: int) -> Bound:
-    """Bound how far gated rounding is from the Boolean, or from 0 behind a closed gate.
+    """Bound the distance of gated rounding from the Boolean, or from 0 behind a closed gate.
 
     R(x; g) = ReLU(2x - 1/2 - 2G) - ReLU(2x - 3/2 - 2G), G = Σ g: with G = 0 it is R(x),
     with G >= 1 it is 0 for every x <= 5/4.

@@ -1,9 +1,8 @@
-"""Lemmas 33 and 33-T: softmax of scores that are a little off.
+"""Softmax of perturbed scores against hard attention (Lemmas 33 and 33-T).
 
 Without ties an error ρ of the scores only narrows the gap. Among tied scores it moves
-weight at once: of weights in [e^{-h}, e^{h}], h = ρ/τ, the l1 distance from uniform is
-largest at extreme ones, at most 2 tanh(h/2). So ties ask for score errors far below the
-temperature, tieless rows only for errors far below the gap.
+weight at once: ties need score errors far below the temperature, tieless rows only errors
+far below the gap. Proofs: docs/theory/softmax-approximation.md, section 8.
 """
 
 from bounds.numbers.bound import Bound
@@ -117,10 +116,8 @@ def perturbed_ties_distance(
 
 
 def tied_distance(h: Interval) -> Interval:
-    """2 tanh(h/2): how far weights in [e^-h, e^h], normalised, are from uniform in l1.
-
-    Also at most h, which keeps its digits where 1 - e^{-h} does not.
-    """
+    """2 tanh(h/2): l1 distance from uniform of weights in [e^-h, e^h], normalised."""
+    # It is also at most h, which keeps its digits where 1 - e^{-h} does not.
     small = exp(-h)
     return minimum(h, 2 * (1 - small) / (1 + small))
 

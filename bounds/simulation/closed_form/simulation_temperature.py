@@ -1,18 +1,10 @@
-"""Theorems 26 and 26-T: a temperature at which softmax simulates average-hard attention.
-
-Where no non-uniform head has ties the error grows by 2 K2 a layer, from a source
-n x e^{-γ/(2τ)}. With ties it grows by 2 K2 (1 + K1 x²/(4τ)), a polynomial in 1/τ, while
-the source stays exponentially small in γ/τ: the same order of temperature. Both rest on
-a gap γ(n); that it is positive for each n is trivial (Lemma 24: finitely many inputs),
-and that says nothing of its rate.
-
-The numbers that Theorems 26 and 26-T know of a transformer, and Lemmas 25 and 29.
+"""Temperatures at which softmax simulates average-hard attention (Theorems 26 and 26-T).
 
 A network here is L layers of h = x + Σ_heads W_V Σ_j α_j x_j, x' = h + W_2 ReLU(W_1 h +
-b_1) + b_2, every parameter at most P in magnitude. With several heads d P, the gain of
-one head's value map, is H d P; everything else is as for one. Everything that follows
-depends on nothing else, so it is far above what a given network does: P stands for every
-entry of every matrix.
+b_1) + b_2, every parameter at most P in magnitude. With several heads d P, the gain of one
+head's value map, is H d P; everything else is as for one. The bounds depend on these
+numbers alone, so they are far above the errors of a given network. Both theorems rest on a
+gap γ(n). Proofs: docs/theory/softmax-approximation.md, sections 9 and 10.
 """
 
 import dataclasses

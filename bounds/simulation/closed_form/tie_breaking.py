@@ -1,17 +1,8 @@
-"""Lemma 8: a small score term makes the leftmost or rightmost maximiser stand alone.
+"""Tie-breaking: a small score term makes the leftmost or rightmost maximiser stand alone.
 
-The term must separate tied scores without overturning the gap γ to the others: it spans
-at most γ, and so its steps are γ/n. That is why the temperature falls like 1/n, and
-Lemma 8-lower says that one head cannot do with a smaller range of scores.
-
-The distances are half of those that Lemma 6' gives, since the deficits of *both* sides of
-the winner j* together are at least distinct multiples of the step. With the term γ j/n
-those on the left are at least γ/n times 1 … j* - 1; on the right s_j is γ below, so they
-are at least γ/n times n - (j - j*), which are j* … n - 1. With C(i b_j + j) they are the
-same multiples of C. With -γ/j the left ones are at least γ/n² times 1 … j* - 1, since
-1/j - 1/j* >= (j* - j)/n²; the right ones γ(1 - 1/j* + 1/j) >= γ/j >= γ/n² times
-n + (n - j), since n/j - 1 = (n - j)/j. So the odds against j* are at most
-Σ_{k>=1} e^{-gk} = 1/(e^g - 1), and the distance is at most 2e^{-g}.
+The term must separate tied scores without overturning the gap γ to the others: it spans at
+most γ, and so its steps are γ/n. Proofs of Lemma 8 and Lemma 8-lower:
+docs/theory/softmax-approximation.md, section 5.
 """
 
 from bounds.numbers.bound import Bound
@@ -75,10 +66,7 @@ def rightmost_tie_break(gap: float, length: int, temperature: float) -> Bound:
     Source:
         docs/theory/softmax-approximation.md, section 5, Lemma 8 (b).
     """
-    value = _distance(slope_of("gap", gap, temperature) / whole("length", length, 1))
-    return upper_bound(
-        value, RIGHTMOST, (GAP, "the scores have +gap j/n added"), f"{PAPER}, Lemma 8b"
-    )
+    return _linear_tie_break(gap, length, temperature, RIGHTMOST, "+", "b")
 
 
 def leftmost_tie_break(gap: float, length: int, temperature: float) -> Bound:
@@ -100,10 +88,15 @@ def leftmost_tie_break(gap: float, length: int, temperature: float) -> Bound:
     Source:
         docs/theory/softmax-approximation.md, section 5, Lemma 8 (c).
     """
+    return _linear_tie_break(gap, length, temperature, LEFTMOST, "-", "c")
+
+
+def _linear_tie_break(
+    gap: float, length: int, temperature: float, quantity: str, sign: str, part: str
+) -> Bound:
     value = _distance(slope_of("gap", gap, temperature) / whole("length", length, 1))
-    return upper_bound(
-        value, LEFTMOST, (GAP, "the scores have -gap j/n added"), f"{PAPER}, Lemma 8c"
-    )
+    hypotheses = (GAP, f"the scores have {sign}gap j/n added")
+    return upper_bound(value, quantity, hypotheses, f"{PAPER}, Lemma 8{part}")
 
 
 def boolean_tie_break(sharpness: float) -> Bound:
@@ -130,7 +123,7 @@ def boolean_tie_break(sharpness: float) -> Bound:
 
 
 def tie_break_range(visible: int) -> Bound:
-    """Bound from below how far a tie-breaking score term must range.
+    """Bound from below the range of a tie-breaking score term.
 
     max_j g(j) - min_j g(j) >= (i - 1) log 3, for one head with scores g(j) + β b_j whose
     output is within 1/4 of v at the rightmost b_j = 1, for all Booleans b and v.

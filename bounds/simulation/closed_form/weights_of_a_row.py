@@ -1,23 +1,8 @@
-"""Lemmas 6 and 6': softmax against a score from which the others fall off.
+"""Softmax weights of one row against hard ones: a gap, decay, and lookups (Lemmas 5' to 7').
 
-Where the deficit of position j is at least γ |j - j*| the odds against j* are at most
-2 Σ_k e^{-γk} = 2/(e^γ - 1), however long the row is; on one side only, half that. All
-that is used is that the deficits on each side are bounded below by *distinct* positive
-multiples of γ (Lemma 6'). No length enters, so neither does a temperature that falls
-with it.
-
-Lemma 5': softmax against a score that stands alone, all others a gap below it.
-
-With r = Σ_{j != j*} e^{(s_j - m)/τ} <= (n - 1) e^{-γ/τ} the distance in l1 is 2r/(1 + r),
-which grows with r. It is attained where all the others are exactly γ below, so that the
-factor log n in the temperature is necessary.
-
-Lemmas 7 and 7': reading entry c of a table by quadratic or cubic scores.
-
-s_j = γ(2cj - j²) is γc² - γ(j - c)², so the weight of j is e^{-γ(j-c)²}/Z with Z >= 1.
-The errors on the two sides have opposite signs, so the mean position is off by at most
-Σ_{k>=1} k e^{-γk²}: the first term, and an integral for the others, whose integrand
-decreases from 1 on where γ >= 1/2.
+Scores have a gap to all others, fall off from the best position, or look up entry c of a
+table by quadratic or cubic scores. Proofs: docs/theory/softmax-approximation.md, sections 2
+to 4.
 """
 
 from bounds.numbers.bound import Bound
@@ -46,7 +31,7 @@ def distance_of_odds(odds: Interval) -> Interval:
 
 
 def constant_gap_distance(gap: float, temperature: float, visible: int) -> Bound:
-    """Bound how far softmax is from hard attention when one score leads by a gap.
+    """Bound the distance of softmax from hard attention when one score leads by a gap.
 
     |ah(s) - S_τ(s)|_1 <= 2(n - 1)/(e^{γ/τ} + n - 1) <= 2n e^{-γ/τ}, with equality on the
     left where all other scores are γ below the maximum.
@@ -123,7 +108,7 @@ def slope_of(name: str, slope: float, temperature: float) -> Interval:
 
 
 def linear_decay_distance(slope: float, temperature: float = 1.0) -> Bound:
-    """Bound how far softmax is from a score with linear decay on both sides.
+    """Bound the distance of softmax from hard attention with linear decay on both sides.
 
     |lh(s) - S_τ(s)|_1 <= 4/(e^{γ/τ} + 1) <= 4 e^{-γ/τ}; tight for long rows.
 
@@ -224,7 +209,7 @@ def _decay(slope: Interval, hypothesis: str, lemma: str) -> Bound:
 
 
 def lookup_error(sharpness: float, temperature: float = 1.0) -> Bound:
-    """Bound how far the mean position is from the one that is looked up.
+    """Bound the distance of the mean position from the one that is looked up.
 
     δ(g) = e^{-g}(1 + 1/(2g)) with g = γ/τ >= 1/2. A value j/n in place of j divides it by
     n.
