@@ -3,11 +3,6 @@
 A new way through the inputs is one file with an `InputPlan` and a line in `choose_plan`.
 """
 
-from bounds.all_inputs.supremum import (
-    Supremum,
-    exact_supremum,
-    search_inputs,
-    supremum,
-)
+from bounds.all_inputs.supremum import Supremum, exact_supremum, search_inputs, supremum
 
 __all__ = ["Supremum", "exact_supremum", "search_inputs", "supremum"]

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -22,12 +23,15 @@ from jax_models.model.rows import (
 HIGHEST = jax.lax.Precision.HIGHEST
 
 
+Cotangents: TypeAlias = Float[Array, "... outputs _"]
+
+
 @functools.singledispatch
 def slope(
     operation: Operation,
     base: tuple[Float[Array, "rows d_read"] | None, ...],
-    cotangents: Float[Array, "*rows outputs written"],
-) -> tuple[Float[Array, "*rows outputs _"], ...]:
+    cotangents: Cotangents,
+) -> tuple[Cotangents, ...]:
     """Cotangents of the rows that an operation reads, from those of the row it writes.
 
     A row of `base` is None where the operation is linear and the row is not known.
@@ -36,45 +40,33 @@ def slope(
 
 
 @slope.register
-def _(
-    operation: Affine, base, cotangents: Float[Array, "*rows outputs written"]
-) -> tuple[Float[Array, "*rows outputs read"], ...]:
+def _(operation: Affine, base, cotangents: Cotangents) -> tuple[Cotangents, ...]:
     return (jnp.matmul(cotangents, operation.weight, precision=HIGHEST),)
 
 
 @slope.register
-def _(
-    operation: Sum, base, cotangents: Float[Array, "*rows outputs width"]
-) -> tuple[Float[Array, "*rows outputs width"], ...]:
+def _(operation: Sum, base, cotangents: Cotangents) -> tuple[Cotangents, ...]:
     return cotangents, cotangents
 
 
 @slope.register
-def _(
-    operation: Join, base, cotangents: Float[Array, "*rows outputs written"]
-) -> tuple[Float[Array, "*rows outputs _"], ...]:
+def _(operation: Join, base, cotangents: Cotangents) -> tuple[Cotangents, ...]:
     return cotangents[..., : operation.width], cotangents[..., operation.width :]
 
 
 @slope.register
-def _(
-    operation: Activation, base, cotangents: Float[Array, "*rows outputs width"]
-) -> tuple[Float[Array, "rows outputs width"], ...]:
+def _(operation: Activation, base, cotangents: Cotangents) -> tuple[Cotangents, ...]:
     return (cotangents * operation.slope(*base)[:, None],)
 
 
 @slope.register
-def _(
-    operation: Product, base, cotangents: Float[Array, "*rows outputs width"]
-) -> tuple[Float[Array, "rows outputs width"], ...]:
+def _(operation: Product, base, cotangents: Cotangents) -> tuple[Cotangents, ...]:
     one, two = base
     return cotangents * two[:, None], cotangents * one[:, None]
 
 
 @slope.register
-def _(
-    operation: Norm, base, cotangents: Float[Array, "*rows outputs width"]
-) -> tuple[Float[Array, "rows outputs width"], ...]:
+def _(operation: Norm, base, cotangents: Cotangents) -> tuple[Cotangents, ...]:
     (row,) = base
     z = operation.centre(row)
     z, s = z[:, None], operation.deviation(z)[:, None]

@@ -27,9 +27,7 @@ def measure_error(request: InfluenceRequest) -> MeasuredError | None:
         return None
     chosen = sample_of(len(request.pairs))
     pairs = dataclasses.replace(
-        request.pairs,
-        position=request.position[chosen],
-        symbol=request.symbol[chosen],
+        request.pairs, position=request.position[chosen], symbol=request.symbol[chosen]
     )
     request = dataclasses.replace(request, pairs=pairs)
     # The model's float type where JAX has 64-bit floats switched off.

@@ -47,8 +47,5 @@ def rounded_block(
     *fixed, still = jax.tree.map(lambda _: False, given)
     moved = dataclasses.replace(still, **dict.fromkeys(CHANGES, True))
     return round_products(
-        rounding,
-        functools.partial(carry_block, **options),
-        given,
-        (*fixed, moved),
+        rounding, functools.partial(carry_block, **options), given, (*fixed, moved)
     )

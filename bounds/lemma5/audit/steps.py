@@ -1,60 +1,4 @@
-"""The false steps of the printed proof, each a model on which both sides are numbers.
-
-Step 1: |y_j^(k)| <= 2 C_fact^L (|p_j| + |v_j|) needs more of C_fact than it says.
-
-f_act(y, b) = (y + b)/√2 is 1-Lipschitz, yet with all activations equal every layer
-multiplies them by √2: C_fact must count the concatenation of the heads.
-
-Step 4: |b_j - b'_j| <= Σ_w α_jw |y_w - y'_w| forgets that the weights change.
-
-Two keys in the plane, logits the product of the first coordinates. Key 1 moves by one
-unit in the first coordinate, but its second coordinate is 10, and its weight moves too.
-
-Step 7: at j = i the change of an average is not o(1): the query itself moves.
-
-Half of the other keys are +1, half -1, logits y_i y_w, and y_i goes from 0 to 1. The
-average goes from 0 to tanh 1, however long the input.
-
-The conclusion for j != i with F the true norm bound: false for large A.
-
-One dimension, L = H = 1, y_i = y_j = 1, the other n - 2 keys -1, logits A y_j y_w, and
-f_act = L_f (b - b_0) clipped to [-1, 1], L_f = 1 + e^{2A}, b_0 the average before. y_i
-moves by a tiny D. Once n is far above e^{2A} the average moves by about e^{2A}(1 + 2A)
-D/n, and the ratio of the two sides tends to (1 + 2A)/(16 (1 + e^{-2A})). With the
-literal F = 2 the printed A is four times as large and the claim is true, as it always
-is (closed form C2).
-
-Lemma 5 is not true of every row of masked attention.
-
-Uniform causal averaging, values the activations, no skip. Row 2 gives symbol 1 the
-weight 1/2 at every length, so no constant C makes C/n a bound. At the last row, n times
-the influence of symbol 1 grows like (ln n)^{L-1}/(L-1)!: harmonic numbers.
-
-The conclusion for j != i when C_fact is read too small: false at moderate n.
-
-Both models have u_i = u_j = +1 and all other u_w = -1.
-
-*Biases ignored.* L = 2, y^(0) = ε u with ε = 1e-12, layer 1 f_act = y + S with the bias
-S = A/ε, layer 2 f_act = b; logits y_j y_w. The homogeneous part has growth 1, so the
-printed F is 2ε and the printed A nothing; but the logits of layer 2 are A u_w.
-
-*C_fact below 1.* L = 1, f_act = 0.01 b, logits 4 y_j y_w, y^(0) = u: the printed
-F = 0.02 does not even bound the embeddings.
-
-Step 8: |y_i^(k) - y'_i^(k)| <= C^{2k} D lacks the factor H^k.
-
-One dimension, H equal heads, half of the other keys +1, half -1, logits mu y_i y_w,
-f_act = L_f Σ_h b_h clipped to [-1, 1], y_i = 0 -> D. Every average moves by about mu D,
-so y_i by H L_f mu D, while the right side does not know H.
-
-With L_f = 1 + e^{2A} the right side is 16 (1 + e^{2A})² D, so in the limit of large n
-and small D the claim fails from H = 16 (1 + e^{2A})/mu on. With norms at most 1 the
-literal F = 2 gives A = 4 mu and the tight F = 1 gives A = mu; at the best mu, where
-2A = 1 + W(1/e), the thresholds are 128 e^{2A} = 459.7 and 32 e^{2A} = 114.9.
-
-The arithmetic before it, with the o(1) replaced by the bound of the step for j != i,
-needs n >= H^k/(2 - 1/C).
-"""
+"""The false steps of the printed proof, each a model on which both sides are numbers."""
 
 from collections.abc import Callable, Sequence
 
@@ -75,6 +19,19 @@ _CASES = ((6, 12, True), (8, 10, True), (8, 12, True), (10, 10, True), (10, 12, 
 OWN_LENGTHS = (11, 101, 1001, 10001)
 
 
+# Step 8: |y_i^(k) - y'_i^(k)| <= C^{2k} D lacks the factor H^k.
+#
+# One dimension, H equal heads, half of the other keys +1, half -1, logits mu y_i y_w,
+# f_act = L_f Σ_h b_h clipped to [-1, 1], y_i = 0 -> D. Every average moves by about mu D,
+# so y_i by H L_f mu D, while the right side does not know H.
+#
+# With L_f = 1 + e^{2A} the right side is 16 (1 + e^{2A})² D, so in the limit of large n
+# and small D the claim fails from H = 16 (1 + e^{2A})/mu on. With norms at most 1 the
+# literal F = 2 gives A = 4 mu and the tight F = 1 gives A = mu; at the best mu, where
+# 2A = 1 + W(1/e), the thresholds are 128 e^{2A} = 459.7 and 32 e^{2A} = 114.9.
+#
+# The arithmetic before it, with the o(1) replaced by the bound of the step for j != i,
+# needs n >= H^k/(2 - 1/C).
 def many_heads_findings() -> tuple[Finding, ...]:
     """The claim at H = 1200, at the smallest H, and the arithmetic step at n = 2."""
     # The slope is 1 + e^{2A} of the literal reading, A = 4 mu.
@@ -163,6 +120,16 @@ def _change(heads: int, mu: float, slope: Real, length: int, distance: Real) -> 
     return change
 
 
+# The conclusion for j != i when C_fact is read too small: false at moderate n.
+#
+# Both models have u_i = u_j = +1 and all other u_w = -1.
+#
+# *Biases ignored.* L = 2, y^(0) = ε u with ε = 1e-12, layer 1 f_act = y + S with the bias
+# S = A/ε, layer 2 f_act = b; logits y_j y_w. The homogeneous part has growth 1, so the
+# printed F is 2ε and the printed A nothing; but the logits of layer 2 are A u_w.
+#
+# *C_fact below 1.* L = 1, f_act = 0.01 b, logits 4 y_j y_w, y^(0) = u: the printed
+# F = 0.02 does not even bound the embeddings.
 def growth_constant_findings() -> tuple[Finding, ...]:
     """The conclusion in both misreadings."""
     biased = tuple(_biased(a, n) for a, n in ((3, 2000), (4, 2000), (4, 100000)))
@@ -229,6 +196,11 @@ def _growth_finding(
     )
 
 
+# Lemma 5 is not true of every row of masked attention.
+#
+# Uniform causal averaging, values the activations, no skip. Row 2 gives symbol 1 the
+# weight 1/2 at every length, so no constant C makes C/n a bound. At the last row, n times
+# the influence of symbol 1 grows like (ln n)^{L-1}/(L-1)!: harmonic numbers.
 def causal_mask_findings() -> tuple[Finding, ...]:
     """The printed bound, taken at row 2 of a causal average, for growing n."""
     constants = printed_tight(
@@ -254,6 +226,14 @@ def harmonic_rows() -> tuple[tuple[int, tuple[float, ...]], ...]:
     )
 
 
+# The conclusion for j != i with F the true norm bound: false for large A.
+#
+# One dimension, L = H = 1, y_i = y_j = 1, the other n - 2 keys -1, logits A y_j y_w, and
+# f_act = L_f (b - b_0) clipped to [-1, 1], L_f = 1 + e^{2A}, b_0 the average before. y_i
+# moves by a tiny D. Once n is far above e^{2A} the average moves by about e^{2A}(1 + 2A)
+# D/n, and the ratio of the two sides tends to (1 + 2A)/(16 (1 + e^{-2A})). With the
+# literal F = 2 the printed A is four times as large and the claim is true, as it always
+# is (closed form C2).
 def tight_norm_findings() -> tuple[Finding, ...]:
     """The conclusion at several A and n, read with the tight and the literal F."""
     return tuple(_finding(*case) for case in (*_CASES, (10, 12, False)))
@@ -293,6 +273,10 @@ def _finding(a: int, log10_length: int, tight: bool) -> Finding:
     )
 
 
+# Step 7: at j = i the change of an average is not o(1): the query itself moves.
+#
+# Half of the other keys are +1, half -1, logits y_i y_w, and y_i goes from 0 to 1. The
+# average goes from 0 to tanh 1, however long the input.
 def own_position_findings() -> tuple[Finding, ...]:
     """The change of the average at i, for growing lengths."""
     return tuple(
@@ -314,6 +298,10 @@ def _average_at(own: int, length: int) -> Real:
     return average(real(own), keys)
 
 
+# Step 4: |b_j - b'_j| <= Σ_w α_jw |y_w - y'_w| forgets that the weights change.
+#
+# Two keys in the plane, logits the product of the first coordinates. Key 1 moves by one
+# unit in the first coordinate, but its second coordinate is 10, and its weight moves too.
 def weight_change_findings() -> tuple[Finding, ...]:
     """The step, read with the weights before the exchange and with those after it."""
     query = (1, 0)
@@ -352,6 +340,10 @@ def _average(weights: Sequence[Real], keys: Sequence[Sequence[int]]) -> list[Rea
     ]
 
 
+# Step 1: |y_j^(k)| <= 2 C_fact^L (|p_j| + |v_j|) needs more of C_fact than it says.
+#
+# f_act(y, b) = (y + b)/√2 is 1-Lipschitz, yet with all activations equal every layer
+# multiplies them by √2: C_fact must count the concatenation of the heads.
 def activation_norm_findings() -> tuple[Finding, ...]:
     """The printed norm bound after three layers of a 1-Lipschitz f_act."""
     layers = 3

@@ -40,7 +40,7 @@ from bounds.lemma5.certificate.other_columns import (
     other_columns,
     other_sums,
 )
-from bounds.lemma5.certificate.own_column import OwnColumn, see_column
+from bounds.lemma5.certificate.own_column import ByPair, OwnColumn, see_column
 from bounds.lemma5.certificate.pointwise import carry, carry_rounding
 from bounds.lemma5.certificate.row_base import (
     LayerBase,
@@ -49,6 +49,7 @@ from bounds.lemma5.certificate.row_base import (
     key_slopes,
     row_scale,
     slope_radius,
+    swap_rows,
 )
 from bounds.lemma5.certificate.sections import entering
 from bounds.readings.rules import norm_before
@@ -107,7 +108,7 @@ def _map_tiles(
     tile: Any,
     streams: Any,
 ) -> Any:
-    by_row = jax.tree.map(lambda x: x.swapaxes(0, 1), (held.queries, held.summary))
+    by_row = swap_rows((held.queries, held.summary))
     h, n, p = layer.attention.num_heads, held.rows.shape[0], own.radius.shape[0]
     f, width = layer.feed_forward.w1.shape
     pairs = 0 if streams is None else 2 * h * n
@@ -129,7 +130,7 @@ def _tile(
     """Centres and radii of the changes of a tile of output rows."""
     at, by_row, base, known, spread, streams = rows
     attention, constants = layer.attention, held.constants
-    queries, summary = jax.tree.map(lambda x: x.swapaxes(0, 1), by_row)
+    queries, summary = swap_rows(by_row)
     scale = row_scale(attention, held.rows.shape[0], at)
     inflation = inflate(layer, held, known, scale, roundoff.sums)
     slope_known = slope_radius(attention, known)
@@ -176,7 +177,7 @@ def _deviation(
     own: OwnMove,
     column: OwnColumn,
     moved: tuple[OwnQuery, tuple[Array, Array, Array, Array]] | None,
-) -> Float[Array, "heads rows substitutions"]:
+) -> ByPair:
     """Radii of the heads around their centres, rounding left out."""
     attention, constants = layer.attention, held.constants
     still = jnp.zeros_like(column.weight)

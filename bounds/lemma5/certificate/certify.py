@@ -7,14 +7,16 @@ from typing import Any, get_args
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from bounds.influence.build import build_request
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.substitution import Symbols
 from bounds.influence.targets.base import PlainTarget
 from bounds.influence.vanishing import refuse_vanishing_rows
 from bounds.lemma5.certificate.activation_ball import slope_strays
-from bounds.lemma5.certificate.all_inputs import bound_all_inputs
 from bounds.lemma5.certificate.constants import needs_positive_epsilon
+from bounds.lemma5.certificate.order import least
 from bounds.lemma5.certificate.references import (
     DD_BASE,
     DD_CENTRED,
@@ -24,7 +26,9 @@ from bounds.lemma5.certificate.references import (
 )
 from bounds.lemma5.certificate.scores import score_rule
 from bounds.lemma5.certificate.sections import sections
+from bounds.lemma5.constants import closed_form_bounds
 from bounds.lemma5.constants.head import is_one_map, read_head
+from bounds.numbers.bound import Bound
 from bounds.readings.rules import lacks, lacks_of_model
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_hook
@@ -38,6 +42,32 @@ _ROUNDING = (
     "8 u (erfc to 20 u), no underflow; roundings of roundings are left out "
     "(docs/certificates.md, section 7)"
 )
+
+
+# Closed forms take the differences of all pairs of symbols: this many numbers take about
+# a second, more are not worth it.
+MOST_DIFFERENCES = 2**24
+
+
+def bound_all_inputs(
+    request: InfluenceRequest, alone: Float[np.ndarray, "substitutions"]
+) -> tuple[Float[np.ndarray, "substitutions"], Bound | None]:
+    """The smaller of `alone` and the closed form, and the latter where it is smaller."""
+    model, pairs = request.model, request.pairs
+    if not len(pairs) or model.vocab_size * model.embedding.size > MOST_DIFFERENCES:
+        return alone, None
+    asked = {"query": request.query, "target": request.target}
+    try:
+        form = closed_form_bounds(model, request.tokens.size, **asked).corrected
+    except (InputError, ArithmeticError):  # refused, or beyond what it computes with
+        return alone, None
+    at_query = pairs.position == request.query
+    bound = np.where(at_query, form.own.value, form.others.value)
+    if model.substitutable is not None:  # distances of embeddings are among these alone
+        exchanged = [request.tokens[pairs.position], pairs.symbol]
+        bound[~np.isin(exchanged, model.substitutable).all(axis=0)] = np.inf
+    upper = np.asarray(least(jnp.asarray(alone), jnp.asarray(bound)))
+    return upper, form.others if (upper < alone).any() else None
 
 
 def certify_influence(

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from bounds.lemma5.certificate.norm_gain import (
+    Radii,
+    Rows,
     norm_gain,
     norm_rounding,
     vector_norms,
@@ -81,12 +83,8 @@ def read_inputs(
 
 
 def behind_norm(
-    norm: Norm,
-    rows: Float[Array, "*#rows width"],
-    centre: Float[Array, "*#rows width"],
-    radius: Float[Array, "*#rows"],
-    base: Float[Array, "*#rows"],
-) -> tuple[Float[Array, "*#rows width"], Float[Array, "*#rows"]]:
+    norm: Norm, rows: Rows, centre: Rows, radius: Radii, base: Radii
+) -> tuple[Rows, Radii]:
     """Centre and radius of changes after a layer norm; `base` are the base rows' radii."""
     gain = norm_gain(norm, rows + centre, radius + base)
     # A row that is not off at all stays so, even where the gain is unbounded.

@@ -5,6 +5,7 @@ taken where it is smallest. docs/certificates.md has the proof.
 """
 
 import math
+from typing import TypeAlias
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -18,6 +19,9 @@ from bounds.lemma5.certificate.order import (
 )
 from bounds.numbers.rounding import term_roundoff
 from jax_models.model.rows import Norm
+
+Rows: TypeAlias = Float[Array, "*#rows width"]
+Radii: TypeAlias = Float[Array, "*#rows"]
 
 
 def norm_jacobian(
@@ -35,9 +39,7 @@ def norm_jacobian(
     return norm.scale[:, None] * inner / deviation
 
 
-def norm_gain(
-    norm: Norm, rows: Float[Array, "*#rows width"], radius: Float[Array, "*#rows"]
-) -> Float[Array, "*#rows"]:
+def norm_gain(norm: Norm, rows: Rows, radius: Radii) -> Radii:
     """Lipschitz constant of a norm on balls around rows."""
     z = norm.centre(rows)
     size = jnp.sqrt((z * z).sum(axis=-1))
@@ -47,12 +49,7 @@ def norm_gain(
     return norm.largest / jnp.sqrt(nearest * nearest / rows.shape[-1] + norm.epsilon)
 
 
-def _variation(
-    norm: Norm,
-    rows: Float[Array, "*#rows width"],
-    reach: Float[Array, "*#rows"],
-    step: Float[Array, "*#rows"],
-) -> Float[Array, "*#rows"]:
+def _variation(norm: Norm, rows: Rows, reach: Radii, step: Radii) -> Radii:
     """Distance of two Jacobians within `reach` of rows, `step` apart, at most.
 
     max|scale| 2 / (s^2 sqrt d) step, s = max|scale| / gain.
@@ -64,12 +61,8 @@ def _variation(
 
 
 def norm_gains(
-    norm: Norm,
-    rows: Float[Array, "*#rows width"],
-    moved: Float[Array, "*#rows width"],
-    radius: Float[Array, "*#rows"],
-    base: Float[Array, "*#rows"],
-) -> tuple[Float[Array, "*#rows"], Float[Array, "*#rows"]]:
+    norm: Norm, rows: Rows, moved: Rows, radius: Radii, base: Radii
+) -> tuple[Radii, Radii]:
     """Lipschitz constant of a norm with epsilon > 0 on a ball, and its variation.
 
     The ball lies around rows + moved; `base` are the radii of the rows. The variation bounds
@@ -80,12 +73,7 @@ def norm_gains(
     return norm_gain(norm, rows + moved, radius + base), variation
 
 
-def norm_rounding(
-    norm: Norm,
-    rows: Float[Array, "*#rows width"],
-    moved: Float[Array, "*#rows width"],
-    base: Float[Array, "*#rows"],
-) -> Float[Array, "*#rows"]:
+def norm_rounding(norm: Norm, rows: Rows, moved: Rows, base: Radii) -> Radii:
     """Distance of `Norm.change` of computed rows from that of the true ones, at most.
 
     Its two terms are at most max|scale| |moved| / s each, s the smaller denominator, and the
@@ -125,7 +113,7 @@ def _root(
 
 def distances(
     points: Float[Array, "*#rows entries"], centres: Float[Array, "*#rows entries"]
-) -> Float[Array, "*#rows"]:
+) -> Radii:
     """|points - centres| over the last axis, one coordinate at a time."""
     apart = [points[..., k] - centres[..., k] for k in range(centres.shape[-1])]
     squares = sum((x * x for x in apart[1:]), apart[0] * apart[0])

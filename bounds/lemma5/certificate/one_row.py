@@ -233,10 +233,7 @@ class Centres:
 
 @jax.jit
 def move_one_row(
-    layer: Layer,
-    held: LayerBase,
-    moved: MovedRows,
-    roundoff: Roundoff,
+    layer: Layer, held: LayerBase, moved: MovedRows, roundoff: Roundoff
 ) -> tuple[Float[Array, "substitutions width"], Float[Array, "substitutions"]]:
     """Centre and radius of one output row per substitution.
 
@@ -260,10 +257,7 @@ def move_one_row(
 
 
 def _heads(
-    layer: Layer,
-    held: LayerBase,
-    inner: MovedRows,
-    roundoff: Float[Array, ""],
+    layer: Layer, held: LayerBase, inner: MovedRows, roundoff: Float[Array, ""]
 ) -> tuple[
     Float[Array, "heads substitutions d_v"], Float[Array, "heads substitutions"]
 ]:

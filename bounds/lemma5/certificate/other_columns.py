@@ -17,7 +17,7 @@ from bounds.lemma5.certificate.mean_deviation import Roundoff
 from bounds.lemma5.certificate.moved_rows import MovedRows, sizes
 from bounds.lemma5.certificate.norm_gain import distances, vector_norms
 from bounds.lemma5.certificate.order import perhaps_above
-from bounds.lemma5.certificate.own_column import OwnColumn
+from bounds.lemma5.certificate.own_column import ByPair, OwnColumn
 from bounds.lemma5.certificate.row_base import (
     LayerBase,
     RowSpread,
@@ -44,9 +44,9 @@ LARGEST_EXPONENT = 300.0
 class OwnQuery:
     """The moved query of rows j, and the linear part of its effect."""
 
-    size: Float[Array, "heads rows substitutions"]  # bound on |dq|
+    size: ByPair  # bound on |dq|
     linear: Float[Array, "heads rows d_v substitutions"]  # C dq at the centre
-    linear_size: Float[Array, "heads rows substitutions"]  # its norm in value space
+    linear_size: ByPair  # its norm in value space
     linear_radius: Float[
         Array, "heads rows substitutions"
     ]  # of C dq around it, in value space
@@ -178,12 +178,7 @@ def other_sums(
     others: OtherColumns,
     column: OwnColumn,
     query: OwnQuery,
-) -> tuple[
-    Float[Array, "heads rows substitutions"],
-    Float[Array, "heads rows substitutions"],
-    Float[Array, "heads rows substitutions"],
-    Float[Array, "heads rows substitutions"],
-]:
+) -> tuple[ByPair, ByPair, ByPair, ByPair]:
     """Slack, remainder, carried values and their maximum in the lemma."""
     attention, constants, n = layer.attention, held.constants, held.rows.shape[0]
     at, queries, summary, scale = rows.at, rows.queries, rows.summary, rows.scale

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.target import target_map
-from bounds.lemma5.certificate.base_radius import embedding_radius
+from bounds.lemma5.certificate.base_radius import centred, embedding_radius
 from bounds.lemma5.certificate.norm_gain import (
     norm_gains,
     norm_jacobian,
@@ -15,7 +15,6 @@ from bounds.lemma5.certificate.norm_gain import (
     vector_norms,
 )
 from bounds.lemma5.certificate.order import bounded, least, times
-from bounds.lemma5.certificate.row_radius import centred
 from bounds.numbers.matrix_norm import spectral_norms
 from bounds.numbers.rounding import term_roundoff
 from jax_models.model.rows import linear

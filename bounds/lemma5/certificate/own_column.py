@@ -6,6 +6,7 @@ otherwise its weight t is at most 1/2, and m = b - t/(1-t) (v_i - b) loses nothi
 """
 
 import dataclasses
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +27,7 @@ from bounds.lemma5.certificate.row_base import (
     RowTile,
     project_values,
     query_slopes,
+    swap_rows,
 )
 from bounds.lemma5.certificate.scores.base import score_rule
 from jax_models.model.attending import compute_scores, project, score_changes
@@ -34,6 +36,9 @@ from jax_models.model.mask import visible
 from jax_models.model.pytree import register
 from jax_models.weighting import Column
 from jax_models.weighting.base import same_position
+
+ByPair: TypeAlias = Float[Array, "heads rows substitutions"]
+
 
 # Weights of the others below this share of column i's have lost digits beside it.
 SMALLEST_REST = 1e-250
@@ -59,8 +64,8 @@ class OwnColumn:
     gone: Float[
         Array, "heads rows substitutions"
     ]  # base weight over that of all others, 0 where it is the top column
-    weight: Float[Array, "heads rows substitutions"]  # reference weight
-    remain: Float[Array, "heads rows substitutions"]  # 1 - weight, exactly
+    weight: ByPair  # reference weight
+    remain: ByPair  # 1 - weight, exactly
     rest: Float[
         Array, "heads rows substitutions"
     ]  # base weight of all others, inverted; 0 where there are none
@@ -73,7 +78,7 @@ class OwnColumn:
     values_apart: Float[
         Array, "heads rows substitutions d_v"
     ]  # value - mean, before the move
-    shift: Float[Array, "heads rows substitutions"]  # |mean - mean of the others|
+    shift: ByPair  # |mean - mean of the others|
     jump: Float[
         Array, "heads rows substitutions"
     ]  # |value - mean of the others|, after the move
@@ -127,9 +132,7 @@ def see_column(
     # The others' means, and how far column i is from them. A distance of values loses
     # what the output projection cancels in them, one of slopes what they share.
     constants = held.constants
-    whole, rest = (
-        jax.tree.map(lambda x: x.swapaxes(0, 1), x) for x in (spread.whole, spread.rest)
-    )
+    whole, rest = (swap_rows(x) for x in (spread.whole, spread.rest))
     value_slop, slope_slop = inflation.value[..., None], inflation.slope[..., None]
     mean, rest_mean = (
         project_values(attention, x) for x in (summary.mean, summary.rest_mean)

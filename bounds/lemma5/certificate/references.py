@@ -89,25 +89,37 @@ class Certifier:
 
     name: CertificateMethod
     source: str
-    blocks: Callable[[InfluenceRequest], Iterator[np.ndarray]]
+    blocks_of_layers: Callable[[InfluenceRequest], Iterator[np.ndarray]]
+
+    def blocks(
+        self, request: InfluenceRequest
+    ) -> Iterator[Float[np.ndarray, "substitutions"]]:
+        """Upper bounds of blocks of pairs; a model without layers is one exact block."""
+        if request.model.layers:
+            yield from self.blocks_of_layers(request)
+        else:
+            yield exact_without_layers(request)
+
+
+def _embedding_change(
+    request: InfluenceRequest, part: slice
+) -> Float[np.ndarray, "substitutions width"]:
+    table = np.asarray(request.model.embedding)
+    with np.errstate(over="ignore"):  # an infinite change is reported as an overflow
+        old = table[request.tokens[request.position[part]]]
+        return table[request.symbol[part]] - old
 
 
 def _blocks_around_base(request: InfluenceRequest) -> Iterator[np.ndarray]:
-    model = request.model
-    if not model.layers:
-        yield exact_without_layers(request)
-        return
     held = prepare_pass(request)
-    table = np.asarray(model.embedding)
-    with np.errstate(over="ignore"):  # an infinite distance is reported as an overflow
-        change = table[request.symbol] - table[request.tokens[request.position]]
+    change = _embedding_change(request, slice(None))
     distance = np.asarray(scaled_norm(jnp.asarray(change)))
     positions, starts = np.unique(request.position, return_index=True)
     radii = np.maximum.reduceat(distance, starts)
     counts = np.diff(starts, append=request.position.size)
     for part, size, at_query in runs(request, positions, held.batch):
         at = jnp.asarray(padded(positions[part], size))
-        still = jnp.zeros((size, model.width))
+        still = jnp.zeros((size, request.model.width))
         own = OwnMove(at, still, jnp.asarray(padded(radii[part], size)))
         upper = held.certify(request.target, own, at_query)
         yield np.repeat(np.asarray(upper)[: positions[part].size], counts[part])
@@ -117,21 +129,14 @@ DD_BASE = Certifier(
     name="base",
     source="Hahn 2020, Lemma 5, made explicit for one input: docs/certificates.md, "
     "section 6, the certificate around the base",
-    blocks=_blocks_around_base,
+    blocks_of_layers=_blocks_around_base,
 )
 
 
 def _blocks_around_changes(request: InfluenceRequest) -> Iterator[np.ndarray]:
-    model = request.model
-    if not model.layers:
-        yield exact_without_layers(request)
-        return
     held = prepare_pass(request)
-    table = np.asarray(model.embedding)
     for part, size, at_query in runs(request, request.position, held.batch):
-        at, symbol = request.position[part], request.symbol[part]
-        with np.errstate(over="ignore"):  # reported as an overflow of the model
-            change = table[symbol] - table[request.tokens[at]]
+        at, change = request.position[part], _embedding_change(request, part)
         # The embedding's change is one subtraction; its rounding is in the layer's.
         own = OwnMove(
             jnp.asarray(padded(at, size)),
@@ -146,5 +151,5 @@ DD_CENTRED = Certifier(
     name="centred",
     source="Hahn 2020, Lemma 5, made explicit for one input: docs/certificates.md, "
     "section 6, the certificate around exact changes",
-    blocks=_blocks_around_changes,
+    blocks_of_layers=_blocks_around_changes,
 )

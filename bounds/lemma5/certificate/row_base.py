@@ -102,6 +102,11 @@ class RowTile:
     slope_radius: Float[Array, "heads rows"]  # of what `key_slopes` multiplies with W_K
 
 
+def swap_rows(numbers: Any) -> Any:
+    """Arrays with rows before heads, of those with heads before rows, and back."""
+    return jax.tree.map(lambda x: x.swapaxes(0, 1), numbers)
+
+
 def row_scale(
     attention: Attention, length: int, rows: Int[Array, "rows"]
 ) -> Float[Array, "rows"]:
@@ -141,14 +146,14 @@ def prepare_rows(
         at, y, q = block
         summary = _summarise(attention, q.swapaxes(0, 1), at, store)
         joined = join_heads(attention.weighting.read(summary))
-        by_row = jax.tree.map(lambda x: x.swapaxes(0, 1), summary)
+        by_row = swap_rows(summary)
         return by_row, *base_rows(layer, y, joined)
 
     block = row_block(wanted.shape[0], pair_size(attention) * tiled_summation(n)[0])
     by_row, base, output = map_rows(
         run, (wanted, rows[wanted], queries.swapaxes(0, 1)), block
     )
-    summary = jax.tree.map(lambda x: x.swapaxes(0, 1), by_row)
+    summary = swap_rows(by_row)
     held = BasePass(
         constants=constants,
         rows=rows,
@@ -269,7 +274,7 @@ def prepare_spread(layer: Layer, held: LayerBase) -> RowSpread:
 
     def run(block: Any) -> Any:
         at, base, radius, by_row = block
-        queries, summary = jax.tree.map(lambda x: x.swapaxes(0, 1), by_row)
+        queries, summary = swap_rows(by_row)
         key = jnp.arange(n, dtype=at.dtype)
         seen = visible(attention.sight, at, key)
         scores = compute_scores(attention, queries, keys, n, at)
@@ -292,7 +297,7 @@ def prepare_spread(layer: Layer, held: LayerBase) -> RowSpread:
             row_norms(layer, held.constants.sections, base),
         )
 
-    by_row = jax.tree.map(lambda x: x.swapaxes(0, 1), (held.queries, held.summary))
+    by_row = swap_rows((held.queries, held.summary))
     block = row_block(held.position.shape[0], pair_size(attention) * n)
     rows = (held.position, held.base, held.radius.by_row, by_row)
     return map_rows(run, rows, block)

@@ -1,33 +1,4 @@
-"""Causal attention in closed form: (ln(j/i))^{L-1}/j instead of 1/n.
-
-Count positions from 1. With E = e^{2A}, a = skip + Σ gain F (query slope) and
-b = Σ gain (1 + 2F (key slope)), maxima over the layers, and λ = ln(n/i),
-
-    |dy_n^(L)| <= (D/n) b E Σ_{t=0}^{L-1} (a + b E λ)^{L-1-t} (a + b)^t     (i < n),
-    |dy_i^(L)| <= (a + b)^L D.
-
-Proof, from the linear recursion for masked attention, r' <= a r_j + b W_j(r). Rows
-before i do not change. W is at most the largest visible change, so s_k = (a + b)^k D
-bounds row i. A weight in row j is at most E/(E + j - 1) <= E/j, so W_j <= (E/j)
-Σ_{i<=w<=j} r_w. If r_w <= D Q/w for i < w <= n, then, with Σ_{i<w<=j} 1/w <= ln(j/i) <=
-λ, r'_j <= (D/j) [(a + b E λ) Q + b E (a + b)^k]; unroll from Q = 0. QED
-
-For i = n - 1 there is no logarithm (λ <= 1/(n - 1)); for i = 1 the growth (ln n)^{L-1}
-is real, see `causal_average`. The mirrored statement holds for the mask "past".
-
-Uniform causal averaging: the model that shows why 1/n becomes (log n)^{L-1}/n.
-
-Every row averages the activations of the rows up to its own, a_j = (1/j) Σ_{w<=j} y_w,
-L layers deep, without a skip. n times the influence of symbol 1 on row n is exactly the
-complete homogeneous symmetric polynomial of degree L - 1,
-
-    h_{L-1}(1, 1/2, …, 1/n),
-
-so 1, then the harmonic number H_n, then (H_n² + H_n^(2))/2, in general of order
-(ln n)^{L-1}/(L-1)!. Proof: r^(1)_w = 1/w, and if w r^(k)_w = h_{k-1}(1, …, 1/w) then
-j r^(k+1)_j = Σ_{w<=j} (1/w) h_{k-1}(1, …, 1/w) = h_k(1, …, 1/j), sorting the monomials
-by the last variable in them.
-"""
+"""Causal attention in closed form: (ln(j/i))^{L-1}/j instead of 1/n."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -52,6 +23,18 @@ FORM = "causal closed form"
 HYPOTHESES = (DIFFER, CONSTANTS, "causal softmax attention in every layer")
 
 
+# Uniform causal averaging: the model that shows why 1/n becomes (log n)^{L-1}/n.
+#
+# Every row averages the activations of the rows up to its own, a_j = (1/j) Σ_{w<=j} y_w,
+# L layers deep, without a skip. n times the influence of symbol 1 on row n is exactly the
+# complete homogeneous symmetric polynomial of degree L - 1,
+#
+#     h_{L-1}(1, 1/2, …, 1/n),
+#
+# so 1, then the harmonic number H_n, then (H_n² + H_n^(2))/2, in general of order
+# (ln n)^{L-1}/(L-1)!. Proof: r^(1)_w = 1/w, and if w r^(k)_w = h_{k-1}(1, …, 1/w) then
+# j r^(k+1)_j = Σ_{w<=j} (1/w) h_{k-1}(1, …, 1/w) = h_k(1, …, 1/j), sorting the monomials
+# by the last variable in them.
 def scaled_causal_average_influence(length: int, num_layers: int) -> float:
     """Compute n times the influence of symbol 1 on row n, averaging uniformly.
 
@@ -87,6 +70,20 @@ def scaled_causal_average_influence(length: int, num_layers: int) -> float:
     return float(degrees[-1])
 
 
+# Count positions from 1. With E = e^{2A}, a = skip + Σ gain F (query slope) and
+# b = Σ gain (1 + 2F (key slope)), maxima over the layers, and λ = ln(n/i),
+#
+#     |dy_n^(L)| <= (D/n) b E Σ_{t=0}^{L-1} (a + b E λ)^{L-1-t} (a + b)^t     (i < n),
+#     |dy_i^(L)| <= (a + b)^L D.
+#
+# Proof, from the linear recursion for masked attention, r' <= a r_j + b W_j(r). Rows
+# before i do not change. W is at most the largest visible change, so s_k = (a + b)^k D
+# bounds row i. A weight in row j is at most E/(E + j - 1) <= E/j, so W_j <= (E/j)
+# Σ_{i<=w<=j} r_w. If r_w <= D Q/w for i < w <= n, then, with Σ_{i<w<=j} 1/w <= ln(j/i) <=
+# λ, r'_j <= (D/j) [(a + b E λ) Q + b E (a + b)^k]; unroll from Q = 0. QED
+#
+# For i = n - 1 there is no logarithm (λ <= 1/(n - 1)); for i = 1 the growth (ln n)^{L-1}
+# is real, see `causal_average`. The mirrored statement holds for the mask "past".
 def causal_bound(
     layers: Sequence[LayerConstants], length: int, position: int, distance: float
 ) -> LayerInfluence:

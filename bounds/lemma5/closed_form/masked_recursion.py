@@ -1,66 +1,4 @@
-"""Theorem C for masked attention: a bound for every row.
-
-Under a mask row j averages over its m_j visible positions, not over n, so there is no
-O(1/n) for all rows: under a causal mask the second position gives the first a constant
-weight. With r_w a bound on the change of row w (r_i = D, others 0 at the embeddings)
-and u_w = min(input_gain r_w, 2F), a layer gives
-
-    r'_j = skip r_j + Σ_h gain_h min( W_j + F (query slope) u_j + 2F (key slope) W_j,
-                                      2F ),
-
-where W_j = W(u over the visible rows; m_j) the largest mean with weight ratios at most
-E = e^{2A} (below), everything capped by `output_cap`; a row that sees nothing has no head
-term. Proof, from Lemma A: on the path the weights have ratios at most
-e^{2A}, so Σ α_w |du_w| <= W_j. Write δ_w = δ'_w + δ''_w, |δ'_w| <= (query slope) u_j
-and |δ''_w| <= (key slope) u_w. Then |Cov(δ', u)| <= (query slope) u_j F by Cauchy and
-Schwarz, and |Cov(δ'', u)| = |Σ α_w δ''_w (u_w - a)| <= 2F (key slope) Σ α_w u_w.
-
-Visible rows enter W sorted, and only through how many of them have changed: the c
-largest of *all* changes stand for the c visible ones. That can only enlarge the bound,
-it is exact for masks "none", "future" and "past" (where changes fall with the distance
-from i), and it makes a layer cost O(n log n).
-
-All positions at once. R_j bounds the change of row j under every i != j, S that of row
-i under every i: the multiset {S} ∪ {R_w} stands for the visible changes, whichever i
-is. So one run covers every position, and under a causal mask it is that of i = 1, the
-worst.
-
-Floats carry r in relative terms (largest about 1), an interval carries the scale, so
-that nothing overflows. A layer with H heads rounds a row's value at most H + 5 times
-outside the means (per head two products, their sum, the gain and the running sum; the
-skip term); the results are raised by twice H + 8 unit roundoffs, and by the smallest
-normal number against underflow. A row that no non-zero coefficient reaches is zero, as
-in every other form, not that number.
-
-How many changed rows each row of masked attention sees.
-
-Counts only: which rows they are does not matter to the mean. Rows 0 … n - 1 are the rows
-j != i; then comes the changed row, once if i is given, else once for every i.
-
-The largest weighted mean when no weight is more than E times another.
-
-    W(r; m) = max_k (E Σ_{top k} r + Σ_{rest} r) / (E k + m - k),
-
-over m numbers r sorted downwards, missing ones zero. It is the maximum of Σ α_w r_w
-over weights α >= 0, Σ α = 1, with α_w <= E α_u: such a maximum is attained at an
-extreme point, where weights take two values with ratio E, the larger on the larger
-numbers. Here for many rows at once whose r are prefixes of one sorted array, in
-float64.
-
-Dinkelbach's iteration finds it: the mean λ of some set of heavy numbers, then the set
-of those above λ, its mean, and so on upwards, a few steps. It ends with a *proof*:
-W <= λ if and only if Σ_w c_w (r_w - λ) <= 0 with c_w = E where r_w > λ and 1 elsewhere,
-a set that is found exactly by comparing floats. Until that holds, the mean of the set
-is larger than λ.
-
-Rounding. u = 2^-53. Sums of T non-negative floats have relative error at most γ_T =
-T u/(1 - T u), quotients and products u each; every quantity below is a sum of
-non-negative terms, so with N = T + 8 operations its computed value is within a factor
-(1 ± 2 N u) of the true one (N u <= 1/4). A mean raised three times by s = 2 N u is
-proved when its own set is the one above it: (1 + 3s)(1 - s) > 1 + s. Underflow loses at
-most 2^-1074 per product, nothing beside a numerator of at least r_1 (callers scale r_1
-to about 1).
-"""
+"""Theorem C for masked attention: a bound for every row."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -90,6 +28,29 @@ MASKS = ("none", "future", "past", "strict_future", "strict_past")
 _SMALLEST_NORMAL = 2.0**-1022
 
 
+# The largest weighted mean when no weight is more than E times another.
+#
+#     W(r; m) = max_k (E Σ_{top k} r + Σ_{rest} r) / (E k + m - k),
+#
+# over m numbers r sorted downwards, missing ones zero. It is the maximum of Σ α_w r_w
+# over weights α >= 0, Σ α = 1, with α_w <= E α_u: such a maximum is attained at an
+# extreme point, where weights take two values with ratio E, the larger on the larger
+# numbers. Here for many rows at once whose r are prefixes of one sorted array, in
+# float64.
+#
+# Dinkelbach's iteration finds it: the mean λ of some set of heavy numbers, then the set
+# of those above λ, its mean, and so on upwards, a few steps. It ends with a *proof*:
+# W <= λ if and only if Σ_w c_w (r_w - λ) <= 0 with c_w = E where r_w > λ and 1 elsewhere,
+# a set that is found exactly by comparing floats. Until that holds, the mean of the set
+# is larger than λ.
+#
+# Rounding. u = 2^-53. Sums of T non-negative floats have relative error at most γ_T =
+# T u/(1 - T u), quotients and products u each; every quantity below is a sum of
+# non-negative terms, so with N = T + 8 operations its computed value is within a factor
+# (1 ± 2 N u) of the true one (N u <= 1/4). A mean raised three times by s = 2 N u is
+# proved when its own set is the one above it: (1 + 3s)(1 - s) > 1 + s. Underflow loses at
+# most 2^-1074 per product, nothing beside a numerator of at least r_1 (callers scale r_1
+# to about 1).
 def largest_weighted_mean(
     numbers: Float[np.ndarray, "changes"],
     present: Int[np.ndarray, "rows"],
@@ -133,6 +94,8 @@ def largest_weighted_mean(
     return bounds
 
 
+# Counts only: which rows they are does not matter to the mean. Rows 0 … n - 1 are the rows
+# j != i; then comes the changed row, once if i is given, else once for every i.
 @dataclasses.dataclass(frozen=True)
 class Visible:
     """Counts for the rows, then for the changed row at one or at every position.
@@ -243,6 +206,30 @@ class MaskedInfluence:
         )
 
 
+# Under a mask row j averages over its m_j visible positions, not over n, so there is no
+# O(1/n) for all rows: under a causal mask the second position gives the first a constant
+# weight. With r_w a bound on the change of row w (r_i = D, others 0 at the embeddings)
+# and u_w = min(input_gain r_w, 2F), a layer gives
+#
+#     r'_j = skip r_j + Σ_h gain_h min( W_j + F (query slope) u_j + 2F (key slope) W_j,
+#                                       2F ),
+#
+# where W_j = W(u over the visible rows; m_j) the largest mean with weight ratios at most
+# E = e^{2A} (below), everything capped by `output_cap`; a row that sees nothing has no head
+# term. Proof, from Lemma A: on the path the weights have ratios at most
+# e^{2A}, so Σ α_w |du_w| <= W_j. Write δ_w = δ'_w + δ''_w, |δ'_w| <= (query slope) u_j
+# and |δ''_w| <= (key slope) u_w. Then |Cov(δ', u)| <= (query slope) u_j F by Cauchy and
+# Schwarz, and |Cov(δ'', u)| = |Σ α_w δ''_w (u_w - a)| <= 2F (key slope) Σ α_w u_w.
+#
+# Visible rows enter W sorted, and only through how many of them have changed: the c
+# largest of *all* changes stand for the c visible ones. That can only enlarge the bound,
+# it is exact for masks "none", "future" and "past" (where changes fall with the distance
+# from i), and it makes a layer cost O(n log n).
+#
+# All positions at once. R_j bounds the change of row j under every i != j, S that of row
+# i under every i: the multiset {S} ∪ {R_w} stands for the visible changes, whichever i
+# is. So one run covers every position, and under a causal mask it is that of i = 1, the
+# worst.
 def masked_recursion(
     layers: Sequence[LayerConstants],
     masks: Sequence[str],
@@ -305,6 +292,12 @@ def _is_unbounded(layer: LayerConstants) -> bool:
     return any(x.b == np.inf for x in numbers)
 
 
+# Floats carry r in relative terms (largest about 1), an interval carries the scale, so
+# that nothing overflows. A layer with H heads rounds a row's value at most H + 5 times
+# outside the means (per head two products, their sum, the gain and the running sum; the
+# skip term); the results are raised by twice H + 8 unit roundoffs, and by the smallest
+# normal number against underflow. A row that no non-zero coefficient reaches is zero, as
+# in every other form, not that number.
 def _layer(
     layer: LayerConstants,
     visible: Visible,

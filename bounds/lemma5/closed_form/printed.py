@@ -161,11 +161,7 @@ def printed(
 
 
 def printed_tight(
-    *,
-    scores: Sequence[Score],
-    norm: float,
-    output_lipschitz: float,
-    num_heads: int,
+    *, scores: Sequence[Score], norm: float, output_lipschitz: float, num_heads: int
 ) -> PrintedConstants:
     """The constants with the true norm bound for F.
 

@@ -13,27 +13,6 @@ since its only source is ᾱ (σ - κ + 2F d_i) and ᾱ <= e^{2A}/n.
 The linear recursion is proportional to D: it bounds the Lipschitz constant. The
 saturating one also knows that logits, averages and outputs have a bounded range; it is
 never larger.
-
-How far one head's average can move: the step the printed proof gets wrong.
-
-Lemma A. For a fixed query let u_w, s_w be keys' activations and logits before, u'_w,
-s'_w after, du_w = u'_w - u_w, δ_w = s'_w - s_w. Interpolate both linearly, s(t) = s +
-tδ, u(t) = u + t du, α(t) = softmax s(t), a(t) = Σ α_w(t) u_w(t). Differentiating,
-
-    a' - a = ∫_0^1 [ Σ_w α_w(t) du_w + Cov_{α(t)}(δ, u(t)) ] dt.
-
-The printed proof keeps the first term only, with the weights of one endpoint. On the
-path |u_w(t)| <= F and s(t) oscillates by at most 2A, because both hold at the ends.
-
-Corollary B bounds the integrand, without a mask, when |du_w| <= κ and |δ_w| <= d_o for
-w != i, |du_i| <= σ and |δ_i| <= d_i, κ <= σ, and no weight exceeds ᾱ:
-
-    |a' - a| <= κ + ᾱ (σ - κ) + F (d_o + 2 ᾱ d_i),     and always <= 2F.
-
-First term: the weight on i is at most ᾱ. Second: split δ = δ 1_{w≠i} + δ_i 1_i; by
-Cauchy and Schwarz |Cov(f, u)| <= sd(f) sup_{|v|=1} sd(v·u) <= d_o F for the first part,
-and the second is |α_i δ_i (u_i - a)| <= ᾱ d_i 2F. (Cauchy-Schwarz on i too would only
-give ᾱ^{1/2}: hence the split.)
 """
 
 import dataclasses
@@ -103,6 +82,26 @@ class Changes:
     own: Interval  # of key i's
 
 
+# How far one head's average can move: the step the printed proof gets wrong.
+#
+# Lemma A. For a fixed query let u_w, s_w be keys' activations and logits before, u'_w,
+# s'_w after, du_w = u'_w - u_w, δ_w = s'_w - s_w. Interpolate both linearly, s(t) = s +
+# tδ, u(t) = u + t du, α(t) = softmax s(t), a(t) = Σ α_w(t) u_w(t). Differentiating,
+#
+#     a' - a = ∫_0^1 [ Σ_w α_w(t) du_w + Cov_{α(t)}(δ, u(t)) ] dt.
+#
+# The printed proof keeps the first term only, with the weights of one endpoint. On the
+# path |u_w(t)| <= F and s(t) oscillates by at most 2A, because both hold at the ends.
+#
+# Corollary B bounds the integrand, without a mask, when |du_w| <= κ and |δ_w| <= d_o for
+# w != i, |du_i| <= σ and |δ_i| <= d_i, κ <= σ, and no weight exceeds ᾱ:
+#
+#     |a' - a| <= κ + ᾱ (σ - κ) + F (d_o + 2 ᾱ d_i),     and always <= 2F.
+#
+# First term: the weight on i is at most ᾱ. Second: split δ = δ 1_{w≠i} + δ_i 1_i; by
+# Cauchy and Schwarz |Cov(f, u)| <= sd(f) sup_{|v|=1} sd(v·u) <= d_o F for the first part,
+# and the second is |α_i δ_i (u_i - a)| <= ᾱ d_i 2F. (Cauchy-Schwarz on i too would only
+# give ᾱ^{1/2}: hence the split.)
 def change_bound(
     score: Score, norm: Interval, length: int, changes: Changes, saturating: bool
 ) -> Interval:
@@ -235,10 +234,7 @@ def influence_recursion(
 
 
 def _steps(
-    layers: Sequence[LayerConstants],
-    length: int,
-    distance: Interval,
-    saturating: bool,
+    layers: Sequence[LayerConstants], length: int, distance: Interval, saturating: bool
 ) -> Iterator[tuple[Interval, Interval]]:
     kappa, sigma = interval(0), distance
     for layer in layers:

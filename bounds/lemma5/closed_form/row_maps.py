@@ -1,30 +1,4 @@
-"""LayerNorm as a map of norms: how much it stretches, and what it never exceeds.
-
-LN(z) = γ ∘ Pz/√(|Pz|²/d + ε) + β, P the centring projection, d the width. With
-s = √(|w|²/d + ε) the map w -> w/s has Jacobian (I - w w^T/(d s²))/s, whose norm is at
-most 1/s. So the Lipschitz constant is at most max|γ|/√ε, and on a ball of radius R
-around z at most max|γ|/√(((|Pz| - R)_+)²/d + ε); and |w/s| <= √d whatever w is.
-
-With ε = 0 the map is discontinuous at Pz = 0: activations with almost equal entries are
-told apart however close they are. No Lipschitz constant exists, nothing in Lemma 5
-applies, and its conclusion can fail.
-
-Lipschitz constant of the feed-forward block g(y) = y + W2 act(W1 y + b1) + b2.
-
-The derivative of the activation lies in [1 - λ, λ]: relu λ = 1; gelu λ = Φ(√2) + √2
-φ(√2), because gelu'(z) = Φ(z) + z φ(z), gelu'' = (2 - z²) φ vanishes at ±√2 only, and
-gelu'(z) + gelu'(-z) = 1. The Jacobian is I + W2 S W1 with S diagonal, and S = I/2 + (S
-- I/2), |S - I/2| <= λ - 1/2. A diagonal matrix commutes with a positive diagonal one,
-so |W2 S W1| = |W2 T^{-1} S T W1| <= |S| π for every T, with π = |W2 T^{-1}| |T W1|.
-Hence ℓ = min(1 + λ π, |I + W2 W1/2| + (λ - 1/2) π).
-
-Bounds F_k on the norms of activations, layer by layer.
-
-F_0 is the largest norm of an embedding plus its position encoding, which must be
-bounded over positions. An average of vectors is no longer than the longest; a Lipschitz
-map g satisfies |g(z)| <= |g(0)| + ℓ|z|. This is what the printed 2 C_fact^L (|p| + |v|)
-stands for; unlike it, biases count, and no factor is assumed to be at least one.
-"""
+"""Maps of rows: Lipschitz constants, and norms of their outputs."""
 
 import math
 from collections.abc import Sequence
@@ -45,18 +19,18 @@ from bounds.numbers.interval import (
     sqrt,
     upper,
 )
-from bounds.numbers.statements import (
-    nonnegative,
-    nonnegatives,
-    number,
-    shown,
-    whole,
-)
+from bounds.numbers.statements import nonnegative, nonnegatives, number, shown, whole
 
 RELU_SLOPE = 1.0
 _SOURCE = "Hahn 2020, Lemma 5, corrected: LayerNorm"
 
 
+# Bounds F_k on the norms of activations, layer by layer.
+#
+# F_0 is the largest norm of an embedding plus its position encoding, which must be
+# bounded over positions. An average of vectors is no longer than the longest; a Lipschitz
+# map g satisfies |g(z)| <= |g(0)| + ℓ|z|. This is what the printed 2 C_fact^L (|p| + |v|)
+# stands for; unlike it, biases count, and no factor is assumed to be at least one.
 def residual_norm(
     norm: float,
     *,
@@ -192,6 +166,14 @@ def gelu_slope() -> float:
     return float(slope) + 2.0**-52
 
 
+# Lipschitz constant of the feed-forward block g(y) = y + W2 act(W1 y + b1) + b2.
+#
+# The derivative of the activation lies in [1 - λ, λ]: relu λ = 1; gelu λ = Φ(√2) + √2
+# φ(√2), because gelu'(z) = Φ(z) + z φ(z), gelu'' = (2 - z²) φ vanishes at ±√2 only, and
+# gelu'(z) + gelu'(-z) = 1. The Jacobian is I + W2 S W1 with S diagonal, and S = I/2 + (S
+# - I/2), |S - I/2| <= λ - 1/2. A diagonal matrix commutes with a positive diagonal one,
+# so |W2 S W1| = |W2 T^{-1} S T W1| <= |S| π for every T, with π = |W2 T^{-1}| |T W1|.
+# Hence ℓ = min(1 + λ π, |I + W2 W1/2| + (λ - 1/2) π).
 def feed_forward_lipschitz(
     product: float, half_norm: float, *, slope: float = RELU_SLOPE
 ) -> Bound:
@@ -229,6 +211,14 @@ def feed_forward_lipschitz(
     )
 
 
+# LN(z) = γ ∘ Pz/√(|Pz|²/d + ε) + β, P the centring projection, d the width. With
+# s = √(|w|²/d + ε) the map w -> w/s has Jacobian (I - w w^T/(d s²))/s, whose norm is at
+# most 1/s. So the Lipschitz constant is at most max|γ|/√ε, and on a ball of radius R
+# around z at most max|γ|/√(((|Pz| - R)_+)²/d + ε); and |w/s| <= √d whatever w is.
+#
+# With ε = 0 the map is discontinuous at Pz = 0: activations with almost equal entries are
+# told apart however close they are. No Lipschitz constant exists, nothing in Lemma 5
+# applies, and its conclusion can fail.
 def layer_norm_lipschitz(
     scale: float,
     epsilon: float,

@@ -1,45 +1,4 @@
-"""Closed form C1: one factor e^{2A}, whatever the depth.
-
-    |dy_j^(L)| <= (e^{2A}/n) L L_f H (1 + 4A) G^{L-1} D   (j != i),
-    |dy_i^(L)| <= G^L D,                                  G = L_f (1 + H (1 + 6A)).
-
-Proof, from the linear recursion with κ <= σ and ᾱ <= min(1, e^{2A}/n):
-F d_o <= A (q + κ) and F d_i <= A (q + σ) give, for the query i (q = σ),
-B <= σ + 2Aσ + 4Aσ, hence σ' <= G σ; and for another query (q = κ),
-B <= (1 + 2A) κ + ᾱ (1 + 4A) σ, hence κ' <= g κ + L_f H ᾱ (1 + 4A) σ with g <= G.
-Unrolled, κ_L is a sum of L terms, each at most L_f H ᾱ (1 + 4A) G^{L-1} D.
-
-Closed form C2: the corrected bound in the shape that Hahn 2020 prints.
-
-    |dy_j^(k)| <= (H Γ)^k D / n   (j != i),     |dy_i^(k)| <= (H Γ)^k D,
-    Γ = 3 L_f (1 + A) e^{2A},     n >= 2.
-
-Proof by induction over the linear recursion. Write s = (H Γ)^{k-1} D, so κ <= s/n and
-σ <= s. Other queries: B <= (1 + 2A) κ + ᾱσ + 2ᾱA (κ + σ), and with ᾱ <= e^{2A}/n and
-κ <= s/2, κ' <= (s/n) L_f H [2 + 2A + e^{2A}(1 + 3A)] <= (s/n) 3 L_f H (1 + A) e^{2A},
-because 1 + A <= e^{2A}. The query i: B <= s + 1.5 A s + 4 A s, so
-σ' <= s L_f H (2 + 5.5 A), and 3 (1 + A) e^{2A} >= 3 (1 + A)(1 + 2A) is more.
-
-The bound at i carries H^k; without it, as printed, it is false.
-
-The four numbers of the closed forms, the same for every layer and head.
-
-    A >= F_k max(query slope, key slope)   for every layer and head,
-    L_f with |dy'| <= L_f (|dy| + Σ_h |da_h|),
-
-H heads and L layers. A is then at least half the oscillation of every row of logits,
-and F d_o <= A (q + κ), F d_i <= A (q + σ): all that the closed forms use. For a dot
-product A = mu F² + c F; for additive scores A = F max(m1, m2), half of Hahn's 2 F
-C_att.
-
-Temperature: it divides the logits, and with them mu, c, m1, m2 and A, nothing else.
-
-`LayerConstants.at_temperature` does that. A fixed temperature only changes the
-constants of Lemma 5. One that falls with the length changes the conclusion: with 1/τ =
-β ln n and A the half oscillation at τ = 1, the largest weight grows like e^{2Aβ ln
-n}/n, and C1 is n^{2Aβ - 1} times a polynomial in ln n. It vanishes if and only if 2Aβ <
-1: attention with length-scaled logits escapes the lemma, as it should.
-"""
+"""Closed forms C1 and C2, from constants that all layers and heads share."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -61,6 +20,13 @@ C2 = "closed form C2"
 C1 = "closed form C1"
 
 
+# Temperature: it divides the logits, and with them mu, c, m1, m2 and A, nothing else.
+#
+# `LayerConstants.at_temperature` does that. A fixed temperature only changes the
+# constants of Lemma 5. One that falls with the length changes the conclusion: with 1/τ =
+# β ln n and A the half oscillation at τ = 1, the largest weight grows like e^{2Aβ ln
+# n}/n, and C1 is n^{2Aβ - 1} times a polynomial in ln n. It vanishes if and only if 2Aβ <
+# 1: attention with length-scaled logits escapes the lemma, as it should.
 def length_exponent(half_oscillation: float, log_scale: float) -> float:
     """Compute the exponent of n in C1 when 1/τ = β ln n.
 
@@ -86,6 +52,15 @@ def length_exponent(half_oscillation: float, log_scale: float) -> float:
     return upper(2 * a * interval(nonnegative("log_scale", log_scale)) - 1)
 
 
+# The four numbers of the closed forms, the same for every layer and head.
+#
+#     A >= F_k max(query slope, key slope)   for every layer and head,
+#     L_f with |dy'| <= L_f (|dy| + Σ_h |da_h|),
+#
+# H heads and L layers. A is then at least half the oscillation of every row of logits,
+# and F d_o <= A (q + κ), F d_i <= A (q + σ): all that the closed forms use. For a dot
+# product A = mu F² + c F; for additive scores A = F max(m1, m2), half of Hahn's 2 F
+# C_att.
 @dataclasses.dataclass(frozen=True)
 class UniformConstants:
     """Constants shared by all layers.
@@ -143,6 +118,18 @@ def uniform_constants(layers: Sequence[LayerConstants]) -> UniformConstants:
     )
 
 
+# Closed form C2: the corrected bound in the shape that Hahn 2020 prints.
+#
+#     |dy_j^(k)| <= (H Γ)^k D / n   (j != i),     |dy_i^(k)| <= (H Γ)^k D,
+#     Γ = 3 L_f (1 + A) e^{2A},     n >= 2.
+#
+# Proof by induction over the linear recursion. Write s = (H Γ)^{k-1} D, so κ <= s/n and
+# σ <= s. Other queries: B <= (1 + 2A) κ + ᾱσ + 2ᾱA (κ + σ), and with ᾱ <= e^{2A}/n and
+# κ <= s/2, κ' <= (s/n) L_f H [2 + 2A + e^{2A}(1 + 3A)] <= (s/n) 3 L_f H (1 + A) e^{2A},
+# because 1 + A <= e^{2A}. The query i: B <= s + 1.5 A s + 4 A s, so
+# σ' <= s L_f H (2 + 5.5 A), and 3 (1 + A) e^{2A} >= 3 (1 + A)(1 + 2A) is more.
+#
+# The bound at i carries H^k; without it, as printed, it is false.
 def printed_shape_bound(
     constants: UniformConstants, length: int, distance: float
 ) -> LayerInfluence:
@@ -176,6 +163,16 @@ def printed_shape_bound(
     )
 
 
+# Closed form C1: one factor e^{2A}, whatever the depth.
+#
+#     |dy_j^(L)| <= (e^{2A}/n) L L_f H (1 + 4A) G^{L-1} D   (j != i),
+#     |dy_i^(L)| <= G^L D,                                  G = L_f (1 + H (1 + 6A)).
+#
+# Proof, from the linear recursion with κ <= σ and ᾱ <= min(1, e^{2A}/n):
+# F d_o <= A (q + κ) and F d_i <= A (q + σ) give, for the query i (q = σ),
+# B <= σ + 2Aσ + 4Aσ, hence σ' <= G σ; and for another query (q = κ),
+# B <= (1 + 2A) κ + ᾱ (1 + 4A) σ, hence κ' <= g κ + L_f H ᾱ (1 + 4A) σ with g <= G.
+# Unrolled, κ_L is a sum of L terms, each at most L_f H ᾱ (1 + 4A) G^{L-1} D.
 def single_exponential_bound(
     constants: UniformConstants, length: int, distance: float
 ) -> LayerInfluence:

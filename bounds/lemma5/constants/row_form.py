@@ -28,15 +28,7 @@ from bounds.numbers.interval import interval, upper
 from bounds.numbers.spectral import Enclosure, frobenius_upper
 from bounds.readings.rules import no_rule
 from jax_models import InputError
-from jax_models.model.rows import (
-    Affine,
-    Join,
-    Norm,
-    Operation,
-    Program,
-    Steady,
-    Sum,
-)
+from jax_models.model.rows import Affine, Join, Norm, Operation, Program, Steady, Sum
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,8 +11,14 @@ from jaxtyping import Array, Float
 from bounds.lemma5.certificate.norm_gain import distances, vector_norms
 from bounds.lemma5.certificate.order import least, resting_on
 from bounds.lemma5.certificate.scores.base import (
+    ByColumn,
+    ByHead,
+    ByRow,
     Inflation,
+    Keys,
     KeysAtCentres,
+    Queries,
+    Scale,
     ScoreRule,
     score_rule,
 )
@@ -42,11 +48,7 @@ class AdditiveRule(ScoreRule):
         }
 
     def largest_score(
-        self,
-        constants: Any,
-        queries: Float[Array, "heads rows d_k"],
-        keys: Float[Array, "heads keys d_k"],
-        scale: Float[Array, "rows"],
+        self, constants: Any, queries: Queries, keys: Keys, scale: Scale
     ) -> Float[Array, ""]:
         """|w|_1 over the scale."""
         sizes = [vector_norms(x).max(axis=-1) for x in (queries, keys)]
@@ -56,16 +58,12 @@ class AdditiveRule(ScoreRule):
     def radii(
         self,
         constants: Any,
-        queries: Float[Array, "heads rows d_k"],
-        query: Float[Array, "heads rows"],
-        scale: Float[Array, "rows"],
-        keys: Float[Array, "heads keys d_k"],
-        key: Float[Array, "heads"],
-    ) -> tuple[
-        Float[Array, "heads rows"],
-        Float[Array, "heads rows"],
-        Float[Array, "heads rows"],
-    ]:
+        queries: Queries,
+        query: ByRow,
+        scale: Scale,
+        keys: Keys,
+        key: ByHead,
+    ) -> tuple[ByRow, ByRow, ByRow]:
         """Half of 2 |w|_1 is the size of any score."""
         key_size = vector_norms(keys).max(axis=1)[:, None]
         query_size, key = vector_norms(queries), key[:, None]
@@ -78,10 +76,7 @@ class AdditiveRule(ScoreRule):
         return score / scale, slope / scale, 0.5 * most / scale
 
     def query_slopes(
-        self,
-        queries: Float[Array, "heads rows d_k"],
-        keys: Float[Array, "heads keys d_k"],
-        scale: Float[Array, "rows"],
+        self, queries: Queries, keys: Keys, scale: Scale
     ) -> Float[Array, "heads #rows keys d_k"]:
         """w (1 - tanh^2) over the scale."""
         hidden = jnp.tanh(queries[:, :, None] + keys[:, None])
@@ -89,9 +84,7 @@ class AdditiveRule(ScoreRule):
         return slopes / scale[:, None, None]
 
     def key_slopes(
-        self,
-        queries: Float[Array, "heads rows d_k"],
-        slopes: Float[Array, "heads #rows #keys d_k"],
+        self, queries: Queries, slopes: Float[Array, "heads #rows #keys d_k"]
     ) -> Float[Array, "heads #rows #keys d_k"]:
         """The slopes in the query."""
         del queries
@@ -105,21 +98,13 @@ class AdditiveRule(ScoreRule):
         return slope
 
     def query_slope_size(
-        self,
-        constants: Any,
-        key_size: Float[Array, "heads"],
-        scale: Float[Array, "rows"],
+        self, constants: Any, key_size: ByHead, scale: Scale
     ) -> Float[Array, "heads #rows"]:
         """|w| over the scale."""
         del key_size
         return constants.score[:, None] / scale
 
-    def key_slope_size(
-        self,
-        constants: Any,
-        queries: Float[Array, "heads rows d_k"],
-        scale: Float[Array, "rows"],
-    ) -> Float[Array, "heads rows"]:
+    def key_slope_size(self, constants: Any, queries: Queries, scale: Scale) -> ByRow:
         """|w| over the scale."""
         del queries
         return constants.score[:, None] / scale
@@ -131,10 +116,10 @@ class AdditiveRule(ScoreRule):
     def second_order(
         self,
         constants: Any,
-        query_size: Float[Array, "heads rows columns"],
+        query_size: ByColumn,
         largest: Float[Array, "columns"],
-        scale: Float[Array, "rows"],
-    ) -> tuple[Float[Array, "heads rows columns"], Float[Array, "heads rows columns"]]:
+        scale: Scale,
+    ) -> tuple[ByColumn, ByColumn]:
         """The curvature times |W_K|^2 |dx|, and times |dq|^2."""
         curvature = constants.curvature[:, None, None] / scale[:, None]
         second = curvature * constants.key[:, None, None] ** 2 * largest
@@ -171,12 +156,12 @@ class AdditiveRule(ScoreRule):
     def base_error(
         self,
         constants: Any,
-        scale: Float[Array, "rows"],
+        scale: Scale,
         query_size: Float[Array, "heads rows #columns"] | float,
         inflation: Inflation,
-        key: Float[Array, "heads"],
+        key: ByHead,
         moved: Float[Array, "heads #rows columns"],
-    ) -> Float[Array, "heads rows columns"]:
+    ) -> ByColumn:
         """(|dq| + |dk|) times the error of a slope on the way."""
         del key
         steps = (query_size + moved) / scale[:, None]
@@ -186,11 +171,11 @@ class AdditiveRule(ScoreRule):
     def own_error(
         self,
         constants: Any,
-        scale: Float[Array, "rows"],
+        scale: Scale,
         query_size: Float[Array, "heads rows #columns"],
         keys: Float[Array, "heads #rows columns"],
-        error: Float[Array, "heads rows columns"],
-    ) -> Float[Array, "heads rows columns"]:
+        error: ByColumn,
+    ) -> ByColumn:
         """Adds half the curvature times (|dq| + |dk|)^2, within what w allows."""
         by_row = scale[:, None]
         error += (

@@ -6,7 +6,7 @@ A score scale stands for each row, and divides scores.
 import abc
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
@@ -15,6 +15,13 @@ from jax_models import InputError
 from jax_models.model.attention import Attention
 from jax_models.model.pytree import register
 from jax_models.model.scores import Score
+
+Queries: TypeAlias = Float[Array, "heads rows d_k"]
+Keys: TypeAlias = Float[Array, "heads keys d_k"]
+Scale: TypeAlias = Float[Array, "rows"]
+ByHead: TypeAlias = Float[Array, "heads"]
+ByRow: TypeAlias = Float[Array, "heads rows"]
+ByColumn: TypeAlias = Float[Array, "heads rows columns"]
 
 
 @register
@@ -31,9 +38,9 @@ class Inflation:
     slope: Float[
         Array, "heads rows"
     ]  # of the distance of a slope from a mean of slopes
-    query: Float[Array, "heads rows"]  # of the query
-    steep: Float[Array, "heads rows"]  # of the slope of a score in the query
-    argument: Float[Array, "heads rows"]  # of query and key together
+    query: ByRow  # of the query
+    steep: ByRow  # of the slope of a score in the query
+    argument: ByRow  # of query and key together
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +48,7 @@ class KeysAtCentres:
     """All keys with their rows at their centres, as one row a substitution sees them."""
 
     key: Float[Array, "heads d_k width"]  # what makes keys of rows
-    before: Float[Array, "heads keys d_k"]
+    before: Keys
     centre: Float[Array, "tokens width substitutions"]  # changes of the rows
     centre_size: Float[Array, "substitutions keys"]
     weights: Float[Array, "heads substitutions keys"]  # of all but the row's own
@@ -62,11 +69,7 @@ class ScoreRule(abc.ABC):
 
     @abc.abstractmethod
     def largest_score(
-        self,
-        constants: Any,
-        queries: Float[Array, "heads rows d_k"],
-        keys: Float[Array, "heads keys d_k"],
-        scale: Float[Array, "rows"],
+        self, constants: Any, queries: Queries, keys: Keys, scale: Scale
     ) -> Float[Array, ""]:
         """Upper bound on every |score|."""
 
@@ -74,16 +77,12 @@ class ScoreRule(abc.ABC):
     def radii(
         self,
         constants: Any,
-        queries: Float[Array, "heads rows d_k"],
-        query: Float[Array, "heads rows"],
-        scale: Float[Array, "rows"],
-        keys: Float[Array, "heads keys d_k"],
-        key: Float[Array, "heads"],
-    ) -> tuple[
-        Float[Array, "heads rows"],
-        Float[Array, "heads rows"],
-        Float[Array, "heads rows"],
-    ]:
+        queries: Queries,
+        query: ByRow,
+        scale: Scale,
+        keys: Keys,
+        key: ByHead,
+    ) -> tuple[ByRow, ByRow, ByRow]:
         """Radii of a row's scores and of their slopes in the query, and sizes of the scores.
 
         An error that all scores of a row share moves no weight. `query` and `key` are the
@@ -92,18 +91,13 @@ class ScoreRule(abc.ABC):
 
     @abc.abstractmethod
     def query_slopes(
-        self,
-        queries: Float[Array, "heads rows d_k"],
-        keys: Float[Array, "heads keys d_k"],
-        scale: Float[Array, "rows"],
+        self, queries: Queries, keys: Keys, scale: Scale
     ) -> Float[Array, "heads #rows keys d_k"]:
         """Slopes of the scores in the query."""
 
     @abc.abstractmethod
     def key_slopes(
-        self,
-        queries: Float[Array, "heads rows d_k"],
-        slopes: Float[Array, "heads #rows #keys d_k"],
+        self, queries: Queries, slopes: Float[Array, "heads #rows #keys d_k"]
     ) -> Float[Array, "heads #rows #keys d_k"]:
         """Slopes of the scores in the key, from those in the query."""
 
@@ -115,20 +109,12 @@ class ScoreRule(abc.ABC):
 
     @abc.abstractmethod
     def query_slope_size(
-        self,
-        constants: Any,
-        key_size: Float[Array, "heads"],
-        scale: Float[Array, "rows"],
+        self, constants: Any, key_size: ByHead, scale: Scale
     ) -> Float[Array, "heads #rows"]:
         """Upper bound on the slopes in the query; `key_size` is the largest key."""
 
     @abc.abstractmethod
-    def key_slope_size(
-        self,
-        constants: Any,
-        queries: Float[Array, "heads rows d_k"],
-        scale: Float[Array, "rows"],
-    ) -> Float[Array, "heads rows"]:
+    def key_slope_size(self, constants: Any, queries: Queries, scale: Scale) -> ByRow:
         """Upper bound on the slopes in the key."""
 
     @abc.abstractmethod
@@ -142,10 +128,10 @@ class ScoreRule(abc.ABC):
     def second_order(
         self,
         constants: Any,
-        query_size: Float[Array, "heads rows columns"],
+        query_size: ByColumn,
         largest: Float[Array, "columns"],
-        scale: Float[Array, "rows"],
-    ) -> tuple[Float[Array, "heads rows columns"], Float[Array, "heads rows columns"]]:
+        scale: Scale,
+    ) -> tuple[ByColumn, ByColumn]:
         """Additions of moved queries to slopes in the keys, and to every score.
 
         `largest` is the largest change of a key's row.
@@ -174,12 +160,12 @@ class ScoreRule(abc.ABC):
     def base_error(
         self,
         constants: Any,
-        scale: Float[Array, "rows"],
+        scale: Scale,
         query_size: Float[Array, "heads rows #columns"] | float,
         inflation: Inflation,
-        key: Float[Array, "heads"],
+        key: ByHead,
         moved: Float[Array, "heads #rows columns"],
-    ) -> Float[Array, "heads rows columns"]:
+    ) -> ByColumn:
         """Upper bound on the error of a score's change against that of the true base.
 
         A query that moves by dq and a key that moves by dk change a dot product by dq.k +
@@ -192,11 +178,11 @@ class ScoreRule(abc.ABC):
     def own_error(
         self,
         constants: Any,
-        scale: Float[Array, "rows"],
+        scale: Scale,
         query_size: Float[Array, "heads rows #columns"],
         keys: Float[Array, "heads #rows columns"],
-        error: Float[Array, "heads rows columns"],
-    ) -> Float[Array, "heads rows columns"]:
+        error: ByColumn,
+    ) -> ByColumn:
         """An error of first order, with the terms of higher order added.
 
         `query_size` is |dq|, `keys` |dk|.

@@ -14,8 +14,14 @@ from bounds.lemma5.certificate.norm_gain import (
 )
 from bounds.lemma5.certificate.order import bounded
 from bounds.lemma5.certificate.scores.base import (
+    ByColumn,
+    ByHead,
+    ByRow,
     Inflation,
+    Keys,
     KeysAtCentres,
+    Queries,
+    Scale,
     ScoreRule,
     score_rule,
 )
@@ -35,11 +41,7 @@ class DotProductRule(ScoreRule):
         return {"score": none, "score_range": none + np.inf, "curvature": none}
 
     def largest_score(
-        self,
-        constants: Any,
-        queries: Float[Array, "heads rows d_k"],
-        keys: Float[Array, "heads keys d_k"],
-        scale: Float[Array, "rows"],
+        self, constants: Any, queries: Queries, keys: Keys, scale: Scale
     ) -> Float[Array, ""]:
         """|q||k|."""
         del constants, scale
@@ -49,16 +51,12 @@ class DotProductRule(ScoreRule):
     def radii(
         self,
         constants: Any,
-        queries: Float[Array, "heads rows d_k"],
-        query: Float[Array, "heads rows"],
-        scale: Float[Array, "rows"],
-        keys: Float[Array, "heads keys d_k"],
-        key: Float[Array, "heads"],
-    ) -> tuple[
-        Float[Array, "heads rows"],
-        Float[Array, "heads rows"],
-        Float[Array, "heads rows"],
-    ]:
+        queries: Queries,
+        query: ByRow,
+        scale: Scale,
+        keys: Keys,
+        key: ByHead,
+    ) -> tuple[ByRow, ByRow, ByRow]:
         """Of a query's error only the keys' spread counts."""
         del constants, scale
         key_size = vector_norms(keys).max(axis=1)[:, None]
@@ -70,19 +68,14 @@ class DotProductRule(ScoreRule):
         return score, jnp.broadcast_to(key, score.shape), largest
 
     def query_slopes(
-        self,
-        queries: Float[Array, "heads rows d_k"],
-        keys: Float[Array, "heads keys d_k"],
-        scale: Float[Array, "rows"],
+        self, queries: Queries, keys: Keys, scale: Scale
     ) -> Float[Array, "heads #rows keys d_k"]:
         """The keys."""
         del queries, scale
         return keys[:, None]
 
     def key_slopes(
-        self,
-        queries: Float[Array, "heads rows d_k"],
-        slopes: Float[Array, "heads #rows #keys d_k"],
+        self, queries: Queries, slopes: Float[Array, "heads #rows #keys d_k"]
     ) -> Float[Array, "heads #rows #keys d_k"]:
         """The queries."""
         del slopes
@@ -96,21 +89,13 @@ class DotProductRule(ScoreRule):
         return query
 
     def query_slope_size(
-        self,
-        constants: Any,
-        key_size: Float[Array, "heads"],
-        scale: Float[Array, "rows"],
+        self, constants: Any, key_size: ByHead, scale: Scale
     ) -> Float[Array, "heads #rows"]:
         """The largest key."""
         del constants, scale
         return key_size[:, None]
 
-    def key_slope_size(
-        self,
-        constants: Any,
-        queries: Float[Array, "heads rows d_k"],
-        scale: Float[Array, "rows"],
-    ) -> Float[Array, "heads rows"]:
+    def key_slope_size(self, constants: Any, queries: Queries, scale: Scale) -> ByRow:
         """|q|."""
         del constants, scale
         return vector_norms(queries)
@@ -122,10 +107,10 @@ class DotProductRule(ScoreRule):
     def second_order(
         self,
         constants: Any,
-        query_size: Float[Array, "heads rows columns"],
+        query_size: ByColumn,
         largest: Float[Array, "columns"],
-        scale: Float[Array, "rows"],
-    ) -> tuple[Float[Array, "heads rows columns"], Float[Array, "heads rows columns"]]:
+        scale: Scale,
+    ) -> tuple[ByColumn, ByColumn]:
         """|dq| |W_K|, and nothing."""
         del largest, scale
         second = constants.key[:, None, None] * query_size
@@ -167,12 +152,12 @@ class DotProductRule(ScoreRule):
     def base_error(
         self,
         constants: Any,
-        scale: Float[Array, "rows"],
+        scale: Scale,
         query_size: Float[Array, "heads rows #columns"] | float,
         inflation: Inflation,
-        key: Float[Array, "heads"],
+        key: ByHead,
         moved: Float[Array, "heads #rows columns"],
-    ) -> Float[Array, "heads rows columns"]:
+    ) -> ByColumn:
         """|dq| times the key's radius and |dk| times the query's."""
         del constants, scale
         return query_size * key[:, None, None] + inflation.query[..., None] * moved
@@ -180,11 +165,11 @@ class DotProductRule(ScoreRule):
     def own_error(
         self,
         constants: Any,
-        scale: Float[Array, "rows"],
+        scale: Scale,
         query_size: Float[Array, "heads rows #columns"],
         keys: Float[Array, "heads #rows columns"],
-        error: Float[Array, "heads rows columns"],
-    ) -> Float[Array, "heads rows columns"]:
+        error: ByColumn,
+    ) -> ByColumn:
         """Adds |dq| |dk|."""
         del constants, scale
         return error + query_size * keys

@@ -11,8 +11,8 @@ import pytest
 import bounds
 import jax_models as jm
 from bounds.influence.build import build_request
-from bounds.lemma5.certificate import all_inputs, certify
-from bounds.lemma5.certificate.all_inputs import bound_all_inputs
+from bounds.lemma5.certificate import certify
+from bounds.lemma5.certificate.certify import bound_all_inputs
 from tests.architecture import with_architecture
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -95,7 +95,7 @@ def test_where_closed_forms_are_refused_or_too_costly_the_input_stands_alone(
     found, form = bound_all_inputs(request, alone)
     assert found is alone
     assert form is None
-    monkeypatch.setattr(all_inputs, "MOST_DIFFERENCES", 8)
+    monkeypatch.setattr(certify, "MOST_DIFFERENCES", 8)
     found = bounds.certify_influence(build(1e4), TOKENS)
     assert found.basis == "this input"
     assert found.max_upper == np.inf

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bounds.lemma5.certificate.base_radius import centred
 from bounds.lemma5.certificate.constants import layer_constants
 from bounds.lemma5.certificate.row_base import prepare_rows
-from bounds.lemma5.certificate.row_radius import centred
 from tests.bounds.lemma5.certificate.one_layer import D, N, draw_layer
 
 EVERY = jnp.arange(N, dtype=jnp.int32)

@@ -16,7 +16,7 @@ ORDERED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 EXTREMES = {"min", "max", "minimum", "maximum", "fmin", "fmax", "clip", "nan_to_num"}
 # (module, function): why a NaN cannot be taken for a number there.
 COMPARES = {
-    ("all_inputs", "bound_all_inputs"): "sizes of arrays; bounds are no NaN",
+    ("certify", "bound_all_inputs"): "sizes of arrays; bounds are no NaN",
     ("all_rows", "_map_tiles"): "sizes of arrays",
     ("base_pass", "_batch"): "sizes of arrays",
     ("base_pass", "runs"): "numbers of substitutions",
