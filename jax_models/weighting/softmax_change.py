@@ -17,7 +17,6 @@ of at least every exponent present.
 """
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -27,9 +26,7 @@ from jaxtyping import Float
 from jax_models.model.pytree import register
 from jax_models.run.blocks import formed_once
 from jax_models.weighting.base import MovedKeys, same_position
-
-if TYPE_CHECKING:
-    from jax_models.weighting.softmax import SoftmaxSummary
+from jax_models.weighting.softmax_summary import SoftmaxSummary
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -64,7 +61,7 @@ def raised_scores(
     return scores if count is None else scores + jnp.log(count)
 
 
-def lift_softmax_change(summary: "SoftmaxSummary", moved: MovedKeys) -> SoftmaxChange:
+def lift_softmax_change(summary: SoftmaxSummary, moved: MovedKeys) -> SoftmaxChange:
     """Summarises a tile of moved keys against the summaries of their rows."""
     top_score = jnp.where(summary.top_score == -jnp.inf, 0.0, summary.top_score)
     score = raised_scores(moved.score, moved.count)

@@ -1,7 +1,7 @@
 """Replacement of one column of a softmax row: its weights, and its mean."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
@@ -10,9 +10,7 @@ from jaxtyping import Bool, Float
 from jax_models.model.pytree import register
 from jax_models.run.blocks import formed_once
 from jax_models.weighting.base import Column, same_position
-
-if TYPE_CHECKING:
-    from jax_models.weighting.softmax import SoftmaxSummary
+from jax_models.weighting.softmax_summary import SoftmaxSummary
 
 
 def difference(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -62,7 +60,7 @@ class ReplacedWeights:
         return float(jnp.finfo(self.old_rest.dtype).tiny) ** 0.45
 
 
-def replaced_weights(summary: "SoftmaxSummary", column: Column) -> ReplacedWeights:
+def replaced_weights(summary: SoftmaxSummary, column: Column) -> ReplacedWeights:
     """Returns the weights of a row when column i is replaced.
 
     A column of e^x beside others that sum to m has weight e^x / (e^x + m); when x moves to
@@ -111,11 +109,11 @@ def replaced_weights(summary: "SoftmaxSummary", column: Column) -> ReplacedWeigh
 
 
 def replace_column(
-    summary: "SoftmaxSummary", column: Column
+    summary: SoftmaxSummary, column: Column
 ) -> Float[Array, "rows heads d_v columns"]:
     """Returns the change of the mean; see `replaced_factors`."""
 
-    def scalars(summary: "SoftmaxSummary", column: Column) -> tuple[Any, Array]:
+    def scalars(summary: SoftmaxSummary, column: Column) -> tuple[Any, Array]:
         weights = replaced_weights(summary, column)
         return replaced_factors(summary, weights), summary.rest_above_top
 
@@ -125,7 +123,7 @@ def replace_column(
 
 
 def replaced_factors(
-    summary: "SoftmaxSummary", weights: ReplacedWeights
+    summary: SoftmaxSummary, weights: ReplacedWeights
 ) -> tuple[Float[Array, "heads rows columns"], ...]:
     """Factors of v' - v, v' - top, v - top and rest mean - top.
 
@@ -152,7 +150,7 @@ def replaced_factors(
 
 
 def replace_by(
-    summary: "SoftmaxSummary", column: Column, weights: ReplacedWeights
+    summary: SoftmaxSummary, column: Column, weights: ReplacedWeights
 ) -> Float[Array, "rows heads d_v columns"]:
     """Change of the mean as in `Softmax.replace`, from weights that have been formed."""
     factors = replaced_factors(summary, weights)
@@ -160,7 +158,7 @@ def replace_by(
 
 
 def _apply(
-    summary: "SoftmaxSummary",
+    summary: SoftmaxSummary,
     column: Column,
     factors: tuple[Array, ...],
     lift: Array,

@@ -20,12 +20,12 @@ from jax_models.model.pytree import register
 from jax_models.run.blocks import formed_once
 from jax_models.weighting import Column
 from jax_models.weighting.base import same_position
-from jax_models.weighting.softmax import SoftmaxSummary
 from jax_models.weighting.softmax_replaced import (
     ReplacedWeights,
     replace_by,
     replaced_weights,
 )
+from jax_models.weighting.softmax_summary import SoftmaxSummary
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
