@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int, UInt
 from bounds.influence.block_memory import BlockSizes, base_bytes, fit_block
 from bounds.influence.deep import propagate, propagate_to
 from bounds.influence.first_layer import (
+    FirstChange,
     PreparedLayer,
     Replaced,
     other_rows,
@@ -217,16 +218,13 @@ def carry_block(
         reports = []
     else:
         own, ties = own_rows(layer, first, replaced, replaced.position)
+        change = FirstChange(columns, own)
         if last is None:
-            found, reports = propagate_to(layers, bases, columns, own, row_tile, at)
+            found, reports = propagate_to(layers, bases, change, row_tile, at)
         elif len(layers) == 2:
-            found, reports = second_layer(
-                layers[1], layer, first, last, columns, own, at, row_tile
-            )
+            found, reports = second_layer(layers, first, last, change, at, row_tile)
         else:
-            found, reports = propagate(
-                layers, bases, last, columns, own, at[0], row_tile
-            )
+            found, reports = propagate(layers, bases, last, change, at[0], row_tile)
     reports.append(ties)
     if at_position:
         of_one = functools.partial(change_watched, model, target)

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from bounds.influence.first_layer import (
+    FirstChange,
     PreparedLayer,
-    ReplacedColumns,
     other_rows,
     take_rows,
 )
@@ -51,12 +51,12 @@ from jax_models.weighting.base import same_position
 def first_rows(
     layer: Layer,
     first: PreparedLayer,  # all rows
-    columns: ReplacedColumns,
-    own: Float[Array, "substitutions width"],  # changes of the replaced rows
+    change: FirstChange,
     tile: int,  # rows at once
     wanted: Int[Array, "rows"] | None = None,
 ) -> tuple[Float[Array, "substitutions rows width"], TieReport | None]:
     """Changes of rows after the first layer, and the ties."""
+    columns, own = change.columns, change.own
     if wanted is None:
         wanted = jnp.arange(first.store.length, dtype=jnp.int32)
 
@@ -151,14 +151,12 @@ def propagate(
     layers: tuple[Layer, ...],
     bases: tuple[PreparedLayer, ...],
     last: QueryRow,
-    columns: ReplacedColumns,
-    # Changes of the replaced rows after the first layer.
-    own: Float[Array, "substitutions width"],
+    first: FirstChange,
     query: Int[Array, ""],
     tile: int,
 ) -> tuple[Float[Array, "substitutions width"], list[TieReport | None]]:
     """Change of the final query row through three layers or more, and tie reports."""
-    changes, reports = propagate_to(layers[:-1], bases, columns, own, tile)
+    changes, reports = propagate_to(layers[:-1], bases, first, tile)
     change, more = last_row(layers[-1], last, changes, query, tile)
     return change, reports + more
 
@@ -166,16 +164,14 @@ def propagate(
 def propagate_to(
     layers: tuple[Layer, ...],
     bases: tuple[PreparedLayer, ...],
-    columns: ReplacedColumns,
-    # Changes of the replaced rows after the first layer.
-    own: Float[Array, "substitutions width"],
+    first: FirstChange,
     tile: int,
     wanted: Int[Array, "rows"] | None = None,
 ) -> tuple[Float[Array, "substitutions rows width"], list[TieReport | None]]:
     """Changes of all (or the wanted) rows after some layers, and tie reports."""
     # Only the last layer's rows, and its base pass, are the wanted ones.
     at = wanted if len(layers) == 1 else None
-    changes, ties = first_rows(layers[0], bases[0], columns, own, tile, at)
+    changes, ties = first_rows(layers[0], bases[0], first, tile, at)
     reports = [ties]
     for depth, (layer, base) in enumerate(zip(layers[1:], bases[1:], strict=True), 2):
         at = wanted if depth == len(layers) else None

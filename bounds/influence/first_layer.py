@@ -102,6 +102,14 @@ class ReplacedColumns:
     new_values: Float[Array, "heads d_v substitutions"]
 
 
+@dataclasses.dataclass(frozen=True)
+class FirstChange:
+    """Changes that the first layer's other rows see, and those of the replaced rows."""
+
+    columns: ReplacedColumns
+    own: Float[Array, "substitutions width"]  # replaced rows after the first layer
+
+
 def prepare_first(
     model: Transformer, tokens: Int[Array, "tokens"], wanted: Int[Array, "rows"]
 ) -> PreparedLayer:

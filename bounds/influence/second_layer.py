@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from bounds.influence.first_layer import (
+    FirstChange,
     PreparedLayer,
-    ReplacedColumns,
     other_rows,
     slice_rows,
     take_rows,
@@ -31,16 +31,16 @@ from jax_models.weighting import TieReport
 
 
 def second_layer(
-    layer: Layer,
-    below: Layer,  # the first layer
-    first: PreparedLayer,  # its base pass, of all rows
+    layers: tuple[Layer, ...],  # the first, and the second
+    first: PreparedLayer,  # base pass of all rows
     last: QueryRow,  # base pass of the query row
-    columns: ReplacedColumns,
-    own: Float[Array, "substitutions width"],  # changes of the replaced rows
-    query: Int[Array, "1"],  # its position
+    change: FirstChange,
+    query: Int[Array, "1"],  # position of the query row
     row_tile: int,
 ) -> tuple[Float[Array, "substitutions width"], list[TieReport | None]]:
     """Change of the second layer's query row, and tie reports."""
+    below, layer = layers
+    columns, own = change.columns, change.own
     n, weighting = first.store.length, layer.attention.weighting
     sight, position = below.attention.sight, columns.position
     other, at_query = other_rows(below, first, columns, query, take_rows(first, query))
@@ -71,5 +71,5 @@ def second_layer(
         return weighting.merge_change(one[0], two[0]), ties
 
     folded, ties = fold_tiles(lift, merge, n, row_tile)
-    change, more = read_query_row(layer, last, moved, folded)
-    return change, [at_query, ties, more]
+    found, more = read_query_row(layer, last, moved, folded)
+    return found, [at_query, ties, more]
