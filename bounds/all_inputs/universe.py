@@ -13,7 +13,7 @@ from bounds.influence.moved import moved_model
 from bounds.influence.substitution import check_query
 from bounds.influence.targets.base import PlainTarget
 from bounds.influence.targets.table import check_head_row
-from bounds.readings.rules import lacks_of_dropout, of_one_text
+from bounds.readings.rules import of_one_text, unsupported_dropout
 from bounds.rounding.moved_inputs import RUNS
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_integers, expect_length
@@ -138,7 +138,7 @@ def list_inputs(
         at_query = np.unique(np.array(chosen, np.int64))
     before = at_query if query < length - 1 else ()
     model = of_one_text(model, {*symbols.tolist(), *map(int, before)})
-    if lack := lacks_of_dropout(model):
+    if lack := unsupported_dropout(model):
         raise InputError(f"a search over inputs cannot follow the model: {lack}")
     return AllInputs(model, length, query, target, symbols, at_query, include_query)
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.kernel import Kernel
-from bounds.influence.length import lacks_of_padding
+from bounds.influence.length import unsupported_padding
 from bounds.influence.method import Method
 from bounds.influence.outline import Outline
 from bounds.influence.request import InfluenceRequest
@@ -47,7 +47,7 @@ def bucket_length(request: InfluenceRequest) -> int | None:
     if not SHORTEST <= n <= LONGEST or not isinstance(model, Transformer):
         return None
     # Half precision measures its error by programs of its own, and deletions shorten.
-    if request.precision is not None or request.deletes or lacks_of_padding(model):
+    if request.precision is not None or request.deletes or unsupported_padding(model):
         return None
     if padded_target(request) is None:
         return None

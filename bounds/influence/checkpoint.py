@@ -33,7 +33,7 @@ SECONDS_BETWEEN_SAVES = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Standing:
+class ScreenProgress:
     """Bounds and values known of all substitutions, and the level under way."""
 
     lower: Float[np.ndarray, "substitutions"]  # of closed levels
@@ -54,7 +54,7 @@ class Standing:
     levels: Sequence[Level] = ()  # the earlier ones
 
     @classmethod
-    def nothing(cls, count: int) -> "Standing":
+    def nothing(cls, count: int) -> "ScreenProgress":
         """State before anything is screened or proposed."""
         nothing = np.full((len(ARRAYS) - 2, count), np.nan)
         estimate, error, move, value, value_move = nothing
@@ -84,7 +84,7 @@ class Checkpoint:
         self._question, self._count = _digest(request, rules), len(request.pairs)
         self._saved = time.monotonic()
 
-    def read(self) -> Standing | None:
+    def read(self) -> ScreenProgress | None:
         """State that the file holds; None where there is no file."""
         try:
             content = self._content()
@@ -94,21 +94,21 @@ class Checkpoint:
                 about = json.loads(str(file["about"]))
                 same = (about["format"], about["question"]) == (FORMAT, self._question)
                 # One of another version may hold other arrays.
-                standing = self._standing(file, about) if same else None
+                state = self._state(file, about) if same else None
         except (OSError, EOFError, zipfile.BadZipFile, *_MALFORMED) as error:
             raise InputError(
                 f"{self._path} is no readable checkpoint ({error}); delete it, or name "
                 "another file"
             ) from error
-        if standing is None:
+        if state is None:
             raise InputError(
                 f"{self._path} is the checkpoint of another question: another model, "
                 "input, query, set of substitutions, rounding, or version; name another "
                 "file, or delete it"
             )
-        return standing
+        return state
 
-    def _standing(self, file: Any, about: Any) -> Standing:
+    def _state(self, file: Any, about: Any) -> ScreenProgress:
         """State from an archive of this question."""
         known = {name: file[name] for name in ARRAYS}
         if any(x.shape != (self._count,) for x in known.values()):
@@ -116,7 +116,7 @@ class Checkpoint:
         chosen = file["chosen"] if about["begun"] else None
         levels = [Level(**level) for level in about["levels"]]
         under_way = {name: about[name] for name in UNDER_WAY}
-        return Standing(**known, **under_way, chosen=chosen, levels=levels)
+        return ScreenProgress(**known, **under_way, chosen=chosen, levels=levels)
 
     def _content(self) -> bytes | None:
         """Bytes of process 0's file, in every process; None where there is none."""
@@ -126,7 +126,7 @@ class Checkpoint:
         told = first_says(told)
         return told.removeprefix(b"file") if told else None
 
-    def save(self, standing: Standing, *, at_once: bool = False) -> None:
+    def save(self, state: ScreenProgress, *, at_once: bool = False) -> None:
         """Keeps a state in process 0, if the last is some seconds old or `at_once`."""
         if jax.process_index():
             return
@@ -135,20 +135,20 @@ class Checkpoint:
         about = {
             "format": FORMAT,
             "question": self._question,
-            "begun": standing.chosen is not None,
-            "step": standing.step,
-            "done": standing.done,
-            "spent": standing.spent,
-            "subtracted": standing.subtracted,
-            "levels": [dataclasses.asdict(level) for level in standing.levels],
+            "begun": state.chosen is not None,
+            "step": state.step,
+            "done": state.done,
+            "spent": state.spent,
+            "subtracted": state.subtracted,
+            "levels": [dataclasses.asdict(level) for level in state.levels],
         }
-        chosen = np.zeros(0, np.int64) if standing.chosen is None else standing.chosen
+        chosen = np.zeros(0, np.int64) if state.chosen is None else state.chosen
         content = io.BytesIO()
         np.savez(
             content,
             about=np.asarray(json.dumps(about)),
             chosen=chosen,
-            **{name: getattr(standing, name) for name in ARRAYS},
+            **{name: getattr(state, name) for name in ARRAYS},
         )
         write_atomically(self._path, content.getvalue())
         self._saved = time.monotonic()

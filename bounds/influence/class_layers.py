@@ -23,7 +23,7 @@ from bounds.influence.substitution import padded
 from bounds.influence.target import change_watched
 from bounds.influence.targets.base import Target
 from bounds.influence.ties import Ties
-from bounds.influence.under_way import ahead
+from bounds.influence.under_way import prefetch
 from jax_models.model.attending import (
     compute_scores,
     project_key_changes,
@@ -189,6 +189,6 @@ def run_configurations(
         functools.partial(start_batch, configurations[start : start + batch])
         for start in starts
     )
-    for part, found in ahead(calls, IN_FLIGHT, threads=False):
+    for part, found in prefetch(calls, IN_FLIGHT, threads=False):
         changes, ties = jax.device_get(found)
         yield changes[: len(part)], Ties.of(ties) if model.is_hard else None

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Int
 
-from bounds.influence.checkpoint import Standing
+from bounds.influence.checkpoint import ScreenProgress
 from bounds.influence.kernel import run_kernel
 from bounds.influence.method import Method
 from bounds.influence.moved import Readings, read_blocks
@@ -29,7 +29,7 @@ Undecided: TypeAlias = Callable[[], Int[np.ndarray, "chosen"]]
 class Decider:
     """Computes substitutions exactly, and stores their values."""
 
-    known: Standing
+    known: ScreenProgress
     request: InfluenceRequest
     way: Method  # `in_blocks`
     runs: int  # with moved inputs

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt
 
 from bounds.influence.change_block import merge_reports
-from bounds.influence.length import lacks_of_padding
+from bounds.influence.length import unsupported_padding
 from bounds.influence.reading import Chosen, choose
 from bounds.influence.target import differences, read_target
 from bounds.influence.targets.base import Target
@@ -87,7 +87,7 @@ def rerun_without(
 def is_causal(model: Transformer) -> bool:
     """True where no row depends on what follows, nor on how much."""
     sights = [layer.attention.sight for layer in model.layers]
-    return lacks_of_padding(model) is None and not any(x.after for x in sights)
+    return unsupported_padding(model) is None and not any(x.after for x in sights)
 
 
 def reached_by_deletion(

@@ -23,7 +23,7 @@ from bounds.influence.method import Done, Method, Screen
 from bounds.influence.moved import (
     LEAST,
     Readings,
-    apart,
+    difference_moves,
     magnitude_of,
     radii_of,
     read_blocks,
@@ -156,7 +156,7 @@ def compare(
     values, *again = tables
     moves = np.full(values.shape, np.nan)
     if again:
-        moves = farthest(values.shape, apart(request, values, again))
+        moves = farthest(values.shape, difference_moves(request, values, again))
         moves = np.where(np.isnan(values), np.nan, moves)
     # What may move and did not counts as moved, what cannot does not.
     moves = np.where(moves == 0, LEAST, moves)

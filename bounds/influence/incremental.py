@@ -35,7 +35,7 @@ from bounds.influence.result import Block
 from bounds.influence.sparse import Window, change_windows, make_steps
 from bounds.influence.target import change_watched
 from bounds.influence.ties import Ties
-from bounds.readings.rules import lacks_of_dropout
+from bounds.readings.rules import unsupported_dropout
 from bounds.rounding.precision import Precision
 from bounds.rounding.rounded_block import rounded_block
 from jax_models.model.transformer import Transformer
@@ -156,7 +156,7 @@ class Incremental(Method):
             return "it needs a layer, and the model has none"
         if request.deletes:
             return "a deletion moves the rows behind it to other places, not one column"
-        return lacks_of_dropout(request.model)
+        return unsupported_dropout(request.model)
 
     def cost(self, request: InfluenceRequest) -> float:
         """Forward passes, as measured for one, two and more layers."""

@@ -22,7 +22,7 @@ from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block
 from bounds.influence.substitution import padded
 from bounds.influence.ties import Ties
-from bounds.influence.under_way import ahead
+from bounds.influence.under_way import prefetch
 from jax_models.model.transformer import reduce_reports
 from jax_models.run.mesh import EVERYWHERE, SHARED_OUT, count_devices, gathered, place
 
@@ -99,7 +99,7 @@ class Kernel:
     ties: Ties | None  # of the base pass; None where no layer is hard
     in_flight: int = 1  # blocks under way at a time
 
-    def behind(self, done: int) -> "Kernel":
+    def skip(self, done: int) -> "Kernel":
         """Kernel without its first `done` substitutions, which are whole blocks."""
         left = (x for x in self.parts if x.end > done)
         parts = (dataclasses.replace(x, start=max(x.start, done)) for x in left)
@@ -153,7 +153,7 @@ def run_blocks(
         for size in [part.batch * devices]
         for start in range(part.start, part.end, size)
     )
-    return ahead(calls, kernel.in_flight, threads)
+    return prefetch(calls, kernel.in_flight, threads)
 
 
 def _on_default_device(

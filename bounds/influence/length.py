@@ -7,7 +7,7 @@ from jax_models.model.rows import Norm
 from jax_models.model.transformer import shared_symbols
 
 
-def lacks_of_padding(model: Transformer) -> str | None:
+def unsupported_padding(model: Transformer) -> str | None:
     """Reason why rows of a model depend on rows that no mask shows them, or None."""
     if shared_symbols(model):
         return "some symbols move all rows"

@@ -18,7 +18,7 @@ from bounds.influence.method import Method
 from bounds.influence.reading import choose
 from bounds.influence.request import InfluenceRequest, one_row
 from bounds.influence.result import Block
-from bounds.readings.rules import lacks_of_attention, lacks_of_dropout
+from bounds.readings.rules import unsupported_attention, unsupported_dropout
 from jax_models import Transformer
 
 # Substitutions of a block.
@@ -31,7 +31,7 @@ def refuse_model(model: object) -> str | None:
         return "it needs the model's layers, and a bare function has none to see"
     if not model.layers:
         return "it needs a layer, and the model has none"
-    if lack := lacks_of_dropout(model) or lacks_of_attention(model.layers):
+    if lack := unsupported_dropout(model) or unsupported_attention(model.layers):
         return lack
     for depth, layer in enumerate(model.layers):
         attention = layer.attention

@@ -100,9 +100,9 @@ def read_blocks(
         moves = np.full(values.shape, np.nan)
         if again:
             others = [x.changes for x in again]
-            each = apart(request, changes, others, request.read)
+            each = difference_moves(request, changes, others, request.read)
             moves = farthest(values.shape, each)
-        yield Readings(*_stilled(request, these, values, moves), base.ties)
+        yield Readings(*_zero_unreached(request, these, values, moves), base.ties)
 
 
 def requests(
@@ -128,7 +128,7 @@ def moved_function(request: InfluenceRequest, run: int, sign: int) -> InfluenceR
     return dataclasses.replace(request, model=moved, shared=shared)
 
 
-def apart(
+def difference_moves(
     request: InfluenceRequest,
     found: np.ndarray,  # in run 0
     again: Sequence[Any],  # in the runs with moved inputs
@@ -147,7 +147,7 @@ def apart(
             yield RATIO * np.maximum(bent, far * along / 2)
 
 
-def _stilled(
+def _zero_unreached(
     request: InfluenceRequest,
     these: slice,
     values: Float[np.ndarray, "substitutions *scan"],

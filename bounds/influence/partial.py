@@ -39,7 +39,7 @@ from bounds.influence.request import InfluenceRequest
 from bounds.influence.target import differences, read_target
 from bounds.influence.targets.base import Target
 from bounds.influence.ties import Ties
-from bounds.readings.rules import lacks_of_dropout
+from bounds.readings.rules import unsupported_dropout
 from jax_models import Transformer
 from jax_models.model.transformer import reduce_reports
 from jax_models.run.blocks import tile_elements
@@ -181,7 +181,7 @@ class Partial(Method):
                 "rows before a deleted token stay as they are only under a causal mask, "
                 "where nothing depends on the length"
             )
-        return lacks_of_dropout(model)
+        return unsupported_dropout(model)
 
     def cost(self, request: InfluenceRequest) -> float:
         """Forward passes, by the rows that change."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from bounds.influence.checkpoint import Checkpoint, Standing
+from bounds.influence.checkpoint import Checkpoint, ScreenProgress
 from bounds.influence.decide import Decider, Undecided
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.kernel import run_kernel
@@ -39,7 +39,7 @@ from jax_models.model.reweight import with_dtype
 from jax_models.run.mesh import count_devices
 
 
-def lacks_of_proposal(
+def unsupported_proposal(
     request: InfluenceRequest, way: Method, precision: str
 ) -> str | None:
     """Reason why no lower precision can propose the maximum, or None."""
@@ -70,7 +70,7 @@ class Proposals:
         if run.checkpoint is not None:
             self._file = Checkpoint(run.checkpoint, request, *rules, __version__)
         kept = self._file and self._file.read()
-        self._known = known = kept or Standing.nothing(len(request.pairs))
+        self._known = known = kept or ScreenProgress.nothing(len(request.pairs))
         # Estimates and decided values with their moves, NaN where nothing is known; the
         # first `done` substitutions are estimated.
         self.estimate, self.move, self.done = known.estimate, known.move, known.done
@@ -122,7 +122,7 @@ def decide_proposed(request: InfluenceRequest, way: Method, run: Run) -> Enclosu
     known = Proposals(request, run, "float32", way.name, way.sizes(request))
     low = _rounded(request)
     count = len(request.pairs)
-    for block in blocks_behind(known.done, low, way, RUNS):
+    for block in remaining_blocks(known.done, low, way, RUNS):
         known.add(block)
     asked = low, known.estimate, known.move, magnitude_of(low, way)
     radius = radii_of(*asked, subtracted=way.subtracts)
@@ -177,7 +177,7 @@ def _whole(
     return np.concatenate(found)
 
 
-def blocks_behind(
+def remaining_blocks(
     done: int,  # whole blocks
     request: InfluenceRequest,
     way: Method,  # `in_blocks`
@@ -190,7 +190,7 @@ def blocks_behind(
     def blocks(request: InfluenceRequest) -> Iterator[Block]:
         kernel = way.kernel(request)
         assert kernel is not None
-        return run_kernel(kernel.behind(done), request)
+        return run_kernel(kernel.skip(done), request)
 
     return read_blocks(request, blocks, runs, done, _moved_with_embeddings)
 

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 from bounds.influence.block_memory import BlockSizes
 from bounds.influence.incremental import Incremental
 from bounds.influence.method import Done, Method, Screen
-from bounds.influence.propose import decide_proposed, lacks_of_proposal
+from bounds.influence.propose import decide_proposed, unsupported_proposal
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Enclosures
 from bounds.influence.run import Run
@@ -66,7 +66,7 @@ class Proposed(Screen):
 
     def refuse(self, request: InfluenceRequest) -> str | None:
         """Refuses models other than float64 softmax ones, and methods without blocks."""
-        return lacks_of_proposal(request, self.way, self.precision)
+        return unsupported_proposal(request, self.way, self.precision)
 
     def cost(self, request: InfluenceRequest) -> float:
         """Forward passes of the cheap precision."""

@@ -39,7 +39,7 @@ def choose_rounding(
                 "rounding out, or take another method"
             )
         return "all"
-    lack = lacks_of_radii(request)
+    lack = unsupported_radii(request)
     if lack is not None:
         if asked in ("all", "top"):
             raise InputError(f"rounding = {asked!r}, but {lack}; leave rounding out")
@@ -56,7 +56,7 @@ def choose_rounding(
     return "all" if operations(request, way.cost(request)) <= OPERATIONS else "top"
 
 
-def lacks_of_radii(request: InfluenceRequest) -> str | None:
+def unsupported_radii(request: InfluenceRequest) -> str | None:
     """Reason why no result of a request can have a radius, or None."""
     if request.precision is not None:
         return f"products of {request.precision.name} are estimates"

@@ -40,7 +40,7 @@ from bounds.influence.first_layer import PreparedLayer
 from bounds.influence.pointwise import read_change
 from bounds.influence.substitution import padded
 from bounds.influence.ties import Ties
-from bounds.influence.under_way import ahead, deal
+from bounds.influence.under_way import distribute, prefetch
 from jax_models.model.attending import (
     compute_scores,
     project_key_changes,
@@ -201,7 +201,7 @@ def change_windows(
     windows = [slice(first, first + size) for first in range(0, position.size, size)]
     calls = [functools.partial(follow, one) for one in windows]
     if mesh is None:
-        yield from ahead((functools.partial(one, steps) for one in calls), IN_FLIGHT)
+        yield from prefetch((functools.partial(one, steps) for one in calls), IN_FLIGHT)
         return
     wanted = [step.wanted for step in steps]
     arrays = [(step.layer, step.base, step.least) for step in steps]
@@ -214,7 +214,7 @@ def change_windows(
 
     calls = [functools.partial(follow_there, one) for one in calls]
     written = _Written(size, len(steps), model.width, model.dtype)
-    shares = deal(mesh, calls, arrays, written.write, written.read)
+    shares = distribute(mesh, calls, arrays, written.write, written.read)
     for window, share in zip(windows, shares, strict=True):
         yield share.first(position[window].size)
 

@@ -120,7 +120,7 @@ def apply_rule(
     return jax.vmap(change, in_axes=(0, 1), out_axes=1)(rows, changes)
 
 
-def bent_head(model: Transformer, target: Any) -> str | None:
+def nonlinear_head(model: Transformer, target: Any) -> str | None:
     """Reason why head and target are not affine (see `target_map`), or None."""
     value = as_value(target)
     bent = [

@@ -4,7 +4,7 @@ On an accelerator a call returns before it has run, so starting the next ones is
 On a CPU programs started by one thread run one after the other, and in each there are
 moments that keep a single core busy; programs started by several threads fill them.
 
-`deal` shares calls out in turn to the devices of a mesh, of one process or of many. It
+`distribute` shares calls out in turn to the devices of a mesh, of one process or of many. It
 is for work whose shapes are found on the host as it goes, which no one program on all
 devices can do: each device has a thread of its own that starts its calls one after the
 other, and results are sent to every process. A call finds on its device what it would
@@ -42,7 +42,7 @@ _SETTINGS: dict[str, Callable[[Any], Any]] = {
 AHEAD = 2
 
 
-def ahead(
+def prefetch(
     calls: Iterator[Callable[[], T]],  # each starts one block
     count: int,
     threads: bool = True,  # several may make calls, on a CPU
@@ -107,7 +107,7 @@ def in_turn(calls: Iterator[Callable[[], T]], count: int) -> Generator[T, None, 
     yield from under_way
 
 
-def deal(
+def distribute(
     mesh: Mesh,  # of `device_mesh`; call k runs on device k modulo their number
     calls: Sequence[Callable[[Any], T]],  # of `shared`; the same in all processes
     shared: Any,  # a pytree, put on every device of this process

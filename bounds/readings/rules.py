@@ -2,7 +2,7 @@
 
 A reading is a `functools.singledispatch` over operations. It refuses by name the
 operations it has no rule for, and so do the methods that need it, before they begin
-(`lacks`).
+(`unsupported_operation`).
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ def no_rule(reading: str, operation: Operation) -> InputError:
     return InputError(_said(reading, operation) + "; use a method that does without")
 
 
-def lacks_of_attention(
+def unsupported_attention(
     layers: tuple[Layer, ...], known: tuple[str, ...] = ()
 ) -> str | None:
     """Reason that a part of attention has no rule, or None.
@@ -38,7 +38,7 @@ def lacks_of_attention(
     return None
 
 
-def lacks_of_dropout(model: Transformer) -> str | None:
+def unsupported_dropout(model: Transformer) -> str | None:
     """Reason that a method that moves one row first is unsupported, or None.
 
     The model is that of one input where no substitution changes its scale of embeddings.
@@ -57,10 +57,10 @@ def lacks_of_dropout(model: Transformer) -> str | None:
     )
 
 
-def lacks_of_model(model: Transformer) -> str | None:
+def unsupported_model(model: Transformer) -> str | None:
     """Reason that methods without rules for the model's parts refuse it, or None."""
     if isinstance(model.position, PairTable):
-        return lacks_of_dropout(model)
+        return unsupported_dropout(model)
     if model.token_dropout is not None:
         return "it begins with embeddings, and the model's are scaled by the input"
     if model.entry is not None:
@@ -72,7 +72,7 @@ def lacks_of_model(model: Transformer) -> str | None:
     if model.padding is not None:
         padding = model.padding.symbol
         return f"it takes every symbol for one that rows see, and {padding} is padding"
-    return lacks_of_attention(model.layers)
+    return unsupported_attention(model.layers)
 
 
 def of_one_text(model: Transformer, symbols: Collection[int]) -> Transformer:
@@ -86,7 +86,7 @@ def of_one_text(model: Transformer, symbols: Collection[int]) -> Transformer:
     return dataclasses.replace(model, position=PositionTable(table.table))
 
 
-def lacks(
+def unsupported_operation(
     layers: tuple[Layer, ...],
     reading: Callable[..., Any],
     apart: type[Operation] | tuple[()] = (),
@@ -97,7 +97,7 @@ def lacks(
     those of the classes `apart`.
     """
     # What goes by readings asks what each row sees, position by position.
-    if found := lacks_of_attention(layers, known=(WINDOW,)):
+    if found := unsupported_attention(layers, known=(WINDOW,)):
         return found
     of: Any = reading
     for layer in layers:

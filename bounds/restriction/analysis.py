@@ -11,7 +11,7 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float, Int
 
-from bounds.readings.rules import lacks_of_model
+from bounds.readings.rules import unsupported_model
 from bounds.restriction.partial_input import PartialInput
 from bounds.restriction.possible import HeadBlock, SlotBlock, possible_blocks, seen
 from bounds.restriction.scores import score_rows
@@ -83,7 +83,7 @@ def check_hard_model(model: Transformer) -> Transformer:
                 "counts; restrictions are for leftmost_hard, rightmost_hard and "
                 "average_hard"
             )
-    if lack := lacks_of_model(model):
+    if lack := unsupported_model(model):
         raise InputError(f"a restriction cannot follow the model: {lack}")
     if np.dtype(model.dtype) != np.float64:
         raise InputError(

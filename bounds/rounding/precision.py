@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from bounds.readings.rules import lacks_of_dropout
+from bounds.readings.rules import unsupported_dropout
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name
 
@@ -147,7 +147,7 @@ def choose_precision(model: Any, precision: Any) -> Rounding | None:
             f"precision = {precision!r}, but the model has hard attention, whose winners "
             "rounding would decide; leave precision out"
         )
-    lacks = lacks_of_dropout(model) if model.layers else "it has no layers"
+    lacks = unsupported_dropout(model) if model.layers else "it has no layers"
     if lacks is not None:
         raise InputError(
             f"precision = {precision!r} needs changes that are carried through the model, "

@@ -19,7 +19,7 @@ import numpy as np
 
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.method import Method
-from bounds.influence.propose import Proposals, blocks_behind
+from bounds.influence.propose import Proposals, remaining_blocks
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Enclosures
 from bounds.influence.run import Run
@@ -98,7 +98,7 @@ def _estimate(known: Proposals, request: InfluenceRequest, name: str) -> None:
         shared=SharedBase(),
         precision=PRECISIONS[name],
     )
-    for block in blocks_behind(known.done, low, INCREMENTAL, 0):
+    for block in remaining_blocks(known.done, low, INCREMENTAL, 0):
         lost = ~np.isfinite(block.values)
         known.add(
             dataclasses.replace(block, values=np.where(lost, np.inf, block.values))

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from bounds.numbers.bound import Bound
-from bounds.readings.rules import lacks_of_model
+from bounds.readings.rules import unsupported_model
 from bounds.restriction.enclosed import Enclosed, inflated, linear
 from bounds.simulation.closed_form import (
     NetworkShape,
@@ -59,7 +59,7 @@ def check_simulable(model: Transformer) -> Transformer:
             reasons.append(f"layers.{k} concatenates its heads")
         if not attention.scoring.bilinear:
             reasons.append(f"layers.{k} has {attention.scoring.word} scores")
-    if lack := lacks_of_model(model):
+    if lack := unsupported_model(model):
         reasons.append(lack)
     if reasons:
         raise InputError(

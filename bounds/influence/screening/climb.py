@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from bounds.influence.block_memory import BlockSizes, base_bytes, fit_block
-from bounds.influence.checkpoint import Checkpoint, Standing
+from bounds.influence.checkpoint import Checkpoint, ScreenProgress
 from bounds.influence.decide import Decider, Undecided
 from bounds.influence.incremental import INCREMENTAL
 from bounds.influence.kernel import Kernel, Part, run_blocks
@@ -93,21 +93,21 @@ class Climb:
             rules = (LADDER, dataclasses.astuple(self.sizes), rounding, __version__)
             self._checkpoint = Checkpoint(run.checkpoint, request, *rules)
         kept = self._checkpoint and self._checkpoint.read()
-        self._known = standing = kept or Standing.nothing(request.position.size)
+        self._known = state = kept or ScreenProgress.nothing(request.position.size)
         # Ends by closed levels; estimates and errors of the last level.
-        self.lower, self.upper = standing.lower, standing.upper
-        self.estimate, self.error = standing.estimate, standing.error
-        self.move = standing.move
-        self.value = standing.value  # exact, NaN where not evaluated
-        self.value_move = standing.value_move
-        self.levels = list(standing.levels)  # those that are closed
+        self.lower, self.upper = state.lower, state.upper
+        self.estimate, self.error = state.estimate, state.error
+        self.move = state.move
+        self.value = state.value  # exact, NaN where not evaluated
+        self.value_move = state.value_move
+        self.levels = list(state.levels)  # those that are closed
         # The level under way, its substitutions, how many are done, and the seconds.
-        self.step, self.chosen = standing.step, standing.chosen
-        self._done, self._spent = standing.done, standing.spent
+        self.step, self.chosen = state.step, state.chosen
+        self._done, self._spent = state.done, state.spent
         self._progress = run.progress
         self._bases: list[tuple[InfluenceRequest, ScreenBase]] = []  # of each run
         self._evaluating: list[float] = []  # seconds of every batch of evaluations
-        self._subtracted = standing.subtracted
+        self._subtracted = state.subtracted
 
     @property
     def rank(self) -> int | None:
@@ -306,14 +306,14 @@ class Climb:
             return
         levels = self.levels[: self.step]  # one under way is not yet closed
         under_way = {"step": self.step, "chosen": self.chosen, "done": self._done}
-        standing = dataclasses.replace(
+        state = dataclasses.replace(
             self._known,
             **under_way,
             spent=self._spent,
             levels=levels,
             subtracted=self._subtracted,
         )
-        self._checkpoint.save(standing, at_once=at_once)
+        self._checkpoint.save(state, at_once=at_once)
 
     def _take(
         self,

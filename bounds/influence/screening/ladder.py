@@ -33,8 +33,8 @@ from bounds.influence.screening.climb import (
     largest,
 )
 from bounds.influence.screening.defect import defect
-from bounds.influence.target import bent_head
-from bounds.readings.rules import lacks, lacks_of_dropout
+from bounds.influence.target import nonlinear_head
+from bounds.readings.rules import unsupported_dropout, unsupported_operation
 from jax_models import Transformer
 from jax_models.arguments import expect_integer, expect_number
 from jax_models.run.mesh import first_says
@@ -100,8 +100,8 @@ class Screened(Screen):
                     f"it needs dot-product scores, and layer {depth} has "
                     f"{scoring.word} ones"
                 )
-        lack = lacks_of_dropout(model) or lacks(model.layers, defect)
-        return lack or one_row(request) or bent_head(model, request.target)
+        lack = unsupported_dropout(model) or unsupported_operation(model.layers, defect)
+        return lack or one_row(request) or nonlinear_head(model, request.target)
 
     def cost(self, request: InfluenceRequest) -> float:
         """Forward passes of the base and of the first level, as measured on a CPU."""

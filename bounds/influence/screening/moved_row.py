@@ -41,7 +41,7 @@ class BaseRow:
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Unknown:
+class UnknownChangeNorms:
     """Norms of the unknown changes of a row's query and of the columns it sees."""
 
     query: Float[Array, "heads substitutions"]
@@ -168,7 +168,7 @@ def bound_row(
     row: KnownRow,
     configuration: Configuration,
     moved: MovedColumns,
-    unknown: Unknown,
+    unknown: UnknownChangeNorms,
     tile: int,
 ) -> RowBounds:
     """Bounds on the effect of unknown changes on a row, around its configuration.

@@ -17,7 +17,7 @@ from bounds.influence.screening.layer_base import ScreenedLayer
 from bounds.influence.screening.moved_row import (
     BaseRow,
     KnownRow,
-    Unknown,
+    UnknownChangeNorms,
     bound_row,
     configure_row,
 )
@@ -76,9 +76,9 @@ def move_own_row(
     query_norm = base.map_norms[2][:, None] / base.query_scale[position]
     size = jnp.sqrt((row.query**2).sum(axis=-1))[:, None]
 
-    def unknown(columns: Float[Array, "rows substitutions"]) -> Unknown:
+    def unknown(columns: Float[Array, "rows substitutions"]) -> UnknownChangeNorms:
         key, value = (x[:, None, None] * columns for x in base.map_norms[:2])
-        return Unknown(query_norm * own, key, value, size * key)
+        return UnknownChangeNorms(query_norm * own, key, value, size * key)
 
     bounds = bound_row(known, configuration, moved, unknown(inputs.unknown), row_tile)
     beyond = reach_row(layer, base_row, state, heads, bounds.moves)

@@ -38,7 +38,7 @@ from bounds.influence.screening.middle_layer import MiddleLayer, screen_layer
 from bounds.influence.screening.moved_row import (
     BaseRow,
     KnownRow,
-    Unknown,
+    UnknownChangeNorms,
     bound_row,
     configure_row,
 )
@@ -77,7 +77,7 @@ def screen_last_row(
     known = KnownRow(attention, row, query_change, prepared.store, inputs)
     configuration = configure_row(known, row_tile)
     query_norm = base.map_norms[2][:, None] / base.query_scale
-    unknown = Unknown(
+    unknown = UnknownChangeNorms(
         query_norm * inputs.unknown[query],
         *_unknown_columns(LastReads(layer, prepared.queries[:, 0]), state, inputs),
     )

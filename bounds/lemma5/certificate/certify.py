@@ -29,7 +29,7 @@ from bounds.lemma5.certificate.sections import sections
 from bounds.lemma5.constants import closed_form_bounds
 from bounds.lemma5.constants.head import is_one_map, read_head
 from bounds.numbers.bound import Bound
-from bounds.readings.rules import lacks, lacks_of_model
+from bounds.readings.rules import unsupported_model, unsupported_operation
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_hook
 from jax_models.model.reweight import with_dtype
@@ -185,7 +185,8 @@ def _refuse(model: Transformer, method: str) -> None:
                 "compute_influence, which is exact"
             )
         score_rule(layer.attention.scoring)  # refuses scores that it knows nothing of
-    if lack := lacks_of_model(model) or lacks(model.layers, slope_strays, Norm):
+    lack = unsupported_model(model)
+    if lack := lack or unsupported_operation(model.layers, slope_strays, Norm):
         raise InputError(f"a certificate cannot follow the model: {lack}")
     for layer in model.layers:
         sections(layer)  # refuses a program that it does not follow

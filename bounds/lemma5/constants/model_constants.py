@@ -9,7 +9,7 @@ from bounds.lemma5.constants.head import HeadConstants, read_head
 from bounds.lemma5.constants.layer import read_layer
 from bounds.lemma5.constants.row_form import NormConstants, read_norm
 from bounds.numbers.interval import exp, interval, log, maximum, upper
-from bounds.readings.rules import lacks_of_model
+from bounds.readings.rules import unsupported_model
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_integer
 from jax_models.brief import BriefRepr
@@ -125,7 +125,7 @@ def read_constants(model: Transformer, length: int) -> ModelConstants:
                 "a winner changes by a jump, so there is no Lipschitz constant and "
                 "Lemma 5 does not apply; re-weight the model with softmax"
             )
-    if lack := lacks_of_model(model):
+    if lack := unsupported_model(model):
         raise InputError(f"the closed forms cannot follow the model: {lack}")
     embedding = read_embeddings(model, length)
     norm, layers, norms = embedding.norm, [], []

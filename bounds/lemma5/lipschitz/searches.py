@@ -18,7 +18,7 @@ from bounds.influence.targets.table import check_head_row
 from bounds.lemma5.lipschitz.ball import ascend, ball_radius
 from bounds.lemma5.lipschitz.jacobian import block_norms
 from bounds.lemma5.lipschitz.result import Estimate, LipschitzEstimate
-from bounds.readings.rules import lacks_of_dropout, of_one_text
+from bounds.readings.rules import of_one_text, unsupported_dropout
 from jax_models import InputError, Transformer
 from jax_models.arguments import (
     choose_name,
@@ -270,7 +270,7 @@ def estimate_lipschitz(
     # Behind an input's last token nothing is of the second type.
     symbols = {int(x) for tokens in drawn for x in tokens[:-1]}
     model = of_one_text(model, symbols.union(model.substitutable or ()))
-    if lack := lacks_of_dropout(model):
+    if lack := unsupported_dropout(model):
         raise InputError(
             f"an estimate of Lipschitz constants cannot follow the model: {lack}"
         )

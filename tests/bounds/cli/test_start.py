@@ -13,7 +13,7 @@ import pytest
 
 from bounds.cli.main import main
 from bounds.cli.start import Run, keeps
-from bounds.influence.under_way import ahead
+from bounds.influence.under_way import prefetch
 from bounds.store.results import ResultStore
 from bounds.store.sweep import Cell, MemoryResults, found_rows, run_cells
 from jax_models import interrupt
@@ -231,7 +231,7 @@ def test_a_request_ends_blocks_between_two_of_them(monkeypatch):
 
     monkeypatch.setattr(interrupt, "_requests", [])
     with pytest.raises(KeyboardInterrupt):
-        list(ahead(calls(), 2))
+        list(prefetch(calls(), 2))
     assert sorted(begun) == list(range(5))
 
 

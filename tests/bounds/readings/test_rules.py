@@ -5,7 +5,7 @@ import pytest
 
 from bounds import certify_influence, compute_influence
 from bounds.lemma5.constants.feed_forward import activated
-from bounds.readings.rules import lacks
+from bounds.readings.rules import unsupported_operation
 from jax_models import InputError
 from jax_models.model.rows import ACTIVATIONS, Operation
 from tests.bounds.influence.models import build
@@ -23,10 +23,10 @@ class Tripled(Operation):
 
 def test_what_has_no_rule_is_refused_by_name(monkeypatch):
     layers = build({"activation": "gelu"}).layers
-    assert lacks(layers, activated) is None
+    assert unsupported_operation(layers, activated) is None
     monkeypatch.setitem(ACTIVATIONS, "gelu", Tripled())
     missing = "it needs a rule for activated of Tripled, and has none"
-    assert lacks(layers, activated) == missing
+    assert unsupported_operation(layers, activated) == missing
     with pytest.raises(InputError, match="a rule for activated of Tripled"):
         activated(layers[0].feed_forward.bend, None)
 

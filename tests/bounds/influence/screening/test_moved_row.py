@@ -13,7 +13,7 @@ import jax_models as jm
 from bounds.influence.screening.moved_row import (
     BaseRow,
     KnownRow,
-    Unknown,
+    UnknownChangeNorms,
     bound_row,
     configure_row,
 )
@@ -101,7 +101,9 @@ def _bounds(attention, keys, values, query, step, known, unknown, turned, furthe
     inputs = Inputs(known, others, unknown, jnp.zeros_like(unknown), here, position)
     row = BaseRow(position, query[None], summary, mean_key)
     moved = MovedColumns(known[None], known[None], unknown[None], unknown[None])
-    further = Unknown(further[None], unknown[None], unknown[None], turned[None])
+    further = UnknownChangeNorms(
+        further[None], unknown[None], unknown[None], turned[None]
+    )
     known_row = KnownRow(attention, row, step[None], store, inputs)
     configuration = configure_row(known_row, COLUMNS)
     bounds = bound_row(known_row, configuration, moved, further, COLUMNS)
@@ -186,7 +188,7 @@ def bounded(gap):
     configuration = configure_row(known, 2)
     none, value = jnp.zeros((1, 2, 1), jnp.float32), unknown[None]
     moved = MovedColumns(still[None], still[None], none, value)
-    by_value = Unknown(none[:, 0], none, value, none)
+    by_value = UnknownChangeNorms(none[:, 0], none, value, none)
     bounds = bound_row(known, configuration, moved, by_value, 2)
     return configuration.heads, bounds.moves, bounds.turned
 
