@@ -25,7 +25,7 @@ from bounds.rounding.radii import RATIO, Usual, farthest, largest_magnitude
 from jax_models import Transformer
 from jax_models.run.perturbation import UNITS
 
-# A move of what may move and did not.
+# Move of a value that may move and did not.
 LEAST = 5e-324
 
 
@@ -134,7 +134,10 @@ def difference_moves(
     again: Sequence[Any],  # in the runs with moved inputs
     read: Callable[[np.ndarray], np.ndarray] = np.abs,  # applied to differences
 ) -> Iterator[np.ndarray]:
-    """Yields how far differences moved, run by run of `requests`."""
+    """Moves of differences from run 0, one array for each run of `requests`.
+
+    A function's parameters move up and down: two runs give one array.
+    """
     moved = (np.asarray(x, np.float64) - found for x in again)
     with np.errstate(invalid="ignore", over="ignore"):
         if isinstance(request.model, Transformer):
@@ -155,7 +158,7 @@ def _zero_unreached(
 ) -> tuple[
     Float[np.ndarray, "substitutions *scan"], Float[np.ndarray, "substitutions *scan"]
 ]:
-    """Values and moves, both 0 where nothing that is watched can move, only there."""
+    """Sets values and moves to 0 where no watched row can move, and only there."""
     if not isinstance(request.model, Transformer):
         return values, np.where(moves == 0, LEAST, moves)
     reached = request.reached(these)

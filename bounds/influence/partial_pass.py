@@ -242,7 +242,7 @@ class Tiles:
         if ties is not None:
             ties = TieReport.empty(ties.gap.dtype)
 
-        def step(number: Array, so_far: Any) -> Any:
+        def step(number: Int[Array, ""], so_far: Any) -> Any:
             held, ties = so_far
             start = jnp.minimum(first + number * self.size, self.length - self.size)
             found, more = form(start + within)
@@ -302,7 +302,9 @@ def _own_heads(
     queries = project_queries(attention, inputs, n, position)
     column = store_keys(attention, inputs, n, position)
 
-    def attend(query: Array, column: KeyStore, at: Array) -> Array:
+    def attend(
+        query: Float[Array, "heads d_k"], column: KeyStore, at: Int[Array, ""]
+    ) -> Float[Array, "heads*d_v"]:
         store = jax.tree.map(lambda x, new: x.at[:, at].set(new), kept, column)
         return _attended(attention, n, n, query[:, None], at[None], store)[0]
 
@@ -345,10 +347,14 @@ def _rows_at(
     parts = 1 if whole else 4
     most = [math.ceil(n * part / parts) for part in range(1, parts + 1)]
 
-    def attend(one: tuple[KeyStore, Array]) -> tuple[Array, Any]:
+    def attend(
+        one: tuple[KeyStore, Float[Array, "heads tile d_k"]],
+    ) -> tuple[Float[Array, "tile heads*d_v"], Any]:
         of_one, asked = one
 
-        def run(block: tuple[Array, Array]) -> tuple[Array, Any]:
+        def run(
+            block: tuple[Int[Array, "rows"], Float[Array, "rows heads d_k"]],
+        ) -> tuple[Float[Array, "rows heads*d_v"], Any]:
             some, queries = block[0], block[1].swapaxes(0, 1)
             if attention.weighting.hard:
                 summary = summarise(attention, queries, some, of_one)

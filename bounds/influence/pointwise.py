@@ -124,7 +124,7 @@ def relu_block(layer: Layer) -> ReluBlock | None:
 
 def read_change(
     layer: Layer,
-    rows: Array,  # broadcastable to the change
+    rows: Float[Array, "..."],  # broadcastable to the change
     change: Float[Array, "*batch width"],
 ) -> Float[Array, "*batch width"]:
     """Change of attention's input, from that of the layer's input rows."""

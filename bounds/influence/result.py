@@ -139,7 +139,7 @@ class Enclosures(Found):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answer(OfKind):
-    """What influences and scans state of their values."""
+    """Statements that influences and scans share: target, method, rounding, kind."""
 
     target: Any  # "activation", "logits", or a value of `targets`
     kind: Kind  # of the largest; "exact" to a radius of at most `rtol_exact`

@@ -111,7 +111,10 @@ def apply_rule(
 ) -> Float[Array, "substitutions watched classes"]:
     """Changes of the target, from those of the rows that it reads."""
 
-    def change(base: Array, moved: Array) -> Array:
+    def change(
+        base: Float[Array, "*rows width"],
+        moved: Float[Array, "substitutions *rows width"],
+    ) -> Float[Array, "substitutions classes"]:
         found = target.change(base, moved)
         return found if found is moved else perturb(found)
 
@@ -123,16 +126,16 @@ def apply_rule(
 def nonlinear_head(model: Transformer, target: Any) -> str | None:
     """Reason why head and target are not affine (see `target_map`), or None."""
     value = as_value(target)
-    bent = [
+    nonlinear = [
         step.operation
         for step in exit_program(model, value.reads).steps
         if step.name != "final" and not isinstance(step.operation, Affine)
     ]
     if not isinstance(target, str):
-        bent.append(value)
-    if not bent:
+        nonlinear.append(value)
+    if not nonlinear:
         return None
-    name = type(bent[0]).__name__
+    name = type(nonlinear[0]).__name__
     return f"it needs a target that is affine in the final activation, not {name}"
 
 

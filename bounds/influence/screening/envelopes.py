@@ -19,7 +19,7 @@ Source: docs/screened.md, section 2.5.
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +39,7 @@ from jax_models.model.pytree import register
 from jax_models.run.blocks import slice_tile
 
 HIGHEST = jax.lax.Precision.HIGHEST
+ByGroup: TypeAlias = Float[Array, "heads groups columns"]
 # Entries of a tile of weights of one group.
 TILE_ELEMENTS = 2**20
 
@@ -49,11 +50,11 @@ class Envelopes:
     """Bounds on the weights of groups of rows."""
 
     group: Int[Array, "rows heads"]  # the group of each row
-    weight: Float[Array, "heads groups columns"]
-    value: Float[Array, "heads groups columns"]
+    weight: ByGroup
+    value: ByGroup
     factors: Factors | None
-    missed_weight: Float[Array, "heads groups columns"] | None  # missed by `factors`
-    missed_value: Float[Array, "heads groups columns"] | None
+    missed_weight: ByGroup | None  # missed by `factors`
+    missed_value: ByGroup | None
 
 
 def group_rows(
@@ -127,7 +128,7 @@ def measure_groups(
     statistics: RowStatistics,
     factors: Factors | None,
     members: Int[Array, "heads groups size"],
-) -> tuple[Array, Array, Array | None, Array | None]:
+) -> tuple[ByGroup, ByGroup, ByGroup | None, ByGroup | None]:
     """Maxima over groups of weights and values, and of the parts that factors miss."""
     store, n = prepared.store, prepared.store.length
     size, width = members.shape[2], attention.value_width
@@ -137,13 +138,17 @@ def measure_groups(
     tiles = math.ceil(n / tile)
     firsts = jnp.minimum(tile * jnp.arange(tiles), n - tile).astype(jnp.int32)
 
-    def of_group(rows: Array, head: Array) -> Any:
+    def of_group(rows: Int[Array, "size"], head: Int[Array, ""]) -> Any:
         by_head = prepared.queries[head, rows], prepared.summary.lse[head, rows]
         queries = QueryRows(rows, *(x[None] for x in by_head))
         means = statistics.mean_value[rows, head]
 
-        def missed(found: Factors, first: Array, weights: Array) -> Array:
-            def one(row: Array, weight: Array) -> Array:
+        def missed(
+            found: Factors, first: Int[Array, ""], weights: Float[Array, "size tile"]
+        ) -> Float[Array, "size tile"]:
+            def one(
+                row: Int[Array, ""], weight: Float[Array, "tile"]
+            ) -> Float[Array, "tile"]:
                 columns = found.columns[head, row // found.stretch]
                 columns = jax.lax.dynamic_slice_in_dim(columns, first, tile, 1)
                 terms = jnp.matmul(found.rows[row, head], columns, precision=HIGHEST)
@@ -151,7 +156,7 @@ def measure_groups(
 
             return jnp.abs(jax.vmap(one)(rows, weights))
 
-        def of_tile(first: Array) -> Any:
+        def of_tile(first: Int[Array, ""]) -> Any:
             index = first + jnp.arange(tile, dtype=jnp.int32)
             keys = slice_tile(store.keys[head], index, 0)
             values = slice_tile(store.values[head], index, 0)
@@ -164,13 +169,13 @@ def measure_groups(
                 found.append(missed(factors, first, weights))
             return [x.max(axis=0) for w in found for x in (w, w * reach)]
 
-        def joined(x: Array) -> Array:
+        def joined(x: Float[Array, "tiles tile"]) -> Float[Array, "columns"]:
             last = x[-1, tile * tiles - n :]
             return jnp.concatenate([x[:-1].ravel(), last])
 
         return jax.tree.map(joined, jax.lax.map(of_tile, firsts))
 
-    def of_head(head: Array) -> Any:
+    def of_head(head: Int[Array, ""]) -> Any:
         return jax.lax.map(lambda rows: of_group(rows, head), members[head])
 
     heads = jnp.arange(members.shape[0], dtype=jnp.int32)

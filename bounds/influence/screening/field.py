@@ -29,7 +29,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Int
 
 from bounds.influence.first_layer import PreparedLayer
-from bounds.influence.screening.row_statistics import QueryRows, tile_weights
+from bounds.influence.screening.row_statistics import QueryRows, product, tile_weights
 from bounds.influence.screening.state import MovedColumns
 from jax_models.model.attention import Attention
 from jax_models.model.pytree import register
@@ -71,14 +71,16 @@ def factorise(
     blocks = math.ceil(n / stretch)
     dtype = prepared.queries.dtype
 
-    def weights_of(start: Array) -> Array:
+    def weights_of(start: Int[Array, ""]) -> Float[Array, "heads tile columns"]:
         wanted = start + jnp.arange(tile, dtype=jnp.int32)
         at = jnp.minimum(wanted, n - 1)
         rows = QueryRows(at, prepared.queries[:, at], prepared.summary.lse[:, at])
         found, _ = tile_weights(attention, rows, store.keys, index, n)
         return jnp.where((wanted < n)[:, None], found, 0)
 
-    def of_stretch(block: Array) -> tuple[Array, Array]:
+    def of_stretch(
+        block: Int[Array, ""],
+    ) -> tuple[Float[Array, "heads stretch rank"], Float[Array, "heads rank columns"]]:
         starts = block * stretch + tile * jnp.arange(stretch // tile, dtype=jnp.int32)
 
         def times(
@@ -86,7 +88,7 @@ def factorise(
         ) -> Float[Array, "heads stretch rank"]:
             """Weights times columns."""
             parts = jax.lax.map(
-                lambda start: _product("hjn,hnr->hjr", weights_of(start), columns),
+                lambda start: product("hjn,hnr->hjr", weights_of(start), columns),
                 starts,
             )
             return parts.swapaxes(0, 1).reshape(heads, stretch, -1)
@@ -97,9 +99,11 @@ def factorise(
             """Transposed weights times rows."""
             parts = rows.reshape(heads, -1, tile, rank).swapaxes(0, 1)
 
-            def add(total: Array, part: tuple[Array, Array]) -> tuple[Array, None]:
+            def add(
+                total: Float[Array, "heads rank columns"], part: tuple[Any, Any]
+            ) -> tuple[Float[Array, "heads rank columns"], None]:
                 start, some = part
-                more = _product("hjr,hjn->hrn", some, weights_of(start))
+                more = product("hjr,hjn->hrn", some, weights_of(start))
                 return total + more, None
 
             zero = jnp.zeros((heads, rank, n), dtype)
@@ -128,7 +132,13 @@ def sum_field(
     _, b, r, n = factors.columns.shape
     e, v, i = key.shape[2], values.shape[2], key.shape[3]
 
-    def one(head: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def one(
+        head: tuple[Any, Any, Any, Any],
+    ) -> tuple[
+        Float[Array, "stretches rank d_v substitutions"],
+        Float[Array, "stretches rank d_k d_v substitutions"],
+        Float[Array, "stretches rank d_k substitutions"],
+    ]:
         columns, key, value, base = head
         flat = columns.reshape(b * r, n)
         by_value = (flat[:, None] * base.T).reshape(b * r * v, n)
@@ -162,15 +172,13 @@ def field_at_rows(
     both = (rows[..., None] * queries[:, :, None]).reshape(-1, h, r * e)
     coefficients = jnp.concatenate([rows, both], axis=2)
     terms = [plain.reshape(h, r, v * i), scored.reshape(h, r * e, v * i)]
-    found = _product("jhr,hrx->jhx", coefficients, jnp.concatenate(terms, axis=1))
-    common = _product("jhr,hri->jhi", both, shared.reshape(h, r * e, i))
+    found = product("jhr,hrx->jhx", coefficients, jnp.concatenate(terms, axis=1))
+    common = product("jhr,hri->jhi", both, shared.reshape(h, r * e, i))
     found = found.reshape(-1, h, v, i) - outputs[..., None] * common[:, :, None]
     return found, common
 
 
-def _product(subscripts: str, a: Array, b: Array) -> Array:
-    return jnp.einsum(subscripts, a, b, precision=HIGHEST)
-
-
-def _matmul(a: Array, b: Array) -> Array:
+def _matmul(
+    a: Float[Array, "rows inner"], b: Float[Array, "inner columns"]
+) -> Float[Array, "rows columns"]:
     return jnp.matmul(a, b, precision=HIGHEST)

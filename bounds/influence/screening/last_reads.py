@@ -33,8 +33,14 @@ class LastReads:
     query: Float[Array, "heads d_k"]  # of the watched row, scaled
 
     @property
-    def maps(self) -> tuple[Array, Array, Array]:
-        """W_k [h, e, d], W_v [h, v, d] and q^T W_k [h, 1, d], behind any pre-norm."""
+    def maps(
+        self,
+    ) -> tuple[
+        Float[Array, "heads d_k width"],
+        Float[Array, "heads d_v width"],
+        Float[Array, "heads 1 width"],
+    ]:
+        """W_k, W_v and q^T W_k, behind any pre-norm."""
         attention = self.layer.attention
         key, value = attention.key_by_head, attention.value_by_head
         score = jnp.einsum("he,hed->hd", self.query, key, precision=HIGHEST)
@@ -68,5 +74,7 @@ class LastReads:
         return norms if lead else jnp.broadcast_to(norms, (rows, *norms.shape))
 
 
-def _columns(maps: Array) -> Array:
+def _columns(
+    maps: Float[Array, "*batch read width"],
+) -> Float[Array, "*batch width"]:
     return jnp.sqrt((maps * maps).sum(axis=-2))

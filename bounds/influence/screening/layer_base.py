@@ -28,6 +28,7 @@ from bounds.influence.screening.row_map import RowMap, make_row_map
 from bounds.influence.screening.row_statistics import (
     QueryRows,
     RowStatistics,
+    product,
     tile_weights,
     weigh_rows,
 )
@@ -60,7 +61,7 @@ def pull_columns(
     by_head = heads.reshape(heads.shape[0], c, count, -1)
     lse = prepared.summary.lse
 
-    def run(block: tuple[Array, Array, Array]) -> Any:
+    def run(block: tuple[Any, Any, Any]) -> Float[Array, "block classes width"]:
         index, keys, values = block[0], *(x.swapaxes(0, 1) for x in block[1:])
 
         def lift(at: Int[Array, "rows"], valid: Bool[Array, "rows"]) -> Any:
@@ -71,17 +72,17 @@ def pull_columns(
             sent = slice_tile(by_head, at, 0)
             means = slice_tile(statistics.mean_value, at, 0)
             value = values[:, None] - means.swapaxes(0, 1)[:, :, None]
-            read = _product("jchv,hjmv->hjmc", sent, value)
+            read = product("jchv,hjmv->hjmc", sent, value)
             by_score = weights[..., None] * read
-            to_keys = _product("hjmc,hje->hmce", by_score, queries)
-            to_values = _product("hjm,jchv->hmcv", weights, sent)
+            to_keys = product("hjmc,hje->hmce", by_score, queries)
+            to_values = product("hjm,jchv->hmcv", weights, sent)
             return to_keys, to_values
 
         to_keys, to_values = fold_tiles(
             lift, lambda a, b: jax.tree.map(jnp.add, a, b), heads.shape[0], TILE
         )
-        pulled = _product("hmce,hed->mcd", to_keys, attention.key_by_head)
-        return pulled + _product("hmcv,hvd->mcd", to_values, attention.value_by_head)
+        pulled = product("hmce,hed->mcd", to_keys, attention.key_by_head)
+        return pulled + product("hmcv,hvd->mcd", to_values, attention.value_by_head)
 
     columns = (everywhere, store.keys.swapaxes(0, 1), store.values.swapaxes(0, 1))
     return map_rows(run, columns, min(TILE, n))
@@ -95,9 +96,9 @@ def pull_queries(
 ) -> Float[Array, "rows classes width"]:
     """Cotangents of attention's input through each row's own query."""
     by_head = heads.reshape(*heads.shape[:2], attention.num_heads, -1)
-    to_query = _product("nchv,nhve->nche", by_head, statistics.covariance)
+    to_query = product("nchv,nhve->nche", by_head, statistics.covariance)
     scaled = to_query / scale[:, None, None, None]
-    return _product("nche,hed->ncd", scaled, attention.query)
+    return product("nche,hed->ncd", scaled, attention.query)
 
 
 def row_scales(
@@ -106,10 +107,6 @@ def row_scales(
     """Divisors of the queries of rows at the given positions."""
     scale = score_scale(attention, length, positions)
     return jnp.broadcast_to(scale, positions.shape)
-
-
-def _product(subscripts: str, a: Array, b: Array) -> Array:
-    return jnp.einsum(subscripts, a, b, precision=HIGHEST)
 
 
 @register

@@ -125,7 +125,7 @@ def move_row_map(
     )
     defects, weighed = {}, jnp.zeros_like(sources[0])
 
-    def reach(name: str) -> Array:
+    def reach(name: str) -> Float[Array, "rows *entries substitutions"]:
         gains = rows.by_source[name]
         total = jnp.einsum("j...s,sji->j...i", gains, sources, precision=HIGHEST)
         for before, gain in rows.by_defect[name].items():
@@ -167,9 +167,13 @@ def _(operation: Activation, base: tuple[Any, ...], *changes: Array) -> Array:
 
 
 def _norms(
-    rows: int, identity: Any, to_entries: bool, of_entries: bool, derivative: Array
-) -> Array:
-    """Norms of derivatives [..., to, of], of the entries on either side or together."""
+    rows: int,
+    identity: Any,
+    to_entries: bool,
+    of_entries: bool,
+    derivative: Float[Array, "*rows out read"],
+) -> Float[Array, "rows *entries"]:
+    """Norms of derivatives, of the entries on either side or together."""
     if to_entries and of_entries:
         found = jnp.abs(derivative)
     elif to_entries or of_entries:
@@ -186,8 +190,8 @@ def _norms(
 
 def _by_source(
     found: dict[str, Array], heads: int, norms: Callable[[Array], Array]
-) -> Array:
-    """Norms of the derivative by the row and by each of its heads [..., s]."""
+) -> Float[Array, "rows *entries sources"]:
+    """Norms of the derivative by the row and by each of its heads."""
     by_row = norms(found["y"])
     by_head = [jnp.zeros_like(by_row)] * heads  # of rows that do not read attention
     if "heads" in found:
@@ -195,8 +199,12 @@ def _by_source(
     return jnp.stack([by_row, *by_head], axis=-1)
 
 
-def _carry(gain: Array, found: Array, to_entries: bool) -> Array:
-    """Effect of defects [j, i] or [j, f, i] on rows [j, i] or entries [j, g, i]."""
+def _carry(
+    gain: Float[Array, "rows *entries"],
+    found: Float[Array, "rows *defects substitutions"],
+    to_entries: bool,
+) -> Float[Array, "rows *entries substitutions"]:
+    """Effect of defects of rows or entries on rows or entries."""
     of_entries = found.ndim == 3
     if of_entries:
         terms = "jgf,jfi->jgi" if to_entries else "jf,jfi->ji"

@@ -89,7 +89,7 @@ def weigh_rows(
 
         def first(index: Int[Array, "keys"], valid: Bool[Array, "keys"]) -> Any:
             found, _, keys, _ = weights(index, valid)
-            return found.sum(axis=-1), _product("hrk,hke->hre", found, keys)
+            return found.sum(axis=-1), product("hrk,hke->hre", found, keys)
 
         mass, mean = fold_tiles(first, _add, n, key_tile(n))
         mean = mean / jnp.where(mass > 0, mass, 1)[..., None]
@@ -102,7 +102,7 @@ def weigh_rows(
             v = jnp.sqrt((value * value).sum(axis=-1))
             weighted = found * x
             sums = [weighted, weighted * x, weighted * v, weighted * x * v]
-            covariance = _product("hrkv,hrke->hrve", value * found[..., None], key)
+            covariance = product("hrkv,hrke->hrve", value * found[..., None], key)
             largest = [jnp.where(seen, y, 0).max(axis=-1) for y in (x, v)]
             return (
                 jnp.stack([s.sum(axis=-1) for s in sums], axis=-1),
@@ -146,7 +146,8 @@ def _join(first: Any, second: Any) -> Any:
     )
 
 
-def _product(
+def product(
     subscripts: str, a: Float[Array, "..."], b: Float[Array, "..."]
 ) -> Float[Array, "..."]:
+    """`einsum` in full precision."""
     return jnp.einsum(subscripts, a, b, precision=HIGHEST)

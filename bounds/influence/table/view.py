@@ -1,4 +1,4 @@
-"""Views of a scan: the table of it that a figure or a page shows."""
+"""Views of a scan: the part of its table that a figure or a page shows."""
 
 import dataclasses
 from collections.abc import Sequence
