@@ -64,23 +64,17 @@ class Command:
 
     def run(self, options: Any) -> None:
         """Do its work; the options are parsed and validated."""
-        module = self.load()
-        if plan := getattr(module, "plan", None):
+        work = self.load().plan(options)
+        if work is not None:
             from bounds.cli.shared.runner import run_work
 
-            if (work := plan(options)) is not None:
-                run_work(options, work)
-        else:
-            module.run(options)
+            run_work(options, work)
 
     def measure(self, options: Any, store: Any) -> list[dict[str, Any]]:
         """Returns the rows of a run for a sweep, without a word or a file."""
-        module = self.load()
-        if plan := getattr(module, "plan", None):
-            from bounds.cli.shared.runner import measure_work
+        from bounds.cli.shared.runner import measure_work
 
-            return measure_work(plan(options), store)
-        return module.measure_rows(options, store)
+        return measure_work(self.load().plan(options), store)
 
     def define_flags(self) -> flags.FlagValues:
         """Returns its flags."""

@@ -1,48 +1,421 @@
-"""What the parts of `influence` and of `scan` share: the moves of the largest values."""
+"""Work on one input in parts of positions, on many devices, for `influence` and `scan`.
 
-from collections.abc import Callable, Mapping
-from typing import Any
+A part is a cell of the store. One that may be cut is computed in pieces of some seconds,
+each saved as soon as it is found: a run that is stopped loses one piece. The number of
+positions of a piece follows from the seconds of the piece before. No value and no key
+depends on it: a piece is looked up by its first position.
+"""
+
+import abc
+import dataclasses
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import numpy as np
-from jaxtyping import Float
+from jax.sharding import Mesh
+from jaxtyping import Float, Int
 
+import jax_models as jm
+from bounds.cli.shared.devices import Devices, explained_loss, open_devices
+from bounds.cli.shared.one_input import OneInput
 from bounds.cli.shared.packed import pack, unpack
+from bounds.cli.shared.precision import split_error, with_error
+from bounds.cli.shared.progress import Progress
+from bounds.cli.shared.runner import Exports, Rows, Work
+from bounds.cli.shared.ties import quiet_ties
+from bounds.curves.measurement import Subject, tokens_sha256
 from bounds.influence import InfluenceRequest
 from bounds.influence.choice import Choice
 from bounds.influence.find import top_moves, top_rows
-from bounds.influence.result import Found
-from bounds.store.forms import COUNT
-from bounds.store.sweep import Cell
+from bounds.influence.method import Done, Rounding
+from bounds.influence.result import Found, MeasuredError
+from bounds.store.forms import COUNT, Form
+from bounds.store.results import ResultStore
+from bounds.store.sweep import Cell, Results, finish_cells, found_rows, run_cells
+from bounds.version import __version__
+from jax_models.errors import InputError
 from jax_models.run.mesh import first_says
 
+# Intended seconds of a piece.
+SECONDS = 10.0
+# The end of a piece within its part; a piece that reaches the part's end has none.
+REACHED = "reached"
 
-def top_cell(
-    key: Mapping[str, Any],
-    request: Callable[[], InfluenceRequest],  # of all parts
-    choice: Choice,
-    positions: int,
-    values: Float[np.ndarray, "rows *axes"] | None,  # None in a process that follows
-) -> Cell:
-    """Cell that makes runs with moved inputs of the largest values of all parts."""
-
-    def compute() -> dict[str, Any]:
-        whole, rows = request(), np.zeros(0, np.int64)
-        if values is not None:
-            rows = top_rows(whole, choice, values)
-        rows = np.frombuffer(first_says(rows.tobytes()), np.int64)
-        moves = top_moves(whole, choice, rows)
-        return {"rows": rows, "shape": moves.shape, "moves": pack(moves)}
-
-    config = {**key, "start": positions, "stop": positions, "part": "top"}
-    count = 2**63 if values is None else len(values)
-    form = {"rows": [range(count)], "shape": [COUNT], "moves": str}
-    return Cell(config, "the largest again, moved", compute, form=form)
+Record = Mapping[str, Any]  # of a part or a piece
+Report = Callable[[int, int], None]  # of what is done, of all
+Result = TypeVar("Result")
+Of = TypeVar("Of", bound="Asked")
 
 
-def add_top(found: Found, top: Mapping[str, Any] | None) -> Found:
-    """Values with the moves that the record of `top_cell` holds, if there is one."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Asked:
+    """Model and input of a command, and the symbols that are put in."""
+
+    subject: Subject
+    tokenizer: jm.Tokenizer | None = None  # its special symbols are not replaced
+    # Padded with -1; None is all.
+    symbols: Int[np.ndarray, "*tokens symbols"] | None = None
+    rounding: Rounding = "auto"  # results with radii
+
+    @property
+    def tokens(self) -> Int[np.ndarray, "tokens"]:
+        """The input."""
+        (tokens,) = self.subject.inputs.values()
+        return tokens
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        """Columns that identify the model and the input."""
+        return {**self.subject.named, "tokens_sha256": tokens_sha256(self.tokens)}
+
+    def names(self, position: int | None, symbol: int | None) -> list[str | None]:
+        """Names of the replaced symbol and of the new one, by the tokenizer."""
+        tokenizer = self.tokenizer
+        if tokenizer is None or position is None:
+            return [None, None]
+        new = None if symbol is None else tokenizer.name(symbol)
+        return [tokenizer.name(int(self.tokens[position])), new]
+
+
+@dataclasses.dataclass(frozen=True)
+class Joined(Generic[Of, Result]):
+    """Result of all parts."""
+
+    asked: Of
+    result: Result
+    ambiguous: int  # parts that hang on an ambiguous tie
+    seconds: float = 0.0  # of all parts, in this run and before
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Parts(abc.ABC, Generic[Of, Result]):
+    """A request in parts of positions."""
+
+    asked: Of
+    whole: InfluenceRequest  # of all positions
+    choice: Choice
+    rounding: Done  # results with radii
+    positions: Int[np.ndarray, "positions"]
+    size: int  # positions of a part
+    key: Record  # everything that all parts depend on
+    mesh: Mesh | None = None  # devices that substitutions are shared out over
+    progress: Progress | None = None  # counts positions as they are done
+
+    encloses: bool = False  # by a screen, which also counts what it leaves open
+
+    @abc.abstractmethod
+    def request(self, start: int, stop: int) -> InfluenceRequest:
+        """Request of the positions [start, stop)."""
+
+    @abc.abstractmethod
+    def find(self, cell: Record, request: InfluenceRequest, report: Report) -> Record:
+        """Record of a part, or of a piece, whose key is `cell`."""
+
+    @abc.abstractmethod
+    def form(self, start: int, stop: int) -> Mapping[str, Form]:
+        """Form of such a record; `stop` is the end of the part."""
+
+    @property
+    @abc.abstractmethod
+    def moves_top(self) -> bool:
+        """True if the largest results are moved when all are known."""
+
+    @abc.abstractmethod
+    def values(self, found: Sequence[Record]) -> Float[np.ndarray, "rows *axes"]:
+        """Values of all parts, in order."""
+
+    @abc.abstractmethod
+    def result(
+        self, found: Sequence[Record], top: Record | None, error: MeasuredError | None
+    ) -> Result:
+        """Result of all parts in order, the moves of the largest, and the error."""
+
+    def least(self) -> int:
+        """Positions of the smallest piece of a part; those of a part if none is cut."""
+        return self.size
+
+    def checkpoint(self, config: Record) -> Path | None:
+        """Checkpoint file of a part; None without one."""
+        del config
+
+    def is_closed(self, found: Record) -> bool:
+        """True if a part is not to be continued from its checkpoint."""
+        return bool(found)
+
+    def note(self, found: Sequence[Record]) -> str:
+        """Words on the results so far."""
+        del found
+        return ""
+
+    @property
+    def starts(self) -> range:
+        """First position of each part."""
+        return range(0, len(self.positions), self.size)
+
+    def cells(self) -> list[Cell]:
+        """Parts as cells, by position."""
+        return [self.cell(start) for start in self.starts]
+
+    def error_cells(self) -> list[Cell]:
+        """The cell that measures the error of half precision, if it is used."""
+        last = self.cell(self.starts[-1])
+        return with_error([last], self.key.get("precision"), lambda: self.whole)[1:]
+
+    def cell(
+        self, start: int, most: int | None = None, earlier: Sequence[Record] = ()
+    ) -> Cell:
+        """A part as a cell, or a piece of at most `most` positions.
+
+        The end of a piece stands in its result (`reached`), not in its key.
+        """
+        stop = min(start - start % self.size + self.size, len(self.positions))
+        config = {**self.key, "start": start, "stop": stop}
+        end = stop if most is None else min(start + most, stop)
+        label = self.label(start, end)
+
+        def compute() -> Record:
+            reported = 0
+
+            def report(done: int, total: int) -> None:
+                nonlocal reported
+                if self.progress is None:
+                    return
+                if self.encloses and reported == end - start:  # it counts those left
+                    self.progress.recount(done, total)
+                    return
+                now = (end - start) * done // total
+                if now < end - start or self.encloses:  # the last has a note
+                    self.progress.advance(label, now - reported)
+                    reported = now
+
+            found = self.find(config, self.request(start, end), report)
+            piece = {**found, **({} if end == stop else {REACHED: end})}
+            if self.progress is not None:
+                self.progress.note(self.note([*earlier, piece]))
+                self.progress.advance(label, end - start - reported)
+            return piece
+
+        return Cell(config, label, compute, form=self.form(start, stop))
+
+    def piece(self, start: int, most: int, earlier: Sequence[Record] = ()) -> Cell:
+        """Piece from a position on; the rest of the part is no smaller than allowed."""
+        least = self.least()
+        stop = min(start - start % self.size + self.size, len(self.positions))
+        most = max(1, most // least) * least
+        cut = most if start + most + least <= stop else None
+        return self.cell(start, cut, earlier)
+
+    def label(self, start: int, stop: int) -> str:
+        """Words on some positions."""
+        return f"positions {self.positions[start]} to {self.positions[stop - 1]}"
+
+    def top(self, values: Float[np.ndarray, "rows *axes"] | None) -> Cell:
+        """Cell that makes runs with moved inputs of the largest values of all parts.
+
+        `values` are those of all parts; None in a process that follows.
+        """
+
+        def compute() -> Record:
+            rows = np.zeros(0, np.int64)
+            if values is not None:
+                rows = top_rows(self.whole, self.choice, values)
+            rows = np.frombuffer(first_says(rows.tobytes()), np.int64)
+            moves = top_moves(self.whole, self.choice, rows)
+            return {"rows": rows, "shape": moves.shape, "moves": pack(moves)}
+
+        count = len(self.positions)
+        config = {**self.key, "start": count, "stop": count, "part": "top"}
+        rows = range(2**63 if values is None else len(values))
+        form = {"rows": [rows], "shape": [COUNT], "moves": str}
+        return Cell(config, "the largest again, moved", compute, form=form)
+
+    def join(
+        self, found: Sequence[Record], top: Record | None, seconds: float = 0.0
+    ) -> Joined[Of, Result]:
+        """Joins records of all parts, in order, then of the error if it was measured."""
+        parts, error = split_error(found)
+        ambiguous = sum(part["ambiguous"] for part in parts)
+        result = self.result(parts, top, error)
+        return Joined(self.asked, result, ambiguous, seconds)
+
+
+def add_top(found: Found, top: Record | None) -> Found:
+    """Values with the moves that the record of `Parts.top` holds, if there is one."""
     if top is None:
         return found
     return found.with_moves(
         np.asarray(top["rows"], np.int64), unpack(top["moves"], *top["shape"])
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InParts(Generic[Of, Result]):
+    """A command on one input or several, whose work on each is in parts."""
+
+    ask: Callable[[], Iterable[Of]]  # a request for each input
+    plan: Callable[[Of, Mesh | None], Parts[Of, Result]]
+    describe: Callable[[Parts[Of, Result]], list[str]]  # lines of a dry run
+    export: Callable[[Sequence[Joined[Of, Result]]], Exports]
+    row: Callable[[Joined[Of, Result]], dict[str, Any]]  # of a sweep
+    # One pass of the input, where that is all the work.
+    one_pass: Callable[[Of], Result] | None = None
+
+    def work(self, options: OneInput) -> Work:
+        """Work on the parts; only the leading process saves and exports."""
+        asked: list[Of] = []
+        planned: list[Parts[Of, Result]] = []
+        opened: list[Devices] = []
+
+        @explained_loss()
+        def lead() -> bool:
+            devices = open_devices(options)
+            opened.append(devices)
+            if devices.leads and not options.dry_run:
+                print(f"{options.COMMAND}: results go to {options.out}", flush=True)
+            asked.extend(self.ask())
+            if self.one_pass is None:
+                planned.extend(self.plan(one, devices.mesh) for one in asked)
+            if options.dry_run:
+                lines = [line for one in planned for line in self.describe(one)]
+                lines += (
+                    ["one pass of the input" for _ in asked] if self.one_pass else []
+                )
+                if devices.leads:
+                    print("\n".join(lines))
+            elif not devices.leads:
+                with quiet_ties():
+                    for parts in planned:
+                        _follow(parts, devices)
+            return devices.leads and not options.dry_run
+
+        @explained_loss()
+        def finish(store: Results) -> Exports:
+            if self.one_pass is not None:
+                return self.export([self._pass(self.one_pass, one) for one in asked])
+            assert isinstance(store, ResultStore)
+            joined: list[Joined[Of, Result]] = []
+            (devices,) = opened
+            for parts in planned:
+                count = len(parts.positions)
+                with Progress(count, "positions", alike=True) as progress, quiet_ties():
+                    counted = dataclasses.replace(parts, progress=progress)
+                    joined.append(_compute(store, counted, devices, options.fresh))
+            return self.export(joined)
+
+        def rows(store: Results) -> Rows:
+            one = next(iter(self.ask()))
+            if self.one_pass is not None:
+                return [self.row(self._pass(self.one_pass, one))]
+            return [self.row(measure_parts(self.plan(one, None), store))]
+
+        return Work(finish, lead=lead, rows=rows, is_kept=self.one_pass is None)
+
+    @staticmethod
+    def _pass(compute: Callable[[Of], Result], asked: Of) -> Joined[Of, Result]:
+        """Result of one pass, with its seconds."""
+        began = time.perf_counter()
+        return Joined(asked, compute(asked), 0, time.perf_counter() - began)
+
+
+def measure_parts(parts: Parts[Of, Result], store: Results) -> Joined[Of, Result]:
+    """Result of all parts; those that are not in the store are computed."""
+
+    def finished(cells: Sequence[Cell]) -> Rows:
+        finish_cells(store, cells)
+        return found_rows(store, cells)
+
+    with quiet_ties():
+        found, top = finished(parts.cells()), None
+        if parts.moves_top:
+            (top,) = finished([parts.top(parts.values(found))])
+        return parts.join([*found, *finished(parts.error_cells())], top)
+
+
+def _compute(
+    store: ResultStore, parts: Parts[Of, Result], devices: Devices, fresh: bool
+) -> Joined[Of, Result]:
+    """Result of all parts, whose pieces are saved one by one."""
+    cells, count = parts.cells(), len(parts.positions)
+    devices.agree(cells, [False] * len(cells))
+    found: list[Record] = []
+    start, most, seconds = 0, 0, 0.0
+    while start < count:
+        cell = parts.cell(start)
+        piece = None if fresh else store.find(cell.config, cell.form)
+        if piece is not None:
+            end = piece.get(REACHED, cell.config["stop"])
+            assert parts.progress is not None
+            parts.progress.note(parts.note([*found, piece]))
+            label = f"{parts.label(start, end)}, from the store"
+            parts.progress.skip(label, end - start)
+        else:
+            cell = parts.piece(start, most, found)
+            devices.tell((start, most))
+            piece, took = _keep(store, parts, cell, fresh)
+            end = piece.get(REACHED, cell.config["stop"])
+            most = max(1, int((end - start) * SECONDS / took))
+        found.append(piece)
+        seconds += store.seconds(cell.config) or 0.0
+        start = end
+    devices.tell((count, 0))
+
+    def also(cell: Cell) -> Record:
+        nonlocal seconds
+        missing = fresh or store.find(cell.config, cell.form) is None
+        if devices.agree([cell], [missing])[0]:
+            _keep(store, parts, cell, fresh)
+        seconds += store.seconds(cell.config) or 0.0
+        return store.find(cell.config, cell.form) or {}
+
+    top = also(parts.top(parts.values(found))) if parts.moves_top else None
+    error = [also(cell) for cell in parts.error_cells()]
+    return parts.join([*found, *error], top, seconds)
+
+
+def _follow(parts: Parts[Any, Any], devices: Devices) -> None:
+    """Computes this process's share of what the leading process lacks."""
+    cells, count = parts.cells(), len(parts.positions)
+    devices.agree(cells, [False] * len(cells))
+    while (start := (told := devices.tell((0, 0)))[0]) < count:
+        parts.piece(start, told[1]).compute()
+    for cell in [*([parts.top(None)] if parts.moves_top else ()), *parts.error_cells()]:
+        devices.follow([cell])
+
+
+def _keep(
+    store: ResultStore, parts: Parts[Any, Any], cell: Cell, fresh: bool
+) -> tuple[Record, float]:
+    """Computes a cell, saves it in the store, and times it."""
+    kept = parts.checkpoint(cell.config)
+    if kept is not None and fresh:
+        kept.unlink(missing_ok=True)
+    began = time.perf_counter()
+    for failure in run_cells(store, [cell]):
+        raise InputError(failure.message)
+    took = time.perf_counter() - began
+    found = store.find(cell.config, cell.form) or {}
+    # A screen that did not close may be continued later.
+    if kept is not None and parts.is_closed(found):
+        kept.unlink(missing_ok=True)
+    return found, took
+
+
+def key_of(
+    command: str, asked: Asked, choice: Choice, rounding: Done
+) -> dict[str, Any]:
+    """Entries of the keys of both commands."""
+    question = asked.subject.question
+    key = {
+        "command": command,
+        "version": __version__,
+        "dtype": asked.subject.model.dtype.name,
+        "method": choice.way.name,
+        "rounding": rounding,
+        "ties": question.ties,
+        **asked.hashes,
+    }
+    if question.precision is not None:
+        key["precision"] = question.precision
+    return key

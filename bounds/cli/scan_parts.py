@@ -6,84 +6,100 @@ Frobenius map needs all positions at once, and is made of the parts of their tab
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Int
+from jaxtyping import Float
 
 import jax_models as jm
-from bounds.cli.parts import add_top, top_cell
+from bounds.cli.parts import Asked, Joined, Parts, Record, Report, add_top, key_of
 from bounds.cli.scan_recipe import Recipe
 from bounds.cli.shared.packed import pack, unpack
-from bounds.cli.shared.precision import split_error, with_error
-from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.target import target_key
-from bounds.curves.measurement import Subject, block_columns, tokens_sha256
+from bounds.curves.measurement import block_columns
 from bounds.influence.answer import settle
 from bounds.influence.build import Edit, TableOptions
-from bounds.influence.choice import Choice, choose_method
-from bounds.influence.find import (
-    compare,
-    compute_values,
-    has_top,
-    run_tables,
-)
-from bounds.influence.method import Done, Method, Rounding
+from bounds.influence.choice import choose_method
+from bounds.influence.find import compare, compute_values, has_top, run_tables
+from bounds.influence.method import Method
 from bounds.influence.moved import magnitude_of
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.result import Found
+from bounds.influence.result import Found, MeasuredError
 from bounds.influence.rounding import choose_rounding, runs_of
 from bounds.influence.substitution import choose_query
+from bounds.influence.table.frobenius import Frobenius
 from bounds.influence.table.layout import Layout
 from bounds.influence.table.reductions import Reduce, Table, require_table
 from bounds.influence.table.result import Scan
+from bounds.influence.targets.base import is_count
 from bounds.influence.ties import judge_ties
-from bounds.store.forms import COUNT, SIZE
+from bounds.store.forms import COUNT, SIZE, Form
 from bounds.store.output import canonical_json, sha256
-from bounds.store.sweep import Cell
-from bounds.version import __version__
+from jax_models.arguments import show
 
 # Substitutions of a part, at least, and blocks of a method that works in blocks.
 PART, BLOCKS = 256, 2
 # Bytes of a part's table, at most, unless one position alone has more.
 PART_BYTES = 2**26
+WORDS = ("none", "max", "mean")
+# Words that may follow frobenius, and the arguments they stand for.
+FROBENIUS: dict[str, dict[str, Any]] = {
+    "tensor": {"symmetrize": "tensor"},
+    "map": {"symmetrize": "map"},
+    "nocenter": {"center": False},
+    "noapc": {"apc": False},
+}
+GRAMMAR = f"{', '.join(WORDS)}, or frobenius[:tensor|:map][:nocenter][:noapc]"
 
 
-@dataclasses.dataclass(frozen=True)
-class Asked:
-    """Request of the command `scan`."""
+def parse_reduce(text: str | None) -> Reduce:
+    """Reads a value of `--reduce`."""
+    if text is None:
+        return None
+    for word in WORDS:
+        if word == text:
+            return word
+    first, *more = text.split(":")
+    given: dict[str, Any] = {}
+    known = first == "frobenius"
+    for word in more:
+        entry = FROBENIUS.get(word, {})
+        known = known and bool(entry) and not given.keys() & entry.keys()
+        given |= entry
+    if not known:
+        raise jm.InputError(f"{show(text)} is no reduction; expected {GRAMMAR}")
+    return Frobenius(**given)
 
-    subject: Subject
+
+def parse_rows(text: str | None) -> Any:
+    """Reads a value of `--rows` into the `rows` of `bounds.scan`."""
+    if text in (None, "all", "own"):
+        return text
+    parts = [part.strip() for part in text.split(",")]
+    for part in parts:
+        if not is_count(part.removeprefix("-")):
+            raise jm.InputError(
+                f"{show(text)} names no rows; expected a position, negative ones counting "
+                "from the end, several separated by commas, all, or own"
+            )
+    rows = [int(part) for part in parts]
+    return rows[0] if len(rows) == 1 else rows
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AskedScan(Asked):
+    """Request of the command."""
+
     rows: Any  # as in `bounds.scan`
     reduce: Reduce
     positions: Sequence[int] | None = None  # those changed; None is all
-    # Padded with -1; None is all.
-    symbols: Int[np.ndarray, "*tokens symbols"] | None = None
     target_symbols: Sequence[int] | None = None  # entries that count; None is all
     diagonal: bool = True  # cells whose position is the row count
-    tokenizer: jm.Tokenizer | None = None
-    rounding: Rounding = "auto"  # cells with radii
     edit: Edit = "replace"
     recipe: Recipe | None = None
     record: str | None = None  # name of the input among several
-
-    @property
-    def tokens(self) -> Int[np.ndarray, "tokens"]:
-        """The input."""
-        (tokens,) = self.subject.inputs.values()
-        return tokens
-
-    @property
-    def alone(self) -> Callable[[], Scan] | None:
-        """Function that computes the recipe by one pass, without parts."""
-        return self.recipe and self.recipe.alone
-
-    @property
-    def hashes(self) -> dict[str, str]:
-        """Columns that identify the model and the input."""
-        return {**self.subject.named, "tokens_sha256": tokens_sha256(self.tokens)}
 
     def request(self, mesh: Mesh | None = None) -> InfluenceRequest:
         """The request as `bounds.scan` makes it."""
@@ -101,22 +117,21 @@ class Asked:
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class Parts:
+FoundScan = Joined[AskedScan, Scan]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScanParts(Parts[AskedScan, Scan]):
     """A scan in parts of positions; made by `plan`."""
 
-    asked: Asked
-    whole: InfluenceRequest  # of all positions
-    choice: Choice
-    rounding: Done  # cells with radii
-    size: int  # positions of a part
-    mesh: Mesh | None  # devices that substitutions are shared out over; None is one
+    layout: Layout  # of the table of all positions
 
     @classmethod
-    def plan(cls, asked: Asked, mesh: Mesh | None = None) -> "Parts":
+    def plan(cls, asked: AskedScan, mesh: Mesh | None = None) -> "ScanParts":
         """Parts of a request; refuses a table that does not fit the memory."""
+        question = asked.subject.question
         whole = asked.request(mesh)
-        choice = choose_method(asked.subject.question.method, whole)
+        choice = choose_method(question.method, whole)
         layout, way = whole.layout, choice.way
         assert isinstance(way, Method)
         assert layout is not None
@@ -131,132 +146,82 @@ class Parts:
             int(PART_BYTES / (24.0 * each * np.prod(shape))),
             len(cells),
         )
-        return cls(asked, whole, choice, rounding, max(1, size), mesh)
+        parts = cls(
+            asked=asked,
+            whole=whole,
+            choice=choice,
+            rounding=rounding,
+            positions=layout.positions,
+            size=max(1, size),
+            key={},
+            mesh=mesh,
+            layout=layout,
+        )
+        # Sizes change the last bits: results of other sizes are not continued.
+        sizes = choose_method(way.name, parts.request(0, parts.size)).sizes
+        key = {
+            **key_of("scan", asked, choice, rounding),
+            "target": target_key(question.target),
+            "target_symbols": asked.target_symbols,
+            "rows": _rows(asked, layout),
+            # The parts of a map are those of a table.
+            "reduce": "none" if square else asked.reduce,
+            "diagonal": square or layout.keeps_diagonal,
+            "symbols_sha256": _sha256(layout.symbols),
+            "positions_sha256": _sha256(layout.positions),
+            **block_columns(sizes),
+        }
+        return dataclasses.replace(parts, key=key)
 
-    @property
-    def layout(self) -> Layout:
-        """Layout of the table of all positions."""
-        assert self.whole.layout is not None
-        return self.whole.layout
-
-    def part(self, start: int, stop: int) -> InfluenceRequest:
+    def request(self, start: int, stop: int) -> InfluenceRequest:
         """The request of positions [start, stop); of a map, of their table."""
         part = self.whole.only(slice(start, stop))
         if part.layout is None or not part.layout.reduction.square:
             return part
         return dataclasses.replace(part, layout=as_table(part.layout))
 
-    def cells(self, progress: Progress | None = None) -> list[Cell]:
-        """Parts as cells of a sweep."""
-        asked, layout, part = self.asked, self.layout, self.part(0, self.size)
-        square = layout.reduction.square  # its parts are those of a table
-        key = {
-            "command": "scan",
-            "version": __version__,
-            "dtype": asked.subject.model.dtype.name,
-            "target": target_key(asked.subject.question.target),
-            "target_symbols": asked.target_symbols,
-            "rows": self._rows,
-            "reduce": "none" if square else asked.reduce,
-            "diagonal": square or layout.keeps_diagonal,
-            "method": self.choice.way.name,
-            "rounding": self.rounding,
-            "ties": asked.subject.question.ties,
-            "symbols_sha256": _sha256(layout.symbols),
-            "positions_sha256": _sha256(layout.positions),
-            # Sizes change the last bits: results of other sizes are not continued.
-            **block_columns(choose_method(self.choice.way.name, part).sizes),
-            **asked.hashes,
+    def find(self, cell: Record, request: InfluenceRequest, report: Report) -> Record:
+        """Record of a part: values and moves, of signed targets the tables of all runs."""
+        way = choose_method(self.choice.way.name, request).way
+        assert isinstance(way, Method)
+        runs = runs_of(self.rounding)
+        if self.layout.reduction.by_target:  # also of a map
+            arrays, ties = run_tables(request, way, runs, report)
+            magnitude = magnitude_of(request, way)
+        else:
+            found = compute_values(request, way, runs, report)
+            arrays, ties = [found.values, found.moves], found.ties
+            magnitude = found.magnitude
+        where = self.label(cell["start"], cell["stop"])
+        judge_ties(request.model, ties, where, self.asked.subject.question.ties)
+        report(1, 1)
+        return {
+            "shape": arrays[0].shape,
+            "ambiguous": ties is not None and ties.ambiguous,
+            "magnitude": magnitude,
+            "arrays": [pack(array) for array in arrays],
         }
-        precision = asked.subject.question.precision
-        if precision is not None:
-            key["precision"] = precision
-        cells = [self._cell(key, start, progress) for start, _ in self.bounds]
-        return with_error(cells, precision, lambda: self.whole)
+
+    def form(self, start: int, stop: int) -> Mapping[str, Form]:
+        """Form of the record of a part."""
+        return {
+            **{"ambiguous": bool, "shape": [COUNT], "magnitude": SIZE},
+            "arrays": [str],
+            "=": lambda found: self._is_part(start, stop, found),
+        }
 
     @property
     def moves_top(self) -> bool:
         """True if the largest cells are moved when all are known."""
         return has_top(self.whole, self.choice, self.rounding)
 
-    def top(self, cells: Sequence[Cell], values: np.ndarray | None) -> Cell:
-        """Cell that makes runs with moved inputs of the largest scan cells.
-
-        `values` are those of all cells; None in a process that follows.
-        """
-        key, count = cells[0].config, len(self.layout.positions)
-        return top_cell(key, lambda: self.whole, self.choice, count, values)
-
-    def values(self, found: Sequence[Mapping[str, Any]]) -> np.ndarray:
+    def values(self, found: Sequence[Record]) -> Float[np.ndarray, "rows *axes"]:
         """Values of all parts."""
         return np.concatenate([_arrays(one)[0] for one in found])
 
-    @property
-    def bounds(self) -> list[tuple[int, int]]:
-        """Start and stop of the positions of each part."""
-        count = len(self.layout.positions)
-        starts = range(0, count, self.size)
-        return [(start, min(start + self.size, count)) for start in starts]
-
-    @property
-    def _rows(self) -> Any:
-        """Rows that every part watches; None is the last row alone."""
-        if self.layout.alone:
-            row = choose_query(self.asked.rows, self.asked.subject.model)
-            return None if row == -1 else row
-        return self.layout.rows.tolist()
-
-    def _cell(
-        self, key: Mapping[str, Any], start: int, progress: Progress | None
-    ) -> Cell:
-        """Part that begins with a position."""
-        positions = self.layout.positions
-        stop = min(start + self.size, len(positions))
-        label = f"positions {positions[start]} to {positions[stop - 1]}"
-        question = self.asked.subject.question
-
-        def compute() -> dict[str, Any]:
-            reported = 0
-
-            def report(done: int, total: int) -> None:
-                nonlocal reported
-                if progress is not None:
-                    now = (stop - start) * done // total
-                    progress.advance(label, now - reported)
-                    reported = now
-
-            part = self.part(start, stop)
-            way = choose_method(self.choice.way.name, part).way
-            assert isinstance(way, Method)
-            runs = runs_of(self.rounding)
-            if (
-                self.layout.reduction.by_target
-            ):  # the tables of all runs, also for a map
-                arrays, ties = run_tables(part, way, runs, report)
-                magnitude = magnitude_of(part, way)
-            else:
-                found = compute_values(part, way, runs, report)
-                arrays, ties = [found.values, found.moves], found.ties
-                magnitude = found.magnitude
-            judge_ties(self.asked.subject.model, ties, label, question.ties)
-            report(1, 1)
-            return {
-                "shape": arrays[0].shape,
-                "ambiguous": ties is not None and ties.ambiguous,
-                "magnitude": magnitude,
-                "arrays": [pack(array) for array in arrays],
-            }
-
-        form = {
-            **{"ambiguous": bool, "shape": [COUNT], "magnitude": SIZE},
-            "arrays": [str],
-            "=": lambda found: self._is_part(start, stop, found),
-        }
-        return Cell({**key, "start": start, "stop": stop}, label, compute, form=form)
-
     def _is_part(self, start: int, stop: int, found: Mapping[str, Any]) -> bool:
         """True if the record has a part's shape, and numbers at all substitutions."""
-        layout = self.part(start, stop).layout
+        layout = self.request(start, stop).layout
         assert layout is not None
         there, rows = layout.cells >= 0, layout.shape
         own = layout.diagonal if layout.deletes and layout.of_row else None
@@ -278,11 +243,10 @@ class Parts:
         whole = arrays if signed else arrays[:1]  # moves may be of no run
         return all((np.isfinite(array) == there).all() for array in whole)
 
-    def join(
-        self, found: Sequence[Mapping[str, Any]], top: Mapping[str, Any] | None = None
+    def result(
+        self, found: Sequence[Record], top: Record | None, error: MeasuredError | None
     ) -> Scan:
         """Joins the parts, given in order, and the moves of the largest cells."""
-        found, error = split_error(found)
         parts = [_arrays(one) for one in found]
         magnitude = max(one["magnitude"] for one in found)
         arrays = [np.concatenate(x) for x in zip(*parts, strict=True)]
@@ -301,6 +265,14 @@ class Parts:
         scan = dataclasses.replace(scan, measured_error=error)
         recipe = self.asked.recipe
         return scan if recipe is None else recipe.finish(scan)
+
+
+def _rows(asked: AskedScan, layout: Layout) -> Any:
+    """Rows that every part watches; None is the last row alone."""
+    if layout.alone:
+        row = choose_query(asked.rows, asked.subject.model)
+        return None if row == -1 else row
+    return layout.rows.tolist()
 
 
 def as_table(layout: Layout) -> Layout:

@@ -17,6 +17,7 @@ from bounds.recipes.question import Question, letters_of, require_language_model
 SET = ("rows", "target", "target_symbols", "reduce", "diagonal", "edit", "candidates")
 MASKS = ("<mask>", "[MASK]")
 AXES = ("position", "symbol")
+ONE_PASS = ("wild_type_marginals",)  # recipes that are no scan
 ODDS = "log-odds against the wild type, nats"
 
 
@@ -28,7 +29,7 @@ class Recipe:
     label: str  # of the values, with their unit
     axes: tuple[str, ...] | None = None  # of what it makes; None: of the scan
     finish: Callable[[Scan], Scan] = lambda scan: scan
-    alone: Callable[[], Scan] | None = None  # without a scan, by one pass
+    one_pass: Callable[[], Scan] | None = None  # of `ONE_PASS`
 
 
 def read_recipe(
@@ -52,15 +53,15 @@ def read_recipe(
     if named == "categorical_jacobian":
         question = jacobian_question(letters, positions)
         return Recipe(question, as_value("logits").label)
-    if named == "wild_type_marginals":
+    if named in ONE_PASS:
         question = Question(letters, "logits", "own")
 
-        def alone() -> Scan:
+        def one_pass() -> Scan:
             return wild_type_marginals(
                 model, tokens, symbols=letters, positions=positions
             )
 
-        return Recipe(question, ODDS, AXES, alone=alone)
+        return Recipe(question, ODDS, AXES, one_pass=one_pass)
     mask: int | None = None
     for name in MASKS:
         if tokenizer is not None and name in tokenizer.names:

@@ -45,7 +45,7 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
         "Rows whose output is watched: a position, negative ones counting from the end, "
         "several separated by commas, all, or own, each position's own row. By default the "
         "row of a classifier's head, else the last.",
-        check="bounds.cli.scan_words:parse_rows",
+        check="bounds.cli.scan_parts:parse_rows",
     )
     target_symbols: tuple[str, ...] | None = option(
         None,
@@ -59,7 +59,7 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
         "frobenius the map of the categorical Jacobian, centred and less its average "
         "product but for :nocenter and :noapc, symmetrised by :tensor or :map. By default "
         "a target of one entry is signed, of others it is the norm.",
-        check="bounds.cli.scan_words:parse_reduce",
+        check="bounds.cli.scan_parts:parse_reduce",
     )
     diagonal: bool = option(
         True, "Whether cells whose position is the row count; else they are 0."

@@ -18,6 +18,7 @@ from bounds.cli.shared.record import Output
 from bounds.cli.shared.ties import quiet_ties, warn_of_ties
 from bounds.store.forms import Form, only
 from bounds.store.output import sha256, write_bytes, write_csv, write_json
+from bounds.store.pictures import FORMATS
 from bounds.store.results import ResultStore
 from bounds.store.sweep import (
     Cell,
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Rows = list[dict[str, Any]]
+# Places of files among those that are named, by ending; those of others are 0.
+PLACES = {"csv": 1, "json": 2, "npz": 3, **dict.fromkeys(FORMATS, 4), "html": 5}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,10 +81,14 @@ class Work:
     keeps_failures: bool = False
     run: Callable[[Sequence[Cell], GoOn], Outcomes] = run_here  # of the missing cells
     begin: Callable[[ResultStore], None] | None = None  # before the first cell
+    # Before the store is opened; False where this process has no more to do.
+    lead: Callable[[], bool] | None = None
 
 
 def run_work(options: Group, work: Work) -> None:
     """Computes the cells that the store in --out lacks, exports all, and reports."""
+    if work.lead is not None and not work.lead():
+        return
     output, cells = Output.of(options.COMMAND, options), [*work.cells, *work.beyond]
     store = contextlib.nullcontext(MemoryResults())
     if cells or work.is_kept:
@@ -179,6 +186,7 @@ def _export(output: Output, found: Exports, told: Mapping[str, Any]) -> None:
                 refused = error
     if refused is not None:
         raise refused
+    names.sort(key=lambda name: PLACES.get(name.rpartition(".")[2], 0))
     print(f"{found.report}\nWritten to {output.folder}: {', '.join(names)}")
 
 

@@ -17,6 +17,7 @@ from bounds.batch.execution import (
 from bounds.batch.specification import Specification
 from bounds.cli import batch_cells, influence
 from bounds.cli.batch_cells import make_cells
+from bounds.cli.shared.runner import Exports, Work
 from bounds.store.output import file_sha256
 from bounds.store.results import cell_key
 from bounds.store.sweep import run_here
@@ -90,14 +91,14 @@ def test_a_file_that_has_changed_since_the_plan_is_a_failure(tmp_path, monkeypat
 
     # While the cell runs, too.
     path.write_text("0 1 0")
-    whole = influence.measure_rows
+    whole = influence.plan
 
-    def changes(options, store):
-        rows = whole(options, store)
+    def changes(options):
+        work = whole(options)
         path.write_text("1 1 0")
-        return rows
+        return work
 
-    monkeypatch.setattr(influence, "measure_rows", changes)
+    monkeypatch.setattr(influence, "plan", changes)
     ((_, outcome),) = run_here([cell])
     assert outcome.payload is None
 
@@ -112,7 +113,8 @@ def test_a_folder_that_stays_is_read_once_for_a_cell(tmp_path, monkeypatch):
         return file_sha256(path)
 
     monkeypatch.setattr(batch_cells, "file_sha256", hashed)
-    monkeypatch.setattr(influence, "measure_rows", lambda options, store: [])
+    nothing = Work(lambda store: Exports({}, ""), rows=lambda store: [])
+    monkeypatch.setattr(influence, "plan", lambda options: nothing)
     flags = {"model": str(tmp_path), "length": "3"}
     (cell,) = make_cells(Specification("influence", flags, {}))
     assert read == ["config.json", "model.safetensors"]

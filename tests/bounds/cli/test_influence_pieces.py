@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from bounds import read_store
-from bounds.cli import influence_pieces
-from bounds.cli.influence_blocks import Blocks
+from bounds.cli import parts
+from bounds.cli.influence_parts import InfluenceParts
 from tests.bounds.cli.shape import SHAPE_FLAGS
 
 OUT = Path("results/influence")
@@ -18,13 +18,13 @@ PIECES = [0, 8, 16, 24, 32]
 
 def last(monkeypatch, seconds):
     """Sets what a piece is to take, and says that every one took a second."""
-    compute = influence_pieces._compute
+    compute = parts._keep
 
     def timed(*given):
         return compute(*given)[0], 1.0
 
-    monkeypatch.setattr(influence_pieces, "SECONDS", seconds)
-    monkeypatch.setattr(influence_pieces, "_compute", timed)
+    monkeypatch.setattr(parts, "SECONDS", seconds)
+    monkeypatch.setattr(parts, "_keep", timed)
 
 
 def kept():
@@ -37,7 +37,7 @@ def kept():
 )
 def test_pieces_of_any_length_join_to_the_whole(run, monkeypatch, seconds, starts):
     with monkeypatch.context() as patch:
-        patch.setattr(Blocks, "least", lambda self: self.size)
+        patch.setattr(InfluenceParts, "least", lambda self: self.size)
         run(*ASKED)
     assert list(kept()) == [0]
     whole = (OUT / "influence.csv").read_text()
@@ -51,7 +51,7 @@ def test_what_is_stopped_loses_a_piece_and_goes_on_in_others(run, monkeypatch):
     whole = run(*ASKED, "--out=results/whole")
     assert whole.code == 0
     last(monkeypatch, 0)
-    compute, done = influence_pieces._compute, []
+    compute, done = parts._keep, []
 
     def stopped(*given):
         if len(done) == 2:
@@ -60,13 +60,13 @@ def test_what_is_stopped_loses_a_piece_and_goes_on_in_others(run, monkeypatch):
         return compute(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(influence_pieces, "_compute", stopped)
+        patch.setattr(parts, "_keep", stopped)
         ended = run(*ASKED)
     assert ended.code == 130
     assert ended.err.endswith("the same command continues where it stopped\n")
     before = kept()
     assert sorted(before) == PIECES[:2]
-    monkeypatch.setattr(influence_pieces, "SECONDS", 100)
+    monkeypatch.setattr(parts, "SECONDS", 100)
     assert "40 of 40 positions" in run(*ASKED).out
     after = kept()
     assert sorted(after) == PIECES[:4]

@@ -19,13 +19,13 @@ import jax_models as jm
 from benchmarks import reference
 from bounds.cli import scan as command
 from bounds.cli.main import COMMANDS
-from bounds.cli.scan_parts import Parts
-from bounds.cli.scan_words import parse_reduce
+from bounds.cli.parts import measure_parts
+from bounds.cli.scan_parts import ScanParts, parse_reduce
 from bounds.cli.shared.target import parse_target
 from bounds.influence.scan import Frobenius, scan
 from bounds.influence.table import frobenius
 from bounds.influence.table.layout import Layout
-from bounds.store.sweep import MemoryResults, finish_cells, found_rows
+from bounds.store.sweep import MemoryResults
 from tests.architecture import with_architecture
 from tests.bounds.influence.scan.test_scan import assert_holds, log_softmax
 from tests.written import written
@@ -188,10 +188,8 @@ def by_command(path, typed, size, store=None):
     files = [f"--model={path}/model.safetensors", f"--tokens={path}/tokens.txt"]
     (found,) = (one for one in COMMANDS if one.name == "scan")
     options = found.read(["--method=exhaustive", *files, *typed])
-    parts = dataclasses.replace(Parts.plan(command._ask(options)), size=size)
-    store = store or MemoryResults()
-    finish_cells(store, parts.cells())
-    return parts.join(found_rows(store, parts.cells()))
+    parts = dataclasses.replace(ScanParts.plan(command._ask(options)), size=size)
+    return measure_parts(parts, store or MemoryResults()).result
 
 
 def assert_one_answer(path, target, reduce):

@@ -2,15 +2,14 @@
 
 import pytest
 
-from bounds.cli import influence_blocks, lipschitz
-from bounds.cli.influence_question import NAMES
+from bounds.cli import influence, lipschitz
 from bounds.cli.shared.columns import FILES, WORDS, find_words
 from bounds.curves.columns import bound_columns
 from bounds.lemma5.lipschitz.curve import NAMES as BOUNDS
 from bounds.simulation.curve import COLUMNS as SIMULATION
 
 DECLARED = {
-    "influence.csv": (*influence_blocks.COLUMNS, *NAMES),
+    "influence.csv": (*influence.COLUMNS, *influence.NAMES),
     "lipschitz.csv": (
         *lipschitz.COLUMNS,
         *(f"{kind}_{name}" for kind in ("log10", "looseness") for name in BOUNDS),

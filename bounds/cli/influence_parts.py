@@ -1,0 +1,358 @@
+"""One input's influences in parts of positions, and their records in the store."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Float
+
+from bounds.cli.parts import (
+    REACHED,
+    Asked,
+    Joined,
+    Parts,
+    Record,
+    Report,
+    add_top,
+    key_of,
+)
+from bounds.cli.shared.packed import pack, unpack
+from bounds.cli.shared.precision import ERROR, ERROR_FORM, split_error
+from bounds.cli.shared.substitutes import special_symbols
+from bounds.cli.shared.target import target_key
+from bounds.curves.measurement import block_columns
+from bounds.influence import (
+    Influence,
+    InfluenceRequest,
+    Proposed,
+    Run,
+    Screened,
+    SharedBase,
+)
+from bounds.influence.answer import proposal_reason, settle
+from bounds.influence.checkpoint import checkpoint_name
+from bounds.influence.choice import Keep, choose_method
+from bounds.influence.exhaustive import Exhaustive
+from bounds.influence.find import find
+from bounds.influence.incremental import is_sparse
+from bounds.influence.lumped import Lumped
+from bounds.influence.method import Method, Screen
+from bounds.influence.result import Enclosures, Found, Level, MeasuredError
+from bounds.influence.rounding import choose_rounding
+from bounds.influence.targets.table import as_value
+from bounds.influence.ties import Ties, judge_ties
+from bounds.store.forms import COUNT, SIZE, Form, fields
+from bounds.store.output import canonical_json, sha256
+from jax_models.run.mesh import count_devices
+
+# Substitutions beyond which only the largest of each position is kept.
+MAX_PAIRS = 2**18
+# The same for entries [n, V], since tables are formed of all symbols.
+MAX_TABLE = 2**24
+# The method's own blocks of a piece, at least: as many run at a time.
+UNDER_WAY = 2
+# Substitutions of a piece, at least, where a method sizes its blocks as it runs.
+SPARSE_PIECE = 64
+# Arrays over all substitutions of a piece; the first array has no NaN.
+GATHERED = ("values", "moves")
+ENCLOSED = ("lower", "upper", "enclosed", *GATHERED)
+_OF_ALL = fields("max position ambiguous", count=COUNT)
+GATHERED_FORM = {
+    **_OF_ALL,
+    **dict.fromkeys(GATHERED, str),
+    **{"magnitude": SIZE, "ties": (dict, None)},
+}
+ENCLOSED_FORM = {
+    **_OF_ALL,
+    **dict.fromkeys(ENCLOSED, str),
+    **fields("reason", left=[COUNT], levels=[dict], magnitude=SIZE),
+    ERROR: ERROR_FORM,
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AskedInfluence(Asked):
+    """Request of the command, whose query counts from 0."""
+
+    include_query: bool  # the query's own token is changed too
+    folder: Path  # of the screen's checkpoint
+
+    @property
+    def symbols_each(self) -> int:
+        """Largest number of substitutes of a position; 1 where there are none."""
+        symbols = self.subject.model.vocab_size - 1
+        return max(1, symbols if self.symbols is None else self.symbols.shape[-1])
+
+    @property
+    def watches_all(self) -> bool:
+        """True if every row is watched, not that of the query."""
+        return as_value(self.subject.question.target).is_joint
+
+    @property
+    def screens(self) -> bool:
+        """True if the method encloses influences, and bounds the largest."""
+        return isinstance(self.subject.question.method, Screened)
+
+    @property
+    def cheap(self) -> str | None:
+        """Precision that proposes the largest influences; None without one."""
+        method = self.subject.question.method
+        return method.precision if isinstance(method, Proposed) else None
+
+    def request(self, start: int, stop: int, **more: Any) -> InfluenceRequest:
+        """Request of the positions [start, stop); `more` as in `build_request`."""
+        positions, symbols = np.arange(start, stop), self.symbols
+        special = special_symbols(self.subject.model, self.tokenizer)
+        positions = positions[~np.isin(self.tokens[positions], special)]
+        if symbols is not None and symbols.ndim == 2:
+            symbols = symbols[positions]
+        return self.subject.question.request(
+            self.subject.model,
+            self.tokens,
+            positions=positions,
+            symbols=symbols,
+            include_query=self.include_query,
+            **more,
+        )
+
+
+FoundInfluence = Joined[AskedInfluence, Influence]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InfluenceParts(Parts[AskedInfluence, Influence]):
+    """The influences of one input in parts of positions; made by `plan`."""
+
+    shared: SharedBase  # base pass of all parts
+
+    @classmethod
+    def plan(cls, asked: AskedInfluence, mesh: Mesh | None = None) -> "InfluenceParts":
+        """Parts of a request."""
+        question, shared = asked.subject.question, SharedBase()
+        whole = asked.request(0, len(asked.tokens), mesh=mesh, shared=shared)
+        choice = choose_method(question.method, whole)
+        way = choice.way
+        rounding = choose_rounding(whole, way, asked.rounding)
+        key = {
+            **key_of("influence", asked, choice, rounding),
+            "seed": asked.subject.seed,
+            "target": target_key(question.target),
+            "include_query": asked.include_query,
+            "query": question.query,
+            # Sizes change the last bits: results of other sizes are not continued. A
+            # limit that leaves the sizes as they are changes nothing.
+            **block_columns(choice.sizes),
+        }
+        if asked.tokenizer is not None:
+            key["special"] = list(asked.tokenizer.special)  # which are left alone
+        if asked.symbols is not None:
+            symbols = canonical_json(asked.symbols.tolist()).encode()
+            key["symbols_sha256"] = sha256(symbols)
+        if isinstance(way, Proposed):
+            key["propose"] = way.precision
+        if isinstance(way, Screened):
+            key |= {"rtol": way.rtol, "budget": way.budget}
+        return cls(
+            whole=whole,
+            choice=choice,
+            rounding=rounding,
+            positions=np.arange(len(asked.tokens)),
+            size=part_size(whole, way),
+            key=key,
+            mesh=mesh,
+            encloses=isinstance(way, Screen),
+            asked=asked,
+            shared=shared,
+        )
+
+    def request(self, start: int, stop: int) -> InfluenceRequest:
+        """Request of the positions [start, stop)."""
+        return self.asked.request(start, stop, mesh=self.mesh, shared=self.shared)
+
+    def find(self, cell: Record, request: InfluenceRequest, report: Report) -> Record:
+        """Record of the influences of some positions."""
+        choice, ties = self.choice, self.asked.subject.question.ties
+        run = Run(checkpoint=self.checkpoint(cell), progress=report)
+        found = find(request, choice, self.rounding, run)
+        if not isinstance(found, Enclosures):
+            judge_ties(request.model, found.ties, "these positions", ties)
+            return record_gathered(request, found)
+        reason = choice.reason
+        if isinstance(choice.way, Proposed) and found.values.size:
+            reason = proposal_reason(choice, found)
+        return record_enclosed(request, found, reason)
+
+    def form(self, start: int, stop: int) -> Mapping[str, Form]:
+        """Form of the record of a piece."""
+
+        def is_whole(found: Record) -> bool:
+            pairs = self.request(start, found.get(REACHED, stop)).pairs
+            return has_numbers(found, len(pairs))
+
+        return {
+            **(ENCLOSED_FORM if self.encloses else GATHERED_FORM),
+            **{"position": (range(start, stop), None), "=": is_whole},
+            f"{REACHED}?": range(start + 1, stop),
+        }
+
+    def checkpoint(self, config: Record) -> Path | None:
+        """Checkpoint file of a screen or a proposal; None without one."""
+        asked = self.asked
+        if asked.cheap is not None:
+            return asked.folder / checkpoint_name(config, "proposal")
+        if not asked.screens:
+            return None
+        # A screen that is to go further continues from the same file.
+        question = {k: v for k, v in config.items() if k not in ("rtol", "budget")}
+        return asked.folder / checkpoint_name(question)
+
+    def is_closed(self, found: Record) -> bool:
+        """True unless a screen left something open."""
+        return bool(found) and not (self.asked.screens and found["left"])
+
+    def note(self, found: Sequence[Record]) -> str:
+        """Words on the largest influence so far."""
+        somewhere = [one for one in found if one["position"] is not None]
+        if not somewhere:
+            return ""
+        best = max(somewhere, key=lambda one: one["max"])
+        return f"largest so far {best['max']:.6g} at position {best['position']}"
+
+    @property
+    def moves_top(self) -> bool:
+        """True if the largest influences are moved when all are known."""
+        return self.rounding == "top" and not self.encloses
+
+    def values(self, found: Sequence[Record]) -> Float[np.ndarray, "substitutions"]:
+        """Influences of all pieces in order."""
+        return Found.join([gathered(one) for one in found]).values
+
+    def result(
+        self, found: Sequence[Record], top: Record | None, error: MeasuredError | None
+    ) -> Influence:
+        """Joins the pieces, given in order, and the moves of the largest."""
+        n, vocab = len(self.positions), self.whole.model.vocab_size
+        choice = self.choice
+        few = len(self.whole.pairs) <= MAX_PAIRS and n * vocab <= MAX_TABLE
+        if self.encloses:
+            (one,) = found
+            choice = dataclasses.replace(choice, reason=one["reason"])
+            joined = enclosures(one)
+        else:
+            joined = add_top(Found.join([gathered(one) for one in found]), top)
+        keep: Keep = "pairs" if few else "position_max"
+        result = settle(self.whole, choice, joined, self.rounding, "ignore", keep)
+        error = error or result.measured_error
+        return dataclasses.replace(result, measured_error=error)
+
+    def least(self) -> int:
+        """Positions of the smallest piece of a part.
+
+        A piece has as many substitutions as the method works on at a time, so that each is
+        computed in a piece as in the part.
+        """
+        choice = self.choice
+        if self.encloses or isinstance(choice.way, Lumped):
+            return self.size  # lumping computes classes: its parts are not cut
+        if choice.sizes is None:
+            return max(1, SPARSE_PIECE // self.asked.symbols_each)
+        devices = count_devices(self.mesh)
+        together = UNDER_WAY * devices * choice.sizes.substitutions
+        return max(1, together // self.asked.symbols_each)
+
+
+def part_size(request: InfluenceRequest, way: Method | Screen) -> int:
+    """Positions that are done, and recorded, at a time."""
+    n = request.tokens.size
+    if isinstance(way, Screen):
+        return n  # the search is for the largest of all
+    # A run has one base pass for all parts of `incremental`, which are worth some ten
+    # passes together. `exhaustive` takes a base pass for every position. `lumped` looks
+    # at each class of positions once in every part.
+    if way.name == Exhaustive.name:  # in buckets of lengths too
+        return 256
+    if isinstance(way, Lumped) or len(request.model.layers) <= 2:
+        return max(8192, -(-n // 4))
+    return max(1024, n // 16) if is_sparse(request) else 256
+
+
+def record_gathered(request: InfluenceRequest, found: Found) -> dict[str, Any]:
+    """Record of influences."""
+    ties = found.ties
+    return {
+        **_summary(request, found.values),
+        **{name: pack(getattr(found, name)) for name in GATHERED},
+        "magnitude": found.magnitude,
+        "ties": None if ties is None else dataclasses.asdict(ties),
+        "ambiguous": ties is not None and ties.ambiguous,
+    }
+
+
+def record_enclosed(
+    request: InfluenceRequest, found: Enclosures, reason: str
+) -> dict[str, Any]:
+    """Record of enclosures, with the reason of the method."""
+    return {
+        **_summary(request, found.values),
+        **{name: pack(getattr(found, name)) for name in ENCLOSED},
+        "ambiguous": False,
+        "magnitude": found.magnitude,
+        "reason": reason,
+        "left": found.left,
+        "levels": [dataclasses.asdict(level) for level in found.levels],
+        ERROR: None if found.error is None else dataclasses.asdict(found.error),
+    }
+
+
+def _summary(
+    request: InfluenceRequest, values: Float[np.ndarray, "substitutions"]
+) -> dict[str, Any]:
+    """The largest value, its position, and the number of values."""
+    if not np.isfinite(values).any():
+        return {"count": values.size, "max": 0.0, "position": None}
+    best = int(np.nanargmax(values))
+    position = int(request.position[best])
+    return {"count": values.size, "max": float(values[best]), "position": position}
+
+
+def has_numbers(found: Mapping[str, Any], count: int) -> bool:
+    """True if the record has a number for each of `count` substitutions."""
+    names = ENCLOSED if ENCLOSED[0] in found else GATHERED
+    try:
+        first, second, *_ = (unpack(found[name], count) for name in names)
+    except ValueError:
+        return False
+    if found["count"] != count or not (np.isfinite(first) & (first >= 0)).all():
+        return False
+    if ENCLOSED[0] not in found:  # moves, where runs were made
+        return bool((np.isnan(second) | (second >= 0)).all())
+    return bool((first <= second).all())
+
+
+def gathered(found: Mapping[str, Any]) -> Found:
+    """Influences of a record."""
+    values, moves = (unpack(found[name], found["count"]) for name in GATHERED)
+    ties = None
+    if (told := found["ties"]) is not None:  # infinity is recorded as null
+        known: dict[str, Any] = {
+            k: math.inf if x is None else x for k, x in told.items()
+        }
+        known["scores"] = tuple(known["scores"])
+        ties = Ties(**known)
+    return Found(values, moves, found["magnitude"], ties)
+
+
+def enclosures(found: Mapping[str, Any]) -> Enclosures:
+    """Enclosures of a record."""
+    arrays = [unpack(found[name], found["count"]) for name in ENCLOSED]
+    lower, upper, enclosed, values, moves = arrays
+    levels = tuple(Level(**level) for level in found["levels"])
+    left = np.asarray(found["left"], np.int64)
+    ends = lower, upper, enclosed.astype(bool)
+    _, error = split_error([found])
+    computed = values, moves, found["magnitude"], None
+    return Enclosures(*computed, *ends, left, levels, error)

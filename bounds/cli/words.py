@@ -1,0 +1,235 @@
+"""Sentences of `influence` and `scan` on their results, and the lines of a dry run."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from bounds.cli.influence_parts import AskedInfluence
+from bounds.cli.parts import SECONDS, Parts
+from bounds.cli.scan_parts import AskedScan, FoundScan, as_table
+from bounds.cli.shared.target import target_key
+from bounds.influence import Influence, Screened
+from bounds.influence.block_memory import BlockSizes
+from bounds.influence.method import Method
+from bounds.influence.result import MeasuredError, said_of
+from bounds.influence.rounding import runs_of
+from bounds.influence.scan import Frobenius, Scan
+from bounds.influence.targets.table import as_value
+from bounds.numbers.notation import enclosure_label
+from bounds.rounding.ranked import MARGIN
+from bounds.version import __version__
+from jax_models.arguments import show
+from jax_models.run.device_memory import bytes_label
+from jax_models.run.mesh import count_devices
+
+# Bytes of a cell: three float64 and one flag. A number of the store is text,
+# four characters for three bytes where it cannot be compressed.
+ARRAYS, STORED = 25, 11
+
+
+def describe_influence(parts: Parts[AskedInfluence, Influence]) -> list[str]:
+    """Lines of a dry run; refuses a model that the method does not support."""
+    question, choice, way = parts.asked.subject.question, parts.choice, parts.choice.way
+    target = question.target
+    watched = target if isinstance(target, str) else show(target)
+    lines = _describe_setting(parts, f"query {question.query}, {watched}")
+    counts, cost = [], 0.0
+    for start in parts.starts:
+        stop = min(start + parts.size, len(parts.positions))
+        request = parts.request(start, stop)
+        if request.position.size:
+            counts.append(request.position.size)
+            cost += 0.0 if isinstance(way, Screened) else way.cost(request)
+    if not counts:
+        return [*lines, "nothing can be substituted"]
+    least, longest = parts.least(), min(parts.size, len(parts.positions))
+    kept = f"kept every {SECONDS:.0f} s or so, {least} positions at least"
+    if 2 * least > longest:
+        kept = "each is kept when it is done"
+    return [
+        *lines,
+        *_describe_method(parts),
+        f"substitutions: {sum(counts)}, in {len(counts)} parts of at most "
+        f"{max(counts)}; {kept}",
+        "estimated cost: some tens of forward passes, more where bounds are loose"
+        if isinstance(way, Screened)
+        else f"estimated cost: {cost:.3g} forward passes",
+        *_describe_blocks(
+            parts, None if isinstance(way, Screened) else choice.sizes, counts
+        ),
+    ]
+
+
+def describe_scan(parts: Parts[AskedScan, Scan]) -> list[str]:
+    """Lines of a dry run; refuses a model that the method does not support."""
+    asked, layout, way = parts.asked, parts.whole.layout, parts.choice.way
+    assert isinstance(way, Method)
+    assert layout is not None
+    requests = [parts.request(i, i + parts.size) for i in parts.starts]
+    requests = [one for one in requests if len(one.pairs)]
+    counts = [len(one.pairs) for one in requests]
+    positions, symbols = layout.cells.shape
+    sizes = {"position": positions, "symbol": symbols, "row": layout.rows.size}
+    shape = [sizes.get(axis, layout.width) for axis in layout.axes]
+    cells = math.prod(shape)
+    kept = 2 * cells  # with how far they moved
+    if layout.reduction.by_target:  # the whole tables of all runs
+        kept = positions * symbols * math.prod(as_table(layout).shape)
+        kept *= 1 + runs_of(parts.rounding)
+    named = " x ".join(f"{n} {x}s" for n, x in zip(shape, layout.axes, strict=True))
+    return [
+        *_describe_setting(parts, show(target_key(asked.subject.question.target))),
+        f"scan: {named}",
+        *_describe_method(parts),
+        f"substitutions: {sum(counts)}, in {len(parts.starts)} parts of at most "
+        f"{parts.size} positions; each is kept when it is done",
+        f"estimated cost: {sum(map(way.cost, requests)):.3g} forward passes",
+        *_describe_blocks(parts, parts.choice.sizes, counts),
+        f"store: {kept} numbers, at most {STORED * kept / 1e6:.3g} MB",
+        f"scan.npz: {cells} cells, {ARRAYS * cells / 1e6:.3g} MB",
+    ]
+
+
+def _describe_setting(parts: Parts[Any, Any], watched: str) -> list[str]:
+    """First lines of a dry run: the program, the devices, the model and the input."""
+    model, tokens = parts.asked.subject.model, parts.asked.tokens
+    return [
+        f"version {__version__}, jax {jax.__version__}, {count_devices(parts.mesh)} of "
+        f"{jax.device_count()} devices: {jax.devices()[0].device_kind}",
+        f"model: {len(model.layers)} layers, d = {model.width}, V = {model.vocab_size}, "
+        f"{np.dtype(model.dtype).name}; n = {tokens.size}, {watched}",
+    ]
+
+
+def _describe_method(parts: Parts[Any, Any]) -> list[str]:
+    """Lines of a dry run on the method and its radii."""
+    choice = parts.choice
+    return [
+        f"method: {choice.way.name} ({choice.reason})",
+        f"radii of rounding: {parts.rounding}",
+    ]
+
+
+def _describe_blocks(
+    parts: Parts[Any, Any], sizes: BlockSizes | None, counts: Sequence[int]
+) -> list[str]:
+    """Lines on the blocks of parts with the given numbers of substitutions."""
+    if sizes is None:
+        return [f"blocks: {parts.choice.way.name} has none that can be told ahead"]
+    tiles = "" if sizes.rows is None else f", rows in tiles of {sizes.rows}"
+    together = sizes.substitutions * count_devices(parts.mesh)
+    blocks = sum(-(-one // together) for one in counts)
+    return [
+        f"blocks: {blocks}, of at most {sizes.substitutions} substitutions on each "
+        f"device{tiles}",
+        f"memory: at most {bytes_label(sizes.held)} on each device",
+    ]
+
+
+def influence_finding(
+    asked: AskedInfluence, record: Mapping[str, Any], error: MeasuredError | None
+) -> str:
+    """Result in one sentence or two."""
+    if record["position"] is None:
+        return f"n = {record['n']}: nothing can be substituted."
+    where = f"at position {record['position']}, symbol {record['symbol']}"
+    output = as_value(asked.subject.question.target).noun
+    if not asked.watches_all:
+        output += f" at position {record['query']}"
+    if asked.tokenizer is not None:
+        where = (
+            f"at position {record['position']} ({record['wild_type']}), symbol "
+            f"{record['symbol']} ({record['symbol_name']})"
+        )
+        if not asked.watches_all:
+            output += f" ({asked.tokenizer.name(int(asked.tokens[record['query']]))})"
+    ends = [record[name] for name in ("max", "max_lower", "max_upper")]
+    maximum = f"{enclosure_label(*ends)}, {record['kind']} by {record['method']}"
+    decided = record["decided"]
+    if decided is not None and record["kind"] == "estimated":
+        left = f"{record['uncertified']} others are estimated in {asked.cheap}"
+        return (
+            f"n = {record['n']}: the largest influence of {decided} decided in float64 is "
+            f"{enclosure_label(*ends)}, by {record['method']}, {where}, on {output}. The "
+            f"{left}, and below it by {MARGIN} times the largest error of the estimates "
+            f"decided{said_of(error)}."
+        )
+    if decided is not None:
+        maximum += f" ({decided} decided in float64 after {asked.cheap or 'float32'})"
+    if decided is None and record["kind"] == "estimated":
+        maximum = f"{record['max']:.6g}, estimated by {record['method']}"
+    if record["uncertified"]:
+        return (
+            f"n = {record['n']}: the maximum influence lies between "
+            f"{record['max_lower']:.6g} and {record['max_upper']:.6g}; "
+            f"{record['uncertified']} substitutions are not known to be below the "
+            f"largest that was evaluated ({record['max']:.6g}, {where}, on {output}). "
+            "A larger --budget narrows it, and --budget=0 closes it."
+        )
+    return (
+        f"n = {record['n']}: the maximum influence is {maximum}, {where}, on "
+        f"{output}{said_of(error)}."
+    )
+
+
+def scan_finding(found: FoundScan, record: Mapping[str, Any]) -> str:
+    """Result in one sentence."""
+    asked, scan = found.asked, found.result
+    where = f"at position {record['position']}"
+    if "wild_type" in record:
+        where += f" ({record['wild_type']})"
+    if record["symbol"] is not None:
+        where += f", symbol {record['symbol']}"
+        if "symbol_name" in record:
+            where += f" ({record['symbol_name']})"
+    if record["row"] is not None:
+        where += f", row {record['row']}"
+    lower, upper = record["lower"], record["upper"]
+    ends = sorted((abs(lower), abs(upper)))
+    ends[0] = 0.0 if lower < 0 < upper else ends[0]
+    edits = "deletions" if asked.edit == "delete" else "substitutions"
+    shape = " x ".join(f"{size} {axis}s" for axis, size in record["shape"].items())
+    largest = enclosure_label(record["max"], *ends)
+    if scan.kind == "estimated":
+        largest = f"{record['max']:.6g}"
+    return (
+        f"n = {record['n']}: {scan.substitutions} {edits} of "
+        f"{target_key(asked.subject.question.target)}, {shape}; the largest is "
+        f"{largest}, {scan.kind} by {scan.method}, {where}{said_of(scan.measured_error)}."
+    )
+
+
+def top_line(line: Mapping[str, Any]) -> str:
+    """One of the largest cells in a line."""
+    where = line.get("mutation") or f"position {line['position']}"
+    if line.get("mutation") is None and line["symbol"] is not None:
+        where += f", symbol {line.get('symbol_name', line['symbol'])}"
+    if line["record"] is not None:
+        where = f"{line['record']}: {where}"
+    if line["row"] not in (None, line["position"]):
+        where += f", row {line['row']}"
+    if line["target"] is not None:
+        where += f", entry {line.get('target_name', line['target'])}"
+    return f"{line['value']:+.6g} {where}"
+
+
+def quantity_of(unit: str, asked: AskedScan, scan: Scan) -> str:
+    """Label of the values, from a norm and its unit as in `‖Δ logits‖₂, nats`."""
+    if asked.recipe is not None:
+        unit = asked.recipe.label
+    whole, comma, measured = unit.partition(",")
+    change, rest = whole.strip("‖₂|"), f"{comma}{measured}"
+    match asked.reduce:
+        case "none":
+            return (f"largest |{change}|" if "target" in scan.axes else change) + rest
+        case "max":
+            return f"largest |{change}|{rest}"
+        case Frobenius(apc=apc):
+            return (
+                f"Frobenius norm of {change}{', less its average product' * apc}{rest}"
+            )
+    signed = change + rest if np.nanmin(scan.values) < 0 else unit
+    return f"mean {signed}" if asked.reduce == "mean" else signed
