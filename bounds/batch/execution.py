@@ -163,7 +163,7 @@ def _on_worker(work: Callable[[], Mapping[str, Any]]) -> Outcome:
 
 
 def _outcome(future: Any) -> Outcome:
-    """What came of a cell that has ended on a cluster."""
+    """Outcome of a cell that has ended on a cluster."""
     error = future.exception()
     if error is None:
         return future.result()

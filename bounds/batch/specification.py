@@ -1,4 +1,4 @@
-"""What a sweep is: a command, flags held fixed, and flags that take several values.
+"""Specification of a sweep: a command, flags held fixed, and flags that take several values.
 
 Everything is text, as it would be typed after `--flag=`; the command's own flags decide
 what it means.

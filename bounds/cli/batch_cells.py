@@ -142,11 +142,7 @@ def _read(
 
 
 def _config(command: str, options: Group, hashes: dict[str, str]) -> dict[str, Any]:
-    """Returns everything that a cell's result depends on.
-
-    Which flags were given is part of it, since a command may refuse one that has its
-    default value, where that says something of what is not there.
-    """
+    """Key of a cell: its flags, the content of its files, and the planned memory."""
     about, values = options.declared(), options.values()
     keys = sorted(name for name in about if about[name].key)
     config: dict[str, Any] = {
@@ -154,6 +150,7 @@ def _config(command: str, options: Group, hashes: dict[str, str]) -> dict[str, A
         "cell": "run",
         "version": __version__,
         "block_memory": block_memory(),
+        # A command may refuse a flag that does not apply, even with its default value.
         "given": [name for name in keys if options.is_given(name)],
     }
     for name in keys:
@@ -172,7 +169,7 @@ def _config(command: str, options: Group, hashes: dict[str, str]) -> dict[str, A
 
 
 def _content_sha256(path: str) -> str:
-    """Returns what names a file's content, or a folder's: of its files, by name."""
+    """SHA-256 of a file, or of the names and hashes of a folder's files."""
     if not os.path.isdir(path):
         return file_sha256(path)
     listed = [f"{file.name} {file_sha256(file)}" for file in _files_of(path)]
@@ -224,7 +221,8 @@ def perform(
 
 
 def _stamps(files: Iterable[str]) -> list[tuple[Any, ...]]:
-    """Returns what changes where a file is written: gigabytes are not read again."""
+    """File numbers, sizes and times of files: a file that is written changes one."""
+    # Hashing again would read gigabytes.
     return [
         (file, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns)
         for path in files

@@ -86,7 +86,7 @@ def _tell(done: int, total: int, length: int) -> None:
 
 
 def _description(model: jm.Transformer) -> dict[str, Any]:
-    """Returns what a compiled model is made of, as the file's config names it."""
+    """Sizes and words of a compiled model, as in the config of its file."""
     config = encode_config(model, name_tensors(model))
     layers = config["layers"]
     return {

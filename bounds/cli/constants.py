@@ -112,7 +112,7 @@ def _report(rows: list[dict[str, Any]], depth: int) -> str:
 
 
 def _notes(rows: list[dict[str, Any]]) -> list[str]:
-    """Returns what holds of the columns, in a line each."""
+    """Conditions under which the columns hold, a line each."""
     notes = []
     if any(row["log10_c1"] is None for row in rows):
         notes.append(

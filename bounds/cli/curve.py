@@ -123,7 +123,7 @@ def _ask(options: CurveOptions, extend_to: int | None) -> list[CurveCells]:
 
 
 def _program(cell: Cell) -> Program:
-    """Returns what a measurement runs, which inputs of a length share."""
+    """Program of a measurement; inputs of a length share it."""
     config = cell.config
     return Program(f"{config.get('bound')} {config['weighting']}", config["n"])
 

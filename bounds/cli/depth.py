@@ -92,7 +92,7 @@ def _cells(options: DepthOptions) -> dict[str, Cell]:
 
 
 def _summary(possible: Tower | None, found: dict[str, Any]) -> dict[str, Any]:
-    """Returns what the record says of one language."""
+    """Entries of the record on one language."""
     summary = {} if possible is None else _number("possible_up_to", possible)
     if found["least"] is None:
         return {**summary, "impossible_from": None, "route": None, "parameters": None}
@@ -106,7 +106,7 @@ def _summary(possible: Tower | None, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _recorded(route: Route) -> dict[str, Any]:
-    """Returns what the store keeps of a route."""
+    """Record of a route in the store."""
     return {
         "name": route.name,
         "text": str(route.length),
@@ -127,7 +127,7 @@ def _number(name: str, number: Tower) -> dict[str, Any]:
 def _report(
     possible: Tower, needed: int | None, found: dict[str, dict[str, Any]]
 ) -> str:
-    """Returns what is shown: the least thresholds, and every route's."""
+    """Report: the least thresholds, and those of every route."""
     lines = []
     for name, title in (("parity", "PARITY"), ("dyck", "DYCK, n even")):
         lines.append(f"{title}: possible up to n = {possible}")

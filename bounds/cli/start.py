@@ -31,7 +31,7 @@ CHECKPOINTS = ("checkpoint.safetensors", "screen-*.npz", "proposal-*.npz")
 
 
 class Run:
-    """What is told of the run where it is ended."""
+    """State of the run, for the message and the exit code when a signal ends it."""
 
     def __init__(self) -> None:
         """Begin the first run of the process; nothing is being loaded."""
@@ -71,12 +71,7 @@ RUN = Run()
 
 
 def keeps(folder: Path, since: float) -> bool:
-    """Returns whether a run kept a part of its work.
-
-    Args:
-        folder: Where it writes.
-        since: When it began, in seconds since 1970; 0 for any run.
-    """
+    """True if the folder holds work that was saved at or after `since`, in Unix seconds."""
     for pattern in CHECKPOINTS:
         if any(file.stat().st_mtime >= since for file in folder.glob(pattern)):
             return True

@@ -68,11 +68,7 @@ def is_row(row: Mapping[str, Any]) -> bool:
 
 
 def decode(text: str, form: Form = dict) -> Any:
-    """Value of a JSON text of a form.
-
-    Raises:
-        ValueError: It is no JSON, or has another form.
-    """
+    """Value of a JSON text of a form; ValueError for other text."""
     try:
         value = json.loads(text)
         if _fit([value], form):

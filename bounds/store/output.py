@@ -69,11 +69,7 @@ def sha256(data: bytes) -> str:
 
 
 def file_sha256(path: str | os.PathLike[str]) -> str:
-    """Returns the SHA-256 of a file's bytes, read in blocks.
-
-    Raises:
-        OSError: It cannot be read.
-    """
+    """SHA-256 of a file's bytes, read in blocks."""
     with open(expect_file("file", path), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -111,7 +107,7 @@ def plain(value: Any) -> Any:
 
 
 def _cell(value: Any) -> Any:
-    """Returns how a value stands in a CSV file."""
+    """Value of a field of a CSV file."""
     value = plain(value)
     match value:
         case None:

@@ -19,7 +19,7 @@ MATMUL_PRECISION = jax.lax.Precision.HIGHEST
 
 @dataclasses.dataclass(frozen=True)
 class Provenance:
-    """What produced a result.
+    """Versions, device and commit that produced a result.
 
     Attributes:
         versions: Version of the distribution, of Python and of the numerical packages.
@@ -42,11 +42,7 @@ class Provenance:
 
 @functools.cache
 def provenance() -> Provenance:
-    """Returns the provenance of results computed by this process.
-
-    Returns:
-        What the fields of `Provenance` say. The first call initialises JAX.
-    """
+    """Provenance of results computed by this process; the first call initialises JAX."""
     versions = {"attention-bounds": __version__, "python": platform.python_version()}
     for package in ("jax", "jaxlib", "numpy"):
         versions[package] = metadata.version(package)

@@ -145,7 +145,7 @@ class ResultStore:
             return _read_rows(self._connection, self.path, keys)
 
     def results(self) -> Table:
-        """Returns what `read_store` does."""
+        """Table of the finished results, as `read_store` gives it."""
         with explained(self.path):
             return _results(self._connection, self.path)
 
@@ -248,7 +248,7 @@ def _results(connection: sqlite3.Connection, path: Path) -> Table:
 def _read_file(
     path: str | os.PathLike[str], read: Callable[[sqlite3.Connection, Path], Table]
 ) -> Table:
-    """Returns what is read of a store that need not be open."""
+    """Reads a store that need not be open."""
     try:
         path = expect_file("result store", path)
     except InputError as error:
@@ -296,11 +296,7 @@ def _flat(cell: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _decode(path: Path, key: str, text: str, form: Form) -> Any:
-    """Returns the value of a JSON text in a row.
-
-    Raises:
-        StoreError: It is no JSON, or has another form.
-    """
+    """Value of a JSON text in a row; StoreError for text of another form."""
     try:
         return decode(text, form)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""How long an input hard attention of a given depth can handle, as explicit numbers.
+"""Longest inputs that hard attention of a given depth can handle, as explicit numbers.
 
 For PARITY and for DYCK (one or two bracket types, even lengths): a length up to which L
 layers of H heads compute it, and one from which on none of that shape does, whatever its

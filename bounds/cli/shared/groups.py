@@ -74,7 +74,7 @@ class Figure(Group):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Platform(Group):
-    """What is computed on."""
+    """Device of the computation, and the folder of compiled programs."""
 
     platform: str | None = option(
         None,
@@ -95,7 +95,7 @@ class Platform(Group):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Computed(Platform):
-    """How a model is computed."""
+    """Device and precision of a model."""
 
     dtype: str = option(
         "float64", "Float type of the model and of the arithmetic.", DTYPES

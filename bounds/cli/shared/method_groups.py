@@ -22,7 +22,7 @@ class Ties(Group):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Method(Ties):
-    """How influences are computed."""
+    """Method of computing influences."""
 
     method: str = option(
         "auto",
