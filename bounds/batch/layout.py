@@ -5,7 +5,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from bounds.store.sweep_table import SWEPT
+from bounds.store.table import SWEPT
 from jax_models.errors import InputError
 
 # Columns of a result that hold its length, and tell one series from another.

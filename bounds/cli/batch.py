@@ -2,11 +2,11 @@
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 from bounds.batch.execution import run_on_cluster
 from bounds.batch.layout import choose_layout
-from bounds.batch.plan import describe_plan
 from bounds.batch.specification import Specification
 from bounds.cli.batch_cells import (
     DATA_FLAGS,
@@ -18,7 +18,7 @@ from bounds.cli.batch_cells import (
 )
 from bounds.cli.options.batch import BatchOptions
 from bounds.cli.shared.columns import is_of_rows
-from bounds.cli.shared.record import Output
+from bounds.cli.shared.exports import Output
 from bounds.cli.shared.runner import Exports, Work
 from bounds.cli.shared.target import unit_of
 from bounds.cli.start import STORE_NAME
@@ -26,10 +26,10 @@ from bounds.figures.primitives import MAX_SERIES
 from bounds.figures.sweep import sweep_figure
 from bounds.store.output import has_package
 from bounds.store.results import ResultStore, cell_key, read_cells
-from bounds.store.sweep import Results, run_here
-from bounds.store.sweep_table import SWEPT
-from bounds.store.table import Table
+from bounds.store.sweep import Cell, Results, run_here
+from bounds.store.table import SWEPT, Table
 from jax_models.errors import InputError
+from jax_models.run.device_memory import bytes_label
 
 
 def plan(options: BatchOptions) -> Work | None:
@@ -104,3 +104,29 @@ def _check_axes(specification: Specification, x: str | None, y: str | None) -> N
             f"--{flag}={name}: no swept flag, and no column of the results of "
             f"{specification.command}; expected one, as in {offered}"
         )
+
+
+# Of a longer plan the first cells and the last are told.
+MOST_LINES = 40
+
+
+def describe_plan(
+    cells: Sequence[Cell], rows: Table, retry_failed: bool = False
+) -> list[str]:
+    """Lines on the cells without a row, failed ones too if they are run again."""
+    kept = {row["key"]: row for row in rows}
+    states = [kept.get(cell_key(x.config), {}).get("status") for x in cells]
+    again = (None, "failed") if retry_failed else (None,)
+    todo = [x.label for x, state in zip(cells, states, strict=True) if state in again]
+    lines = list(todo)
+    if len(todo) > MOST_LINES:
+        half = MOST_LINES // 2
+        lines[half:-half] = [f"... {len(todo) - 2 * half} more cells"]
+    lines.append(f"{len(todo)} of {len(cells)} cells to run")
+    failed = 0 if retry_failed else states.count("failed")
+    if failed:
+        lines[-1] += f", {failed} failed (--retry_failed runs them again)"
+    peaks = [row.get("peak_bytes") for row in rows]
+    if peak := max((x for x in peaks if x is not None), default=0):
+        lines.append(f"most memory of a process so far: {bytes_label(peak)}")
+    return lines

@@ -19,9 +19,9 @@ from bounds.batch.specification import Specification
 from bounds.cli.main import COMMANDS, PROGRAM, Command, one_line
 from bounds.cli.shared.groups import Model
 from bounds.cli.shared.input_source import check_input_flags
-from bounds.cli.shared.longest_input import avoid_miscompiling
 from bounds.cli.shared.model_source import check_model_flags
 from bounds.cli.shared.options import Group, fields_of
+from bounds.cli.shared.platforms import avoid_miscompiling
 from bounds.store.output import file_sha256, plain, sha256
 from bounds.store.results import FORMS, cell_key
 from bounds.store.sweep import Cell, MemoryResults

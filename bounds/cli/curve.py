@@ -9,10 +9,9 @@ from typing import Any
 
 import jax_models as jm
 from bounds.cli.options.curve import EXTEND_TO, CurveOptions
-from bounds.cli.shared.ahead import Program
 from bounds.cli.shared.columns import FILES
 from bounds.cli.shared.groups import RECORDS
-from bounds.cli.shared.input_source import num_symbols, read_given
+from bounds.cli.shared.input_source import num_symbols, open_tokenizer, read_given
 from bounds.cli.shared.model_source import (
     load_model,
     model_sha256,
@@ -20,10 +19,10 @@ from bounds.cli.shared.model_source import (
     refuse_ties,
 )
 from bounds.cli.shared.platforms import prepare_jax
+from bounds.cli.shared.progress import Program
 from bounds.cli.shared.runner import Exports, Work, describe_lengths
 from bounds.cli.shared.subject import read_subject
 from bounds.cli.shared.substitutes import with_named_symbols
-from bounds.cli.shared.texts import open_tokenizer
 from bounds.curves.cells import CurveCells, curve_cells, lengths_beyond
 from bounds.curves.columns import bound_columns
 from bounds.curves.curve import BoundCurve, plot_curves, read_curve

@@ -8,14 +8,13 @@ import numpy as np
 
 from bounds.cli.influence_parts import AskedInfluence, FoundInfluence, InfluenceParts
 from bounds.cli.options.influence import InfluenceOptions
-from bounds.cli.parts import InParts
+from bounds.cli.parts import InParts, error_columns
+from bounds.cli.shared.input_source import open_tokenizer
 from bounds.cli.shared.platforms import prepare_jax
-from bounds.cli.shared.precision import error_columns
 from bounds.cli.shared.runner import Exports, Rows, Work
 from bounds.cli.shared.subject import read_one
 from bounds.cli.shared.substitutes import read_substitutes
 from bounds.cli.shared.target import unit_of
-from bounds.cli.shared.texts import open_tokenizer
 from bounds.cli.words import describe_influence, influence_finding
 from bounds.curves.measurement import block_columns, enclosed_value
 from bounds.figures.inputs import influence_figure, sequence_figure

@@ -11,6 +11,8 @@ from jax.sharding import Mesh
 from jaxtyping import Float
 
 from bounds.cli.parts import (
+    ERROR,
+    ERROR_FORM,
     REACHED,
     Asked,
     Joined,
@@ -19,9 +21,10 @@ from bounds.cli.parts import (
     Report,
     add_top,
     key_of,
+    pack,
+    split_error,
+    unpack,
 )
-from bounds.cli.shared.packed import pack, unpack
-from bounds.cli.shared.precision import ERROR, ERROR_FORM, split_error
 from bounds.cli.shared.substitutes import special_symbols
 from bounds.cli.shared.target import target_key
 from bounds.curves.measurement import block_columns

@@ -7,8 +7,11 @@ depends on it: a piece is looked up by its first position.
 """
 
 import abc
+import base64
 import dataclasses
+import math
 import time
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -19,19 +22,17 @@ from jaxtyping import Float, Int
 
 import jax_models as jm
 from bounds.cli.shared.devices import Devices, explained_loss, open_devices
-from bounds.cli.shared.one_input import OneInput
-from bounds.cli.shared.packed import pack, unpack
-from bounds.cli.shared.precision import split_error, with_error
+from bounds.cli.shared.groups import OneInput
 from bounds.cli.shared.progress import Progress
-from bounds.cli.shared.runner import Exports, Rows, Work
-from bounds.cli.shared.ties import quiet_ties
+from bounds.cli.shared.runner import Exports, Rows, Work, quiet_ties
 from bounds.curves.measurement import Subject, tokens_sha256
 from bounds.influence import InfluenceRequest
 from bounds.influence.choice import Choice
 from bounds.influence.find import top_moves, top_rows
 from bounds.influence.method import Done, Rounding
 from bounds.influence.result import Found, MeasuredError
-from bounds.store.forms import COUNT, Form
+from bounds.rounding.measured_error import measure_error
+from bounds.store.forms import COUNT, Form, fields
 from bounds.store.results import ResultStore
 from bounds.store.sweep import Cell, Results, finish_cells, found_rows, run_cells
 from bounds.version import __version__
@@ -47,6 +48,61 @@ Record = Mapping[str, Any]  # of a part or a piece
 Report = Callable[[int, int], None]  # of what is done, of all
 Result = TypeVar("Result")
 Of = TypeVar("Of", bound="Asked")
+ERROR = "measured_error"
+_ERROR = "substitutions entries median percentile_99 reference"
+ERROR_FORM = (fields(_ERROR, max=(float, None)), None)
+# Columns that every cell needs, for one that is no block of positions.
+_NO_BLOCK = {"position": None, "ambiguous": False, "uncertified": 0}
+
+
+def error_cell(last: Record, whole: InfluenceRequest) -> Cell:
+    """Cell behind the last part, given by its key, that measures half precision's error."""
+    config = {**last, "start": last["stop"], ERROR: True}
+
+    def compute() -> dict[str, Any]:
+        error = measure_error(whole)
+        return {**_NO_BLOCK, ERROR: error and dataclasses.asdict(error)}
+
+    form = fields(*_NO_BLOCK, position=None, measured_error=ERROR_FORM)
+    return Cell(config, "measured error", compute, form=form)
+
+
+def split_error(
+    found: Sequence[Record],
+) -> tuple[list[Record], MeasuredError | None]:
+    """Records of blocks, and the error if it was measured."""
+    if not found or ERROR not in found[-1]:
+        return list(found), None
+    last = found[-1]
+    blocks = list(found[:-1] if set(last) == {*_NO_BLOCK, ERROR} else found)
+    if last[ERROR] is None:
+        return blocks, None
+    # Infinity is recorded as null.
+    told: dict[str, Any] = {
+        k: float("inf") if x is None else x for k, x in last[ERROR].items()
+    }
+    return blocks, MeasuredError(**told)
+
+
+def error_columns(error: MeasuredError | None) -> dict[str, Any]:
+    """Columns of a measured error; none without a measurement."""
+    return {} if error is None else {ERROR: dataclasses.asdict(error)}
+
+
+def pack(array: np.ndarray) -> str:
+    """Array in float64 as text: JSON has no NaN, and twice the characters."""
+    content = np.ascontiguousarray(array, "<f8").tobytes()
+    return base64.b64encode(zlib.compress(content, 1)).decode()
+
+
+def unpack(text: str, *shape: int) -> np.ndarray:
+    """Array of a shape from the text of `pack`; raises ValueError for other text."""
+    size = 8 * math.prod(shape)
+    try:  # limited to the array's size, since a damaged text may expand to any size
+        content = zlib.decompressobj().decompress(base64.b64decode(text), size + 1)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    return np.frombuffer(content, "<f8").reshape(shape)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -160,8 +216,9 @@ class Parts(abc.ABC, Generic[Of, Result]):
 
     def error_cells(self) -> list[Cell]:
         """The cell that measures the error of half precision, if it is used."""
-        last = self.cell(self.starts[-1])
-        return with_error([last], self.key.get("precision"), lambda: self.whole)[1:]
+        if self.key.get("precision") is None:
+            return []
+        return [error_cell(self.cell(self.starts[-1]).config, self.whole)]
 
     def cell(
         self, start: int, most: int | None = None, earlier: Sequence[Record] = ()

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 import jax_models as jm
 from bounds.cli.options.scan import PAGE, ScanOptions
-from bounds.cli.parts import InParts
+from bounds.cli.parts import InParts, error_columns
 from bounds.cli.scan_parts import (
     AskedScan,
     FoundScan,
@@ -20,13 +20,12 @@ from bounds.cli.scan_parts import (
     parse_rows,
 )
 from bounds.cli.scan_recipe import ONE_PASS, read_recipe
+from bounds.cli.shared.input_source import open_tokenizer, record_names
 from bounds.cli.shared.platforms import prepare_jax
-from bounds.cli.shared.precision import error_columns
 from bounds.cli.shared.runner import Exports, Work
 from bounds.cli.shared.subject import read_one
 from bounds.cli.shared.substitutes import read_substitutes, special_symbols
 from bounds.cli.shared.target import number_symbol, target_key, unit_of
-from bounds.cli.shared.texts import open_tokenizer, record_names
 from bounds.cli.words import describe_scan, quantity_of, scan_finding, top_line
 from bounds.curves.measurement import Subject
 from bounds.curves.scan_page import open_plotly, scan_page

@@ -14,9 +14,18 @@ from jax.sharding import Mesh
 from jaxtyping import Float
 
 import jax_models as jm
-from bounds.cli.parts import Asked, Joined, Parts, Record, Report, add_top, key_of
+from bounds.cli.parts import (
+    Asked,
+    Joined,
+    Parts,
+    Record,
+    Report,
+    add_top,
+    key_of,
+    pack,
+    unpack,
+)
 from bounds.cli.scan_recipe import Recipe
-from bounds.cli.shared.packed import pack, unpack
 from bounds.cli.shared.target import target_key
 from bounds.curves.measurement import block_columns
 from bounds.influence.answer import settle

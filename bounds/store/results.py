@@ -29,8 +29,7 @@ from bounds.store.file import (
 from bounds.store.forms import COUNT, Form, decode, each, is_row
 from bounds.store.output import canonical_json, sha256
 from bounds.store.provenance import Provenance, provenance
-from bounds.store.sweep_table import sweep_table
-from bounds.store.table import Table
+from bounds.store.table import Table, sweep_table
 from jax_models.arguments import expect_file, show
 from jax_models.errors import InputError
 

@@ -23,13 +23,13 @@ from bounds.cli.shared.groups import (
     Figure,
     Lengths,
     Memory,
+    Method,
     Read,
     Sampled,
     Shape,
     Stored,
     Texts,
 )
-from bounds.cli.shared.method_groups import Method
 from bounds.cli.shared.options import again, option
 from jax_models.arguments import MAX_LENGTH
 

@@ -8,9 +8,15 @@ so: the same command continues where it stopped.
 
 import dataclasses
 
-from bounds.cli.shared.groups import Figure, Query
-from bounds.cli.shared.method_groups import Incremental, Method, Proposed, Screened
-from bounds.cli.shared.one_input import OneInput
+from bounds.cli.shared.groups import (
+    Figure,
+    Incremental,
+    Method,
+    OneInput,
+    Proposed,
+    Query,
+    Screened,
+)
 from bounds.cli.shared.options import option
 
 

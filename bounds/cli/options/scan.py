@@ -8,9 +8,7 @@ continues where it stopped.
 
 import dataclasses
 
-from bounds.cli.shared.groups import Figure
-from bounds.cli.shared.method_groups import Incremental, Ties
-from bounds.cli.shared.one_input import OneInput
+from bounds.cli.shared.groups import Figure, Incremental, OneInput, Ties
 from bounds.cli.shared.options import again, option
 from bounds.cli.shared.values import IntegersParser
 

@@ -9,8 +9,7 @@ as they are done: the same command continues where it stopped.
 
 import dataclasses
 
-from bounds.cli.shared.groups import Model, Read, Shape, Stored, Weighted
-from bounds.cli.shared.method_groups import Ties
+from bounds.cli.shared.groups import Model, Read, Shape, Stored, Ties, Weighted
 from bounds.cli.shared.options import again, option
 from bounds.cli.shared.values import IntegersParser
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
-from bounds.cli.shared.one_input import OneInput
+from bounds.cli.shared.groups import OneInput
 from bounds.cli.shared.platforms import request_platform, require_platform
 from bounds.store.results import cell_key
 from bounds.store.sweep import Cell

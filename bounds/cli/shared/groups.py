@@ -349,3 +349,121 @@ class Cluster(Group):
         least=0,
         **RUNNING,
     )
+
+
+# Groups of methods are named after the classes whose fields they are.
+SCREENED: dict[str, Any] = {
+    "used_if": lambda one: one.method == "screened" and one.propose is None,
+    "otherwise": "is of --method=screened; leave it out",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ties(Group):
+    """Ties of hard attention."""
+
+    ties: str = option(
+        "error", "Hard attention: what an ambiguous tie is.", *("error", "warn")
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Method(Ties):
+    """Method of computing influences."""
+
+    method: str = option(
+        "auto",
+        "How the influence is computed; auto picks the cheapest exact method, screened "
+        "certifies the maximum and encloses the rest.",
+        "bounds.influence.choice:METHOD_NAMES",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Screened(Group):
+    """Options of the screen, those of `bounds.Screened`."""
+
+    rtol: float = option(
+        "bounds.influence:Screened.rtol",
+        "Of --method=screened: stop when the maximum is enclosed this closely, upper / "
+        "lower - 1.",
+        least=0.0,
+        **SCREENED,
+    )
+    budget: int = option(
+        "bounds.influence:Screened.budget",
+        "Of --method=screened: the most exact evaluations; 0 is as many as it takes.",
+        least=0,
+        **SCREENED,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Incremental(Group):
+    """Option of changes carried through the layers, that of `bounds.Incremental`."""
+
+    precision: str | None = option(
+        "bounds.influence:Incremental.precision",
+        "Half precision of the products of changes, by --method=incremental: answers are "
+        "estimated, and the error of a sample in float64 stands beside them. By default "
+        "all is of --dtype.",
+        "bounds.rounding.precision:PRECISIONS",
+        used_if=lambda one: (
+            one.method in ("auto", "incremental") and not getattr(one, "propose", None)
+        ),
+        otherwise="is of --method=incremental, without --propose; leave it out",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Proposed(Group):
+    """Option of what is computed first, that of `bounds.Proposed`."""
+
+    propose: str | None = option(
+        None,
+        "Compute all in this float type first, and in float64 those that may be the "
+        "largest. After float32 the maximum is the same, and the ends of the others are "
+        "wider; after a half precision, whose errors are measured, not bounded, the value "
+        "is exact, that it is the maximum is estimated, and the others are estimates.",
+        "bounds.influence.proposed:Cheap",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneInput(Weighted, Inputs, Texts, One, Memory, Stored, Cluster):
+    """One input, its substitutes, the watched output, and its precision."""
+
+    target: str = option(
+        "activation",
+        "What is watched of the output at the query: {bounds.cli.shared.target:GRAMMAR}; "
+        "symbols S, T by name (with a tokenizer) or number. A sum is over rows from ROW "
+        "(0) on, one a symbol; own and next are the input's symbols, at each row or "
+        "behind it, special ones left out.",
+        check="bounds.cli.shared.target:check_grammar",
+    )
+    symbols: tuple[str, ...] | None = option(
+        None,
+        "Symbols that are put in at every position, by name (with a tokenizer) or "
+        "number, separated by commas; by default all that the model substitutes.",
+        check=expect_name("symbols, separated by commas"),
+    )
+    candidates: str | None = option(
+        None,
+        "File of the symbols that are put in at each position: a line for each, symbols "
+        "by name or number between spaces; or a NumPy file of integers (n, K), rows "
+        "filled up with -1.",
+        file=True,
+    )
+    rounding: Literal["auto", "all", "top", "none"] = option(
+        "auto",
+        "Which results have a radius of rounding, by four more runs with moved inputs: all, "
+        "top, a block of the largest (the others are estimated), or none; auto is all where "
+        "that takes about a second of one core, and top beyond.",
+        "bounds.influence.method:Rounding",
+    )
+    dry_run: bool = option(
+        False,
+        "Check everything, say the method, the parts, the blocks and what they take, and "
+        "stop: nothing is run or written.",
+        **RUNNING,
+    )

@@ -1,18 +1,32 @@
-"""The platform of the computation and the cache: JAX's settings.
+"""JAX's settings: its platform, the folder of compiled programs, options of XLA.
 
 JAX takes an accelerator where it finds one. A named platform leaves the others alone:
 `--platform=cpu` takes no memory of a GPU, and `--platform=gpu` fails where JAX would have
 gone on with the CPU and a warning.
+
+JAX looks a compiled program up by its computation, its own version, the compiler's options,
+and the device (of a processor with its instructions). So unlike machines may share a folder,
+and none runs a program that needs another's processor.
 """
 
+import contextlib
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import filelock
 import jax
 from jax.extend import backend
 
 from bounds.cli.main import one_line
 from bounds.cli.shared.groups import Platform
-from bounds.cli.shared.kept_programs import keep_programs
-from bounds.cli.shared.longest_input import avoid_miscompiling
+from bounds.cli.shared.input_source import READERS, read_tokens, read_whole
 from jax_models.errors import InputError
+from jax_models.run.compiler import SAFE_ROWS, avoid_miscompilation, lacks_option
 
 # Values of `jax_platforms` by flag: the first that works is the default device.
 WANTED = {"cpu": "cpu", "gpu": "cuda,cpu", "cuda": "cuda,cpu", "tpu": "tpu,cpu"}
@@ -64,3 +78,144 @@ def require_platform(options: Platform) -> None:
         f"--platform={options.platform}: JAX has no such platform here{trouble}, only "
         f"{', '.join(found)}; {REMEDIES[name]}"
     )
+
+
+FLAG = "compilation_cache"
+OFF = "off"
+# Largest size of the folder; beyond it the least recently used programs go.
+MOST_BYTES = 2**30
+# Programs that compile faster are not kept: a look-up takes as long.
+LEAST_SECONDS = 0.1
+# Seconds to wait for another process before the folder is used as it is.
+PATIENCE = 1.0
+
+
+def keep_programs(named: str | None) -> None:
+    """Turns JAX's cache on in the flag's folder, or the default one if JAX has none.
+
+    Raises InputError if a folder that the flag names cannot be written. Without the flag,
+    nothing is kept then.
+    """
+    if named == OFF:
+        jax.config.update("jax_enable_compilation_cache", False)
+        return
+    folder = user_folder() if named is None else Path(named)
+    kept = _setting("jax_compilation_cache_dir")
+    told = kept is not None or not _setting("jax_enable_compilation_cache")
+    if folder is None or kept == str(folder) or (named is None and told):
+        return
+    try:
+        mend(folder)
+    except OSError as error:
+        if named is None:
+            return
+        raise InputError(
+            f"--{FLAG}={named}: cannot be written ({error.strerror}); name another "
+            f"folder, or {OFF}"
+        ) from error
+    jax.config.update("jax_enable_compilation_cache", True)
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_compilation_cache_max_size", MOST_BYTES)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)
+    # XLA's own caches have no size limit.
+    jax.config.update("jax_persistent_cache_enable_xla_caches", "none")
+    # A program that cannot be read or written, e.g. on a full disk, is compiled.
+    warnings.filterwarnings(
+        "ignore", "Error (reading|writing) persistent compilation cache entry"
+    )
+    if "avx512f" in _processor() and _setting("jax_logging_level") == "NOTSET":
+        # There XLA counts a preference that it added itself among the instructions that
+        # the processor lacks, and logs this for every program that it loads.
+        jax.config.update("jax_logging_level", "CRITICAL")
+        for name in ("jax", "jaxlib"):  # messages from Python stay
+            logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def user_folder() -> Path | None:
+    """Default folder of programs; None where no user is known."""
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA", "")
+    elif sys.platform == "darwin":
+        base = "~/Library/Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME", "")
+        base = base if os.path.isabs(base) else "~/.cache"
+    folder = Path(os.path.expanduser(base)) / "attention-bounds"
+    return folder if folder.is_absolute() else None
+
+
+def mend(folder: Path) -> None:
+    """Creates the folder, or removes programs that a killed process left incomplete."""
+    # Whoever may write here may have this process run anything.
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        with filelock.FileLock(folder / ".lockfile", timeout=PATIENCE):
+            # JAX writes a program, then its time of use, both under the lock. It would
+            # take a program that was cut short for a complete one.
+            for program in folder.glob("*-cache"):
+                used = program.with_name(program.name.removesuffix("cache") + "atime")
+                if not used.exists():
+                    program.unlink()
+    except filelock.Timeout:  # the holder of the lock mends, or has mended
+        pass
+
+
+def _setting(name: str) -> Any:
+    """A setting of JAX, whose type does not list its settings."""
+    return getattr(jax.config, name)
+
+
+def _processor() -> str:
+    """Linux's description of the processor; empty elsewhere."""
+    told = Path("/proc/cpuinfo")
+    return told.read_text() if told.is_file() else ""
+
+
+LENGTH_FLAGS = ("length", "lengths")
+FILE_FLAGS = ("tokens", "text", *READERS)
+
+
+def avoid_miscompiling(options: object) -> None:
+    """Sets the compiler's option for inputs that are miscompiled without it.
+
+    To be called before the first backend starts: XLA reads its options once.
+    """
+    if not lacks_option():  # no file is read in vain
+        return
+    named = getattr(options, "platform", None)
+    if named in (None, "cpu") and longest_input(options) > SAFE_ROWS:
+        avoid_miscompilation()
+
+
+def longest_input(options: object) -> int:
+    """Upper bound on the number of tokens of the longest input.
+
+    A file of no more than `SAFE_ROWS` bytes counts by its size, since each token takes
+    one byte; of a text each byte counts as a token. A file that cannot be read counts as
+    empty: the command itself refuses it.
+    """
+    longest = len((getattr(options, "sequence", None) or "").encode())
+    for name in LENGTH_FLAGS:
+        value = getattr(options, name, None) or 0
+        longest = max(longest, *(value if isinstance(value, tuple) else (value,)))
+    for name in FILE_FLAGS:
+        if path := getattr(options, name, None):
+            with contextlib.suppress(InputError, OSError):
+                longest = max(longest, _longest_in(name, path))
+    return longest
+
+
+def _longest_in(name: str, path: str) -> int:
+    size = os.path.getsize(path)
+    if size <= SAFE_ROWS:
+        return size
+    return max(_lengths_in(name, path), default=0)
+
+
+def _lengths_in(name: str, path: str) -> Iterable[int]:
+    """Upper bounds on the number of tokens of each input of a file."""
+    if name == "tokens":
+        return map(len, read_tokens(path))
+    content = read_whole(name, path)
+    texts = [("", content)] if name == "text" else READERS[name](path, content)
+    return (len(text.encode()) for _, text in texts)

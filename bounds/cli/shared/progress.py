@@ -1,17 +1,121 @@
 """Progress of long work: a bar on a terminal, plain lines otherwise."""
 
+import collections
 import contextlib
+import dataclasses
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Self
 
+import jax.monitoring
 import tqdm
 
-from bounds.cli.shared.ahead import Ahead
-from bounds.cli.shared.compiling import Compiling, hear_compiling
 from jax_models.interrupt import raise_requested
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """Program that a step runs."""
+
+    family: str  # same for programs that differ in size alone
+    size: int  # a run takes time in proportion to it
+
+
+class Ahead:
+    """Estimate of the remaining time of a sweep, from the steps that were timed.
+
+    The first step of each program compiles it, the others only run. A program not met yet is
+    taken to need as long as the last of its family, its runs in proportion to their size.
+    """
+
+    def __init__(self, programs: Sequence[Program]):
+        """Starts before the first step."""
+        self._programs = programs
+        self._done = 0
+        self._left = collections.Counter(programs)
+        # By program: seconds of its first step, then total and count of the others.
+        self._first: dict[Program, float] = {}
+        self._others: dict[Program, tuple[float, int]] = {}
+
+    def took(self, seconds: float) -> None:
+        """Counts the next step with its seconds."""
+        program = self._programs[self._done]
+        self._done += 1
+        self._left[program] -= 1
+        if program not in self._first:
+            self._first[program] = seconds
+            return
+        total, count = self._others.get(program, (0.0, 0))
+        self._others[program] = total + seconds, count + 1
+
+    def seconds(self) -> float | None:
+        """Estimated seconds of the steps that are left; None before the second step."""
+        if self._done < 2:
+            return None
+        firsts = {one.family: taken for one, taken in self._first.items()}
+        rates = {
+            one.family: total / count / one.size
+            for one, (total, count) in self._others.items()
+        }
+        left = 0.0
+        for program, count in self._left.items():
+            if count and program not in self._first:
+                left += firsts.get(program.family, _mean(firsts.values()))
+                count -= 1
+            if program in self._others:
+                total, runs = self._others[program]
+                left += count * total / runs
+            else:
+                rate = rates.get(program.family, _mean(rates.values()))
+                left += count * rate * program.size
+        return left
+
+
+def _mean(values: Collection[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+# Events of a program: the step before its compilation, and the compilation itself.
+_LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
+_COMPILED = "/jax/core/compile/backend_compile_duration"
+
+
+class Compiling:
+    """Listener to JAX's events."""
+
+    def __init__(self) -> None:
+        """Starts with nothing compiled."""
+        self.under_way = False
+        self.seconds = 0.0  # spent compiling
+        self._began = 0.0
+
+    @property
+    def waited_for(self) -> str:
+        """Words for a progress line."""
+        return "compiling ..." if self.under_way else "at work ..."
+
+    def __call__(self, event: str, duration_secs: float, **_: str | int) -> None:
+        """Takes note of an event; several programs may compile at the same time."""
+        del duration_secs  # of one program, and programs overlap
+        now = time.monotonic()
+        if event == _LOWERED and not self.under_way:
+            self.under_way, self._began = True, now
+        elif event == _COMPILED and self.under_way:
+            self.under_way, self.seconds = False, self.seconds + now - self._began
+
+
+@contextlib.contextmanager
+def hear_compiling() -> Iterator[Compiling]:
+    """Yields the listener, registered as long as the context lasts."""
+    heard = Compiling()
+    jax.monitoring.register_event_duration_secs_listener(heard)
+    try:
+        yield heard
+    finally:
+        jax.monitoring.unregister_event_duration_listener(heard)
+
 
 # Plain lines are for logs; more than one in this many seconds would fill a log.
 SECONDS_BETWEEN_LINES = 4.0

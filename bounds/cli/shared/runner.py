@@ -2,20 +2,19 @@
 
 import contextlib
 import dataclasses
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax_models as jm
-from bounds.cli.shared.ahead import Ahead, Program
-from bounds.cli.shared.exports import RECORDS, STEMS
+from bounds.cli.shared.exports import RECORDS, STEMS, Output
 from bounds.cli.shared.groups import Lengths
 from bounds.cli.shared.options import Group
-from bounds.cli.shared.progress import Progress
-from bounds.cli.shared.record import Output
-from bounds.cli.shared.ties import quiet_ties, warn_of_ties
+from bounds.cli.shared.progress import Ahead, Program, Progress
 from bounds.store.forms import Form, only
 from bounds.store.output import sha256, write_bytes, write_csv, write_json
 from bounds.store.pictures import FORMATS
@@ -34,9 +33,29 @@ from bounds.store.sweep import (
     run_here,
 )
 from jax_models.errors import InputError
+from jax_models.run.evaluate import AmbiguousTieWarning
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+@contextlib.contextmanager
+def quiet_ties() -> Iterator[None]:
+    """Suppresses Python's own warnings of ambiguous ties; results carry the fact."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AmbiguousTieWarning)
+        yield
+
+
+def warn_of_ties(count: int) -> None:
+    """Prints on standard error the number of results that hang on a tie, if any."""
+    if count:
+        print(
+            f"warning: in {count} results rounding decided a hard-attention winner; "
+            "they are marked as ambiguous",
+            file=sys.stderr,
+        )
+
 
 Rows = list[dict[str, Any]]
 # Places of files among those that are named, by ending; those of others are 0.

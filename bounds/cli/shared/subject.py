@@ -4,15 +4,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax_models as jm
-from bounds.cli.shared.groups import Inputs
-from bounds.cli.shared.input_source import load_inputs, num_symbols, read_given
-from bounds.cli.shared.method import read_method
+from bounds.cli.shared.groups import Inputs, OneInput
+from bounds.cli.shared.input_source import (
+    load_inputs,
+    num_symbols,
+    open_tokenizer,
+    read_given,
+)
 from bounds.cli.shared.model_source import model_sha256, refuse_ties, weighted_model
-from bounds.cli.shared.one_input import OneInput
 from bounds.cli.shared.target import number_symbol, parse_target
-from bounds.cli.shared.texts import open_tokenizer
 from bounds.curves.inputs import GivenInputs, draw_inputs, own_lengths
 from bounds.curves.measurement import Question, Subject
+from bounds.influence import Incremental, Proposed, Screened
+from bounds.influence.method import Way
 from bounds.influence.substitution import check_query, choose_query
 from bounds.influence.targets.log_probability_sum import InputSum
 from bounds.influence.targets.table import check_target
@@ -93,3 +97,14 @@ def read_subject(
     check_target(model, question.target)
     hashed = hashed or model_sha256(options, model)
     return Subject(model, hashed, source, inputs, question, options.seed)
+
+
+def read_method(options: Any) -> Way | str:
+    """Method with its options, or its name; what does not apply was refused (`used_if`)."""
+    if (cheap := getattr(options, "propose", None)) is not None:
+        return Proposed(cheap, options.method)
+    if (half := getattr(options, "precision", None)) is not None:
+        return Incremental(half)
+    if options.method == "screened" and hasattr(options, "budget"):
+        return Screened(options.rtol, options.budget or None)  # 0: as many as it takes
+    return options.method

@@ -7,10 +7,9 @@ import numpy as np
 from jaxtyping import Int
 
 import jax_models as jm
-from bounds.cli.shared.input_source import load_array
-from bounds.cli.shared.one_input import OneInput
+from bounds.cli.shared.groups import OneInput
+from bounds.cli.shared.input_source import load_array, read_whole
 from bounds.cli.shared.target import number_symbol
-from bounds.cli.shared.texts import read_whole
 from jax_models.arguments import expect_file, show
 from jax_models.format.pretrained.tokenizer import list_substitutes
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from bounds.batch.plan import MOST_LINES, describe_plan
+from bounds.cli.batch import MOST_LINES, describe_plan
 from bounds.cli.batch_cells import longest
 from bounds.store.results import cell_key
 from bounds.store.sweep import Cell

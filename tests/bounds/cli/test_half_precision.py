@@ -8,7 +8,7 @@ import pytest
 import jax_models as jm
 from bounds import Incremental, compute_influence, scan
 from bounds.cli import scan_parts
-from bounds.cli.shared.precision import split_error, with_error
+from bounds.cli.parts import error_cell, split_error
 from bounds.influence.result import MeasuredError
 from bounds.store.sweep import Cell, MemoryResults, run_cells
 from tests.bounds.cli.outputs import read_csv, read_json
@@ -83,11 +83,10 @@ def test_hard_attention_is_refused(run, typed):
 
 def test_an_error_comes_back_from_a_store_as_it_was(monkeypatch):
     error = MeasuredError(3, 5, 0.25, 0.5, float("inf"), "float64")
-    monkeypatch.setattr("bounds.cli.shared.precision.measure_error", lambda _: error)
+    monkeypatch.setattr("bounds.cli.parts.measure_error", lambda _: error)
     block = {"ambiguous": False}
-    blocks = [Cell({"start": 0, "stop": 4}, "positions", lambda: block)]
-    assert with_error(blocks, None, lambda: None) == blocks
-    cells, store = with_error(blocks, "float16", lambda: None), MemoryResults()
+    part = Cell({"start": 0, "stop": 4}, "positions", lambda: block)
+    cells, store = [part, error_cell(part.config, None)], MemoryResults()
     assert not list(run_cells(store, cells))
     found = [store.find(cell.config) for cell in cells]
     assert split_error(found) == ([block], error)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bounds.cli.shared.ahead import Ahead, Program
+from bounds.cli.shared.progress import Ahead, Program
 
 
 def seconds(program, is_first):

@@ -12,7 +12,7 @@ import shutil
 import pytest
 
 from bounds.cli.main import COMMANDS, main
-from bounds.cli.shared.record import Output
+from bounds.cli.shared.exports import Output
 from tests.jax_models.format.pretrained.folders import FIXTURES
 
 pytestmark = pytest.mark.usefixtures("no_figures")

@@ -10,8 +10,8 @@ from jax.experimental.compilation_cache import compilation_cache
 import bounds
 import jax_models as jm
 from bounds.cli.main import main
-from bounds.cli.shared import kept_programs
-from bounds.cli.shared.kept_programs import keep_programs, mend, user_folder
+from bounds.cli.shared import platforms
+from bounds.cli.shared.platforms import keep_programs, mend, user_folder
 from jax_models.errors import InputError
 
 SETTINGS = (
@@ -29,7 +29,7 @@ def settings(monkeypatch):
     """JAX as a new process has it, and as it was after the test."""
     before = {name: getattr(jax.config, name) for name in SETTINGS}
     jax.config.update("jax_enable_compilation_cache", True)
-    monkeypatch.setattr(kept_programs, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(platforms, "LEAST_SECONDS", 0.0)
     compilation_cache.reset_cache()
     yield
     for name, value in before.items():
@@ -90,7 +90,7 @@ def test_inputs_of_similar_lengths_share_programs(tmp_path):
 
 def test_the_folder_is_the_users_by_default(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(kept_programs.sys, "platform", "linux")
+    monkeypatch.setattr(platforms.sys, "platform", "linux")
     keep_programs(None)
     assert user_folder() == tmp_path / "attention-bounds"
     assert jax.config.values["jax_compilation_cache_dir"] == str(user_folder())
@@ -140,7 +140,7 @@ def test_a_folder_that_vanishes_or_fills_up_is_no_obstacle(tmp_path):
 
 
 def test_what_is_kept_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept_programs, "MOST_BYTES", 20_000)
+    monkeypatch.setattr(platforms, "MOST_BYTES", 20_000)
     keep_programs(str(tmp_path))
     sizes = []
     for size in range(8, 20):
@@ -167,7 +167,7 @@ def test_what_a_killed_process_left_is_compiled_anew(tmp_path, share):
 
 
 def test_a_program_that_another_process_is_writing_is_left_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept_programs, "PATIENCE", 0.0)
+    monkeypatch.setattr(platforms, "PATIENCE", 0.0)
     (tmp_path / "half-cache").write_text("")
     with filelock.FileLock(tmp_path / ".lockfile"):
         mend(tmp_path)

@@ -10,8 +10,8 @@ import pytest
 from bounds.batch.specification import Specification
 from bounds.cli import batch_cells
 from bounds.cli.main import COMMANDS
-from bounds.cli.shared import longest_input as longest_input_module
-from bounds.cli.shared.longest_input import longest_input
+from bounds.cli.shared import platforms
+from bounds.cli.shared.platforms import longest_input
 from jax_models.run import compiler
 
 SAFE = compiler.SAFE_ROWS
@@ -75,7 +75,7 @@ def test_of_files_the_longest_input_counts(tmp_path):
 def test_the_option_is_set_for_long_inputs_alone(length, flags, expected, monkeypatch):
     monkeypatch.setattr(compiler, "is_affected", lambda: True)
     monkeypatch.setenv("XLA_FLAGS", flags)
-    longest_input_module.avoid_miscompiling(read("influence", f"--length={length}"))
+    platforms.avoid_miscompiling(read("influence", f"--length={length}"))
     assert os.environ["XLA_FLAGS"] == expected
 
 
@@ -122,9 +122,9 @@ def test_one_long_cell_of_a_sweep_decides_before_the_first(
 
 def test_no_file_is_read_where_the_option_would_change_nothing(monkeypatch):
     options = read("influence", "--length=8", "--sequence=" + "A" * (SAFE + 1))
-    monkeypatch.setattr(longest_input_module, "longest_input", pytest.fail)
+    monkeypatch.setattr(platforms, "longest_input", pytest.fail)
     monkeypatch.setattr(compiler, "is_affected", lambda: False)
-    longest_input_module.avoid_miscompiling(options)
+    platforms.avoid_miscompiling(options)
     monkeypatch.setattr(compiler, "is_affected", lambda: True)
     monkeypatch.setenv("XLA_FLAGS", compiler.REMEDY)
-    longest_input_module.avoid_miscompiling(options)
+    platforms.avoid_miscompiling(options)

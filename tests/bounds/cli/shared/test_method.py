@@ -6,7 +6,7 @@ import pytest
 
 import bounds
 from bounds.cli.main import COMMANDS
-from bounds.cli.shared.method import read_method
+from bounds.cli.shared.subject import read_method
 from tests.bounds.influence.expect import refused
 
 

@@ -8,9 +8,14 @@ import jax.numpy as jnp
 import pytest
 
 from bounds.cli.shared import progress
-from bounds.cli.shared.ahead import Ahead, Program
-from bounds.cli.shared.compiling import Compiling, hear_compiling
-from bounds.cli.shared.progress import Progress, tell_of_waiting
+from bounds.cli.shared.progress import (
+    Ahead,
+    Compiling,
+    Program,
+    Progress,
+    hear_compiling,
+    tell_of_waiting,
+)
 
 
 @pytest.fixture(autouse=True)

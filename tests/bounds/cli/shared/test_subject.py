@@ -5,8 +5,8 @@ import pytest
 
 import jax_models as jm
 from bounds.cli.main import COMMANDS
+from bounds.cli.shared.exports import Output
 from bounds.cli.shared.model_source import model_sha256, weighted_model
-from bounds.cli.shared.record import Output
 from bounds.cli.shared.subject import read_subject
 from bounds.curves.inputs import sampled_inputs
 from bounds.curves.measurement import Question
