@@ -87,6 +87,7 @@ def _record(found: FoundInfluence) -> dict[str, Any]:
         "levels": [dataclasses.asdict(level) for level in result.levels],
         "ambiguous": found.ambiguous > 0,
         **names,
+        "model_sha256": asked.subject.model_sha256,  # before the weighting
         **asked.hashes,
         **error_columns(result.measured_error),
         "rtol_exact": RTOL_EXACT,

@@ -58,7 +58,8 @@ def plan(options: ScanOptions) -> Work:
         return found
 
     def row(found: FoundScan) -> dict[str, Any]:
-        return {name: x for name, x in describe(found).items() if name != "record"}
+        named = {name: x for name, x in describe(found).items() if name != "record"}
+        return named | {"ambiguous": found.ambiguous > 0}
 
     def compute_pass(asked: AskedScan) -> Scan:
         assert asked.recipe is not None
@@ -101,7 +102,6 @@ def describe(found: FoundScan) -> dict[str, Any]:
         "reason": scan.reason,
         **error_columns(scan.measured_error),
         **asked.hashes,
-        "ambiguous": found.ambiguous > 0,
     }
     if asked.tokenizer is not None:
         names = asked.names(where["position"] or 0, where["symbol"])
