@@ -1,7 +1,6 @@
 """One input's influences in parts of positions, and their records in the store."""
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from bounds.cli.parts import (
     pack,
     split_error,
     unpack,
+    with_infinity,
 )
 from bounds.cli.shared.substitutes import special_symbols
 from bounds.cli.shared.target import target_key
@@ -181,13 +181,12 @@ class InfluenceParts(Parts[AskedInfluence, Influence]):
         choice, ties = self.choice, self.asked.subject.question.ties
         run = Run(checkpoint=self.checkpoint(cell), progress=report)
         found = find(request, choice, self.rounding, run)
+        reason = choice.reason
         if not isinstance(found, Enclosures):
             judge_ties(request.model, found.ties, "these positions", ties)
-            return record_gathered(request, found)
-        reason = choice.reason
-        if isinstance(choice.way, Proposed) and found.values.size:
+        elif isinstance(choice.way, Proposed) and found.values.size:
             reason = proposal_reason(choice, found)
-        return record_enclosed(request, found, reason)
+        return record_found(request, found, reason)
 
     def form(self, start: int, stop: int) -> Mapping[str, Form]:
         """Form of the record of a piece."""
@@ -232,7 +231,7 @@ class InfluenceParts(Parts[AskedInfluence, Influence]):
 
     def values(self, found: Sequence[Record]) -> Float[np.ndarray, "substitutions"]:
         """Influences of all pieces in order."""
-        return Found.join([gathered(one) for one in found]).values
+        return Found.join(list(map(read_found, found))).values
 
     def result(
         self, found: Sequence[Record], top: Record | None, error: MeasuredError | None
@@ -244,9 +243,9 @@ class InfluenceParts(Parts[AskedInfluence, Influence]):
         if self.encloses:
             (one,) = found
             choice = dataclasses.replace(choice, reason=one["reason"])
-            joined = enclosures(one)
+            joined = read_found(one)
         else:
-            joined = add_top(Found.join([gathered(one) for one in found]), top)
+            joined = add_top(Found.join(list(map(read_found, found))), top)
         keep: Keep = "pairs" if few else "position_max"
         result = settle(self.whole, choice, joined, self.rounding, "ignore", keep)
         error = error or result.measured_error
@@ -283,27 +282,26 @@ def part_size(request: InfluenceRequest, way: Method | Screen) -> int:
     return max(1024, n // 16) if is_sparse(request) else 256
 
 
-def record_gathered(request: InfluenceRequest, found: Found) -> dict[str, Any]:
-    """Record of influences."""
-    ties = found.ties
-    return {
-        **_summary(request, found.values),
-        **{name: pack(getattr(found, name)) for name in GATHERED},
-        "magnitude": found.magnitude,
-        "ties": None if ties is None else dataclasses.asdict(ties),
-        "ambiguous": ties is not None and ties.ambiguous,
-    }
-
-
-def record_enclosed(
-    request: InfluenceRequest, found: Enclosures, reason: str
+def record_found(
+    request: InfluenceRequest, found: Found, reason: str
 ) -> dict[str, Any]:
-    """Record of enclosures, with the reason of the method."""
-    return {
-        **_summary(request, found.values),
-        **{name: pack(getattr(found, name)) for name in ENCLOSED},
-        "ambiguous": False,
+    """Record of influences, or of enclosures with the reason of the method."""
+    values, ties, best = found.values, found.ties, None
+    if np.isfinite(values).any():
+        best = int(np.nanargmax(values))
+    names = ENCLOSED if isinstance(found, Enclosures) else GATHERED
+    record = {
+        "count": values.size,
+        "max": 0.0 if best is None else float(values[best]),
+        "position": None if best is None else int(request.position[best]),
+        **{name: pack(getattr(found, name)) for name in names},
         "magnitude": found.magnitude,
+    }
+    if not isinstance(found, Enclosures):
+        known = None if ties is None else dataclasses.asdict(ties)
+        return record | {"ties": known, "ambiguous": bool(ties and ties.ambiguous)}
+    return record | {
+        "ambiguous": False,
         "reason": reason,
         "left": found.left,
         "levels": [dataclasses.asdict(level) for level in found.levels],
@@ -311,18 +309,7 @@ def record_enclosed(
     }
 
 
-def _summary(
-    request: InfluenceRequest, values: Float[np.ndarray, "substitutions"]
-) -> dict[str, Any]:
-    """The largest value, its position, and the number of values."""
-    if not np.isfinite(values).any():
-        return {"count": values.size, "max": 0.0, "position": None}
-    best = int(np.nanargmax(values))
-    position = int(request.position[best])
-    return {"count": values.size, "max": float(values[best]), "position": position}
-
-
-def has_numbers(found: Mapping[str, Any], count: int) -> bool:
+def has_numbers(found: Record, count: int) -> bool:
     """True if the record has a number for each of `count` substitutions."""
     names = ENCLOSED if ENCLOSED[0] in found else GATHERED
     try:
@@ -336,26 +323,19 @@ def has_numbers(found: Mapping[str, Any], count: int) -> bool:
     return bool((first <= second).all())
 
 
-def gathered(found: Mapping[str, Any]) -> Found:
-    """Influences of a record."""
-    values, moves = (unpack(found[name], found["count"]) for name in GATHERED)
-    ties = None
-    if (told := found["ties"]) is not None:  # infinity is recorded as null
-        known: dict[str, Any] = {
-            k: math.inf if x is None else x for k, x in told.items()
-        }
-        known["scores"] = tuple(known["scores"])
-        ties = Ties(**known)
-    return Found(values, moves, found["magnitude"], ties)
-
-
-def enclosures(found: Mapping[str, Any]) -> Enclosures:
-    """Enclosures of a record."""
-    arrays = [unpack(found[name], found["count"]) for name in ENCLOSED]
-    lower, upper, enclosed, values, moves = arrays
+def read_found(found: Record) -> Found:
+    """Influences or enclosures of a record."""
+    names = ENCLOSED if ENCLOSED[0] in found else GATHERED
+    *ends, values, moves = (unpack(found[name], found["count"]) for name in names)
+    ties = found.get("ties")
+    if ties is not None:
+        ties = Ties(**with_infinity({**ties, "scores": tuple(ties["scores"])}))
+    computed = values, moves, found["magnitude"], ties
+    if not ends:
+        return Found(*computed)
+    lower, upper, enclosed = ends
     levels = tuple(Level(**level) for level in found["levels"])
     left = np.asarray(found["left"], np.int64)
-    ends = lower, upper, enclosed.astype(bool)
     _, error = split_error([found])
-    computed = values, moves, found["magnitude"], None
+    ends = lower, upper, enclosed.astype(bool)
     return Enclosures(*computed, *ends, left, levels, error)

@@ -77,11 +77,12 @@ def split_error(
     blocks = list(found[:-1] if set(last) == {*_NO_BLOCK, ERROR} else found)
     if last[ERROR] is None:
         return blocks, None
-    # Infinity is recorded as null.
-    told: dict[str, Any] = {
-        k: float("inf") if x is None else x for k, x in last[ERROR].items()
-    }
-    return blocks, MeasuredError(**told)
+    return blocks, MeasuredError(**with_infinity(last[ERROR]))
+
+
+def with_infinity(numbers: Record) -> dict[str, Any]:
+    """Entries of a record with infinity, which JSON lacks, in place of null."""
+    return {name: math.inf if x is None else x for name, x in numbers.items()}
 
 
 def error_columns(error: MeasuredError | None) -> dict[str, Any]:
