@@ -387,12 +387,3 @@ def is_of_rows(command: str, name: str) -> bool:
     known = [x for x in FILES["batch.csv"] if "*" not in x]
     known += [x for file in (f"{command}.csv", record) for x in FILES.get(file, ())]
     return any(fnmatch.fnmatchcase(name, x) for x in known)
-
-
-def find_words(file: str, name: str) -> str | None:
-    """Meaning of a column or key of a file in `FILES`; None if unknown."""
-    words = FILES[file]
-    for known in words:
-        if fnmatch.fnmatchcase(name, known):
-            return words[known]
-    return None

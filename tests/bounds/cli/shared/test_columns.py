@@ -3,10 +3,11 @@
 import pytest
 
 from bounds.cli import influence, lipschitz
-from bounds.cli.shared.columns import FILES, WORDS, find_words
+from bounds.cli.shared.columns import FILES, WORDS
 from bounds.curves.columns import bound_columns
 from bounds.lemma5.lipschitz.curve import NAMES as BOUNDS
 from bounds.simulation.curve import COLUMNS as SIMULATION
+from tests.bounds.cli.outputs import find_words
 
 DECLARED = {
     "influence.csv": (*influence.COLUMNS, *influence.NAMES),
