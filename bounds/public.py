@@ -29,6 +29,7 @@ from bounds.restriction import (
     find_counterexample,
     find_restriction,
 )
+from bounds.sensitivity import Sensitivity, average_sensitivity
 from bounds.simulation import (
     Simulation,
     SimulationCurve,
@@ -55,9 +56,11 @@ __all__ = [
     "Run",
     "Scan",
     "Screened",
+    "Sensitivity",
     "Simulation",
     "SimulationCurve",
     "Supremum",
+    "average_sensitivity",
     "bound_curve",
     "certify_influence",
     "closed_form_bounds",

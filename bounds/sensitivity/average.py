@@ -1,0 +1,268 @@
+"""Average sensitivity of a scalar target: as_n, the mean of s(x) over uniform inputs."""
+
+import dataclasses
+import math
+from typing import Any, Literal, get_args
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy.special import stdtrit
+
+from bounds.curves.inputs import SampledInputs, sampled_inputs
+from bounds.influence.answer import answer
+from bounds.influence.build import TableOptions, build_request
+from bounds.influence.request import InfluenceRequest
+from bounds.influence.run import Run, check_run
+from bounds.influence.substitution import check_query, choose_query
+from bounds.influence.targets.base import Target
+from bounds.numbers.kind import Kind, OfKind, kind_of
+from bounds.sensitivity.values import decision_of, scalar_values
+from jax_models import InputError, Transformer
+from jax_models.arguments import (
+    choose_name,
+    expect_integer,
+    expect_kind,
+    expect_length,
+    show,
+)
+from jax_models.format.model_check import check_model
+from jax_models.model.reweight import at_length
+from jax_models.run.evaluate import TieRule
+
+# Inputs of a length up to which all are listed.
+ENUMERATED = 2**16
+CONFIDENCE = 0.95
+Form = Literal["sign", "real"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sensitivity(OfKind):
+    """Average sensitivity at one length: the mean of s(x), with its ends.
+
+    Attributes:
+        length: Tokens n of an input, an end token included.
+        positions: Positions that are replaced, at most n.
+        form: "sign" counts positions; "real" is 1/4 of the sum of squared changes.
+        lower: Mean of the lower ends of s(x) over the inputs considered.
+        upper: Mean of the upper ends; above `lower` where rounding leaves signs open.
+        interval: 95 % interval of as_n where inputs are sampled; None where all were
+            listed.
+        inputs: Number of inputs considered.
+        undecided: Positions, over all inputs, at which rounding leaves the count open.
+        kind: "exact" or "enclosure" where all inputs were listed, else "estimated".
+    """
+
+    length: int
+    positions: int
+    form: Form
+    lower: float
+    upper: float
+    interval: tuple[float, float] | None
+    inputs: int
+    undecided: int
+    kind: Kind
+
+    @property
+    def mean(self) -> float:
+        """Middle of the ends."""
+        return (self.lower + self.upper) / 2
+
+
+def average_sensitivity(
+    model: Transformer,
+    length: int,
+    *,
+    form: Form = "sign",
+    target: str | Target | None = None,
+    query: int | None = None,
+    num_inputs: int = 32,
+    seed: int = 0,
+    ties: TieRule = "error",
+    run: Run | None = None,
+) -> Sensitivity:
+    """Computes the mean, over uniform inputs, of the number of sensitive positions.
+
+        s(x) = |{i : some substitution at i changes whether f(x) >= 0}|   ("sign")
+        s(x) = 1/4 sum_i |f(x) - f(x with x_i flipped)|^2                 ("real")
+
+    Of f with the values -1 and 1 both are the same. Inputs are uniform over the symbols
+    that the model substitutes; an end token stays. All are listed where a length has at
+    most 2^16, and the mean is exact. Beyond that inputs are sampled, each s(x) from one
+    scan of all its neighbours, and the mean is estimated. A position whose sign lies
+    within the radius of rounding counts 0 in the lower end and 1 in the upper.
+
+    The interval is that of Student's distribution, which is rough where few inputs have
+    almost all of the sum. Where all sampled s(x) are alike it allows for a share
+    1 - 0.05^(1/inputs) of inputs that none of the samples is of.
+
+    Args:
+        model: A transformer with a read-out.
+        length: Tokens n, an end token included.
+        form: "sign", or "real" for f in [-1, 1] over two symbols.
+        target: The scalar f: a name or value as in `compute_influence`, of one entry.
+            By default the logit of the accept rule less its threshold; without a rule
+            the only logit, or of two the second less the first.
+        query: The row that is watched; by default that of a classifier's head, else the
+            last.
+        num_inputs: Inputs that are sampled where not all are listed, 2 or more.
+        seed: Seed of the sampled inputs.
+        ties: As in `compute_influence`.
+        run: Devices, memory and progress (`Run`).
+
+    Returns:
+        A `Sensitivity`.
+
+    Raises:
+        InputError: The target is not one number, or for "real" a value lies outside
+            [-1, 1] or the symbols are not two; or an argument does not fit the model.
+
+    Source:
+        Hahn and Rofin 2024; arXiv 2602.05896.
+    """
+    choose_name("form", form, get_args(Form))
+    choose_name("ties", ties, get_args(TieRule))
+    expect_integer("num_inputs", num_inputs, 2)
+    length, run = expect_length(length), check_run(run)
+    model = at_length(check_model(model), length)
+    source = sampled_inputs(model, "random", num_inputs, seed)
+    free, k = length - (source.end is not None), len(source.symbols)
+    if form == "real" and k != 2:
+        raise InputError(
+            f"form = 'real' is of two symbols, and the model substitutes {k}; take 'sign'"
+        )
+    watched = decision_of(model) if target is None else target
+    if not isinstance(watched, str):
+        wanted = "a name or a value of bounds.influence.targets"
+        expect_kind("target", watched, Target, wanted)
+
+    query = check_query(choose_query(query, model), length, model)
+
+    def ask(index: int) -> InfluenceRequest:
+        tokens, table = source.draw(length, index), TableOptions(rows=query)
+        return build_request(model, tokens, target=watched, table=table, run=run)
+
+    first = ask(0)
+    layout, rule = first.layout, type(first.target_value)
+    if layout is None or layout.width != 1 or rule.value is Target.value:
+        raise InputError(
+            f"target = {show(watched)} is not one number of one input; expected one, such "
+            "as LogitDifference(s, t)"
+        )
+    if enumerated := free * math.log(k) <= math.log(ENUMERATED) + 1e-9:
+        counts = _of_all_inputs(first, source, form, ties)
+    else:
+        requests = map(ask, range(num_inputs))
+        counts = np.array([_of_input(one, form, ties, run) for one in requests])
+    lower, upper = counts.T
+    ends = float(lower.mean()), float(upper.mean())
+    return Sensitivity(
+        length=length,
+        positions=free,
+        form=form,
+        lower=ends[0],
+        upper=ends[1],
+        interval=None if enumerated else _interval(lower, upper, free),
+        inputs=len(counts),
+        undecided=int((upper - lower).sum()) if form == "sign" else 0,
+        kind=kind_of(sum(ends) / 2, *ends) if enumerated else "estimated",
+    )
+
+
+def _interval(
+    lower: Float[np.ndarray, "inputs"], upper: Float[np.ndarray, "inputs"], most: int
+) -> tuple[float, float]:
+    """95 % interval of as_n from samples, within [0, most]."""
+    count = len(lower)
+    if lower.min() == upper.max():
+        share = 1 - (1 - CONFIDENCE) ** (1 / count)
+        seen = (1 - share) * float(lower[0])
+        return seen, seen + share * most
+    quantile = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2))
+    below, above = (
+        quantile * float(ends.std(ddof=1)) / math.sqrt(count) for ends in (lower, upper)
+    )
+    low, high = float(lower.mean()) - below, float(upper.mean()) + above
+    return max(0.0, low), min(float(most), high)
+
+
+def _of_all_inputs(
+    request: InfluenceRequest, source: SampledInputs, form: Form, ties: TieRule
+) -> Float[np.ndarray, "inputs 2"]:
+    """Ends of s(x) of every input, whose neighbours are among the inputs."""
+    free = request.tokens.size - (source.end is not None)
+    shape = (len(source.symbols),) * free
+    tokens = np.asarray(source.symbols, np.int32)[np.indices(shape).reshape(free, -1).T]
+    if source.end is not None:
+        tokens = np.pad(tokens, ((0, 0), (0, 1)), constant_values=source.end)
+    values, radii = scalar_values(request, tokens, ties)
+    low, high = ((values + x).reshape(shape) for x in (-radii, radii))
+    counts = np.zeros((2, *shape))
+    if form == "real":
+        _require_unit(low, high)
+    for axis in range(free):
+        if form == "real":
+            other_low, other_high = np.flip(low, axis), np.flip(high, axis)
+            counts += _quarter_squares(low - other_high, high - other_low)
+        else:
+            counts += _flips((low, high), (low, high), axis)
+    return counts.reshape(2, -1).T
+
+
+def _of_input(
+    request: InfluenceRequest, form: Form, ties: TieRule, run: Run
+) -> Float[np.ndarray, "2"]:
+    """Ends of s(x) of one input, from a scan of its neighbours."""
+    found = answer(request, "auto", ties, run=run, rounding="all")
+    base: Any = (found.base_of.values(), found.base_of.radii())
+    value, radius = (np.ravel(x)[0] for x in base)
+    low, high = value - radius, value + radius
+    # The symbol that stands at a position has no cell of its own, and no change.
+    kept = ~np.isnan(found.values).all(axis=1)
+    changes = tuple(np.nan_to_num(x[kept]) for x in (found.lower, found.upper))
+    lines = low + changes[0], high + changes[1]
+    if form == "real":
+        _require_unit(*lines)
+        counts = _quarter_squares(*changes)
+    else:
+        counts = _flips((low, high), lines, axis=1)
+    return counts.sum(axis=(1, 2))
+
+
+def _flips(
+    ends: tuple[Float[np.ndarray, "*inputs"], Float[np.ndarray, "*inputs"]],
+    lines: tuple[Float[np.ndarray, "*lines"], Float[np.ndarray, "*lines"]],
+    axis: int,
+) -> Bool[np.ndarray, "2 *inputs"]:
+    """Whether a value certainly, and possibly, has another sign than some on its line.
+
+    Lines go along an axis through all symbols of a position. Each has two or more, so
+    that one whose own sign is open possibly differs, as it does from itself.
+    """
+    (low, high), (line_low, line_high) = ends, lines
+
+    def some(mask: Any) -> Any:
+        return mask.any(axis=axis, keepdims=True)
+
+    surely = (low >= 0) & some(line_high < 0) | (high < 0) & some(line_low >= 0)
+    maybe = (high >= 0) & some(line_low < 0) | (low < 0) & some(line_high >= 0)
+    return np.stack([surely, maybe])
+
+
+def _quarter_squares(
+    low: Float[np.ndarray, "*values"], high: Float[np.ndarray, "*values"]
+) -> Float[np.ndarray, "2 *values"]:
+    """Ends of a quarter of the square of a change."""
+    least = np.maximum(0.0, np.maximum(low, -high))
+    return np.stack([least**2, np.maximum(low**2, high**2)]) / 4
+
+
+def _require_unit(
+    low: Float[np.ndarray, "*values"], high: Float[np.ndarray, "*values"]
+) -> None:
+    """Refuses values that certainly lie outside [-1, 1]."""
+    if (outside := (low > 1) | (high < -1)).any():
+        value = float(((low + high) / 2)[outside][0])
+        raise InputError(
+            f"form = 'real' is of values in [-1, 1], and the target has the value "
+            f"{value:.6g}; scale the read-out, or take form='sign'"
+        )

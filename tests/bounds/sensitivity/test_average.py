@@ -1,0 +1,253 @@
+"""Average sensitivity against closed forms and direct counts."""
+
+import itertools
+import math
+
+import jax
+import numpy as np
+import pytest
+
+import bounds
+import jax_models as jm
+from bounds.influence.targets.kl import KullbackLeibler
+from bounds.influence.targets.logit_difference import LogitDifference
+from bounds.sensitivity import average
+from jax_models.errors import InputError
+from jax_models.model.transformer import read_logits
+from jax_models.programs.logic import majority
+
+SHAPE = {"num_heads": 2, "d_model": 8, "d_ff": 16, "mask": "none", "dtype": "float64"}
+RANDOM = {**SHAPE, "num_layers": 1, "vocab_size": 2, "scale": 2.0}
+
+
+def model_of(num_classes=2, **changed):
+    """A random classifier."""
+    parts = jm.Architecture(num_classes=num_classes)
+    options = {**RANDOM, **changed, "architecture": parts}
+    return jm.random_transformer(jax.random.key(3), **options)
+
+
+@jax.jit
+def batched(model, inputs):
+    """Logits of the last rows: a plain pass for each input."""
+    final = jax.vmap(lambda x: jm.forward(model, x)[0][-1])(inputs)
+    return read_logits(model, final)
+
+
+def differences(model, inputs):
+    """The second logit of the last row less the first, of every input."""
+    values = np.asarray(batched(model, np.asarray(inputs, np.int32)))
+    return values[:, 1] - values[:, 0]
+
+
+def signs(model, inputs):
+    """Whether the second logit of the last row is at least the first."""
+    return differences(model, inputs) >= 0
+
+
+def count(model, tokens):
+    """Number of positions at which some other symbol changes the sign, by definition."""
+    n, symbols = len(tokens), model.vocab_size
+    changed = np.tile(tokens, (n, symbols, 1))  # the own symbol changes nothing
+    for place, symbol in np.ndindex(n, symbols):
+        changed[place, symbol, place] = symbol
+    found = signs(model, changed.reshape(-1, n)).reshape(n, symbols)
+    return int((found != signs(model, [tokens])).any(axis=1).sum())
+
+
+def trained():
+    """A short-trained predictor of the symbols of PARITY, 0, 1 and the end."""
+    options = {**RANDOM, "mask": "future", "position": "sinusoidal"}
+    parts = jm.Architecture(num_classes=3)
+    first = jm.init_transformer(jax.random.key(1), **options, architecture=parts)
+    how = jm.Training(length=6, steps=60, batch_size=16, learning_rate=0.01)
+    network, _ = jm.train(first, jm.get_source("parity", 0.5), how, jax.random.key(2))
+    return network
+
+
+@pytest.mark.parametrize(
+    ("preset", "n"),
+    # Two layers of one hard head decide PARITY at the length (1 + 1)^2 alone.
+    [
+        ("parity", 5),
+        ("normalised_parity", 5),
+        ("average_parity", 5),
+        ("hard_parity", 4),
+    ],
+)
+def test_every_position_of_parity_is_sensitive(preset, n):
+    found = bounds.average_sensitivity(jm.build_preset(preset, dtype="float64"), n)
+    assert found.lower == found.upper == found.positions
+    assert found.kind == "exact"
+    assert found.interval is None
+    assert found.inputs == 2**found.positions
+
+
+def test_both_forms_are_one_where_values_are_plus_and_minus_one():
+    model = jm.build_preset("normalised_parity", dtype="float64")
+    assert jm.apply_logits(model, [0, 1, 1, 2])[-1] == pytest.approx(1)
+    found = bounds.average_sensitivity(model, 5, form="real")
+    assert found.lower <= 4 <= found.upper
+    assert found.upper - found.lower < 1e-9
+
+
+def test_samples_that_are_alike_leave_a_share_open():
+    # Were more than a share p of the inputs others, three samples would miss them with a
+    # probability of (1 - p)^3 < 0.05.
+    share = 1 - 0.05 ** (1 / 3)
+    low, high = average._interval(np.full(3, 8.0), np.full(3, 8.0), 64)
+    assert low == pytest.approx(8 * (1 - share))
+    assert high == pytest.approx(low + 64 * share)
+
+
+def test_majority_has_the_binomial_closed_form():
+    # More than half: one symbol decides where k = floor(n/2) are 1, if it is one of the
+    # n - k zeros, and where k + 1 are, if it is one of these ones.
+    model = jm.compile_formula(majority(), "01", "T", dtype="float64")
+    n, k = 8, 4
+    expected = 2 * (n - k) * math.comb(n, k) / 2**n
+    found = bounds.average_sensitivity(model, n)
+    assert found.lower == found.upper == expected
+    assert found.kind == "exact"
+
+
+def test_zero_is_accepted_and_an_open_sign_counts_in_the_upper_end_alone():
+    low, high = np.array([0.0, 1, -1, -1]), np.array([0.0, 1, -1, 1])
+    rows = low[:, None], high[:, None]
+    surely, maybe = average._flips(rows, (low[None], high[None]), axis=1)
+    assert surely.ravel().tolist() == [True, True, True, False]
+    assert maybe.all()
+    lines = low[None, :2], high[None, :2]
+    assert not average._flips((low[0], high[0]), lines, axis=1).any()
+
+
+@pytest.mark.parametrize(("changed", "n"), [({}, 10), ({"vocab_size": 3}, 4)])
+def test_all_inputs_agree_with_counts_by_definition(changed, n):
+    model = model_of(**changed)
+    every = itertools.product(range(model.vocab_size), repeat=n)
+    expected = np.mean([count(model, np.array(x)) for x in every])
+    found = bounds.average_sensitivity(model, n)
+    assert found.lower == found.upper == expected > 0
+
+
+def test_a_trained_model_agrees_with_direct_enumeration_at_ten():
+    model, n = trained(), 10
+    found = bounds.average_sensitivity(model, n, target=LogitDifference(2, 0))
+    values = np.asarray(
+        batched(model, np.array([*itertools.product(range(2), repeat=n)]))
+    )
+    sign = values[:, 2] >= values[:, 0]
+    flips = [sign[np.arange(2**n) ^ 2**p] != sign for p in range(n)]
+    assert found.lower == found.upper == np.sum(flips, axis=0).mean() > 0
+
+
+def test_a_planted_error_is_noticed(monkeypatch):
+    model, flips = model_of(), average._flips
+
+    def first_axis(ends, lines, axis):
+        return flips(ends, lines, 0)
+
+    monkeypatch.setattr(average, "_flips", first_axis)
+    wrong = bounds.average_sensitivity(model, 4).lower
+    every = itertools.product(range(2), repeat=4)
+    assert wrong != np.mean([count(model, np.array(x)) for x in every])
+
+
+@pytest.mark.parametrize("changed", [{"num_layers": 2}, {"vocab_size": 3}])
+def test_sampled_inputs_have_the_count_by_definition(changed):
+    model, n = model_of(**changed), 64
+    found = bounds.average_sensitivity(model, n, num_inputs=3, seed=5)
+    source = average.sampled_inputs(model, "random", 3, 5)
+    expected = [count(model, source.draw(n, k)) for k in range(3)]
+    assert found.lower == found.upper == np.mean(expected)
+    assert found.interval is not None
+    low, high = found.interval
+    assert 0 <= low <= found.lower <= high <= n
+
+
+def test_samples_hold_the_exact_mean(monkeypatch):
+    model, n = model_of(), 4
+    exact = bounds.average_sensitivity(model, n).mean
+    monkeypatch.setattr(average, "ENUMERATED", 1)
+    sampled = bounds.average_sensitivity(model, n, num_inputs=64)
+    assert sampled.interval is not None
+    low, high = sampled.interval
+    assert low <= exact <= high
+    assert high - low < 0.5 * exact
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_the_real_form_is_a_quarter_of_squared_changes(listed, monkeypatch):
+    model, n = model_of(scale=0.3), 4
+    if not listed:
+        monkeypatch.setattr(average, "ENUMERATED", 1)
+    found = bounds.average_sensitivity(model, n, form="real", num_inputs=3)
+    source = average.sampled_inputs(model, "random", 3, 0)
+    inputs = [*itertools.product(range(2), repeat=n)]
+    if not listed:
+        inputs = [source.draw(n, k) for k in range(3)]
+
+    def value(x):
+        return differences(model, [x])[0]
+
+    total = 0.0
+    for x in map(np.array, inputs):
+        for place in range(n):
+            flipped = x.copy()
+            flipped[place] ^= 1
+            total += (value(x) - value(flipped)) ** 2 / 4
+    expected = total / len(inputs)
+    assert found.lower <= expected <= found.upper
+    assert found.upper - found.lower < 1e-9 * expected
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_the_real_form_refuses_values_beyond_one(listed, monkeypatch):
+    if not listed:
+        monkeypatch.setattr(average, "ENUMERATED", 1)
+    with pytest.raises(InputError, match=r"values in \[-1, 1\]"):
+        bounds.average_sensitivity(model_of(scale=30.0), 4, form="real", num_inputs=4)
+
+
+def test_an_open_sign_makes_an_interval(monkeypatch):
+    model, wide = model_of(), average.scalar_values
+
+    def open_signs(*asked):
+        values, radii = wide(*asked)
+        return values, np.where(np.arange(len(radii)) == 3, np.inf, radii)
+
+    monkeypatch.setattr(average, "scalar_values", open_signs)
+    found = bounds.average_sensitivity(model, 4)
+    assert found.lower < found.upper
+    assert found.undecided > 0
+    assert found.kind == "enclosure"
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"form": "complex"}, "form"),
+        ({"num_inputs": 1}, "num_inputs"),
+        ({"target": "logits"}, "not one number"),
+        ({"target": KullbackLeibler()}, "not one number"),
+        ({"target": 3}, "target"),
+        ({"query": 9}, "query"),
+    ],
+)
+def test_bad_questions_are_refused(asked, message):
+    with pytest.raises(InputError, match=message):
+        bounds.average_sensitivity(model_of(), 4, **asked)
+
+
+def test_three_symbols_have_no_real_form():
+    with pytest.raises(InputError, match="two symbols"):
+        bounds.average_sensitivity(model_of(vocab_size=3), 4, form="real")
+
+
+def test_a_target_may_be_given():
+    model = model_of(num_classes=3)
+    target = LogitDifference(2, 1)
+    found = bounds.average_sensitivity(model, 4, target=target)
+    with pytest.raises(InputError, match="3 logits and no accept rule"):
+        bounds.average_sensitivity(model, 4)
+    assert 0 <= found.lower <= 4
