@@ -24,6 +24,7 @@ from jax_models.languages.flip_flop import FlipFlop
 from jax_models.languages.majority import Majority
 from jax_models.languages.ones import Ones
 from jax_models.languages.parity import Parity, ParitySource
+from jax_models.languages.regular import RegularLanguage
 from jax_models.languages.source import Levels, Source
 from jax_models.languages.text import read_text
 from jax_models.languages.uniform import UniformStrings
@@ -45,6 +46,7 @@ __all__ = [
     "Ones",
     "Parity",
     "ParitySource",
+    "RegularLanguage",
     "Source",
     "UniformStrings",
     "get_language",

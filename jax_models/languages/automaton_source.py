@@ -48,6 +48,7 @@ class AutomatonSource(Source):
         end_probabilities: e, of ending in each state [S].
         start: the first state.
         label: its name.
+        alphabet: names of the symbols; their ids as numerals where it is None.
 
     Raises:
         InputError: if the shapes disagree, a state does not exist, or a state's
@@ -59,6 +60,7 @@ class AutomatonSource(Source):
     end_probabilities: tuple[float, ...]
     start: int = 0
     label: str = "automaton"
+    alphabet: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         """Checks shapes, states and probabilities."""
@@ -100,8 +102,8 @@ class AutomatonSource(Source):
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """The ids themselves, as decimal numerals."""
-        return tuple(str(symbol) for symbol in range(len(self.transitions[0])))
+        """The alphabet."""
+        return self.alphabet or tuple(map(str, range(len(self.transitions[0]))))
 
     @property
     def first_symbol(self) -> tuple[float, ...]:
@@ -148,18 +150,7 @@ class AutomatonSource(Source):
 
         alive = jnp.ones(odds.shape[0], odds.dtype)
         _, laters = jax.lax.scan(back, alive, None, length, reverse=True)
-        chance = jax.random.uniform(key, (length, count), odds.dtype)
-
-        def step(state: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
-            later, u = now
-            ladder = jnp.cumsum(odds * later[table], axis=1)
-            goal = ladder[state]
-            symbol = (goal <= (u * goal[:, -1])[:, None]).sum(axis=1, dtype=jnp.int32)
-            return table[state, symbol], symbol
-
-        first = jnp.full(count, self.start, jnp.int32)
-        _, tokens = jax.lax.scan(step, first, (laters, chance))
-        return tokens.T
+        return follow(key, odds, table, laters, self.start, count)
 
     def log_survival(self, length: int) -> float:
         """Returns ln P(at least n symbols), by dynamic programming in O(n S^2)."""
@@ -212,6 +203,29 @@ class AutomatonSource(Source):
                 return law, -math.inf
             law, total = law / alive, total + math.log(alive)
         return law, total
+
+
+def follow(
+    key: PRNGKeyArray,
+    odds: Float[Array, "states symbols"],
+    table: Int[Array, "states symbols"],
+    laters: Float[Array, "tokens states"],
+    start: int,
+    count: int,
+) -> Int[Array, "inputs tokens"]:
+    """Draws paths; a symbol has its odds times the weight of the state after it."""
+    chance = jax.random.uniform(key, (len(laters), count), odds.dtype)
+
+    def step(state: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+        later, u = now
+        ladder = jnp.cumsum(odds * later[table], axis=1)
+        goal = ladder[state]
+        symbol = (goal <= (u * goal[:, -1])[:, None]).sum(axis=1, dtype=jnp.int32)
+        return table[state, symbol], symbol
+
+    first = jnp.full(count, start, jnp.int32)
+    _, tokens = jax.lax.scan(step, first, (laters, chance))
+    return tokens.T
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,215 @@
+"""Regular languages from a JSON file: a deterministic automaton whose states have names.
+
+A file holds an object with `alphabet` (the symbols in the order of their ids), `start`,
+`accepting` (a list of states) and `transitions` (of each state, the next state for each
+symbol).
+"""
+
+import dataclasses
+import json
+import os
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Bool, Int, PRNGKeyArray
+
+from jax_models.arguments import (
+    CONFIG_BYTES,
+    check_alphabet,
+    expect_keys,
+    expect_kind,
+    read_file,
+    show,
+)
+from jax_models.errors import InputError
+from jax_models.languages.automaton import Automaton
+from jax_models.languages.automaton_source import AutomatonSource, follow
+from jax_models.languages.base import END, Language
+from jax_models.languages.source import check_probability
+from jax_models.run.device_memory import require_memory
+
+KEYS = ("alphabet", "start", "accepting", "transitions")
+KINDS = {list: "list", dict: "object"}
+
+
+@dataclasses.dataclass(frozen=True)
+class RegularLanguage(Language):
+    """Words that a deterministic automaton accepts; samples are uniform over them.
+
+    Attributes:
+        text: The automaton as JSON, keys sorted: equal for files of equal content.
+        alphabet: Symbols in the order of their ids.
+        automaton: The automaton over numbers of symbols and states.
+    """
+
+    text: str
+    alphabet: tuple[str, ...]
+    automaton: Automaton
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Self:
+        """Returns the language of a JSON file.
+
+        Args:
+            path: The file.
+
+        Raises:
+            InputError: There is no such file, it is not JSON, or it holds no automaton
+                with one transition for each state and symbol.
+        """
+        content, where = read_file("language file", path, CONFIG_BYTES), os.fspath(path)
+        try:
+            return cls.decode(json.loads(content, object_pairs_hook=_distinct))
+        except InputError as error:
+            raise InputError(f"{where!r}: {error}") from error
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{where!r} is not JSON: {error}") from error
+
+    @classmethod
+    def decode(cls, entry: Any) -> Self:
+        """Returns the language of the object that a file holds.
+
+        Args:
+            entry: The object.
+
+        Raises:
+            InputError: It is no automaton with one transition for each state and symbol.
+        """
+        expect_keys("the automaton", entry, KEYS)
+        if missing := [key for key in KEYS if key not in entry]:
+            raise InputError(f"{missing[0]} is missing; expected {', '.join(KEYS)}")
+        for name, kind in (
+            ("alphabet", list),
+            ("accepting", list),
+            ("transitions", dict),
+        ):
+            expect_kind(name, entry[name], kind, f"a JSON {KINDS[kind]}")
+        alphabet, table = check_alphabet(entry["alphabet"]), entry["transitions"]
+        if END in alphabet:
+            raise InputError(
+                f"the alphabet has {END!r}, the end token; rename that symbol"
+            )
+        states = {name: number for number, name in enumerate(sorted(table))}
+
+        def number(where: str, name: Any) -> int:
+            if not isinstance(name, str) or name not in states:
+                raise InputError(
+                    f"{where} is {show(name)}; expected one of the states that have "
+                    f"transitions, {show(list(states))}"
+                )
+            return states[name]
+
+        rows = []
+        for name in states:
+            row = expect_keys(f"transitions of {name!r}", table[name], alphabet)
+            if missing := [symbol for symbol in alphabet if symbol not in row]:
+                raise InputError(
+                    f"transitions of {name!r} lack {missing[0]!r}; expected one for every "
+                    "symbol, if need be into a state that accepts nothing"
+                )
+            to = (number(f"transition of {name!r} by {x!r}", row[x]) for x in alphabet)
+            rows.append(tuple(to))
+        start = number("start", entry["start"])
+        accepting = frozenset(number("accepting", name) for name in entry["accepting"])
+        automaton = Automaton(tuple(rows), accepting, start, end=len(alphabet))
+        return cls(json.dumps(entry, sort_keys=True), alphabet, automaton)
+
+    @property
+    def name(self) -> str:
+        """One name for the languages of all files."""
+        return "the automaton's language"
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The alphabet."""
+        return self.alphabet
+
+    @property
+    def distribution(self) -> str:
+        """Uniform over the words."""
+        return "uniform over the words of the length"
+
+    def draw(
+        self, key: PRNGKeyArray, length: int, count: int
+    ) -> Int[Array, "inputs tokens"]:
+        """Draws uniform words, each symbol by the number of words that it leaves."""
+        table = jnp.asarray(np.asarray(self.automaton.transitions, np.int32))
+        require_memory(f"words of {length} symbols", 16 * length * len(table))
+        accepts = np.isin(np.arange(len(table)), list(self.automaton.accepting))
+        start = self.automaton.start
+
+        def forth(met: Array, _: None) -> tuple[Array, Array]:
+            moved = jnp.broadcast_to(met[:, None], table.shape)
+            return jnp.zeros_like(met).at[table].max(moved), met
+
+        def back(later: Array, met: Array) -> tuple[Array, Array]:
+            # Of states that a prefix of this length can be in: no scale of others enters.
+            weights = met * later[table].sum(axis=1)
+            return weights / jnp.maximum(weights.max(), 1), later
+
+        at_start = jnp.zeros(len(table)).at[start].set(1.0)
+        last, met = jax.lax.scan(forth, at_start, None, length)
+        ends = jnp.where(jnp.asarray(accepts), last, 0)
+        words, laters = jax.lax.scan(back, ends, met, reverse=True)
+        if not words[start]:
+            raise InputError(
+                f"{self.name} has no word of {length} symbols; use another length"
+            )
+        return follow(key, jnp.ones(table.shape), table, laters, start, count)
+
+    def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
+        """Runs the automaton on each row."""
+        return self.automaton.contains(strings)
+
+    def source(self, end_probability: float) -> AutomatonSource:
+        """Returns a source of the words, symbol by symbol.
+
+        In an accepting state a word ends with probability p (1 where no longer word begins
+        so); the symbols after which some word goes on share the rest equally.
+
+        Args:
+            end_probability: p.
+
+        Raises:
+            InputError: p is not inside (0, 1), or the language has no word.
+        """
+        check_probability("end probability p", end_probability)
+        table = np.asarray(self.automaton.transitions)
+        accepts = np.isin(np.arange(len(table)), list(self.automaton.accepting))
+        live = accepts
+        for _ in table:
+            live = live | live[table].any(axis=1)
+        if not live[self.automaton.start]:
+            raise InputError(
+                "the language is empty: no accepting state can be reached from the start"
+            )
+        onward = live[table]
+        goes_on = onward.any(axis=1)
+        ends = np.where(goes_on, np.where(accepts, end_probability, 0.0), 1.0)
+        shares = (1 - ends) / np.maximum(onward.sum(axis=1), 1)
+        odds = np.where(onward, shares[:, None], 0.0)
+        return AutomatonSource(
+            self.automaton.transitions,
+            tuple(map(tuple, odds.tolist())),
+            tuple(ends.tolist()),
+            self.automaton.start,
+            self.name,
+            self.alphabet,
+        )
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; refuses a repeated key, of which all but the last would be lost."""
+    names: set[str] = set()
+    for name, _ in pairs:
+        if name not in names:
+            names.add(name)
+            continue
+        raise InputError(
+            f"{name!r} stands twice in one object; expected one entry for each state "
+            "and symbol: the automaton is deterministic"
+        )
+    return dict(pairs)
