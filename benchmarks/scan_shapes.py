@@ -31,6 +31,7 @@ from benchmarks.scan_peer import (
 )
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.timing import spread, time_call
+from benchmarks.trained import random_state
 from bounds.influence.build import build_request
 from bounds.influence.partial import PARTIAL
 from jax_models import InputError
@@ -77,32 +78,6 @@ def cells() -> Iterator[dict[str, Any]]:
     for cell in grid(model=MODELS.value):
         sizes = dataclasses.asdict(SHAPES[cell["model"]])
         yield {**cell, **sizes, "dtype": "float32", "torch": torch}
-
-
-def random_state(config: Config) -> dict[str, np.ndarray]:
-    """Returns the state of a random `torch.nn.TransformerEncoder`, float32 by name.
-
-    Args:
-        config: Of a row.
-    """
-    draws = np.random.default_rng(config["seed"])
-    d, inner = config["width"], config["hidden"]
-    shapes = {
-        "self_attn.in_proj_": (3 * d, d),
-        "self_attn.out_proj.": (d, d),
-        "linear1.": (inner, d),
-        "linear2.": (d, inner),
-    }
-    state = {}
-    for k in range(config["num_layers"]):
-        for name, shape in shapes.items():
-            weight = draws.standard_normal(shape) / np.sqrt(shape[1])
-            state[f"layers.{k}.{name}weight"] = weight
-            state[f"layers.{k}.{name}bias"] = 0.1 * draws.standard_normal(shape[0])
-        for norm in ("norm1.", "norm2."):
-            state[f"layers.{k}.{norm}weight"] = np.ones(d)
-            state[f"layers.{k}.{norm}bias"] = np.zeros(d)
-    return {name: np.asarray(x, np.float32) for name, x in state.items()}
 
 
 def draw_question(config: Config) -> tuple[np.ndarray, ...]:
@@ -181,7 +156,8 @@ def beside(
         InputError: PyTorch failed, or the changes in float32 differ.
     """
     batches = [x for x in BATCHES[config["platform"]] if x <= len(question["inputs"])]
-    how = {"batches": batches, "types": TYPES, "threads": usable_cores()}
+    ways = np.asarray([(x, compiled) for x in batches for compiled in (0, 1)])
+    how = {"ways": ways, "types": TYPES, "threads": usable_cores()}
     answer = ask_peer(
         PEER.value, TORCH_PART, {**question, **how, "ablate": False}, LIMIT.value
     )
@@ -190,13 +166,14 @@ def beside(
     columns: dict[str, Any] = {}
     for name in TYPES:
         seconds = answer[name]["seconds"] * values.size
-        apart = np.abs(values - answer[name]["changes"]).max() / values.max()
+        changes = np.asarray(answer[name]["changes"])  # of whole batches
+        apart = np.abs(values[: len(changes)] - changes).max() / values.max()
         if name == "float32" and apart > AGREEMENT:
             raise InputError(f"the changes differ by {apart:.3g} of the largest")
         ours = told["float32_seconds" if name == "float32" else "bfloat16_seconds"]
         columns |= {
             f"torch_{name}_seconds": seconds,
-            f"torch_{name}_batch": answer[name]["batch"],
+            f"torch_{name}_way": answer[name]["way"],
             f"torch_{name}_error": float(apart),
             f"torch_{name}_ratio": seconds / ours,
         }

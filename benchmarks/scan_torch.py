@@ -2,9 +2,9 @@
 
 Run by another interpreter, with Transformers and Captum where they are asked for: no package
 of this repository is imported, and a question is a NumPy archive. It is what people do
-without a method: the model as its library has it, run for every substitution, in batches, on
-a GPU where PyTorch sees one, in float32 or under autocast; and Captum's ablation of every
-position.
+without a method: the model as its library has it, with PyTorch's fused attention, run for
+every substitution, in batches, eagerly and compiled where that works, on a GPU where
+PyTorch sees one, in float32 or under autocast; and Captum's ablation of every position.
 """
 
 import json
@@ -18,22 +18,31 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def read_model(stored):
-    """Returns a function from inputs [b, n(, d)] to final rows [b, n, d]."""
+    """Function from inputs [b, n(, d)] to final rows [b, n, d], or to logits."""
     if "folder" in stored.files:
         from transformers import (  # pyright: ignore[reportMissingImports]
             AutoModel,
+            AutoModelForMaskedLM,
             logging,
         )
 
         logging.set_verbosity_error()
-        model = AutoModel.from_pretrained(str(stored["folder"])).eval().to(DEVICE)
-        return lambda inputs: model(inputs).last_hidden_state
+        head = "logits" if "logits" in stored.files else "last_hidden_state"
+        kind = AutoModelForMaskedLM if head == "logits" else AutoModel
+        # scaled_dot_product_attention
+        model = kind.from_pretrained(str(stored["folder"]), attn_implementation="sdpa")
+        model.eval().to(DEVICE)
+        return lambda inputs: getattr(model(inputs), head)
     arrays = {
         k: torch.tensor(stored[k]) for k in stored.files if k.startswith("state.")
     }
     state = {k.removeprefix("state."): x for k, x in arrays.items()}
     inner, d = state["layers.0.linear1.weight"].shape
-    how = {"activation": str(stored["activation"]), "batch_first": True}
+    how = {
+        "activation": str(stored["activation"]),
+        "batch_first": True,
+        "norm_first": "causal" in stored.files,
+    }
     layer = torch.nn.TransformerEncoderLayer(d, int(stored["heads"]), inner, **how)
     depth = sum(name.endswith("linear1.weight") for name in state)
     encoder = torch.nn.TransformerEncoder(layer, depth, enable_nested_tensor=False)
@@ -44,22 +53,47 @@ def read_model(stored):
     table, place = (
         torch.tensor(stored[name]).to(DEVICE) for name in ("embedding", "position")
     )
-    return lambda tokens: encoder(table[tokens] + place)
+    if "causal" not in stored.files:
+        return lambda tokens: encoder(table[tokens] + place)
+    mask = torch.nn.Transformer.generate_square_subsequent_mask(len(place)).to(DEVICE)
+    return lambda tokens: encoder(table[tokens] + place, mask, is_causal=True)
 
 
-def timed(model, inputs, row, batches):
-    """Returns seconds of a pass in the best of the batches, that, and the rows found."""
-    seconds, found = {}, torch.zeros(0)
-    for batch in batches:
-        model(inputs[:batch])
+def is_compiled(model, inputs):
+    """Whether the compiled model runs; the first call compiles it for these shapes."""
+    try:
+        model(inputs)
+    except Exception as error:  # of any of the compiler's parts
+        print(f"not compiled: {error}", file=sys.stderr)
+        return False
+    return True
+
+
+def watched(found, rows):
+    """The watched row of each output, or all rows, where one is below 0."""
+    if (rows < 0).any():
+        return found
+    return found[torch.arange(len(found)), rows]
+
+
+def timed(model, inputs, rows, ways):
+    """Seconds of a pass in the best way, that way (batch, compiled), and its rows."""
+    found = []
+    for batch, compiled in ways:
+        whole = inputs[: len(inputs) // batch * batch]  # one shape of each batch
+        run = torch.compile(model, dynamic=False) if compiled else model
+        if compiled and not is_compiled(run, inputs[:batch]):
+            continue
+        run(inputs[:batch])
         if DEVICE == "cuda":
             torch.cuda.synchronize()
         start = time.perf_counter()
-        rows = [model(x)[:, row] for x in inputs.split(batch)]
-        found = torch.cat(rows).float().cpu()  # waits for them
-        seconds[batch] = (time.perf_counter() - start) / len(inputs)
-    best = min(seconds, key=lambda batch: seconds[batch])
-    return seconds[best], best, found
+        parts = zip(whole.split(batch), rows.split(batch), strict=False)
+        outputs = torch.cat([watched(run(x), at) for x, at in parts])
+        outputs = outputs.float().cpu()  # waits for them
+        seconds = (time.perf_counter() - start) / len(whole)
+        found.append((seconds, (batch, compiled), outputs))
+    return min(found, key=lambda way: way[0])
 
 
 def ablated(model, inputs, row, batch):
@@ -85,23 +119,25 @@ def main(path):
     stored = np.load(path)
     torch.set_num_threads(int(stored["threads"]))
     torch.set_grad_enabled(False)
-    model, row = read_model(stored), int(stored["row"])
+    model, row = read_model(stored), torch.tensor(stored["row"])
     inputs, answer = torch.tensor(stored["inputs"]).to(DEVICE), {}
+    base, inputs = inputs[:1], inputs[1:]
+    rows = row.expand(len(inputs))
     for name in stored["types"].tolist():
         half = {"dtype": getattr(torch, name), "enabled": name != "float32"}
         with torch.autocast(DEVICE, **half):
-            seconds, batch, found = timed(
-                model, inputs, row, stored["batches"].tolist()
-            )
-        changes = (found[1:] - found[0]).norm(dim=1)
+            seconds, way, found = timed(model, inputs, rows, stored["ways"].tolist())
+            same = model(base).expand(len(found), *[-1] * 2)
+        same = watched(same, rows[: len(found)]).float().cpu()
+        changes = (found - same).flatten(1).norm(dim=1)
         answer[name] = {
             "seconds": seconds,
-            "batch": batch,
+            "way": way,
             "changes": changes.double().tolist(),
         }
     if stored["ablate"]:
-        batch = answer["float32"]["batch"]
-        answer["ablation"] = ablated(model, inputs, row, batch)
+        batch, _ = answer["float32"]["way"]
+        answer["ablation"] = ablated(model, base, int(row), batch)
     print(json.dumps(answer))
 
 

@@ -38,7 +38,8 @@ ENCODERS = {
     "sceptr": Encoder(SCEPTR, 49, AMINO_ACIDS, 0, 912, 48, 19),
     "causal": Encoder("", 512, range(64), 511, 128, 32, 16),
 }
-# Random weights: no package carries a causal model.
+# Random weights: no package carries a causal model. The first is of this package, the
+# second also an encoder of PyTorch.
 CAUSAL: dict[str, Any] = {
     "num_layers": 6,
     "num_heads": 6,
@@ -50,8 +51,48 @@ CAUSAL: dict[str, Any] = {
     "final_norm": True,
     "activation": "gelu",
 }
+CAUSAL_STATE = {"num_layers": 6, "width": 384, "heads": 6, "hidden": 1536, "seed": 0}
 LOOPS = (6, 6, 13, 5, 3, 15)  # amino acids of SCEPTR's loops
 STATE = "state_dict.pt"  # of SCEPTR
+
+
+def random_state(sizes: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """State of a random `torch.nn.TransformerEncoder`, float32 by name."""
+    draws = np.random.default_rng(sizes["seed"])
+    d, inner = sizes["width"], sizes["hidden"]
+    shapes = {
+        "self_attn.in_proj_": (3 * d, d),
+        "self_attn.out_proj.": (d, d),
+        "linear1.": (inner, d),
+        "linear2.": (d, inner),
+    }
+    state = {}
+    for k in range(sizes["num_layers"]):
+        for name, shape in shapes.items():
+            weight = draws.standard_normal(shape) / np.sqrt(shape[1])
+            state[f"layers.{k}.{name}weight"] = weight
+            state[f"layers.{k}.{name}bias"] = 0.1 * draws.standard_normal(shape[0])
+        for norm in ("norm1.", "norm2."):
+            state[f"layers.{k}.{norm}weight"] = np.ones(d)
+            state[f"layers.{k}.{norm}bias"] = np.zeros(d)
+    return {name: np.asarray(x, np.float32) for name, x in state.items()}
+
+
+def causal_model(encoder: Encoder) -> tuple[jm.Transformer, dict[str, Any]]:
+    """Random pre-norm decoder, and its weights by PyTorch's names."""
+    state, heads = random_state(CAUSAL_STATE), CAUSAL_STATE["heads"]
+    draws = np.random.default_rng(1)
+    tables = {
+        name: draws.standard_normal((size, CAUSAL_STATE["width"])).astype(np.float32)
+        for name, size in (
+            ("embedding", len(encoder.symbols)),
+            ("position", encoder.length),
+        )
+    }
+    how: dict[str, Any] = {"activation": "gelu", "causal": True}
+    model = jm.from_torch(state, heads, **tables, **how, norm_first=True)
+    named = {f"state.{name}": x for name, x in state.items()}
+    return model, {**named, **tables, **how, "heads": heads}
 
 
 def sceptr_model(

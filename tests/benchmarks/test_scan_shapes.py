@@ -7,6 +7,7 @@ import pytest
 
 import jax_models as jm
 from benchmarks import scan_shapes
+from benchmarks.trained import random_state
 
 CONFIG: dict[str, Any] = {
     "model": "antiberty",
@@ -47,7 +48,7 @@ def test_inputs_differ_from_the_first_in_the_one_symbol_that_is_asked():
 
 def test_a_random_state_is_one_of_an_encoder_of_the_shape():
     table = np.ones((4, 4), np.float32)
-    state = scan_shapes.random_state(CONFIG)
+    state = random_state(CONFIG)
     model = jm.from_torch(state, 2, embedding=table, activation="gelu")
     assert (len(model.layers), model.width, model.dtype) == (1, 4, np.float32)
     assert model.layers[0].attention.num_heads == 2
@@ -59,7 +60,7 @@ def beside(monkeypatch):
 
     def run(factor):
         values = np.array([1.0, 4.0])
-        one = {"seconds": 3.0, "batch": 1, "changes": (factor * values).tolist()}
+        one = {"seconds": 3.0, "way": [1, 0], "changes": (factor * values).tolist()}
         answer = dict.fromkeys(scan_shapes.TYPES, one)
         monkeypatch.setattr(scan_shapes, "ask_peer", lambda *_: answer)
         return scan_shapes.beside(CONFIG, OURS, values, {"inputs": np.zeros((3, 6))})
