@@ -316,7 +316,7 @@ def _outputs(
     layer: Layer,
     base: PreparedLayer,
     lines: Lines,
-    heads: Float[Array, "lines rows heads*d_v"],
+    heads: Float[Array, "lines rows concatenated"],
 ) -> Float[Array, "lines rows width"]:
     """Changes of the output rows from those of the heads."""
     _, _, rows = take_rows(base, lines.slot)

@@ -206,7 +206,7 @@ def other_heads(
     columns: ReplacedColumns,
     at: Int[Array, "rows"],
     rows: Any,  # of `take_rows`
-) -> tuple[Float[Array, "rows heads*d_v substitutions"], TieReport | None]:
+) -> tuple[Float[Array, "rows concatenated substitutions"], TieReport | None]:
     """Changes of the heads of rows j != i under each replacement, and the ties."""
     column = seen_columns(layer, first, columns, at, rows)
     return replaced_heads(layer, rows[1], column, at)
@@ -214,7 +214,7 @@ def other_heads(
 
 def replaced_heads(
     layer: Layer, summary: Any, column: Column, at: Int[Array, "rows"]
-) -> tuple[Float[Array, "rows heads*d_v substitutions"], TieReport | None]:
+) -> tuple[Float[Array, "rows concatenated substitutions"], TieReport | None]:
     """Changes of the heads of rows that see `column` replaced, and the ties."""
     weighting = layer.attention.weighting
     heads = weighting.replace(summary, column)

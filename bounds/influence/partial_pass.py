@@ -77,7 +77,9 @@ class BasePass:
     rows: tuple[Float[Array, "tokens width"], ...]
     stores: tuple[KeyStore, ...]  # the keys and values of every layer
     first: PreparedLayer | None  # where the first layer goes by replaced columns
-    heads: Float[Array, "tokens heads*d_v"] | None  # attended values of the first layer
+    heads: (
+        Float[Array, "tokens concatenated"] | None
+    )  # attended values of the first layer
     store: KeyStore | None  # keys and values of the first layer
 
 
@@ -294,7 +296,7 @@ def _own_heads(
     base: BasePass,
     rows: Float[Array, "sequences width"],
     position: Int[Array, "sequences"],
-) -> Float[Array, "sequences heads*d_v"]:
+) -> Float[Array, "sequences concatenated"]:
     """Values that replaced rows attend to, their own column among them."""
     attention, kept = layer.attention, base.store
     assert kept is not None
@@ -304,7 +306,7 @@ def _own_heads(
 
     def attend(
         query: Float[Array, "heads d_k"], column: KeyStore, at: Int[Array, ""]
-    ) -> Float[Array, "heads*d_v"]:
+    ) -> Float[Array, "concatenated"]:
         store = jax.tree.map(lambda x, new: x.at[:, at].set(new), kept, column)
         return _attended(attention, n, n, query[:, None], at[None], store)[0]
 
@@ -349,12 +351,12 @@ def _rows_at(
 
     def attend(
         one: tuple[KeyStore, Float[Array, "heads tile d_k"]],
-    ) -> tuple[Float[Array, "tile heads*d_v"], Any]:
+    ) -> tuple[Float[Array, "tile concatenated"], Any]:
         of_one, asked = one
 
         def run(
             block: tuple[Int[Array, "rows"], Float[Array, "rows heads d_k"]],
-        ) -> tuple[Float[Array, "rows heads*d_v"], Any]:
+        ) -> tuple[Float[Array, "rows concatenated"], Any]:
             some, queries = block[0], block[1].swapaxes(0, 1)
             if attention.weighting.hard:
                 summary = summarise(attention, queries, some, of_one)
@@ -381,7 +383,7 @@ def _attended(
     queries: Float[Array, "heads rows d_k"],
     at: Int[Array, "rows"],
     store: KeyStore,
-) -> Float[Array, "rows heads*d_v"]:
+) -> Float[Array, "rows concatenated"]:
     """Values that rows attend to softly among the first `count` keys."""
     if key_tile(length) < length:
         summary = summarise(attention, queries, at, store)

@@ -39,7 +39,7 @@ class RowBase:
 def base_rows(
     layer: Layer,
     rows: Float[Array, "*rows width"],
-    heads: Float[Array, "*rows heads*d_v"],
+    heads: Float[Array, "*rows concatenated"],
 ) -> tuple[RowBase, Float[Array, "*rows width"]]:
     """Base quantities, and the layer's output rows."""
     program = layer.writes
@@ -81,9 +81,9 @@ class ReluBlock(NamedTuple):
     """A layer seen from its heads: skip x + W2 relu(u + W1 x)."""
 
     row: str  # name of u, the neurons' input
-    w1: Float[Array, "hidden heads*d_v"]
+    w1: Float[Array, "hidden concatenated"]
     w2: Float[Array, "width hidden"]
-    skip: Float[Array, "width heads*d_v"] | None
+    skip: Float[Array, "width concatenated"] | None
 
 
 def has_relu_block(layer: Layer) -> bool:
@@ -136,7 +136,7 @@ def change_rows(
     layer: Layer,
     base: RowBase,  # broadcastable to the change
     change: Float[Array, "*batch width"],
-    heads: Float[Array, "*batch heads*d_v"],
+    heads: Float[Array, "*batch concatenated"],
 ) -> Float[Array, "*batch width"]:
     """Change of the layer's output rows, from those of its input rows and heads."""
     program = layer.writes
@@ -144,7 +144,7 @@ def change_rows(
 
 
 def change_many_rows(
-    layer: Layer, base: RowBase, heads: Float[Array, "rows heads*d_v substitutions"]
+    layer: Layer, base: RowBase, heads: Float[Array, "rows concatenated substitutions"]
 ) -> Float[Array, "rows width substitutions"]:
     """Change of output rows whose own input is unchanged."""
     block = relu_block(layer)

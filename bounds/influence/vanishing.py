@@ -177,7 +177,7 @@ def _entering(
 def _combine(
     layer: Layer,
     rows: Float[Array, "tokens width"],
-    heads: Float[Array, "tokens heads*d_v"],
+    heads: Float[Array, "tokens concatenated"],
 ) -> tuple[Float[Array, "tokens width"], dict[str, Float[Array, "tokens width"]]]:
     """Output rows of a layer, and the rows before its norms with epsilon = 0."""
     entering = {}

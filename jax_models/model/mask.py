@@ -39,7 +39,7 @@ class Sight:
         """The largest distance of a position that is seen."""
         return math.inf if self.window is None else self.window - 1
 
-    def visible(self, rows: Any, keys: Any) -> Bool[Array, "..."]:
+    def visible(self, rows: Any, keys: Any) -> Bool[Any, "..."]:
         """Whether each row sees each key."""
         seen = jnp.ones(jnp.broadcast_shapes(rows.shape, keys.shape), bool)
         if not self.after:

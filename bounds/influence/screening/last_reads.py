@@ -47,7 +47,7 @@ class LastReads:
         return key, value, score[:, None]
 
     @property
-    def map_norms(self) -> Float[Array, "3*heads"]:
+    def map_norms(self) -> Float[Array, "reads"]:
         """Spectral norms of the maps: keys, values and scores of every head."""
         return jnp.concatenate([spectral_norms(x) for x in self.maps])
 
@@ -61,7 +61,7 @@ class LastReads:
 
     def norms_of(
         self, rows: int, of_entries: bool, derivative: Float[Array, "*rows maps inputs"]
-    ) -> Float[Array, "rows 3*heads *inputs"]:
+    ) -> Float[Array, "rows reads *inputs"]:
         """Norms of the maps times a derivative; of each column with `of_entries`."""
         norm: Callable[[Array], Array] = _columns if of_entries else spectral_norms
         lead, width = derivative.shape[:-2], derivative.shape[-1]

@@ -52,7 +52,7 @@ def pull_columns(
     prepared: PreparedLayer,
     statistics: RowStatistics,
     positions: Int[Array, "rows"],
-    heads: Float[Array, "rows classes heads*d_v"],
+    heads: Float[Array, "rows classes concatenated"],
 ) -> Float[Array, "columns classes width"]:
     """Cotangents N_m of attention's input, from the heads' cotangents."""
     store, n = prepared.store, prepared.store.length
@@ -92,7 +92,7 @@ def pull_queries(
     attention: Attention,
     statistics: RowStatistics,
     scale: Float[Array, "rows"],
-    heads: Float[Array, "rows classes heads*d_v"],
+    heads: Float[Array, "rows classes concatenated"],
 ) -> Float[Array, "rows classes width"]:
     """Cotangents of attention's input through each row's own query."""
     by_head = heads.reshape(*heads.shape[:2], attention.num_heads, -1)
@@ -117,7 +117,7 @@ class ScreenedLayer:
     prepared: PreparedLayer
     statistics: RowStatistics
     rows: RowMap
-    sent: Float[Array, "rows classes heads*d_v"]  # cotangents of the heads
+    sent: Float[Array, "rows classes concatenated"]  # cotangents of the heads
     head_weight: Float[Array, "rows heads"]  # their norms
     columns: Float[Array, "columns classes width"]  # N_m
     input_weight: Float[Array, "columns"]  # norm of the cotangent of attention's input

@@ -209,7 +209,7 @@ class _Tile:
     summary: Any  # fields [rows, heads, ...]
     statistics: RowStatistics
     rows: RowMap
-    sent: Float[Array, "rows classes heads*d_v"]
+    sent: Float[Array, "rows classes concatenated"]
     head_weight: Float[Array, "rows heads"]
     query_scale: Float[Array, "rows"]
     group: Int[Array, "rows heads"]

@@ -40,7 +40,9 @@ class MovedOwn:
 
     change: Float[Array, "width substitutions"]  # of the reference
     unknown: Float[Array, "substitutions"]  # distance of the row from the reference
-    linear: Float[Array, "heads*d_v substitutions"]  # base derivative by known changes
+    linear: Float[
+        Array, "concatenated substitutions"
+    ]  # base derivative by known changes
     defect: Float[Array, "substitutions"]  # part of the error through unknown changes
 
 
@@ -96,7 +98,9 @@ def move_own_row(
     return MovedOwn(change, beyond, linear, defect)
 
 
-def base_response(row: KnownRow, tile: int) -> Float[Array, "heads*d_v substitutions"]:
+def base_response(
+    row: KnownRow, tile: int
+) -> Float[Array, "concatenated substitutions"]:
     """Base derivative of row i's heads by the other columns' known changes.
 
     sum over m != i of a_im [W_v x_m + (q_i . W_k x_m)(v_m - b_i)]
@@ -128,7 +132,7 @@ def reach_row(
     layer: Layer,
     base_row: RowBase,
     state: State,
-    heads: Float[Array, "substitutions heads*d_v"],
+    heads: Float[Array, "substitutions concatenated"],
     further: Float[Array, "heads substitutions"],
 ) -> Float[Array, "substitutions"]:
     """Largest distance of row i from its reference after the layer.

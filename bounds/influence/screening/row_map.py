@@ -105,14 +105,14 @@ class MovedOutput:
     # Weighed part beyond the base derivative.
     defect: Float[Array, "rows substitutions"]
     # Norms of the last layer's reads.
-    reads: Float[Array, "rows 3*heads substitutions"] | None
+    reads: Float[Array, "rows reads substitutions"] | None
 
 
 def move_row_map(
     layer: Layer,
     rows: RowMap,
     change: Float[Array, "rows width substitutions"],
-    heads: Float[Array, "rows heads*d_v substitutions"],
+    heads: Float[Array, "rows concatenated substitutions"],
     sources: Float[Array, "sources rows substitutions"],
 ) -> MovedOutput:
     """Carries a known change and the norms of an unknown one through the row map."""

@@ -31,6 +31,7 @@ Source: docs/screened.md, sections 2.3 and 2.4.
 """
 
 import dataclasses
+from typing import TypeAlias
 
 import jax.numpy as jnp
 from jax import Array
@@ -41,20 +42,23 @@ from jax_models.model.pytree import register
 # Beyond this exponent nothing is gained over the hull, and e^x would overflow soon.
 LARGEST_EXPONENT = 60.0
 
+Sums: TypeAlias = Float[Array, "*#batch"]
+ByPair: TypeAlias = Float[Array, "heads rows substitutions"]
+
 
 @register
 @dataclasses.dataclass(frozen=True)
 class Moments:
     """Sums over the columns of a reference."""
 
-    score: Float[Array, "*batch rows substitutions"]  # T = sum w y
-    grown: Float[Array, "*batch rows substitutions"]  # sum w y e^y
-    score_value: Float[Array, "*batch rows substitutions"]  # sum w y |r - c|
-    score2_value: Float[Array, "*batch rows substitutions"]  # sum w y^2 e^y |r - c|
-    product_value: Float[Array, "*batch rows substitutions"]  # sum w |s1| |r - c|
-    value: Float[Array, "*batch rows substitutions"]  # sum w |x|
-    score_x_value: Float[Array, "*batch rows substitutions"]  # sum w y e^y |x|
-    largest: Float[Array, "*batch rows substitutions"]  # the largest y
+    score: Sums  # T = sum w y
+    grown: Sums  # sum w y e^y
+    score_value: Sums  # sum w y |r - c|
+    score2_value: Sums  # sum w y^2 e^y |r - c|
+    product_value: Sums  # sum w |s1| |r - c|
+    value: Sums  # sum w |x|
+    score_x_value: Sums  # sum w y e^y |x|
+    largest: Sums  # the largest y
 
 
 def softmax_defect(moments: Moments) -> tuple[Array, Array]:
@@ -83,13 +87,13 @@ class ColumnSums:
     key and value are |W_k x_m| and |W_v x_m| of the columns' changes.
     """
 
-    key: Float[Array, "heads rows substitutions"]  # sum a key
-    value: Float[Array, "heads rows substitutions"]  # sum a value
-    key_value: Float[Array, "heads rows substitutions"]  # sum a key value
-    key_reach: Float[Array, "heads rows substitutions"]  # sum a |v - b| key
-    key2_reach: Float[Array, "heads rows substitutions"]  # sum a |v - b| key^2
-    largest_key: Float[Array, "heads 1 substitutions"]  # max key
-    largest_value: Float[Array, "heads 1 substitutions"]  # max value
+    key: ByPair  # sum a key
+    value: ByPair  # sum a value
+    key_value: ByPair  # sum a key value
+    key_reach: ByPair  # sum a |v - b| key
+    key2_reach: ByPair  # sum a |v - b| key^2
+    largest_key: Float[Array, "heads #rows substitutions"]  # max key
+    largest_value: Float[Array, "heads #rows substitutions"]  # max value
 
 
 @register
@@ -100,10 +104,10 @@ class Missed:
     Without a known field the unknown part is all of the sum.
     """
 
-    plain: Float[Array, "heads rows substitutions"]  # of sum a W_v x
+    plain: ByPair  # of sum a W_v x
     # Times |q|, of sum a (q . W_k x)(v - b).
-    scored: Float[Array, "heads rows substitutions"]
-    key: Float[Array, "heads rows substitutions"]  # times |q|, of sum a (q . W_k x)
+    scored: ByPair
+    key: ByPair  # times |q|, of sum a (q . W_k x)
 
 
 @register
@@ -111,11 +115,13 @@ class Missed:
 class MovedRow:
     """Norms of a row's query and its changes, and the row's moments."""
 
-    query: Float[Array, "heads rows 1"]  # |q|
-    query_change: Float[Array, "heads rows substitutions"]  # |dq|
-    query_unknown: Float[Array, "heads rows substitutions"]  # of the unknown part of dq
-    spread: Float[Array, "4 heads rows 1"]  # sums a X, a X^2, a X V, a X^2 V
-    reach: Float[Array, "2 heads rows 1"]  # the largest X and V
+    query: Float[Array, "heads rows #substitutions"]  # |q|
+    query_change: ByPair  # |dq|
+    query_unknown: ByPair  # of the unknown part of dq
+    spread: Float[
+        Array, "4 heads rows #substitutions"
+    ]  # sums a X, a X^2, a X V, a X^2 V
+    reach: Float[Array, "2 heads rows #substitutions"]  # the largest X and V
 
 
 @register
@@ -123,18 +129,18 @@ class MovedRow:
 class ReplacedColumn:
     """Column i at each row: before and after its replacement, and later changes."""
 
-    old: Float[Array, "heads rows substitutions"]  # t
-    new: Float[Array, "heads rows substitutions"]  # t'
+    old: ByPair  # t
+    new: ByPair  # t'
     # f, inf where base weights underflow
-    others: Float[Array, "heads rows substitutions"]
-    others_change: Float[Array, "heads rows substitutions"]  # |f - 1|
-    old_key: Float[Array, "heads rows substitutions"]  # |k_i - kbar|
-    old_value: Float[Array, "heads rows substitutions"]  # |v_i - b|
-    new_key: Float[Array, "heads rows substitutions"]  # |k'_i - kbar|
-    new_value: Float[Array, "heads rows substitutions"]  # |v'_i - c|
-    key: Float[Array, "heads 1 substitutions"]  # |change of k'_i since|
-    value: Float[Array, "heads 1 substitutions"]  # |change of v'_i since|
-    shift: Float[Array, "heads rows substitutions"]  # |a|
+    others: ByPair
+    others_change: ByPair  # |f - 1|
+    old_key: ByPair  # |k_i - kbar|
+    old_value: ByPair  # |v_i - b|
+    new_key: ByPair  # |k'_i - kbar|
+    new_value: ByPair  # |v'_i - c|
+    key: Float[Array, "heads #rows substitutions"]  # |change of k'_i since|
+    value: Float[Array, "heads #rows substitutions"]  # |change of v'_i since|
+    shift: ByPair  # |a|
 
 
 @register
@@ -143,9 +149,9 @@ class HeadDefect:
     """Bounds on the parts of the change of a head's output."""
 
     # |output - b - a - (base derivative) - (its known turning)|
-    defect: Float[Array, "heads rows substitutions"]
+    defect: ByPair
     # |base derivative|, its part through unknown changes of column i
-    column: Float[Array, "heads rows substitutions"]
+    column: ByPair
     # True where that turning counts as known; elsewhere it is zero
     turned: Bool[Array, "heads rows substitutions"]
 

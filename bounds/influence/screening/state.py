@@ -37,7 +37,7 @@ class State:
     position: Int[Array, "substitutions"]  # i
     # Norms of the unknown changes of the last layer's keys, values and scores
     # (`LastReads`), formed by the layer before it alone. Zero at row i.
-    reads: Float[Array, "rows 3*heads substitutions"] | None = None
+    reads: Float[Array, "rows reads substitutions"] | None = None
 
 
 @register
