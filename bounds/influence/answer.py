@@ -4,11 +4,11 @@ import dataclasses
 from typing import Any, get_args
 
 import numpy as np
+from jaxtyping import Bool, Float
 
 from bounds.influence.batch import NO_CHECKPOINT
 from bounds.influence.choice import Choice, Keep, choose_method
 from bounds.influence.find import ends_of, find, has_top, with_top
-from bounds.influence.maxima import by_position, tabulate
 from bounds.influence.method import Done, Rounding, Screen, Way
 from bounds.influence.proposed import Proposed
 from bounds.influence.request import InfluenceRequest
@@ -17,6 +17,7 @@ from bounds.influence.rounding import choose_rounding, hypotheses_of
 from bounds.influence.run import Run
 from bounds.influence.screening.ladder import Screened
 from bounds.influence.shared_base import SharedBase
+from bounds.influence.substitution import Substitutions
 from bounds.influence.table.base_values import Base
 from bounds.influence.table.result import Scan
 from bounds.influence.ties import judge_ties
@@ -155,6 +156,53 @@ def _influence(
         decided=found.evaluated if isinstance(choice.way, Proposed) else None,
         block=choice.sizes,
     )
+
+
+def tabulate(
+    pairs: Substitutions,
+    lower: Float[np.ndarray, "substitutions"],
+    upper: Float[np.ndarray, "substitutions"],
+    enclosed: Bool[np.ndarray, "substitutions"],
+) -> dict[str, np.ndarray]:
+    """Tables [length, vocab_size] by their names in a result."""
+    shape = pairs.length, pairs.vocab_size
+    tables: dict[str, Any] = {}
+    for name, entries in (("lower", lower), ("upper", upper), ("enclosed", enclosed)):
+        empty = False if entries.dtype == bool else np.nan
+        tables[name] = np.full(shape, empty, entries.dtype)
+        tables[name][pairs.position, pairs.symbol] = entries
+    return tables
+
+
+def by_position(
+    pairs: Substitutions,
+    value: Float[np.ndarray, "substitutions"],
+    lower: Float[np.ndarray, "substitutions"],
+    upper: Float[np.ndarray, "substitutions"],
+    enclosed: Bool[np.ndarray, "substitutions"],
+) -> dict[str, Any]:
+    """Arrays over positions by their names in a result."""
+    # Substitutions are in the order of (position, symbol). Ends are maxima over symbols,
+    # NaN where nothing is substituted; the symbol is the smallest of the largest value,
+    # -1 where there is none, and `position_enclosed` is that of this symbol.
+    first = np.flatnonzero(np.diff(pairs.position, prepend=-1))
+    at, count = pairs.position[first], pairs.length
+    tables = {
+        "position_lower": np.full(count, np.nan),
+        "position_upper": np.full(count, np.nan),
+        "position_symbol": np.full(count, -1),
+        "position_enclosed": np.zeros(count, bool),
+    }
+    if not first.size:
+        return tables
+    tables["position_lower"][at] = np.maximum.reduceat(lower, first)
+    tables["position_upper"][at] = np.maximum.reduceat(upper, first)
+    runs = np.diff(first, append=value.size)
+    is_top = value == np.repeat(np.maximum.reduceat(value, first), runs)
+    where = np.flatnonzero(is_top)[::-1]  # the first of equals is written last
+    tables["position_symbol"][pairs.position[where]] = pairs.symbol[where]
+    tables["position_enclosed"][pairs.position[where]] = enclosed[where]
+    return tables
 
 
 def _scan(

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt
 
 from bounds.influence.block_memory import BlockSizes, base_bytes, fit_block
-from bounds.influence.deep import propagate, propagate_to
+from bounds.influence.deep import propagate, propagate_to, second_layer
 from bounds.influence.first_layer import (
     FirstChange,
     PreparedLayer,
@@ -32,7 +32,6 @@ from bounds.influence.query_row import (
     prepare_query_row,
 )
 from bounds.influence.reading import Chosen, choose
-from bounds.influence.second_layer import second_layer
 from bounds.influence.target import change_watched
 from bounds.influence.targets.base import Target
 from jax_models.model.pytree import register

@@ -1,8 +1,11 @@
-"""Three layers and more: all rows move, one substitution at a time, in change form.
+"""Layers above the first, in change form: the second alone, or all rows of many.
 
-The first layer's rows change as in a two-layer model and are kept, [n, d] for each
-substitution of a block. Every layer between the first and the last then moves all its
-rows at once (`move_rows`): each sees its query and all keys moved, `perturb` in tiles
+With two layers one tile of (substitution, row) pairs at a time changes by `replace`, the
+replaced row itself by `perturb`, and is folded into a change summary of the query row.
+
+With more layers the first layer's rows change in the same way and are kept, [n, d] for
+each substitution of a block. Every layer between the first and the last then moves all
+its rows at once (`move_rows`): each sees its query and all keys moved, `perturb` in tiles
 of rows and keys, about three forward passes of that layer. The last layer is the query
 row alone. No two outputs are subtracted, whatever the depth.
 """
@@ -17,6 +20,7 @@ from bounds.influence.first_layer import (
     FirstChange,
     PreparedLayer,
     other_rows,
+    slice_rows,
     take_rows,
 )
 from bounds.influence.pointwise import change_rows, read_change
@@ -46,6 +50,51 @@ from jax_models.run.blocks import (
 )
 from jax_models.weighting import MovedKeys, TieReport, contract, spread_of
 from jax_models.weighting.base import same_position
+
+
+def second_layer(
+    layers: tuple[Layer, ...],  # the first, and the second
+    first: PreparedLayer,  # base pass of all rows
+    last: QueryRow,  # base pass of the query row
+    change: FirstChange,
+    query: Int[Array, "1"],  # position of the query row
+    row_tile: int,
+) -> tuple[Float[Array, "substitutions width"], list[TieReport | None]]:
+    """Change of the second layer's query row, and tie reports."""
+    below, layer = layers
+    columns, own = change.columns, change.own
+    n, weighting = first.store.length, layer.attention.weighting
+    sight, position = below.attention.sight, columns.position
+    other, at_query = other_rows(below, first, columns, query, take_rows(first, query))
+    entering = jnp.where((position == query)[:, None], own, other[0].T)
+    moved, own = move_query(layer, last, entering), own.T
+
+    def lift(at: Int[Array, "rows"], valid: Bool[Array, "rows"]) -> Any:
+        def compute() -> Any:
+            return other_rows(below, first, columns, at, slice_rows(first, at))
+
+        if sight.everything:
+            changes, ties = compute()
+        else:
+            shape = (at.shape[0], *own.shape)
+            none = (
+                TieReport.empty(own.dtype) if below.attention.weighting.hard else None
+            )
+            changes, ties = jax.lax.cond(
+                visible(sight, at, position).any(),
+                compute,
+                lambda: (jnp.zeros(shape, own.dtype), none),
+            )
+        rows = RowTile(at, valid, changes, position, own)
+        return lift_rows(layer, last, moved, rows), ties
+
+    def merge(one: Any, two: Any) -> Any:
+        ties = None if one[1] is None else one[1].merge(two[1])
+        return weighting.merge_change(one[0], two[0]), ties
+
+    folded, ties = fold_tiles(lift, merge, n, row_tile)
+    found, more = read_query_row(layer, last, moved, folded)
+    return found, [at_query, ties, more]
 
 
 def first_rows(

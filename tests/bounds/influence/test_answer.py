@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bounds.influence.maxima import by_position, tabulate
+from bounds.influence.answer import by_position, tabulate
 from bounds.influence.result import Found
 from bounds.influence.rounding import top_of
 from bounds.influence.substitution import list_substitutions
