@@ -277,9 +277,10 @@ def own_rows(
     per_row = 4 * heads * key_tile(first.store.length)
     block = row_block(slots.shape[0], per_row)
 
-    def run(part: tuple[Replaced, Array]) -> Any:
-        moved, at = part
-        moved = _swap_heads(moved)
+    def run(part: tuple[Any, Int[Array, "block"]]) -> Any:
+        (position, row_change, *projected), at = part
+        by_head = (x.swapaxes(0, 1) for x in projected)
+        moved = Replaced(position, row_change, *by_head)
         change = _own_block(layer, first, moved, at)
         base = jax.tree.map(lambda x: x[at], first.base)
         heads = join_heads(weighting.read_change(change))
@@ -290,15 +291,10 @@ def own_rows(
             lambda x: jnp.broadcast_to(x, (*shape, *x.shape)), ties
         )
 
-    rows, ties = map_rows(run, (_swap_heads(replaced), slots), block)
+    position, row_change, *projected = jax.tree.leaves(replaced)
+    arrays = (position, row_change, *(x.swapaxes(0, 1) for x in projected))
+    rows, ties = map_rows(run, (arrays, slots), block)
     return rows, None if ties is None else reduce_reports(ties)
-
-
-def _swap_heads(replaced: Replaced) -> Replaced:
-    """Exchanges the head and substitution axes of the projections."""
-    projected = ("query_change", "key_change", "value_change", "new_value")
-    swapped = {name: getattr(replaced, name).swapaxes(0, 1) for name in projected}
-    return dataclasses.replace(replaced, **swapped)
 
 
 def _own_block(

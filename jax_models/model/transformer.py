@@ -248,9 +248,9 @@ def attention_input(
 
 def combine_heads(
     layer: Layer,
-    rows: Float[Array, "rows width"],
-    heads: Float[Array, "rows concatenated"],
-) -> Float[Array, "rows width"]:
+    rows: Float[Array, "*batch rows width"],
+    heads: Float[Array, "*batch rows concatenated"],
+) -> Float[Array, "*batch rows width"]:
     """Returns the layer's output rows from its input rows and its head outputs."""
     program = layer.writes
     return program.value({"y": rows, "heads": heads})[program.output]

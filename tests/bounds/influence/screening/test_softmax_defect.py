@@ -138,8 +138,8 @@ def found(rows):
         row(_norm(r["query"])),
         row(_norm(r["query_change"]) + _norm(r["query_unknown"])),
         row(_norm(r["query_unknown"])),
-        tuple(row((weights * s).sum(axis=1)) for s in (x, x**2, x * v, x**2 * v)),
-        (row(x.max(axis=1)), row(v.max(axis=1))),
+        jnp.stack([row((weights * s).sum(axis=1)) for s in (x, x**2, x * v, x**2 * v)]),
+        jnp.stack([row(x.max(axis=1)), row(v.max(axis=1))]),
     )
     column = ReplacedColumn(
         old=row(t),
