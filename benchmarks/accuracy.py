@@ -36,13 +36,13 @@ from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import random_tokens
 from bounds.figures.primitives import LOOKS
 from bounds.influence.build import build_request
-from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.find import compute_values
-from bounds.influence.incremental import INCREMENTAL
-from bounds.influence.lumped import LUMPED
+from bounds.influence.inputs.reading import choose
 from bounds.influence.method import Method
+from bounds.influence.methods.exhaustive import EXHAUSTIVE
+from bounds.influence.methods.incremental import INCREMENTAL
+from bounds.influence.methods.lumped import LUMPED
 from bounds.influence.moved import radii_of
-from bounds.influence.reading import choose
 from bounds.influence.request import InfluenceRequest
 from bounds.rounding.moved_inputs import RUNS
 

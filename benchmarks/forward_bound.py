@@ -24,8 +24,8 @@ from benchmarks.page import digits, table_text
 from benchmarks.radii import doubled
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from bounds.influence.build import build_request
-from bounds.influence.exhaustive import EXHAUSTIVE
-from bounds.influence.incremental import INCREMENTAL
+from bounds.influence.methods.exhaustive import EXHAUSTIVE
+from bounds.influence.methods.incremental import INCREMENTAL
 from bounds.influence.moved import found_by, moved_radii
 from bounds.numbers.rounding import layer_steps, unit_roundoff
 from jax_models.model.transformer import apply_layer, embedded

@@ -28,9 +28,9 @@ from benchmarks.page import column_table, digits
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, random_model, random_tokens
 from benchmarks.timing import spread, time_call
+from bounds.influence.blocks.kernel import run_kernel
 from bounds.influence.build import build_request
-from bounds.influence.kernel import run_kernel
-from bounds.influence.lumped import LUMPED
+from bounds.influence.methods.lumped import LUMPED
 from bounds.influence.screening.climb import cheapest
 from jax_models import forward
 

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
-from bounds.influence.outline import Outline
+from bounds.influence.blocks.outline import Outline
 
 ELEMENTWISE = frozenset(
     "acos acosh add add_any asin asinh atan atan2 atanh cbrt cos cosh digamma div erf "

@@ -35,8 +35,8 @@ from benchmarks.proposal_cost import (
 )
 from benchmarks.script import Benchmark, Config, Measured, Row, run_script
 from benchmarks.trained import CAUSAL, ENCODERS, draw_question, read_trained
-from bounds.influence.reading import Reading
-from bounds.influence.target import read_target
+from bounds.influence.inputs.reading import Reading
+from bounds.influence.targets.change import read_target
 from bounds.rounding.precision import PRECISIONS, Precision
 from bounds.rounding.rounded_products import round_products
 from jax_models import InputError

@@ -15,7 +15,7 @@ import bounds
 import jax_models as jm
 from benchmarks.page import digits, table_text
 from benchmarks.script import Measured, Row
-from bounds.influence.proposed import Cheap
+from bounds.influence.methods.proposed import Cheap
 
 TYPES: tuple[Cheap, ...] = ("float32", "bfloat16", "float16")
 REPEATS = 3

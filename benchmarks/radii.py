@@ -31,15 +31,15 @@ from benchmarks.radii_attacks import (
     SMALL,
 )
 from benchmarks.script import Benchmark, Config, Measured, Row, run_script
-from bounds.influence.exhaustive import EXHAUSTIVE
 from bounds.influence.find import compute_values, ends_of
-from bounds.influence.incremental import INCREMENTAL
-from bounds.influence.lumped import LUMPED
+from bounds.influence.inputs.shared_base import SharedBase
 from bounds.influence.method import Method, refusal
+from bounds.influence.methods.exhaustive import EXHAUSTIVE
+from bounds.influence.methods.incremental import INCREMENTAL
+from bounds.influence.methods.lumped import LUMPED
+from bounds.influence.methods.partial import PARTIAL
 from bounds.influence.moved import found_by, moved_radii
-from bounds.influence.partial import PARTIAL
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.shared_base import SharedBase
 from bounds.rounding.moved_inputs import RUNS
 from jax_models.model.position import PositionTable
 from jax_models.model.transformer import encode_positions

@@ -17,7 +17,7 @@ import jax_models as jm
 from benchmarks.published_parity import published_parity
 from benchmarks.radii_families import BUILT, DRAWN, LENGTH, SIZES, Config
 from bounds.influence.build import TableOptions, build_request
-from bounds.influence.reading import Kind, Reading
+from bounds.influence.inputs.reading import Kind, Reading
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.table.frobenius import Frobenius
 from bounds.influence.table.reductions import Reduce

@@ -34,9 +34,9 @@ from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, random_model, random_tokens
 from benchmarks.timing import Timing, spread, time_call
 from bounds.figures.primitives import LOOKS
+from bounds.influence.blocks.kernel import run_kernel
 from bounds.influence.build import build_request
-from bounds.influence.incremental import INCREMENTAL
-from bounds.influence.kernel import run_kernel
+from bounds.influence.methods.incremental import INCREMENTAL
 from jax_models import forward
 
 # Of each: layers, length, and blocks of substitutions at most.

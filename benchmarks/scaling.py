@@ -28,7 +28,7 @@ from benchmarks.subject import SIZES, asked_anew, random_model, random_tokens
 from benchmarks.timing import time_call
 from bounds.figures.primitives import LOOKS
 from bounds.influence.build import build_request
-from bounds.influence.incremental import INCREMENTAL
+from bounds.influence.methods.incremental import INCREMENTAL
 from jax_models import forward
 
 Exponents = tuple[float, float]

@@ -43,8 +43,8 @@ from benchmarks.trained import (
     sceptr_model,
 )
 from bounds.influence.build import build_request
-from bounds.influence.partial import PARTIAL
-from bounds.influence.partial_pass import is_bounded
+from bounds.influence.methods.partial import PARTIAL
+from bounds.influence.methods.partial_pass import is_bounded
 from jax_models import InputError
 from jax_models.format.pretrained.torch_file import read_torch
 from jax_models.model.attending import compute_scores, project_queries, store_keys

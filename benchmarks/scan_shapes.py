@@ -33,7 +33,7 @@ from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.timing import spread, time_call
 from benchmarks.trained import random_state
 from bounds.influence.build import build_request
-from bounds.influence.partial import PARTIAL
+from bounds.influence.methods.partial import PARTIAL
 from jax_models import InputError
 
 # Of PyTorch; the scan has float32 and bfloat16.

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 
 from benchmarks.script import Config
+from bounds.influence.inputs.shared_base import SharedBase
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.shared_base import SharedBase
 from jax_models import Transformer, random_transformer
 
 # Small widths, so that what grows with the length is seen.

@@ -39,7 +39,7 @@ from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, asked_anew, random_model, random_tokens
 from benchmarks.timing import spread, time_call
 from bounds.influence.build import build_request
-from bounds.influence.incremental import INCREMENTAL
+from bounds.influence.methods.incremental import INCREMENTAL
 from bounds.influence.request import InfluenceRequest
 from jax_models import InputError, forward
 from jax_models.model.transformer import embed

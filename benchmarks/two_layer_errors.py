@@ -27,7 +27,7 @@ from benchmarks.page import digits, table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.two_layer_families import FAMILIES
 from bounds.influence.build import build_request
-from bounds.influence.incremental import INCREMENTAL
+from bounds.influence.methods.incremental import INCREMENTAL
 from bounds.influence.moved import found_by
 from bounds.numbers.rounding import unit_roundoff
 

@@ -27,8 +27,8 @@ from jaxtyping import Array, Bool, Float, Int
 from bounds.all_inputs.block import Attained, Found, largest_on
 from bounds.all_inputs.universe import AllInputs, Universe
 from bounds.influence.compute import compute_influence
-from bounds.influence.exhaustive import batch_size
-from bounds.influence.target import read_target
+from bounds.influence.methods.exhaustive import batch_size
+from bounds.influence.targets.change import read_target
 from bounds.numbers.euclidean import scaled_norm
 from jax_models import Transformer, forward
 from jax_models.model.transformer import embedded, encode_positions

@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bounds.all_inputs.universe import AllInputs, Universe
-from bounds.influence.class_layers import run_configurations
-from bounds.influence.classes import Configurations, InputClasses, classify
+from bounds.influence.inputs.classes import Configurations, InputClasses, classify
+from bounds.influence.propagation.class_layers import run_configurations
 from bounds.influence.targets.table import as_value
 from bounds.influence.ties import Ties
 from bounds.numbers.euclidean import euclidean_norms

@@ -27,7 +27,7 @@ from bounds.all_inputs.arrangements import (
 )
 from bounds.all_inputs.block import Attained, Found, largest
 from bounds.all_inputs.universe import Universe
-from bounds.influence.classes import Configurations
+from bounds.influence.inputs.classes import Configurations
 
 # Configurations of a block: what a command records, and repeats if it was interrupted.
 BLOCK = 2**17

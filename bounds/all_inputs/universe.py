@@ -7,8 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Int
 
-from bounds.influence.classes import MAX_CLASSES, Places, distinct_places, tie_orders
-from bounds.influence.lumped import refuse_length, refuse_model
+from bounds.influence.inputs.classes import (
+    MAX_CLASSES,
+    Places,
+    distinct_places,
+    tie_orders,
+)
+from bounds.influence.methods.lumped import refuse_length, refuse_model
 from bounds.influence.moved import moved_model
 from bounds.influence.substitution import check_query
 from bounds.influence.targets.base import PlainTarget

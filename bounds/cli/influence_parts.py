@@ -39,11 +39,11 @@ from bounds.influence import (
 from bounds.influence.answer import proposal_reason, settle
 from bounds.influence.checkpoint import checkpoint_name
 from bounds.influence.choice import Keep, choose_method
-from bounds.influence.exhaustive import Exhaustive
 from bounds.influence.find import find
-from bounds.influence.incremental import is_sparse
-from bounds.influence.lumped import Lumped
 from bounds.influence.method import Method, Screen
+from bounds.influence.methods.exhaustive import Exhaustive
+from bounds.influence.methods.incremental import is_sparse
+from bounds.influence.methods.lumped import Lumped
 from bounds.influence.result import Enclosures, Found, Level, MeasuredError
 from bounds.influence.rounding import choose_rounding
 from bounds.influence.targets.table import as_value

@@ -12,7 +12,7 @@ from bounds.cli.parts import SECONDS, Parts
 from bounds.cli.scan_parts import AskedScan, FoundScan, as_table
 from bounds.cli.shared.target import target_key
 from bounds.influence import Influence, Screened
-from bounds.influence.block_memory import BlockSizes
+from bounds.influence.blocks.block_memory import BlockSizes
 from bounds.influence.method import Method
 from bounds.influence.result import MeasuredError, said_of
 from bounds.influence.rounding import runs_of

@@ -11,7 +11,7 @@ from jaxtyping import Int
 
 from bounds.curves.inputs import InputSource
 from bounds.influence.answer import answer
-from bounds.influence.block_memory import BlockSizes
+from bounds.influence.blocks.block_memory import BlockSizes
 from bounds.influence.build import build_request
 from bounds.influence.choice import SCREENS, Choice, choose_method, precision_of
 from bounds.influence.method import Way

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from bounds.influence.change_block import merge_reports
 from bounds.influence.moved import moved_model
+from bounds.influence.propagation.change_block import merge_reports
 from bounds.influence.substitution import padded
 from bounds.numbers.euclidean import euclidean_norms
 from bounds.rounding.moved_inputs import RUNS

@@ -5,20 +5,20 @@ A new method is one file with a `Method`, or a `Screen`, and one row in the tabl
 """
 
 from bounds.influence.build import TableOptions, build_request
-from bounds.influence.callable import Callable
 from bounds.influence.choice import METHODS, SCREENS
 from bounds.influence.compute import compute_influence
-from bounds.influence.exhaustive import Exhaustive
-from bounds.influence.incremental import Incremental
-from bounds.influence.lumped import Lumped
+from bounds.influence.inputs.callable import Callable
+from bounds.influence.inputs.shared_base import SharedBase
 from bounds.influence.method import Method, Screen
-from bounds.influence.partial import Partial
-from bounds.influence.proposed import Proposed
+from bounds.influence.methods.exhaustive import Exhaustive
+from bounds.influence.methods.incremental import Incremental
+from bounds.influence.methods.lumped import Lumped
+from bounds.influence.methods.partial import Partial
+from bounds.influence.methods.proposed import Proposed
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block, Influence, MeasuredError
 from bounds.influence.run import Run
 from bounds.influence.screening.ladder import Screened
-from bounds.influence.shared_base import SharedBase
 from bounds.influence.targets.base import Target
 from bounds.influence.targets.function import TargetFunction
 from bounds.influence.targets.log_odds import LogOdds

@@ -9,14 +9,14 @@ from jaxtyping import Bool, Float
 from bounds.influence.batch import NO_CHECKPOINT
 from bounds.influence.choice import Choice, Keep, choose_method
 from bounds.influence.find import ends_of, find, has_top, with_top
+from bounds.influence.inputs.shared_base import SharedBase
 from bounds.influence.method import Done, Rounding, Screen, Way
-from bounds.influence.proposed import Proposed
+from bounds.influence.methods.proposed import Proposed
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Enclosures, Found, Influence
 from bounds.influence.rounding import choose_rounding, hypotheses_of
 from bounds.influence.run import Run
 from bounds.influence.screening.ladder import Screened
-from bounds.influence.shared_base import SharedBase
 from bounds.influence.substitution import Substitutions
 from bounds.influence.table.base_values import Base
 from bounds.influence.table.result import Scan

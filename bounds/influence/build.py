@@ -8,11 +8,11 @@ from typing import Any, Literal, get_args
 import jax.numpy as jnp
 import numpy as np
 
-from bounds.influence.callable import Callable
-from bounds.influence.reading import Reading
+from bounds.influence.inputs.callable import Callable
+from bounds.influence.inputs.reading import Reading
+from bounds.influence.inputs.shared_base import SharedBase
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.run import Run, check_run
-from bounds.influence.shared_base import SharedBase
 from bounds.influence.substitution import (
     Substitutions,
     Symbols,

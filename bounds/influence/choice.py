@@ -6,14 +6,14 @@ from typing import Literal
 
 import jax
 
-from bounds.influence.block_memory import BlockSizes
-from bounds.influence.bucket import InBuckets, bucket_length
-from bounds.influence.exhaustive import EXHAUSTIVE
-from bounds.influence.incremental import INCREMENTAL, Incremental
-from bounds.influence.lumped import LUMPED
+from bounds.influence.blocks.block_memory import BlockSizes
 from bounds.influence.method import Method, Screen, Way, refusal
-from bounds.influence.partial import PARTIAL
-from bounds.influence.proposed import Proposed
+from bounds.influence.methods.bucket import InBuckets, bucket_length
+from bounds.influence.methods.exhaustive import EXHAUSTIVE
+from bounds.influence.methods.incremental import INCREMENTAL, Incremental
+from bounds.influence.methods.lumped import LUMPED
+from bounds.influence.methods.partial import PARTIAL
+from bounds.influence.methods.proposed import Proposed
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.rounding import operations
 from bounds.influence.screening.ladder import SCREENED, Screened

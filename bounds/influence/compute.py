@@ -6,8 +6,8 @@ from typing import Any, get_args
 from bounds.influence.answer import answer
 from bounds.influence.batch import of_each_input
 from bounds.influence.build import build_request
-from bounds.influence.callable import Callable as Function
 from bounds.influence.choice import Keep, precision_of
+from bounds.influence.inputs.callable import Callable as Function
 from bounds.influence.method import Rounding, Way
 from bounds.influence.result import Influence
 from bounds.influence.run import Run, check_run

@@ -12,8 +12,8 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Int
 
+from bounds.influence.blocks.kernel import run_kernel
 from bounds.influence.checkpoint import ScreenProgress
-from bounds.influence.kernel import run_kernel
 from bounds.influence.method import Method
 from bounds.influence.moved import Readings, read_blocks
 from bounds.influence.request import InfluenceRequest

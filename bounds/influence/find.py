@@ -14,12 +14,12 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from bounds.influence.choice import Choice
-from bounds.influence.function_blocks import (
+from bounds.influence.method import Done, Method, Screen
+from bounds.influence.methods.function_blocks import (
     evaluation_radii,
     function_base,
     norm_rounding,
 )
-from bounds.influence.method import Done, Method, Screen
 from bounds.influence.moved import (
     LEAST,
     Readings,

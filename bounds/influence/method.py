@@ -9,9 +9,9 @@ import abc
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from bounds.influence.block_memory import BlockSizes
-from bounds.influence.kernel import Kernel, run_kernel
-from bounds.influence.outline import Outline
+from bounds.influence.blocks.block_memory import BlockSizes
+from bounds.influence.blocks.kernel import Kernel, run_kernel
+from bounds.influence.blocks.outline import Outline
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block, Enclosures
 from bounds.influence.run import Run

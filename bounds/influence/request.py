@@ -9,11 +9,11 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, UInt
 
-from bounds.influence.callable import Radius
-from bounds.influence.classes import Places, distinct_places
-from bounds.influence.deletion import reached_by_deletion
-from bounds.influence.reading import Chosen, Reading
-from bounds.influence.shared_base import SharedBase
+from bounds.influence.inputs.callable import Radius
+from bounds.influence.inputs.classes import Places, distinct_places
+from bounds.influence.inputs.reading import Chosen, Reading
+from bounds.influence.inputs.shared_base import SharedBase
+from bounds.influence.methods.deletion import reached_by_deletion
 from bounds.influence.substitution import Substitutions, reached
 from bounds.influence.table.layout import Layout
 from bounds.influence.targets.table import as_value

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bounds.influence.block_memory import BlockSizes
+from bounds.influence.blocks.block_memory import BlockSizes
 from bounds.influence.ties import Ties
 from bounds.numbers.kind import Kind, OfKind
 from bounds.numbers.notation import enclosure_label

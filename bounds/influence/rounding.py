@@ -9,9 +9,9 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from bounds.influence.block_memory import BlockSizes
-from bounds.influence.function_blocks import function_base
+from bounds.influence.blocks.block_memory import BlockSizes
 from bounds.influence.method import Done, Rounding, Way
+from bounds.influence.methods.function_blocks import function_base
 from bounds.influence.request import InfluenceRequest
 from bounds.numbers.kind import ROUNDING, STATED, TOP
 from bounds.rounding.moved_inputs import RUNS

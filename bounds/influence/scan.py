@@ -6,8 +6,8 @@ from typing import Any, Literal, TypeAlias
 from bounds.influence.answer import answer
 from bounds.influence.batch import of_each_input
 from bounds.influence.build import TableOptions, build_request
-from bounds.influence.callable import Callable as Function
 from bounds.influence.choice import precision_of
+from bounds.influence.inputs.callable import Callable as Function
 from bounds.influence.method import Rounding, Way
 from bounds.influence.run import Run, check_run
 from bounds.influence.substitution import Symbols

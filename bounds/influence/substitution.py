@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
-from bounds.influence.classes import equal_rows
+from bounds.influence.inputs.classes import equal_rows
 from jax_models import InputError
 from jax_models.arguments import expect_array, expect_integer, expect_integers, show
 from jax_models.model.mask import Sight

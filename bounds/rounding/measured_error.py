@@ -10,11 +10,11 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bounds.influence.incremental import INCREMENTAL
+from bounds.influence.inputs.shared_base import SharedBase
+from bounds.influence.methods.incremental import INCREMENTAL
 from bounds.influence.moved import found_by
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import MeasuredError
-from bounds.influence.shared_base import SharedBase
 from jax_models.model.reweight import with_dtype
 
 SAMPLE = 32

@@ -17,13 +17,13 @@ import dataclasses
 
 import numpy as np
 
-from bounds.influence.incremental import INCREMENTAL
+from bounds.influence.inputs.shared_base import SharedBase
 from bounds.influence.method import Method
-from bounds.influence.propose import Proposals, remaining_blocks
+from bounds.influence.methods.incremental import INCREMENTAL
+from bounds.influence.methods.propose import Proposals, remaining_blocks
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Enclosures
 from bounds.influence.run import Run
-from bounds.influence.shared_base import SharedBase
 from bounds.rounding.measured_error import (
     SAMPLE,
     relative_errors,

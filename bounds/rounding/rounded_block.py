@@ -11,8 +11,8 @@ from typing import Any
 import jax
 from jaxtyping import Array, Float, Int
 
-from bounds.influence.change_block import IncrementalState, carry_block
-from bounds.influence.first_layer import replace_tokens
+from bounds.influence.propagation.change_block import IncrementalState, carry_block
+from bounds.influence.propagation.first_layer import replace_tokens
 from bounds.influence.targets.base import Target
 from bounds.rounding.precision import Rounding
 from bounds.rounding.rounded_products import round_products

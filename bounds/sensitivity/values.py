@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from bounds.influence.exhaustive import base_outputs
+from bounds.influence.methods.exhaustive import base_outputs
 from bounds.influence.moved import LEAST, radii_of, requests
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.target import value_of
 from bounds.influence.targets.base import STATIC, Target
+from bounds.influence.targets.change import value_of
 from bounds.influence.targets.logit_difference import LogitDifference
 from bounds.influence.ties import Ties, judge_ties
 from bounds.rounding.moved_inputs import RUNS

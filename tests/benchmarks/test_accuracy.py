@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks import accuracy, reference
-from bounds.influence.incremental import Incremental
+from bounds.influence.methods.incremental import Incremental
 from tests.written import written
 
 TINY = {"num_heads": 1, "d_model": 2, "d_ff": 3, "vocab_size": 2}

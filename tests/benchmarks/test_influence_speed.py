@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from benchmarks import influence_speed
-from bounds.influence.shared_base import SharedBase
+from bounds.influence.inputs.shared_base import SharedBase
 
 CONFIG: dict[str, Any] = {
     "dtype": "float64",

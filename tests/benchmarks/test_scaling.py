@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import scaling
 from bounds.influence.build import build_request
-from bounds.influence.incremental import INCREMENTAL
+from bounds.influence.methods.incremental import INCREMENTAL
 
 CONFIG: dict[str, Any] = {
     "axis": "n at L=2",

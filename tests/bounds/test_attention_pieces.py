@@ -13,7 +13,7 @@ import bounds
 import jax_models as jm
 from benchmarks import reference
 from bounds.all_inputs.supremum import exact_supremum
-from bounds.influence import first_layer
+from bounds.influence.propagation import first_layer
 from bounds.restriction.checker import check_certificate
 from jax_models.model.attending import project_key_changes
 from jax_models.model.transformer import embedded

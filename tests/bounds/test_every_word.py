@@ -15,7 +15,7 @@ import pytest
 import bounds
 import jax_models as jm
 from benchmarks import reference
-from bounds.influence import target
+from bounds.influence.targets import change as target
 from bounds.restriction.checker import check_certificate
 from bounds.simulation.paper_shape import check_simulable
 from jax_models.format.build import build_model

@@ -425,7 +425,7 @@ class Proposed(Group):
         "largest. After float32 the maximum is the same, and the ends of the others are "
         "wider; after a half precision, whose errors are measured, not bounded, the value "
         "is exact, that it is the maximum is estimated, and the others are estimates.",
-        "bounds.influence.proposed:Cheap",
+        "bounds.influence.methods.proposed:Cheap",
     )
 
 

@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bounds.influence.block_memory import BlockSizes, base_bytes, fit_block
+from bounds.influence.blocks.block_memory import BlockSizes, base_bytes, fit_block
+from bounds.influence.blocks.kernel import Kernel, Part, run_blocks
 from bounds.influence.checkpoint import Checkpoint, ScreenProgress
 from bounds.influence.decide import Decider, Undecided
-from bounds.influence.incremental import INCREMENTAL
-from bounds.influence.kernel import Kernel, Part, run_blocks
 from bounds.influence.method import Done, Method, refusal
+from bounds.influence.methods.incremental import INCREMENTAL
+from bounds.influence.methods.partial import PARTIAL
 from bounds.influence.moved import magnitude_of, moved_request, radii_of
-from bounds.influence.partial import PARTIAL
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Level
 from bounds.influence.rounding import runs_of

@@ -27,7 +27,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
-from bounds.influence.first_layer import PreparedLayer
+from bounds.influence.propagation.first_layer import PreparedLayer
 from bounds.influence.screening.field import Factors, factorise
 from bounds.influence.screening.row_statistics import (
     QueryRows,

@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int
 
-from bounds.influence.first_layer import PreparedLayer
+from bounds.influence.propagation.first_layer import PreparedLayer
 from bounds.influence.screening.row_statistics import QueryRows, product, tile_weights
 from bounds.influence.screening.state import MovedColumns
 from jax_models.model.attention import Attention

@@ -20,7 +20,7 @@ import math
 
 import numpy as np
 
-from bounds.influence.block_memory import BlockSizes
+from bounds.influence.blocks.block_memory import BlockSizes
 from bounds.influence.method import Done, Screen
 from bounds.influence.request import InfluenceRequest, one_row
 from bounds.influence.result import Enclosures
@@ -33,7 +33,7 @@ from bounds.influence.screening.climb import (
     largest,
 )
 from bounds.influence.screening.defect import defect
-from bounds.influence.target import nonlinear_head
+from bounds.influence.targets.change import nonlinear_head
 from bounds.readings.rules import unsupported_dropout, unsupported_operation
 from jax_models import Transformer
 from jax_models.arguments import expect_integer, expect_number

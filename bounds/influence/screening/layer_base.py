@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int
 
-from bounds.influence.first_layer import PreparedLayer
+from bounds.influence.propagation.first_layer import PreparedLayer
 from bounds.influence.screening.last_reads import LastReads
 from bounds.influence.screening.row_map import RowMap, make_row_map
 from bounds.influence.screening.row_statistics import (

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from bounds.influence.query_row import RowTile
+from bounds.influence.propagation.query_row import RowTile
 from bounds.influence.screening.softmax_defect import Moments, grow, softmax_defect
 from bounds.influence.screening.state import Inputs, MovedColumns
 from jax_models.model.attending import KeyStore

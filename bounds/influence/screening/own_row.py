@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int
 
-from bounds.influence.pointwise import RowBase, change_rows
+from bounds.influence.propagation.pointwise import RowBase, change_rows
 from bounds.influence.screening.defect import gain
 from bounds.influence.screening.layer_base import ScreenedLayer
 from bounds.influence.screening.moved_row import (

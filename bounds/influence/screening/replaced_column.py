@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float, Int
 
-from bounds.influence.first_layer import PreparedLayer
+from bounds.influence.propagation.first_layer import PreparedLayer
 from bounds.influence.screening.row_statistics import RowStatistics
 from bounds.influence.screening.softmax_defect import ReplacedColumn
 from bounds.influence.screening.state import MovedColumns

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from bounds.influence.pointwise import RowBase
+from bounds.influence.propagation.pointwise import RowBase
 from bounds.influence.screening.defect import Moved, defect, entrywise
 from bounds.influence.screening.last_reads import READS, LastReads
 from bounds.numbers.matrix_norm import spectral_norms

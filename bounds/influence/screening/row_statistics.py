@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int
 
-from bounds.influence.first_layer import PreparedLayer
+from bounds.influence.propagation.first_layer import PreparedLayer
 from bounds.numbers.matrix_norm import spectral_norms
 from jax_models.model.attending import compute_scores
 from jax_models.model.attention import Attention

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float, Int
 
-from bounds.influence.first_layer import (
+from bounds.influence.propagation.first_layer import (
     PreparedLayer,
     other_rows,
     own_rows,
@@ -44,7 +44,7 @@ from bounds.influence.screening.moved_row import (
 )
 from bounds.influence.screening.row_map import move_row_map
 from bounds.influence.screening.state import Inputs, State, move_columns, read_inputs
-from bounds.influence.target import change_target, target_map
+from bounds.influence.targets.change import change_target, target_map
 from bounds.numbers.matrix_norm import spectral_norms
 from bounds.readings.slopes import slope
 from jax_models.model.attending import project_query_changes

@@ -6,13 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from bounds.influence.bucket import padded_request
-from bounds.influence.exhaustive import base_outputs
-from bounds.influence.function_blocks import function_base
+from bounds.influence.inputs.reading import choose
+from bounds.influence.methods.bucket import padded_request
+from bounds.influence.methods.exhaustive import base_outputs
+from bounds.influence.methods.function_blocks import function_base
 from bounds.influence.moved import radii_of, requests
-from bounds.influence.reading import choose
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.target import value_of
+from bounds.influence.targets.change import value_of
 from bounds.rounding.moved_inputs import RUNS
 from bounds.rounding.radii import farthest
 from jax_models import Transformer

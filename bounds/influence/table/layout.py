@@ -7,7 +7,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from jaxtyping import Bool, Int
 
-from bounds.influence.reading import Kind
+from bounds.influence.inputs.reading import Kind
 from bounds.influence.substitution import Substitutions, Symbols
 from jax_models import InputError
 

@@ -8,10 +8,10 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
-from bounds.influence.callable import Callable
-from bounds.influence.function_blocks import function_base
+from bounds.influence.inputs.callable import Callable
+from bounds.influence.methods.function_blocks import function_base
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.target import change_watched
+from bounds.influence.targets.change import change_watched
 from bounds.influence.targets.table import as_value
 from jax_models import InputError
 from jax_models.arguments import choose_name, expect_integer, expect_integers

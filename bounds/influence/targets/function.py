@@ -7,7 +7,7 @@ from typing import Any, Self
 import jax
 import numpy as np
 
-from bounds.influence.callable import Callable as FunctionOfTokens
+from bounds.influence.inputs.callable import Callable as FunctionOfTokens
 from bounds.influence.targets.base import STATIC
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_number, show

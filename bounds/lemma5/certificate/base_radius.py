@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from bounds.influence.pointwise import RowBase
+from bounds.influence.propagation.pointwise import RowBase
 from bounds.lemma5.certificate.activation_ball import steepest_within
 from bounds.lemma5.certificate.constants import CertificateConstants
 from bounds.lemma5.certificate.norm_gain import (

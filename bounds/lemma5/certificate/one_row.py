@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from bounds.influence.query_row import row_products, weighted_rows
+from bounds.influence.propagation.query_row import row_products, weighted_rows
 from bounds.lemma5.certificate.ball import BaseRows, carry_radius
 from bounds.lemma5.certificate.mean_deviation import (
     ColumnMove,

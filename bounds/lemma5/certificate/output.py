@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.target import target_map
+from bounds.influence.targets.change import target_map
 from bounds.lemma5.certificate.base_radius import centred, embedding_radius
 from bounds.lemma5.certificate.norm_gain import (
     norm_gains,

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from bounds.influence.pointwise import RowBase
+from bounds.influence.propagation.pointwise import RowBase
 from bounds.lemma5.certificate.activation_ball import step_strays
 from bounds.lemma5.certificate.base_radius import RowRadius
 from bounds.lemma5.certificate.norm_gain import (

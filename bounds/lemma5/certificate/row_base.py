@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from bounds.influence.pointwise import base_rows
+from bounds.influence.propagation.pointwise import base_rows
 from bounds.lemma5.certificate.base_radius import (
     BasePass,
     BaseRadius,

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from bounds.influence.target import read_target
+from bounds.influence.targets.change import read_target
 from bounds.numbers.euclidean import scaled_norm
 from jax_models import Transformer
 from jax_models.run.differentiable import forward_embeddings

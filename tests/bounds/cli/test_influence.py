@@ -144,7 +144,7 @@ def test_radii_are_those_of_all_whatever_the_blocks(
     run, three_symbols, tokens_file, monkeypatch
 ):
     # As many passes at once in each: a batch of another size may round otherwise.
-    monkeypatch.setattr("bounds.influence.exhaustive.batch_size", lambda *_: 2)
+    monkeypatch.setattr("bounds.influence.methods.exhaustive.batch_size", lambda *_: 2)
     flags = [f"--model={three_symbols}", f"--tokens={tokens_file}"]
     flags += ["--method=exhaustive", "--rounding=all"]
     run("influence", *flags)
@@ -160,7 +160,7 @@ def test_the_command_gives_the_radii_that_are_asked_for(
 ):
     monkeypatch.setattr("bounds.influence.rounding.FEWEST", 4)
     monkeypatch.setattr("bounds.influence.rounding.BLOCK", 4)
-    monkeypatch.setattr("bounds.influence.exhaustive.batch_size", lambda *_: 4)
+    monkeypatch.setattr("bounds.influence.methods.exhaustive.batch_size", lambda *_: 4)
     flags = [f"--model={three_symbols}", f"--tokens={tokens_file}"]
     run("influence", *flags, "--method=exhaustive", f"--rounding={rounding}")
     model = jm.load(three_symbols)

@@ -348,7 +348,7 @@ def test_a_dry_run_compiles_nothing(command, run, make_model, tmp_path):
 def test_the_largest_positions_alone_have_radii_on_request(run, flags, monkeypatch):
     small_parts(monkeypatch)
     monkeypatch.setattr("bounds.influence.rounding.FEWEST", 6)
-    monkeypatch.setattr("bounds.influence.exhaustive.batch_size", lambda *_: 3)
+    monkeypatch.setattr("bounds.influence.methods.exhaustive.batch_size", lambda *_: 3)
     assert run("scan", *flags, "--rows=all", "--rounding=top").code == 0
     model, kept = jm.load(flags[0].removeprefix("--model=")), arrays()
     asked = {"rows": "all", "method": "exhaustive", "rounding": "top"}

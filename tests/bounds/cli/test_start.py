@@ -13,7 +13,7 @@ import pytest
 
 from bounds.cli.main import main
 from bounds.cli.start import Run, keeps
-from bounds.influence.under_way import prefetch
+from bounds.influence.blocks.prefetch import prefetch
 from bounds.store.results import ResultStore
 from bounds.store.sweep import Cell, MemoryResults, found_rows, run_cells
 from jax_models import interrupt

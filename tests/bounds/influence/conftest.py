@@ -2,7 +2,7 @@
 
 import pytest
 
-from bounds.influence import partial, partial_pass
+from bounds.influence.methods import partial, partial_pass
 
 
 @pytest.fixture

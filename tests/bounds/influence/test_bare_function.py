@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bounds
-from bounds.influence.function_blocks import norm_rounding
+from bounds.influence.methods.function_blocks import norm_rounding
 from bounds.numbers.euclidean import euclidean_norms
 from bounds.numbers.kind import STATED
 from tests.bounds.influence.expect import refused

@@ -9,10 +9,11 @@ import pytest
 import bounds
 import jax_models as jm
 from bounds import Run
-from bounds.influence import METHODS, SCREENS, InfluenceRequest, block_memory
-from bounds.influence.block_memory import base_bytes, fit_block
-from bounds.influence.change_block import block_bytes, block_sizes
-from bounds.influence.exhaustive import pass_bytes
+from bounds.influence import METHODS, SCREENS, InfluenceRequest
+from bounds.influence.blocks import block_memory
+from bounds.influence.blocks.block_memory import base_bytes, fit_block
+from bounds.influence.methods.exhaustive import pass_bytes
+from bounds.influence.propagation.change_block import block_bytes, block_sizes
 from bounds.influence.substitution import list_substitutions
 from bounds.rounding.moved_inputs import RUNS
 from tests.bounds.influence.expect import meet, refused

@@ -12,9 +12,10 @@ import pytest
 
 import bounds
 import jax_models as jm
-from bounds.influence import bucket, choice
-from bounds.influence.bucket import LENGTHS, bucket_length
+from bounds.influence import choice
 from bounds.influence.build import TableOptions, build_request
+from bounds.influence.methods import bucket
+from bounds.influence.methods.bucket import LENGTHS, bucket_length
 from jax_models.model.mask import SIGHTS, Sight, sees_any, visible
 from jax_models.model.token_dropout import TokenDropout
 from jax_models.run.mesh import device_mesh

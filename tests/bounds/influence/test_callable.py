@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import bounds
-from bounds.influence import TargetFunction, function_blocks
+from bounds.influence import TargetFunction
+from bounds.influence.methods import function_blocks
 from bounds.influence.scan import Frobenius, scan
 from jax_models.model.transformer import forward, read_logits
 from tests.bounds.influence.expect import meet, refused

@@ -6,7 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.influence.classes import Places, classify, distinct_places, equal_rows
+from bounds.influence.inputs.classes import (
+    Places,
+    classify,
+    distinct_places,
+    equal_rows,
+)
 from jax_models.model.position import (
     PositionTable,
 )

@@ -15,12 +15,12 @@ from bounds.influence import (
     LogProbabilitySum,
     SharedBase,
     compute_influence,
-    incremental,
 )
 from bounds.influence.answer import answer
 from bounds.influence.build import build_request
-from bounds.influence.change_block import prepare
 from bounds.influence.choice import choose_method
+from bounds.influence.methods import incremental
+from bounds.influence.propagation.change_block import prepare
 from tests.bounds.influence.models import TOKENS, build
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -13,7 +13,9 @@ import pytest
 
 import jax_models as jm
 from benchmarks import reference, reference_attention
-from bounds.influence import classes, compute_influence, lumped, request
+from bounds.influence import compute_influence, request
+from bounds.influence.inputs import classes
+from bounds.influence.methods import lumped
 from jax_models.model.position import Coordinates, PositionTable, ResidueTerm
 from jax_models.weighting import WEIGHTINGS
 from tests.bounds.influence.models import FACTORS, allowed, build, scaled_weights

@@ -12,11 +12,11 @@ from benchmarks.radii_attacks import SMALL
 from benchmarks.radii_families import BUILT, DRAWN
 from bounds.influence import moved
 from bounds.influence.build import build_request
-from bounds.influence.exhaustive import EXHAUSTIVE
-from bounds.influence.incremental import INCREMENTAL
-from bounds.influence.lumped import LUMPED
+from bounds.influence.inputs.shared_base import SharedBase
+from bounds.influence.methods.exhaustive import EXHAUSTIVE
+from bounds.influence.methods.incremental import INCREMENTAL
+from bounds.influence.methods.lumped import LUMPED
 from bounds.influence.moved import moved_radii
-from bounds.influence.shared_base import SharedBase
 from bounds.rounding.moved_inputs import move_alike
 from bounds.rounding.radii import Usual
 from tests.bounds.influence.models import build

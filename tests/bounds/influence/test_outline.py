@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from bounds.influence import METHODS
+from bounds.influence.blocks.outline import shapes_of
 from bounds.influence.build import build_request
-from bounds.influence.outline import shapes_of
 from tests.bounds.influence.models import build
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -11,10 +11,10 @@ import pytest
 
 import bounds
 import jax_models as jm
-from bounds.influence import partial, partial_pass
 from bounds.influence.build import build_request
-from bounds.influence.partial import PARTIAL
-from bounds.influence.partial_pass import spans
+from bounds.influence.methods import partial, partial_pass
+from bounds.influence.methods.partial import PARTIAL
+from bounds.influence.methods.partial_pass import spans
 from jax_models.model.mask import SIGHTS, Sight
 from jax_models.run import blocks
 from tests.bounds.influence.models import TOKENS, build

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import reference
-from bounds.influence.pointwise import (
+from bounds.influence.propagation.pointwise import (
     MOST_FLIPS,
     base_rows,
     change_many_rows,

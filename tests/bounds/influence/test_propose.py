@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from bounds import device_mesh
-from bounds.influence import TargetFunction, checkpoint, compute_influence, propose
+from bounds.influence import TargetFunction, checkpoint, compute_influence
+from bounds.influence.methods import propose
 from bounds.influence.moved import moved_request
 from jax_models.model.reweight import with_dtype
 from tests.bounds.influence.asking import as_values, on_host

@@ -12,8 +12,9 @@ from benchmarks.accuracy import computed, exact_values
 from benchmarks.published_parity import bit_influence, published_parity
 from benchmarks.radii import measure_model
 from benchmarks.radii_families import DRAWN, FORMULAS, LENGTH
-from bounds.influence import change_block, compute_influence, request, substitution
-from bounds.influence.incremental import INCREMENTAL
+from bounds.influence import compute_influence, request, substitution
+from bounds.influence.methods.incremental import INCREMENTAL
+from bounds.influence.propagation import change_block
 from jax_models.model.mask import MASKS, SIGHTS, visible
 from jax_models.weighting import Softmax
 from jax_models.weighting.base import NARROW

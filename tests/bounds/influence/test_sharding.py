@@ -15,9 +15,10 @@ import pytest
 
 import jax_models as jm
 from bounds import Run, Screened, device_mesh
-from bounds.influence import METHODS, compute_influence, sparse
+from bounds.influence import METHODS, compute_influence
+from bounds.influence.blocks.kernel import run_kernel
 from bounds.influence.build import build_request
-from bounds.influence.kernel import run_kernel
+from bounds.influence.propagation import sparse
 from bounds.store.results import read_store
 from tests.bounds.influence.asking import on_host
 from tests.bounds.influence.expect import meet, refused

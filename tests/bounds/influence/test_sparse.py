@@ -6,11 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.influence import METHODS, compute_influence, sparse
+from bounds.influence import METHODS, compute_influence
 from bounds.influence.build import build_request
-from bounds.influence.change_block import change_block, prepare
-from bounds.influence.changed_layer import ChangedRows, capacities, frames
-from bounds.influence.incremental import follow, is_sparse
+from bounds.influence.methods.incremental import follow, is_sparse
+from bounds.influence.propagation import sparse
+from bounds.influence.propagation.change_block import change_block, prepare
+from bounds.influence.propagation.changed_layer import ChangedRows, capacities, frames
 from bounds.influence.ties import Ties
 from jax_models.constructions import PRESETS
 from jax_models.model.attending import compute_scores
@@ -198,8 +199,8 @@ def test_how_sets_are_cut_changes_nothing(monkeypatch):
     """Capacities 1, 4, 16 and 40, frames of few rows, one substitution a run."""
     model = build({"weighting": "average_hard", "num_layers": 3}, seed=4)
     usual = compute_influence(model, TOKENS, method="incremental")
-    monkeypatch.setattr("bounds.influence.changed_layer.GROWTH", 4)
-    monkeypatch.setattr("bounds.influence.changed_layer.SHORT", 0)
+    monkeypatch.setattr("bounds.influence.propagation.changed_layer.GROWTH", 4)
+    monkeypatch.setattr("bounds.influence.propagation.changed_layer.SHORT", 0)
     monkeypatch.setattr(sparse, "FRAME_ROWS", 4)
     monkeypatch.setattr(sparse, "ROWS_KEPT", 1)
     monkeypatch.setattr(sparse, "PAIRS", 7 * N)

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.influence.first_layer import prepare_layer
-from bounds.influence.sparse import least_scores, touched_rows
+from bounds.influence.propagation.first_layer import prepare_layer
+from bounds.influence.propagation.sparse import least_scores, touched_rows
 from jax_models.weighting.hard import HardWeighting
 from tests.bounds.influence.models import build
 

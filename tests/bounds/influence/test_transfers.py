@@ -7,15 +7,11 @@ import numpy as np
 import pytest
 
 import bounds
-from bounds.influence import (
-    METHODS,
-    InfluenceRequest,
-    change_block,
-    class_layers,
-    exhaustive,
-)
+from bounds.influence import METHODS, InfluenceRequest
+from bounds.influence.blocks.kernel import Kernel, Part, run_kernel
 from bounds.influence.build import build_request
-from bounds.influence.kernel import Kernel, Part, run_kernel
+from bounds.influence.methods import exhaustive
+from bounds.influence.propagation import change_block, class_layers
 from bounds.influence.screening import climb
 from bounds.influence.substitution import Substitutions
 from jax_models.run.mesh import device_mesh

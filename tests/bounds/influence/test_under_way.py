@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from bounds.influence.under_way import prefetch
+from bounds.influence.blocks.prefetch import prefetch
 
 
 @pytest.fixture(params=[True, False], ids=["threads", "one thread"])

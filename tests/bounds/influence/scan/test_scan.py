@@ -11,13 +11,8 @@ import bounds
 import jax_models as jm
 from benchmarks import reference
 from bounds import Run
-from bounds.influence import (
-    LogOdds,
-    LogProbability,
-    LogProbabilitySum,
-    Pooled,
-    change_block,
-)
+from bounds.influence import LogOdds, LogProbability, LogProbabilitySum, Pooled
+from bounds.influence.propagation import change_block
 from bounds.influence.scan import Frobenius, scan
 from bounds.numbers.kind import ROUNDING
 from jax_models.model.pooling import Pooling
@@ -306,7 +301,7 @@ def test_devices_share_a_scan_out():
 def test_blocks_of_any_size_find_the_same(monkeypatch):
     model, rows, _ = passes("two layers")
     exact = replaced(np.linalg.norm(changes(rows), axis=-1))
-    monkeypatch.setattr("bounds.influence.exhaustive.batch_size", lambda *_: 5)
+    monkeypatch.setattr("bounds.influence.methods.exhaustive.batch_size", lambda *_: 5)
     assert_holds(scan(model, INPUT, rows="all", method="exhaustive"), exact)
 
 

@@ -14,7 +14,7 @@ from bounds.influence.screening.screen import (
     prepare_screen,
     screen_states,
 )
-from bounds.influence.target import change_target
+from bounds.influence.targets.change import change_target
 from jax_models.model.transformer import apply_layer, embed
 from tests.architecture import with_architecture
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.influence.pointwise import base_rows
+from bounds.influence.propagation.pointwise import base_rows
 from bounds.influence.screening.last_reads import READS, LastReads
 from bounds.influence.screening.row_map import make_row_map, move_row_map
 from tests.bounds.lemma5.certificate.one_layer import D, bare, draw_layer, output

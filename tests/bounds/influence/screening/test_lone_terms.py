@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.influence.first_layer import prepare_layer
-from bounds.influence.pointwise import base_rows
+from bounds.influence.propagation.first_layer import prepare_layer
+from bounds.influence.propagation.pointwise import base_rows
 from bounds.influence.screening.field import Factors, field_at_rows, sum_field
 from bounds.influence.screening.layer_base import map_norms
 from bounds.influence.screening.own_row import move_own_row, reach_row

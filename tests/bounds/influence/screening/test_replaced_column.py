@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.influence.first_layer import prepare_layer
+from bounds.influence.propagation.first_layer import prepare_layer
 from bounds.influence.screening.replaced_column import (
     replace_column,
     take_columns,

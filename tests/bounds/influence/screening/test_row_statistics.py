@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bounds.influence.first_layer import prepare_layer
+from bounds.influence.propagation.first_layer import prepare_layer
 from bounds.influence.screening import row_statistics
 from tests.bounds.influence.models import build
 

@@ -12,16 +12,12 @@ from jaxtyping import Array
 
 import bounds
 from benchmarks import reference
-from bounds.influence import (
-    TARGETS,
-    SharedBase,
-    Target,
-    change_block,
-    exhaustive,
-)
+from bounds.influence import TARGETS, SharedBase, Target
 from bounds.influence.answer import answer
 from bounds.influence.build import build_request
 from bounds.influence.choice import choose_method
+from bounds.influence.methods import exhaustive
+from bounds.influence.propagation import change_block
 from jax_models.model.pytree import register
 from tests.bounds.influence.expect import encloses
 from tests.bounds.influence.many_digits import every_pass, exact_influences

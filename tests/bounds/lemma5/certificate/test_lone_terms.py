@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.influence.pointwise import base_rows
+from bounds.influence.propagation.pointwise import base_rows
 from bounds.lemma5.certificate.ball import BaseRows, carry_radius
 from bounds.lemma5.certificate.constants import layer_constants
 from bounds.lemma5.certificate.mean_deviation import (

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.influence.pointwise import RowBase
+from bounds.influence.propagation.pointwise import RowBase
 from bounds.lemma5.certificate.activation_ball import slope_strays, step_strays
 from bounds.lemma5.certificate.mean_deviation import (
     ColumnMove,

@@ -16,8 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
-from bounds.influence.block_memory import BlockSizes
-from bounds.influence.change_block import (
+from bounds.influence.blocks.block_memory import BlockSizes
+from bounds.influence.blocks.kernel import Kernel, Part
+from bounds.influence.blocks.outline import Outline, shapes_of
+from bounds.influence.inputs.reading import choose
+from bounds.influence.method import Method
+from bounds.influence.propagation.change_block import (
     IN_FLIGHT,
     IncrementalState,
     block_sizes,
@@ -25,15 +29,11 @@ from bounds.influence.change_block import (
     merge_reports,
     prepare,
 )
-from bounds.influence.first_layer import prepare_layer
-from bounds.influence.kernel import Kernel, Part
-from bounds.influence.method import Method
-from bounds.influence.outline import Outline, shapes_of
-from bounds.influence.reading import choose
+from bounds.influence.propagation.first_layer import prepare_layer
+from bounds.influence.propagation.sparse import Window, change_windows, make_steps
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block
-from bounds.influence.sparse import Window, change_windows, make_steps
-from bounds.influence.target import change_watched
+from bounds.influence.targets.change import change_watched
 from bounds.influence.ties import Ties
 from bounds.readings.rules import unsupported_dropout
 from bounds.rounding.precision import Precision

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from bounds.influence.centred_store import centred_store
-from bounds.influence.pointwise import (
+from bounds.influence.propagation.centred_store import centred_store
+from bounds.influence.propagation.pointwise import (
     RowBase,
     base_rows,
     change_many_rows,

@@ -14,8 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from bounds.influence.callable import INPUTS_AT_ONCE, Callable, Radius, check_radius
-from bounds.influence.reading import choose
+from bounds.influence.inputs.callable import (
+    INPUTS_AT_ONCE,
+    Callable,
+    Radius,
+    check_radius,
+)
+from bounds.influence.inputs.reading import choose
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block
 from bounds.numbers.rounding import SCALAR_STEPS, gamma_upper

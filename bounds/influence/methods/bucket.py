@@ -19,11 +19,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bounds.influence.block_memory import BlockSizes
-from bounds.influence.kernel import Kernel
-from bounds.influence.length import unsupported_padding
+from bounds.influence.blocks.block_memory import BlockSizes
+from bounds.influence.blocks.kernel import Kernel
+from bounds.influence.blocks.outline import Outline
+from bounds.influence.inputs.length import unsupported_padding
 from bounds.influence.method import Method
-from bounds.influence.outline import Outline
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block
 from bounds.influence.rounding import operations

@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt
 
-from bounds.influence.change_block import merge_reports
-from bounds.influence.length import unsupported_padding
-from bounds.influence.reading import Chosen, choose
-from bounds.influence.target import differences, read_target
+from bounds.influence.inputs.length import unsupported_padding
+from bounds.influence.inputs.reading import Chosen, choose
+from bounds.influence.propagation.change_block import merge_reports
 from bounds.influence.targets.base import Target
+from bounds.influence.targets.change import differences, read_target
 from jax_models import Transformer, forward
 from jax_models.model.transformer import reduce_reports
 from jax_models.run.perturbation import perturbation

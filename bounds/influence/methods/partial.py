@@ -15,18 +15,22 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt
 
-from bounds.influence.block_memory import BlockSizes, base_bytes, fit_block
-from bounds.influence.change_block import merge_reports
-from bounds.influence.deletion import differences_without, is_causal, rows_without
-from bounds.influence.exhaustive import (
+from bounds.influence.blocks.block_memory import BlockSizes, base_bytes, fit_block
+from bounds.influence.blocks.kernel import Kernel, Part
+from bounds.influence.blocks.outline import Outline, shapes_of
+from bounds.influence.inputs.reading import Chosen, choose
+from bounds.influence.method import Method
+from bounds.influence.methods.deletion import (
+    differences_without,
+    is_causal,
+    rows_without,
+)
+from bounds.influence.methods.exhaustive import (
     base_outputs,
     batches_under_way,
     pass_bytes,
 )
-from bounds.influence.kernel import Kernel, Part
-from bounds.influence.method import Method
-from bounds.influence.outline import Outline, shapes_of
-from bounds.influence.partial_pass import (
+from bounds.influence.methods.partial_pass import (
     BasePass,
     by_columns,
     changed_rows,
@@ -34,10 +38,10 @@ from bounds.influence.partial_pass import (
     prepare_passes,
     spans,
 )
-from bounds.influence.reading import Chosen, choose
+from bounds.influence.propagation.change_block import merge_reports
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.target import differences, read_target
 from bounds.influence.targets.base import Target
+from bounds.influence.targets.change import differences, read_target
 from bounds.influence.ties import Ties
 from bounds.readings.rules import unsupported_dropout
 from jax_models import Transformer

@@ -16,15 +16,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from bounds.influence.first_layer import (
+from bounds.influence.propagation.first_layer import (
     FirstChange,
     PreparedLayer,
     other_rows,
     slice_rows,
     take_rows,
 )
-from bounds.influence.pointwise import change_rows, read_change
-from bounds.influence.query_row import (
+from bounds.influence.propagation.pointwise import change_rows, read_change
+from bounds.influence.propagation.query_row import (
     QueryRow,
     RowTile,
     lift_rows,

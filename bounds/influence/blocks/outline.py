@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from bounds.influence.kernel import Part
+from bounds.influence.blocks.kernel import Part
 
 
 @dataclasses.dataclass(frozen=True)

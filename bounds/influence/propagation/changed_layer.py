@@ -22,8 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from bounds.influence.first_layer import PreparedLayer, take_rows
-from bounds.influence.pointwise import change_rows, read_change
+from bounds.influence.propagation.first_layer import PreparedLayer, take_rows
+from bounds.influence.propagation.pointwise import change_rows, read_change
 from jax_models.model.attending import (
     compute_scores,
     project_key_changes,

@@ -18,11 +18,11 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Int
 
+from bounds.influence.blocks.prefetch import prefetch
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block
 from bounds.influence.substitution import padded
 from bounds.influence.ties import Ties
-from bounds.influence.under_way import prefetch
 from jax_models.model.transformer import reduce_reports
 from jax_models.run.mesh import EVERYWHERE, SHARED_OUT, count_devices, gathered, place
 

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import jax.numpy as jnp
 import numpy as np
 
-from bounds.influence.class_layers import run_configurations
-from bounds.influence.classes import MAX_CLASSES, Places, classify, tie_orders
+from bounds.influence.inputs.classes import MAX_CLASSES, Places, classify, tie_orders
+from bounds.influence.inputs.reading import choose
 from bounds.influence.method import Method
-from bounds.influence.reading import choose
+from bounds.influence.propagation.class_layers import run_configurations
 from bounds.influence.request import InfluenceRequest, one_row
 from bounds.influence.result import Block
 from bounds.readings.rules import unsupported_attention, unsupported_dropout

@@ -3,10 +3,10 @@
 import dataclasses
 from typing import Literal, get_args
 
-from bounds.influence.block_memory import BlockSizes
-from bounds.influence.incremental import Incremental
+from bounds.influence.blocks.block_memory import BlockSizes
 from bounds.influence.method import Done, Method, Screen
-from bounds.influence.propose import decide_proposed, unsupported_proposal
+from bounds.influence.methods.incremental import Incremental
+from bounds.influence.methods.propose import decide_proposed, unsupported_proposal
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Enclosures
 from bounds.influence.run import Run

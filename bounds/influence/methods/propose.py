@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from bounds.influence.blocks.kernel import run_kernel
 from bounds.influence.checkpoint import Checkpoint, ScreenProgress
 from bounds.influence.decide import Decider, Undecided
-from bounds.influence.incremental import INCREMENTAL
-from bounds.influence.kernel import run_kernel
+from bounds.influence.inputs.shared_base import SharedBase
 from bounds.influence.method import Method
+from bounds.influence.methods.incremental import INCREMENTAL
 from bounds.influence.moved import (
     MovedBase,
     Readings,
@@ -31,7 +32,6 @@ from bounds.influence.moved import (
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block, Enclosures, MeasuredError
 from bounds.influence.run import Run
-from bounds.influence.shared_base import SharedBase
 from bounds.rounding.moved_inputs import RUNS, move_alike
 from bounds.version import __version__
 from jax_models import Transformer

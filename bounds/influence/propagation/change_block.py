@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt
 
-from bounds.influence.block_memory import BlockSizes, base_bytes, fit_block
-from bounds.influence.deep import propagate, propagate_to, second_layer
-from bounds.influence.first_layer import (
+from bounds.influence.blocks.block_memory import BlockSizes, base_bytes, fit_block
+from bounds.influence.inputs.reading import Chosen, choose
+from bounds.influence.propagation.deep import propagate, propagate_to, second_layer
+from bounds.influence.propagation.first_layer import (
     FirstChange,
     PreparedLayer,
     Replaced,
@@ -27,13 +28,12 @@ from bounds.influence.first_layer import (
     replaced_columns,
     take_rows,
 )
-from bounds.influence.query_row import (
+from bounds.influence.propagation.query_row import (
     QueryRow,
     prepare_query_row,
 )
-from bounds.influence.reading import Chosen, choose
-from bounds.influence.target import change_watched
 from bounds.influence.targets.base import Target
+from bounds.influence.targets.change import change_watched
 from jax_models.model.pytree import register
 from jax_models.model.transformer import Transformer
 from jax_models.run.blocks import key_tile, tile_elements

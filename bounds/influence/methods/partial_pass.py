@@ -18,8 +18,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt
 
-from bounds.influence.deletion import without_token
-from bounds.influence.first_layer import (
+from bounds.influence.methods.deletion import without_token
+from bounds.influence.propagation.first_layer import (
     PreparedLayer,
     other_heads,
     prepare_first,

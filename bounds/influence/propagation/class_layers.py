@@ -15,15 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, UInt
 
-from bounds.influence.centred_store import centred_store
-from bounds.influence.change_block import merge_reports
-from bounds.influence.classes import Configurations
-from bounds.influence.pointwise import base_rows, change_rows, read_change
+from bounds.influence.blocks.prefetch import prefetch
+from bounds.influence.inputs.classes import Configurations
+from bounds.influence.propagation.centred_store import centred_store
+from bounds.influence.propagation.change_block import merge_reports
+from bounds.influence.propagation.pointwise import base_rows, change_rows, read_change
 from bounds.influence.substitution import padded
-from bounds.influence.target import change_watched
 from bounds.influence.targets.base import Target
+from bounds.influence.targets.change import change_watched
 from bounds.influence.ties import Ties
-from bounds.influence.under_way import prefetch
 from jax_models.model.attending import (
     compute_scores,
     project_key_changes,

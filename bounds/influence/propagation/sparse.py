@@ -27,7 +27,8 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int
 
-from bounds.influence.changed_layer import (
+from bounds.influence.blocks.prefetch import distribute, prefetch
+from bounds.influence.propagation.changed_layer import (
     ChangedRows,
     Frame,
     Lines,
@@ -36,11 +37,10 @@ from bounds.influence.changed_layer import (
     replace_rows,
     rescan_rows,
 )
-from bounds.influence.first_layer import PreparedLayer
-from bounds.influence.pointwise import read_change
+from bounds.influence.propagation.first_layer import PreparedLayer
+from bounds.influence.propagation.pointwise import read_change
 from bounds.influence.substitution import padded
 from bounds.influence.ties import Ties
-from bounds.influence.under_way import distribute, prefetch
 from jax_models.model.attending import (
     compute_scores,
     project_key_changes,

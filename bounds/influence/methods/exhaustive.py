@@ -12,19 +12,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt
 
-from bounds.influence.block_memory import BlockSizes, fit_block
-from bounds.influence.callable import INPUTS_AT_ONCE
-from bounds.influence.change_block import merge_reports
-from bounds.influence.deletion import rerun_without
-from bounds.influence.function_blocks import function_blocks
-from bounds.influence.kernel import Kernel, Part
+from bounds.influence.blocks.block_memory import BlockSizes, fit_block
+from bounds.influence.blocks.kernel import Kernel, Part
+from bounds.influence.blocks.outline import Outline, shapes_of
+from bounds.influence.inputs.callable import INPUTS_AT_ONCE
+from bounds.influence.inputs.reading import Chosen, choose
 from bounds.influence.method import Method
-from bounds.influence.outline import Outline, shapes_of
-from bounds.influence.reading import Chosen, choose
+from bounds.influence.methods.deletion import rerun_without
+from bounds.influence.methods.function_blocks import function_blocks
+from bounds.influence.propagation.change_block import merge_reports
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block
-from bounds.influence.target import differences, read_target, value_of
 from bounds.influence.targets.base import Target
+from bounds.influence.targets.change import differences, read_target, value_of
 from bounds.influence.ties import Ties
 from jax_models import Transformer, forward
 from jax_models.model.transformer import reduce_reports

@@ -1,0 +1,1 @@
+"""Blocks of substitutions: their sizes, their programs, and devices that share them."""

@@ -1,0 +1,1 @@
+"""Parts of a request: functions, classes of equal rows, readings, base passes."""

@@ -1,0 +1,1 @@
+"""Methods that compute every influence of a request, one file each."""

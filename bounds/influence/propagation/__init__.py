@@ -1,0 +1,1 @@
+"""Exact changes of rows, carried from layer to layer."""
