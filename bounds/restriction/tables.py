@@ -31,7 +31,7 @@ class Tables:
 
     positions: Int[np.ndarray, "slots"]
     bits: tuple[tuple[int, ...], ...]
-    starts: Int[np.ndarray, "slots+1"]
+    starts: Int[np.ndarray, "starts"]
     rows: Enclosed
     identity: Int[np.ndarray, "rows"]
 

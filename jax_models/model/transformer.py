@@ -239,8 +239,8 @@ def symbol_changes(
 
 
 def attention_input(
-    layer: Layer, rows: Float[Array, "rows width"]
-) -> Float[Array, "rows width"]:
+    layer: Layer, rows: Float[Array, "*batch rows width"]
+) -> Float[Array, "*batch rows width"]:
     """Attention's input for the layer's input rows."""
     program = layer.reads
     return program.value({"y": rows})[program.output]

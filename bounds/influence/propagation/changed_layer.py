@@ -61,7 +61,7 @@ class ChangedRows:
     """Changed rows of substitutions, in the order of (substitution, row)."""
 
     # first row of each substitution, then their number
-    start: Int[np.ndarray, "substitutions+1"]
+    start: Int[np.ndarray, "starts"]
     row: Int[np.ndarray, "changed"]  # increasing within a substitution
     change: Float[np.ndarray, "changed width"]  # no row of zeros
 

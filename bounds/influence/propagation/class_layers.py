@@ -169,7 +169,7 @@ def batch_size(model: Transformer, configurations: Configurations) -> int:
 
 def run_configurations(
     model: Transformer,
-    encodings: Float[Array, "encodings width"],
+    encodings: Float[Any, "encodings width"],
     configurations: Configurations,
     *,
     length: int,

@@ -126,7 +126,7 @@ class Window:
 
     change: Float[np.ndarray, "substitutions width"]  # of the final query row
     # changed rows of each layer below the last
-    sizes: Int[np.ndarray, "layers-1 substitutions"]
+    sizes: Int[np.ndarray, "lower_layers substitutions"]
     ties: Ties
 
     def first(self, count: int) -> "Window":

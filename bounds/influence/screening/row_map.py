@@ -203,7 +203,7 @@ def _carry(
     gain: Float[Array, "rows *entries"],
     found: Float[Array, "rows *defects substitutions"],
     to_entries: bool,
-) -> Float[Array, "rows *entries substitutions"]:
+) -> Float[Array, "rows *moved substitutions"]:
     """Effect of defects of rows or entries on rows or entries."""
     of_entries = found.ndim == 3
     if of_entries:

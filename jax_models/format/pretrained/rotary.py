@@ -65,7 +65,7 @@ class Yarn:
         # Queries and keys are both multiplied by the attention factor.
         return self.attention_factor**-2
 
-    def frequencies(self, theta: float, dims: int) -> Float[np.ndarray, "dims/2"]:
+    def frequencies(self, theta: float, dims: int) -> Float[np.ndarray, "frequencies"]:
         """Frequencies of the pairs of a head."""
         turns = np.array([self.beta_fast, self.beta_slow])
         pair = dims * np.log(self.original_length / (turns * 2 * math.pi))

@@ -292,6 +292,6 @@ def test_a_quantity_that_is_left_out_is_missed(found, part, removed):
         name, which = removed
         held = list(getattr(parts[part], name))
         held[which] = zero
-        zero = tuple(held)
+        zero = jnp.stack(held)
     parts[part] = dataclasses.replace(parts[part], **{name: zero})
     assert _excess(found, parts) > 1.05
