@@ -6,11 +6,10 @@ from typing import Any
 import jax_models as jm
 from bounds.cli.options.constants import ConstantsOptions
 from bounds.cli.shared.columns import FILES
-from bounds.cli.shared.model_source import model_sha256, weighted_model
+from bounds.cli.shared.model_source import name_model, weighted_model
 from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
 from bounds.curves.inputs import check_changeable
-from bounds.curves.measurement import weighting_label
 from bounds.curves.text_table import column_table, ruled
 from bounds.lemma5.constants import ClosedForms, evaluate_closed_forms, read_constants
 from bounds.lemma5.constants.rows import (
@@ -23,7 +22,6 @@ from bounds.store.forms import Form, each, fields, only
 from jax_models.run.evaluate import require_readout
 
 WIDTH = 88
-VOCAB_SIZE = 2  # symbols of a random model where nothing is said
 # Header and key of each column of the report.
 TABLE = (
     ("n", "n"),
@@ -54,14 +52,11 @@ def plan(options: ConstantsOptions) -> Work:
     """Closed forms at every length."""
     prepare_jax(options)
     lengths = options.lengths
-    model = weighted_model(options, vocab_size=VOCAB_SIZE, max_length=lengths[-1])
+    model = weighted_model(options, max_length=lengths[-1])
     if options.target == "logits":
         require_readout(model)
     check_changeable(lengths[0])
-    hashes = {
-        "model_sha256": model_sha256(options, model),
-        "weighting": weighting_label(model),
-    }
+    named = name_model(options, model)
     asked = {"query": options.query, "target": options.target}
     depth = len(model.layers)
 
@@ -74,12 +69,12 @@ def plan(options: ConstantsOptions) -> Work:
 
     def export(found: list[dict[str, Any]]) -> Exports:
         rows = [row for payload in found for row in read_rows(payload)]
-        return Exports({**hashes, "rows": rows}, _report(rows, depth) + "\n")
+        return Exports({**named, "rows": rows}, _report(rows, depth) + "\n")
 
     return LengthSweep(
         opening="",
         verb="evaluate",
-        key={**asked, "dtype": model.dtype.name, **hashes},
+        key={**asked, "dtype": model.dtype.name, **named},
         compute=compute,
         form=form,
         export=export,

@@ -17,20 +17,18 @@ from bounds.all_inputs.record import (
 from bounds.all_inputs.supremum import choose_plan, conclude, run_block
 from bounds.all_inputs.universe import AllInputs, list_inputs
 from bounds.cli.options.supremum import SupremumOptions
-from bounds.cli.shared.model_source import model_sha256, refuse_ties, weighted_model
+from bounds.cli.shared.model_source import name_model, refuse_ties, weighted_model
 from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.runner import Exports, Work
-from bounds.curves.measurement import tokens_sha256, weighting_label
+from bounds.curves.measurement import tokens_sha256
 from bounds.store.sweep import Cell, Results, found_rows
 from jax_models.run.evaluate import TieRule
-
-VOCAB_SIZE = 2  # symbols of a random model where nothing is said
 
 
 def plan(options: SupremumOptions) -> Work:
     """Blocks of the work on all inputs, or of the search."""
     prepare_jax(options)
-    model = weighted_model(options, vocab_size=VOCAB_SIZE, max_length=options.length)
+    model = weighted_model(options, max_length=options.length)
     refuse_ties(options, [model])
     inputs = list_inputs(
         model,
@@ -41,10 +39,7 @@ def plan(options: SupremumOptions) -> Work:
         include_query=options.include_query,
     )
     way = choose_plan(inputs, options.configurations, options.seed)
-    hashes = {
-        "model_sha256": model_sha256(options, model),
-        "weighting": weighting_label(model),
-    }
+    named = name_model(options, model)
     key = {
         **options.key("include_query", "ties", "dtype", "seed"),
         "plan": way.name,
@@ -53,7 +48,7 @@ def plan(options: SupremumOptions) -> Work:
         "query": inputs.query,
         "target": inputs.target,
         **_inputs(inputs),
-        **hashes,
+        **named,
     }
     form = found_form(inputs.length, model.vocab_size)
 
@@ -72,7 +67,7 @@ def plan(options: SupremumOptions) -> Work:
             "n": best.length,
             **_fields(best),
             "exact": best.exact,
-            **hashes,
+            **named,
             "tokens_sha256": tokens_sha256(best.tokens),
             **_inputs(inputs),
             "ambiguous": ambiguous,

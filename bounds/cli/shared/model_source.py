@@ -11,7 +11,9 @@ import jax
 
 import jax_models as jm
 from bounds.cli.shared.groups import RANDOM, Model, Shape
+from bounds.cli.shared.input_source import BITS
 from bounds.cli.shared.options import Group, fields_of
+from bounds.curves.measurement import weighting_label
 from bounds.curves.variants import reweighted
 from bounds.store.output import file_sha256, sha256
 from jax_models.arguments import MAX_LENGTH, expect_file, expect_integer
@@ -24,8 +26,10 @@ from jax_models.model.reweight import with_dtype
 SHAPE = (*fields_of(Shape), "vocab_size")
 
 
-def load_model(options: Model, *, vocab_size: int, max_length: int) -> jm.Transformer:
-    """Model of the flags, in their float type."""
+def load_model(
+    options: Model, *, max_length: int, vocab_size: int = BITS
+) -> jm.Transformer:
+    """Model of the flags, in their float type; `vocab_size` is of a random one."""
     check_model_flags(options)
     file, preset, c = options.model, options.preset, options.c
     folder = file is not None and os.path.isdir(file)
@@ -80,12 +84,12 @@ def check_model_flags(options: Model) -> None:
 def weighted_model(
     options: Model,
     *,
-    vocab_size: int,
     max_length: int,
+    vocab_size: int = BITS,
     weighting: str | None = None,
 ) -> jm.Transformer:
     """Model of the flags, under their weighting and temperature."""
-    model = load_model(options, vocab_size=vocab_size, max_length=max_length)
+    model = load_model(options, max_length=max_length, vocab_size=vocab_size)
     named = getattr(options, "weighting", None)
     if named is not None or not is_random(options.model, options.preset):
         weighting = named
@@ -106,6 +110,12 @@ def model_sha256(options: Model, model: jm.Transformer) -> str:
     if options.model is not None and not os.path.isdir(options.model):
         return file_sha256(options.model)
     return sha256(jm.model_bytes(model))
+
+
+def name_model(options: Model, model: jm.Transformer) -> dict[str, str]:
+    """Columns that identify a model."""
+    digest = model_sha256(options, model)
+    return {"model_sha256": digest, "weighting": weighting_label(model)}
 
 
 def refuse_ties(options: Group, models: Iterable[jm.Transformer]) -> None:
