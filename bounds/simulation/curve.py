@@ -2,16 +2,13 @@
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from jaxtyping import Shaped
 
 from bounds.curves.inputs import InputSource, check_lengths, open_inputs
 from bounds.simulation.compute import BUDGET, simulate
 from bounds.store.output import write_csv
-from bounds.store.table import Table
+from bounds.store.table import Rows, Table
 from jax_models import Transformer
 
 if TYPE_CHECKING:
@@ -46,7 +43,7 @@ COLUMNS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class SimulationCurve:
+class SimulationCurve(Rows):
     """Temperatures and errors against n, for one hard model.
 
     Attributes:
@@ -55,17 +52,8 @@ class SimulationCurve:
 
     table: Table
 
-    def __len__(self) -> int:
-        """Returns the number of lengths."""
-        return len(self.table)
-
-    def __iter__(self) -> Iterator[Mapping[str, Any]]:
-        """Go through the rows, one per n."""
-        return iter(self.table)
-
-    def column(self, name: str) -> Shaped[np.ndarray, "lengths"]:
-        """Returns one column, an entry per n; see `Table.column`."""
-        return self.table.column(name)
+    def _rows(self) -> tuple[Mapping[str, Any], ...]:
+        return self.table.rows
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write the rows as CSV, without the sweeps of the figure."""

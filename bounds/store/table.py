@@ -1,5 +1,6 @@
 """A table: rows with named columns, read from a store or built by a sweep."""
 
+import abc
 import dataclasses
 import io
 import os
@@ -24,42 +25,29 @@ __all__ = ["RowPerLength", "Table"]
 SHOWN = 8
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
-class Table:
-    """Rows with named columns, in order; a name that a row lacks is missing there.
+class Rows(abc.ABC):
+    """Rows with named columns, in order; a name that a row lacks is missing there."""
 
-    >>> Table(({"n": 16, "influence": 0.5}, {"n": 32, "influence": 0.25}))
-    Table(2 rows of 2 columns: n, influence)
-
-    Attributes:
-        rows: One mapping from column name to value per row.
-    """
-
-    rows: tuple[Mapping[str, Any], ...]
-
-    def __repr__(self) -> str:
-        """One line: how many rows and columns, and the first names of these."""
-        names = self.columns
-        shown = [*names[:SHOWN], *(["..."] if len(names) > SHOWN else [])]
-        size = f"{len(self)} row{'s' * (len(self) != 1)} of {len(names)} column"
-        return f"Table({size}{'s' * (len(names) != 1)}: {', '.join(shown) or 'none'})"
+    @abc.abstractmethod
+    def _rows(self) -> tuple[Mapping[str, Any], ...]:
+        """One mapping from column name to value per row."""
 
     def __len__(self) -> int:
         """Returns the number of rows."""
-        return len(self.rows)
+        return len(self._rows())
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
         """Go through the rows."""
-        return iter(self.rows)
+        return iter(self._rows())
 
     def __getitem__(self, index: int) -> Mapping[str, Any]:
         """Returns one row."""
-        return self.rows[index]
+        return self._rows()[index]
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of the columns, in the order they are first met."""
-        return tuple(dict.fromkeys(name for row in self.rows for name in row))
+        return tuple(dict.fromkeys(name for row in self._rows() for name in row))
 
     def column(self, name: str) -> np.ndarray:
         """Returns one column as an array.
@@ -77,7 +65,7 @@ class Table:
         """
         if name not in self.columns:
             raise KeyError(f"no column {name!r}; there are {', '.join(self.columns)}")
-        values = [row.get(name) for row in self.rows]
+        values = [row.get(name) for row in self._rows()]
         kinds = {type(value) for value in values}
         if kinds <= {int, float, type(None)} and kinds & {float, type(None)}:
             if kinds != {type(None)}:
@@ -103,7 +91,7 @@ class Table:
         Raises:
             OSError: The file cannot be written.
         """
-        write_csv(path, self.columns, self.rows)
+        write_csv(path, self.columns, self._rows())
 
     def to_json_lines(self, path: str | os.PathLike[str]) -> None:
         """Write the table as JSON lines, atomically: an object per row.
@@ -115,7 +103,7 @@ class Table:
         Raises:
             OSError: The file cannot be written.
         """
-        lines = [canonical_json(row) + "\n" for row in self.rows]
+        lines = [canonical_json(row) + "\n" for row in self._rows()]
         write_bytes(path, "".join(lines).encode())
 
     def to_pandas(self) -> Any:
@@ -143,12 +131,36 @@ class Table:
         pyarrow = require_package("pyarrow", "a Parquet file")
         parquet = require_package("pyarrow.parquet", "a Parquet file")
         columns = {
-            name: pyarrow.array(_of_one_kind([row.get(name) for row in self.rows]))
+            name: pyarrow.array(_of_one_kind([row.get(name) for row in self._rows()]))
             for name in self.columns
         }
         file = io.BytesIO()
         parquet.write_table(pyarrow.table(columns), file)
         write_bytes(path, file.getvalue())
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Table(Rows):
+    """Rows with named columns, in order; a name that a row lacks is missing there.
+
+    >>> Table(({"n": 16, "influence": 0.5}, {"n": 32, "influence": 0.25}))
+    Table(2 rows of 2 columns: n, influence)
+
+    Attributes:
+        rows: One mapping from column name to value per row.
+    """
+
+    rows: tuple[Mapping[str, Any], ...]
+
+    def __repr__(self) -> str:
+        """One line: how many rows and columns, and the first names of these."""
+        names = self.columns
+        shown = [*names[:SHOWN], *(["..."] if len(names) > SHOWN else [])]
+        size = f"{len(self)} row{'s' * (len(self) != 1)} of {len(names)} column"
+        return f"Table({size}{'s' * (len(names) != 1)}: {', '.join(shown) or 'none'})"
+
+    def _rows(self) -> tuple[Mapping[str, Any], ...]:
+        return self.rows
 
 
 def _of_one_kind(values: list[Any]) -> list[Any]:
@@ -165,7 +177,7 @@ def _of_one_kind(values: list[Any]) -> list[Any]:
 
 
 @dataclasses.dataclass(frozen=True)
-class RowPerLength:
+class RowPerLength(Rows):
     """A curve: a quantity against length, read by its table of one row per n.
 
     Attributes:
@@ -183,36 +195,8 @@ class RowPerLength:
         """The rows, one per n."""
         return self.measurements
 
-    def __len__(self) -> int:
-        """Returns the number of lengths."""
-        return len(self.table)
-
-    def __iter__(self) -> Iterator[Mapping[str, Any]]:
-        """Go through the rows, one per n."""
-        return iter(self.table)
-
-    def __getitem__(self, index: int) -> Mapping[str, Any]:
-        """Returns the row of one n, by its place."""
-        return self.table[index]
-
-    def to_pandas(self) -> Any:
-        """Returns the rows, one per n, as a pandas DataFrame; see `Table.to_pandas`."""
-        return self.table.to_pandas()
-
-    def column(self, name: str) -> np.ndarray:
-        """Returns one column, an entry per n; see `Table.column`."""
-        return self.table.column(name)
-
-    def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write the rows, one per n, as CSV.
-
-        Args:
-            path: The file; one that is there is replaced.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
-        self.table.to_csv(path)
+    def _rows(self) -> tuple[Mapping[str, Any], ...]:
+        return self.table.rows
 
 
 # What the column of a swept flag is called before its name: a result may have the same.
