@@ -6,13 +6,11 @@ from typing import Any
 from bounds.influence.answer import answer
 from bounds.influence.batch import of_each_input
 from bounds.influence.build import TableOptions, build_request
-from bounds.influence.method import Rounding, Way
-from bounds.influence.run import Run, check_run
+from bounds.influence.run import check_run
 from bounds.influence.scan import Scan
 from bounds.influence.targets.table import Watched
 from bounds.recipes.question import Question, letters_of, residues_of
 from jax_models import Transformer
-from jax_models.run.evaluate import TieRule
 
 
 @of_each_input
@@ -63,10 +61,7 @@ def deletions(
     rows: Any = None,
     positions: Sequence[int] | None = None,
     reduce: Any = None,
-    method: Way | str = "auto",
-    ties: TieRule = "error",
-    rounding: Rounding = "auto",
-    run: Run | None = None,
+    **options: Any,
 ) -> Scan:
     """Changes of rows by the deletion of each token in turn.
 
@@ -83,10 +78,8 @@ def deletions(
         rows: as in `scan`, without "own".
         positions: deleted positions; by default all but special symbols.
         reduce: None or "none", as in `scan`.
-        method: "exhaustive", or "partial" under a causal mask; "auto" is the cheaper.
-        ties: as in `scan`.
-        rounding: as in `scan`.
-        run: as in `scan`.
+        options: method ("exhaustive", or "partial" under a causal mask; "auto" is the
+            cheaper), ties, rounding and run, as in `scan`.
 
     Returns:
         A `Scan` (position[, row][, target]); of a list a list of them.
@@ -95,7 +88,7 @@ def deletions(
         Theodoris et al., Transfer learning enables predictions in network biology, 2023:
         "in silico deletion", scored by the cosine similarity of embeddings.
     """
-    run = check_run(run)
+    run = check_run(options.pop("run", None))
     request = build_request(
         model,
         tokens,
@@ -104,4 +97,4 @@ def deletions(
         table=TableOptions(rows, reduce=reduce, edit="delete"),
         run=run,
     )
-    return answer(request, method, ties, run=run, rounding=rounding)
+    return answer(request, run=run, **options)

@@ -8,7 +8,6 @@ from typing import Any, get_args
 from bounds.influence import LogOdds
 from bounds.influence.batch import of_each_input
 from bounds.influence.scan import Frobenius, Scan
-from bounds.influence.table.frobenius import Symmetry, WildType
 from bounds.recipes.question import (
     Question,
     Unit,
@@ -18,6 +17,9 @@ from bounds.recipes.question import (
 )
 from jax_models import Transformer
 from jax_models.arguments import choose_name
+
+# Reduction of a categorical Jacobian: the tensor is symmetrised.
+PUBLISHED = Frobenius(symmetrize="tensor")
 
 
 @of_each_input
@@ -70,9 +72,7 @@ def categorical_jacobian(
     *,
     symbols: Sequence[int] | None = None,
     positions: Sequence[int] | None = None,
-    symmetrize: Symmetry | None = "tensor",
-    wild_type: WildType = "zero",
-    apc: bool = True,
+    reduce: Frobenius = PUBLISHED,
     **options: Any,
 ) -> Scan:
     """Norms of the categorical Jacobian, J[i, s, j, t], centred and symmetrised.
@@ -87,11 +87,8 @@ def categorical_jacobian(
         tokens: integers in [0, V) [n]; or a list of such inputs.
         symbols: both s and t; by default all that the model substitutes.
         positions: both i and j; by default all but special symbols.
-        symmetrize: "tensor" (published) takes the mean of J[i, s, j, t] and
-            J[j, t, i, s], "map" that of the finished map and its transpose; None neither.
-        wild_type: "zero" (published) counts the input's own symbol as a change of 0 in
-            the means; "left_out" leaves it out of them, and 0.
-        apc: whether the average product is subtracted.
+        reduce: how the tensor is centred and symmetrised, and whether the average product
+            is subtracted; as published by default.
         options: method, ties, rounding and run, as in `scan`.
 
     Returns:
@@ -104,9 +101,7 @@ def categorical_jacobian(
     require_language_model(model)
     letters = letters_of(model, symbols)
     at = residues_of(model, tokens, positions)
-    question = jacobian_question(
-        letters, at, Frobenius(True, symmetrize, apc, wild_type)
-    )
+    question = jacobian_question(letters, at, reduce)
     return question.scan(model, tokens, positions=at, **options)
 
 
@@ -122,10 +117,9 @@ def dependency_question(
 def jacobian_question(
     letters: Sequence[int],
     positions: Sequence[int],
-    reduce: Frobenius | None = None,
+    reduce: Frobenius = PUBLISHED,
 ) -> Question:
     """The scan that gives the map of a categorical Jacobian."""
-    reduce = reduce or Frobenius(symmetrize="tensor")
     same = tuple(letters)
     return Question(same, "logits", tuple(positions), same, reduce)
 
