@@ -59,7 +59,7 @@ def warn_of_ties(count: int) -> None:
 
 Rows = list[dict[str, Any]]
 # Places of files among those that are named, by ending; those of others are 0.
-PLACES = {"csv": 1, "json": 2, "npz": 3, **dict.fromkeys(FORMATS, 4), "html": 5}
+PLACES = {"json": 1, "npz": 2, **dict.fromkeys(FORMATS, 3), "html": 4}
 
 
 @dataclasses.dataclass(frozen=True)
