@@ -3,14 +3,11 @@
 import contextlib
 import dataclasses
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.monitoring
 
 from bounds.store.output import has_package
 from bounds.store.provenance import provenance
@@ -27,7 +24,6 @@ PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
 BLOCK_MEMORY = 2**32
 # Linux gives a process 65530 memory maps, and every compiled program takes some.
 MOST_MAPS = 40_000
-EVENTS = "/jax/core/compile/"
 # Seconds until a scheduler that does not answer is given up.
 PATIENCE = 30
 # Seconds after which workers that have come meanwhile are given cells.
@@ -55,40 +51,6 @@ def peak_bytes() -> int | None:
     except ImportError:
         return None
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * PEAK_UNIT
-
-
-class CompileClock:
-    """The time that tracing, lowering and compiling took while it ran."""
-
-    def __init__(self) -> None:
-        """Count nothing yet."""
-        self._spans: list[tuple[float, float]] = []
-
-    def __call__(self, event: str, duration_secs: float, **_: str | int) -> None:
-        """Take note of what JAX reports."""
-        if event.startswith(EVENTS):
-            now = time.perf_counter()
-            self._spans.append((now - duration_secs, now))
-
-    @property
-    def seconds(self) -> float:
-        """The length of the union of the reported spans, which lie in one another."""
-        total, reached = 0.0, float("-inf")
-        for start, stop in sorted(self._spans):
-            total += max(0.0, stop - max(start, reached))
-            reached = max(reached, stop)
-        return total
-
-
-@contextmanager
-def compile_clock() -> Iterator[CompileClock]:
-    """Yield a clock that runs until the context is left."""
-    clock = CompileClock()
-    jax.monitoring.register_event_duration_secs_listener(clock)
-    try:
-        yield clock
-    finally:
-        jax.monitoring.unregister_event_duration_listener(clock)
 
 
 def release_programs() -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 from bounds.batch.execution import (
     block_memory,
-    compile_clock,
     peak_bytes,
     release_programs,
 )
@@ -28,6 +27,7 @@ from bounds.store.sweep import Cell, MemoryResults
 from bounds.version import __version__
 from jax_models.arguments import expect_file
 from jax_models.errors import InputError
+from jax_models.run.compile_clock import compile_clock
 from jax_models.run.device_memory import memory_planned
 
 # The commands that can be swept, and the columns that may be their main result, in words:

@@ -9,10 +9,10 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from typing import Self
 
-import jax.monitoring
 import tqdm
 
 from jax_models.interrupt import raise_requested
+from jax_models.run.compile_clock import CompileClock, compile_clock
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,46 +77,6 @@ def _mean(values: Collection[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-# Events of a program: the step before its compilation, and the compilation itself.
-_LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
-_COMPILED = "/jax/core/compile/backend_compile_duration"
-
-
-class Compiling:
-    """Listener to JAX's events."""
-
-    def __init__(self) -> None:
-        """Starts with nothing compiled."""
-        self.under_way = False
-        self.seconds = 0.0  # spent compiling
-        self._began = 0.0
-
-    @property
-    def waited_for(self) -> str:
-        """Words for a progress line."""
-        return "compiling ..." if self.under_way else "at work ..."
-
-    def __call__(self, event: str, duration_secs: float, **_: str | int) -> None:
-        """Takes note of an event; several programs may compile at the same time."""
-        del duration_secs  # of one program, and programs overlap
-        now = time.monotonic()
-        if event == _LOWERED and not self.under_way:
-            self.under_way, self._began = True, now
-        elif event == _COMPILED and self.under_way:
-            self.under_way, self.seconds = False, self.seconds + now - self._began
-
-
-@contextlib.contextmanager
-def hear_compiling() -> Iterator[Compiling]:
-    """Yields the listener, registered as long as the context lasts."""
-    heard = Compiling()
-    jax.monitoring.register_event_duration_secs_listener(heard)
-    try:
-        yield heard
-    finally:
-        jax.monitoring.unregister_event_duration_listener(heard)
-
-
 # Plain lines are for logs; more than one in this many seconds would fill a log.
 SECONDS_BETWEEN_LINES = 4.0
 # Seconds between checks whether a line is due.
@@ -132,7 +92,7 @@ def tell_of_waiting() -> Iterator[None]:
     """Prints that the program is at work while nothing is counted."""
     start, ended = time.monotonic(), threading.Event()
 
-    def watch(compiling: Compiling) -> None:
+    def watch(clock: CompileClock) -> None:
         last = start
         while not ended.wait(LOOK_AGAIN):
             now = time.monotonic()
@@ -141,10 +101,10 @@ def tell_of_waiting() -> Iterator[None]:
             elif now - last >= SECONDS_BETWEEN_LINES:
                 last = now
                 with contextlib.suppress(OSError, ValueError):  # a closed stream
-                    print(f"{compiling.waited_for} ({now - start:.0f} s)", flush=True)
+                    print(f"{_doing(clock)} ({now - start:.0f} s)", flush=True)
 
-    with hear_compiling() as compiling:
-        watcher = threading.Thread(target=watch, args=(compiling,), daemon=True)
+    with compile_clock() as clock:
+        watcher = threading.Thread(target=watch, args=(clock,), daemon=True)
         watcher.start()
         try:
             yield
@@ -199,7 +159,7 @@ class Progress:
         self._last_step = self._start
         self._bar = tqdm.tqdm(total=total, unit=" " + unit) if _on_terminal() else None
 
-        self._compiling: Compiling | None = None
+        self._clock: CompileClock | None = None
         self._telling = threading.Lock()
         self._ended = threading.Event()
         self._opened = contextlib.ExitStack()
@@ -208,10 +168,8 @@ class Progress:
         """Starts the lines on long steps."""
         _COUNTING.append(self)
         self._opened.callback(_COUNTING.remove, self)
-        self._compiling = self._opened.enter_context(hear_compiling())
-        watch = threading.Thread(
-            target=self._watch, args=(self._compiling,), daemon=True
-        )
+        self._clock = self._opened.enter_context(compile_clock())
+        watch = threading.Thread(target=self._watch, args=(self._clock,), daemon=True)
         watch.start()
         self._opened.callback(watch.join)
         self._opened.callback(self._ended.set)
@@ -223,11 +181,11 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
 
-    def _watch(self, compiling: Compiling) -> None:
+    def _watch(self, clock: CompileClock) -> None:
         """Prints the state when nothing was printed for a while."""
         while not self._ended.wait(LOOK_AGAIN):
             with contextlib.suppress(OSError, ValueError):  # a stream that was closed
-                self.tell(f"{self._counted()}, {compiling.waited_for}")
+                self.tell(f"{self._counted()}, {_doing(clock)}")
 
     def advance(self, step: str, count: int = 1) -> None:
         """Counts finished steps, the last described by a few words."""
@@ -245,9 +203,9 @@ class Progress:
             elif self._since is None or now - self._since[0] < LOOK_AGAIN:
                 # The first step, or one that ran at the same time and ended with it.
                 self._since, self._computed = (now, done), self._computed + count
-                if self._alike and self._compiling is not None:
+                if self._alike and self._clock is not None:
                     began, compiled = self._began
-                    worked = now - began - (self._compiling.seconds - compiled)
+                    worked = now - began - (self._clock.seconds - compiled)
                     worked = max(0.0, worked)
                     self._end = now + worked / self._computed * (self._total - done)
             elif self._alike:
@@ -279,8 +237,8 @@ class Progress:
                 began, first = self._since
                 self._end = now + (now - began) / (done - first) * (total - done)
             self._open, self._computed = (done, total), 0
-            heard = self._compiling
-            self._began = now, 0.0 if heard is None else heard.seconds
+            clock = self._clock
+            self._began = now, 0.0 if clock is None else clock.seconds
         self.tell(self._counted())
 
     def _counted(self) -> str:
@@ -335,3 +293,8 @@ class Progress:
 def _on_terminal() -> bool:
     """True if standard error is a terminal."""
     return sys.stderr.isatty()
+
+
+def _doing(clock: CompileClock) -> str:
+    """Words on the state within a step."""
+    return "compiling ..." if clock.under_way else "at work ..."

@@ -8,12 +8,7 @@ from functools import partial
 
 import pytest
 
-from bounds.batch.execution import (
-    EVENTS,
-    CompileClock,
-    open_cluster,
-    submit_cells,
-)
+from bounds.batch.execution import open_cluster, submit_cells
 from bounds.batch.specification import Specification
 from bounds.cli import batch_cells, influence
 from bounds.cli.batch_cells import make_cells
@@ -64,15 +59,6 @@ def test_an_outcome_says_where_its_time_went():
     ((_, outcome),) = run_here([cell])
     assert 0.0 <= outcome.payload["compile_seconds"] <= outcome.seconds
     assert outcome.payload["peak_bytes"] > 2**20
-
-
-def test_events_within_one_another_are_counted_once(monkeypatch):
-    clock = CompileClock()
-    for now, seconds in ((2.0, 1.0), (3.0, 2.5), (7.0, 1.0)):
-        monkeypatch.setattr(time, "perf_counter", lambda now=now: now)
-        clock(f"{EVENTS}any", seconds)
-        clock("/another/event", seconds)
-    assert clock.seconds == 3.5
 
 
 def test_a_file_that_has_changed_since_the_plan_is_a_failure(tmp_path, monkeypatch):
