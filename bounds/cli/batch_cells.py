@@ -37,6 +37,7 @@ MAIN_RESULTS = {
     "influence": {"max": "maximum influence"},
     "scan": {"max": "maximum influence"},
     "lipschitz": {"estimate": "Lipschitz constant, estimated (‖Δy‖ / ‖Δ embedding‖)"},
+    "sensitivity": {"mean": "average sensitivity (positions)"},
     "simulate": {
         "error_certificate": "error at the certified temperature",
         "tau_certificate": "certified temperature τ",

@@ -98,6 +98,7 @@ SUMMARIES = {
     "supremum": "The largest influence over all inputs of a length, and one that has it.",
     "constants": "Every closed-form constant of a model, printed and corrected.",
     "lipschitz": "The empirical Lipschitz constant against n, beside the closed forms.",
+    "sensitivity": "The average sensitivity against n: symbols that decide the sign.",
     "restrict": "Two inputs that a hard-attention model cannot tell apart, "
     "with a certificate.",
     "depth": "Lengths that hard attention of a given depth can and cannot handle.",

@@ -10,6 +10,7 @@ import pytest
 
 import bounds
 import jax_models as jm
+from bounds.influence.targets.logit_difference import LogitDifference
 from tests.bounds.influence.expect import refused
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_compilation")]
@@ -33,6 +34,7 @@ def drawn(**parts):
 
 drawn.__signature__ = inspect.signature(jm.Architecture)
 HARD = jm.with_weighting(SOFT, "leftmost_hard")
+DIFFERENCE = LogitDifference(1, 0)
 TOKENS, SOURCE = [0, 1, 0, 1], jm.get_source("parity", 0.1)
 # Each with arguments that are right, of which one is replaced.
 CALLS = [
@@ -45,6 +47,7 @@ CALLS = [
     (bounds.estimate_lipschitz, {"model": SOFT, "length": 4, "restarts": 0}),
     (bounds.lipschitz_curve, {"model": SOFT, "lengths": [4]}),
     (bounds.bound_curve, {"model": SOFT, "lengths": [4]}),
+    (bounds.average_sensitivity, {"model": SOFT, "length": 4, "target": DIFFERENCE}),
     (bounds.measure_entropy, {"model": SOFT, "source": SOURCE, "length": 4}),
     (bounds.find_restriction, {"model": HARD, "length": 4}),
     (bounds.find_counterexample, {"model": HARD, "length": 4, "language": "parity"}),

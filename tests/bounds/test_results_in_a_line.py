@@ -9,6 +9,7 @@ import pytest
 
 import bounds
 import jax_models as jm
+from bounds.influence.targets.logit_difference import LogitDifference
 from bounds.restriction import check_certificate
 from jax_models.brief import BriefRepr
 from jax_models.training import TrainingRun
@@ -44,6 +45,9 @@ RESULTS = {
     "constants": lambda: bounds.read_constants(SOFT, LENGTH),
     "Lipschitz": lambda: bounds.estimate_lipschitz(SOFT, 4, restarts=0),
     "curve": lambda: bounds.bound_curve(SOFT, [3, 4]),
+    "sensitivity": lambda: bounds.average_sensitivity(
+        READER, 3, target=LogitDifference(1, 0)
+    ),
     "entropy": lambda: bounds.measure_entropy(READER, SOURCE, 4),
     "restriction": lambda: bounds.find_restriction(HARD, LENGTH),
     "counterexample": lambda: bounds.find_counterexample(HARD, LENGTH, "parity"),

@@ -226,6 +226,25 @@ FILES: Mapping[str, Mapping[str, str]] = {
         confidence="of the intervals of their exponents",
         rows="the rows of lipschitz.csv; `notes` say why a bound is missing",
     ),
+    "sensitivity.csv": _has(
+        "n",
+        positions="positions that are replaced",
+        mean="middle of the two ends of the average sensitivity",
+        lower="mean of the counts' lower ends",
+        upper="mean of the counts' upper ends, with the undecided positions",
+        interval_lower="lower end of the 95 % interval; null where all inputs are listed",
+        interval_upper="upper end of the 95 % interval",
+        inputs="inputs that were counted",
+        undecided="positions, of all of them, at which rounding leaves the sign open",
+    )
+    | _has("kind"),
+    "sensitivity.json": _has(
+        *(*HEAD, "weighting", "model_sha256", "finding", "failures"),
+        form="`--form`",
+        fit="the power law of the mean in the positions, as in curve.json, and the 95 % "
+        "interval of its exponent, which is negative where the mean grows",
+        rows="the rows of sensitivity.csv",
+    ),
     "certificate.json": _has(
         *(*HEAD, "n", "query", "seconds"),
         format="name and version of the format (docs/certificates-of-restrictions.md)",

@@ -27,9 +27,13 @@ SHAPE = (*fields_of(Shape), "vocab_size")
 
 
 def load_model(
-    options: Model, *, max_length: int, vocab_size: int = BITS
+    options: Model,
+    *,
+    max_length: int,
+    vocab_size: int = BITS,  # of a random model
+    num_classes: int | None = None,  # of a random model; None has no read-out
 ) -> jm.Transformer:
-    """Model of the flags, in their float type; `vocab_size` is of a random one."""
+    """Model of the flags, in their float type."""
     check_model_flags(options)
     file, preset, c = options.model, options.preset, options.c
     folder = file is not None and os.path.isdir(file)
@@ -42,7 +46,9 @@ def load_model(
             jax.random.key(options.seed),
             **shape,
             dtype="float64",
-            architecture=jm.Architecture(max_length=max_length),
+            architecture=jm.Architecture(
+                max_length=max_length, num_classes=num_classes
+            ),
         )
     elif file is not None:
         if folder:
@@ -87,9 +93,12 @@ def weighted_model(
     max_length: int,
     vocab_size: int = BITS,
     weighting: str | None = None,
+    num_classes: int | None = None,  # as in `load_model`
 ) -> jm.Transformer:
     """Model of the flags, under their weighting and temperature."""
-    model = load_model(options, max_length=max_length, vocab_size=vocab_size)
+    model = load_model(
+        options, max_length=max_length, vocab_size=vocab_size, num_classes=num_classes
+    )
     named = getattr(options, "weighting", None)
     if named is not None or not is_random(options.model, options.preset):
         weighting = named

@@ -31,6 +31,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "--lengths=16,64 --num_inputs=2 --out=results/short",
         "--model=model.safetensors --lengths=16:256:3 --out=results/mine",
     ),
+    "sensitivity": (
+        "--preset=parity --lengths=4,8,16,64 --num_inputs=4 --out=results/parity",
+        "--model=model.safetensors --lengths=8:1024:8 --out=results/mine",
+    ),
     "restrict": (
         "--length=64 --num_layers=2 --language=dyck1 --out=results/brackets",
         "--verify=results/brackets/certificate.json --num_layers=2 --language=dyck1 "

@@ -27,6 +27,7 @@ RUNS = {
     "constants": [*SHAPE_FLAGS, "--lengths=4"],
     "simulate": [*SHAPE_FLAGS, "--lengths=3"],
     "lipschitz": [*SHAPE_FLAGS, "--lengths=4", "--restarts=0", "--num_inputs=1"],
+    "sensitivity": [*SHAPE_FLAGS, "--lengths=4"],
     "curve": [*SHAPE_FLAGS, *CURVE.split(), *EASY],
     "influence": [*SHAPE_FLAGS, "--length=4", *EASY],
     "scan": [*SHAPE_FLAGS, "--length=4", "--rows=all", *EASY],
@@ -214,6 +215,7 @@ IMPOSSIBLE = {
     ],
     "simulate": [{"n": 0}, {"n": 9}, {"gap": -1}, {"errors": [-1]}],
     "lipschitz": [{"estimate": -1}, {"substitution": -0.5}, {"n": 0}, {"n": 9}],
+    "sensitivity": [{"mean": -1}, {"undecided": -1}, {"n": 9}, {"lower": 99.0}],
     "curve": [
         *({"n": 9}, {"input": 1}, {"influence_lower": -1}),
         {"influence_lower": 1e9},

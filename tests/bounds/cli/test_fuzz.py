@@ -23,6 +23,7 @@ BASES = {
     "supremum": "--length=4 --d_model=4 --d_ff=4 --position=none --mask=none",
     "constants": "--lengths=4 --d_model=4 --d_ff=4",
     "lipschitz": "--lengths=4 --d_model=4 --d_ff=4 --restarts=1 --steps=2 --num_inputs=1",
+    "sensitivity": "--lengths=4 --d_model=4 --d_ff=4",
     "restrict": "--length=6 --d_model=4 --d_ff=4",
     "depth": "--num_layers=1 --num_heads=1",
     "entropy": "--lengths=4 --language=parity",

@@ -16,6 +16,7 @@ RUNS = {
     "influence": [*SHAPE_FLAGS, "--length=4", "--method=exhaustive"],
     "scan": [*SHAPE_FLAGS, "--length=4", "--method=exhaustive", "--rows=all"],
     "lipschitz": [*SHAPE_FLAGS, "--lengths=4", "--num_inputs=1", "--restarts=0"],
+    "sensitivity": [*SHAPE_FLAGS, "--lengths=4"],
     "simulate": [*SHAPE_FLAGS, "--lengths=2,3", "--num_inputs=2"],
     "restrict": ["--preset=ones", "--language=ones", "--length=6"],
     "entropy": ["--lengths=2,4"],

@@ -18,6 +18,7 @@ RUNS = {
     "supremum": "--length=4 --num_heads=1 --d_model=4",
     "constants": "--lengths=4 --num_heads=1",
     "lipschitz": "--lengths=4 --num_inputs=1 --restarts=1 --steps=1 --d_model=4",
+    "sensitivity": "--lengths=4 --d_model=4 --form=sign --target=logit_difference:0:1",
     "restrict": "--length=6 --d_model=4",
     "depth": "--num_layers=1 --num_heads=1",
     "entropy": "--lengths=2",

@@ -79,6 +79,7 @@ PARTS = {
     "lipschitz": ["--lengths=3", "--num_inputs=1"],
     "restrict": ["--length=3"],
     "scan": ["--length=3"],
+    "sensitivity": ["--lengths=3"],
     "simulate": ["--lengths=3"],
     "supremum": ["--length=3"],
     "train": ["--steps=1", "--length=3", "--num_inputs=2", "--d_model=4", "--d_ff=4"],

@@ -131,7 +131,10 @@ BEYOND = (10**19, 2**63 - 1, 2**63, 2**64)
         *(("influence --length", n) for n in BEYOND),
         *(("curve --lengths", n) for n in BEYOND),
         *((f"{x} --length", BEYOND[1]) for x in ("supremum", "restrict", "sample")),
-        *((f"{x} --lengths", BEYOND[1]) for x in ("constants", "entropy", "lipschitz")),
+        *(
+            (f"{x} --lengths", BEYOND[1])
+            for x in ("constants", "entropy", "lipschitz", "sensitivity")
+        ),
         ("simulate --weighting=average_hard --lengths", BEYOND[1]),
         ("train --language=parity --length", BEYOND[1]),
     ],

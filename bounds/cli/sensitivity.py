@@ -1,0 +1,107 @@
+"""The average sensitivity against length."""
+
+import dataclasses
+from typing import Any
+
+from bounds.cli.options.sensitivity import SensitivityOptions
+from bounds.cli.shared.columns import FILES
+from bounds.cli.shared.model_source import model_sha256, refuse_ties, weighted_model
+from bounds.cli.shared.platforms import prepare_jax
+from bounds.cli.shared.runner import Exports, LengthSweep, Work
+from bounds.cli.shared.target import number_symbol, parse_target, target_key
+from bounds.curves.decay import exponent_interval
+from bounds.curves.measurement import weighting_label
+from bounds.curves.text_table import column_table, ruled
+from bounds.influence.run import Run
+from bounds.numbers.notation import parse_bytes
+from bounds.sensitivity.average import average_sensitivity
+from bounds.sensitivity.curve import SensitivityCurve, as_row
+from bounds.sensitivity.values import decision_of
+from bounds.store.forms import COUNT, SIZE, each, fields, ordered
+from jax_models.model.transformer import encode_positions
+
+COLUMNS = tuple(FILES["sensitivity.csv"])
+FORM = fields(
+    *("n", "inputs", "kind"),
+    **each("positions undecided", COUNT),
+    **each("mean lower upper", SIZE),
+    **each("interval_lower interval_upper", (SIZE, None)),
+    **{"=": ordered("lower", "upper")},
+)
+# Header and key of the columns that are printed.
+SHOWN = (
+    ("n", "n"),
+    ("mean", "mean"),
+    ("95% from", "interval_lower"),
+    ("to", "interval_upper"),
+    ("undecided", "undecided"),
+    ("inputs", "inputs"),
+    ("kind", "kind"),
+)
+
+
+def plan(options: SensitivityOptions) -> Work:
+    """Average sensitivities at every length."""
+    prepare_jax(options)
+    longest = options.lengths[-1]
+    model = weighted_model(options, vocab_size=2, max_length=longest, num_classes=2)
+    refuse_ties(options, [model])
+    encode_positions(model, longest)  # refuses a length beyond a table, or the memory
+    target: Any = None
+    if options.target is None:
+        decision_of(model)
+    else:
+        target = parse_target(
+            options.target, lambda name: number_symbol(name, None, "--target")
+        )
+    memory = options.memory_limit
+    limit = None if memory is None else parse_bytes(memory)
+    label = weighting_label(model)
+    named = {"weighting": label, "model_sha256": model_sha256(options, model)}
+    asked = options.key("form", "query", "num_inputs", "seed", "ties", "dtype")
+
+    def compute(n: int) -> dict[str, Any]:
+        found = average_sensitivity(
+            model,
+            n,
+            form=asked["form"],
+            target=target,
+            query=options.query,
+            num_inputs=options.num_inputs,
+            seed=options.seed,
+            ties=asked["ties"],
+            run=Run(memory_limit=limit),
+        )
+        return as_row(found)
+
+    def export(rows: list[dict[str, Any]]) -> Exports:
+        curve = SensitivityCurve(label, rows)
+        fit = dataclasses.asdict(curve.fit)
+        record = {
+            **named,
+            "form": options.form,
+            "fit": {**fit, "interval": exponent_interval(curve.fit)},
+            "finding": curve.finding,
+            "rows": rows,
+        }
+        counted = "positions that decide the sign"
+        if options.form == "real":
+            counted = "1/4 of the sum of squared changes"
+        heading = f"Average sensitivity over uniform inputs of n tokens: {counted}."
+        table = ruled(column_table(rows, SHOWN, _show))
+        report = "\n".join(["", heading, *table, curve.finding, ""])
+        return Exports(record, report, COLUMNS, rows, curve.plot)
+
+    return LengthSweep(
+        opening="averages at ",
+        verb="average",
+        key={**asked, **named, "target": target_key(target or "decision")},
+        compute=compute,
+        form=FORM,
+        export=export,
+        named=named,
+    ).work(options)
+
+
+def _show(_: str, value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
