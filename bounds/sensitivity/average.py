@@ -5,7 +5,7 @@ import math
 from typing import Any, Literal, get_args
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from scipy.special import stdtrit
 
 from bounds.curves.inputs import SampledInputs, sampled_inputs
@@ -13,6 +13,7 @@ from bounds.influence.answer import answer
 from bounds.influence.build import TableOptions, build_request
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.run import Run, check_run
+from bounds.influence.shared_base import SharedBase
 from bounds.influence.substitution import check_query, choose_query
 from bounds.influence.targets.base import Target
 from bounds.numbers.kind import Kind, OfKind, kind_of
@@ -135,13 +136,14 @@ def average_sensitivity(
         wanted = "a name or a value of bounds.influence.targets"
         expect_kind("target", watched, Target, wanted)
 
-    query = check_query(choose_query(query, model), length, model)
+    table = TableOptions(rows=check_query(choose_query(query, model), length, model))
+    shared = SharedBase()  # moved models, of which there is one for all inputs
 
-    def ask(index: int) -> InfluenceRequest:
-        tokens, table = source.draw(length, index), TableOptions(rows=query)
-        return build_request(model, tokens, target=watched, table=table, run=run)
+    def ask(tokens: Int[np.ndarray, "tokens"]) -> InfluenceRequest:
+        given: Any = {"target": watched, "table": table, "run": run, "shared": shared}
+        return build_request(model, tokens, **given)
 
-    first = ask(0)
+    first = ask(source.draw(length, 0))
     layout, rule = first.layout, type(first.target_value)
     if layout is None or layout.width != 1 or rule.value is Target.value:
         raise InputError(
@@ -151,20 +153,23 @@ def average_sensitivity(
     if enumerated := free * math.log(k) <= math.log(ENUMERATED) + 1e-9:
         counts = _of_all_inputs(first, source, form, ties)
     else:
-        requests = map(ask, range(num_inputs))
-        counts = np.array([_of_input(one, form, ties, run) for one in requests])
+        inputs = np.stack([source.draw(length, i) for i in range(num_inputs)])
+        values, radii = scalar_values(first, inputs, ties)
+        ends = zip(values - radii, values + radii, strict=True)
+        each = zip(inputs, ends, strict=True)
+        counts = np.array([_of_input(ask(x), y, form, ties, run) for x, y in each])
     lower, upper = counts.T
-    ends = float(lower.mean()), float(upper.mean())
+    low, high = float(lower.mean()), float(upper.mean())
     return Sensitivity(
         length=length,
         positions=free,
         form=form,
-        lower=ends[0],
-        upper=ends[1],
+        lower=low,
+        upper=high,
         interval=None if enumerated else _interval(lower, upper, free),
         inputs=len(counts),
         undecided=int((upper - lower).sum()) if form == "sign" else 0,
-        kind=kind_of(sum(ends) / 2, *ends) if enumerated else "estimated",
+        kind=kind_of((low + high) / 2, low, high) if enumerated else "estimated",
     )
 
 
@@ -209,13 +214,15 @@ def _of_all_inputs(
 
 
 def _of_input(
-    request: InfluenceRequest, form: Form, ties: TieRule, run: Run
+    request: InfluenceRequest,
+    ends: tuple[float, float],  # of f(x)
+    form: Form,
+    ties: TieRule,
+    run: Run,
 ) -> Float[np.ndarray, "2"]:
     """Ends of s(x) of one input, from a scan of its neighbours."""
     found = answer(request, "auto", ties, run=run, rounding="all")
-    base: Any = (found.base_of.values(), found.base_of.radii())
-    value, radius = (np.ravel(x)[0] for x in base)
-    low, high = value - radius, value + radius
+    low, high = np.array(ends)
     # The symbol that stands at a position has no cell of its own, and no change.
     kept = ~np.isnan(found.values).all(axis=1)
     changes = tuple(np.nan_to_num(x[kept]) for x in (found.lower, found.upper))

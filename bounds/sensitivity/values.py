@@ -23,8 +23,8 @@ from jax_models.model.pytree import register
 from jax_models.model.transformer import reduce_reports
 from jax_models.run.evaluate import TieRule, require_readout
 
-# Inputs in one call of the compiled program.
-BLOCK = 1024
+# Tokens in one call of the compiled program.
+BLOCK = 2**14
 
 
 @register
@@ -86,7 +86,8 @@ def scalar_values(
     request: InfluenceRequest, inputs: Int[np.ndarray, "inputs tokens"], ties: TieRule
 ) -> tuple[Float[np.ndarray, "inputs"], Float[np.ndarray, "inputs"]]:
     """Values of a request's scalar target at every input, and their rounding radii."""
-    blocks = np.split(inputs, range(BLOCK, len(inputs), BLOCK))
+    size = max(1, BLOCK // inputs.shape[1])
+    blocks = np.split(inputs, range(size, len(inputs), size))
     found, magnitude, met = [], 1.0, []
     for one in requests(request, RUNS):
         given = one.model, one.target_value
