@@ -19,7 +19,7 @@ from bounds.cli.main import COMMANDS, PROGRAM, Command, one_line
 from bounds.cli.shared.groups import Model
 from bounds.cli.shared.input_source import check_input_flags
 from bounds.cli.shared.model_source import check_model_flags
-from bounds.cli.shared.options import Group, fields_of
+from bounds.cli.shared.options import Group, fields_of, list_words
 from bounds.cli.shared.platforms import avoid_miscompiling
 from bounds.store.output import file_sha256, plain, sha256
 from bounds.store.results import FORMS, cell_key
@@ -160,7 +160,8 @@ def _config(command: str, options: Group, hashes: dict[str, str]) -> dict[str, A
         infinite = isinstance(value, float) and math.isinf(value)
         config[name] = str(value) if infinite else plain(value)
     for name in filter(lambda x: about[x].file, about):
-        if path := config.get(name):
+        path = config.get(name)
+        if path and path not in list_words(about[name].words):
             if path not in hashes:
                 if not os.path.isdir(path):
                     expect_file(f"--{name}", path)

@@ -1,4 +1,4 @@
-"""Cross-entropy on PARITY and 2DYCK against length: optimum, chance, floor, model."""
+"""Cross-entropy on a language against length: optimum, chance, floor, model."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,6 +7,7 @@ from typing import Any
 import jax_models as jm
 from bounds.cli.options.entropy import EntropyOptions
 from bounds.cli.shared.columns import FILES
+from bounds.cli.shared.input_source import read_source
 from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
 from bounds.curves.text_table import column_table
@@ -19,7 +20,6 @@ from bounds.entropy import (
 from bounds.store.forms import fields
 from bounds.store.output import file_sha256
 from bounds.store.table import Table
-from jax_models.languages import get_source
 from jax_models.model.reweight import with_dtype
 
 COLUMNS = tuple(FILES["entropy.csv"])
@@ -31,8 +31,13 @@ HOW_MEASURED = ("reading", "eps", "num_inputs", "seed")
 def plan(options: EntropyOptions) -> Work:
     """Cross-entropies at every length."""
     prepare_jax(options)
-    source = get_source(options.language, options.p)
-    key: dict[str, Any] = {"language": options.language, "p": options.p}
+    source, language = read_source(options.language, options.p)
+    if language != options.language and options.eps != "exact":
+        raise jm.InputError(
+            f"--eps={options.eps} is of a floor above the optimum, and no theorem has one "
+            f"for the language of {options.language!r}; leave it out"
+        )
+    key: dict[str, Any] = {"language": language, "p": options.p}
     compute: Callable[[int], dict[str, Any]] = partial(entropy_levels, source)
     form = LEVELS
     if options.model is not None:

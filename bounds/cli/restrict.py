@@ -1,5 +1,6 @@
 """Inputs that a hard-attention model cannot tell apart: a restriction and its pair."""
 
+import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -21,6 +22,7 @@ from bounds.restriction import (
     read_certificate,
 )
 from bounds.restriction.attempts import ClosedInput
+from bounds.restriction.counterexample import NAMES
 from bounds.restriction.outline import outline_restriction
 from bounds.restriction.partial_input import PartialInput
 from bounds.restriction.record import (
@@ -39,6 +41,7 @@ from bounds.store.sweep import (
     run_cells,
 )
 from jax_models.arguments import show
+from jax_models.languages import RegularLanguage
 
 
 def plan(options: RestrictOptions) -> Work | None:
@@ -98,7 +101,7 @@ def _ask(
     options: RestrictOptions,
 ) -> tuple[jm.Transformer, dict[str, Any], Callable[..., Restriction]]:
     """Returns the model, all that a search depends on, and the search."""
-    language, length = options.language, options.length
+    language, length = read_language(options.language), options.length
     model = restricted_model(options, language, length)
     given = None
     if options.pre_restriction is not None:
@@ -113,7 +116,8 @@ def _ask(
     search["pre_restriction"] = given
     # The file in which a model stands is not among what the search depends on.
     config = {
-        **options.key("language", "dtype"),
+        **options.key("dtype"),
+        "language": language if isinstance(language, str) else language.text,
         "model_sha256": sha256(jm.model_bytes(model)),
         "n": length,
         **search,
@@ -139,13 +143,22 @@ class _Lines:
             print(f"{stage}: {len(partial.free)} positions are free", flush=True)
 
 
+def read_language(name: str) -> Any:
+    """A language's name as it is, a file's name as its language."""
+    return name if name in (*NAMES, NO_LANGUAGE) else RegularLanguage.read(name)
+
+
 def restricted_model(
     options: RestrictOptions, language: Any, length: int
 ) -> jm.Transformer:
     """Model of the flags for inputs of a language; random ones are leftmost-hard."""
     return weighted_model(
         options,
-        vocab_size=4 if language == "dyck2" else 2,
+        vocab_size=(
+            max(2, len(language.symbols))
+            if isinstance(language, RegularLanguage)
+            else (4 if language == "dyck2" else 2)
+        ),
         max_length=length,
         weighting="leftmost_hard",
     )
@@ -156,9 +169,18 @@ def verify(options: RestrictOptions, file: str) -> None:
     certificate = read_certificate(file)
     n, asked = certificate.get("n"), ("length", "language", "query")
     given = {x: getattr(options, x) for x in asked if x in options.given}
+    language = read_language(options.language)
+    if "language" in given and isinstance(language, RegularLanguage):
+        given["language"] = json.loads(language.text)
     _refuse_other(given, file, certificate)
     length = n if isinstance(n, int) and n > 0 else 1
-    model = restricted_model(options, certificate.get("language"), length)
+    language = certificate.get("language")
+    if isinstance(language, dict):
+        try:
+            language = RegularLanguage.decode(language)
+        except jm.InputError as error:
+            raise jm.InputError(f"language of certificate {file}: {error}") from error
+    model = restricted_model(options, language, length)
     verification = check_certificate(model, certificate)
     if not verification.accepted:
         raise jm.InputError(

@@ -13,7 +13,7 @@ from bounds.cli.shared.platforms import request_platform, require_platform
 from bounds.cli.shared.runner import Exports, Work
 from bounds.curves.measurement import tokens_sha256
 from bounds.store.output import write_bytes
-from jax_models.languages import get_language
+from jax_models.languages import LANGUAGES, RegularLanguage, get_language
 
 
 def plan(options: SampleOptions) -> Work:
@@ -22,7 +22,10 @@ def plan(options: SampleOptions) -> Work:
     request_platform(options)
     require_platform(options)
     symbols = options.vocab_size or BITS if options.language == RANDOM else None
-    language = get_language(options.language, symbols)
+    if options.language in (*LANGUAGES, RANDOM):
+        language = get_language(options.language, symbols)
+    else:
+        language = RegularLanguage.read(options.language)
     key, size = jax.random.key(options.seed), (options.length, options.num_inputs)
     tokens = np.asarray(language.sample(key, *size, end=options.end), "<i4")
     content = io.BytesIO()

@@ -9,6 +9,7 @@ import jax
 import jax_models as jm
 from bounds.cli.options.train import TrainOptions
 from bounds.cli.shared.groups import Shape
+from bounds.cli.shared.input_source import read_source
 from bounds.cli.shared.options import fields_of
 from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.progress import Progress
@@ -19,7 +20,6 @@ from bounds.figures.tables import loss_figure
 from bounds.store.file import lock
 from bounds.store.sweep import Results
 from bounds.version import __version__
-from jax_models.languages import get_source
 from jax_models.languages.source import Source
 from jax_models.model.mask import SIGHTS
 from jax_models.model.transformer import encode_positions
@@ -54,8 +54,10 @@ SETTINGS = ("language", "p", "seed", *SHAPE, "weighting", "temperature")
 def plan(options: TrainOptions) -> Work:
     """The training, from where the checkpoint stands."""
     prepare_jax(options)
-    source, training = get_source(options.language, options.p), _settings(options)
+    source, language = read_source(options.language, options.p)
+    training = _settings(options)
     settings: dict[str, Any] = {name: getattr(options, name) for name in SETTINGS}
+    settings["language"] = language
     n = training.length
     around = sorted({-(-n // 4), -(-n // 2), n, 2 * n, 4 * n})
     measuring = Measuring(tuple(options.lengths or around), options.num_inputs)

@@ -22,7 +22,7 @@ from jax_models.arguments import (
 )
 from jax_models.errors import InputError
 from jax_models.format.model_check import check_model
-from jax_models.languages import get_language
+from jax_models.languages import Language, get_language
 from jax_models.model.transformer import Transformer
 from jax_models.run.device_memory import PYTHON_STEP, require_operations
 
@@ -203,27 +203,45 @@ def sampled_inputs(
     expect_integer("seed", seed, 0)
     size = check_model(model).vocab_size
     free = range(size) if model.substitutable is None else model.substitutable
-    padding = None if model.padding is None else model.padding.symbol
-    others = set(range(size)) - {*free, padding} if model.special is None else set()
     if language == RANDOM:
         symbols = tuple(free)
+        others = _others(model)
         end = others.pop() if len(others) == 1 else None
         return SampledInputs(language, symbols, end, count, seed)
-    symbols = tuple(range(len(get_language(language).symbols)))
-    if len(symbols) > size:
+    known = get_language(language)
+    symbols = tuple(range(len(known.symbols)))
+    return SampledInputs(language, symbols, end_after(model, known), count, seed)
+
+
+def end_after(model: Transformer, language: Language) -> int | None:
+    """Id of the end token that a model has after a language's symbols, if it has one.
+
+    Raises:
+        InputError: The model lacks symbols of the language, or substitutes some never.
+    """
+    symbols, end = set(range(len(language.symbols))), len(language.symbols)
+    size = check_model(model).vocab_size
+    if end > size:
         raise InputError(
-            f"{language} has {len(symbols)} symbols, the model's vocabulary has "
-            f"{size}; use a model with vocab_size >= {len(symbols)}, or other inputs"
+            f"{language.name} has {end} symbols, the model's vocabulary has "
+            f"{size}; use a model with vocab_size >= {end}, or other inputs"
         )
-    if apart := sorted(set(symbols).difference(free)):
+    free = range(size) if model.substitutable is None else model.substitutable
+    if apart := sorted(symbols.difference(free)):
         raise InputError(
-            f"{language} is written in symbols 0 to {len(symbols) - 1}, of which the model "
+            f"{language.name} is written in symbols 0 to {end - 1}, of which the model "
             f"does not substitute {apart[0]} (special, or padding): use random strings, "
             "or inputs of your own"
         )
-    following = len(symbols)
-    end = following if following in others else None
-    return SampledInputs(language, symbols, end, count, seed)
+    return end if end in _others(model) else None
+
+
+def _others(model: Transformer) -> set[int]:
+    """Symbols that are not substituted, are not the padding, and are no special ones."""
+    if model.special is not None or model.substitutable is None:
+        return set()
+    padding = None if model.padding is None else model.padding.symbol
+    return set(range(model.vocab_size)) - {*model.substitutable, padding}
 
 
 def open_inputs(

@@ -214,7 +214,7 @@ def measure_entropy(
 
     Args:
         model: A transformer with a read-out of the source's classes.
-        source: A source with a theorem: PARITY or 2DYCK.
+        source: PARITY, 2DYCK, or an automaton (whose floor is the optimum).
         length: n >= 1 symbols; under "query" the model is given n + 1 tokens.
         reading: "last" (R1) or "query" (R2).
         closeness: Method for ε: "exact", "certificate" or "closed_form".

@@ -8,6 +8,7 @@ pairs has only the optimum beneath it. A source with a theorem registers it here
 import abc
 import dataclasses
 import functools
+import math
 
 import numpy as np
 from jaxtyping import Int
@@ -19,11 +20,19 @@ from bounds.entropy.closed_form import (
     parity_floor,
     parity_pair_floor,
 )
-from bounds.numbers.bound import Bound
-from bounds.numbers.interval import lower
+from bounds.entropy.closed_form.reading import PLACES
+from bounds.numbers.bound import Bound, Sense
+from bounds.numbers.interval import interval, log, lower
+from bounds.numbers.rounding import gamma_upper
 from jax_models.arguments import show
 from jax_models.errors import InputError
-from jax_models.languages import DyckSource, ParitySource, Source, dyck_heights
+from jax_models.languages import (
+    AutomatonSource,
+    DyckSource,
+    ParitySource,
+    Source,
+    dyck_heights,
+)
 
 OUTSIDE = -1  # the kind of a prefix that belongs to no pair
 ZERO, ONE, END = range(3)
@@ -188,6 +197,62 @@ class DyckTheorem(FloorTheorem):
         """Returns P_0(n), rounded down."""
         # The lower end of an exact 0 is -0.0.
         return max(0.0, lower(height_shares(self.up_probability, length).closing))
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimumTheorem(FloorTheorem):
+    """The optimum as floor, without pairs, for a source that no other theorem is about."""
+
+    source: AutomatonSource
+
+    @property
+    def class_pairs(self) -> tuple[tuple[int, int], ...]:
+        """None."""
+        return ()
+
+    def pairs(self, strings: Int[np.ndarray, "inputs tokens"], reading: str) -> Pairs:
+        """Returns each prefix outside all pairs."""
+        del reading
+        none = np.full(len(strings), OUTSIDE)
+        return Pairs(strings.copy(), np.zeros(len(strings), int), none)
+
+    def kind_shares(self, length: int, reading: str) -> dict[int, float]:
+        """Returns all of them outside pairs."""
+        del length, reading
+        return {OUTSIDE: 1.0}
+
+    def bound(self, length: int, reading: str, closeness: float) -> Bound:
+        """Returns the optimum, rounded down."""
+        del closeness
+        states, symbols = np.shape(self.source.probabilities)
+        # All terms are >= 0: each of n products with the kernel rounds by less than
+        # symbols + 2 states + 3 units, the law's last symbol and the entropies less than
+        # 4 states symbols + 8, and a quotient as its two parts.
+        steps = length * (symbols + 2 * states + 3) + 4 * states * symbols + 8
+        optimum = self.source.optimal_entropy(length) * (1 - gamma_upper(2 * steps))
+        return Bound(
+            log_value=lower(log(interval(optimum))) if optimum > 0 else -math.inf,
+            sense=Sense.LOWER,
+            quantity=f"cross-entropy on {self.source.name}, {PLACES[reading]}, nats",
+            hypotheses=(),
+            source="Gibbs' inequality",
+        )
+
+    def pair_bound(
+        self, length: int, reading: str, kind: int, closeness: float
+    ) -> Bound:
+        """Returns the optimum."""
+        del kind
+        return self.bound(length, reading, closeness)
+
+    def closing_above_ground(self, length: int) -> None:
+        """None: the source has no brackets."""
+        del length
+
+
+@floor_theorem.register
+def _(source: AutomatonSource) -> FloorTheorem:
+    return OptimumTheorem(source)
 
 
 def innermost_open(

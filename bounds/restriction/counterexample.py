@@ -13,10 +13,11 @@ Source: docs/theory/hard-attention.md, sections 2, 7 and 8 (Hahn 2020, Corollary
 """
 
 import dataclasses
+import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 import jax_models as jm
-from bounds.curves.inputs import sampled_inputs
+from bounds.curves.inputs import end_after
 from bounds.influence import compute_influence
 from bounds.restriction.attempts import (
     Method,
@@ -47,6 +48,7 @@ from jax_models.arguments import expect_length
 from jax_models.languages import (
     Automaton,
     Language,
+    RegularLanguage,
     get_language,
     ones_automaton,
     word_automaton,
@@ -192,7 +194,7 @@ def searched(decider: Automaton | Membership, free: int) -> str:
 def find_counterexample(
     model: jm.Transformer,
     length: int,
-    language: LanguageName | Automaton | Membership,
+    language: LanguageName | Automaton | RegularLanguage | Membership,
     *,
     pre_restriction: ArrayLike | None = None,
     query: int = -1,
@@ -215,9 +217,10 @@ def find_counterexample(
         model: A float64 transformer of hard attention. Where it has an end token (a
             symbol beyond the language's that may not be substituted), that stands last.
         length: n, an end token counted.
-        language: "parity", "dyck1", "dyck2", "ones" (1*), "anbn" (a^m b^m), an automaton,
-            or a function that decides whether an input is a member (bits 0 and 1;
-            nothing is fixed beforehand for these two).
+        language: "parity", "dyck1", "dyck2", "ones" (1*), "anbn" (a^m b^m), a
+            `RegularLanguage`, an automaton, or a function that decides whether an input
+            is a member (bits 0 and 1; nothing is fixed beforehand for these two). Free
+            positions range over a language's first two symbols.
         pre_restriction: Tokens that are fixed beforehand, -1 where a position is free;
             by default brackets around the window, and an end token.
         query: The position whose final activation is the output.
@@ -266,6 +269,10 @@ def find_counterexample(
     )
     found = restrict(model, length, pre_restriction, (0, 1), query, plan)
     pair = given.find(found.partial)
+    if isinstance(language, RegularLanguage) and len(language.symbols) > 2:
+        first, second, *_ = language.symbols
+        ranges = f"free positions range over {first} and {second}, of more symbols"
+        found = dataclasses.replace(found, reasons=(*found.reasons, ranges))
     if given.name == "dyck2" and found.free:
         ranges = "free positions range over ( and ), one of the two types of bracket"
         found = dataclasses.replace(found, reasons=(*found.reasons, ranges))
@@ -279,7 +286,7 @@ class _Language:
     """A language: its name, its membership function, and the search for a pair."""
 
     name: str
-    named: bool  # whether a certificate may name it, for anyone to decide
+    entry: str | dict[str, Any] | None  # of a certificate, by which anyone can decide
     member: Membership
     find: FindPair
     # Completions that `find` tries, in words, by their number; None where one is enough.
@@ -290,29 +297,35 @@ class _Language:
 def _given(
     model: jm.Transformer,
     length: int,
-    language: LanguageName | Automaton | Membership,
+    language: LanguageName | Automaton | RegularLanguage | Membership,
     seed: int,
 ) -> _Language:
     if isinstance(language, Automaton):
         find, how = reachable_pair(language, seed), partial(searched, language)
-        return _Language("automaton", False, _decides(language), find, how)
+        return _Language("automaton", None, _decides(language), find, how)
+    if isinstance(language, RegularLanguage):
+        end = end_after(model, language)
+        tokens, automaton = prepare(language.name, length, end), language.automaton
+        find, how = reachable_pair(automaton, seed), partial(searched, automaton)
+        entry, member = json.loads(language.text), _decides(language)
+        return _Language(language.name, entry, member, find, how, tokens)
     if callable(language):
         find, how = reachable_pair(language, seed), partial(searched, language)
-        return _Language("membership function", False, language, find, how)
+        return _Language("membership function", None, language, find, how)
     if language not in NAMES:
         raise jm.InputError(
             f"language = {language!r}; expected one of {', '.join(NAMES)}, an automaton, "
             "or a function that decides membership"
         )
-    end = sampled_inputs(model, language, 1, seed).end
+    end = end_after(model, get_language(language))
     member = _decides(get_language(language))
     tokens = prepare(language, length, end)
     automaton = named_automaton(language, length - (end is not None))
     if automaton is not None:
         find, how = reachable_pair(automaton, seed), partial(searched, automaton)
-        return _Language(language, True, member, find, how, tokens)
+        return _Language(language, language, member, find, how, tokens)
     find = parity_pair if language == "parity" else dyck_pair(member)
-    return _Language(language, True, member, find, None, tokens)
+    return _Language(language, language, member, find, None, tokens)
 
 
 def prepare(language: str, length: int, end: int | None) -> Tokens:
@@ -344,8 +357,8 @@ def _without_pair(
 ) -> Restriction:
     """Adds the reasons for having no pair to a restriction."""
     certificate = found.certificate
-    if given.named:
-        certificate = {**certificate, "language": given.name}
+    if given.entry is not None:
+        certificate = {**certificate, "language": given.entry}
     return dataclasses.replace(
         found,
         language=given.name,
@@ -369,7 +382,7 @@ def _why_alike(
     member = given.member(found.partial.complete(np.zeros(free, int)))
     reasons = [
         f"of the 2^{free} completions {given.searched(free)} are classified alike by the "
-        f"{'language' if given.named else given.name} too, as "
+        f"{given.name if given.entry is None else 'language'} too, as "
         f"{'members' if member else 'non-members'}, so there is no contradiction; next, "
         f"try a {'non-' * member}member as pre_restriction, a few positions free (-1)"
     ]
@@ -417,10 +430,10 @@ def _with_pair(
             f"{_read(found)}, and is wrong on the {wrong}"
         )
     certificate = dict(found.certificate)
-    if given.named:
+    if given.entry is not None:
         certificate |= {
             "pair": [tokens.tolist() for tokens in pair],
-            "language": given.name,
+            "language": given.entry,
             "members": list(members),
             "log2_misclassified": log2,
         }

@@ -11,9 +11,9 @@ from scipy.special import stdtrit
 from bounds.curves.inputs import SampledInputs, sampled_inputs
 from bounds.influence.answer import answer
 from bounds.influence.build import TableOptions, build_request
+from bounds.influence.inputs.shared_base import SharedBase
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.run import Run, check_run
-from bounds.influence.shared_base import SharedBase
 from bounds.influence.substitution import check_query, choose_query
 from bounds.influence.targets.base import Target
 from bounds.numbers.kind import Kind, OfKind, kind_of

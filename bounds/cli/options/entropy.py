@@ -27,10 +27,17 @@ class EntropyOptions(Lengths, Computed, Stored, Figure):
 
     COMMAND = "entropy"
 
-    language: str = option("parity", "Whose prefixes.", ("parity", "dyck2"))
+    language: str = option(
+        "parity",
+        "Whose prefixes: {words}, or an automaton's file (docs/notation.md), of which "
+        "the floor is the optimum.",
+        *("parity", "dyck2"),
+        file=True,
+    )
     p: float = option(
         0.25,
-        "Probability of ending at an even count (parity), or of an opening bracket.",
+        "Probability of ending at an even count (parity) or in an accepting state (file), "
+        "or of an opening bracket.",
     )
     lengths: tuple[int, ...] = again(Lengths, "lengths", "2:1024:10")
     model: str | None = option(None, "Model file (safetensors).", file=True)

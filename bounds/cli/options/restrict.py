@@ -31,9 +31,11 @@ class RestrictOptions(HardWeighting, Model, Query, Stored, Figure):
     length: int = option(64, "Tokens n of the inputs, an end token included.", least=1)
     language: str = option(
         "parity",
-        "Language that the pair is about, ones for 1* and anbn for a^m b^m; none looks "
-        "for a restriction alone.",
+        "Language that the pair is about: {words}, or an automaton's file "
+        "(docs/notation.md); ones is 1*, anbn a^m b^m, and none looks for a restriction "
+        "alone.",
         *("bounds.restriction.counterexample:NAMES", NO_LANGUAGE),
+        file=True,
     )
     verify: str | None = option(
         None,

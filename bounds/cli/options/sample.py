@@ -17,8 +17,10 @@ class SampleOptions(Platform, Output):
 
     language: str = option(
         "parity",
-        "Language to sample from; random is uniform over --vocab_size symbols.",
+        "Language to sample from: {words}, or an automaton's file (docs/notation.md); "
+        "random is uniform over --vocab_size symbols.",
         *(LANGUAGES, RANDOM),
+        file=True,
     )
     length: int = option(
         64, "Number of tokens N of each string, an end token included.", least=1

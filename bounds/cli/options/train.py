@@ -21,10 +21,16 @@ class TrainOptions(Shape, Weighted, Computed, Stored, Figure):
 
     COMMAND = "train"
 
-    language: str = option("parity", "Source to learn.", "jax_models.languages:SOURCES")
+    language: str = option(
+        "parity",
+        "Source to learn: {words}, or an automaton's file (docs/notation.md).",
+        "jax_models.languages:SOURCES",
+        file=True,
+    )
     p: float = option(
         0.25,
-        "Its probability: of ending at an even count (parity), of an opening bracket.",
+        "Its probability: of ending at an even count (parity) or in an accepting state "
+        "(file), of an opening bracket.",
     )
     length: int = option(
         40,

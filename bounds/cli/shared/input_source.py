@@ -19,7 +19,14 @@ from bounds.curves.inputs import (
 )
 from jax_models.arguments import INPUT_BYTES, ascii_number, expect_file, read_file, show
 from jax_models.constructions import PRESET_LANGUAGES
-from jax_models.languages import LANGUAGES, read_text
+from jax_models.languages import (
+    LANGUAGES,
+    SOURCES,
+    RegularLanguage,
+    Source,
+    get_source,
+    read_text,
+)
 from jax_models.run.evaluate import check_tokens
 
 # Flags of inputs of letters, of which none may be unknown.
@@ -174,6 +181,14 @@ def check_input_flags(options: Group) -> list[str]:
             file = getattr(options, found[0])
             raise jm.InputError(f"--{name} samples inputs, but {file} is given")
     return found
+
+
+def read_source(name: str, probability: float) -> tuple[Source, str]:
+    """Source of a name or of an automaton's file, and its part of keys of results."""
+    if name in SOURCES:
+        return get_source(name, probability), name
+    language = RegularLanguage.read(name)
+    return language.source(probability), language.text
 
 
 def read_given(

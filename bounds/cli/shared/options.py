@@ -23,6 +23,7 @@ from bounds.cli.shared.values import (
     NumberParser,
     TextParser,
     TupleSerializer,
+    WordOrFileParser,
 )
 from bounds.version import __version__
 from jax_models.arguments import MAX_COUNT
@@ -166,6 +167,8 @@ class Field:
         check = find(about.check) if isinstance(about.check, str) else about.check
         if get_origin(self.hint) is tuple:
             return ListParser(self.words, check)
+        if self.words and about.file:
+            return WordOrFileParser(self.words)
         return flags.EnumParser(self.words) if self.words else TextParser(check)
 
     @property

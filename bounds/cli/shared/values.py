@@ -1,6 +1,7 @@
 """Parsers of flags: numbers in ASCII digits, each in a range, words, texts, and lengths."""
 
 import itertools
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -75,6 +76,23 @@ class TextParser(flags.ArgumentParser):
         """The text itself."""
         if self._check is not None:
             self._check(argument)
+        return argument
+
+
+class WordOrFileParser(flags.ArgumentParser):
+    """Reads one of some words, or the name of a file that is there."""
+
+    def __init__(self, words: Sequence[str]):
+        """Takes the words."""
+        self._words = words
+
+    def parse(self, argument: str) -> str:
+        """The text itself; ValueError where it is neither."""
+        if argument not in self._words and not os.path.exists(argument):
+            raise ValueError(
+                f"expected one of {', '.join(self._words)}, or a file: there is none of "
+                "this name"
+            )
         return argument
 
 

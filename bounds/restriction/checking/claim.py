@@ -14,6 +14,7 @@ from typing import Any
 
 from jax_models import InputError
 from jax_models.arguments import CONFIG_BYTES, read_file
+from jax_models.languages import RegularLanguage
 
 FORMAT = "attention-bounds restriction certificate 1"
 FREE = -1
@@ -63,6 +64,7 @@ class Claim:
     members: tuple[bool, bool] | None
     free: int
     log2_misclassified: int | None
+    automaton: RegularLanguage | None = None  # of a language that has no name
 
     @property
     def length(self) -> int:
@@ -117,6 +119,10 @@ def decode_claim(certificate: Mapping[str, Any]) -> Claim:
     _expect_length("rho", rho, length)
     layers = _list("layers", entry["layers"])
     _expect_length("layers", layers, depth)
+    automaton = None
+    if isinstance(entry["language"], Mapping):
+        automaton = RegularLanguage.decode(dict(entry["language"]))
+        entry["language"] = automaton.name
     for name, allowed in (("mode", MODES), ("model_digest", None), ("language", None)):
         value = entry[name]
         if value is None and name == "language":
@@ -146,6 +152,7 @@ def decode_claim(certificate: Mapping[str, Any]) -> Claim:
         ),
         pair=_pair(entry["pair"], length),
         language=entry["language"],
+        automaton=automaton,
         members=_members(entry["members"]),
         free=_integer("free", entry["free"], 0),
         log2_misclassified=(

@@ -1,0 +1,104 @@
+"""Languages of files in commands: the results of a name, keyed by what the file says."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jax_models as jm
+from jax_models.languages import get_source
+from tests.bounds.cli.outputs import read_csv, read_json
+from tests.bounds.entropy.floor_models import random_model
+from tests.jax_models.languages.automata import PARITY, TOMITA7
+
+LEVELS = ("optimal", "unigram", "last_symbol")
+RESTRICT = ("--num_layers=1", "--num_heads=1", "--d_model=4", "--d_ff=4", "--length=8")
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write an automaton to a file, in another order of keys from the second on."""
+
+    def write(name, entry):
+        path = tmp_path / name
+        path.write_text(json.dumps(dict(reversed(entry.items())), indent=len(name) % 3))
+        return f"--language={path}"
+
+    return write
+
+
+def test_sampled_words(run, write):
+    ended = run(
+        "sample", write("t.json", TOMITA7), "--length=9", "--num_inputs=40", "--end"
+    )
+    assert ended.code == 0, ended.err
+    tokens = np.load("results/sample/tokens.npy")
+    assert (tokens[:, -1] == 2).all()
+    runs = [1 + np.count_nonzero(np.diff(word)) for word in tokens[:, :-1]]
+    assert all(a <= 4 - word[0] for a, word in zip(runs, tokens, strict=True))
+    assert len(set(runs)) > 1
+
+
+def test_entropy_of_a_file_is_that_of_the_name(run, write, tmp_path):
+    jm.save(random_model(get_source("parity", 0.25)), tmp_path / "model.safetensors")
+    flags = (f"--model={tmp_path}/model.safetensors", "--lengths=3")
+    named = run("entropy", *flags)
+    assert named.code == 0, named.err
+    (one,) = read_csv("entropy")
+    for name, done in (("a.json", 1), ("ab.json", 0)):  # the second from the store
+        ended = run("entropy", *flags, write(name, PARITY))
+        assert ended.code == 0, ended.err
+        assert f"{done} of 1 lengths to measure" in ended.out
+        (other,) = read_csv("entropy")
+    for name in (*LEVELS, "model"):
+        assert float(other[name]) == pytest.approx(float(one[name]), rel=1e-12)
+    assert 0 < float(other["optimal"]) - float(other["floor_r1"]) < 1e-12
+    ended = run("entropy", *flags, write("a.json", {**PARITY, "accepting": ["odd"]}))
+    assert "1 of 1 lengths to measure" in ended.out
+    refused = run("entropy", *flags, write("a.json", PARITY), "--eps=closed_form")
+    refused.assert_refused("--eps=closed_form is of a floor above the optimum")
+
+
+def test_training_on_a_file(run, write):
+    flags = ("--length=4", "--lengths=4", "--steps=2", "--num_inputs=2", "--d_model=8")
+    bytes_of, out = [], Path("results/train/model.safetensors")
+    for name in ("a.json", "ab.json"):
+        ended = run("train", *flags, write(name, PARITY))
+        assert ended.code == 0, ended.err
+        bytes_of.append(out.read_bytes())
+    assert bytes_of[0] == bytes_of[1]
+    (loss,), levels = read_json("train")["losses"], get_source("parity", 0.25).levels(4)
+    for name in LEVELS:
+        assert loss[name] == pytest.approx(getattr(levels, name), rel=1e-12)
+    other = run("train", *flags, write("a.json", {**PARITY, "accepting": ["odd"]}))
+    other.assert_refused("checkpoint")
+
+
+def test_a_restriction_and_its_certificate(run, write, tmp_path):
+    file, path = write("a.json", PARITY), Path("results/restrict/certificate.json")
+    ended = run("restrict", *RESTRICT, file)
+    assert ended.code == 0, ended.err
+    found = read_json(path)
+    assert found["language"] == PARITY
+    assert [sum(word) % 2 == 0 for word in found["pair"]] == found["members"]
+    shape, checked = RESTRICT[:-1], f"--verify={path}"
+    assert "is accepted" in run("restrict", *shape, checked, file).out
+    other = write("b.json", {**PARITY, "accepting": ["odd"]})
+    run("restrict", *shape, checked, other).assert_refused("certificate")
+    for key, value, complaint in (
+        ("accepting", ["odd"], "by the definition of the automaton's language"),
+        ("start", "none", "start is 'none'"),
+    ):
+        forged = {**found, "language": {**PARITY, key: value}}
+        (tmp_path / "forged.json").write_text(json.dumps(forged))
+        run("restrict", *shape, "--verify=forged.json").assert_refused(complaint)
+
+
+@pytest.mark.parametrize("command", ["sample", "entropy", "train", "restrict"])
+def test_a_bad_file_is_one_line(run, write, command):
+    flag = write("bad.json", {**PARITY, "start": "none"})
+    run(command, flag).assert_refused("start is 'none'; expected one of the states")
+    run(command, "--language=no.json").assert_refused(
+        "or a file: there is none of this"
+    )
