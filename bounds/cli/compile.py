@@ -1,12 +1,18 @@
-"""A temporal-logic formula as a transformer file, tested."""
+"""A temporal-logic formula or a program as a transformer file, tested."""
 
+import dataclasses
+from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 import jax_models as jm
 from bounds.cli.options.compile import CompileOptions
 from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.progress import tell
 from bounds.cli.shared.runner import Exports, Work, model_exports
+from bounds.cli.shared.texts import read_whole
 from bounds.store.forms import COUNT, each
 from bounds.store.output import sha256
 from bounds.store.sweep import Cell, Results, found_rows
@@ -19,40 +25,62 @@ from jax_models.programs.logic.exactness import exact_length, require_exact
 from jax_models.programs.logic.modes import get_mode, require_expressible
 from jax_models.programs.logic.parser import locate_formula
 from jax_models.programs.logic.self_test import (
+    count_strings,
     require_testable,
     run_self_test,
+    spell,
     strings_to_test,
 )
+from jax_models.programs.rasp import (
+    build_model,
+    check_program,
+    evaluate_program,
+    longest_exact_length,
+    plan_program,
+    read_result,
+)
+from jax_models.programs.rasp.compile import check_length
 
-# Of a self-test.
-FORM = {
-    **each("all_strings_up_to strings strings_in_engine positions mismatches", COUNT),
-    **each("lengths margin_tokens", [COUNT]),
-    **{"margin": float, "margin_string": str, "margin_position": COUNT},
+# Of a self-test: of a program, and of a formula.
+PROGRAM_FORM = {
+    **each("all_strings_up_to strings positions mismatches", COUNT),
+    "lengths": [COUNT],
     "=": lambda found: len(found["lengths"]) > 0,
+}
+FORM = {
+    **PROGRAM_FORM,
+    **{"strings_in_engine": COUNT, "margin_tokens": [COUNT]},
+    **{"margin": float, "margin_string": str, "margin_position": COUNT},
 }
 
 
+@dataclasses.dataclass(frozen=True)
+class _Compiled:
+    """A compiled formula or program."""
+
+    model: jm.Transformer
+    about: dict[str, Any]  # what it is of, for records and keys
+    exact_length: int
+    test: Callable[[list[tuple[np.ndarray, bool]]], dict[str, Any]]
+    form: dict[str, Any]  # of the test's result
+
+
 def plan(options: CompileOptions) -> Work:
-    """The model of the formula, and its self-test."""
-    for name, example in (("formula", "'Q_a S Q_b'"), ("alphabet", "ab")):
+    """The model of the formula or program, and its self-test."""
+    asked = "formula" if options.program is None else "program"
+    if options.program is not None and options.formula is not None:
+        raise InputError("give --formula or --program, not both")
+    for name, example in ((asked, "'Q_a S Q_b'"), ("alphabet", "ab")):
         if getattr(options, name) is None:
             raise InputError(f"--{name} is missing; give one, as in --{name}={example}")
-    assert options.formula is not None
     assert options.alphabet is not None
     prepare_jax(options)
     alphabet = read_alphabet(options.alphabet)
-    formula, places = locate_formula(options.formula, alphabet)
-    mode = get_mode(options.mode)
-    require_expressible(formula, alphabet, mode, lambda part: str(places[part]))
-    model = compile_formula(formula, alphabet, options.mode, dtype=options.dtype)
-    require_exact(model, options.self_test)
+    compiled = {"formula": _of_formula, "program": _of_program}[asked](
+        options, alphabet
+    )
+    model, about = compiled.model, compiled.about
     require_testable(model, options.self_test)
-    about = {
-        "formula": format_formula(formula),
-        "alphabet": alphabet,
-        "mode": options.mode,
-    }
     config = {
         **options.key("self_test", "seed", "dtype"),
         **about,
@@ -60,25 +88,73 @@ def plan(options: CompileOptions) -> Work:
     }
 
     def compute() -> dict[str, Any]:
-        groups = strings_to_test(
-            len(alphabet), options.self_test, options.seed, exact_length(model)
-        )
-        asked = model, formula, alphabet, list(groups)
-        return {"self_test": run_self_test(*asked, progress=_tell)}
+        most = compiled.exact_length
+        size = len(alphabet), options.self_test, options.seed, most
+        return {"self_test": compiled.test(list(strings_to_test(*size)))}
 
-    cell = Cell(config, "self-test", compute, form={"self_test": FORM})
+    cell = Cell(config, "self-test", compute, form={"self_test": compiled.form})
 
     def finish(store: Results) -> Exports:
         found = found_rows(store, [cell] if options.self_test else [])
         tested = found[0]["self_test"] if found else None
-        said = {**about, **_description(model), "exact_length": exact_length(model)}
+        said = {**about, **_description(model), "exact_length": compiled.exact_length}
         said["self_test"] = tested
-        return model_exports(
-            model, said, lambda digest: _report(said, options.dtype, digest)
-        )
+        return model_exports(model, said, partial(_report, said, options))
 
     cells = [cell] if options.self_test else []
     return Work(finish, cells, verb="run", unit="self-tests", is_whole=True)
+
+
+def _of_program(options: CompileOptions, alphabet: tuple[str, ...]) -> _Compiled:
+    path = options.program
+    assert path is not None
+    text = read_whole("program", path)
+    try:
+        program = check_program(text, alphabet)
+        plan = plan_program(program)
+        check_length(plan, max(1, options.self_test), options.dtype)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    model = build_model(plan, options.dtype)
+
+    def test(groups: list[tuple[np.ndarray, bool]]) -> dict[str, Any]:
+        for done, (strings, _) in enumerate(groups, 1):
+            logits = np.array([np.asarray(jm.apply_logits(model, x)) for x in strings])
+            found, expected = (
+                read_result(plan, logits),
+                evaluate_program(program, strings),
+            )
+            for row, i in np.argwhere(found != expected)[:1]:
+                raise InputError(
+                    f"the compiled model errs: at position {i} of "
+                    f"{spell(strings[row], alphabet)} it gives {found[row, i]}, the "
+                    f"program {expected[row, i]}; report it"
+                )
+            _tell(done, len(groups), strings.shape[1])
+        return count_strings(groups)
+
+    longest = longest_exact_length(plan, options.dtype)
+    about = {"program": text, "alphabet": alphabet}
+    return _Compiled(model, about, longest, test, PROGRAM_FORM)
+
+
+def _of_formula(options: CompileOptions, alphabet: tuple[str, ...]) -> _Compiled:
+    assert options.formula is not None
+    formula, places = locate_formula(options.formula, alphabet)
+    mode = get_mode(options.mode)
+    require_expressible(formula, alphabet, mode, lambda part: str(places[part]))
+    model = compile_formula(formula, alphabet, options.mode, dtype=options.dtype)
+    require_exact(model, options.self_test)
+    about = {
+        "formula": format_formula(formula),
+        "alphabet": alphabet,
+        "mode": options.mode,
+    }
+
+    def test(groups: list[tuple[np.ndarray, bool]]) -> dict[str, Any]:
+        return run_self_test(model, formula, alphabet, groups, progress=_tell)
+
+    return _Compiled(model, about, exact_length(model), test, FORM)
 
 
 def _tell(done: int, total: int, length: int) -> None:
@@ -100,14 +176,15 @@ def _description(model: jm.Transformer) -> dict[str, Any]:
     }
 
 
-def _report(record: dict[str, Any], dtype: str, digest: str) -> str:
+def _report(record: dict[str, Any], options: CompileOptions, digest: str) -> str:
+    mode = f"mode {record['mode']}, " if "mode" in record else ""
+    flips = "flip a truth value" if "mode" in record else "change a result"
     lines = [
-        f"{record['formula']}",
-        f"model.safetensors: mode {record['mode']}, "
+        record.get("formula") or f"{options.program}",
+        f"model.safetensors: {mode}"
         f"L = {record['num_layers']}, heads {sum(record['num_heads'])}, "
         f"d = {record['d_model']}, SHA-256 {digest}",
-        f"In {dtype} rounding cannot flip a truth value up to "
-        f"n = {record['exact_length']}",
+        f"In {options.dtype} rounding cannot {flips} up to n = {record['exact_length']}",
     ]
     tested = record["self_test"]
     if tested is None:
@@ -115,7 +192,11 @@ def _report(record: dict[str, Any], dtype: str, digest: str) -> str:
     lines.append(
         f"Self-test: {tested['strings']} strings (all up to n = "
         f"{tested['all_strings_up_to']}, random up to n = {tested['lengths'][-1]}), "
-        f"0 of {tested['positions']} positions differ, margin {tested['margin']:.6g} at "
-        f"position {tested['margin_position']} of {tested['margin_string']}"
+        f"0 of {tested['positions']} positions differ"
     )
+    if "margin" in tested:
+        lines[-1] += (
+            f", margin {tested['margin']:.6g} at position {tested['margin_position']} of "
+            f"{tested['margin_string']}"
+        )
     return "\n".join(lines)

@@ -106,7 +106,7 @@ SUMMARIES = {
     "floor, a model.",
     "train": "A small transformer trained to predict the next symbol of a source.",
     "simulate": "Temperatures at which softmax simulates hard attention, and its error.",
-    "compile": "A formula of temporal logic with counting as a transformer file, tested.",
+    "compile": "A temporal-logic formula or a program as a transformer file, tested.",
     "import": "A local checkpoint of Hugging Face as a model file, compared with references.",
     "batch": "A sweep of a command over a cross product of its flags, resumable.",
     "model": "Write a preset or random model as a file.",

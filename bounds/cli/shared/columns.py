@@ -355,6 +355,7 @@ FILES: Mapping[str, Mapping[str, str]] = {
     "compile.json": _has(
         *(*HEAD, "model_sha256"),
         formula="the formula, as it was read",
+        program="the program, where there is no formula",
         alphabet="its symbols",
         mode="the mode of attention",
         num_layers="layers of the model",

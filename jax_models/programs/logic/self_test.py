@@ -270,16 +270,24 @@ def run_self_test(
         progress(len(margins), len(rounds), strings.shape[1])
     least = min(margins, key=lambda margin: margin.value)
     return {
-        "all_strings_up_to": complete[-1].shape[1] if complete else 0,
-        "lengths": [strings.shape[1] for strings, _ in groups],
-        "strings": sum(len(strings) for strings, _ in groups),
+        **count_strings(groups),
         "strings_in_engine": sum(map(len, engine)),
-        "positions": sum(strings.size for strings, _ in groups),
-        "mismatches": 0,
         "margin": least.value,
         "margin_string": spell(least.string, alphabet),
         "margin_tokens": least.string,
         "margin_position": least.position,
+    }
+
+
+def count_strings(groups: Sequence[tuple[np.ndarray, bool]]) -> dict[str, Any]:
+    """Counts of a test that was passed."""
+    complete = [strings.shape[1] for strings, is_all in groups if is_all]
+    return {
+        "all_strings_up_to": max(complete, default=0),
+        "lengths": [strings.shape[1] for strings, _ in groups],
+        "strings": sum(len(strings) for strings, _ in groups),
+        "positions": sum(strings.size for strings, _ in groups),
+        "mismatches": 0,
     }
 
 

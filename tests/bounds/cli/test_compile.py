@@ -12,6 +12,8 @@ from jax_models.programs.logic import parse_formula, self_test
 from jax_models.programs.logic.compile import compile_formula
 from jax_models.programs.logic.exactness import exact_length
 from jax_models.programs.logic.modes import MODES
+from jax_models.programs.rasp import compile_program
+from jax_models.programs.rasp.programs import INDUCTION_HEAD
 from tests.bounds.cli.outputs import read_json
 
 OUT = Path("results/compile/model.safetensors")
@@ -69,6 +71,26 @@ def test_the_self_test_is_recorded_and_shown(run):
     assert 0 < tested["margin"] <= 0.5
     assert len(tested["margin_tokens"]) > tested["margin_position"] >= 0
     assert f"{tested['strings']} strings (all up to n = 4" in out
+
+
+def test_a_program_of_a_file(run, monkeypatch):
+    Path("p.txt").write_text(INDUCTION_HEAD)
+    flags = ("--program=p.txt", "--alphabet=abc", "--self_test=3")
+    record, out = compiled(run, *flags)
+    model = compile_program(Path("p.txt").read_text(), "abc", dtype="float64")
+    assert OUT.read_bytes() == jm.model_bytes(model)
+    assert record["program"] == Path("p.txt").read_text()
+    assert record["self_test"]["all_strings_up_to"] == 3
+    assert f"{record['self_test']['strings']} strings" in out
+    assert "0 of 1 self-tests" in run("compile", *flags).out
+    both = run("compile", *flags, "--formula=Q_a")
+    both.assert_refused("give --formula or --program, not both")
+    run("compile", *flags, "--mode=U").assert_refused("--mode is of formulas")
+    # Another program's evaluator.
+    monkeypatch.setattr(command, "evaluate_program", lambda _, x: np.full(x.shape, "?"))
+    run("compile", *flags, "--fresh").assert_refused("the compiled model errs: at pos")
+    Path("p.txt").write_text("a = nowhere\nreturn a")
+    run("compile", *flags).assert_refused("p.txt: ")
 
 
 def test_symbols_may_have_names(run):
