@@ -16,6 +16,10 @@ from jax_models.constructions.hard_parity import hard_parity_transformer
 from jax_models.constructions.normalised_parity import normalised_parity_transformer
 from jax_models.constructions.ones import ones_transformer
 from jax_models.constructions.parity import parity_transformer
+from jax_models.constructions.published import (
+    published_first_transformer,
+    published_parity_transformer,
+)
 from jax_models.constructions.rnn_parity import rnn_parity
 from jax_models.errors import InputError
 from jax_models.model.transformer import Transformer
@@ -33,6 +37,8 @@ __all__ = [
     "ones_transformer",
     "parity_transformer",
     "preset_parameters",
+    "published_first_transformer",
+    "published_parity_transformer",
     "rnn_parity",
 ]
 
@@ -45,6 +51,8 @@ PRESETS: Mapping[str, Callable[..., Transformer]] = {
     "anbn_one_layer": anbn_one_layer_transformer,
     "hard_parity": hard_parity_transformer,
     "average_parity": average_parity_transformer,
+    "published_parity": published_parity_transformer,
+    "published_first": published_first_transformer,
 }
 """The constructions that commands know by name."""
 
@@ -53,7 +61,7 @@ PRESET_LANGUAGES: Mapping[str, str] = {
     **dict.fromkeys(("anbn", "anbn_one_layer"), "anbn"),
     **dict.fromkeys((name for name in PRESETS if "parity" in name), "parity"),
 }
-"""Key of `LANGUAGES` that a construction recognises; the language of `first` has none."""
+"""Key of `LANGUAGES` that a construction recognises; that of FIRST has none."""
 
 
 def preset_parameters(name: str) -> tuple[str, ...]:

@@ -12,7 +12,10 @@ from safetensors.numpy import save_file
 import bounds
 import jax_models as jm
 from benchmarks import reference
-from jax_models.constructions import normalised_parity_transformer
+from jax_models.constructions import (
+    normalised_parity_transformer,
+    published_parity_transformer,
+)
 from jax_models.format.pretrained.reference import compare_outputs
 from tests.jax_models.format.pretrained.plain import assert_is_plain
 
@@ -149,6 +152,19 @@ def test_margins_are_those_of_the_page(length):
     ours = normalised_parity_transformer(epsilon=EPSILON, dtype="float64")
     found = margin(published(length), length, odd=1), margin(ours, length, odd=-1)
     np.testing.assert_allclose(found, MARGINS[length], rtol=5e-3)
+
+
+@pytest.mark.parametrize("length", [2, 5, 16, 199, 200])
+def test_the_preset_has_the_logits_of_the_published_weights(length):
+    preset = published_parity_transformer(c=10**-0.5, epsilon=EPSILON, dtype="float64")
+    for row in strings(length):
+        tokens = np.append(row, 2)
+        found, wanted = (
+            float(jm.apply_logits(x, tokens)[-1, 0])
+            for x in (preset, published(length))
+        )
+        assert (found > 0) == (row.sum() % 2 == 0)
+        assert found == pytest.approx(-wanted, rel=length**2 * 2.0**-50)
 
 
 def test_methods_agree_on_layers_of_different_widths():
