@@ -9,10 +9,10 @@ import numpy as np
 
 import jax_models as jm
 from bounds.cli.options.compile import CompileOptions
+from bounds.cli.shared.input_source import read_whole
 from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.progress import tell
 from bounds.cli.shared.runner import Exports, Work, model_exports
-from bounds.cli.shared.texts import read_whole
 from bounds.store.forms import COUNT, each
 from bounds.store.output import sha256
 from bounds.store.sweep import Cell, Results, found_rows

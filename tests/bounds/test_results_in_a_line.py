@@ -78,7 +78,7 @@ def test_a_result_is_a_line_or_a_few(name):
 def test_every_public_dataclass_that_is_a_result_is_among_them():
     made = {"BoundCurve", "Certificate", "Influence", "LipschitzEstimate"}
     made |= {"ModelEntropy", "Restriction", "Scan", "Simulation", "SimulationCurve"}
-    made |= {"Supremum", "Frobenius"}
+    made |= {"Supremum", "Frobenius", "Sensitivity"}
     methods = {"Exhaustive", "Incremental", "Lumped", "Partial", "Proposed", "Screened"}
     every = {
         name

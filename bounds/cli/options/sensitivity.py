@@ -17,9 +17,9 @@ from bounds.cli.shared.groups import (
     Model,
     Query,
     Stored,
+    Ties,
     Weighted,
 )
-from bounds.cli.shared.method_groups import Ties
 from bounds.cli.shared.options import again, option
 
 

@@ -106,6 +106,7 @@ ENTRANCES = {
     "estimate_lipschitz": lambda m: bounds.estimate_lipschitz(m, 4),
     "lipschitz_curve": lambda m: bounds.lipschitz_curve(m, [4]),
     "bound_curve": lambda m: bounds.bound_curve(m, [4]),
+    "average_sensitivity": lambda m: bounds.average_sensitivity(m, 4),
     "measure_entropy": lambda m: bounds.measure_entropy(m, SOURCE, 4),
     "find_restriction": lambda m: bounds.find_restriction(m, 4),
     "find_counterexample": lambda m: bounds.find_counterexample(m, 4, "parity"),
