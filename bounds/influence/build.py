@@ -5,12 +5,15 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, get_args
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Int
 
 from bounds.influence.inputs.callable import Callable
 from bounds.influence.inputs.reading import Reading
 from bounds.influence.inputs.shared_base import SharedBase
+from bounds.influence.methods.function_blocks import function_base
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.run import Run, check_run
 from bounds.influence.substitution import (
@@ -22,8 +25,8 @@ from bounds.influence.substitution import (
 )
 from bounds.influence.table.layout import Layout, Reduction
 from bounds.influence.table.reductions import Reduce, as_reduction, require_table
-from bounds.influence.table.watched import chosen_entries, watch_rows, watched_width
 from bounds.influence.targets.base import PlainTarget
+from bounds.influence.targets.change import change_watched
 from bounds.influence.targets.function import TargetFunction
 from bounds.influence.targets.pooled import Pooled
 from bounds.influence.targets.table import (
@@ -34,13 +37,89 @@ from bounds.influence.targets.table import (
 )
 from bounds.rounding.precision import Precision, choose_precision
 from jax_models import InputError, Transformer
-from jax_models.arguments import choose_name, expect_kind
+from jax_models.arguments import (
+    choose_name,
+    expect_integer,
+    expect_integers,
+    expect_kind,
+)
 from jax_models.format.model_check import check_model
 from jax_models.run.evaluate import check_tokens
 from jax_models.run.float_type import check_float_type
 
 # What is done to a position: every substitute in turn is put in, or it is deleted.
 Edit = Literal["replace", "delete"]
+
+
+# The rows that a scan watches, and the entries of the target that count.
+
+
+def watch_rows(
+    request: InfluenceRequest, rows: Any, instead: Sequence[int] | None
+) -> tuple[InfluenceRequest, bool]:
+    """The request with the requested rows, and True if there is no axis of rows."""
+    n = request.tokens.size
+    if rows is None:
+        return request, True
+    if request.target_value.is_joint:
+        raise InputError(
+            f"rows = {rows!r}, but the target {request.target} is of rows of its own; "
+            "leave rows out"
+        )
+    if isinstance(rows, str):
+        choose_name("rows", rows, ("all", "own"))
+        if rows == "own":
+            return dataclasses.replace(request, own=True), True
+        listed = range(n) if instead is None else instead
+    elif np.ndim(rows) == 0:
+        row = expect_integer("rows", rows, -n, n - 1)
+        return dataclasses.replace(request, query=row % n), True
+    else:
+        listed = [x % n for x in expect_integers("rows", rows, -n, n - 1)]
+    if not len(listed) or len(set(listed)) < len(listed):
+        raise InputError(
+            f"rows lists {len(listed)} rows, {len(set(listed))} of them different; expected "
+            "one or more, each of them once"
+        )
+    return dataclasses.replace(request, watched=tuple(map(int, listed))), False
+
+
+# Traced once for questions of one shape.
+_change_watched = jax.jit(change_watched)
+
+
+def watched_width(request: InfluenceRequest) -> tuple[int, bool]:
+    """Number of entries of the watched quantity, and True if it is of one row each."""
+    model = request.model
+    if isinstance(model, Callable):
+        base = function_base(request)
+        return base.outputs.shape[-1], base.by_row
+    target, shape = request.target_value, (request.rows.size, model.width)
+    output, change = (
+        jax.ShapeDtypeStruct(x, model.dtype) for x in (shape, (1, *shape))
+    )
+    found = _change_watched.eval_shape(model, target, output, change)
+    return found.shape[-1], not target.is_joint
+
+
+def chosen_entries(
+    target: Any, wanted: Sequence[int] | None, width: int
+) -> tuple[tuple[int, ...] | None, Int[np.ndarray, "classes"] | None]:
+    """Entries of the target that count (None: all), and their symbols if any."""
+    symbols = as_value(target).entry_symbols(width)
+    if wanted is None:
+        return None, symbols
+    if symbols is None or not np.array_equal(symbols, np.arange(width)):
+        raise InputError(
+            f"target_symbols chooses among the entries of target={target!r}, which has "
+            'none for each symbol; use "logits" or "log_probabilities", or leave it out'
+        )
+    chosen = tuple(map(int, expect_integers("target_symbols", wanted, 0, width - 1)))
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise InputError(
+            f"target_symbols = {wanted}; expected one or more, each of them once"
+        )
+    return chosen, np.asarray(chosen)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,8 +10,8 @@ import pytest
 import bounds
 import jax_models as jm
 from bounds.all_inputs import counts
-from bounds.all_inputs.arrangements import arrange, write_out
 from bounds.all_inputs.ascent import AscentPlan
+from bounds.all_inputs.counts import arrange, write_out
 from bounds.all_inputs.universe import list_inputs, lump
 from bounds.influence import compute_influence
 from jax_models.model.position import Coordinates, ResidueTerm

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bounds import certify_influence, compute_influence
-from bounds.lemma5.constants.feed_forward import activated
+from bounds.lemma5.constants.row_form import activated
 from bounds.readings.rules import unsupported_operation
 from jax_models import InputError
 from jax_models.model.rows import ACTIVATIONS, Operation

@@ -12,7 +12,7 @@ from bounds.influence.propagation.first_layer import prepare_layer
 from bounds.influence.propagation.pointwise import base_rows
 from bounds.influence.screening.field import Factors, field_at_rows, sum_field
 from bounds.influence.screening.layer_base import map_norms
-from bounds.influence.screening.own_row import move_own_row, reach_row
+from bounds.influence.screening.middle_layer import move_own_row, reach_row
 from bounds.influence.screening.replaced_column import Columns, replace_column
 from bounds.influence.screening.row_statistics import weigh_rows
 from bounds.influence.screening.state import (

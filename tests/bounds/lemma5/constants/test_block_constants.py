@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import reference
 from bounds.lemma5.closed_form import gelu_slope
-from bounds.lemma5.constants.feed_forward import (
+from bounds.lemma5.constants.row_form import (
     activated,
     path_gain,
     residual_lipschitz,

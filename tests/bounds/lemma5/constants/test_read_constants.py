@@ -12,8 +12,8 @@ import jax_models as jm
 from benchmarks import reference
 from bounds.lemma5.closed_form import Additive, DotProduct, gelu_slope
 from bounds.lemma5.constants import read_constants
-from bounds.lemma5.constants.feed_forward import path_gain, residual_lipschitz
 from bounds.lemma5.constants.layer import lowest_temperature
+from bounds.lemma5.constants.row_form import path_gain, residual_lipschitz
 from bounds.numbers.interval import lower, upper
 from bounds.numbers.spectral import Enclosure
 from jax_models.format.build import build_model

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from bounds.lemma5.lipschitz.ball import ascend, ball_radius
 from bounds.lemma5.lipschitz.jacobian import output_at
+from bounds.lemma5.lipschitz.searches import ascend, ball_radius
 from jax_models.model.transformer import embed, encode_positions
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
