@@ -1,10 +1,10 @@
 """Bounds on what attention can and cannot compute: exact, certified, estimated.
 
 `compute_influence` gives the exact influence of every single-symbol substitution,
-`scan` what each of them does to every row and every entry of a target,
-`supremum` the largest over all inputs of a length, where positions are few or none,
-`certify_influence` what is certain of it for the same input, in less time,
-`closed_form_bounds` what is certain of it for all inputs of a length. `find_restriction`
+`scan` the change that each of them makes to every row and entry of a target,
+`supremum` the largest influence over all inputs of a length, where positions are few or
+none, `certify_influence` proven bounds on influences for one input, in less time,
+`closed_form_bounds` proven bounds for all inputs of a length. `find_restriction`
 makes the output of a hard-attention model constant by fixing few bits, and
 `find_counterexample` finds two inputs that it cannot tell apart. `simulate` finds
 temperatures at which softmax provably does what hard attention does, and `measure_entropy`
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Returns a promised name, loading all of them, and JAX, where one is first used."""
+    """A promised name; the first use loads all of them, and JAX."""
     return find_public(__name__, name)
 
 
 def __dir__() -> list[str]:
-    """Returns what is promised."""
+    """Promised names."""
     return find_public(__name__, "__all__")

@@ -191,13 +191,16 @@ class ScoreRule(abc.ABC):
 
 @functools.singledispatch
 def score_rule(score: Score) -> ScoreRule:
-    """Returns what the certificates know of a score.
+    """Bounds that certificates use for a score.
 
     Args:
         score: a layer's (`Attention.scoring`).
 
+    Returns:
+        The rule of the score's class.
+
     Raises:
-        InputError: if they know nothing of it.
+        InputError: the score has no rule.
     """
     raise InputError(
         f"certificates have no rule for {score.word} scores; use compute_influence"
