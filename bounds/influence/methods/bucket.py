@@ -43,6 +43,7 @@ MOST = 0.8
 
 def bucket_length(request: InfluenceRequest) -> int | None:
     """Length that a request is padded to; None where it keeps its own."""
+    # Nothing here depends on the substitutions, so that the parts of a sweep agree.
     model, n = request.model, request.tokens.size
     if not SHORTEST <= n <= LONGEST or not isinstance(model, Transformer):
         return None
@@ -90,6 +91,8 @@ def padded_request(request: InfluenceRequest) -> InfluenceRequest:
 
 def padded_model(model: Transformer, length: int, padded: int) -> Transformer:
     """Model that sees `length` of `padded` tokens."""
+    # An array is an argument of the programs, so that all lengths share one; `Sight` alone
+    # reads it.
     end = jnp.asarray(np.int32(length))
 
     def hide(layer: Any) -> Any:
