@@ -10,7 +10,6 @@ from bounds.influence.screening import (
     defect,
     layer_base,
     middle_layer,
-    own_row,
     row_map,
     screen,
 )
@@ -116,7 +115,7 @@ MUTATIONS = {
     "unknown changes of the rows": (row_map, "MovedOutput", _without("unknown")),
     "what is read of heads": (layer_base, "make_row_map", _without_heads_read),
     "turned derivative at the query row": (screen, "bound_row", _without("turned")),
-    "distance of row i from its reference": (own_row, "reach_row", _without(None)),
+    "distance of row i from its reference": (middle_layer, "reach_row", _without(None)),
     "curvature of norms in the row map": (defect, "norm_defect", _without_norm_defect),
 }
 ELSEWHERE = {
