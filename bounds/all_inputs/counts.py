@@ -2,8 +2,8 @@
 
 An unmasked model sees an input as counts of its classes (one for each place and symbol)
 and the query's token; unique-hard attention also sees the order in which classes begin
-or end, so that a count vector comes with each arrangement (`arrangements`). Of an
-exchange and its reverse one is enough, their influences being equal.
+or end, so that a count vector comes with each `Arrangement`. Of an exchange and its
+reverse one is enough, their influences being equal.
 
 Shapes: V symbols, P places, c = P V classes, k = c + 2, m count vectors, s states (a
 count vector in an arrangement).
