@@ -13,7 +13,6 @@ from bounds.cli.scan_parts import AskedScan, FoundScan, as_table
 from bounds.cli.shared.target import target_key
 from bounds.influence import Influence, Screened
 from bounds.influence.blocks.block_memory import BlockSizes
-from bounds.influence.method import Method
 from bounds.influence.result import MeasuredError, said_of
 from bounds.influence.rounding import runs_of
 from bounds.influence.scan import Frobenius, Scan
@@ -36,13 +35,7 @@ def describe_influence(parts: Parts[AskedInfluence, Influence]) -> list[str]:
     target = question.target
     watched = target if isinstance(target, str) else show(target)
     lines = _describe_setting(parts, f"query {question.query}, {watched}")
-    counts, cost = [], 0.0
-    for start in parts.starts:
-        stop = min(start + parts.size, len(parts.positions))
-        request = parts.request(start, stop)
-        if request.position.size:
-            counts.append(request.position.size)
-            cost += 0.0 if isinstance(way, Screened) else way.cost(request)
+    counts, cost = _describe_cost(parts)
     if not counts:
         return [*lines, "nothing can be substituted"]
     least, longest = parts.least(), min(parts.size, len(parts.positions))
@@ -54,9 +47,7 @@ def describe_influence(parts: Parts[AskedInfluence, Influence]) -> list[str]:
         *_describe_method(parts),
         f"substitutions: {sum(counts)}, in {len(counts)} parts of at most "
         f"{max(counts)}; {kept}",
-        "estimated cost: some tens of forward passes, more where bounds are loose"
-        if isinstance(way, Screened)
-        else f"estimated cost: {cost:.3g} forward passes",
+        cost,
         *_describe_blocks(
             parts, None if isinstance(way, Screened) else choice.sizes, counts
         ),
@@ -65,12 +56,9 @@ def describe_influence(parts: Parts[AskedInfluence, Influence]) -> list[str]:
 
 def describe_scan(parts: Parts[AskedScan, Scan]) -> list[str]:
     """Lines of a dry run; refuses a model that the method does not support."""
-    asked, layout, way = parts.asked, parts.whole.layout, parts.choice.way
-    assert isinstance(way, Method)
+    asked, layout = parts.asked, parts.whole.layout
     assert layout is not None
-    requests = [parts.request(i, i + parts.size) for i in parts.starts]
-    requests = [one for one in requests if len(one.pairs)]
-    counts = [len(one.pairs) for one in requests]
+    counts, cost = _describe_cost(parts)
     positions, symbols = layout.cells.shape
     sizes = {"position": positions, "symbol": symbols, "row": layout.rows.size}
     shape = [sizes.get(axis, layout.width) for axis in layout.axes]
@@ -86,7 +74,7 @@ def describe_scan(parts: Parts[AskedScan, Scan]) -> list[str]:
         *_describe_method(parts),
         f"substitutions: {sum(counts)}, in {len(parts.starts)} parts of at most "
         f"{parts.size} positions; each is kept when it is done",
-        f"estimated cost: {sum(map(way.cost, requests)):.3g} forward passes",
+        cost,
         *_describe_blocks(parts, parts.choice.sizes, counts),
         f"store: {kept} numbers, at most {STORED * kept / 1e6:.3g} MB",
         f"scan.npz: {cells} cells, {ARRAYS * cells / 1e6:.3g} MB",
@@ -111,6 +99,21 @@ def _describe_method(parts: Parts[Any, Any]) -> list[str]:
         f"method: {choice.way.name} ({choice.reason})",
         f"radii of rounding: {parts.rounding}",
     ]
+
+
+def _describe_cost(parts: Parts[Any, Any]) -> tuple[list[int], str]:
+    """Substitutions of each part that has some, and a line on what they cost."""
+    way, counts, cost = parts.choice.way, [], 0.0
+    for start in parts.starts:
+        stop = min(start + parts.size, len(parts.positions))
+        request = parts.request(start, stop)
+        if count := len(request.pairs):
+            counts.append(count)
+            cost += 0.0 if isinstance(way, Screened) else way.cost(request)
+    passes = "some tens of forward passes, more where bounds are loose"
+    if not isinstance(way, Screened):
+        passes = f"{cost:.3g} forward passes"
+    return counts, f"estimated cost: {passes}"
 
 
 def _describe_blocks(

@@ -22,6 +22,7 @@ class CompileOptions(Computed, Stored):
     """Options of the command."""
 
     COMMAND = "compile"
+    DRAWS = lambda one: one.self_test > 0
 
     formula: str | None = option(None, "The formula, as in 'P Q_a and #<[Q_b] >= 2'.")
     program: str | None = option(
@@ -49,8 +50,3 @@ class CompileOptions(Computed, Stored):
         f"or to {{{_TEST}:LONGEST}}; 0 for no test.",
         least=0,
     )
-
-    @property
-    def is_random(self) -> bool:
-        """True if weights, inputs or steps are drawn."""
-        return self.self_test > 0

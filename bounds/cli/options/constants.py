@@ -18,8 +18,4 @@ class ConstantsOptions(Lengths, Weighted, Model, Read, Stored):
     """Options of the command."""
 
     COMMAND = "constants"
-
-    @property
-    def is_random(self) -> bool:
-        """True if weights, inputs or steps are drawn."""
-        return self.is_drawn
+    DRAWS = lambda one: one.is_drawn

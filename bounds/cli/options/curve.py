@@ -44,6 +44,7 @@ class CurveOptions(Lengths, Sampled, Texts, Read, Method, Memory, Stored, Figure
     """Options of the command."""
 
     COMMAND = "curve"
+    DRAWS = lambda one: Sampled.DRAWS(one) or "estimate" in one.bounds
 
     lengths: tuple[int, ...] = again(
         Lengths,
@@ -87,8 +88,3 @@ class CurveOptions(Lengths, Sampled, Texts, Read, Method, Memory, Stored, Figure
         key=False,
     )
     scale: float = again(Shape, "scale", SCALE)
-
-    @property
-    def is_random(self) -> bool:
-        """True if weights, inputs or steps are drawn."""
-        return super().is_random or "estimate" in self.bounds

@@ -37,6 +37,7 @@ class DepthOptions(Stored):
     """Options of the command."""
 
     COMMAND = "depth"
+    DRAWS = lambda _: False
 
     num_layers: int = option(
         2,
@@ -60,8 +61,3 @@ class DepthOptions(Stored):
     read_out: bool = option(
         False, "Read the output at a further position without a symbol of its own."
     )
-
-    @property
-    def is_random(self) -> bool:
-        """True if weights, inputs or steps are drawn."""
-        return False

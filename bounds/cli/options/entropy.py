@@ -26,6 +26,7 @@ class EntropyOptions(Lengths, Computed, Stored, Figure):
     """Options of the command."""
 
     COMMAND = "entropy"
+    DRAWS = lambda one: one.model is not None
 
     language: str = option(
         "parity",
@@ -58,8 +59,3 @@ class EntropyOptions(Lengths, Computed, Stored, Figure):
         256, "Sampled prefixes at each length beyond 14.", least=2, **OF_MODEL
     )
     dtype: str = again(Computed, "dtype", "float64", **OF_MODEL)
-
-    @property
-    def is_random(self) -> bool:
-        """True if weights, inputs or steps are drawn."""
-        return self.model is not None

@@ -15,6 +15,7 @@ class ImportOptions(Head, Platform, Output):
     """Options of the command."""
 
     COMMAND = "import"
+    DRAWS = lambda _: False
 
     folder: str | None = option(None, "The folder of the checkpoint.")
     dtype: str | None = option(
@@ -32,8 +33,3 @@ class ImportOptions(Head, Platform, Output):
         "Folder with tokenizer.json or vocab.txt, or one such file: symbols that it does "
         "not name, and special ones, are not substituted. By default the folder's own.",
     )
-
-    @property
-    def is_random(self) -> bool:
-        """True if weights, inputs or steps are drawn."""
-        return False

@@ -16,6 +16,7 @@ class LipschitzOptions(Lengths, Weighted, Sampled, Read, Stored, Figure):
     """Options of the command."""
 
     COMMAND = "lipschitz"
+    DRAWS = lambda _: True
 
     lengths: tuple[int, ...] = again(Lengths, "lengths", "16:1024:4")
     num_inputs: int = again(Sampled, "num_inputs", 4)
@@ -31,8 +32,3 @@ class LipschitzOptions(Lengths, Weighted, Sampled, Read, Stored, Figure):
         used_if=lambda one: one.restarts > 0,
         otherwise="is of the ascent, which --restarts=0 leaves out",
     )
-
-    @property
-    def is_random(self) -> bool:
-        """True if weights, inputs or steps are drawn."""
-        return True

@@ -15,6 +15,7 @@ class ModelOptions(Model, Weighted):
     """Options of the command."""
 
     COMMAND = "model"
+    DRAWS = lambda one: one.is_drawn
 
     max_length: int = option(
         512,
@@ -24,8 +25,3 @@ class ModelOptions(Model, Weighted):
         otherwise="is the size of a random model's table of positions; give "
         "--position=table too, or leave it out",
     )
-
-    @property
-    def is_random(self) -> bool:
-        """True if weights, inputs or steps are drawn."""
-        return self.is_drawn

@@ -1,7 +1,8 @@
 """Groups of options that commands share, each spelled once."""
 
 import dataclasses
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
 
 from bounds.cli.shared.options import Group, option
 from bounds.cli.shared.values import LengthsParser, expect_name
@@ -43,10 +44,13 @@ class Output(Group):
         otherwise="is of random weights and inputs, and none are drawn; leave it out",
     )
 
+    # Whether weights, inputs or steps are drawn, given the options.
+    DRAWS: ClassVar[Callable[[Any], bool]] = lambda _: True
+
     @property
     def is_random(self) -> bool:
         """True if weights, inputs or steps are drawn."""
-        return True
+        return type(self).DRAWS(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -219,11 +223,13 @@ class Inputs(Model):
         *(LANGUAGES, RANDOM),
     )
 
-    @property
-    def is_random(self) -> bool:
-        """True if weights or inputs are drawn."""
-        names = ("tokens", "text", "sequence", *RECORDS)
-        return self.is_drawn or all(getattr(self, x, None) is None for x in names)
+    DRAWS = lambda one: (
+        one.is_drawn
+        or all(
+            getattr(one, x, None) is None
+            for x in ("tokens", "text", "sequence", *RECORDS)
+        )
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

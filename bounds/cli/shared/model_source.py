@@ -39,7 +39,7 @@ def load_model(
     folder = file is not None and os.path.isdir(file)
     shape: dict[str, Any] = {name: getattr(options, name) for name in SHAPE}
     given = {name: shape[name] for name in SHAPE if options.is_given(name)}
-    if is_random(file, preset):
+    if options.is_drawn:
         shape["vocab_size"] = shape["vocab_size"] or vocab_size
         # Drawn in float64 under any --dtype, so that both types round one model.
         model = jm.random_transformer(
@@ -81,7 +81,7 @@ def check_model_flags(options: Model) -> None:
         )
     if c is not None and preset in (None, RANDOM):
         raise jm.InputError("--c is the sharpness of a construction; name its --preset")
-    if not is_random(file, preset):
+    if not options.is_drawn:
         taken = () if preset is None else preset_parameters(preset)
         source = f"--preset {preset}" if file is None else f"--model {file}"
         _refuse_shape((x for x in SHAPE if options.is_given(x)), taken, source)
@@ -100,14 +100,9 @@ def weighted_model(
         options, max_length=max_length, vocab_size=vocab_size, num_classes=num_classes
     )
     named = getattr(options, "weighting", None)
-    if named is not None or not is_random(options.model, options.preset):
+    if named is not None or not options.is_drawn:
         weighting = named
     return reweighted(model, weighting, getattr(options, "temperature", None))
-
-
-def is_random(file: str | None, preset: str | None) -> bool:
-    """True if a model with this file and preset is random."""
-    return file is None and preset in (None, RANDOM)
 
 
 def model_sha256(options: Model, model: jm.Transformer) -> str:
