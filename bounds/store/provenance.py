@@ -7,7 +7,6 @@ import platform
 import subprocess
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import jax
 
@@ -34,10 +33,6 @@ class Provenance:
     device: str
     matmul_precision: str
     git_commit: str | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Returns the fields as a dictionary, for a JSON record."""
-        return dataclasses.asdict(self)
 
 
 @functools.cache

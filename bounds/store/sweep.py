@@ -145,17 +145,10 @@ def keep(store: Results, cell: Cell, outcome: Outcome) -> list[Failure]:
     return []
 
 
-def run_cells(
-    store: Results,
-    cells: Sequence[Cell],
-    after_each: Callable[[str], None] = lambda label: None,
-) -> list[Failure]:
+def run_cells(store: Results, cells: Sequence[Cell]) -> list[Failure]:
     """Compute cells and record each at once; returns those whose input is refused."""
-    failures = []
-    for cell, outcome in run_here(cells):
-        failures += keep(store, cell, outcome)
-        after_each(cell.label)
-    return failures
+    ran = run_here(cells)
+    return [failure for one in ran for failure in keep(store, *one)]
 
 
 def _forget(checkpoint: Path | None) -> None:

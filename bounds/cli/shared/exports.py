@@ -224,7 +224,7 @@ class Output:
             "flags": dict(self.values),
             "seed": self.seed,
             "dtype": self.values.get("dtype"),
-            **provenance().as_dict(),
+            **dataclasses.asdict(provenance()),
         }
 
     def open_store(self) -> ResultStore:

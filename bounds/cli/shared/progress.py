@@ -157,7 +157,9 @@ class Progress:
         self._began = self._start, 0.0  # time, and seconds of compiling before
         self._last_line = self._start - SECONDS_BETWEEN_LINES
         self._last_step = self._start
-        self._bar = tqdm.tqdm(total=total, unit=" " + unit) if _on_terminal() else None
+        # A bar where standard error is a terminal.
+        is_shown = sys.stderr.isatty()
+        self._bar = tqdm.tqdm(total=total, unit=" " + unit) if is_shown else None
 
         self._clock: CompileClock | None = None
         self._telling = threading.Lock()
@@ -288,11 +290,6 @@ class Progress:
     def note(self, words: str) -> None:
         """Sets words on the results so far, appended to every later step."""
         self._note = f"; {words}" if words else ""
-
-
-def _on_terminal() -> bool:
-    """True if standard error is a terminal."""
-    return sys.stderr.isatty()
 
 
 def _doing(clock: CompileClock) -> str:
