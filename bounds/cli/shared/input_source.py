@@ -151,15 +151,7 @@ def load_inputs(options: Inputs, model: jm.Transformer, count: int) -> InputSour
     """Inputs of the flags; a preset alone has its own inputs, with neighbours."""
     given = read_given(options, model.vocabulary)
     if given is not None:
-        sequences = []
-        for sequence in given.sequences:
-            try:
-                check_tokens(model.vocab_size, sequence)
-                leave = None if model.padding is None else model.padding.leave
-                sequences.append(sequence if leave is None else leave(sequence))
-            except jm.InputError as error:
-                raise jm.InputError(f"{given.name}: {error}") from error
-        return dataclasses.replace(given, sequences=tuple(sequences))
+        return check_given(given, model)
     own = None if options.language else PRESET_LANGUAGES.get(options.preset or "")
     language = own or options.language or "random"
     free = model.substitutable or range(BITS)
@@ -168,6 +160,19 @@ def load_inputs(options: Inputs, model: jm.Transformer, count: int) -> InputSour
         language = "random"  # a checkpoint has the symbols of none of the languages
     samples = sampled_inputs(model, language, count, options.seed)
     return NeighbourInputs(samples) if own else samples
+
+
+def check_given(given: GivenInputs, model: jm.Transformer) -> GivenInputs:
+    """Given inputs without padding, whose tokens the model has."""
+    sequences = []
+    for sequence in given.sequences:
+        try:
+            check_tokens(model.vocab_size, sequence)
+            leave = None if model.padding is None else model.padding.leave
+            sequences.append(sequence if leave is None else leave(sequence))
+        except jm.InputError as error:
+            raise jm.InputError(f"{given.name}: {error}") from error
+    return dataclasses.replace(given, sequences=tuple(sequences))
 
 
 def check_input_flags(options: Group) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any
 import jax_models as jm
 from bounds.cli.shared.groups import Inputs, OneInput
 from bounds.cli.shared.input_source import (
+    check_given,
     load_inputs,
     num_symbols,
     open_tokenizer,
@@ -13,7 +14,7 @@ from bounds.cli.shared.input_source import (
 )
 from bounds.cli.shared.model_source import model_sha256, refuse_ties, weighted_model
 from bounds.cli.shared.target import number_symbol, parse_target
-from bounds.curves.inputs import GivenInputs, draw_inputs, own_lengths
+from bounds.curves.inputs import GivenInputs, InputSource, draw_inputs, own_lengths
 from bounds.curves.measurement import Question, Subject
 from bounds.influence import Incremental, Proposed, Screened
 from bounds.influence.method import Way
@@ -27,8 +28,9 @@ DEFAULT_LENGTH = 64
 
 
 def read_one(options: OneInput, first: Subject | None = None) -> Subject:
-    """Subject of one input; with the model of the first of several where it has a file."""
-    given = read_given(options, None)
+    """Subject of one input; files of several and of their model are read for the first."""
+    read = first.source if first is not None else None
+    given = read if isinstance(read, GivenInputs) else read_given(options, None)
     length = options.length or DEFAULT_LENGTH
     sequence = None
     if given is not None and options.length is None:
@@ -45,7 +47,9 @@ def read_one(options: OneInput, first: Subject | None = None) -> Subject:
     if sequence is not None and model.padding is not None:
         length = model.padding.leave(sequence).size
     hashed = None if shared is None else shared.model_sha256
-    return read_subject(options, model, [length], hashed)
+    if given is not read and options.text is None:  # a text depends on the vocabulary
+        read = given and check_given(given, model)
+    return read_subject(options, model, [length], hashed, read)
 
 
 def read_subject(
@@ -53,11 +57,12 @@ def read_subject(
     model: jm.Transformer,
     lengths: Sequence[int] | None,
     hashed: str | None = None,  # of the model, where it is known
+    source: InputSource | None = None,  # the inputs, where they are read
 ) -> Subject:
     """Subject at the given lengths, or at those of given inputs."""
     one = getattr(options, "input", None)
     count = getattr(options, "num_inputs", 1) if one is None else one + 1
-    source = load_inputs(options, model, count)
+    source = source or load_inputs(options, model, count)
     measured = own_lengths(source) if lengths is None else lengths
     try:  # refuses a length beyond a table, or the memory
         encode_positions(model, measured[-1])

@@ -90,15 +90,23 @@ def test_records_of_a_file_share_one_table(run, folder, tmp_path):
     assert {row["wild_type"] for row in read_csv("scan")} == set("GFAC")
 
 
-def test_records_of_a_file_share_one_model(run, folder, tmp_path, monkeypatch):
+def test_a_model_and_the_records_of_a_file_are_read_once(
+    run, folder, tmp_path, monkeypatch
+):
     path, read, found = tmp_path / "two.fasta", jm.from_pretrained, []
     path.write_text(">first\nACDE\n>second\nGFACA\n")
     monkeypatch.setattr(
         jm, "from_pretrained", lambda *x, **y: found.append(x) or read(*x, **y)
     )
     typed = [f"--model={folder}", f"--fasta={path}", "--recipe=wild_type_marginals"]
+    encoded, encode = [], jm.Tokenizer.encode_all
+    monkeypatch.setattr(
+        jm.Tokenizer,
+        "encode_all",
+        lambda *x, **y: encoded.append(x) or encode(*x, **y),
+    )
     assert run("scan", *typed).code == 0
-    assert len(found) == 1
+    assert (len(found), len(encoded)) == (1, 1)
 
 
 def test_deletions_are_those_of_the_function(run, folder):
