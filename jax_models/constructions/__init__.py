@@ -20,6 +20,11 @@ from jax_models.constructions.published import (
     published_first_transformer,
     published_parity_transformer,
 )
+from jax_models.constructions.published_margin import (
+    PublishedMargin,
+    largest_epsilon,
+    measure_published,
+)
 from jax_models.constructions.rnn_parity import rnn_parity
 from jax_models.errors import InputError
 from jax_models.model.transformer import Transformer
@@ -27,12 +32,15 @@ from jax_models.model.transformer import Transformer
 __all__ = [
     "PRESETS",
     "PRESET_LANGUAGES",
+    "PublishedMargin",
     "anbn_one_layer_transformer",
     "anbn_transformer",
     "average_parity_transformer",
     "build_preset",
     "first_transformer",
     "hard_parity_transformer",
+    "largest_epsilon",
+    "measure_published",
     "normalised_parity_transformer",
     "ones_transformer",
     "parity_transformer",

@@ -150,7 +150,7 @@ def published_parity_transformer(
     Source:
         Chiang & Cholak 2022, "Overcoming a theoretical limitation of self-attention",
         the transformer for PARITY and its layer normalisation; docs/theory/parity.md,
-        section 2.
+        section 4.
     """
     c = expect_number("sharpness c", c, 0, above=True)
     y = Parity
@@ -202,7 +202,7 @@ def published_first_transformer(
     Source:
         Chiang & Cholak 2022, "Overcoming a theoretical limitation of self-attention",
         the transformer for FIRST and its layer normalisation; docs/theory/parity.md,
-        section 2.
+        section 4.
     """
     c = expect_number("score c", c)
     y = First

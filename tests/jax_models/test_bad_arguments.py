@@ -40,6 +40,8 @@ CALLS = {
     "score c": lambda x: constructions.first_transformer(c=x),
     "sharpness B": lambda x: constructions.rnn_parity(0.5, x),
     "epsilon": lambda x: constructions.normalised_parity_transformer(epsilon=x),
+    "margin": lambda x: constructions.largest_epsilon("first", 4, x),
+    "length n": lambda x: constructions.measure_published("parity", x),
     "num_heads": lambda x: constructions.hard_parity_transformer(num_heads=x),
     "num_layers": lambda x: constructions.hard_parity_transformer(num_layers=x),
     "num_types": lambda x: languages.DyckWords(x),
