@@ -198,8 +198,8 @@ def _in_units(part, value, key):
     """The same numbers in other units, powers of two."""
 
     def scaled(number, unit):
-        if isinstance(number, tuple):
-            return tuple(map(scaled, number, unit))
+        if isinstance(unit[0], tuple):
+            return jnp.stack(list(map(scaled, number, unit)))
         return number * (value ** unit[0] * key ** unit[1])
 
     return dataclasses.replace(
