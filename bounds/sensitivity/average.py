@@ -135,7 +135,6 @@ def average_sensitivity(
     if not isinstance(watched, str):
         wanted = "a name or a value of bounds.influence.targets"
         expect_kind("target", watched, Target, wanted)
-
     table = TableOptions(rows=check_query(choose_query(query, model), length, model))
     shared = SharedBase()  # moved models, of which there is one for all inputs
 

@@ -10,22 +10,12 @@ from bounds.sensitivity.curve import SensitivityCurve, as_row
 
 def curve_of(values):
     """A curve of inputs that an end token follows; means by positions."""
-    rows = [
-        as_row(
-            Sensitivity(
-                length=n + 1,
-                positions=n,
-                form="sign",
-                lower=value,
-                upper=value,
-                interval=(value / 2, 2 * value) if n > 16 else None,
-                inputs=32,
-                undecided=0,
-                kind="estimated",
-            )
-        )
-        for n, value in values.items()
-    ]
+    rows = []
+    for n, value in values.items():
+        ends = {"lower": value, "upper": value, "kind": "estimated", "undecided": 0}
+        spread = (value / 2, 2 * value) if n > 16 else None
+        about = {"length": n + 1, "positions": n, "inputs": 32, "interval": spread}
+        rows.append(as_row(Sensitivity(form="sign", **ends, **about)))
     return SensitivityCurve("softmax", rows)
 
 
