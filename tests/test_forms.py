@@ -152,8 +152,8 @@ def test_a_comparison_of_a_placement_is_found(line):
     assert len(places_compared(ast.parse(line))) == 1
 
 
-# Packages whose docstrings are checked; the others follow.
-PLAIN = ("jax_models",)
+# Packages whose docstrings are checked.
+PLAIN = ("jax_models", "bounds")
 OPENING = re.compile(
     r"(?:Returns |Yields |Whether )?(?:what|how|which|those|that of|the same)\b", re.I
 )
