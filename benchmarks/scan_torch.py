@@ -80,6 +80,8 @@ def timed(model, inputs, rows, ways):
     """Seconds of a pass in the best way, that way (batch, compiled), and its rows."""
     found = []
     for batch, compiled in ways:
+        if batch > len(inputs):
+            continue
         whole = inputs[: len(inputs) // batch * batch]  # one shape of each batch
         run = torch.compile(model, dynamic=False) if compiled else model
         if compiled and not is_compiled(run, inputs[:batch]):

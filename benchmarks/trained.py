@@ -34,7 +34,7 @@ class Encoder:
 
 ENCODERS = {
     "antiberty": Encoder(ANTIBERTY, 127, range(5, 25), 64, 96, 127, 19),
-    "minilm": Encoder(MINILM, 512, range(2000, 10000), 0, 48, 32, 16),
+    "minilm": Encoder(MINILM, 512, range(2000, 10000), 0, 64, 32, 16),
     "sceptr": Encoder(SCEPTR, 49, AMINO_ACIDS, 0, 912, 48, 19),
     "causal": Encoder("", 512, range(64), 511, 128, 32, 16),
 }
