@@ -124,8 +124,7 @@ def check_pair(claim: Claim, member: Membership | None) -> None:
     if claim.members is None:
         raise Refuted("there is a pair, but it is not said which of it is a member")
     try:
-        language = claim.automaton or jm.get_language(claim.language)
-        test = member or language.contains
+        test = member or (claim.automaton or jm.get_language(claim.language)).contains
         found = tuple(bool(test(np.array(string))) for string in claim.pair)
     except InputError as error:
         raise Refuted(f"membership in {claim.language!r}: {error}") from error
