@@ -93,7 +93,7 @@ def average_sensitivity(
     within the radius of rounding counts 0 in the lower end and 1 in the upper.
 
     The interval is that of Student's distribution, which is rough where few inputs have
-    almost all of the sum. Where all sampled s(x) are alike it allows for a share
+    almost all of the sum. Where all sampled s(x) may be alike it allows for a share
     1 - 0.05^(1/inputs) of inputs that none of the samples is of.
 
     Args:
@@ -177,15 +177,15 @@ def _interval(
 ) -> tuple[float, float]:
     """95 % interval of as_n from samples, within [0, most]."""
     count = len(lower)
-    if lower.min() == upper.max():
-        share = 1 - (1 - CONFIDENCE) ** (1 / count)
-        seen = (1 - share) * float(lower[0])
-        return seen, seen + share * most
     quantile = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2))
     below, above = (
         quantile * float(ends.std(ddof=1)) / math.sqrt(count) for ends in (lower, upper)
     )
     low, high = float(lower.mean()) - below, float(upper.mean()) + above
+    if lower.max() <= upper.min():  # all may be alike
+        share = 1 - (1 - CONFIDENCE) ** (1 / count)
+        low = min(low, (1 - share) * float(lower.max()))
+        high = max(high, (1 - share) * float(upper.min()) + share * most)
     return max(0.0, low), min(float(most), high)
 
 

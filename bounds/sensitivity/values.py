@@ -105,6 +105,11 @@ def scalar_values(
         all_met = functools.reduce(Ties.merge, met)
         judge_ties(request.model, all_met, "the watched row", ties)
     base, *moved = found
+    if not (finite := np.isfinite(base)).all():
+        raise InputError(
+            f"the target has the value {base[~finite][0]} at an input: the model overflows "
+            "or divides by zero"
+        )
     moves = farthest(base.shape, (np.abs(x - base) for x in moved))
     moves = np.maximum(moves, LEAST)
     return base, radii_of(request, base, moves, magnitude, subtracted=True)

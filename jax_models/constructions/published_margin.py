@@ -20,7 +20,7 @@ from jax_models.constructions.published import First, Parity
 from jax_models.errors import InputError
 
 # Relative width of the last interval of epsilon that is left out.
-_PRECISION = 1e-9
+_PRECISION = 1e-12
 _TOLERANCE = 1e-7  # of the margin there
 # Of c: exponentials of 2 a_p < 10 c are then far from the largest float.
 _SHARPEST = 50.0

@@ -115,7 +115,10 @@ class RegularLanguage(Language):
         start = number("start", entry["start"])
         accepting = frozenset(number("accepting", name) for name in entry["accepting"])
         automaton = Automaton(tuple(rows), accepting, start, end=len(alphabet))
-        return cls(json.dumps(entry, sort_keys=True), alphabet, automaton)
+        text = json.dumps(
+            {**entry, "accepting": sorted(set(entry["accepting"]))}, sort_keys=True
+        )
+        return cls(text, alphabet, automaton)
 
     @property
     def name(self) -> str:

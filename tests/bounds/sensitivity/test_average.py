@@ -1,5 +1,6 @@
 """Average sensitivity against closed forms and direct counts."""
 
+import dataclasses
 import itertools
 import math
 
@@ -104,6 +105,13 @@ def test_samples_that_are_alike_leave_a_share_open():
     assert high == pytest.approx(low + 64 * share)
 
 
+def test_an_open_sign_never_narrows_the_interval():
+    alike, other = np.zeros(32), np.eye(32)[0]
+    low, high = average._interval(alike, other, 64)
+    assert low == 0
+    assert high == average._interval(alike, alike, 64)[1] > 5
+
+
 def test_majority_has_the_binomial_closed_form():
     # More than half: one symbol decides where k = floor(n/2) are 1, if it is one of the
     # n - k zeros, and where k + 1 are, if it is one of these ones.
@@ -182,6 +190,13 @@ def test_the_real_form_refuses_values_beyond_one(listed, monkeypatch):
         monkeypatch.setattr(average, "ENUMERATED", 1)
     with pytest.raises(InputError, match=r"values in \[-1, 1\]"):
         bounds.average_sensitivity(model_of(scale=30.0), 4, form="real", num_inputs=4)
+
+
+def test_a_value_that_is_no_number_is_refused():
+    model = model_of()
+    huge = model.embedding.at[1].multiply(1e200)
+    with pytest.raises(InputError, match="value nan at an input"):
+        bounds.average_sensitivity(dataclasses.replace(model, embedding=huge), 3)
 
 
 def test_an_open_sign_makes_an_interval(monkeypatch):

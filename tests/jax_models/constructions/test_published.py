@@ -116,6 +116,15 @@ def test_no_epsilon_beyond_the_largest_has_the_margin(language, c, length, margi
         assert found < margin
 
 
+@pytest.mark.parametrize("c", [30.0, 50.0])
+@pytest.mark.parametrize("length", [2, 3])
+def test_the_sharpest_heads_have_a_largest_epsilon(length, c):
+    """Exponentials of hundreds leave an interval of 1e-9 of epsilon open for ever."""
+    largest = largest_epsilon("parity", length, 1.0, c=c)
+    found = measure_published("parity", length, epsilon=largest, c=c).margin
+    assert found == pytest.approx(1.0, rel=1e-6)
+
+
 def test_a_margin_of_sharp_heads_may_rise_with_epsilon():
     """Why no bisection finds the largest epsilon."""
     found = [

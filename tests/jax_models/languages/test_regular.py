@@ -34,6 +34,14 @@ def test_membership_by_enumeration(length):
         assert found.tolist() == expected[name]
 
 
+def test_the_order_of_keys_and_of_accepting_states_is_no_other_language():
+    accepting = [*reversed(TOMITA7["accepting"]), TOMITA7["accepting"][0]]
+    other = dict(reversed((TOMITA7 | {"accepting": accepting}).items()))
+    first, second = (RegularLanguage.decode(x) for x in (TOMITA7, other))
+    assert first.text == second.text
+    assert len(TOMITA7["accepting"]) > 1
+
+
 def test_samples_are_uniform_over_the_words():
     language, strings = RegularLanguage.decode(TOMITA7), all_strings(6)
     words = {tuple(row) for row in strings[language.contains(strings)].tolist()}
