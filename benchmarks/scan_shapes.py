@@ -158,9 +158,7 @@ def beside(
     batches = [x for x in BATCHES[config["platform"]] if x <= len(question["inputs"])]
     ways = np.asarray([(x, compiled) for x in batches for compiled in (0, 1)])
     how = {"ways": ways, "types": TYPES, "threads": usable_cores()}
-    answer = ask_peer(
-        PEER.value, TORCH_PART, {**question, **how, "ablate": False}, LIMIT.value
-    )
+    answer = ask_peer(PEER.value, TORCH_PART, question | how, LIMIT.value)
     if "error" in answer:
         raise InputError(f"{PEER.value} failed: {answer['error']}")
     columns: dict[str, Any] = {}

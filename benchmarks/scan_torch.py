@@ -1,10 +1,10 @@
 """The part of `benchmarks.scan_peer` and `scan_shapes` that runs on PyTorch alone.
 
-Run by another interpreter, with Transformers and Captum where they are asked for: no package
-of this repository is imported, and a question is a NumPy archive. It is what people do
+Run by another interpreter, with Transformers where it is asked for: no package of this
+repository is imported, and a question is a NumPy archive. It is what people do
 without a method: the model as its library has it, with PyTorch's fused attention, run for
 every substitution, in batches, eagerly and compiled where that works, on a GPU where
-PyTorch sees one, in float32 or under autocast; and Captum's ablation of every position.
+PyTorch sees one, in float32 or under autocast.
 """
 
 import json
@@ -98,24 +98,6 @@ def timed(model, inputs, rows, ways):
     return min(found, key=lambda way: way[0])
 
 
-def ablated(model, inputs, row, batch):
-    """Returns the seconds of Captum's ablation for each position, None without it."""
-    try:
-        from captum.attr import (  # pyright: ignore[reportMissingImports]
-            FeatureAblation,
-        )
-    except ImportError:
-        return None
-    if inputs.is_floating_point():  # features are then coordinates, not positions
-        features = torch.arange(inputs.shape[1])[None, :, None].expand(inputs[:1].shape)
-    else:
-        features = torch.arange(inputs.shape[1])[None]
-    method = FeatureAblation(lambda x: model(x)[:, row].norm(dim=1))
-    start = time.perf_counter()
-    method.attribute(inputs[:1], feature_mask=features, perturbations_per_eval=batch)
-    return (time.perf_counter() - start) / inputs.shape[1]
-
-
 def main(path):
     """Prints norms of changes and seconds of a pass, by autocast's type, as JSON."""
     stored = np.load(path)
@@ -137,9 +119,6 @@ def main(path):
             "way": way,
             "changes": changes.double().tolist(),
         }
-    if stored["ablate"]:
-        batch, _ = answer["float32"]["way"]
-        answer["ablation"] = ablated(model, base, int(row), batch)
     print(json.dumps(answer))
 
 
