@@ -82,7 +82,8 @@ def test_the_engine_computes_the_same_logits(name):
     assert model.readout is not None
     found = np.asarray(model.readout(run(tokens)))
     expected = [reference.logits(config, tensors, row) for _, row in pairs]
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
+    # A norm with epsilon 1e-5 makes 300 roundings of one in rows that vanish.
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
     assert model.accept is not None
     accepted = found[:, -1, model.accept.class_] >= model.accept.threshold
     assert accepted.tolist() == [LANGUAGES[name](string) for string, _ in pairs]
