@@ -1,7 +1,7 @@
-"""Writes docs/api.md: the public names, by package, each with what it is in one line.
+"""Writes docs/api.md: the public names, by package.
 
 `python -m benchmarks.docs_check.api_page` writes the page; the names are those of `__all__`,
-the lines the first of their docstrings.
+the lines of the two packages the first of their docstrings.
 """
 
 import importlib
@@ -27,9 +27,9 @@ Every name that the packages promise, by package. For people who call them from 
 
 Made from `__all__` and the first lines of docstrings by
 `python -m benchmarks.docs_check.api_page`; do not edit. `help(name)` in Python has formulas,
-arguments with their shapes, errors and sources. Of packages two levels down the names stand
-alone, and one that several packages have is described at the first. The command line:
-`attention-bounds --help`.
+arguments with their shapes, errors and sources.
+"""
+BELOW = """## Packages below these
 """
 
 
@@ -74,26 +74,27 @@ def describe(value: object) -> str:
 
 
 def page_text() -> str:
-    """Returns the whole page; a name that several packages have stands at the first."""
-    parts, listed = [HEAD], []
+    """Returns the whole page: names of the two packages with a line, of others alone."""
+    parts, below = [HEAD], [BELOW]
     for package in public_packages():
-        deep = package.__name__.count(".") > 1
-        title = f"## `{package.__name__}`: {first_sentence(package.__doc__ or '')}"
-        lines, alone = [], []
-        for name in sorted(package.__all__, key=str.casefold):
-            value = getattr(package, name)
-            call = "()" if inspect.isroutine(value) else ""
-            again = any(name == one and value is other for one, other in listed)
-            listed.append((name, value))
-            if deep or again:
-                alone.append(f"`{name}{call}`")
-            else:
-                lines.append(f"* `{name}{call}`: {describe(value)}")
-        if alone:
-            names = ", ".join(alone)
-            alone = textwrap.wrap(names if deep else f"* listed above: {names}", WIDTH)
-        parts.append("\n".join([title, "", *lines, *alone]) + "\n")
-    return "\n".join(parts)
+        title = f"`{package.__name__}`: {first_sentence(package.__doc__ or '')}"
+        values = {
+            name: getattr(package, name)
+            for name in sorted(package.__all__, key=str.casefold)
+        }
+        if package in (jax_models, bounds):
+            lines = [
+                f"* {_call(*item)}: {describe(item[1])}" for item in values.items()
+            ]
+            parts.append("\n".join([f"## {title}", "", *lines]) + "\n")
+        else:
+            text = f"* {title}. {', '.join(_call(*item) for item in values.items())}"
+            below.append(textwrap.fill(text, WIDTH, subsequent_indent="  "))
+    return "\n".join([*parts, *below]) + "\n"
+
+
+def _call(name: str, value: object) -> str:
+    return f"`{name}{'()' if inspect.isroutine(value) else ''}`"
 
 
 def main(arguments: Sequence[str]) -> None:
