@@ -59,20 +59,8 @@ QUICK = (
     Quick(
         "forward_pass", "--lengths=1024,4096,16384 --weightings=softmax,average_hard"
     ),
-    Quick("bound_looseness", "--lengths=16,256 --models=random:1:1,random:2:0.5"),
-    Quick("supremum_rate", "--lengths=16,128,1024 --layers=1 --weightings=softmax"),
-    Quick(
-        "restriction_size",
-        "--lengths=32,64,128,256 --shapes=1:1:,2:1:3,2:2:4,3:1:2.4 --seeds=0,1,2",
-    ),
     Quick("scaling", "--axes='n at L=1,n at L=2,n at L=3' --budget=1"),
     Quick("scaling", "--axes=d,L,V-1 --doublings=2 --budget=1"),
-    Quick("accuracy", "--dtypes=float64 --weightings=softmax --lengths=24 --sample=3"),
-    Quick(
-        "accuracy",
-        "--dtypes=float32 --weightings=softmax,average_hard --positions=sinusoidal "
-        "--lengths=24 --sample=3",
-    ),
     Quick("roofline", "--repeats=3 --budget=1"),
     Quick("torch_peer", "--lengths=128,256 --budget=1 --alone=32"),
     Quick("compile_and_check", "--budget=0.5"),

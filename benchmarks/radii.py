@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from absl import flags
 
-from benchmarks.accuracy import exact_values
+from benchmarks.exact_values import exact_values
 from benchmarks.flags import benchmark_flags, define_choices, define_dtypes
 from benchmarks.page import table_text
 from benchmarks.published_parity import bit_influence

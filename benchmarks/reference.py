@@ -1,6 +1,6 @@
 """The transformer of the model format, written a second time, as plainly as possible.
 
-This is the oracle of the test suite and of `benchmarks.accuracy`. It is written from the
+This is the oracle of the test suite and of `benchmarks.exact_values`. It is written from the
 text of docs/model-format.md alone, shares no line with the packages under test, stores n x n
 arrays without shame and knows two arithmetics: float64, and mpmath with any number of
 digits. It takes what a file holds: the configuration as a dictionary, and the tensors by

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from benchmarks import radii
-from benchmarks.accuracy import computed, exact_values
+from benchmarks.exact_values import exact_values
 from benchmarks.published_parity import bit_influence, published_parity
 from benchmarks.radii import measure_model
 from benchmarks.radii_families import DRAWN, FORMULAS, LENGTH
 from bounds.influence import compute_influence, request, substitution
 from bounds.influence.methods.incremental import INCREMENTAL
+from bounds.influence.moved import moved_radii
 from bounds.influence.propagation import change_block
 from jax_models.model.mask import MASKS, SIGHTS, visible
 from jax_models.weighting import Softmax
@@ -84,8 +85,8 @@ def test_the_truth_is_inside_where_values_are_wide(dtype):
     model = dataclasses.replace(asked.model, layers=tuple(layers))
     wide = dataclasses.replace(asked, model=model)
     exact = exact_values(asked, radii.digits(formula))
-    found: Any = computed(INCREMENTAL, wide)
-    for truth, influence, radius in zip(exact, found[0], found[1], strict=True):
+    found = moved_radii(wide, INCREMENTAL)
+    for truth, influence, radius in zip(exact, *found, strict=True):
         assert abs(truth - float(influence)) <= 0.5 * radius
 
 

@@ -1,0 +1,25 @@
+"""Influences in many digits are the definition."""
+
+import jax
+import pytest
+
+import jax_models as jm
+from benchmarks import reference
+from benchmarks.exact_values import exact_values
+from bounds.influence import build_request
+from tests.written import written
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+def test_the_values_are_every_substitution_rerun():
+    shape = {"num_layers": 1, "num_heads": 1, "d_model": 2, "d_ff": 3, "vocab_size": 2}
+    model = jm.random_transformer(jax.random.key(3), **shape, dtype="float64")
+    request = build_request(model, [0, 1, 1, 0, 1])
+    config, tensors = written(request.model)
+    table = reference.influence(config, tensors, request.tokens)
+    chosen = [0, 2]
+    found = exact_values(request, 30, chosen)
+    for index, one in zip(chosen, found, strict=True):
+        at, symbol = request.position[index], request.symbol[index]
+        assert float(one) == pytest.approx(table[at, symbol], rel=1e-12)
