@@ -16,13 +16,11 @@ from bounds.store.output import write_bytes
 PAGE = ROOT / "docs" / "columns.md"
 START = """# The columns of every CSV and the keys of every JSON
 
-What each column and key that a command writes holds. For people who read these files by
-program.
+What each column and key of a command's files holds. For people who read them by program.
 
-Made from `bounds/cli/shared/columns.py` by
-`python -m benchmarks.docs_check.columns_page`; do not edit. JSON has null where there is no
-number, CSV nothing. Some columns are there only where they were asked for; `*` stands for a
-length or a name. The store, `results.sqlite`, has the same names
+Made from `bounds/cli/shared/columns.py` by `python -m benchmarks.docs_check.columns_page`; do
+not edit. JSON has null where there is no number, CSV nothing. Some columns are there only on
+request; `*` stands for a length or a name. The store, `results.sqlite`, has the same names
 ([`bounds.read_store`](api.md)), and that of a sweep is the table of `batch.csv`.
 
 """
@@ -34,8 +32,8 @@ SHARED = """## Names that mean the same in every file
 EACH = """
 ## The files
 
-The line of a file lists the names of the table above that it has; the lines below are its
-own. "file.json, key" is what stands behind that key.
+The line of a file lists its names from the table above; the lines below it are its own.
+"file.json, key" is the value of that key.
 
 | file | name | what it holds |
 | --- | --- | --- |
