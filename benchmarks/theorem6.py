@@ -49,7 +49,7 @@ FIGURE = flags.DEFINE_string("figure", None, "stem of the figure's file")
 
 SEED = 0
 FITTED = 64  # the shortest length of the fit of eps
-SHOWN = (2, 8, 16, 40, 64, 256, 1024)  # lengths in the page; the figure has all
+SHOWN = (8, 40, 64, 1024)  # lengths in the page; the figure has all
 HEAD = ["model", "n", "cross-entropy", "floor", "ε(n)", "n ε(n)", "optimum"]
 HEAD += ["last symbol", "unigram"]
 
