@@ -2,7 +2,7 @@
 
 Found by hill climbing on error / bound over all weights of models with d = 2 or 3, one
 head, two neurons, four tokens, every row a group of its own (docs/screened.md, section
-6). In two of them a score gap is beyond the range of an exponential: a dominant column
+2). In two of them a score gap is beyond the range of an exponential: a dominant column
 is replaced, or the query of row i itself turns to a column whose weight had underflowed.
 """
 
