@@ -18,8 +18,8 @@ TOLERANCE = 1000 * EPS
 BREAKS = {
     "a transpose is left out": ('"output": mine["out"].T', '"output": mine["out"]'),
     "heads are interleaved": (
-        "x.T.reshape(3, H, d // H, *x.shape[:-1])",
-        "x.T.reshape(3, d // H, H, *x.shape[:-1]).swapaxes(1, 2)",
+        ".T.reshape(3, H, d // H, d)",
+        ".T.reshape(3, d // H, H, d).swapaxes(1, 2)",
     ),
 }
 
