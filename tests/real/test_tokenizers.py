@@ -1,16 +1,12 @@
 """Texts become the tokens of `transformers`; see `test_checkpoints`."""
 
 import json
-import pathlib
-import re
 import shutil
 import subprocess
 
 import pytest
 
-import bounds
 import jax_models as jm
-from bounds.influence import LogProbability
 from tests.real.test_checkpoints import PACKAGES, PEER, QUIET
 
 pytestmark = pytest.mark.real
@@ -59,32 +55,3 @@ def test_chains_of_antiberty_are_those_of_transformers():
     assert [found.encode(chain).tolist() for chain in CHAINS] == tokens
     together = [chain.replace(" ", "") for chain in CHAINS]
     assert [found.encode(chain).tolist() for chain in together] == tokens
-
-
-def test_the_example_of_the_page_is_what_it_says():
-    folder = PACKAGES / "antiberty/trained_models"
-    page = (pathlib.Path(__file__).parents[2] / "docs/checkpoints.md").read_text()
-    (sequence,) = re.findall(r"--sequence='(.*)'", page)
-    (query,) = map(int, re.findall(r"--query=(\d+) --target=log_probability:W", page))
-    tokenizer = jm.read_tokenizer(folder / "vocab.txt")
-    said = re.findall(r"at position (\d+) \(([A-Z])\), symbol (\d+) \(([A-Z])\)", page)
-    ((position, wild_type, symbol, name),) = said
-    (value,) = re.findall(r"the maximum influence is (\S+) \+-", page)
-    tokens = tokenizer.encode(sequence)
-    assert tokenizer.names[tokens[int(position)]] == wild_type
-    assert tokenizer.names[int(symbol)] == name
-    model = jm.from_pretrained(
-        folder / "AntiBERTy_md_smooth", dtype="float64", head="masked_lm"
-    )
-    found = bounds.compute_influence(
-        model,
-        tokens,
-        query=query,
-        target=LogProbability(tokenizer.symbol("W")),
-        positions=[int(position), 106],
-        symbols=[[int(symbol)], [tokenizer.symbol("Y")]],
-        method="exhaustive",
-    )
-    assert found.max == pytest.approx(float(value), abs=1e-5)
-    assert found.position == int(position)
-    assert found.position_upper[106] == pytest.approx(0.852, abs=5e-4)
