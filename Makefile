@@ -43,9 +43,9 @@ test: $(TOOLS) $(QUICK)
 	$(QUICKLY) $(FLAGS)
 
 # What the fast tests leave out of tests that take more than a second or so: as many cases of
-# each as take some seconds, one at least.
+# each as take some seconds, one at least. They check the shapes in signatures too.
 test-long: $(TOOLS) $(QUICK)
-	$(QUICKLY) -m "long and $(APART)" $(FLAGS)
+	CHECK_SHAPES=1 $(QUICKLY) -m "long and $(APART)" $(FLAGS)
 
 # Both, measured: what takes long is written to tests/long.txt.
 durations: $(TOOLS) $(QUICK)

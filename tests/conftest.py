@@ -16,6 +16,12 @@ import pytest
 
 from tests import durations, memory
 
+# Before anything imports the packages.
+if os.environ.get("CHECK_SHAPES"):
+    from tests import shapes
+
+    shapes.check_packages("jax_models", "bounds")
+
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_num_cpu_devices", 8)

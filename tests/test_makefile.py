@@ -95,3 +95,9 @@ def test_continuous_integration_first_says_what_it_runs_on(made):
     plan = [line.split("-m ")[1] for line in make("-n", "check") if "-m " in line]
     steps = [line.split()[0] for line in plan]
     assert steps.index("benchmarks.device") < steps.index("pytest")
+
+
+def test_long_tests_alone_check_shapes():
+    (long,) = [line for line in make("-n", "test-long") if '-m "long' in line]
+    assert "CHECK_SHAPES=1" in long
+    assert not [line for line in make("-n", "test") if "CHECK_SHAPES" in line]
