@@ -138,10 +138,7 @@ def table(measured: Measured) -> str:
 def cells() -> Iterator[dict[str, Any]]:
     """Yields what the rows differ in."""
     for cell in grid(
-        n=LENGTHS.value,
-        weighting=NAMES.value,
-        mask=MASKS.value,
-        seed=SEEDS.value,
+        n=LENGTHS.value, weighting=NAMES.value, mask=MASKS.value, seed=SEEDS.value
     ):
         yield {**cell, "layers": LAYERS.value, **SIZES}
 

@@ -32,8 +32,7 @@ from jax_models.programs import rasp
 from jax_models.programs.grammar import walk
 from jax_models.programs.logic import format_formula, parse_formula
 from jax_models.programs.logic.applications import ending_ngram, hops
-from jax_models.programs.logic.compile import compile_formula
-from jax_models.programs.logic.exactness import exact_length
+from jax_models.programs.logic.compile import compile_formula, exact_length
 from jax_models.programs.logic.self_test import check_strings_of_model, strings_to_test
 
 ALPHABET = "abc"
@@ -61,11 +60,7 @@ class Subject:
 
 
 def formula_subject(formula: Any) -> Subject:
-    """Returns a formula as a subject.
-
-    Args:
-        formula: over `ALPHABET`.
-    """
+    """Returns a formula as a subject."""
     text = format_formula(formula)
 
     def build(dtype: str) -> Transformer:
@@ -82,11 +77,7 @@ def formula_subject(formula: Any) -> Subject:
 
 
 def program_subject(text: str) -> Subject:
-    """Returns a program as a subject.
-
-    Args:
-        text: over `ALPHABET`.
-    """
+    """Returns a program as a subject."""
     checked = rasp.check_program(text, ALPHABET)
     plan = rasp.plan_program(checked)
 
@@ -136,11 +127,7 @@ def cells() -> Iterator[dict[str, Any]]:
 
 
 def measure(config: Config) -> dict[str, Any]:
-    """Returns one row: seconds to compile, to check, and of a pass, and the ratios.
-
-    Raises:
-        InputError: The compiled model errs.
-    """
+    """Returns one row: seconds to compile, to check, and of a pass, and the ratios."""
     subject = FAMILIES[config["family"]](config["k"])
     how = {"repeats": config["repeats"], "budget": config["budget"]}
     model = subject.build(config["dtype"])

@@ -21,9 +21,9 @@ from absl import app, flags
 
 import benchmarks
 import jax_models as jm
-from benchmarks.cells import find_or_measure
 from benchmarks.page import row_text, table_text
 from benchmarks.peer import ask_peer, missing_packages, named_weights
+from benchmarks.script import find_or_measure
 from bounds import certify_influence, compute_influence
 from bounds.store.results import ResultStore
 from jax_models.model.transformer import embed

@@ -14,13 +14,7 @@ from bounds.store.provenance import provenance
 
 
 def device_name() -> str:
-    """Returns the kind of the first device.
-
-    Returns:
-        JAX's own name of an accelerator, as in "NVIDIA H200". JAX calls every processor
-        "cpu": there it is the processor's name and the cores that this process may use, as
-        in "AMD EPYC, 2 cores".
-    """
+    """Returns the kind of the first device."""
     device = jax.devices()[0]
     if device.platform != "cpu":
         return device.device_kind
@@ -46,11 +40,7 @@ def processor_name() -> str:
 
 
 def file_stem(device: str) -> str:
-    """Returns a device's name as that of a file: lower case, hyphens between words.
-
-    Args:
-        device: As `device_name` returns it.
-    """
+    """Returns a device's name as that of a file: lower case, hyphens between words."""
     return re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
 
 

@@ -91,9 +91,7 @@ def measure(config: Config) -> dict[str, float]:
             scale=SCALES[seed % len(SCALES)],
             dtype="float64",
             architecture=jm.Architecture(
-                **parts,
-                num_classes=4 if target == "logits" else None,
-                max_length=n,
+                **parts, num_classes=4 if target == "logits" else None, max_length=n
             ),
         )
         tokens = np.random.default_rng(seed).integers(0, WIDTHS["vocab_size"], n)

@@ -110,9 +110,7 @@ def draw(measured: Measured) -> Any:
 
     seconds = lines_by(measured, label, lambda _, row: row["forward_seconds"])
     memory = lines_by(
-        measured,
-        label,
-        lambda _, row: row["peak_bytes"] and row["peak_bytes"] / 2**30,
+        measured, label, lambda _, row: row["peak_bytes"] and row["peak_bytes"] / 2**30
     )
     return line_figure(
         [

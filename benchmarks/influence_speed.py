@@ -47,10 +47,7 @@ DTYPES = define_dtypes(FLAGS, "float64", "float32")
 WEIGHTINGS = define_weightings(FLAGS, "softmax")
 MASK = define_mask(FLAGS)
 EXHAUSTIVE_TO = flags.DEFINE_integer(
-    "exhaustive_to",
-    16384,
-    "longest n at which exhaustive is timed",
-    flag_values=FLAGS,
+    "exhaustive_to", 16384, "longest n at which exhaustive is timed", flag_values=FLAGS
 )
 
 
@@ -173,9 +170,7 @@ def draw(measured: Measured) -> Any:
 
     lines = {
         quantity: lines_by(
-            measured,
-            label,
-            lambda _, row, quantity=quantity: row.get(quantity),
+            measured, label, lambda _, row, quantity=quantity: row.get(quantity)
         )
         for quantity in quantities
     }

@@ -37,14 +37,7 @@ def lines_by(
     value: Callable[[Config, Row], float | None],
     x: str = "n",
 ) -> dict[str, list[tuple[float, float]]]:
-    """Returns a value of rows against an entry of their configs, as lines.
-
-    Args:
-        measured: Configs and rows.
-        label: The line that a config belongs to.
-        value: What is drawn; None where a row has none.
-        x: The entry of the config.
-    """
+    """Returns a value of rows against an entry of their configs, as lines."""
     lines: dict[str, list[tuple[float, float]]] = {}
     for config, row in measured:
         points = lines.setdefault(label(config), [])
@@ -57,10 +50,6 @@ def line_figure(panels: Sequence[Panel], note: str | None = None) -> "Figure":
     """Returns panels side by side, each with a logarithmic x axis of base 2.
 
     Lines differ in marker and dash as well as colour, to be told apart in grey print.
-
-    Args:
-        panels: They show at most `len(LOOKS)` labels between them.
-        note: What stands above the legend, such as words that labels use.
     """
     labels = list(dict.fromkeys(name for panel in panels for name in panel.lines))
     looks: dict[str, Any] = dict(zip(labels, LOOKS, strict=False))

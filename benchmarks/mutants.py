@@ -105,13 +105,7 @@ def mutants_of(source: str) -> list[dict[str, Any]]:
 
 
 def nearest_tests(module: str, function: str, tests: str) -> list[str]:
-    """Returns the files of tests, the nearest first, relative to the root.
-
-    Args:
-        module: Path of the mutated module.
-        function: The mutated function.
-        tests: File or folder of the tests that mirror its part.
-    """
+    """Returns the files of tests, the nearest first, relative to the root."""
     stem, place = Path(module).stem, ROOT / tests
     names = re.compile(rf"\b({re.escape(stem)}|{re.escape(function)})\b")
 

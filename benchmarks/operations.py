@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
-from bounds.influence.blocks.outline import Outline
+from bounds.influence.blocks.kernel import Outline
 
 ELEMENTWISE = frozenset(
     "acos acosh add add_any asin asinh atan atan2 atanh cbrt cos cosh digamma div erf "
@@ -61,9 +61,6 @@ def count_operations(program: ClosedJaxpr | Jaxpr) -> float:
 
     Of the branches of a condition the costliest counts; a loop whose number of rounds is
     found out while it runs counts once.
-
-    Args:
-        program: what `jax.make_jaxpr` returns.
     """
     return _total(program, _operations)
 
@@ -74,9 +71,6 @@ def count_traffic(program: ClosedJaxpr | Jaxpr) -> float:
     An upper bound on what moves: nothing is fused, nothing stays in a cache. Reading a
     slice reads that slice, and updating one writes it. Branches and loops count as in
     `count_operations`.
-
-    Args:
-        program: what `jax.make_jaxpr` returns.
     """
     return _total(program, _traffic)
 

@@ -21,13 +21,7 @@ def column_table(
     columns: Mapping[str, Callable[[Any, Any], str]],
     measured: Sequence[tuple[Any, Any]],
 ) -> str:
-    """Returns a Markdown table of rows, without the columns that no row fills.
-
-    Args:
-        columns: For each heading what a config and a row have there; empty where they
-            have nothing.
-        measured: Configs and rows.
-    """
+    """Returns a Markdown table of rows, without the columns that no row fills."""
     cells = {
         heading: [text(config, row) for config, row in measured]
         for heading, text in columns.items()
@@ -37,12 +31,7 @@ def column_table(
 
 
 def digits(value: float | None, count: int = 3) -> str:
-    """Returns a number with so many digits; nothing for None.
-
-    Args:
-        value: The number.
-        count: How many digits.
-    """
+    """Returns a number with so many digits; nothing for None."""
     if value is None:
         return ""
     if abs(value) >= 10 ** (count - 1) and abs(value) < 1e6:
@@ -56,16 +45,7 @@ def row_text(cells: Sequence[str]) -> str:
 
 
 def replace_table(page: Path, block: str, text: str) -> None:
-    """Replaces what stands between a block's two marks in a page.
-
-    Args:
-        page: A Markdown file.
-        block: What the marks name.
-        text: The new table, without a line break at its end.
-
-    Raises:
-        InputError: The page does not have the mark twice.
-    """
+    """Replaces what stands between a block's two marks in a page."""
     mark = re.escape(MARKS.format(block))
     content = page.read_text()
     pattern = re.compile(f"({mark}\n).*?({mark})", re.DOTALL)

@@ -4,11 +4,12 @@
 `<!-- results: NAME -->` and `<!-- end of results -->`, for the rows of the script NAME in
 every file of benchmarks/results/, or, with `NAME on FILE`, in that file alone (one of
 `long/` holds rows of the scripts with more than `make bench` asks of them), and the single
-numbers that `row_value.py` describes. Figures go to docs/benchmarks/. --check writes
+numbers that `fill_values` puts in. Figures go to docs/benchmarks/. --check writes
 nothing and says what is stale (exit code 1); --show prints the tables of a script.
 """
 
 import importlib
+import json
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -17,15 +18,71 @@ from typing import Any
 
 from absl import flags
 
-from benchmarks.docs_check.agreement import same_made
-from benchmarks.docs_check.figures import image_difference
-from benchmarks.docs_check.side_marks import marked_text, without_marks
-from benchmarks.results_file import FOLDER, Line, read_lines, results_files, rows_of
-from benchmarks.row_value import VALUE, fill_values
-from benchmarks.script import Benchmark, Measured, run_program
-from bounds.store.output import write_bytes
-from bounds.store.pictures import save_figure
+from benchmarks.docs_check.agreement import image_difference, same_made
+from benchmarks.docs_check.pages import marked_text, without_marks
+from benchmarks.page import digits
+from benchmarks.script import (
+    FOLDER,
+    Benchmark,
+    Line,
+    Measured,
+    read_lines,
+    results_files,
+    rows_of,
+    run_program,
+)
+from bounds.store.output import save_figure, write_bytes
 from jax_models import InputError
+
+VALUE = re.compile(
+    r"(<!--\s+value:\s+(\w+)\s+on\s+([\w/-]+),\s+(\w+),\s+([^>]*?)\s*-->)(.*?)"
+    r"(<!-- end of value -->)",
+    re.DOTALL,
+)
+
+
+def fill_values(text: str) -> str:
+    """Returns a page with the numbers of its sentences made anew."""
+
+    def number(match: re.Match[str]) -> str:
+        mark, script, device, column, conditions, _, end = match.groups()
+        if text[: match.start()].endswith("\n") or not match.start():
+            raise InputError(f"{mark} begins a line; put a word in front of it")
+        wanted = _conditions(conditions)
+        count = wanted.pop("digits", 2)
+        return f"{mark}{digits(row_value(script, device, column, wanted), count)}{end}"
+
+    return VALUE.sub(number, text)
+
+
+def row_value(script: str, device: str, column: str, wanted: dict[str, Any]) -> float:
+    """Returns a number of the one row that a script has of a config on a device."""
+    found = [
+        row
+        for config, row in rows_of(read_lines(FOLDER / f"{device}.jsonl"), script)
+        if all(config.get(name) == value for name, value in wanted.items())
+    ]
+    what = f"{script} on {device}, {wanted}"
+    if len(found) != 1:
+        raise InputError(f"{what}: {len(found)} rows are stored, expected one")
+    value = found[0].get(column)
+    if not isinstance(value, int | float):
+        raise InputError(f"{what}: the row has no number {column!r}")
+    return value
+
+
+def _conditions(text: str) -> dict[str, Any]:
+    """Returns the entries `name=value` of a mark; values are JSON or else words."""
+    entries = (entry.partition("=") for entry in text.split())
+    return {name: _parsed(value) for name, _, value in entries}
+
+
+def _parsed(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except json.JSONDecodeError:
+        return value
+
 
 DOCS = Path(__file__).parents[1] / "docs"
 BLOCK = re.compile(
@@ -35,14 +92,7 @@ BLOCK = re.compile(
 
 
 def benchmark_of(name: str) -> Benchmark:
-    """Returns the benchmark of a script.
-
-    Args:
-        name: The script's, a module of `benchmarks`.
-
-    Raises:
-        InputError: There is none, or it makes no table.
-    """
+    """Returns the benchmark of a script."""
     try:
         found = importlib.import_module(f"benchmarks.{name}").BENCHMARK
     except (ModuleNotFoundError, AttributeError) as error:
@@ -53,11 +103,7 @@ def benchmark_of(name: str) -> Benchmark:
 
 
 def provenance_text(lines: Sequence[Line]) -> str:
-    """Returns where rows come from, in one line: versions, commits, days.
-
-    Args:
-        lines: Rows of one file.
-    """
+    """Returns where rows come from, in one line: versions, commits, days."""
     facts = []
     for name, label in (("jax", "jax"), ("numpy", "NumPy"), ("python", "Python")):
         found = sorted({line["versions"].get(name) or "" for line in lines} - {""})
@@ -79,15 +125,7 @@ def _short(commit: str) -> str:
 
 
 def block_text(name: str, device: str | None = None) -> str:
-    """Returns what stands between two marks: for each device its table and figure.
-
-    Args:
-        name: The script.
-        device: A file of rows, without its suffix; None for all of them.
-
-    Raises:
-        InputError: There is no such benchmark.
-    """
+    """Returns what stands between two marks: for each device its table and figure."""
     benchmark, parts = benchmark_of(name), []
     assert benchmark.table is not None
     for stem, lines in stored(name, device):
@@ -104,12 +142,7 @@ def block_text(name: str, device: str | None = None) -> str:
 
 
 def stored(name: str, device: str | None = None) -> Iterator[tuple[str, list[Line]]]:
-    """Yields the rows of a script by file.
-
-    Args:
-        name: The script.
-        device: A file of rows, without its suffix; None for all of them.
-    """
+    """Yields the rows of a script by file."""
     files = results_files(FOLDER)
     if device is not None:
         files = {device: FOLDER / f"{device}.jsonl"}
@@ -122,11 +155,7 @@ def stored(name: str, device: str | None = None) -> Iterator[tuple[str, list[Lin
 
 
 def page_text(page: Path) -> str:
-    """Returns a page with its blocks and numbers made anew.
-
-    Args:
-        page: A Markdown file.
-    """
+    """Returns a page with its blocks and numbers made anew."""
     text = fill_values(marked_text(page, DOCS.parent))
     text = BLOCK.sub(lambda m: f"{m[1]}{block_text(m[2], m[3])}\n{m[5]}", text)
     return without_marks(text, page, DOCS.parent)
@@ -137,9 +166,6 @@ def is_current(page: Path) -> bool:
 
     Numbers of sentences stand in a row and are the same to the digit; those of blocks are
     computed from rows.
-
-    Args:
-        page: A Markdown file.
     """
     text = marked_text(page, DOCS.parent)
     return fill_values(text) == text and all(
@@ -156,11 +182,7 @@ def pages_with_blocks() -> list[Path]:
 
 
 def draw_figures(folder: Path) -> list[Path]:
-    """Draws the figures of all blocks and returns the files.
-
-    Args:
-        folder: Where they are written.
-    """
+    """Draws the figures of all blocks and returns the files."""
     wanted = {
         (match[2], stem): lines
         for page in pages_with_blocks()
@@ -177,12 +199,7 @@ def draw_figures(folder: Path) -> list[Path]:
 
 
 def has_figure(benchmark: Benchmark, measured: Measured) -> bool:
-    """Returns whether rows are drawn: one or two points are no figure.
-
-    Args:
-        benchmark: The question.
-        measured: Configs and rows.
-    """
+    """Returns whether rows are drawn: one or two points are no figure."""
     return benchmark.draw is not None and len(measured) > 2
 
 

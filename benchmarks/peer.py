@@ -19,12 +19,7 @@ from jax_models import Transformer
 
 
 def missing_packages(python: str, packages: str) -> str | None:
-    """Returns why an interpreter cannot import packages, or None.
-
-    Args:
-        python: the interpreter.
-        packages: their names, separated by commas.
-    """
+    """Returns why an interpreter cannot import packages, or None."""
     try:
         found = subprocess.run(
             [python, "-c", f"import {packages}"],
@@ -38,12 +33,7 @@ def missing_packages(python: str, packages: str) -> str | None:
 
 
 def package_version(python: str, package: str) -> str:
-    """Returns the version of a package that an interpreter has.
-
-    Args:
-        python: the interpreter.
-        package: its name.
-    """
+    """Returns the version of a package that an interpreter has."""
     asked = f"import {package}; print({package}.__version__)"
     command = [python, "-c", asked]
     return subprocess.run(
@@ -52,11 +42,7 @@ def package_version(python: str, package: str) -> str:
 
 
 def named_weights(model: Transformer) -> dict[str, Any]:
-    """Returns the arrays of all layers, as "0.query", and their number.
-
-    Args:
-        model: a transformer.
-    """
+    """Returns the arrays of all layers, as "0.query", and their number."""
     arrays: dict[str, Any] = {"num_layers": len(model.layers)}
     for number, layer in enumerate(model.layers):
         for part in (layer.attention, layer.feed_forward):
@@ -69,14 +55,7 @@ def named_weights(model: Transformer) -> dict[str, Any]:
 def ask_peer(
     python: str, script: Path, question: Mapping[str, Any], limit: float
 ) -> dict[str, Any]:
-    """Returns what the peer says; a failure as `error`, the last line of its own.
-
-    Args:
-        python: its interpreter.
-        script: what it runs.
-        question: arrays and numbers by name.
-        limit: seconds it may take.
-    """
+    """Returns what the peer says; a failure as `error`, the last line of its own."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "question.npz"
         np.savez(path, **question)
@@ -96,10 +75,6 @@ def ask_peer(
 
 
 def last_words(failed: subprocess.CompletedProcess[str]) -> str:
-    """Returns the last line of a program's errors, or its exit code where it wrote none.
-
-    Args:
-        failed: A program that has run; one that a signal ended has written nothing.
-    """
+    """Returns the last line of a program's errors, or its exit code where it wrote none."""
     lines = failed.stderr.strip().splitlines()
     return lines[-1] if lines else f"exit code {failed.returncode}"

@@ -14,7 +14,8 @@ of theirs).
 import dataclasses
 import itertools
 import statistics
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -27,21 +28,90 @@ import bounds
 import jax_models as jm
 from benchmarks.flags import benchmark_flags, define_choices
 from benchmarks.page import digits, table_text
-from benchmarks.proposal_cost import (
-    TYPES,
-    measure_proposals,
-    proposal_table,
-    show_proposals,
-)
 from benchmarks.script import Benchmark, Config, Measured, Row, run_script
 from benchmarks.trained import CAUSAL, ENCODERS, draw_question, read_trained
 from bounds.influence.inputs.reading import Reading
+from bounds.influence.methods.proposed import Cheap
 from bounds.influence.targets.change import read_target
 from bounds.rounding.precision import PRECISIONS, Precision
-from bounds.rounding.rounded_products import round_products
+from bounds.rounding.rounded_block import round_products
 from jax_models import InputError
 from jax_models.constructions.parity import parity_transformer
 from jax_models.model.transformer import Transformer, forward
+
+TYPES: tuple[Cheap, ...] = ("float32", "bfloat16", "float16")
+REPEATS = 3
+
+
+def measure_proposals(
+    model: jm.Transformer, tokens: np.ndarray, types: Sequence[Cheap], **asked: Any
+) -> dict[str, Any]:
+    """Returns one row: seconds of each way, warm and compiling, and how many it decided."""
+
+    def ask(propose: Cheap | None) -> tuple[bounds.Influence, float]:
+        start = time.perf_counter()
+        found = bounds.compute_influence(
+            model,
+            tokens,
+            keep="max",
+            method="auto" if propose is None else bounds.Proposed(propose),
+            **asked,
+        )
+        return found, time.perf_counter() - start
+
+    ways = (None, *types)
+    first = [ask(way) for way in ways]
+    rounds = [[ask(way)[1] for way in ways] for _ in range(REPEATS)]
+    warm = [statistics.median(seconds) for seconds in zip(*rounds, strict=True)]
+    plain, _ = first[0]
+    row: dict[str, Any] = {"n": int(tokens.size), "pairs": plain.substitutions}
+    row |= {"method": plain.method, "influence": plain.max}
+    for way, (found, seconds), median in zip(ways, first, warm, strict=True):
+        name = way or "float64"
+        row |= {f"{name}_seconds": median, f"{name}_compile_seconds": seconds - median}
+        if found.decided is not None:
+            row[f"{name}_decided"] = found.decided
+            same = [(x.max, x.position, x.symbol) for x in (found, plain)]
+            row[f"{name}_same"] = same[0] == same[1]
+        if found.measured_error is not None:
+            row[f"{name}_error"] = found.measured_error.max
+    return row
+
+
+def show_proposals(name: str, row: Row) -> str:
+    """Returns one row as a line."""
+    ways = [
+        f"{way} {digits(row[f'{way}_seconds'])} s, {row[f'{way}_decided']} decided"
+        for way in TYPES
+        if f"{way}_seconds" in row
+    ]
+    return (
+        f"{name}, n = {row['n']}, {row['pairs']} substitutions by {row['method']}: float64 "
+        f"{digits(row['float64_seconds'])} s; {'; '.join(ways)}"
+    )
+
+
+def proposal_table(measured: Measured) -> str:
+    """Returns the rows as a Markdown table."""
+    head = ["model", "n", "substitutions", "method", "float64, s (compiling)"]
+    for name in TYPES:
+        head += [f"{name}, s (compiling)", "decided"]
+    lines = []
+    for config, row in measured:
+        line = [config["model"], str(row["n"]), str(row["pairs"]), row["method"]]
+        for name in ("float64", *TYPES):
+            if f"{name}_seconds" not in row:
+                line += ["", ""]
+                continue
+            seconds = (row[f"{name}_seconds"], row[f"{name}_compile_seconds"])
+            warm, more = map(digits, seconds)
+            line.append(f"{warm} ({'' if more.startswith('-') else '+'}{more})")
+            if name != "float64":
+                missed = "" if row[f"{name}_same"] else ", missed"
+                line.append(f"{row[f'{name}_decided']}{missed}")
+        lines.append(line)
+    return table_text(head, lines)
+
 
 FLAGS = benchmark_flags("precision", table=True)
 READOUT = jm.Architecture(num_classes=8)
@@ -92,15 +162,7 @@ def cells() -> Iterator[dict[str, Any]]:
 
 
 def build(name: str, dtype: str) -> Transformer:
-    """Returns a model; in float64 that of the same float32 weights.
-
-    Args:
-        name: in `NAMES`.
-        dtype: "float32" or "float64".
-
-    Raises:
-        InputError: its weights are not there.
-    """
+    """Returns a model; in float64 that of the same float32 weights."""
     if name == "parity":
         model = parity_transformer(dtype=jnp.float32)
     elif name == "causal" or name in RANDOM:
@@ -141,14 +203,7 @@ def draw(
 def subtracted(
     model: Transformer, name: str, asked: Mapping[str, Any], found: bounds.Scan
 ) -> np.ndarray:
-    """Returns changes by passes whose products are all rounded, as a scan has them.
-
-    Args:
-        model: in float32.
-        name: of a half precision.
-        asked: of a scan.
-        found: that scan, whose substitutions are taken.
-    """
+    """Returns changes by passes whose products are all rounded, as a scan has them."""
     rows, target = jnp.asarray(found.rows), asked["target"]
     everything = jax.tree.map(lambda _: True, model)
 
@@ -302,6 +357,7 @@ def _error_table(measured: Measured) -> str:
 
 
 BENCHMARK = Benchmark("precision", FLAGS, cells, measure, show, table)
+
 
 if __name__ == "__main__":
     run_script(BENCHMARK)

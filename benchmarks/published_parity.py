@@ -36,12 +36,7 @@ class Coordinate(IntEnum):
 
 
 def published_parity(sharpness: float, dtype: Any) -> Transformer:
-    """Returns the transformer: tokens 0, 1 and the query token 2, which stands last.
-
-    Args:
-        sharpness: c, what the scores of layer 2 are times (-1)^p.
-        dtype: float32 or float64.
-    """
+    """Returns the transformer: tokens 0, 1 and the query token 2, which stands last."""
     y = Coordinate
     width = len(y)
     count = Head(
@@ -82,10 +77,6 @@ def bit_influence(sharpness: float, bits: int) -> float:
 
     2 sinh(c) (1/Z1 + 1/Z2) / N, N = n + 1, with E even and O odd positions, Z1 = E e^c +
     O e^-c and Z2 = E e^-c + O e^c.
-
-    Args:
-        sharpness: c as the file stores it.
-        bits: n.
     """
     count = bits + 1
     even, odd = -(-count // 2), count // 2

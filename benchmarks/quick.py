@@ -20,9 +20,8 @@ from absl import flags
 
 from benchmarks import pages
 from benchmarks.device import file_stem
-from benchmarks.flags import validate_choices
-from benchmarks.results_file import FOLDER, Line, read_lines, write_lines
-from benchmarks.script import run_program
+from benchmarks.flags import define_choices
+from benchmarks.script import FOLDER, Line, read_lines, run_program, write_lines
 from bounds.cli.shared.groups import Platform
 from bounds.cli.shared.options import define
 from jax_models import InputError
@@ -73,13 +72,7 @@ def scripts() -> tuple[str, ...]:
 
 
 def run_entry(entry: Quick, lines: Path, extra: Sequence[str]) -> list[Line] | None:
-    """Runs one script and returns its rows; None where it failed.
-
-    Args:
-        entry: The script and its flags.
-        lines: The file that takes the rows.
-        extra: Further flags.
-    """
+    """Runs one script and returns its rows; None where it failed."""
     lines.unlink(missing_ok=True)
     command = [f"benchmarks.{entry.script}", *shlex.split(entry.flags), *extra]
     print(f"\npython -m {shlex.join(command)}", flush=True)
@@ -92,14 +85,7 @@ def run_entry(entry: Quick, lines: Path, extra: Sequence[str]) -> list[Line] | N
 def merge(
     old: Iterable[Line], new: Mapping[str, Sequence[Line]], order: Sequence[str]
 ) -> list[Line]:
-    """Returns the rows of a device's file after a run.
-
-    Args:
-        old: What it holds.
-        new: The rows of the scripts that have run, which replace older ones.
-        order: The scripts of the table, in order; rows of others, which are run by hand,
-            stand behind theirs.
-    """
+    """Returns the rows of a device's file after a run."""
     kept: dict[str, list[Line]] = {}
     for line in old:
         kept.setdefault(line["config"]["command"], []).append(line)
@@ -109,16 +95,7 @@ def merge(
 
 
 def run_all(out: Path, only: Sequence[str], extra: Sequence[str]) -> bool:
-    """Runs the table, writes the rows and the pages; returns whether nothing failed.
-
-    Args:
-        out: The folder of the stores.
-        only: Scripts to run; empty for all.
-        extra: Flags for all of them.
-
-    Raises:
-        InputError: The rows come from several devices.
-    """
+    """Runs the table, writes the rows and the pages; returns whether nothing failed."""
     new: dict[str, list[Line]] = {}
     failed: list[str] = []
     for k, entry in enumerate(QUICK):
@@ -154,8 +131,7 @@ def define_flags() -> Any:
     flags.DEFINE_string("out", "results/bench", "folder of the stores", **common)
     flags.DEFINE_bool("fresh", False, "measure again what the stores hold", **common)
     define(values, Platform)
-    flags.DEFINE_list("only", None, "scripts of the table to run", **common)
-    validate_choices(values, "only", scripts())
+    define_choices(values, "only", None, scripts(), "scripts of the table to run")
     flags.DEFINE_bool("dry_run", False, "print the command lines", **common)
     return values
 

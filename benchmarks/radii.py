@@ -89,12 +89,7 @@ def digits(config: Config) -> int:
 
 
 def true_values(config: Config, request: InfluenceRequest) -> np.ndarray:
-    """Returns what is asked of every substitution, of floats or of mpmath's numbers.
-
-    Args:
-        config: of the row.
-        request: its question.
-    """
+    """Returns what is asked of every substitution, of floats or of mpmath's numbers."""
     family = config["family"]
     if family in (*LONG, *PARITY) and config["dtype"] == "float32":
         return found_by(INCREMENTAL, doubled(request))
@@ -105,11 +100,7 @@ def true_values(config: Config, request: InfluenceRequest) -> np.ndarray:
 
 
 def doubled(request: InfluenceRequest) -> InfluenceRequest:
-    """Returns the question about the same float32 numbers in float64.
-
-    Args:
-        request: about a float32 model; of its positions too the rounded numbers count.
-    """
+    """Returns the question about the same float32 numbers in float64."""
 
     def double(leaf: Any) -> Any:
         single = hasattr(leaf, "dtype") and leaf.dtype == jnp.float32
@@ -123,12 +114,7 @@ def doubled(request: InfluenceRequest) -> InfluenceRequest:
 
 
 def made_by(method: Method, request: InfluenceRequest) -> Any:
-    """Returns what a scan makes of a method's changes, and its radii by moved inputs.
-
-    Args:
-        method: which finds them.
-        request: about a table.
-    """
+    """Returns what a scan makes of a method's changes, and its radii by moved inputs."""
     found = compute_values(request, method, RUNS)
     _, upper, _ = ends_of(request, method, found, "all")
     return np.nan_to_num(found.values), np.nan_to_num(upper - found.values)
@@ -137,13 +123,7 @@ def made_by(method: Method, request: InfluenceRequest) -> Any:
 def compared(
     values: np.ndarray, radii: np.ndarray, truth: np.ndarray
 ) -> dict[str, float]:
-    """Returns how many values are off by more than their radii, and how wide these are.
-
-    Args:
-        values: as computed.
-        radii: theirs, of the same shape, or of its first axes.
-        truth: in many digits, of that shape.
-    """
+    """Returns how many values are off by more than their radii, and how wide these are."""
     radii = radii.reshape(radii.shape + (1,) * (values.ndim - radii.ndim))
     radii = np.broadcast_to(radii, values.shape)
     off = np.abs(truth - values.astype(truth.dtype)).astype(np.float64)
@@ -211,20 +191,31 @@ def show(config: Config, row: Row) -> str:
 
 
 TYPES = ("float64", "float32")
+# Share of the radius from which an error gives its family a row in the table.
+SHOWN = 0.05
+OTHERS = "all others"
 COLUMNS = ("pairs", "outside", "error / radius", "radius / influence")
 HEAD = ("family", *(f"{dtype}: {what}" for dtype in TYPES for what in COLUMNS))
 
 
 def table(measured: Measured) -> str:
-    """Returns the rows by family, all its kinds and lengths, as a Markdown table."""
-    groups: dict[str, dict[str, list[Row]]] = {}
+    """Rows by family, all its kinds and lengths, as a Markdown table.
+
+    Families whose errors are all below `SHOWN` of the radius share the last row.
+    """
+    families: dict[str, list[tuple[Config, Row]]] = {}
     for config, row in measured:
-        family = groups.setdefault(config["family"].partition(" (")[0], {})
-        family.setdefault(config["dtype"], []).append(row)
+        name = config["family"].partition(" (")[0]
+        families.setdefault(name, []).append((config, row))
+    groups: dict[str, list[tuple[Config, Row]]] = {}
+    for name, rows in families.items():
+        near = _over(max, [row for _, row in rows], "moved_of_radius") >= SHOWN
+        groups.setdefault(name if near else OTHERS, []).extend(rows)
     lines = []
-    for family, by_type in groups.items():
-        line = [family]
-        for rows in (by_type.get(dtype, []) for dtype in TYPES):
+    for name in sorted(groups, key=OTHERS.__eq__):
+        line = [name]
+        for dtype in TYPES:
+            rows = [row for config, row in groups[name] if config["dtype"] == dtype]
             if wide := [x for row in rows for x in of_methods(row, "moved_wide")]:
                 line.append(str(_over(sum, rows, "pairs")))
                 line.append(str(_over(sum, rows, "moved_outside")))

@@ -21,8 +21,7 @@ from bounds.influence.inputs.reading import Kind, Reading
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.table.frobenius import Frobenius
 from bounds.influence.table.reductions import Reduce
-from jax_models.model.distance import Alibi
-from jax_models.model.rotary import Rotary
+from jax_models.model.relative import Alibi, Rotary
 
 # Of inputs long enough that sums over keys round.
 FAR = 64
@@ -251,10 +250,7 @@ def _features(dtype: str) -> list[dict[str, Any]]:
     slopes = jnp.asarray([0.5, 0.0625], dtype)
     return [
         {"temperature": jm.InverseLogTemperature(0.7)},
-        {
-            "temperature": jm.PowerTemperature(0.9, -0.5, "position"),
-            "mask": "future",
-        },
+        {"temperature": jm.PowerTemperature(0.9, -0.5, "position"), "mask": "future"},
         {
             "architecture": jm.Architecture(distance_bias=Alibi(slopes)),
             "mask": "future",

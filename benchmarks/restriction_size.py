@@ -105,9 +105,7 @@ def draw(measured: Measured) -> Any:
     )
 
 
-def medians(
-    measured: Measured,
-) -> dict[str, dict[int, tuple[float, float, float]]]:
+def medians(measured: Measured) -> dict[str, dict[int, tuple[float, float, float]]]:
     """Returns for each shape and length the medians of share, seconds and passes."""
     groups: dict[str, dict[int, list[Row]]] = {}
     for config, row in measured:

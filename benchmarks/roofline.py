@@ -129,11 +129,7 @@ def influence_program(config: Config) -> Program:
 
 
 def size_in_bytes(arrays: Any) -> int:
-    """Returns the bytes of a pytree of arrays, or of what a trace says of them.
-
-    Args:
-        arrays: the pytree.
-    """
+    """Returns the bytes of a pytree of arrays, or of what a trace says of them."""
     leaves = jax.tree.leaves(arrays)
     return sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in leaves)
 
@@ -183,14 +179,7 @@ def measure(config: Config) -> dict[str, Any]:
 def rates(
     program: Program, timing: Timing, peak_flops: float, peak_bytes: float
 ) -> dict[str, float]:
-    """Returns what a program reaches, and its share of the roof.
-
-    Args:
-        program: what was timed.
-        timing: its seconds.
-        peak_flops: of the device, a second.
-        peak_bytes: of the device, a second.
-    """
+    """Returns what a program reaches, and its share of the roof."""
     reached = program.flops / timing.median
     intensity = program.flops / program.bytes
     roof = min(peak_flops, intensity * peak_bytes)
@@ -310,13 +299,7 @@ def _peaks(row: Row) -> tuple[float, float]:
 
 
 def roof(intensity: np.ndarray, peak_flops: float, peak_bytes: float) -> np.ndarray:
-    """Returns the most that programs of these intensities can reach.
-
-    Args:
-        intensity: FLOP per byte.
-        peak_flops: a second.
-        peak_bytes: a second, in the same multiple.
-    """
+    """Returns the most that programs of these intensities can reach."""
     return np.minimum(peak_flops, intensity * peak_bytes)
 
 

@@ -160,10 +160,6 @@ def fit_exponent(sizes: Sequence[float], values: Sequence[float]) -> Fit:
 
     Slope Σ (x - x̄) y / Σ (x - x̄)², x and y the logarithms, and its standard error
     √(Σ r² / (k - 2) / Σ (x - x̄)²), r the residuals.
-
-    Args:
-        sizes: k >= 3 different ones, increasing.
-        values: positive, as many.
     """
     x, y = np.log(sizes), np.log(values)
     centred = x - x.mean()

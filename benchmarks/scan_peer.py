@@ -6,7 +6,7 @@ several batches, eager or compiled), and with plain passes in JAX in the best ba
 decoder of random weights too. Times are compared only where the changes agree. Of AntiBERTy
 also what masked marginals (each masked position's own logits) and a categorical Jacobian (the
 logits of all rows) read. Scans leave radii out, as the others have none. For one core run all
-of it under `taskset -c 0`. Gradients of the same are `gradient_order`.
+of it under `taskset -c 0`.
 """
 
 import functools
@@ -22,13 +22,13 @@ import jax.numpy as jnp
 import numpy as np
 from absl import flags
 from jaxtyping import Float
+from scipy.stats import spearmanr
 
 import benchmarks
 import bounds
 import jax_models as jm
 from benchmarks.device import usable_cores
 from benchmarks.flags import benchmark_flags, define_choices, define_peer
-from benchmarks.gradient_order import order_by_gradient
 from benchmarks.operations import influence_operations
 from benchmarks.page import digits, table_text
 from benchmarks.peer import ask_peer, missing_packages, package_version
@@ -37,24 +37,95 @@ from benchmarks.trained import (
     ENCODERS,
     LOOPS,
     STATE,
+    Encoder,
     causal_model,
     draw_question,
     sceptr_model,
 )
 from bounds.influence.build import build_request
-from bounds.influence.methods.partial import PARTIAL
-from bounds.influence.methods.partial_pass import is_bounded
+from bounds.influence.methods.partial import PARTIAL, is_bounded
 from jax_models import InputError
 from jax_models.format.pretrained.torch_file import read_torch
 from jax_models.model.attending import compute_scores, project_queries, store_keys
 from jax_models.model.mask import visible
 from jax_models.model.transformer import (
+    apply_layer,
     attention_input,
     combine_heads,
     embed,
+    encode_positions,
     join_heads,
+    symbol_rows,
 )
 from jax_models.weighting import contract
+
+TARGETS = 64  # entries of the watched row
+
+
+def norm_cap(model: jm.Transformer) -> float:
+    """Returns what two rows behind the last layer norm may differ by at most.
+
+    Of g * u + b, g its scale, where u has a norm of sqrt(d) at most: 2 sqrt(d) max |g|.
+    """
+    norm: Any = model.final_norm or model.layers[-1].norm2
+    return 2 * model.width**0.5 * float(jnp.abs(norm.scale).max())
+
+
+def order_by_gradient(
+    model: jm.Transformer, encoder: Encoder, seed: int
+) -> dict[str, Any]:
+    """Returns how gradients order substitutions: their first choices, their correlation."""
+    tokens, positions, symbols = draw_question(
+        encoder, encoder.positions, encoder.substitutes, seed
+    )
+    found = bounds.scan(
+        model,
+        tokens,
+        positions=positions.tolist(),
+        symbols=symbols,
+        rows=encoder.row,
+        reduce="none",
+    )
+    at = jnp.asarray([encoder.row], jnp.int32)
+    held = jnp.asarray(tokens)
+
+    def final(moved: jax.Array) -> jax.Array:
+        y = symbol_rows(model, held, encode_positions(model, encoder.length) + moved)
+        for depth, layer in enumerate(model.layers):
+            last = depth == len(model.layers) - 1
+            y = apply_layer(layer, y, at if last else None)[0]
+        return (y if model.final_norm is None else model.final_norm(y))[0]
+
+    start = jnp.zeros((encoder.length, model.embedding_width), model.dtype)
+    targets = np.linspace(0, model.width - 1, TARGETS).astype(int)
+
+    @jax.jit
+    def slopes(at: jax.Array) -> jax.Array:
+        _, pull = jax.vjp(final, start)
+        return jax.lax.map(
+            lambda k: pull(jax.nn.one_hot(k, model.width, dtype=model.dtype))[0], at
+        )
+
+    embedding = np.asarray(model.embedding)
+    moved = embedding[symbols] - embedding[tokens[positions]][:, None]
+    slope = np.asarray(slopes(jnp.asarray(targets)))[:, positions]
+    estimated = np.abs(np.einsum("tpd,pkd->tpk", slope, moved)).reshape(TARGETS, -1)
+    exact = np.abs(found.values[:, : moved.shape[1]]).reshape(-1, model.width)
+    exact = exact[:, targets].T
+    order = np.argsort(-estimated, axis=1)
+    places = (order == exact.argmax(axis=1)[:, None]).argmax(axis=1)
+    first = np.take_along_axis(exact, order[:, :1], 1)[:, 0] / exact.max(axis=1)
+    pairs = zip(estimated, exact, strict=True)
+    ranks = [spearmanr(one, other)[0] for one, other in pairs]
+    norms = np.linalg.norm(found.values[:, : moved.shape[1]], axis=-1)
+    return {
+        "ordered": exact.shape[1],
+        "norm_cap": norm_cap(model) / norms.max(),
+        **{f"within_{k}": float((places < k).mean()) for k in (1, 10, 100)},
+        "first_choice": float(np.median(first)),
+        "rank_correlation": float(np.median(ranks)),
+    }
+
 
 BATCHES = (1, 4, 16, 64)
 WAYS = np.asarray([(x, compiled) for x in BATCHES for compiled in (0, 1)])
@@ -130,13 +201,7 @@ def plain_pass(model: jm.Transformer, tokens: jax.Array, row: int) -> jax.Array:
 def changed_inputs(
     tokens: np.ndarray, positions: np.ndarray, symbols: np.ndarray
 ) -> np.ndarray:
-    """Returns the input and behind it all inputs with one symbol replaced, [1 + P K, n].
-
-    Args:
-        tokens: The input [n].
-        positions: [P].
-        symbols: Substitutes [P, K].
-    """
+    """Returns the input and behind it all inputs with one symbol replaced, [1 + P K, n]."""
     at = np.repeat(positions, symbols.shape[1])
     inputs = np.repeat(tokens[None], 1 + at.size, axis=0)
     inputs[1 + np.arange(at.size), at] = symbols.ravel()
@@ -151,11 +216,7 @@ def seconds_of(call: Callable[[], Any]) -> float:
 
 
 def measure(config: Config) -> dict[str, Any]:
-    """Returns one row: seconds of a substitution by each way, and the gradient's choices.
-
-    Raises:
-        InputError: the peer failed, or the changes differ.
-    """
+    """Returns one row: seconds of a substitution by each way, and the gradient's choices."""
     if config["question"] != QUESTIONS[0]:
         return measure_logits(config)
     encoder = ENCODERS[config["model"]]
@@ -186,7 +247,6 @@ def measure(config: Config) -> dict[str, Any]:
         "inputs": inputs,
         "row": encoder.row,
         "ways": WAYS,
-        "types": ["float32"],
         "threads": usable_cores(),
     }
     found, ways = scan(), {x: [] for x in ("scan", "torch", "jax")}
@@ -195,8 +255,8 @@ def measure(config: Config) -> dict[str, Any]:
     answer: dict[str, Any] = {}
     for _ in range(config["repeats"]):
         answer = ask(question)
-        question["ways"] = [answer["float32"]["way"]]  # the best from then on
-        ways["torch"].append(answer["float32"]["seconds"])
+        question["ways"] = [answer["way"]]  # the best from then on
+        ways["torch"].append(answer["seconds"])
         ways["scan"].append(seconds_of(lambda: scan().values) / symbols.size)
         plain = [
             seconds_of(functools.partial(passes, model, few[:x])) / x for x in BATCHES
@@ -204,13 +264,13 @@ def measure(config: Config) -> dict[str, Any]:
         ways["jax"].append(min(plain))
     base = passes(model, jnp.asarray(tokens)[None])
     plain = jnp.linalg.norm(passes(model, few) - base, axis=1)
-    told = answer["float32"]["changes"]
+    told = answer["changes"]
     for others in (np.asarray(plain), told):
         check_changes(found.values.ravel(), others)
     row: dict[str, Any] = {
         "method": found.method,
         "substitutions": int(symbols.size),
-        "torch_way": answer["float32"]["way"],
+        "torch_way": answer["way"],
     }
     for way, seconds in ways.items():
         row[f"{way}_seconds"] = statistics.median(seconds)
@@ -252,11 +312,7 @@ def check_changes(
 
 
 def measure_logits(config: Config) -> dict[str, Any]:
-    """One row of a question about logits, beside PyTorch.
-
-    Raises:
-        InputError: the peer failed, or the changes differ.
-    """
+    """One row of a question about logits, beside PyTorch."""
     encoder = ENCODERS[config["model"]]
     folder = Path(PACKAGES.value) / encoder.folder
     model = jm.from_pretrained(folder, dtype="float32", head="masked_lm")
@@ -279,14 +335,14 @@ def measure_logits(config: Config) -> dict[str, Any]:
         )
 
     question = {
-        **{"folder": str(folder), "logits": True, "types": ["float32"]},
+        **{"folder": str(folder), "logits": True},
         "inputs": changed_inputs(tokens, positions, symbols),
         "row": positions if rows == "own" else -1,
         **{"ways": WAYS, "threads": usable_cores()},
     }
     found, answer, seconds = scan(), {}, []
     for _ in range(config["repeats"]):
-        answer = ask(question)["float32"]
+        answer = ask(question)
         question["ways"] = [answer["way"]]  # the best from then on
         own = seconds_of(lambda: scan().values) / symbols.size
         seconds.append((own, answer["seconds"]))
@@ -379,6 +435,7 @@ def table(measured: Measured) -> str:
 
 
 BENCHMARK = Benchmark("scan_peer", FLAGS, cells, measure, show, table)
+
 
 if __name__ == "__main__":
     run_script(BENCHMARK)

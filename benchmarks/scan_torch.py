@@ -1,10 +1,10 @@
-"""The part of `benchmarks.scan_peer` and `scan_shapes` that runs on PyTorch alone.
+"""The part of `benchmarks.scan_peer` that runs on PyTorch alone.
 
 Run by another interpreter, with Transformers where it is asked for: no package of this
 repository is imported, and a question is a NumPy archive. It is what people do
 without a method: the model as its library has it, with PyTorch's fused attention, run for
 every substitution, in batches, eagerly and compiled where that works, on a GPU where
-PyTorch sees one, in float32 or under autocast.
+PyTorch sees one, in float32.
 """
 
 import json
@@ -92,34 +92,25 @@ def timed(model, inputs, rows, ways):
         start = time.perf_counter()
         parts = zip(whole.split(batch), rows.split(batch), strict=False)
         outputs = torch.cat([watched(run(x), at) for x, at in parts])
-        outputs = outputs.float().cpu()  # waits for them
+        outputs = outputs.cpu()  # waits for them
         seconds = (time.perf_counter() - start) / len(whole)
         found.append((seconds, (batch, compiled), outputs))
     return min(found, key=lambda way: way[0])
 
 
 def main(path):
-    """Prints norms of changes and seconds of a pass, by autocast's type, as JSON."""
+    """Prints norms of changes and seconds of a pass as JSON."""
     stored = np.load(path)
     torch.set_num_threads(int(stored["threads"]))
     torch.set_grad_enabled(False)
     model, row = read_model(stored), torch.tensor(stored["row"])
-    inputs, answer = torch.tensor(stored["inputs"]).to(DEVICE), {}
+    inputs = torch.tensor(stored["inputs"]).to(DEVICE)
     base, inputs = inputs[:1], inputs[1:]
     rows = row.expand(len(inputs))
-    for name in stored["types"].tolist():
-        half = {"dtype": getattr(torch, name), "enabled": name != "float32"}
-        with torch.autocast(DEVICE, **half):
-            seconds, way, found = timed(model, inputs, rows, stored["ways"].tolist())
-            same = model(base).expand(len(found), *[-1] * 2)
-        same = watched(same, rows[: len(found)]).float().cpu()
-        changes = (found - same).flatten(1).norm(dim=1)
-        answer[name] = {
-            "seconds": seconds,
-            "way": way,
-            "changes": changes.double().tolist(),
-        }
-    print(json.dumps(answer))
+    seconds, way, found = timed(model, inputs, rows, stored["ways"].tolist())
+    same = watched(model(base).expand(len(found), *[-1] * 2), rows[: len(found)]).cpu()
+    changes = (found - same).flatten(1).norm(dim=1).double().tolist()
+    print(json.dumps({"seconds": seconds, "way": way, "changes": changes}))
 
 
 if __name__ == "__main__":

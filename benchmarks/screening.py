@@ -69,11 +69,7 @@ EVALUATIONS = flags.DEFINE_integer(
 
 
 def subject(config: Config) -> tuple[Transformer, np.ndarray]:
-    """Returns the model of a row and its input [n].
-
-    Args:
-        config: Of a row; with `trained` the model learns that source, and reads it.
-    """
+    """Returns the model of a row and its input [n]."""
     if "trained" not in config:
         return random_model(config), random_tokens(config)
     source, seed = get_source(config["trained"], PROBABILITY), config["seed"]

@@ -19,13 +19,11 @@ from typing import Any, TypeAlias
 import jax
 from absl import app, flags
 
-from benchmarks.cells import find_or_measure
 from benchmarks.device import device_name
 from benchmarks.page import replace_table
 from bounds.cli.main import one_line, refuse_what_passes
 from bounds.cli.shared.platforms import request_platform, require_platform
-from bounds.store.output import canonical_json, plain, write_bytes
-from bounds.store.pictures import save_figure
+from bounds.store.output import canonical_json, plain, save_figure, write_bytes
 from bounds.store.provenance import provenance
 from bounds.store.results import ResultStore, cell_key
 from bounds.version import __version__
@@ -34,6 +32,64 @@ from jax_models import InputError
 Config: TypeAlias = Mapping[str, Any]
 Row: TypeAlias = Mapping[str, Any]
 Measured: TypeAlias = Sequence[tuple[Config, Row]]
+Line: TypeAlias = Mapping[str, Any]
+
+FOLDER = Path(__file__).parent / "results"
+FIELDS = {"config", "row", "versions", "seconds", "git_commit", "finished"}
+
+
+def results_files(folder: Path = FOLDER) -> dict[str, Path]:
+    """Returns the files of rows by the names of their devices, in order."""
+    return {path.stem: path for path in sorted(folder.glob("*.jsonl"))}
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Returns the lines of a file; none where there is no file."""
+    if not path.is_file():
+        return []
+    lines = []
+    for number, text in enumerate(path.read_text().splitlines(), 1):
+        try:
+            line = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InputError(f"{path}:{number}: this is no JSON: {error}") from error
+        if not isinstance(line, dict) or FIELDS - line.keys():
+            missing = sorted(FIELDS - set(line))
+            raise InputError(f"{path}:{number}: a row has no {', '.join(missing)}")
+        lines.append(line)
+    return lines
+
+
+def write_lines(path: Path, lines: Iterable[Line]) -> None:
+    """Writes a file of rows."""
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    write_bytes(path, text.encode())
+
+
+def rows_of(lines: Iterable[Line], command: str) -> Measured:
+    """Returns the configs and rows of one script."""
+    return [
+        (line["config"], line["row"])
+        for line in lines
+        if line["config"]["command"] == command
+    ]
+
+
+def find_or_measure(
+    store: ResultStore,
+    config: Mapping[str, Any],
+    measure: Callable[[], Mapping[str, Any]],
+    *,
+    fresh: bool,
+) -> Mapping[str, Any]:
+    """Returns what the store holds of a cell, measured now if it holds nothing."""
+    config = {**config, "version": __version__}
+    row = None if fresh else store.find(config)
+    if row is None:
+        start = time.perf_counter()
+        row = measure()
+        store.record(config, row, time.perf_counter() - start)
+    return row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,24 +117,13 @@ class Benchmark:
 
 
 def grid(**axes: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """Yields the cells of a cross product, the last name changing fastest.
-
-    Args:
-        axes: For each name in a config the values it takes.
-    """
+    """Yields the cells of a cross product, the last name changing fastest."""
     for values in itertools.product(*axes.values()):
         yield dict(zip(axes, values, strict=True))
 
 
 def shared_config(benchmark: Benchmark) -> dict[str, Any]:
-    """Returns what every row of a run says: question, device, versions, types, seed.
-
-    Args:
-        benchmark: Its flags have been parsed.
-
-    Raises:
-        InputError: There is no device of the platform asked for.
-    """
+    """Returns what every row of a run says: question, device, versions, types, seed."""
     values: Any = benchmark.values
     require_platform(values)
     try:
@@ -108,14 +153,6 @@ def measure_cells(
 
     A cell that the device has too little memory for is recorded as failed and left out:
     the others are worth having.
-
-    Args:
-        benchmark: Its flags have been parsed.
-        store: Where rows are kept.
-        fresh: Whether to measure again what the store holds.
-
-    Returns:
-        Configs with rows, and how many cells failed.
     """
     measured, failed = [], 0
     for cell in benchmark.cells():
@@ -136,12 +173,7 @@ def measure_cells(
 
 
 def json_lines(measured: Measured, store: ResultStore) -> str:
-    """Returns rows as JSON lines, with the versions, commit and seconds of each.
-
-    Args:
-        measured: Configs and rows.
-        store: The store that holds them.
-    """
+    """Returns rows as JSON lines, with the versions, commit and seconds of each."""
     cells = {cell["key"]: cell for cell in store.table()}
     versions = "versions."
     lines = []
@@ -164,11 +196,7 @@ def json_lines(measured: Measured, store: ResultStore) -> str:
 
 
 def in_order(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns entries as JSON has them, by name: a stored row lost another order.
-
-    Args:
-        entries: A config or a row.
-    """
+    """Returns entries as JSON has them, by name: a stored row lost another order."""
     found = plain(entries)
     return {name: found[name] for name in sorted(found)}
 
@@ -177,20 +205,12 @@ def run_script(benchmark: Benchmark) -> None:
     """Parses the command line, measures what is missing, prints and writes what is asked.
 
     Exit code 1 where a cell failed, after all others were measured.
-
-    Args:
-        benchmark: The question.
     """
     run_program(benchmark.values, functools.partial(_measure_and_report, benchmark))
 
 
 def run_program(values: flags.FlagValues, main: Callable[[], None]) -> None:
-    """Parses the command line and runs a program; a bad input ends it with one line.
-
-    Args:
-        values: The program's flags.
-        main: What it does, once they are parsed.
-    """
+    """Parses the command line and runs a program; a bad input ends it with one line."""
     file = Path(sys.argv[0])
     program = (file.parent if file.stem == "__main__" else file).stem
 
@@ -232,13 +252,7 @@ def _measure_and_report(benchmark: Benchmark) -> None:
 
 
 def report(benchmark: Benchmark, measured: Measured, out: Path) -> None:
-    """Prints the table, puts it into the page of --docs, draws the figure.
-
-    Args:
-        benchmark: Its flags have been parsed.
-        measured: Configs and rows.
-        out: The folder for a figure that is given no other place.
-    """
+    """Prints the table, puts it into the page of --docs, draws the figure."""
     values: Any = benchmark.values
     if not measured:  # all failed, or were skipped: what was shown of others stays
         return

@@ -17,13 +17,7 @@ OPTIONAL = ("weighting", "mask", "scale", "layer_norm", "position")
 
 
 def random_model(config: Config) -> Transformer:
-    """Returns the random transformer of a row.
-
-    Args:
-        config: Its `layers`, `dtype`, `seed` and sizes, and any of `weighting`, `mask`,
-            `scale`, `layer_norm` and `position`, with the meaning that
-            `jax_models.random_transformer` gives them.
-    """
+    """Returns the random transformer of a row."""
     given = {name: config[name] for name in (*SIZES, *OPTIONAL) if name in config}
     return random_transformer(
         jax.random.key(config["seed"]),
@@ -34,11 +28,7 @@ def random_model(config: Config) -> Transformer:
 
 
 def random_tokens(config: Config) -> np.ndarray:
-    """Returns the input of a row: n independent symbols, int32 [n].
-
-    Args:
-        config: Its `n`, `vocab_size` and `seed`.
-    """
+    """Returns the input of a row: n independent symbols, int32 [n]."""
     key = jax.random.key(config["seed"] + 1)
     tokens = jax.random.randint(key, (config["n"],), 0, config["vocab_size"])
     return np.asarray(tokens, np.int32)
@@ -48,8 +38,5 @@ def asked_anew(request: InfluenceRequest) -> InfluenceRequest:
     """Returns a question without the base pass that it keeps once it has formed one.
 
     To be timed, since the base pass belongs to the answer.
-
-    Args:
-        request: A question.
     """
     return dataclasses.replace(request, shared=SharedBase())

@@ -32,12 +32,7 @@ class Timing:
 
 
 def spread(row: Mapping[str, Any], name: str) -> str:
-    """Returns the median of a timing with the fastest and the slowest of several calls.
-
-    Args:
-        row: Has the columns that `Timing.columns` names.
-        name: What was timed.
-    """
+    """Returns the median of a timing with the fastest and the slowest of several calls."""
     median, fastest, slowest = (
         row.get(f"{name}_{what}") for what in ("seconds", "fastest", "slowest")
     )
@@ -47,13 +42,7 @@ def spread(row: Mapping[str, Any], name: str) -> str:
 
 
 def time_call(call: Callable[[], Any], *, repeats: int, budget: float) -> Timing:
-    """Returns the timing of a call after one warm-up.
-
-    Args:
-        call: what is timed; its result is blocked on.
-        repeats: counted calls at most.
-        budget: seconds after which no further call is started (one always is).
-    """
+    """Returns the timing of a call after one warm-up."""
 
     def once() -> float:
         start = time.perf_counter()

@@ -16,14 +16,7 @@ import torch  # pyright: ignore[reportMissingImports]
 
 
 def forward(archive, rows, query, last_only):
-    """Returns the last activations of inputs [b, n, d]: softmax, no mask, ReLU.
-
-    Args:
-        archive: weights by name, as tensors.
-        rows: embedded inputs [b, n, d].
-        query: the row that is wanted.
-        last_only: whether the last layer has that row alone.
-    """
+    """Returns the last activations of inputs [b, n, d]: softmax, no mask, ReLU."""
     depth = archive["num_layers"]
     for number in range(depth):
         get = lambda name, number=number: archive[f"{number}.{name}"]
@@ -45,14 +38,7 @@ def forward(archive, rows, query, last_only):
 
 
 def influences(archive, positions, symbols, batch):
-    """Returns the norms of the output's change for substitutions [p], by rerunning.
-
-    Args:
-        archive: a question, as tensors.
-        positions: the replaced positions [p].
-        symbols: the substitutes [p].
-        batch: inputs in one forward pass.
-    """
+    """Returns the norms of the output's change for substitutions [p], by rerunning."""
     rows, embedding, tokens = archive["rows"], archive["embedding"], archive["tokens"]
     query = archive["query"]
     base = forward(archive, rows[None], query, True)

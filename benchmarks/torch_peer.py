@@ -29,12 +29,7 @@ from benchmarks.flags import (
     define_peer,
 )
 from benchmarks.page import digits, table_text
-from benchmarks.peer import (
-    ask_peer,
-    missing_packages,
-    named_weights,
-    package_version,
-)
+from benchmarks.peer import ask_peer, missing_packages, named_weights, package_version
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, asked_anew, random_model, random_tokens
 from benchmarks.timing import spread, time_call
@@ -83,22 +78,14 @@ def cells() -> Iterator[dict[str, Any]]:
     torch = package_version(PEER.value, "torch")
     fixed = {"batch": BATCH.value, "alone": ALONE.value, "torch": torch}
     axes = grid(
-        dtype=DTYPES.value,
-        layers=LAYERS.value,
-        n=LENGTHS.value,
-        threads=THREADS.value,
+        dtype=DTYPES.value, layers=LAYERS.value, n=LENGTHS.value, threads=THREADS.value
     )
     for cell in axes:
         yield {**cell, **fixed, **SIZES}
 
 
 def question(request: InfluenceRequest, config: Config) -> dict[str, Any]:
-    """Returns what `torch_loop` reads: embedded rows, weights, substitutions, how to run.
-
-    Args:
-        request: a question about a softmax transformer without mask.
-        config: of the row.
-    """
+    """Returns what `torch_loop` reads: embedded rows, weights, substitutions, how to run."""
     model = request.model
     how = ("batch", "alone", "threads", "repeats", "budget")
     return {
@@ -114,12 +101,7 @@ def question(request: InfluenceRequest, config: Config) -> dict[str, Any]:
 
 
 def measure(config: Config) -> dict[str, Any]:
-    """Returns one row: seconds of `incremental` and of the loop, and the ratios.
-
-    Raises:
-        InputError: the peer failed.
-        RuntimeError: the two answers differ, so that there is nothing to compare.
-    """
+    """Returns one row: seconds of `incremental` and of the loop, and the ratios."""
     model, tokens, n = random_model(config), random_tokens(config), config["n"]
     request = build_request(model, tokens)
     answer = ask_peer(PEER.value, TORCH_PART, question(request, config), LIMIT.value)
@@ -149,12 +131,7 @@ def measure(config: Config) -> dict[str, Any]:
 
 
 def disagreement(one: Any, two: Any) -> float:
-    """Returns the largest difference of two answers, as a share of the largest value.
-
-    Args:
-        one: influences [p].
-        two: the same substitutions' [p].
-    """
+    """Returns the largest difference of two answers, as a share of the largest value."""
     one, two = np.asarray(one), np.asarray(two)
     return float(np.abs(one - two).max() / np.abs(one).max())
 

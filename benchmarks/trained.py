@@ -102,11 +102,6 @@ def sceptr_model(
 
     A row enters as the sum of what its amino acid, its place in the loop and the loop say,
     all of one linear map: the first is an embedding, the others a table of positions.
-
-    Args:
-        state: its weights by name.
-        loops: of each row, from 1; 0 for the first row's.
-        dtype: a float type.
     """
     symbols, place, compartments = np.split(
         np.asarray(state[PROJECTION], np.float64), [22, 23], axis=1
@@ -131,17 +126,7 @@ def sceptr_model(
 def read_trained(
     name: str, packages: Path, dtype: str, head: str | None = None
 ) -> jm.Transformer:
-    """Returns a trained encoder from the packages as they were unpacked.
-
-    Args:
-        name: in `ENCODERS`, of a package.
-        packages: the folder.
-        dtype: a float type.
-        head: of a checkpoint; None for "none".
-
-    Raises:
-        InputError: the package is not there.
-    """
+    """Returns a trained encoder from the packages as they were unpacked."""
     folder = packages / ENCODERS[name].folder
     if not folder.is_dir():
         raise InputError(f"{packages} has no {ENCODERS[name].folder}; run `make real`")
@@ -154,14 +139,7 @@ def read_trained(
 def draw_question(
     encoder: Encoder, positions: int, substitutes: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns an input [n], positions [P] in order, and substitutes [P, K] of each.
-
-    Args:
-        encoder: in `ENCODERS`.
-        positions: P, spread evenly.
-        substitutes: K, or one less where the token itself is among them.
-        seed: of the draws.
-    """
+    """Returns an input [n], positions [P] in order, and substitutes [P, K] of each."""
     draws = np.random.default_rng(seed)
     tokens = draws.choice(encoder.symbols, encoder.length)
     chosen = np.unique(np.linspace(1, encoder.length - 1, positions).astype(int))

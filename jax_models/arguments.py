@@ -1,18 +1,20 @@
 """Plain arguments, each kind checked in one place: names, integers, numbers.
 
 What a caller passes, what a file says and what a flag says are the same question; the
-message names the thing, what was found and what was expected.
+message names the thing, what was found and what was expected. Results print in a line too.
 """
 
 import contextlib
+import dataclasses
 import errno
+import functools
 import math
 import os
 import stat
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -291,3 +293,54 @@ def expect_keys(where: str, entry: Any, allowed: Sequence[str]) -> dict[str, Any
                 f"{', '.join(allowed)}"
             )
     return entry
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def refuse_moved(function: str, given: Iterable[str], moved: Mapping[str, str]) -> None:
+    """Raises a `TypeError` that names the new place of the first keyword that moved."""
+    for name in given:
+        if name in moved:
+            raise TypeError(
+                f"{function}() has no keyword {name!r} since 0.2: it is {moved[name]}"
+            )
+
+
+def refusing_moved(
+    moved: Mapping[str, str],
+) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorator of a function whose keywords in `moved` have another place."""
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(function)
+        def checked(*arguments: Any, **keywords: Any) -> T:
+            refuse_moved(function.__name__, keywords, moved)
+            return function(*arguments, **keywords)
+
+        return checked
+
+    return decorate
+
+
+class BriefRepr:
+    """Dataclass, decorated with `repr=False`, whose fields print in a few characters each."""
+
+    def __repr__(self) -> str:
+        """The fields of the dataclass, but those with `repr=False`."""
+        fields: Any = dataclasses.fields(self)  # pyright: ignore[reportArgumentType]
+        shown = [f"{x.name}={_brief(getattr(self, x.name))}" for x in fields if x.repr]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _brief(value: Any) -> str:
+    """Text of a value, of a long one its type and size alone."""
+    if getattr(value, "shape", ()):
+        return f"{value.dtype}{list(value.shape)}"
+    text = repr(value)
+    if len(text) <= SHOWN and "\n" not in text:
+        return text
+    if isinstance(value, tuple | list | dict | frozenset):
+        return f"<{len(value)} entries>"
+    return f"{type(value).__name__}(...)"

@@ -14,14 +14,14 @@ from jax_models.languages import (
     read_text,
 )
 from jax_models.languages.parity import ParitySource
-from jax_models.model.architecture import Architecture
 from jax_models.model.attention import Attention
-from jax_models.model.distance import Alibi, DistanceBuckets
-from jax_models.model.feed_forward import FeedForward
-from jax_models.model.initialise import init_transformer, random_transformer
-from jax_models.model.layer import Layer
-from jax_models.model.padding import Padding
-from jax_models.model.pooling import Pooling
+from jax_models.model.entry import Padding
+from jax_models.model.initialise import (
+    Architecture,
+    init_transformer,
+    random_transformer,
+)
+from jax_models.model.layer import FeedForward, Layer
 from jax_models.model.position import (
     Coordinates,
     PositionTable,
@@ -29,14 +29,16 @@ from jax_models.model.position import (
     ResidueTerm,
     Sinusoidal,
 )
-from jax_models.model.readout import Accept, Head, Readout
-from jax_models.model.reweight import with_dtype, with_temperature, with_weighting
-from jax_models.model.rotary import (
+from jax_models.model.readout import Accept, Head, Pooling, Readout
+from jax_models.model.relative import (
+    Alibi,
+    DistanceBuckets,
     LinearScaling,
     ListedFrequencies,
     Llama3Scaling,
     Rotary,
 )
+from jax_models.model.reweight import with_dtype, with_temperature, with_weighting
 from jax_models.model.rows import LayerNorm
 from jax_models.model.temperature import (
     ConstantTemperature,

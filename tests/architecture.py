@@ -1,9 +1,12 @@
-"""Keywords of random models as tables of cases hold them: flat."""
+"""Random models of keywords as tables of cases hold them, flat; the least of them."""
 
 import dataclasses
 
+import jax
+
 import jax_models as jm
 
+SMALL = {"num_layers": 1, "num_heads": 1, "d_model": 4, "d_ff": 4, "vocab_size": 2}
 FIELDS = {field.name for field in dataclasses.fields(jm.Architecture)}
 
 
@@ -11,3 +14,9 @@ def with_architecture(**options):
     """Keywords of `random_transformer`, those of its architecture gathered in it."""
     parts = {name: options.pop(name) for name in FIELDS & options.keys()}
     return options | ({"architecture": jm.Architecture(**parts)} if parts else {})
+
+
+def small_model(seed=0, **changed):
+    """A random model of one layer and one head, but for what is changed."""
+    options = with_architecture(**{**SMALL, **changed})
+    return jm.random_transformer(jax.random.key(seed), **options)

@@ -1,30 +1,20 @@
 """Random formulas, and their truth straight from the definition of each operator."""
 
-from jax_models.programs.logic.derived import at_least_one
-from jax_models.programs.logic.syntax import (
-    And,
-    AtPosition,
-    Comparison,
-    Constant,
-    Count,
-    Next,
-    Not,
-    OfCount,
-    Or,
-    Predicate,
-    Previous,
-    Since,
-    Symbol,
-    Until,
-)
+from jax_models.programs.logic import syntax
+from jax_models.programs.logic.syntax import at_least_one
 
-UNARY = {"not": Not, "previous": Previous, "next": Next}
-BINARY = {"and": And, "or": Or, "since": Since, "until": Until}
+UNARY = {"not": syntax.Not, "previous": syntax.Previous, "next": syntax.Next}
+BINARY = {
+    "and": syntax.And,
+    "or": syntax.Or,
+    "since": syntax.Since,
+    "until": syntax.Until,
+}
 SIDES = ("prefix", "suffix")
 # Everything that a formula can be made of; leave some out for a mode that lacks it.
 OPERATORS = (*UNARY, *BINARY, *SIDES, "compare", "of_count", "at_position")
-PREDICATES = [Predicate(m, (r,)) for m in (2, 3, 5) for r in range(m)]
-PREDICATES.append(Predicate(4, (0, 3)))
+PREDICATES = [syntax.Predicate(m, (r,)) for m in (2, 3, 5) for r in range(m)]
+PREDICATES.append(syntax.Predicate(4, (0, 3)))
 
 
 def random_formula(rng, depth, symbols=("a", "b"), without=()):
@@ -51,14 +41,14 @@ def random_formula(rng, depth, symbols=("a", "b"), without=()):
 
     def count():
         sides = [side for side in SIDES if side in usable]
-        return Count(sides[rng.integers(len(sides))], below())
+        return syntax.Count(sides[rng.integers(len(sides))], below())
 
     if kind in UNARY:
         return UNARY[kind](below())
     if kind in BINARY:
         return BINARY[kind](below(), below())
     if kind == "of_count":
-        return OfCount(PREDICATES[rng.integers(len(PREDICATES))], count())
+        return syntax.OfCount(PREDICATES[rng.integers(len(PREDICATES))], count())
     factors = rng.choice([-3, -2, -1, 1, 2, 3], size=rng.integers(1, 4))
     constant = int(rng.integers(-3, 4))
     return at_least_one([(int(factor), count()) for factor in factors], constant)
@@ -67,10 +57,10 @@ def random_formula(rng, depth, symbols=("a", "b"), without=()):
 def _leaf(rng, symbols, usable):
     choice = rng.integers(8)
     if choice == 0:
-        return Constant(bool(rng.integers(2)))
+        return syntax.Constant(bool(rng.integers(2)))
     if choice == 1 and "at_position" in usable:
-        return AtPosition(PREDICATES[rng.integers(len(PREDICATES))])
-    return Symbol(symbols[rng.integers(len(symbols))])
+        return syntax.AtPosition(PREDICATES[rng.integers(len(PREDICATES))])
+    return syntax.Symbol(symbols[rng.integers(len(symbols))])
 
 
 def naive_truth(formula, word):
@@ -86,35 +76,35 @@ def naive_truth(formula, word):
 
     def holds(phi, i):
         match phi:
-            case Symbol(name):
+            case syntax.Symbol(name):
                 return word[i - 1] == name
-            case Constant(value):
+            case syntax.Constant(value):
                 return value
-            case Not(operand):
+            case syntax.Not(operand):
                 return not holds(operand, i)
-            case And(left, right):
+            case syntax.And(left, right):
                 return holds(left, i) and holds(right, i)
-            case Or(left, right):
+            case syntax.Or(left, right):
                 return holds(left, i) or holds(right, i)
-            case Previous(operand):
+            case syntax.Previous(operand):
                 return i >= 2 and holds(operand, i - 1)
-            case Next(operand):
+            case syntax.Next(operand):
                 return i < len(word) and holds(operand, i + 1)
-            case Since(left, right):
+            case syntax.Since(left, right):
                 return any(
                     holds(right, j) and all(holds(left, k) for k in range(j + 1, i + 1))
                     for j in range(1, i + 1)
                 )
-            case Until(left, right):
+            case syntax.Until(left, right):
                 return any(
                     holds(right, j) and all(holds(left, k) for k in range(i, j))
                     for j in range(i, len(word) + 1)
                 )
-            case Comparison(terms, constant):
+            case syntax.Comparison(terms, constant):
                 return sum(k * number(count, i) for k, count in terms) + constant >= 1
-            case AtPosition(predicate):
+            case syntax.AtPosition(predicate):
                 return i % predicate.modulus in predicate.residues
-            case OfCount(predicate, count):
+            case syntax.OfCount(predicate, count):
                 return number(count, i) % predicate.modulus in predicate.residues
         raise AssertionError(phi)
 

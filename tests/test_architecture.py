@@ -28,8 +28,6 @@ CHECKER = ("bounds.restriction.checker", "bounds.restriction.checking")
 FLAGS = {
     "bounds.cli.main",
     "bounds.cli.shared.options",
-    "bounds.cli.shared.usage",
-    "bounds.cli.shared.values",
 }
 NAMELESS = {"util", "utils", "helper", "helpers", "common", "misc"}
 MAX_LINES = 600

@@ -12,7 +12,7 @@ from typing import Any
 from absl import flags
 
 from benchmarks import pages as rows_pages
-from benchmarks.docs_check import api_page, columns_page, figures
+from benchmarks.docs_check import agreement, api_page, columns_page
 from benchmarks.docs_check.commands import ROOT
 from benchmarks.docs_check.page_check import Choice, PageCheck
 from benchmarks.docs_check.report import Report
@@ -41,14 +41,7 @@ FLAGS = define_flags()
 
 
 def choice(values: Any) -> Choice:
-    """Returns what is run of the pages.
-
-    Args:
-        values: The flags, parsed.
-
-    Raises:
-        InputError: --results is no folder.
-    """
+    """Returns what is run of the pages."""
     results = None if values.results is None else Path(values.results).resolve()
     if results is not None and not results.is_dir():
         raise InputError(f"--results: there is no folder {results}")
@@ -61,11 +54,7 @@ def all_pages() -> list[Path]:
 
 
 def check_whole(report: Report) -> None:
-    """Checks what belongs to no page: that pages made of code are current.
-
-    Args:
-        report: Takes the findings.
-    """
+    """Checks what belongs to no page: that pages made of code are current."""
     for made, what in ((api_page, "names and first lines"), (columns_page, "columns")):
         current = made.PAGE.read_text() == made.page_text()
         remedy = f"is out of date; run python -m {made.__name__}"
@@ -74,7 +63,7 @@ def check_whole(report: Report) -> None:
     found = rows_pages.stale()
     remedy = f"{found[0]}; run python -m benchmarks.pages" if found else None
     report.judge("benchmarks/results", remedy, "tables and numbers made of rows")
-    missing = figures.missing_figures(ROOT / "docs" / "figures", all_pages())
+    missing = agreement.missing_figures(ROOT / "docs" / "figures", all_pages())
     wrong = f"{missing[0]} is not shown" if missing else None
     report.judge("docs/figures", wrong, "all figures are shown")
 

@@ -8,7 +8,11 @@ number agrees if it is the same. What was measured by a clock, a number before `
 """
 
 import re
+from collections.abc import Callable, Iterable
 from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
 
 TIME = re.compile(r"(?<![\w.])\d+(\.\d+)?(e[+-]?\d+)? ?(ms|s|min|seconds|minutes)\b")
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
@@ -18,7 +22,7 @@ NAME = re.compile(
     r"|\((?:19|20)\d\d\)|\b20\d\d-\d\d-\d\d\b"
     r"|\b(?:[Ll]emma|[Tt]heorem|[Cc]orollary|[Ss]tep)s? \d+(?:(?:,| and| to) \d+)*"
     r"|\b[Ss]ections? \d+(\.\d+)*|\barXiv \d+\.\d+|/abs/\d+\.\d+|\d+(\.\d+){2,}"
-    r"|\b[A-Za-z]+-\d+\.\d+",
+    r"|\b[A-Za-z]+-\d+\.\d+"
 )
 # Numbers of generated text, none of a version or of a commit in backticks.
 MADE = re.compile(r"(?<![\w.`])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w]|\.\d)")
@@ -29,13 +33,7 @@ MANY_DIGITS = 4
 
 
 def same_number(stated: str, found: str) -> bool:
-    """Returns whether a number is the stated one, up to the digits of the latter.
-
-    Args:
-        stated: A decimal number as a page writes it.
-        found: The same as a program prints it. Where this has decimals and the stated
-            number has none, that was rounded.
-    """
+    """Returns whether a number is the stated one, up to the digits of the latter."""
     gap = abs(Decimal(stated) - Decimal(found))
     if re.fullmatch(r"-?\d+", stated):
         return gap <= (0 if re.fullmatch(r"-?\d+", found) else Decimal("0.5"))
@@ -48,10 +46,6 @@ def same_made(stated: str, made: str) -> bool:
 
     Words and whole numbers are the same; a decimal number whose last bits a library sets
     may round to the next one, one unit of the last digit away.
-
-    Args:
-        stated: What stands in a page.
-        made: The same made anew.
     """
     texts = [MADE.sub("<number>", text) for text in (stated, made)]
     numbers = [MADE.findall(text) for text in (stated, made)]
@@ -67,23 +61,14 @@ def _neighbours(stated: str, made: str) -> bool:
 
 
 def last_unit(number: str) -> Decimal:
-    """Returns what one unit of the last digit of a decimal number is worth.
-
-    Args:
-        number: A decimal number; its exponent, if any, counts.
-    """
+    """Returns what one unit of the last digit of a decimal number is worth."""
     exponent = Decimal(number).as_tuple().exponent
     assert isinstance(exponent, int)
     return Decimal(1).scaleb(exponent)
 
 
 def same_line(stated: str, found: str) -> bool:
-    """Returns whether two lines agree, up to stated digits, white space and times.
-
-    Args:
-        stated: A line of a page.
-        found: A line that a program printed.
-    """
+    """Returns whether two lines agree, up to stated digits, white space and times."""
     texts, numbers = [], []
     for line in (stated, found):
         line = " ".join(TIME.sub("<time>", line).split()).replace("[ ", "[")
@@ -93,15 +78,7 @@ def same_line(stated: str, found: str) -> bool:
 
 
 def difference(stated: str, found: str) -> str | None:
-    """Returns the first place where an output is not what a page says, or None.
-
-    Args:
-        stated: The output that stands in the page.
-        found: What was printed.
-
-    Returns:
-        One line that shows both; None where all lines agree.
-    """
+    """Returns the first place where an output is not what a page says, or None."""
     wanted = [line for line in stated.splitlines() if line.strip()]
     printed = [
         line for line in found.splitlines() if line.strip() and not WAITING.search(line)
@@ -126,15 +103,7 @@ def difference(stated: str, found: str) -> str | None:
 
 
 def stated_numbers(prose: str) -> list[str]:
-    """Returns the numbers of a paragraph that a program has to account for.
-
-    Args:
-        prose: Markdown; code and the targets of links are left out.
-
-    Returns:
-        Decimal numbers, and whole ones from 10 on, but those that name a section, a
-        paper or a version.
-    """
+    """Returns the numbers of a paragraph that a program has to account for."""
     prose = " ".join(prose_alone(prose).split())  # names may go across lines
     prose = TIME.sub(" ", NAME.sub(" ", prose))
     prose = re.sub(r"\b10\^", " ", prose)
@@ -142,29 +111,14 @@ def stated_numbers(prose: str) -> list[str]:
 
 
 def prose_alone(text: str) -> str:
-    """Returns Markdown without code, targets of links, comments and values from rows.
-
-    Args:
-        text: Markdown.
-    """
+    """Returns Markdown without code, targets of links, comments and values from rows."""
     made = r"<!-- value:.*?<!-- end of value -->(?:\s(?:m?s|min)\b)?|"
     pattern = rf"{made}`[^`]*`|\]\([^)]*\)|<!--.*?-->"
     return re.sub(pattern, " ", text, flags=re.DOTALL)
 
 
 def unaccounted(prose: str, printed: str, written: str = "") -> list[str]:
-    """Returns the numbers of a paragraph that are neither printed nor written.
-
-    Args:
-        prose: Markdown.
-        printed: What the programs printed that the paragraph reports on. A printed
-            number accounts for one that is stated with as many digits or fewer.
-        written: Files that have to hold the others as they are stated: by chance some
-            number of a file rounds to almost any.
-
-    Returns:
-        The numbers, as they are written.
-    """
+    """Returns the numbers of a paragraph that are neither printed nor written."""
     available = _numbers(printed)
     literal = {Decimal(text) for text in _numbers(written)}
     return [
@@ -178,3 +132,85 @@ def unaccounted(prose: str, printed: str, written: str = "") -> list[str]:
 def _numbers(text: str) -> list[str]:
     text = re.sub(r"(?<=\d)_(?=\d)", "", text)
     return NUMBER.findall(re.sub(r"[×^,;:()=\[\]]", " ", text))
+
+
+SECONDS = re.compile(r"\bseconds\b|\btime\b")
+
+
+def find_tables(text: str) -> dict[str, str]:
+    """Returns what stands between marks in a page, by the name in the marks."""
+    rows = re.compile(r"<!-- rows of (\w+) -->\n(.*?)\n<!-- rows of \1 -->", re.DOTALL)
+    named = re.compile(r"<!-- (\w+) -->\n(.*?)\n<!-- end of \1 -->", re.DOTALL)
+    return dict(rows.findall(text)) | dict(named.findall(text))
+
+
+def function_tables() -> dict[str, Callable[[], str]]:
+    """Returns the tables that functions return, by the names of their marks."""
+    from bounds.entropy.audit import TABLES
+    from bounds.lemma5.audit import all_findings, findings_table, harmonic_table
+
+    audits: dict[str, Callable[[], str]] = {
+        "findings": lambda: findings_table(all_findings()),
+        "harmonic": harmonic_table,
+    }
+    return audits | dict(TABLES)
+
+
+def table_difference(stated: str, found: str) -> str | None:
+    """Returns the first row in which two tables differ, or None."""
+    left, right = stated.strip().splitlines(), found.strip().splitlines()
+    if len(left) != len(right):
+        return f"{len(left)} lines are stated, {len(right)} are made"
+    timed: set[int] = set()
+    for wanted, made in zip(left, right, strict=True):
+        cells = [line.split("|") for line in (wanted, made)]
+        if set(wanted) <= set("|- "):
+            continue
+        if timed_now := {k for k, c in enumerate(cells[0]) if SECONDS.search(c)}:
+            timed = timed_now
+        if len(cells[0]) != len(cells[1]) or not all(
+            same_line(a, b)
+            for k, (a, b) in enumerate(zip(*cells, strict=True))
+            if k not in timed
+        ):
+            return f"{made.strip()!r} is made, {wanted.strip()!r} is stated"
+    return None
+
+
+# Fonts and rasterisation differ a little between machines; a point that moves changes more.
+SHADE = 0.25  # of the range of a colour
+SHARE = 0.01  # of what is drawn: a picture is white almost everywhere
+
+
+def image_difference(stated: Path, drawn: Path) -> str | None:
+    """Returns how two pictures differ, or None."""
+    from matplotlib.image import imread
+
+    if not drawn.is_file():
+        return f"{drawn.name} was not drawn"
+    one, other = (np.asarray(imread(path)[..., :3]) for path in (stated, drawn))
+    if one.shape != other.shape:
+        return f"{stated.name} is {one.shape[:2]} pixels, drawn are {other.shape[:2]}"
+    changed = int((np.abs(one - other).max(-1) > SHADE).sum())
+    ink = int((np.minimum(one, other).min(-1) < 1 - SHADE).sum())
+    if changed <= SHARE * ink:
+        return None
+    share = 100 * changed / ink
+    return f"{share:.1f} percent of what {stated.name} shows is not as drawn now"
+
+
+def missing_figures(folder: Path, pages: Iterable[Path]) -> list[str]:
+    """Figures of a folder that none of some pages shows."""
+    text = "".join(page.read_text() for page in pages)
+    shown = set(re.findall(r"\]\((?:\.\./|docs/)?figures/([\w.-]+)\)", text))
+    return sorted({path.name for path in folder.iterdir()} - shown)
+
+
+def broken_links(page: Path) -> list[str]:
+    """Returns the targets of a page's links that are no files."""
+    targets = re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", page.read_text())
+    return [
+        target
+        for target in targets
+        if not re.match(r"[a-z]+:", target) and not (page.parent / target).exists()
+    ]

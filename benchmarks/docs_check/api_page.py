@@ -45,21 +45,13 @@ def public_packages() -> Iterator[ModuleType]:
 
 
 def first_sentence(text: str) -> str:
-    """Returns the first paragraph of a docstring as one line, without its last stop.
-
-    Args:
-        text: A docstring.
-    """
+    """Returns the first paragraph of a docstring as one line, without its last stop."""
     paragraph = inspect.cleandoc(text).split("\n\n")[0]
     return " ".join(paragraph.split()).removesuffix(".")
 
 
 def describe(value: object) -> str:
-    """Returns what a public name stands for, in one line.
-
-    Args:
-        value: A class, a function, a table or a constant.
-    """
+    """Returns what a public name stands for, in one line."""
     if inspect.isclass(value) or inspect.isroutine(value):
         return first_sentence(value.__doc__ or "")
     if inspect.ismodule(value):

@@ -26,14 +26,7 @@ def environment() -> dict[str, str]:
 
 
 def refusal(command: str) -> str | None:
-    """Returns why a command line would not be accepted, or None.
-
-    Args:
-        command: One line.
-
-    Returns:
-        The complaint; None where the program, its flags and their values exist.
-    """
+    """Returns why a command line would not be accepted, or None."""
     match shlex.split(command):
         case (
             ["attention-bounds", "--version" | "--help"]
@@ -127,16 +120,7 @@ def _extra_refusal(packages: list[str]) -> str | None:
 
 
 def run(command: str, folder: Path, seconds: float) -> subprocess.CompletedProcess[str]:
-    """Returns a command that has run, with what it printed.
-
-    Args:
-        command: One line: of `attention-bounds` or `python`.
-        folder: Where it runs, and where relative paths begin.
-        seconds: How long it may take.
-
-    Raises:
-        subprocess.TimeoutExpired: It took longer.
-    """
+    """Returns a command that has run, with what it printed."""
     match shlex.split(command):
         case ["attention-bounds", *arguments]:
             line = [sys.executable, "-m", "bounds", *arguments]
@@ -156,22 +140,14 @@ def run(command: str, folder: Path, seconds: float) -> subprocess.CompletedProce
 
 
 def printed(done: subprocess.CompletedProcess[str]) -> str:
-    """Returns what a reader of the page would take for the output of a command.
-
-    Args:
-        done: A command that has run; of one that failed, its error without its name.
-    """
+    """Returns what a reader of the page would take for the output of a command."""
     if done.returncode == 0:
         return done.stdout
     return re.sub(r"(?m)^attention-bounds: ", "", done.stderr)
 
 
 def complaint(done: subprocess.CompletedProcess[str]) -> str:
-    """Returns the exit code and the last line of the errors of a command that failed.
-
-    Args:
-        done: A command that has run.
-    """
+    """Returns the exit code and the last line of the errors of a command that failed."""
     return f"exit code {done.returncode}: {_last_line(done.stderr)}"
 
 

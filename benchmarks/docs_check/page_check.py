@@ -4,14 +4,25 @@ All blocks of a page run in one folder, its Python blocks in one process, as a r
 who types them in.
 """
 
+import contextlib
 import dataclasses
 import importlib.util
+import re
+import shutil
 import subprocess
+import tempfile
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from benchmarks.docs_check import commands, figures, tables
-from benchmarks.docs_check.agreement import difference, unaccounted
+from benchmarks.docs_check import agreement, commands
+from benchmarks.docs_check.agreement import (
+    TIME,
+    difference,
+    prose_alone,
+    stated_numbers,
+    unaccounted,
+)
 from benchmarks.docs_check.commands import ROOT
 from benchmarks.docs_check.pages import (
     Block,
@@ -21,8 +32,49 @@ from benchmarks.docs_check.pages import (
 )
 from benchmarks.docs_check.report import Report
 from benchmarks.docs_check.session import Session
-from benchmarks.docs_check.ties import stated_beside, untied
-from benchmarks.docs_check.workshop import open_workshop, store_of
+
+RESULT = re.compile(r"\.\d|e|\d{4}")
+
+
+def untied(block: Block) -> bool:
+    """Returns whether a block states results or times that no mark ties to a source."""
+    if not block.is_typed or block.mark.sources:
+        return False
+    results = any(RESULT.search(text) for text in stated_numbers(block.text))
+    return results or bool(TIME.search(prose_alone(block.text)))
+
+
+def stated_beside(blocks: Iterable[Block], line: int, kind: str) -> str:
+    """Returns what the page itself states in blocks that are checked on their own."""
+    return "".join(
+        f"{block.text}\n"
+        for block in blocks
+        if (block.line < line if kind == "numbers above" else block.line > line)
+        and not block.is_paragraph
+        and not untied(block)
+    )
+
+
+@contextlib.contextmanager
+def open_workshop(results: Path | None) -> Iterator[Path]:
+    """Yields a new folder with copies of README.md, docs/ and of the stores."""
+    with tempfile.TemporaryDirectory(prefix="docs-check-") as name:
+        folder = Path(name)
+        shutil.copy(ROOT / "README.md", folder)
+        shutil.copytree(ROOT / "docs", folder / "docs")
+        if results is not None:
+            for store in results.glob("*/results.sqlite"):
+                target = folder / "results" / store.parent.name
+                target.mkdir(parents=True)
+                shutil.copy(store, target)
+        yield folder
+
+
+def store_of(command: str, folder: Path) -> bool:
+    """Returns whether a benchmark finds its store in the folder where it runs."""
+    name = command.partition("benchmarks.")[2].split()[:1]
+    return bool(name) and (folder / "results" / name[0] / "results.sqlite").is_file()
+
 
 FIGURES = ROOT / "docs" / "figures"
 WRITES = ("--docs", "--page", "--figure")  # flags of benchmarks that write into a page
@@ -49,13 +101,7 @@ class PageCheck:
     """The check of one page, block by block."""
 
     def __init__(self, page: Path, choice: Choice, report: Report) -> None:
-        """Prepares the check.
-
-        Args:
-            page: The file, below the root of the repository.
-            choice: What is run.
-            report: Takes the findings.
-        """
+        """Prepares the check."""
         self.page, self.choice, self.report = page, choice, report
         self.folder = Path()
         self.session: Session | None = None
@@ -67,7 +113,7 @@ class PageCheck:
     def check(self) -> None:
         """Looks at every block, then at what commands wrote into the copy of the page."""
         name = str(self.page.relative_to(ROOT))
-        broken = figures.broken_links(self.page)
+        broken = agreement.broken_links(self.page)
         wrong = f"there is no file {broken[0]}" if broken else None
         self.report.judge(name, wrong, "links")
         with open_workshop(self.choice.results) as self.folder:
@@ -142,7 +188,7 @@ class PageCheck:
             file, _, shown = block.mark.argument.partition(" as ")
             drawn = self.folder / file
             shown = shown or drawn.name
-            wrong = figures.image_difference(FIGURES / shown, drawn)
+            wrong = agreement.image_difference(FIGURES / shown, drawn)
             self.report.judge(block.place, wrong, f"figure {shown}")
 
     def _command(
@@ -262,9 +308,9 @@ class PageCheck:
 
     def _check_tables(self, name: str) -> None:
         """Compares generated tables, and figures that commands drew into docs/."""
-        stated = tables.find_tables(self.page.read_text())
-        written = tables.find_tables((self.folder / name).read_text())
-        functions = tables.function_tables() if stated else {}
+        stated = agreement.find_tables(self.page.read_text())
+        written = agreement.find_tables((self.folder / name).read_text())
+        functions = agreement.function_tables() if stated else {}
         for block, text in stated.items():
             place = f"{name} ({block})"
             if block in functions:
@@ -274,14 +320,14 @@ class PageCheck:
             else:
                 self.report.add(place, "skipped", "no store at hand for this table")
                 continue
-            self.report.judge(place, tables.table_difference(text, found), "table")
+            self.report.judge(place, agreement.table_difference(text, found), "table")
         if not self.regenerated:
             return
         for drawn in sorted((self.folder / "docs" / "figures").iterdir()):
             original = FIGURES / drawn.name
             if not original.is_file() or _same_bytes(original, drawn):
                 continue
-            wrong = figures.image_difference(original, drawn)
+            wrong = agreement.image_difference(original, drawn)
             self.report.judge(f"{name} ({drawn.name})", wrong, "figure")
 
 

@@ -18,10 +18,57 @@ it is stated, unrounded: a test that asserts them, a constant of the source).
 
 import dataclasses
 import re
+import tomllib
 from pathlib import Path
 
-from benchmarks.docs_check.side_marks import marked_text
+from benchmarks.docs_check.commands import ROOT
 from jax_models import InputError
+
+FILE = Path(__file__).with_name("marks.toml")
+_CHECK = re.compile(r"(?m)^<!-- check: .* -->$")
+_VALUE = re.compile(r"<!-- value: [^>]* -->(.*?)<!-- end of value -->")
+
+
+def marked_text(page: Path, root: Path = ROOT) -> str:
+    """Text of a page below a root, with its marks of `marks.toml` put in.
+
+    Raises InputError where the words of a mark do not stand in the page exactly once.
+    """
+    text = page.read_text()
+    for mark in _marks_of(page, root):
+        if "check" in mark:
+            words, found = mark["above"], rf"(?<=\n)\n(?={_spaced(mark['above'])})"
+            new = f"<!-- check: {mark['check']} -->\n"
+        else:
+            words, found = mark["before"], rf"({_spaced(mark['before'])}\s+)(\S+)"
+            new = rf"\1<!-- value: {mark['value']} -->\2<!-- end of value -->"
+        text, count = re.subn(found, new, text)
+        if count != 1:
+            raise InputError(
+                f"{FILE.name}: {words!r} stands {count} times in {page.name}, expected one; "
+                "name other words"
+            )
+    return text
+
+
+def without_marks(text: str, page: Path, root: Path = ROOT) -> str:
+    """Marked text of a page as its file holds it."""
+    if not _marks_of(page, root):
+        return text
+    return _VALUE.sub(r"\1", _CHECK.sub("", text))
+
+
+def _marks_of(page: Path, root: Path) -> list[dict[str, str]]:
+    """Marks that `marks.toml` has of a page, none of one that is not below the root."""
+    if not page.is_relative_to(root):
+        return []
+    return tomllib.loads(FILE.read_text()).get(str(page.relative_to(root)), [])
+
+
+def _spaced(words: str) -> str:
+    """Pattern of some words, whatever white space stands between them."""
+    return r"\s+".join(map(re.escape, words.split()))
+
 
 WHEN = ("minutes", "devices", "peers", "never")
 WHAT = ("output of", "error of", "text", "draws")
@@ -94,15 +141,7 @@ class Block:
 
 
 def read_mark(text: str, place: str) -> Mark:
-    """Returns what stands in a mark.
-
-    Args:
-        text: What follows `check:`.
-        place: Where, for the error.
-
-    Raises:
-        InputError: It is none of the forms.
-    """
+    """Returns what stands in a mark."""
     mark = Mark()
     for part in re.split(r";\s+", text.strip()):
         when, _, reason = part.partition(",")
@@ -126,18 +165,7 @@ def read_mark(text: str, place: str) -> Mark:
 
 
 def read_page(path: Path) -> list[Block]:
-    """Returns the blocks and paragraphs of a page, in order.
-
-    Args:
-        path: A Markdown file.
-
-    Returns:
-        Fenced blocks, indented ones that are command lines, paragraphs, tables and what
-        programs write between two marks; headings, figures and comments are left out.
-
-    Raises:
-        InputError: A fence stays open, or a mark is none.
-    """
+    """Returns the blocks and paragraphs of a page, in order."""
     lines = marked_text(path).splitlines()
     blocks: list[Block] = []
     mark, at, adjacent = Mark(), 0, False
@@ -197,15 +225,7 @@ def _generated_end(lines: list[str], at: int) -> int | None:
 
 
 def split_commands(text: str) -> tuple[list[str], str]:
-    """Returns the command lines of a shell block and the output that stands below them.
-
-    Args:
-        text: Command lines, where a backslash continues a line and ` #` begins a
-            comment; then, behind a blank line, what they print.
-
-    Returns:
-        The commands, each as one line, and the output or an empty text.
-    """
+    """Returns the command lines of a shell block and the output that stands below them."""
     head, _, output = text.partition("\n\n")
     joined = re.sub(r"(?m)\s+#\s.*$", "", head).replace("\\\n", " ")
     lines = (" ".join(line.split()) for line in joined.splitlines())
@@ -213,14 +233,6 @@ def split_commands(text: str) -> tuple[list[str], str]:
 
 
 def inline_commands(block: Block) -> list[str]:
-    """Returns the command lines inside the sentences of a paragraph.
-
-    Args:
-        block: A paragraph.
-
-    Returns:
-        Those that could be typed: not the ones with a word in capitals or dots where a
-        value belongs.
-    """
+    """Returns the command lines inside the sentences of a paragraph."""
     found = (" ".join(text.split()) for text in INLINE.findall(block.text))
     return [text for text in found if not NOT_A_VALUE.search(text)]

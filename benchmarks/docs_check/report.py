@@ -33,23 +33,12 @@ class Report:
     """The findings of a run; each is printed when it is made, if asked for."""
 
     def __init__(self, verbose: bool = False) -> None:
-        """Begins empty.
-
-        Args:
-            verbose: Whether to print every finding, not only what is skipped or stale.
-        """
+        """Begins empty."""
         self.findings: list[Finding] = []
         self._verbose = verbose
 
     def add(self, place: str, outcome: str, detail: str, seconds: float = 0.0) -> None:
-        """Adds a finding.
-
-        Args:
-            place: File and line.
-            outcome: One of `OUTCOMES`.
-            detail: What it is, or what is wrong.
-            seconds: How long it ran.
-        """
+        """Adds a finding."""
         finding = Finding(place, outcome, detail, seconds)
         self.findings.append(finding)
         if self._verbose or outcome in ("skipped", "stale"):
@@ -58,23 +47,12 @@ class Report:
     def judge(
         self, place: str, wrong: str | None, right: str, seconds: float = 0.0
     ) -> None:
-        """Adds what is wrong as stale, or, where nothing is, what is right as ok.
-
-        Args:
-            place: File and line.
-            wrong: A complaint, or None.
-            right: What was looked at.
-            seconds: How long it ran.
-        """
+        """Adds what is wrong as stale, or, where nothing is, what is right as ok."""
         outcome, detail = ("ok", right) if wrong is None else ("stale", wrong)
         self.add(place, outcome, detail, seconds)
 
     def of(self, outcome: str) -> Iterator[Finding]:
-        """Yields the findings of one outcome.
-
-        Args:
-            outcome: One of `OUTCOMES`.
-        """
+        """Yields the findings of one outcome."""
         return (finding for finding in self.findings if finding.outcome == outcome)
 
     def summary(self) -> str:

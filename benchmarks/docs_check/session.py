@@ -23,25 +23,12 @@ class Session:
     """A Python process that keeps its names from block to block."""
 
     def __init__(self, folder: Path) -> None:
-        """Starts nothing until the first block.
-
-        Args:
-            folder: Where it runs.
-        """
+        """Starts nothing until the first block."""
         self._folder = folder
         self._process: subprocess.Popen[str] | None = None
 
     def ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """Returns the answer to a block.
-
-        Args:
-            request: `code` and `line` of a block, or `name` and `text` to bind.
-            seconds: How long it may take; the process is ended after that.
-
-        Returns:
-            `printed`, `values` (pairs of a comment and what the expression is) and
-            `error`, which is None or the last line of a traceback.
-        """
+        """Returns the answer to a block."""
         if self._process is None:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "benchmarks.docs_check.session"],
@@ -80,16 +67,7 @@ class Session:
 
 
 def run_block(code: str, line: int, names: dict[str, Any]) -> dict[str, Any]:
-    """Returns what a block prints, and its commented expressions with their values.
-
-    Args:
-        code: The block.
-        line: The line of the page before its first, for tracebacks.
-        names: The namespace; the block adds to it.
-
-    Returns:
-        What `Session.ask` returns.
-    """
+    """Returns what a block prints, and its commented expressions with their values."""
     output, values, error = io.StringIO(), [], None
     lines = code.splitlines()
     try:

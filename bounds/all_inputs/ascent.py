@@ -16,7 +16,7 @@ projection to the simplex; hard attention has the slope of its winners.
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -29,10 +29,13 @@ from bounds.all_inputs.universe import AllInputs, Universe
 from bounds.influence.compute import compute_influence
 from bounds.influence.methods.exhaustive import batch_size
 from bounds.influence.targets.change import read_target
-from bounds.numbers.euclidean import scaled_norm
+from bounds.numbers.norms import scaled_norm
 from jax_models import Transformer, forward
 from jax_models.model.transformer import embedded, encode_positions
 from jax_models.run.differentiable import embed_mixture, forward_embeddings
+
+Tokens: TypeAlias = Int[np.ndarray, "tokens"]
+Index: TypeAlias = Int[Array, ""]
 
 RATE = 0.1  # of the weights of a mixture
 # The start leans towards the tokens: a uniform mixture has forgotten them.
@@ -50,8 +53,8 @@ def ascend_mixture(
     tokens: Int[Array, "tokens"],
     symbols: Int[Array, "symbols"],
     free: Bool[Array, "tokens"],
-    position: Int[Array, ""],
-    symbol: Int[Array, ""],
+    position: Index,
+    symbol: Index,
     *,
     query: int,
     target: str,
@@ -107,7 +110,7 @@ def ascend_mixture(
 def changes_on(
     model: Transformer,
     inputs: Int[Array, "inputs tokens"],
-    substitution: tuple[Int[Array, ""], Int[Array, ""]],
+    substitution: tuple[Index, Index],
     *,
     query: int,
     target: str,
@@ -175,7 +178,7 @@ class AscentPlan:
                 best = best.merge(here)
         return best
 
-    def _draw(self, rng: np.random.Generator) -> Int[np.ndarray, "tokens"]:
+    def _draw(self, rng: np.random.Generator) -> Tokens:
         """An input whose symbols have random shares."""
         universe = self.universe
         shares = rng.dirichlet(np.full(len(universe.symbols), 0.5))
@@ -184,10 +187,7 @@ class AscentPlan:
         return tokens.astype(np.int32)
 
     def _exact(
-        self,
-        rng: np.random.Generator,
-        tokens: Int[np.ndarray, "tokens"],
-        near: Attained | None = None,
+        self, rng: np.random.Generator, tokens: Tokens, near: Attained | None = None
     ) -> Found:
         """The largest influence on an input, of all positions or of some."""
         universe, positions = self.universe, None
@@ -220,9 +220,7 @@ class AscentPlan:
             found.ties,
         )
 
-    def _relax(
-        self, tokens: Int[np.ndarray, "tokens"], at: Attained
-    ) -> Int[np.ndarray, "tokens"]:
+    def _relax(self, tokens: Tokens, at: Attained) -> Tokens:
         """The tokens nearest to mixtures on which the substitution counts more."""
         universe = self.universe
         free = np.ones(universe.length, bool)
@@ -242,8 +240,8 @@ class AscentPlan:
         return np.where(free, chosen, tokens).astype(np.int32)
 
     def _improve(
-        self, rng: np.random.Generator, tokens: Int[np.ndarray, "tokens"], at: Attained
-    ) -> Int[np.ndarray, "tokens"]:
+        self, rng: np.random.Generator, tokens: Tokens, at: Attained
+    ) -> Tokens:
         """The changed input on which the substitution counts most."""
         universe, model = self.universe, self.universe.model
         inputs = self._changed(rng, tokens)
@@ -261,7 +259,7 @@ class AscentPlan:
         return inputs[int(np.argmax(np.nan_to_num(np.asarray(sizes))))]
 
     def _changed(
-        self, rng: np.random.Generator, tokens: Int[np.ndarray, "tokens"]
+        self, rng: np.random.Generator, tokens: Tokens
     ) -> Int[np.ndarray, "inputs tokens"]:
         """Inputs with one token changed, or a stretch set to one symbol."""
         universe, count = self.universe, CANDIDATES

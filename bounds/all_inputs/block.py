@@ -17,9 +17,9 @@ from jaxtyping import Float, Int
 from bounds.all_inputs.universe import AllInputs, Universe
 from bounds.influence.inputs.classes import Configurations, InputClasses, classify
 from bounds.influence.propagation.class_layers import run_configurations
+from bounds.influence.result import Ties
 from bounds.influence.targets.table import as_value
-from bounds.influence.ties import Ties
-from bounds.numbers.euclidean import euclidean_norms
+from bounds.numbers.norms import euclidean_norms
 from bounds.rounding.moved_inputs import RUNS
 from bounds.rounding.radii import Usual, farthest, largest_magnitude
 
@@ -181,19 +181,16 @@ def _filled(configurations: Configurations, k: int) -> Configurations:
     """Configurations with classes of no rows put first, k classes in all."""
     more = k - configurations.symbol.shape[1]
 
-    def fill(field: np.ndarray, value: int) -> np.ndarray:
+    def fill(name: str, value: int) -> np.ndarray:
+        field = getattr(configurations, name)
         ahead = np.full((len(field), more), value, field.dtype)
         return np.concatenate([ahead, field], axis=1)
 
-    return Configurations(
-        symbol=fill(configurations.symbol, 0),
-        place=fill(configurations.place, 0),
-        count=fill(configurations.count, 0),
-        first=fill(configurations.first, np.iinfo(np.int32).max),
-        last=fill(configurations.last, np.iinfo(np.int32).max),
-        slot=configurations.slot + more,
-        substitute=configurations.substitute,
-    )
+    far = np.iinfo(np.int32).max
+    none = {"symbol": 0, "place": 0, "count": 0, "first": far, "last": far}
+    filled = {name: fill(name, value) for name, value in none.items()}
+    slot = configurations.slot + more
+    return dataclasses.replace(configurations, slot=slot, **filled)
 
 
 def largest_on(

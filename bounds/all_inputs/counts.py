@@ -14,6 +14,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -21,6 +22,11 @@ from jaxtyping import Bool, Int
 from bounds.all_inputs.block import Attained, Found, largest
 from bounds.all_inputs.universe import Universe
 from bounds.influence.inputs.classes import Configurations
+
+Counts: TypeAlias = Int[np.ndarray, "classes"]
+Vectors: TypeAlias = Int[np.ndarray, "vectors classes"]
+Indices: TypeAlias = Int[np.ndarray, "configurations"]
+Pairs: TypeAlias = Int[np.ndarray, "pairs 2"]
 
 # Configurations of a block: what a command records, and repeats if it was interrupted.
 BLOCK = 2**17
@@ -53,9 +59,7 @@ class Arrangement:
     last: Int[np.ndarray, "all_classes"]
 
 
-def events_of(
-    signature: Int[np.ndarray, "classes"], orders: tuple[bool, bool]
-) -> list[int]:
+def events_of(signature: Counts, orders: tuple[bool, bool]) -> list[int]:
     """Number of events of each class; of a count only 0, 1 and more matter."""
     most = 2 if all(orders) else 1
     return [min(int(count), most) for count in signature]
@@ -68,7 +72,7 @@ def num_arrangements(events: list[int], ends: int) -> int:
 
 
 def arrange(
-    signature: Int[np.ndarray, "classes"],
+    signature: Counts,
     orders: tuple[bool, bool],
     query: int,
     length: int,
@@ -109,9 +113,7 @@ def _arrangement(sequence: tuple[int, ...], c: int) -> Arrangement:
     return Arrangement(sequence, first, last)
 
 
-def gaps(
-    arrangement: Arrangement, orders: tuple[bool, bool]
-) -> tuple[Int[np.ndarray, "classes"], Int[np.ndarray, "classes"]]:
+def gaps(arrangement: Arrangement, orders: tuple[bool, bool]) -> tuple[Counts, Counts]:
     """First and last gap in which the other rows of each class may stand.
 
     Gap g is before event g; a class may begin nowhere before its first event where
@@ -125,11 +127,8 @@ def gaps(
 
 
 def others_before(
-    arrangement: Arrangement,
-    counts: Int[np.ndarray, "vectors classes"],
-    orders: tuple[bool, bool],
-    query: int,
-) -> tuple[Int[np.ndarray, "vectors classes"], Bool[np.ndarray, "vectors"]]:
+    arrangement: Arrangement, counts: Vectors, orders: tuple[bool, bool], query: int
+) -> tuple[Vectors, Bool[np.ndarray, "vectors"]]:
     """Rows of each class that fill up the places before the query, events left out.
 
     And whether there is an input of these counts in this order.
@@ -150,10 +149,7 @@ def others_before(
 
 
 def write_out(
-    arrangement: Arrangement,
-    counts: Int[np.ndarray, "classes"],
-    orders: tuple[bool, bool],
-    query: int,
+    arrangement: Arrangement, counts: Counts, orders: tuple[bool, bool], query: int
 ) -> Int[np.ndarray, "tokens"]:
     """An input with these counts in this order, as classes."""
     c, sequence = len(counts), arrangement.sequence
@@ -194,9 +190,7 @@ def num_vectors(sizes: Int[np.ndarray, "places"], num_symbols: int) -> int:
     return math.prod(math.comb(int(size) + parts, parts) for size in sizes)
 
 
-def vectors_of(
-    sizes: Int[np.ndarray, "places"], num_symbols: int
-) -> Int[np.ndarray, "vectors classes"]:
+def vectors_of(sizes: Int[np.ndarray, "places"], num_symbols: int) -> Vectors:
     """Count vectors of classes, for places of the given sizes."""
     vectors = np.zeros((1, 0), np.int32)
     for size in sizes:
@@ -221,8 +215,8 @@ class States:
     """
 
     place: int
-    pairs: Int[np.ndarray, "pairs 2"]
-    vectors: Int[np.ndarray, "vectors classes"]
+    pairs: Pairs
+    vectors: Vectors
     arrangements: tuple[Arrangement, ...]
     vector: Int[np.ndarray, "states"]
     arrangement: Int[np.ndarray, "states"]
@@ -289,12 +283,8 @@ class CountPlan:
         return largest(self.universe, parts())
 
     def _split(
-        self, table: States, index: Int[np.ndarray, "configurations"]
-    ) -> tuple[
-        Int[np.ndarray, "configurations 2"],
-        Int[np.ndarray, "configurations"],
-        Int[np.ndarray, "configurations"],
-    ]:
+        self, table: States, index: Indices
+    ) -> tuple[Int[np.ndarray, "configurations 2"], Indices, Indices]:
         """Pair, symbol at the query and state of each configuration."""
         at_query = self._symbols_at_query(table)
         rest, state = np.divmod(index, len(table.vector))
@@ -303,9 +293,7 @@ class CountPlan:
             return table.pairs[pair], table.pairs[pair, 0], state
         return table.pairs[pair], at_query[which], state
 
-    def _configurations(
-        self, table: States, index: Int[np.ndarray, "configurations"]
-    ) -> Configurations:
+    def _configurations(self, table: States, index: Indices) -> Configurations:
         universe = self.universe
         pair, at_query, state = self._split(table, index)
         b, replaced = len(index), table.place >= 0
@@ -389,11 +377,7 @@ def plan_counts(universe: Universe, budget: int) -> CountPlan | None:
 
 
 def _states(
-    universe: Universe,
-    place: int,
-    pairs: Int[np.ndarray, "pairs 2"],
-    vectors: Int[np.ndarray, "vectors classes"],
-    room: int,
+    universe: Universe, place: int, pairs: Pairs, vectors: Vectors, room: int
 ) -> States:
     """The states while one row is replaced, at most `room` of them."""
     m, n, query = len(vectors), universe.length, universe.query

@@ -10,15 +10,21 @@ import numpy as np
 from jaxtyping import Int
 
 from bounds.all_inputs.ascent import RESTARTS, ROUNDS, STEPS, AscentPlan
-from bounds.all_inputs.block import Found, InputPlan, NotFiniteError, StringPlan
+from bounds.all_inputs.block import (
+    Attained,
+    Found,
+    InputPlan,
+    NotFiniteError,
+    StringPlan,
+)
 from bounds.all_inputs.counts import TooManyError, plan_counts
 from bounds.all_inputs.universe import AllInputs, Universe, list_inputs, lump
 from bounds.influence.compute import compute_influence
-from bounds.influence.result import Influence
+from bounds.influence.result import Influence, Ties, judge_ties
 from bounds.influence.targets.base import PlainTarget
-from bounds.influence.ties import Ties, judge_ties
 from bounds.numbers.kind import ROUNDING, Kind, OfKind, kind_of
 from bounds.numbers.notation import enclosure_label
+from bounds.store.forms import Form, fields, ordered
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_hook, expect_integer
 from jax_models.run.device_memory import PYTHON_STEP, require_operations
@@ -123,7 +129,7 @@ def supremum(
     Source:
         docs/lumped.md.
     """
-    inputs = _ask(model, length, query, target, query_symbols, include_query)
+    inputs = list_inputs(model, length, query, target, query_symbols, include_query)
     return _go_through(choose_plan(inputs, budget, seed), ties, progress)
 
 
@@ -171,33 +177,13 @@ def search_inputs(
         InputError: for a question that does not fit the model.
         TieError: for an ambiguous tie under ties="error".
     """
-    inputs = _ask(model, length, query, target, query_symbols, include_query)
+    inputs = list_inputs(model, length, query, target, query_symbols, include_query)
     for name, number in (("restarts", restarts), ("rounds", rounds), ("steps", steps)):
         expect_integer(name, number, 1)
     require_operations(f"a search of {restarts} restarts", PYTHON_STEP * restarts)
     expect_integer("seed", seed, 0)
     plan = AscentPlan(inputs, seed, restarts, rounds, steps)
     return _go_through(plan, ties, progress)
-
-
-def _ask(
-    model: Transformer,
-    length: int,
-    query: int | None,
-    target: PlainTarget,
-    query_symbols: Sequence[int] | None = None,
-    include_query: bool = False,
-) -> AllInputs:
-    """The inputs of the question, once it is known to fit the model."""
-    choose_name("target", target, get_args(PlainTarget))
-    return list_inputs(
-        model,
-        length,
-        query=query,
-        target=target,
-        query_symbols=query_symbols,
-        include_query=include_query,
-    )
 
 
 def _go_through(
@@ -235,7 +221,7 @@ def exact_supremum(
     Raises:
         InputError: As in `supremum`, and where it is beyond `CURVE_BUDGET`.
     """
-    inputs = _ask(model, length, query, target)
+    inputs = list_inputs(model, length, query, target)
     plan = choose_plan(inputs, CURVE_BUDGET, 0)
     if isinstance(plan, AscentPlan):
         raise InputError(f"the supremum over all inputs cannot be had: {plan.why}")
@@ -304,21 +290,10 @@ def conclude(
     if found is None:
         tokens = np.full(universe.length, universe.symbols[0], np.int32)
         tokens[universe.query] = universe.query_symbols[0]
-        return Supremum(
-            max=0.0,
-            max_lower=0.0,
-            max_upper=0.0,
-            kind="exact" if plan.exact else "estimated",
-            tokens=tokens,
-            position=None,
-            symbol=None,
-            reason="nothing can be changed",
-            configurations=0,
-            recomputed=0.0,
-            recomputed_by="none",
-            ties=None,
-            **asked,
-        )
+        kind = "exact" if plan.exact else "estimated"
+        still = {"configurations": 0, "recomputed": 0.0, "recomputed_by": "none"}
+        asked |= {**still, "reason": "nothing can be changed", "ties": None}
+        return Supremum(0.0, 0.0, 0.0, kind, tokens, None, None, **asked)
     again = _run_again(universe, found, ties)
     meet = again.max_lower <= found.max_upper and found.max_lower <= again.max_upper
     # Where rounding decides a winner, two methods may decide for different ones.
@@ -358,4 +333,60 @@ def _run_again(universe: AllInputs, found: Found, ties: TieRule) -> Influence:
         symbols=[attained.symbol],
         include_query=True,
         ties="ignore" if ties == "warn" else ties,
+    )
+
+
+TIES = fields("gap spread ambiguous row", scores=[(float, None), 2])
+
+
+def found_form(length: int, vocab_size: int) -> Form:
+    """Form of a block's record."""
+    symbols = range(vocab_size)
+    return fields(
+        "max max_lower max_upper evaluated",
+        **{"tokens": [symbols, length], "position": (range(length), None)},
+        **{"symbol": (symbols, None), "ties": (TIES, None)},
+        **{"=": ordered("max_lower", "max_upper")},
+    )
+
+
+def record_found(found: Found) -> dict[str, Any]:
+    """Record of a block."""
+    entries = vars(found) | dataclasses.asdict(found.attained)
+    del entries["attained"]
+    ties = None if found.ties is None else dataclasses.asdict(found.ties)
+    return {**entries, "ties": ties}
+
+
+def read_found(record: dict[str, Any]) -> Found:
+    """Block of a record."""
+    ties = record["ties"]
+    if ties is not None:
+        # An infinite gap, where nothing was compared, is null in JSON.
+        gap = np.inf if ties["gap"] is None else ties["gap"]
+        scores = tuple(np.nan if x is None else x for x in ties["scores"])
+        ties = Ties(**{**ties, "gap": gap, "scores": scores})
+    tokens = np.asarray(record["tokens"], np.int32)
+    attained = Attained(tokens, record["position"], record["symbol"])
+    names = ("max", "max_lower", "max_upper", "evaluated")
+    return Found(**{x: record[x] for x in names}, attained=attained, ties=ties)
+
+
+def describe_supremum(best: Supremum) -> str:
+    """The maximum and where it is, in a sentence."""
+    if best.position is None:
+        return f"n = {best.length}: no input can be changed."
+    where = (
+        f"attained at position {best.position}, symbol {best.symbol}; recomputed by "
+        f"{best.recomputed_by}: {best.recomputed:.10g}"
+    )
+    if best.estimated:
+        return (
+            f"n = {best.length}: an estimate from below of the maximum influence over "
+            f"all inputs is {best.max:.6g}, {where}."
+        )
+    maximum = enclosure_label(best.max, best.max_lower, best.max_upper)
+    return (
+        f"n = {best.length}: the maximum influence over all inputs is {maximum}, "
+        f"{best.kind}, {where}."
     )

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Sequence
+from typing import get_args
 
 import numpy as np
 from jaxtyping import Int
@@ -18,10 +19,10 @@ from bounds.influence.moved import moved_model
 from bounds.influence.substitution import check_query
 from bounds.influence.targets.base import PlainTarget
 from bounds.influence.targets.table import check_head_row
-from bounds.readings.rules import of_one_text, unsupported_dropout
+from bounds.readings import of_one_text, unsupported_dropout
 from bounds.rounding.moved_inputs import RUNS
 from jax_models import InputError, Transformer
-from jax_models.arguments import expect_integers, expect_length
+from jax_models.arguments import choose_name, expect_integers, expect_length
 from jax_models.format.model_check import check_model
 from jax_models.model.transformer import encode_positions
 from jax_models.run.evaluate import require_readout
@@ -108,17 +109,17 @@ class Universe(AllInputs):
 def list_inputs(
     model: Transformer,
     length: int,
-    *,
     query: int | None,
     target: PlainTarget,
-    query_symbols: Sequence[int] | None,
-    include_query: bool,
+    query_symbols: Sequence[int] | None = None,
+    include_query: bool = False,
 ) -> AllInputs:
     """The inputs of a length; an InputError for a question that does not fit the model.
 
     `query` and `query_symbols` have the defaults of `supremum`; of a checkpoint with a
     tokenizer the query may hold all that a text may.
     """
+    choose_name("target", target, get_args(PlainTarget))
     model = check_model(model)
     if target == "logits":
         require_readout(model)

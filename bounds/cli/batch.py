@@ -1,35 +1,184 @@
-"""A sweep: one command over a cross product of its flags, kept in a store."""
+"""A sweep: one command over a cross product of its flags, kept in a store.
+
+A cell is one run of --command with one set of flags: those of the command that stand
+beside it, which hold in every cell, and one value of each swept flag (--sweep flag=a,b,c,
+repeated; separate values that hold commas by semicolons; a..b are all integers from a to
+b). --spec=FILE says the same as TOML or JSON, with the keys command, fixed and sweep.
+All flags and values are read by the command's own flags before anything runs.
+
+Cells are run in the order of their lengths, in one process that keeps what it
+compiled, or as futures of a Dask cluster (--local_workers, --scheduler). Each is recorded
+in results.sqlite of --out when it is finished: the same command continues where it
+stopped, however that was. A cell that fails is recorded with its message and stops
+nothing. batch.csv, batch.jsonl and, with pyarrow, batch.parquet are written from the
+store, and so is the figure: the main result, or --y, against the length, the first swept
+flag of numbers, or --x, with a line for each combination of what else is swept.
+"""
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from bounds.batch.execution import run_on_cluster
 from bounds.batch.layout import choose_layout
-from bounds.batch.specification import Specification
+from bounds.batch.specification import Specification, read_specification, read_sweep
 from bounds.cli.batch_cells import (
+    BATCHED,
     DATA_FLAGS,
     MAIN_RESULTS,
     find_batched,
     longest,
     make_cells,
+    options_of_cells,
     quantity_of,
 )
-from bounds.cli.options.batch import BatchOptions
 from bounds.cli.shared.columns import is_of_rows
-from bounds.cli.shared.exports import Output
+from bounds.cli.shared.groups import RUNNING, Figure, Stored
+from bounds.cli.shared.options import Declared, Group, fields_of, option, peek
 from bounds.cli.shared.runner import Exports, Work
 from bounds.cli.shared.target import unit_of
 from bounds.cli.start import STORE_NAME
 from bounds.figures.primitives import MAX_SERIES
-from bounds.figures.sweep import sweep_figure
+from bounds.figures.tables import sweep_figure
 from bounds.store.output import has_package
 from bounds.store.results import ResultStore, cell_key, read_cells
-from bounds.store.sweep import Cell, Results, run_here
+from bounds.store.sweep import Cell, run_here
 from bounds.store.table import SWEPT, Table
 from jax_models.errors import InputError
 from jax_models.run.device_memory import bytes_label
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BatchOptions(Stored, Figure):
+    """Options of the command, and those of the swept one that hold in all cells."""
+
+    COMMAND = "batch"
+
+    command: str | None = option(
+        None,
+        "Command whose runs are the cells; its own flags, given beside, hold in all of "
+        "them (see batch --command=NAME --help).",
+        BATCHED,
+    )
+    sweep: tuple[str, ...] = option(
+        (),
+        "flag=a,b,c: the values of one flag; may be repeated, all combinations are run.",
+        repeated=True,
+    )
+    spec: str | None = option(
+        None,
+        "TOML or JSON file with the keys command, fixed and sweep, instead of --command "
+        "and --sweep.",
+    )
+    dry_run: bool = option(
+        False,
+        "Check everything, print the plan (cells in their order) and stop.",
+        **RUNNING,
+    )
+    retry_failed: bool = option(False, "Run failed cells again.", **RUNNING)
+    max_seconds: float | None = option(
+        None,
+        "Begin no cell after this many seconds; those under way are finished.",
+        least=0.0,
+        **RUNNING,
+    )
+    local_workers: int | None = option(
+        None,
+        "Run cells on this many processes of this machine, by Dask distributed.",
+        least=1,
+        most=1024,
+        **RUNNING,
+    )
+    scheduler: str | None = option(
+        None,
+        "Run cells on the Dask cluster whose scheduler has this address, as in "
+        "tcp://10.0.0.1:8786; files that flags name must be there too.",
+        used_if=lambda one: one.local_workers is None,
+        otherwise="and --local_workers are two ways to run cells; give one, not both",
+        **RUNNING,
+    )
+    x: str | None = option(
+        None,
+        "Figure: the swept flag or column of the results that goes across; by default the "
+        "length, or the first swept flag of numbers.",
+        **RUNNING,
+    )
+    y: str | None = option(
+        None,
+        "Figure: the swept flag or column of the results that goes up; by default the "
+        "command's main result.",
+        **RUNNING,
+    )
+    # Options of the swept command that hold in all cells, given or not.
+    beside: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def values(self) -> dict[str, Any]:
+        """All options by name."""
+        return {**super().values(), **self.beside}
+
+    def declared(self) -> dict[str, Declared]:
+        """Declarations of all options by name."""
+        every = super().declared()
+        if self.beside:
+            swept = find_batched(self.specification().command).options
+            every |= {name: fields_of(swept)[name].about for name in self.beside}
+        return every
+
+    @property
+    def held(self) -> dict[str, str]:
+        """Options of the swept command that were given, as typed."""
+        every = {"seed": self.seed, **self.beside}
+        return {name: _typed(every[name]) for name in every if name in self.given}
+
+    def specification(self) -> Specification:
+        """The sweep; an `InputError` where none is named, or something twice."""
+        if self.spec is not None:
+            for name in ("command", "sweep"):
+                if getattr(self, name):
+                    raise InputError(f"give --spec or --{name}, not both")
+            read = read_specification(self.spec)
+        elif self.command is None:
+            raise InputError(
+                f"no --command given; choose one of {', '.join(BATCHED)}, or name a "
+                "file with --spec"
+            )
+        else:
+            read = Specification(self.command, {}, read_sweep(self.sweep))
+        for name in self.held:
+            if name in read.fixed:
+                raise InputError(
+                    f"--{name} is given twice: on its own and as fixed.{name} of --spec"
+                )
+        return dataclasses.replace(read, fixed={**read.fixed, **self.held})
+
+
+def further_options(
+    arguments: Sequence[str],
+) -> dict[str, tuple[type[Group], list[str]]]:
+    """Options of the command that the arguments sweep, those that a cell may be given.
+
+    None where no command is named that can be swept: the sweep's own flags refuse it.
+    """
+    named = peek(arguments, "command", "spec")
+    command = named["command"]
+    if named["spec"] is not None and command is None:
+        command = read_specification(named["spec"]).command
+    if command is None or command not in BATCHED:
+        return {}
+    swept = find_batched(command).options
+    names = options_of_cells(swept)
+    # The seed, which every command has, stands among the sweep's own flags.
+    further = [name for name in names if name != "seed"]
+    return {f"Flags of {command}, the same in all cells": (swept, further)}
+
+
+def _typed(value: Any) -> str:
+    """An option's value as it is typed."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def plan(options: BatchOptions) -> Work | None:
@@ -41,12 +190,11 @@ def plan(options: BatchOptions) -> Work | None:
     keys = [cell_key(cell.config) for cell in cells]
     by_length = sorted(cells, key=longest)
     if options.dry_run:
-        path = Output.of("batch", options).path(STORE_NAME)
+        path = Path(options.out, STORE_NAME)
         there = path.exists() and not options.fresh
         rows = read_cells(path, keys) if there else Table(())
         print("\n".join(describe_plan(by_length, rows, options.retry_failed)))
         return None
-    find_batched(command).load()
     run = run_here
     if options.local_workers is not None or options.scheduler is not None:
         run = functools.partial(
@@ -56,8 +204,7 @@ def plan(options: BatchOptions) -> Work | None:
     def begin(store: ResultStore) -> None:
         store.record_sweep(keys, swept)
 
-    def finish(store: Results) -> Exports:
-        assert isinstance(store, ResultStore)
+    def finish(store: ResultStore) -> Exports:
         table = store.results()
         files = {"batch.csv": table.to_csv, "batch.jsonl": table.to_json_lines}
         if has_package("pyarrow"):

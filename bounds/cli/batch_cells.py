@@ -4,30 +4,26 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bounds.batch.execution import (
-    block_memory,
-    peak_bytes,
-    release_programs,
-)
+from bounds.batch.execution import block_memory, peak_bytes, release_programs
 from bounds.batch.specification import Specification
 from bounds.cli.main import COMMANDS, PROGRAM, Command, one_line
 from bounds.cli.shared.groups import Model
 from bounds.cli.shared.input_source import check_input_flags
-from bounds.cli.shared.model_source import check_model_flags
 from bounds.cli.shared.options import Group, fields_of, list_words
 from bounds.cli.shared.platforms import avoid_miscompiling
+from bounds.cli.shared.subject import check_model_flags
 from bounds.store.output import file_sha256, plain, sha256
-from bounds.store.results import FORMS, cell_key
-from bounds.store.sweep import Cell, MemoryResults
+from bounds.store.results import FORMS, MemoryResults, cell_key
+from bounds.store.sweep import Cell
 from bounds.version import __version__
 from jax_models.arguments import expect_file
 from jax_models.errors import InputError
-from jax_models.run.compile_clock import compile_clock
+from jax_models.run.compiler import compile_clock
 from jax_models.run.device_memory import memory_planned
 
 # The commands that can be swept, and the columns that may be their main result, in words:
@@ -174,16 +170,9 @@ def _content_sha256(path: str) -> str:
     """SHA-256 of a file, or of the names and hashes of a folder's files."""
     if not os.path.isdir(path):
         return file_sha256(path)
-    listed = [f"{file.name} {file_sha256(file)}" for file in _files_of(path)]
+    files = sorted(file for file in Path(path).iterdir() if file.is_file())
+    listed = [f"{file.name} {file_sha256(file)}" for file in files]
     return sha256("\n".join(listed).encode())
-
-
-def _files_of(path: str) -> list[Path]:
-    """Returns a file, or those of a folder, by name."""
-    there = Path(path)
-    if not there.is_dir():
-        return [there]
-    return sorted(file for file in there.iterdir() if file.is_file())
 
 
 def perform(
@@ -204,12 +193,9 @@ def perform(
     with compile_clock() as clock, tempfile.TemporaryDirectory() as folder:
         try:
             options = found.read([*arguments, f"--out={folder}"])
-            stamps = _stamps(digests)
             _check_files(digests)
             with memory_planned(config["block_memory"]):
                 rows = plain(found.measure(options, MemoryResults()))
-            if _stamps(digests) != stamps:
-                _check_files(digests)
         except InputError as error:
             raise InputError(one_line(error)) from error
         except Exception as error:
@@ -220,17 +206,6 @@ def perform(
         "compile_seconds": clock.seconds,
         "peak_bytes": peak_bytes(),
     }
-
-
-def _stamps(files: Iterable[str]) -> list[tuple[Any, ...]]:
-    """File numbers, sizes and times of files: a file that is written changes one."""
-    # Hashing again would read gigabytes.
-    return [
-        (file, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns)
-        for path in files
-        for file in _files_of(path)
-        for now in [file.stat()]
-    ]
 
 
 def _check_files(files: Mapping[str, str]) -> None:

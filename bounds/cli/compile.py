@@ -1,4 +1,13 @@
-"""A temporal-logic formula or a program as a transformer file, tested."""
+"""Compile a temporal-logic formula or an S-RASP program to a transformer file, and test it.
+
+The syntax of formulas and the modes are in docs/logic.md, that of programs in docs/rasp.md.
+`model.safetensors` is an ordinary model whose one logit is the truth of the formula at
+every position, or whose logits are the program's result. `compile.json` has the formula as
+printed or the program, what the model is made of, and the self-test:
+all strings up to a length and random longer ones, compared with the evaluator at every
+position. A disagreement is an error, and no model is written. A test that was passed is kept
+in --out, and found there by the same command.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -8,20 +17,25 @@ from typing import Any
 import numpy as np
 
 import jax_models as jm
-from bounds.cli.options.compile import CompileOptions
+from bounds.cli.shared.groups import Computed, Stored
 from bounds.cli.shared.input_source import read_whole
+from bounds.cli.shared.options import option
 from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.progress import tell
 from bounds.cli.shared.runner import Exports, Work, model_exports
 from bounds.store.forms import COUNT, each
 from bounds.store.output import sha256
-from bounds.store.sweep import Cell, Results, found_rows
+from bounds.store.results import ResultStore
+from bounds.store.sweep import Cell, found_rows
 from jax_models.errors import InputError
 from jax_models.format.build import name_tensors
 from jax_models.format.config import encode_config
 from jax_models.programs.logic import format_formula, read_alphabet
-from jax_models.programs.logic.compile import compile_formula
-from jax_models.programs.logic.exactness import exact_length, require_exact
+from jax_models.programs.logic.compile import (
+    compile_formula,
+    exact_length,
+    require_exact,
+)
 from jax_models.programs.logic.modes import get_mode, require_expressible
 from jax_models.programs.logic.parser import locate_formula
 from jax_models.programs.logic.self_test import (
@@ -40,6 +54,44 @@ from jax_models.programs.rasp import (
     read_result,
 )
 from jax_models.programs.rasp.compile import check_length
+
+_TEST = "jax_models.programs.logic.self_test"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompileOptions(Computed, Stored):
+    """Options of the command."""
+
+    COMMAND = "compile"
+    DRAWS = lambda one: one.self_test > 0
+
+    formula: str | None = option(None, "The formula, as in 'P Q_a and #<[Q_b] >= 2'.")
+    program: str | None = option(
+        None,
+        "Instead of a formula: file of an S-RASP program (docs/rasp.md).",
+        file=True,
+    )
+    alphabet: str | None = option(
+        None,
+        "One character per symbol, ids in that order (ab), or names with commas "
+        "(open,close).",
+    )
+    mode: str = option(
+        "T",
+        "Where sharp attention comes from: a temperature (T, TB, FT) or the position "
+        "encoding (U, FU); FT and FU look back only.",
+        "jax_models.programs.logic.modes:MODES",
+        used_if=lambda one: one.program is None,
+        otherwise="is of formulas: heads of a program are average-hard; leave it out",
+    )
+    self_test: int = option(
+        8,
+        "Compare the model with its formula or program on all strings up to this length "
+        f"(as far as one has at most {{{_TEST}:MOST_STRINGS}}) and on random ones up to it "
+        f"or to {{{_TEST}:LONGEST}}; 0 for no test.",
+        least=0,
+    )
+
 
 # Of a self-test: of a program, and of a formula.
 PROGRAM_FORM = {
@@ -94,7 +146,7 @@ def plan(options: CompileOptions) -> Work:
 
     cell = Cell(config, "self-test", compute, form={"self_test": compiled.form})
 
-    def finish(store: Results) -> Exports:
+    def finish(store: ResultStore) -> Exports:
         found = found_rows(store, [cell] if options.self_test else [])
         tested = found[0]["self_test"] if found else None
         said = {**about, **_description(model), "exact_length": compiled.exact_length}

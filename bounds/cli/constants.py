@@ -1,25 +1,43 @@
-"""Every closed-form constant of a model, printed and corrected."""
+"""Every closed-form constant of a model: as Hahn 2020 prints them, and corrected.
 
+One row per length and layer in `constants.json`; the last layer's speaks of the output.
+All bounds hold for every input of the length and every substitution, at a position that
+is not the one exchanged. They are decimal logarithms, because the constants leave the
+range of floats: null stands for a bound of zero, for one beyond any float, and for a
+form that does not apply; the hypotheses of the row say of each null which it is. Lengths
+are kept in --out as they are done, and the same command continues where it stopped.
+"""
+
+import dataclasses
 import textwrap
 from typing import Any
 
 import jax_models as jm
-from bounds.cli.options.constants import ConstantsOptions
 from bounds.cli.shared.columns import FILES
-from bounds.cli.shared.model_source import name_model, weighted_model
+from bounds.cli.shared.groups import Lengths, Model, Read, Stored, Weighted
 from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
+from bounds.cli.shared.subject import name_model, weighted_model
 from bounds.curves.inputs import check_changeable
-from bounds.curves.text_table import column_table, ruled
 from bounds.lemma5.constants import ClosedForms, evaluate_closed_forms, read_constants
-from bounds.lemma5.constants.rows import (
+from bounds.lemma5.constants.closed_forms import (
     ENDLESS,
     constants_row,
     read_rows,
     record_rows,
 )
+from bounds.numbers.notation import column_table, ruled
 from bounds.store.forms import Form, each, fields, only
 from jax_models.run.evaluate import require_readout
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConstantsOptions(Lengths, Weighted, Model, Read, Stored):
+    """Options of the command."""
+
+    COMMAND = "constants"
+    DRAWS = lambda one: one.is_drawn
+
 
 WIDTH = 88
 # Header and key of each column of the report.

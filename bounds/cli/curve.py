@@ -1,4 +1,18 @@
-"""Influence against length, for several weightings of one model."""
+"""Influence against length, for several weightings of one model.
+
+Without flags: leftmost-hard, average-hard, softmax, and softmax with temperature
+1 / ln n, on one random model (the same weights for all four) and sampled bit strings.
+Beside the exact influence stand what --bounds names: the certificate for each input,
+the corrected and the printed constants of Lemma 5 for all inputs of a length, and an
+estimate of what they bound, the largest influence that a search over inputs met. The
+constants, which cost no forward pass, go on beyond the lengths that are measured.
+Of a text (--sequence, --text) lengths are those of its beginnings, at most its own; the
+records of a --fasta file are measured at their own lengths.
+A file or a construction is measured as it is, unless --weighting or --temperature ask
+for others. Several of both are combined; of several temperatures the hard weightings,
+whose winners no temperature changes, take the first. Results are kept in --out as they
+are found, and the same command continues where it stopped.
+"""
 
 import dataclasses
 import os
@@ -8,31 +22,101 @@ from pathlib import Path
 from typing import Any
 
 import jax_models as jm
-from bounds.cli.options.curve import EXTEND_TO, CurveOptions
 from bounds.cli.shared.columns import FILES
-from bounds.cli.shared.groups import RECORDS
+from bounds.cli.shared.groups import (
+    RECORDS,
+    TEMPERATURE,
+    WEIGHTINGS,
+    Figure,
+    Lengths,
+    Memory,
+    Method,
+    Read,
+    Sampled,
+    Shape,
+    Stored,
+    Texts,
+)
 from bounds.cli.shared.input_source import num_symbols, open_tokenizer, read_given
-from bounds.cli.shared.model_source import (
+from bounds.cli.shared.options import again, option
+from bounds.cli.shared.platforms import prepare_jax
+from bounds.cli.shared.runner import Exports, Work, describe_lengths
+from bounds.cli.shared.subject import (
     load_model,
     model_sha256,
+    read_subject,
     read_trained_to,
     refuse_ties,
 )
-from bounds.cli.shared.platforms import prepare_jax
-from bounds.cli.shared.progress import Program
-from bounds.cli.shared.runner import Exports, Work, describe_lengths
-from bounds.cli.shared.subject import read_subject
-from bounds.cli.shared.substitutes import with_named_symbols
+from bounds.cli.shared.target import with_named_symbols
 from bounds.curves.cells import CurveCells, curve_cells, lengths_beyond
 from bounds.curves.columns import bound_columns
 from bounds.curves.curve import BoundCurve, plot_curves, read_curve
 from bounds.curves.inputs import own_lengths
+from bounds.curves.measurement import MAIN_JOB, combine, reweighted_models
 from bounds.curves.report import curve_report, describe_curve
-from bounds.curves.variants import MAIN_JOB, combine, reweighted_models
 from bounds.store.output import sha256
-from bounds.store.sweep import Cell, Results
+from bounds.store.results import ResultStore
+from jax_models.arguments import MAX_LENGTH
 from jax_models.errors import InputWarning
 from jax_models.model.position import longest_length
+
+# Of the random model: small enough for its constants to fall within lengths that can be
+# run, and those to which its closed forms alone go on.
+SCALE = 0.5
+EXTEND_TO = 10**6
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CurveOptions(Lengths, Sampled, Texts, Read, Method, Memory, Stored, Figure):
+    """Options of the command."""
+
+    COMMAND = "curve"
+    DRAWS = lambda one: Sampled.DRAWS(one) or "estimate" in one.bounds
+
+    lengths: tuple[int, ...] = again(
+        Lengths,
+        "lengths",
+        "16:4096:9",
+        used_if=lambda one: all(getattr(one, name) is None for name in RECORDS),
+        otherwise="is of beginnings of a text, and the records of --fasta and --smiles "
+        "have their own lengths; leave it out, or give one record as --sequence",
+    )
+    weighting: tuple[str, ...] | None = option(
+        None, "Weightings to compare: some of {words}.", WEIGHTINGS
+    )
+    temperature: tuple[str, ...] | None = option(
+        None,
+        "Temperatures to compare: each T, inverse_log:A (A / ln n) or "
+        "power:A:P[:position] (A n^P).",
+        check=TEMPERATURE,
+    )
+    bounds: tuple[str, ...] = option(
+        "certified,closed_forms",
+        "What stands beside the exact influence: some of {words}.",
+        *("none", "bounds.curves.columns:CURVE_BOUNDS"),
+        used_if=lambda one: "none" not in one.bounds or len(one.bounds) == 1,
+        otherwise="has other bounds than none, but none stands alone",
+    )
+    extend_to: int | None = option(
+        None,
+        "Closed forms, which need no forward pass, are evaluated on beyond --lengths, at "
+        f"powers of ten up to this n; by default {EXTEND_TO} for a random model, else not.",
+        least=1,
+        used_if=lambda one: "closed_forms" in one.bounds,
+        otherwise="is of closed forms; name closed_forms among --bounds, or leave it out",
+    )
+    trained_to: int | None = option(
+        None,
+        "Longest n that the model was trained on: marked in table and figure, and lengths "
+        "up to it and beyond it are fitted apart; by default what train.json beside the "
+        "model says.",
+        least=1,
+        most=MAX_LENGTH,
+        key=False,
+    )
+    scale: float = again(Shape, "scale", SCALE)
+
 
 # What every row has, and what stands beside it.
 COLUMNS = tuple(x for x in FILES["curve.csv"] if x not in bound_columns())
@@ -49,13 +133,14 @@ def plan(options: CurveOptions) -> Work:
     asked = _ask(options, beyond)
     cells = [cell for curve in asked for cell in curve.measurements]
     cells += [cell for curve in asked for cell in curve.beside.values()]
+    cells.sort(key=lambda cell: cell.config["n"])  # so that a curve grows evenly
     lengths = sorted({n for n, _ in asked[0].subject.inputs})
 
-    def finish(store: Results) -> Exports:
+    def finish(store: ResultStore) -> Exports:
         curves = [read_curve(one, store, trained_to) for one in asked]
         return _export([one.subject.model_sha256 for one in asked], curves, lengths)
 
-    def rows(store: Results) -> list[dict[str, Any]]:
+    def rows(store: ResultStore) -> list[dict[str, Any]]:
         return [
             {
                 **dict.fromkeys([*COLUMNS, *bound_columns()]),
@@ -73,7 +158,6 @@ def plan(options: CurveOptions) -> Work:
         "make",
         "measurements",
         beyond=[cell for curve in asked for cell in curve.beyond.values()],
-        program=_program,
         rows=rows,
     )
 
@@ -119,12 +203,6 @@ def _ask(options: CurveOptions, extend_to: int | None) -> list[CurveCells]:
         asked = dataclasses.replace(subject, model=one, model_sha256=hashed)
         cells.append(curve_cells(asked, bounds, beyond, folder))
     return cells
-
-
-def _program(cell: Cell) -> Program:
-    """Program of a measurement; inputs of a length share it."""
-    config = cell.config
-    return Program(f"{config.get('bound')} {config['weighting']}", config["n"])
 
 
 def _export(

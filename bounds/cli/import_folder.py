@@ -1,15 +1,45 @@
-"""The model of a local checkpoint as a file."""
+"""Write the model of a local checkpoint: a Hugging Face folder as a model file.
 
+Families and heads: docs/checkpoints.md. The file is `model.safetensors` in --out;
+`import.json` beside it holds its SHA-256 and what the checks found.
+"""
+
+import dataclasses
 import re
 from collections import Counter
 from typing import Any
 
-from bounds.cli.options.import_folder import ImportOptions
+from bounds.cli.shared.groups import Head, Output, Platform
+from bounds.cli.shared.options import option
 from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.runner import Work, model_exports
 from jax_models.errors import InputError
-from jax_models.format.pretrained.load import read_folder
-from jax_models.format.pretrained.reference import compare_outputs
+from jax_models.format.pretrained.load import compare_outputs, read_folder
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImportOptions(Head, Platform, Output):
+    """Options of the command."""
+
+    COMMAND = "import"
+    DRAWS = lambda _: False
+
+    folder: str | None = option(None, "The folder of the checkpoint.")
+    dtype: str | None = option(
+        None,
+        "Float type of the file; by default the checkpoint's, half precision as float32.",
+        *("float32", "float64"),
+    )
+    check: str | None = option(
+        None,
+        "A safetensors file of reference outputs to compare with: tokens [n], and rows "
+        "[n, d], logits [n, c] or both.",
+    )
+    tokenizer: str | None = option(
+        None,
+        "Folder with tokenizer.json or vocab.txt, or one such file: symbols that it does "
+        "not name, and special ones, are not substituted. By default the folder's own.",
+    )
 
 
 def plan(options: ImportOptions) -> Work:

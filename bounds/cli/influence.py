@@ -1,4 +1,10 @@
-"""Run of the command `influence`."""
+"""The influence of every position and symbol of one input on one model.
+
+`influence.csv` lists every substitution with the change of the output it makes;
+`influence.json` the largest; the figure shows the largest at each position. Long inputs
+are done in blocks of positions, and what is found is kept in --out every ten seconds or
+so: the same command continues where it stopped.
+"""
 
 import dataclasses
 from pathlib import Path
@@ -7,18 +13,38 @@ from typing import Any
 import numpy as np
 
 from bounds.cli.influence_parts import AskedInfluence, FoundInfluence, InfluenceParts
-from bounds.cli.options.influence import InfluenceOptions
 from bounds.cli.parts import InParts, error_columns
+from bounds.cli.shared.groups import (
+    Figure,
+    Incremental,
+    Method,
+    OneInput,
+    Proposed,
+    Query,
+    Screened,
+)
 from bounds.cli.shared.input_source import open_tokenizer
+from bounds.cli.shared.options import option
 from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.runner import Exports, Rows, Work
 from bounds.cli.shared.subject import read_one
-from bounds.cli.shared.substitutes import read_substitutes
-from bounds.cli.shared.target import unit_of
+from bounds.cli.shared.target import read_substitutes, unit_of
 from bounds.cli.words import describe_influence, influence_finding
 from bounds.curves.measurement import block_columns, enclosed_value
 from bounds.figures.inputs import influence_figure, sequence_figure
 from bounds.numbers.kind import RTOL_EXACT, kind_of_ends
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InfluenceOptions(
+    OneInput, Query, Method, Screened, Incremental, Proposed, Figure
+):
+    """Options of the command."""
+
+    COMMAND = "influence"
+
+    include_query: bool = option(False, "Substitute the query's own token too.")
+
 
 COLUMNS = ("position", "symbol", "lower", "upper", "kind")
 # Columns that name a substitution, where a tokenizer names symbols.

@@ -25,8 +25,7 @@ from bounds.cli.parts import (
     unpack,
     with_infinity,
 )
-from bounds.cli.shared.substitutes import special_symbols
-from bounds.cli.shared.target import target_key
+from bounds.cli.shared.target import special_symbols, target_key
 from bounds.curves.measurement import block_columns
 from bounds.influence import (
     Influence,
@@ -44,10 +43,16 @@ from bounds.influence.method import Method, Screen
 from bounds.influence.methods.exhaustive import Exhaustive
 from bounds.influence.methods.incremental import is_sparse
 from bounds.influence.methods.lumped import Lumped
-from bounds.influence.result import Enclosures, Found, Level, MeasuredError
+from bounds.influence.result import (
+    Enclosures,
+    Found,
+    Level,
+    MeasuredError,
+    Ties,
+    judge_ties,
+)
 from bounds.influence.rounding import choose_rounding
 from bounds.influence.targets.table import as_value
-from bounds.influence.ties import Ties, judge_ties
 from bounds.store.forms import COUNT, SIZE, Form, fields
 from bounds.store.output import canonical_json, sha256
 from jax_models.run.mesh import count_devices

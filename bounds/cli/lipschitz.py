@@ -1,26 +1,56 @@
-"""The empirical Lipschitz constant against length, beside the closed forms."""
+"""The empirical Lipschitz constant against length, beside the closed forms.
+
+Every number found by search is an estimate from below, marked with its seed and its
+iterations; the closed forms and certificates beside it are bounds from above. Results
+are kept in --out as they are found, and the same command continues where it stopped.
+"""
 
 import dataclasses
 from typing import Any
 
-from bounds.cli.options.lipschitz import LipschitzOptions
 from bounds.cli.shared.columns import FILES
+from bounds.cli.shared.groups import Figure, Lengths, Read, Sampled, Stored, Weighted
 from bounds.cli.shared.input_source import num_symbols
-from bounds.cli.shared.model_source import weighted_model
+from bounds.cli.shared.options import again, option
 from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
-from bounds.cli.shared.subject import read_subject
+from bounds.cli.shared.subject import read_subject, weighted_model
 from bounds.curves.inputs import check_changeable
 from bounds.curves.measurement import Subject
 from bounds.lemma5.lipschitz.curve import (
     NAMES,
     LipschitzCurve,
+    finding,
+    lipschitz_report,
     measure_lipschitz,
 )
-from bounds.lemma5.lipschitz.report import finding, lipschitz_report
 from bounds.lemma5.lipschitz.searches import Effort
 from bounds.store.forms import SIZE, each, fields
 from bounds.store.table import Table
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LipschitzOptions(Lengths, Weighted, Sampled, Read, Stored, Figure):
+    """Options of the command."""
+
+    COMMAND = "lipschitz"
+    DRAWS = lambda _: True
+
+    lengths: tuple[int, ...] = again(Lengths, "lengths", "16:1024:4")
+    num_inputs: int = again(Sampled, "num_inputs", 4)
+    restarts: int = option(
+        "bounds.lemma5.lipschitz.searches:Effort.restarts",
+        "Starting points of the ascent in the ball; 0 leaves it out.",
+        least=0,
+    )
+    steps: int = option(
+        "bounds.lemma5.lipschitz.searches:Effort.steps",
+        "Steps of the ascent from each.",
+        least=1,
+        used_if=lambda one: one.restarts > 0,
+        otherwise="is of the ascent, which --restarts=0 leaves out",
+    )
+
 
 # What every row has; then come the bounds that apply to the model.
 COLUMNS = tuple(name for name in FILES["lipschitz.csv"] if "*" not in name)

@@ -1,10 +1,34 @@
-"""A preset or random model, or another file re-weighted, as a file."""
+"""Write a model file: random weights, a construction, or another file re-weighted.
 
-from bounds.cli.options.model import ModelOptions
-from bounds.cli.shared.model_source import weighted_model
+The file is `model.safetensors` in --out; `model.json` beside it holds its SHA-256 and
+how it was made.
+"""
+
+import dataclasses
+
+from bounds.cli.shared.groups import Model, Weighted
+from bounds.cli.shared.options import option
 from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.runner import Work, model_exports
+from bounds.cli.shared.subject import weighted_model
 from jax_models.model.transformer import encode_positions
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelOptions(Model, Weighted):
+    """Options of the command."""
+
+    COMMAND = "model"
+    DRAWS = lambda one: one.is_drawn
+
+    max_length: int = option(
+        512,
+        "Random model with --position=table: number of positions.",
+        least=1,
+        used_if=lambda one: one.is_drawn and one.position == "table",
+        otherwise="is the size of a random model's table of positions; give "
+        "--position=table too, or leave it out",
+    )
 
 
 def plan(options: ModelOptions) -> Work:

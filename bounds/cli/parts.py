@@ -31,10 +31,10 @@ from bounds.influence.choice import Choice
 from bounds.influence.find import top_moves, top_rows
 from bounds.influence.method import Done, Rounding
 from bounds.influence.result import Found, MeasuredError
-from bounds.rounding.measured_error import measure_error
+from bounds.rounding.ranked import measure_error
 from bounds.store.forms import COUNT, Form, fields
 from bounds.store.results import ResultStore
-from bounds.store.sweep import Cell, Results, finish_cells, found_rows, run_cells
+from bounds.store.sweep import Cell, finish_cells, found_rows, run_cells
 from bounds.version import __version__
 from jax_models.errors import InputError
 from jax_models.run.mesh import first_says
@@ -67,9 +67,7 @@ def error_cell(last: Record, whole: InfluenceRequest) -> Cell:
     return Cell(config, "measured error", compute, form=form)
 
 
-def split_error(
-    found: Sequence[Record],
-) -> tuple[list[Record], MeasuredError | None]:
+def split_error(found: Sequence[Record]) -> tuple[list[Record], MeasuredError | None]:
     """Records of blocks, and the error if it was measured."""
     if not found or ERROR not in found[-1]:
         return list(found), None
@@ -349,10 +347,9 @@ class InParts(Generic[Of, Result]):
             return devices.leads and not options.dry_run
 
         @explained_loss()
-        def finish(store: Results) -> Exports:
+        def finish(store: ResultStore) -> Exports:
             if self.one_pass is not None:
                 return self.export([self._pass(self.one_pass, one) for one in asked])
-            assert isinstance(store, ResultStore)
             joined: list[Joined[Of, Result]] = []
             (devices,) = opened
             for parts in planned:
@@ -362,7 +359,7 @@ class InParts(Generic[Of, Result]):
                     joined.append(_compute(store, counted, devices, options.fresh))
             return self.export(joined)
 
-        def rows(store: Results) -> Rows:
+        def rows(store: ResultStore) -> Rows:
             one = next(iter(self.ask()))
             if self.one_pass is not None:
                 return [self.row(self._pass(self.one_pass, one))]
@@ -377,7 +374,7 @@ class InParts(Generic[Of, Result]):
         return Joined(asked, compute(asked), 0, time.perf_counter() - began)
 
 
-def measure_parts(parts: Parts[Of, Result], store: Results) -> Joined[Of, Result]:
+def measure_parts(parts: Parts[Of, Result], store: ResultStore) -> Joined[Of, Result]:
     """Result of all parts; those that are not in the store are computed."""
 
     def finished(cells: Sequence[Cell]) -> Rows:

@@ -1,5 +1,14 @@
-"""Inputs that a hard-attention model cannot tell apart: a restriction and its pair."""
+"""Inputs that a hard-attention model cannot tell apart: a restriction and its pair.
 
+Fixes few symbols so that the model's final activation at the query is the same for all
+completions, and names two of them of which exactly one is in the language.
+`certificate.json` is what proves it; --verify=FILE checks one against the model, by code
+that the search has no part in. Finished attempts are kept in --out: the same command
+continues where it stopped. The figure shows who can attend to whom before and after
+(n <= 24), or the free share after each stage.
+"""
+
+import dataclasses
 import json
 import time
 from collections.abc import Callable
@@ -7,12 +16,13 @@ from functools import partial
 from typing import Any
 
 import jax_models as jm
-from bounds.cli.options.restrict import NO_LANGUAGE, RestrictOptions
+from bounds.cli.shared.groups import Figure, HardWeighting, Model, Query, Stored
 from bounds.cli.shared.input_source import read_tokens
-from bounds.cli.shared.model_source import weighted_model
+from bounds.cli.shared.options import IntegersParser, again, option
 from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.progress import SECONDS_BETWEEN_LINES
 from bounds.cli.shared.runner import Exports, Work
+from bounds.cli.shared.subject import weighted_model
 from bounds.figures.restriction import restriction_figure
 from bounds.restriction import (
     Restriction,
@@ -21,27 +31,88 @@ from bounds.restriction import (
     find_restriction,
     read_certificate,
 )
-from bounds.restriction.attempts import ClosedInput
+from bounds.restriction.analysis import PartialInput
 from bounds.restriction.counterexample import NAMES
-from bounds.restriction.outline import outline_restriction
-from bounds.restriction.partial_input import PartialInput
 from bounds.restriction.record import (
     describe_restriction,
+    outline_restriction,
     part_form,
     read_closed,
     record_closed,
     restriction_row,
 )
+from bounds.restriction.search import ClosedInput
 from bounds.store.output import sha256
-from bounds.store.sweep import (
-    Cell,
-    Results,
-    found_rows,
-    missing_cells,
-    run_cells,
-)
+from bounds.store.results import ResultStore
+from bounds.store.sweep import Cell, found_rows, missing_cells, run_cells
 from jax_models.arguments import show
 from jax_models.languages import RegularLanguage
+
+NO_LANGUAGE = "none"
+SEARCHING: dict[str, Any] = {
+    "used_if": lambda one: one.verify is None,
+    "otherwise": "is of the search, and --verify checks a certificate; leave it out",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RestrictOptions(HardWeighting, Model, Query, Stored, Figure):
+    """Options of the command."""
+
+    COMMAND = "restrict"
+
+    length: int = option(64, "Tokens n of the inputs, an end token included.", least=1)
+    language: str = option(
+        "parity",
+        "Language that the pair is about: {words}, or an automaton's file "
+        "(docs/notation.md); ones is 1*, anbn a^m b^m, and none looks for a restriction "
+        "alone.",
+        *("bounds.restriction.counterexample:NAMES", NO_LANGUAGE),
+        file=True,
+    )
+    verify: str | None = option(
+        None,
+        "Certificate to check against the model, instead of looking for one.",
+        key=False,
+    )
+    weighting: str | None = again(
+        HardWeighting, "weighting", None, " A random model's is leftmost_hard."
+    )
+    query: int = again(Query, "query", -1)
+    caps: tuple[int, ...] | None = option(
+        None,
+        "For each layer but the last, the free symbols that a row may depend on; by "
+        "default a few per head and layer, varied between attempts.",
+        parser=IntegersParser(),
+        **SEARCHING,
+    )
+    pre_restriction: str | None = option(
+        None,
+        "File of n integers separated by whitespace, or a NumPy file: tokens that are "
+        "fixed beforehand, -1 where a position is free. By default what the language asks "
+        "for: brackets around a window, an end token.",
+        file=True,
+        **SEARCHING,
+    )
+    method: str = option(
+        "auto",
+        "The search; auto is greedy, and alteration where that fails.",
+        *("auto", "greedy", "alteration"),
+        **SEARCHING,
+    )
+    attempts: int | None = option(
+        None,
+        "Searches, of which the best is taken; by default 6 for n <= 128, else 1.",
+        least=1,
+        **SEARCHING,
+    )
+    reverse_pass: bool | None = option(
+        None,
+        "Whether to free again what was fixed needlessly; by default for n <= 128.",
+        **SEARCHING,
+    )
+    fresh: bool = again(Stored, "fresh", False, **SEARCHING)
+    figure_format: tuple[str, ...] = again(Figure, "figure_format", "png", **SEARCHING)
 
 
 def plan(options: RestrictOptions) -> Work | None:
@@ -53,7 +124,7 @@ def plan(options: RestrictOptions) -> Work | None:
     model, config, search = _ask(options)
     start = time.monotonic()
 
-    def look(store: Results, **more: Any) -> tuple[Restriction, float]:
+    def look(store: ResultStore, **more: Any) -> tuple[Restriction, float]:
         earlier = []  # seconds that parts took which an earlier run finished
         form = part_form(options.length, model.vocab_size)
 
@@ -76,7 +147,7 @@ def plan(options: RestrictOptions) -> Work | None:
             )
         return found, sum(earlier)
 
-    def finish(store: Results) -> Exports:
+    def finish(store: ResultStore) -> Exports:
         found, earlier = look(store, report=_Lines())
         seconds = time.monotonic() - start + earlier
         record = {**found.certificate, "seconds": seconds, "verified": True}
@@ -87,7 +158,7 @@ def plan(options: RestrictOptions) -> Work | None:
             figure=lambda: restriction_figure(outline_restriction(model, found)),
         )
 
-    def rows(store: Results) -> list[dict[str, Any]]:
+    def rows(store: ResultStore) -> list[dict[str, Any]]:
         found, _ = look(store)
         verified = {"language": options.language, "verified": True}
         return [restriction_row(found) | verified]

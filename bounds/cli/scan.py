@@ -1,4 +1,10 @@
-"""Run of the command `scan`."""
+"""Changes of one row, of many or of all, by every substitution in one input of a model.
+
+`scan.csv` lists every cell with its symbols; `scan.npz` has the arrays, `scan.json` the
+largest cell; the figure is a heat map of substitutes, or a map of rows against positions.
+Long work is kept in --out in parts of positions as they are found: the same command
+continues where it stopped.
+"""
 
 import dataclasses
 import functools
@@ -10,22 +16,29 @@ import numpy as np
 from jax.sharding import Mesh
 
 import jax_models as jm
-from bounds.cli.options.scan import PAGE, ScanOptions
 from bounds.cli.parts import InParts, error_columns
 from bounds.cli.scan_parts import (
+    ONE_PASS,
     AskedScan,
     FoundScan,
     ScanParts,
     parse_reduce,
     parse_rows,
+    read_recipe,
 )
-from bounds.cli.scan_recipe import ONE_PASS, read_recipe
+from bounds.cli.shared.groups import Figure, Incremental, OneInput, Ties
 from bounds.cli.shared.input_source import open_tokenizer, record_names
+from bounds.cli.shared.options import IntegersParser, again, option
 from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.runner import Exports, Work
 from bounds.cli.shared.subject import read_one
-from bounds.cli.shared.substitutes import read_substitutes, special_symbols
-from bounds.cli.shared.target import number_symbol, target_key, unit_of
+from bounds.cli.shared.target import (
+    number_symbol,
+    read_substitutes,
+    special_symbols,
+    target_key,
+    unit_of,
+)
 from bounds.cli.words import describe_scan, quantity_of, scan_finding, top_line
 from bounds.curves.measurement import Subject
 from bounds.curves.scan_page import open_plotly, scan_page
@@ -34,13 +47,109 @@ from bounds.influence.scan import Scan
 from bounds.influence.table.lines import (
     SYMBOL_NAMES,
     Named,
+    Residues,
     largest_lines,
     write_lines,
 )
-from bounds.influence.table.residues import Residues
 from bounds.influence.table.view import check_shape
-from bounds.recipes.question import residues_of
+from bounds.recipes.question import require_language_model, residues_of
 from bounds.store.output import write_bytes, write_csv
+
+# The one format that not all commands draw.
+PAGE = "html"
+RECIPES = (
+    *("masked_marginals", "wild_type_marginals", "dependency_map"),
+    *("categorical_jacobian", "mutagenesis"),
+)
+SET_BY_RECIPE = (
+    *("rows", "target", "target_symbols", "reduce", "diagonal", "edit", "candidates"),
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScanOptions(OneInput, Ties, Incremental, Figure):
+    """Options of the command."""
+
+    COMMAND = "scan"
+
+    recipe: str | None = option(
+        None,
+        "A scan by the name of its field, which sets what is replaced and watched and what "
+        "is made of it: {words} (docs/recipes.md).",
+        RECIPES,
+    )
+    edit: str = option(
+        "replace",
+        "What is done to a position: replace puts in every substitute in turn, delete "
+        "deletes its token.",
+        ("replace", "delete"),
+    )
+    rows: str | None = option(
+        None,
+        "Rows whose output is watched: a position, negative ones counting from the end, "
+        "several separated by commas, all, or own, each position's own row. By default the "
+        "row of a classifier's head, else the last.",
+        check="bounds.cli.scan_parts:parse_rows",
+    )
+    target_symbols: tuple[str, ...] | None = option(
+        None,
+        "Entries of logits or log_probabilities that alone count: symbols by name (with a "
+        "tokenizer) or number, separated by commas.",
+    )
+    reduce: str | None = option(
+        None,
+        "What is made of the changes: none keeps them signed with the target's axis, max "
+        "is the largest over substitutes and entries, mean that over substitutes, "
+        "frobenius the map of the categorical Jacobian, centred and less its average "
+        "product but for :nocenter and :noapc, symmetrised by :tensor or :map. By default "
+        "a target of one entry is signed, of others it is the norm.",
+        check="bounds.cli.scan_parts:parse_reduce",
+    )
+    diagonal: bool = option(
+        True, "Whether cells whose position is the row count; else they are 0."
+    )
+    positions: tuple[int, ...] | None = option(
+        None,
+        "Positions that are changed, from 0, separated by commas; by default all, but "
+        "for special symbols of a tokenizer.",
+        parser=IntegersParser("positions"),
+    )
+    method: str = option(
+        "auto",
+        "How changes are computed; auto picks the cheapest, all are exact.",
+        *("auto", "bounds.influence.choice:TABLE_METHOD_NAMES"),
+    )
+    figure_format: tuple[str, ...] = again(
+        Figure,
+        "figure_format",
+        "png",
+        " A page (html) is to hover over.",
+        words=("bounds.store.output:FORMATS", PAGE),
+    )
+    top: int = option(
+        0,
+        "Cells of largest absolute value that are printed and written to top.csv.",
+        least=0,
+        most=10**6,
+        key=False,
+    )
+    first_residue: int = option(
+        1,
+        "Number of the first residue in tables and figures of letters; special symbols do "
+        "not count.",
+        least=-(10**6),
+        most=10**6,
+        key=False,
+    )
+    figure: str = option(
+        "auto",
+        "What is drawn: map of rows against positions, heat map of substitutes, or the "
+        "input in letters as high as the largest change there; auto is a map of rows "
+        "where several are watched, else heat.",
+        "bounds.influence.table.view:SHAPES",
+        key=False,
+    )
+
 
 # Lines of scan.csv beyond which it is not written.
 MAX_ROWS = 10**6
@@ -165,7 +274,13 @@ def _ask(options: ScanOptions, first: Subject | None = None) -> AskedScan:
     if options.recipe is None:
         return asked
     at = residues_of(subject.model, tokens, positions)
-    recipe = read_recipe(options, subject.model, tokenizer, tokens, at, symbols)
+    require_language_model(subject.model)
+    for name in SET_BY_RECIPE:
+        if options.is_given(name):
+            raise jm.InputError(
+                f"--recipe={options.recipe} sets --{name}; leave it out"
+            )
+    recipe = read_recipe(options.recipe, subject.model, tokenizer, tokens, at, symbols)
     set_by = recipe.question
     return dataclasses.replace(
         _watching(asked, set_by.target),

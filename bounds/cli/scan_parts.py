@@ -1,4 +1,4 @@
-"""A scan in parts of positions, so that long work is saved as it is found and resumed.
+"""A scan in parts of positions, so that long work is saved and resumed, and its recipes.
 
 Tables, maxima and means go position by position: their parts are concatenated. A
 Frobenius map needs all positions at once, and is made of the parts of their table.
@@ -6,7 +6,7 @@ Frobenius map needs all positions at once, and is made of the parts of their tab
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,6 @@ from bounds.cli.parts import (
     pack,
     unpack,
 )
-from bounds.cli.scan_recipe import Recipe
 from bounds.cli.shared.target import target_key
 from bounds.curves.measurement import block_columns
 from bounds.influence.answer import settle
@@ -35,7 +34,7 @@ from bounds.influence.find import compare, compute_values, has_top, run_tables
 from bounds.influence.method import Method
 from bounds.influence.moved import magnitude_of
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.result import Found, MeasuredError
+from bounds.influence.result import Found, MeasuredError, judge_ties
 from bounds.influence.rounding import choose_rounding, runs_of
 from bounds.influence.substitution import choose_query
 from bounds.influence.table.frobenius import Frobenius
@@ -43,7 +42,10 @@ from bounds.influence.table.layout import Layout
 from bounds.influence.table.reductions import Reduce, Table, require_table
 from bounds.influence.table.result import Scan
 from bounds.influence.targets.base import is_count
-from bounds.influence.ties import judge_ties
+from bounds.influence.targets.table import as_value
+from bounds.recipes.maps import dependency_question, jacobian_question
+from bounds.recipes.marginals import mask_of, masked_scores, wild_type_marginals
+from bounds.recipes.question import Question, letters_of
 from bounds.store.forms import COUNT, SIZE, Form
 from bounds.store.output import canonical_json, sha256
 from jax_models.arguments import show
@@ -95,6 +97,57 @@ def parse_rows(text: str | None) -> Any:
             )
     rows = [int(part) for part in parts]
     return rows[0] if len(rows) == 1 else rows
+
+
+# Names of masks in vocabularies.
+MASKS = ("<mask>", "[MASK]")
+AXES = ("position", "symbol")
+ONE_PASS = ("wild_type_marginals",)  # recipes that are no scan
+ODDS = "log-odds against the wild type, nats"
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """A recipe for one input."""
+
+    question: Question
+    label: str  # of the values, with their unit
+    axes: tuple[str, ...] | None = None  # of what it makes; None: of the scan
+    finish: Callable[[Scan], Scan] = lambda scan: scan
+    one_pass: Callable[[], Scan] | None = None  # of `ONE_PASS`
+
+
+def read_recipe(
+    named: str,
+    model: jm.Transformer,
+    tokenizer: jm.Tokenizer | None,
+    tokens: np.ndarray,
+    positions: Sequence[int],
+    symbols: np.ndarray | None,
+) -> Recipe:
+    """Recipe of `--recipe` but mutagenesis."""
+    letters = letters_of(model, None if symbols is None else symbols.ravel().tolist())
+    if named == "dependency_map":
+        question = dependency_question(letters, positions)
+        return Recipe(question, as_value(question.target).label)
+    if named == "categorical_jacobian":
+        question = jacobian_question(letters, positions)
+        return Recipe(question, as_value("logits").label)
+    if named in ONE_PASS:
+        question = Question(letters, "logits", "own")
+
+        def one_pass() -> Scan:
+            return wild_type_marginals(
+                model, tokens, symbols=letters, positions=positions
+            )
+
+        return Recipe(question, ODDS, AXES, one_pass=one_pass)
+    mask: int | None = None
+    for name in MASKS:
+        if tokenizer is not None and name in tokenizer.names:
+            mask = tokenizer.symbol(name)
+    question = Question((mask_of(model, mask),), "logits", "own")
+    return Recipe(question, ODDS, AXES, lambda scan: masked_scores(scan, letters))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

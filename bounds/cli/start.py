@@ -8,15 +8,11 @@ by a second signal at once. Whatever is kept is kept whole.
 
 import atexit
 import contextlib
-import datetime
 import os
 import select
 import signal
-import sqlite3
 import sys
 import threading
-import time
-from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
@@ -25,9 +21,8 @@ from jax_models.interrupt import Terminated, request_interrupt
 PROGRAM = "attention-bounds"
 # Seconds that the program has to end by itself after a signal.
 PATIENCE = 3.0
-# Where a run keeps what is finished: rows of the store, and files by name.
+# Where a run keeps what is finished.
 STORE_NAME = "results.sqlite"
-CHECKPOINTS = ("checkpoint.safetensors", "screen-*.npz", "proposal-*.npz")
 
 
 class Run:
@@ -38,12 +33,6 @@ class Run:
         self.loading = False
         self.alone = False  # the process is the program, and was begun by `console`
         self.deciding = threading.RLock()  # held by who sets the code
-        self.begin()
-
-    def begin(self) -> None:
-        """Forget an earlier run."""
-        self.began = time.time()
-        self.folder: Path | None = None
         self.code: int | None = None  # of the exit, once it is decided
 
     def tell(self, number: int) -> int:
@@ -51,11 +40,7 @@ class Run:
         with self.deciding:
             if self.code is None:
                 what = "interrupted" if number == signal.SIGINT else "terminated"
-                kept = "no part was finished, and the same command begins it again"
-                if self.folder is not None and keeps(self.folder, self.began):
-                    kept = "the same command continues where it stopped"
-                elif self.folder is not None and keeps(self.folder, 0):
-                    kept = "what an earlier run finished is kept, nothing was added"
+                kept = "the same command continues where it stopped"
                 with contextlib.suppress(OSError, ValueError, AttributeError):
                     print(f"{PROGRAM}: {what}; {kept}", file=sys.stderr, flush=True)
                 self.code = 128 + number
@@ -68,25 +53,6 @@ class Run:
 
 
 RUN = Run()
-
-
-def keeps(folder: Path, since: float) -> bool:
-    """True if the folder holds work that was saved at or after `since`, in Unix seconds."""
-    for pattern in CHECKPOINTS:
-        if any(file.stat().st_mtime >= since for file in folder.glob(pattern)):
-            return True
-    moment = datetime.datetime.fromtimestamp(since, datetime.UTC).isoformat()
-    address = (folder / STORE_NAME).absolute().as_uri() + "?mode=ro"
-    with contextlib.suppress(sqlite3.Error):
-        with contextlib.closing(sqlite3.connect(address, uri=True, timeout=1)) as store:
-            store.execute("PRAGMA trusted_schema = OFF")
-            # What a batch consists of is written before any of it is found.
-            query = (
-                "SELECT 1 FROM cells WHERE status = 'done' AND command <> 'batch' "
-                "AND finished >= ? LIMIT 1"
-            )
-            return store.execute(query, [moment]).fetchone() is not None
-    return False
 
 
 def listen() -> None:

@@ -1,4 +1,11 @@
-"""The largest influence of one symbol over all inputs of a length."""
+"""The largest influence of one symbol over all inputs of a length.
+
+`supremum.json` names the maximum and an input, position and symbol that attain it. It is
+exact for a model without masks whose positions have few different encodings, where all
+count vectors (with orders, for unique-hard attention) are at most --configurations, and
+otherwise a search over inputs, marked as an estimate. Blocks of the work are kept in --out
+as they are done: the same command continues where it stopped.
+"""
 
 import dataclasses
 import functools
@@ -8,21 +15,51 @@ from typing import Any
 import jax_models as jm
 from bounds.all_inputs import Supremum
 from bounds.all_inputs.block import Found, InputPlan
-from bounds.all_inputs.record import (
+from bounds.all_inputs.supremum import (
+    choose_plan,
+    conclude,
     describe_supremum,
     found_form,
     read_found,
     record_found,
+    run_block,
 )
-from bounds.all_inputs.supremum import choose_plan, conclude, run_block
 from bounds.all_inputs.universe import AllInputs, list_inputs
-from bounds.cli.options.supremum import SupremumOptions
-from bounds.cli.shared.model_source import name_model, refuse_ties, weighted_model
+from bounds.cli.shared.groups import Model, Read, Shape, Stored, Ties, Weighted
+from bounds.cli.shared.options import IntegersParser, again, option
 from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.runner import Exports, Work
+from bounds.cli.shared.subject import name_model, refuse_ties, weighted_model
 from bounds.curves.measurement import tokens_sha256
-from bounds.store.sweep import Cell, Results, found_rows
+from bounds.store.results import ResultStore
+from bounds.store.sweep import Cell, found_rows
 from jax_models.run.evaluate import TieRule
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SupremumOptions(Weighted, Model, Read, Ties, Stored):
+    """Options of the command."""
+
+    COMMAND = "supremum"
+
+    length: int = option(64, "Tokens n of the inputs, the query's included.", least=1)
+    query_symbols: tuple[int, ...] | None = option(
+        None,
+        "Tokens at the query; by default those that are not substitutable, if the model "
+        "has such, else all.",
+        parser=IntegersParser("symbols as integers"),
+    )
+    include_query: bool = option(False, "Substitute the query's own token too.")
+    configurations: int = option(
+        "bounds.all_inputs.supremum:BUDGET",
+        "Configurations (a count vector, an order, an exchange) that are evaluated at "
+        "most for an exact answer; one of k classes counts (k / 4)^2. Beyond them it is a "
+        "search.",
+        least=1,
+    )
+    # Under a mask, or at positions that are all different, rows are not equal.
+    mask: str = again(Shape, "mask", "none")
+    position: str = again(Shape, "position", "none")
 
 
 def plan(options: SupremumOptions) -> Work:
@@ -60,7 +97,7 @@ def plan(options: SupremumOptions) -> Work:
         for k in range(way.num_blocks)
     ]
 
-    def finish(store: Results) -> Exports:
+    def finish(store: ResultStore) -> Exports:
         best = _conclude(store, way, cells, key["ties"])
         ambiguous = best.ties is not None and best.ties.ambiguous
         record = {
@@ -79,7 +116,7 @@ def plan(options: SupremumOptions) -> Work:
 
 
 def _conclude(
-    store: Results, way: InputPlan, cells: list[Cell], ties: TieRule
+    store: ResultStore, way: InputPlan, cells: list[Cell], ties: TieRule
 ) -> Supremum:
     """The largest of all blocks."""
     blocks = list(map(read_found, found_rows(store, cells)))
@@ -89,7 +126,7 @@ def _conclude(
         return conclude(way, found, ties, seconds)
     except RuntimeError as error:  # it is told, and no block of a stranger is trusted
         raise jm.InputError(
-            f"{getattr(store, 'path', 'the store')}: a row of the store is damaged "
+            f"{store.path}: a row of the store is damaged "
             f"({error}); run its command with --fresh to compute it again, or choose "
             "another --out"
         ) from error

@@ -26,7 +26,8 @@ from bounds.influence.checkpoint import checkpoint_name
 from bounds.influence.choice import Choice
 from bounds.influence.method import Screen
 from bounds.store.forms import fields, only
-from bounds.store.sweep import Cell, Results
+from bounds.store.results import ResultStore
+from bounds.store.sweep import Cell
 from bounds.version import __version__
 from jax_models.errors import InputError
 
@@ -54,7 +55,7 @@ class CurveCells:
         """Cells of all bounds."""
         return [*self.beside.values(), *self.beyond.values()]
 
-    def read_beyond(self, store: Results) -> list[dict[str, Any]]:
+    def read_beyond(self, store: ResultStore) -> list[dict[str, Any]]:
         """Returns a row for each longer length of which a store holds a bound."""
         rows: dict[int, dict[str, Any]] = {}
         for (name, n), cell in self.beyond.items():
@@ -67,7 +68,7 @@ class CurveCells:
                 rows.setdefault(n, {"n": n}).update(row)
         return list(rows.values())
 
-    def read(self, store: Results) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    def read(self, store: ResultStore) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
         """Returns a store's rows with their bounds, and the reasons for missing ones."""
         rows, reasons = [], {}
         for cell in self.measurements:

@@ -10,19 +10,24 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bounds.curves.cells import CurveCells, curve_cells, lengths_beyond
-from bounds.curves.columns import CURVE_BOUNDS, bound_columns, shown_bounds
+from bounds.curves.columns import (
+    CURVE_BOUNDS,
+    HALF_WEIGHT,
+    bound_columns,
+    shown_bounds,
+)
 from bounds.curves.decay import DecayFit, fit_decay, show_exponent
-from bounds.curves.gap import corrected_gap
 from bounds.curves.inputs import InputSource, check_lengths, draw_inputs, open_inputs
 from bounds.curves.measurement import ROW, Question, Subject, influence_value
-from bounds.curves.series import Decades, Series
+from bounds.curves.series import Decades, Gap, Series
 from bounds.influence.choice import METHOD_NAMES
 from bounds.influence.substitution import choose_query
 from bounds.influence.targets.base import PlainTarget
 from bounds.influence.targets.table import TARGETS
 from bounds.numbers.notation import legend_label
 from bounds.store.output import sha256
-from bounds.store.sweep import MemoryResults, Results, finish_cells
+from bounds.store.results import MemoryResults, ResultStore
+from bounds.store.sweep import finish_cells
 from bounds.store.table import RowPerLength, Table
 from jax_models.arguments import (
     MAX_LENGTH,
@@ -40,6 +45,8 @@ __all__ = ["BoundCurve", "bound_curve", "plot_curves"]
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+CORRECTED = "log10_corrected"
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -130,7 +137,7 @@ def bound_curve(
     bounds: Sequence[str] = (),
     extend_to: int | None = None,
     trained_to: int | None = None,
-    store: Results | None = None,
+    store: ResultStore | None = None,
 ) -> BoundCurve:
     """Measure the maximum influence of one symbol at each of several lengths.
 
@@ -197,7 +204,7 @@ def bound_curve(
     longest = max(n for n, _ in drawn)
     cells = curve_cells(subject, bounds, lengths_beyond(longest, extend_to))
     results = MemoryResults() if store is None else store
-    expect_kind("store", results, Results, "an open store of results, or None")
+    expect_kind("store", results, ResultStore, "an open store of results, or None")
     finish_cells(results, [*cells.measurements, *cells.bounds])
     curve = read_curve(cells, results, trained_to)
     rows = tuple(
@@ -212,7 +219,7 @@ def bound_curve(
 
 
 def read_curve(
-    cells: CurveCells, store: Results, trained_to: int | None = None
+    cells: CurveCells, store: ResultStore, trained_to: int | None = None
 ) -> BoundCurve:
     """Returns the part of a curve that a store holds."""
     rows, without = cells.read(store)
@@ -247,7 +254,7 @@ def plot_curves(
         OSError: The file cannot be written.
     """
     from bounds.figures.curve import curve_figure
-    from bounds.store.pictures import save_as_named
+    from bounds.store.output import save_as_named
 
     series = [
         Series(
@@ -264,6 +271,27 @@ def plot_curves(
     if path is not None:
         save_as_named(figure, path)
     return figure
+
+
+def corrected_gap(curve: BoundCurve) -> Gap | None:
+    """Gap between a curve and its closed forms; None without closed forms."""
+    measured = [row for row in curve if row.get(CORRECTED) is not None]
+    known = [*measured, *(r for r in curve.beyond if r[CORRECTED] is not None)]
+    known = [row for row in known if row[HALF_WEIGHT] is not None]
+    if not measured or not known:
+        return None
+    reached = [r[HALF_WEIGHT] for r in known if math.log10(r["n"]) >= r[HALF_WEIGHT]]
+    last, end = measured[-1], known[-1]
+    value = influence_value(last)
+    return Gap(
+        last=last["n"],
+        exact=math.log10(value) if value > 0 else None,
+        corrected=last[CORRECTED],
+        half_weight=end[HALF_WEIGHT],
+        bend=reached[0] if reached else None,
+        end=end["n"],
+        at_end=end[CORRECTED],
+    )
 
 
 def _largest(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

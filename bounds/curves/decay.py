@@ -106,13 +106,13 @@ def exponent_interval(fit: DecayFit, level: float = 0.95) -> tuple[float, float]
     return fit.exponent - width, fit.exponent + width
 
 
-def show_interval(fit: DecayFit, level: float = 0.95) -> str:
-    """Returns the confidence interval of an exponent for a reader; it must have one."""
-    ends = exponent_interval(fit, level)
+def show_interval(fit: DecayFit) -> str:
+    """The 95 % confidence interval of an exponent for a reader; it must have one."""
+    ends = exponent_interval(fit)
     assert ends is not None
     if ends[1] - ends[0] < LEAST_SHOWN:
-        return f"{level:.0%} interval less than {LEAST_SHOWN} wide"
-    return f"{level:.0%} interval {show_ends(ends)}"
+        return f"95% interval less than {LEAST_SHOWN} wide"
+    return f"95% interval {show_ends(ends)}"
 
 
 def show_ends(ends: tuple[float, float]) -> str:

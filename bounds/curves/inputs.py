@@ -153,7 +153,7 @@ class GivenInputs:
     """
 
     name: str
-    sequences: tuple[Int[np.ndarray, "tokens"], ...]
+    sequences: tuple[Int[np.ndarray, "_"], ...]
     ends: tuple[int, int] = (0, 0)
 
     @property
@@ -214,11 +214,7 @@ def sampled_inputs(
 
 
 def end_after(model: Transformer, language: Language) -> int | None:
-    """Id of the end token that a model has after a language's symbols, if it has one.
-
-    Raises:
-        InputError: The model lacks symbols of the language, or substitutes some never.
-    """
+    """Id of the end token that a model has after a language's symbols, if it has one."""
     symbols, end = set(range(len(language.symbols))), len(language.symbols)
     size = check_model(model).vocab_size
     if end > size:

@@ -1,7 +1,7 @@
-"""One measurement: the maximum influence of one symbol on one input of one model."""
+"""Measurements: the maximum influence of one symbol on one input of a model's variant."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +10,23 @@ from jax.sharding import Mesh
 from jaxtyping import Int
 
 from bounds.curves.inputs import InputSource
+from bounds.figures.primitives import MAX_SERIES
 from bounds.influence.answer import answer
 from bounds.influence.blocks.block_memory import BlockSizes
 from bounds.influence.build import build_request
 from bounds.influence.choice import SCREENS, Choice, choose_method, precision_of
-from bounds.influence.method import Way
+from bounds.influence.method import Run, Way
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.run import Run
-from bounds.numbers.notation import temperature_label
+from bounds.numbers.notation import parse_temperature, temperature_label
 from bounds.rounding.precision import Precision
 from bounds.store.forms import fields, ordered
 from bounds.store.output import sha256
-from jax_models.format.temperature import encode_temperature
-from jax_models.model.reweight import at_length
+from jax_models.errors import InputError
+from jax_models.format.pieces import decode_temperature, encode_temperature
+from jax_models.model.reweight import at_length, with_temperature, with_weighting
 from jax_models.model.transformer import Transformer
 from jax_models.run.evaluate import TieRule
+from jax_models.weighting import WEIGHTINGS
 
 # Columns of `measure`, in order.
 ROW = (
@@ -42,6 +44,15 @@ ROW = (
 FORM = fields(
     *(*ROW, "input", "weighting"),
     **{"=": ordered("influence_lower", "influence_upper")},
+)
+
+Variant = tuple[str | None, str | None]  # weighting and temperature; None: the model's
+
+MAIN_JOB: tuple[Variant, ...] = (
+    ("leftmost_hard", None),
+    ("average_hard", None),
+    ("softmax", None),
+    ("softmax", "inverse_log:1"),
 )
 
 
@@ -198,3 +209,46 @@ def weighting_label(model: Transformer) -> str:
 def tokens_sha256(tokens: Int[np.ndarray, "tokens"]) -> str:
     """Returns the SHA-256 of tokens as a little-endian int32 array."""
     return sha256(np.asarray(tokens, "<i4").tobytes())
+
+
+def reweighted(
+    model: Transformer, weighting: str | None, temperature: str | None
+) -> Transformer:
+    """The model under a weighting and a temperature; None keeps the model's own."""
+    if weighting is not None:
+        model = with_weighting(model, weighting)
+    if temperature is not None:
+        entry = parse_temperature(temperature)
+        schedule = None
+        for layer in model.layers:
+            # A layer's mask decides whether a temperature by position has a meaning.
+            schedule = decode_temperature("--temperature", entry, layer.attention.mask)
+        model = with_temperature(model, schedule)
+    return model
+
+
+def combine(
+    model: Transformer,
+    weightings: Sequence[str | None],
+    temperatures: Sequence[str | None],
+) -> list[Variant]:
+    """Pairs of weighting and temperature; hard weightings take the first temperature."""
+    variants = []
+    for weighting in weightings:
+        is_hard = model.is_hard if weighting is None else WEIGHTINGS[weighting].hard
+        some = temperatures[:1] if is_hard else temperatures
+        variants += [(weighting, temperature) for temperature in some]
+    return variants
+
+
+def reweighted_models(
+    model: Transformer, variants: Sequence[Variant]
+) -> list[Transformer]:
+    """Variants of a model, without repeated labels."""
+    models = [reweighted(model, *variant) for variant in variants]
+    if len(models) > MAX_SERIES:
+        raise InputError(
+            f"{len(models)} combinations of --weighting and --temperature; a figure "
+            f"tells at most {MAX_SERIES} lines apart"
+        )
+    return list({weighting_label(variant): variant for variant in models}.values())

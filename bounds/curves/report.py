@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bounds.curves.columns import CurveColumn, shown_bounds
-from bounds.curves.curve import BoundCurve
+from bounds.curves.curve import BoundCurve, corrected_gap
 from bounds.curves.decay import (
     MIN_LENGTHS,
     NO_TREND,
@@ -18,10 +18,9 @@ from bounds.curves.decay import (
     show_exponent,
     show_interval,
 )
-from bounds.curves.gap import describe_gap
 from bounds.curves.measurement import influence_value
-from bounds.curves.text_table import WIDTH, aligned
 from bounds.numbers.kind import ROUNDING, RTOL_EXACT
+from bounds.numbers.notation import WIDTH, aligned
 
 TOO_FEW = "too few lengths to fit"
 
@@ -121,6 +120,30 @@ def bounds_report(curves: Sequence[BoundCurve]) -> list[str]:
     return [
         *lines,
         *(f"{' and '.join(some)}: no {why}" for why, some in lacking.items()),
+    ]
+
+
+def describe_gap(curve: BoundCurve) -> list[str]:
+    """Sentences on the length where the corrected constant falls, and on its gap."""
+    gap = corrected_gap(curve)
+    if gap is None:
+        return []
+    bend = gap.half_weight if gap.bend is None else gap.bend
+    trivial = (
+        f"{curve.label}: the bound on an attention weight is 1/2 at n_half = 1 + e^(2A) = "
+        f"10^{bend:.3g}"
+    )
+    where = f"10^{gap.at_end:.3g} at n = {gap.end}"
+    if gap.bend is None:
+        beyond = f"beyond n = {gap.end}: the corrected constant does not fall"
+        said = f"{trivial}, {beyond}, {where}."
+    else:
+        said = f"{trivial}: from about there the corrected constant falls, to {where}."
+    if gap.decades is None:
+        return [said]
+    return [
+        f"{said} At n = {gap.last} it is {gap.decades:.1f} decades above the exact "
+        "influence."
     ]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from bounds.influence.table.residues import Residues
+from bounds.influence.table.lines import Residues
 from bounds.influence.table.result import Scan
 from bounds.influence.table.view import largest_label, view_scan
 from jax_models.errors import InputError

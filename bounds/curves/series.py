@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from bounds.curves.gap import Gap
-
 # Share of a value within which another at the same length would lie on its mark.
 ALIKE = 0.03
 
@@ -22,6 +20,40 @@ class Decades:
     look: Mapping[str, Any]  # keywords of Matplotlib's `plot`
     x: Shaped[np.ndarray, "points"]
     log10: Float[np.ndarray, "points"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Gap:
+    """Corrected constant against one curve; all but lengths are decimal logarithms.
+
+    No constant of Lemma 5 falls before its bound on an attention weight does: in a row of n
+    logits that differ by at most 2A it is 1/(1 + (n - 1) e^{-2A}), which is near 1 until n
+    is about e^{2A} and falls like 1/n from there. Trained or random, A is soon so large
+    that this n is beyond any length that can be run, and the constant flat within all.
+
+    Attributes:
+        last: Longest n that was measured and has a constant.
+        exact: Largest influence at `last`; None where it is zero.
+        corrected: The constant at `last`.
+        half_weight: n at which the bound on a weight is 1/2, at the longest length known.
+        bend: `half_weight` where a known length reaches it and the constant begins to
+            fall; else None.
+        end: Longest n at which the constant is known.
+        at_end: The constant at `end`.
+    """
+
+    last: int
+    exact: float | None
+    corrected: float
+    half_weight: float
+    bend: float | None
+    end: int
+    at_end: float
+
+    @property
+    def decades(self) -> float | None:
+        """Decades from the exact influence to the constant, at the last length measured."""
+        return None if self.exact is None else self.corrected - self.exact
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,8 +6,14 @@ which is bounded for all inputs, certified for each, or computed exactly. Length
 symbols; an end token that is read (R2) comes on top.
 """
 
-from bounds.entropy.closeness import CLOSENESS, log_odds_norm
-from bounds.entropy.measure import Floor, ModelEntropy, entropy_levels, measure_entropy
+from bounds.entropy.measure import (
+    CLOSENESS,
+    Floor,
+    ModelEntropy,
+    entropy_levels,
+    log_odds_norm,
+    measure_entropy,
+)
 from bounds.entropy.predictions import (
     Population,
     Predictions,

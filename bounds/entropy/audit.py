@@ -9,7 +9,7 @@ import numpy as np
 
 from bounds.entropy.closed_form import dyck_floor
 from bounds.entropy.predictions import log_probabilities
-from jax_models.languages import DyckSource, ParitySource, dyck_heights
+from jax_models.languages import DyckSource, ParitySource, dyck_source
 
 PARITY_PROBABILITIES = (0.05, 0.1, 0.25, 0.5, 0.9)
 DYCK_PROBABILITIES = (0.1, 0.25, 0.4, 0.5, 0.6)
@@ -36,8 +36,8 @@ def closing_probabilities() -> str:
     """P_0(n), its limits, and the values of the restarted chain, as a Markdown table."""
     rows = []
     for p in DYCK_PROBABILITIES:
-        exact = [dyck_heights.closing_above_ground(n, p) for n in LENGTHS]
-        exact += dyck_heights.limiting_closing_above_ground(p)
+        exact = [dyck_source.closing_above_ground(n, p) for n in LENGTHS]
+        exact += dyck_source.limiting_closing_above_ground(p)
         # Reflected at 0, the walk has the stationary law π_0 = (1 - r)/2,
         # π_h = π_0 r^{h-1}/q, so that P(x_n closes, H_n > 0) is r²/(1 + r) at even and
         # r/(1 + r) at odd n. There is no such law for p >= 1/2.
@@ -55,8 +55,8 @@ def ground_probabilities() -> str:
     for p in DYCK_PROBABILITIES:
         if p >= 0.5:
             continue
-        exact = dyck_heights.height_law(2048, p)[0]
-        limit = dyck_heights.limiting_height_law(p, 1)[0, 0]
+        exact = dyck_source.height_law(2048, p)[0]
+        limit = dyck_source.limiting_height_law(p, 1)[0, 0]
         numbers = exact, limit, 1 - p / (1 - p)
         rows.append([f"{p:g}", *(f"{x:.5f}" for x in numbers)])
     return _markdown(["p", "n = 2048", "limit of survivors", "restarted chain"], rows)
@@ -95,9 +95,8 @@ def unequal_pairs() -> str:
     zeros = np.zeros((1, n), np.int32)
     flipped = np.repeat(zeros, n, axis=0)
     flipped[np.arange(n), np.arange(n)] = 1
-    ratio = np.exp(
-        log_probabilities(source, flipped) - log_probabilities(source, zeros)
-    )
+    logs = (log_probabilities(source, x) for x in (flipped, zeros))
+    ratio = np.exp(np.subtract(*logs))
     chosen = (n, n - 1, n - 2, 1)
     rows = [[str(i), f"{ratio[i - 1]:.6f}"] for i in chosen]
     return _markdown(["flipped bit i of n = 8", "P(x')/P(x)"], rows)

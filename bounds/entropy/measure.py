@@ -2,42 +2,144 @@
 
 The loss of each prefix is averaged with that of its partner, by their probabilities: the
 mean is the same, its error is smaller, and in a sample too no floor under a pair is above
-the loss that stands beside it.
+the loss that stands beside it. The floor is the mean of the floors under the pairs.
 
-The floor is the mean of the floors under the pairs.
+ε, the largest change of the log-odds within a pair of prefixes, by three methods:
+
+* "closed_form": Λ times the corrected Lemma 5, one ε for all inputs of the length.
+* "certificate": Λ times the certificate of each pair's exchange.
+* "exact": the change of the log-odds themselves, from two forward passes a pair, with
+  the radius of their rounding added.
 """
 
 import dataclasses
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from bounds.entropy.closed_form import READINGS
-from bounds.entropy.closeness import (
-    CLOSENESS,
-    UniformCloseness,
-    certified_closeness,
-    closed_form_closeness,
-    exact_closeness,
-)
 from bounds.entropy.predictions import (
     Population,
+    Predictions,
     check_predictor,
     enumerate_prefixes,
     log_probabilities,
+    model_tokens,
     predict,
     sample_prefixes,
 )
 from bounds.entropy.theorems import OUTSIDE, FloorTheorem, Pairs, floor_theorem
+from bounds.lemma5.certificate import certify_influence
+from bounds.lemma5.constants import closed_form_bounds
+from bounds.numbers.interval import Interval, exp, interval, log, maximum, sqrt, upper
 from bounds.numbers.rounding import gamma_upper, unit_roundoff
-from jax_models import Transformer
+from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integer, expect_length
 from jax_models.format.model_check import check_model
+from jax_models.jax_arguments import check_float_type
 from jax_models.languages import Source
-from jax_models.run.float_type import check_float_type
+from jax_models.run.evaluate import linear_readout
+
+ByInput: TypeAlias = Float[np.ndarray, "inputs"]
+
+CLOSENESS = ("exact", "certificate", "closed_form")
+
+
+def log_odds_norm(model: Transformer, pairs: Sequence[tuple[int, int]]) -> float:
+    """Bound Λ, the largest move of log-odds per unit of the activation that is read.
+
+    |Δ ln(q_s/q_t)| = |(W_s - W_t) Δy| <= Λ |Δy|, Λ = max over the pairs of |W_s - W_t|.
+
+    Args:
+        model: A transformer with a read-out.
+        pairs: Classes (s, t) whose log-odds matter.
+
+    Returns:
+        Λ in nats per unit, rounded up.
+
+    Raises:
+        InputError: There is no read-out, or no such class.
+
+    Source:
+        Hahn 2020, Theorem 6, corrected: from influence to log-odds.
+    """
+    weight = np.asarray(linear_readout(model).weight, np.float64)
+    most = max(max(pair) for pair in pairs)
+    if most >= len(weight):
+        raise InputError(
+            f"the read-out has {len(weight)} classes; class {most} is needed"
+        )
+
+    def distance(s: int, t: int) -> Interval:
+        both = zip(weight[s].tolist(), weight[t].tolist(), strict=True)
+        return sqrt(sum((interval(a) - interval(b)) ** 2 for a, b in both))
+
+    return upper(maximum(*(distance(s, t) for s, t in pairs)))
+
+
+@dataclasses.dataclass(frozen=True)
+class UniformCloseness:
+    """ε for all inputs of a length.
+
+    Attributes:
+        epsilon: Nats; infinite beyond float range.
+        log10: Its decimal logarithm, which is finite where the closed form is.
+    """
+
+    epsilon: float
+    log10: float
+
+
+def closed_form_closeness(
+    model: Transformer, num_tokens: int, class_pairs: Sequence[tuple[int, int]]
+) -> UniformCloseness:
+    """Bound ε for all inputs of a length: Λ times the corrected Lemma 5, rounded up."""
+    norm = log_odds_norm(model, class_pairs)
+    change = closed_form_bounds(model, num_tokens).corrected.others
+    if norm == 0 or change.log_value == -math.inf:
+        return UniformCloseness(0.0, -math.inf)
+    total = log(interval(norm)) + interval(change.log_value)
+    return UniformCloseness(upper(exp(total)), upper(total / log(interval(10))))
+
+
+def exact_closeness(
+    own: Predictions, other: Predictions, class_pairs: Sequence[tuple[int, int]]
+) -> ByInput:
+    """Returns max |(z_s - z_t) - (z'_s - z'_t)| of each pair, rounding included."""
+    s, t = np.array(class_pairs).T
+    moved = own.logits - other.logits
+    return np.abs(moved[:, s] - moved[:, t]).max(axis=1) + own.radius + other.radius
+
+
+def certified_closeness(
+    model: Transformer,
+    source: Source,
+    strings: Int[np.ndarray, "inputs tokens"],
+    pairs: Pairs,
+    reading: str,
+    class_pairs: Sequence[tuple[int, int]],
+) -> ByInput:
+    """Returns certified ε of each prefix's pair, 0 outside the pairs."""
+    norm = interval(log_odds_norm(model, class_pairs))
+    found, known = np.zeros(len(strings)), {}
+    for row in np.flatnonzero(pairs.kinds != OUTSIDE):
+        # Both members of a pair share one certificate, that of the smaller one.
+        members = sorted((strings[row].tolist(), pairs.partners[row].tolist()))
+        at = int(pairs.positions[row])
+        key = tuple(members[0]), at
+        if key not in known:
+            tokens = model_tokens(source, np.array(members[:1], np.int32), reading)[0]
+            certificate = certify_influence(
+                model, tokens, positions=[at], symbols=[members[1][at]]
+            )
+            known[key] = upper(norm * interval(certificate.max_upper))
+        found[row] = known[key]
+    return found
+
 
 # Groups of each kind of pair; up to as many pairs each stands alone. By Lemma E the floor
 # φ under a pair is convex in ε: φ at the mean ε of a group is at most the mean of φ over
@@ -88,7 +190,7 @@ class AveragedFloor:
     """
 
     floor: float
-    values: Float[np.ndarray, "inputs"]
+    values: ByInput
     closeness: float
 
 
@@ -97,7 +199,7 @@ def averaged_floor(
     reading: str,
     population: Population,
     pairs: Pairs,
-    epsilons: Float[np.ndarray, "inputs"],
+    epsilons: ByInput,
 ) -> AveragedFloor:
     """Returns the mean over a population of the floors under its pairs."""
     n, weights = population.strings.shape[1], population.weights
@@ -112,11 +214,9 @@ def averaged_floor(
             mean = _mean_from_above(epsilons[group], weights[group])
             values[group] = theorem.pair_bound(n, reading, int(kind), mean).value
     paired = pairs.kinds != OUTSIDE
-    closeness = (
-        float(np.average(epsilons[paired], weights=weights[paired]))
-        if paired.any()
-        else math.nan
-    )
+    closeness = math.nan
+    if paired.any():
+        closeness = float(np.average(epsilons[paired], weights=weights[paired]))
     # A weight is e to a sum of n logarithms, so off by as many roundoffs of the sum.
     u = unit_roundoff(jnp.float64)
     off = (n + 4) * u * (2 + float(-np.log(weights.min())))
@@ -124,9 +224,7 @@ def averaged_floor(
     return AveragedFloor(mean, values, closeness)
 
 
-def _mean_from_above(
-    epsilons: Float[np.ndarray, "inputs"], weights: Float[np.ndarray, "inputs"]
-) -> float:
+def _mean_from_above(epsilons: ByInput, weights: ByInput) -> float:
     """The weighted mean of numbers >= 0, rounded up but not above the largest."""
     if np.isinf(epsilons).any():
         return math.inf
@@ -274,8 +372,8 @@ class _Evaluated:
 
     population: Population
     pairs: Pairs
-    losses: Float[np.ndarray, "inputs"]
-    closeness: Float[np.ndarray, "inputs"]
+    losses: ByInput
+    closeness: ByInput
 
 
 def _evaluate(
@@ -326,13 +424,11 @@ def _certified(
 ) -> Floor:
     theorem = floor_theorem(source)
     population, pairs = _paired(source, population, reading)
-    epsilons = certified_closeness(
-        model, source, population.strings, pairs, reading, theorem.class_pairs
-    )
+    strings, classes = population.strings, theorem.class_pairs
+    epsilons = certified_closeness(model, source, strings, pairs, reading, classes)
     floor = _for_pairs(source, reading, population, pairs, epsilons)
-    return dataclasses.replace(
-        floor, kind="certified" if population.is_complete else "estimated"
-    )
+    kind = "certified" if population.is_complete else "estimated"
+    return dataclasses.replace(floor, kind=kind)
 
 
 def _for_pairs(
@@ -340,7 +436,7 @@ def _for_pairs(
     reading: str,
     population: Population,
     pairs: Pairs,
-    epsilons: Float[np.ndarray, "inputs"],
+    epsilons: ByInput,
 ) -> Floor:
     found = averaged_floor(floor_theorem(source), reading, population, pairs, epsilons)
     error = population.standard_error(found.values)

@@ -3,16 +3,17 @@
 import dataclasses
 import functools
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, UInt
 
 from bounds.influence.moved import moved_model
 from bounds.influence.propagation.change_block import merge_reports
 from bounds.influence.substitution import padded
-from bounds.numbers.euclidean import euclidean_norms
+from bounds.numbers.norms import euclidean_norms
 from bounds.rounding.moved_inputs import RUNS
 from bounds.rounding.radii import Usual, farthest, largest_magnitude
 from jax_models import InputError, Transformer, forward
@@ -22,6 +23,9 @@ from jax_models.model.reweight import at_length
 from jax_models.model.transformer import encode_positions, read_logits
 from jax_models.run.evaluate import require_readout
 from jax_models.run.perturbation import perturbation
+
+ByInput: TypeAlias = Float[np.ndarray, "inputs"]
+Strings: TypeAlias = Int[np.ndarray, "inputs tokens"]
 
 # Numbers of one next-symbol table held at a time.
 CHUNK = 2**23
@@ -41,16 +45,16 @@ class Population:
         strata: Stratum of each prefix; one number for all of an unstratified sample.
     """
 
-    strings: Int[np.ndarray, "inputs tokens"]
-    weights: Float[np.ndarray, "inputs"]
+    strings: Strings
+    weights: ByInput
     is_complete: bool
     strata: Int[np.ndarray, "inputs"]
 
-    def mean(self, values: Float[np.ndarray, "inputs"]) -> float:
+    def mean(self, values: ByInput) -> float:
         """Returns the weighted mean of values."""
         return float(np.dot(self.weights, values))
 
-    def standard_error(self, values: Float[np.ndarray, "inputs"]) -> float:
+    def standard_error(self, values: ByInput) -> float:
         """Returns the standard error of `mean`: 0 where no prefix is left out."""
         if self.is_complete:
             return 0.0
@@ -89,9 +93,8 @@ def enumerate_prefixes(source: Source, length: int) -> Population:
     """
     strings = source.prefixes(length)
     weights = np.exp(log_probabilities(source, strings) - source.log_survival(length))
-    return Population(
-        strings, weights / weights.sum(), True, np.zeros(len(strings), int)
-    )
+    strata = np.zeros(len(strings), int)
+    return Population(strings, weights / weights.sum(), True, strata)
 
 
 def sample_prefixes(source: Source, length: int, count: int, seed: int) -> Population:
@@ -114,9 +117,7 @@ def sample_prefixes(source: Source, length: int, count: int, seed: int) -> Popul
     return Population(strings, np.full(count, 1 / count), False, np.zeros(count, int))
 
 
-def log_probabilities(
-    source: Source, strings: Int[np.ndarray, "inputs tokens"]
-) -> Float[np.ndarray, "inputs"]:
+def log_probabilities(source: Source, strings: Strings) -> ByInput:
     """Returns ln P(a word begins with each string), in chunks."""
     count = len(strings)
     size = min(count, max(1, CHUNK // (strings.shape[1] * source.num_classes)))
@@ -145,8 +146,8 @@ class Predictions:
     """
 
     logits: Float[np.ndarray, "inputs classes"]
-    losses: Float[np.ndarray, "inputs"]
-    radius: Float[np.ndarray, "inputs"]
+    losses: ByInput
+    radius: ByInput
 
     def __getitem__(self, rows: Int[np.ndarray, "_"]) -> "Predictions":
         """Returns the predictions on some of the prefixes."""
@@ -185,7 +186,7 @@ def check_predictor(
 
 
 def model_tokens(
-    source: Source, strings: Int[np.ndarray, "inputs tokens"], reading: str
+    source: Source, strings: Strings, reading: str
 ) -> Int[np.ndarray, "inputs _"]:
     """Returns the inputs of a model: prefixes, with the end token after them under R2."""
     if reading != "query":
@@ -195,10 +196,7 @@ def model_tokens(
 
 
 def predict(
-    model: Transformer,
-    source: Source,
-    strings: Int[np.ndarray, "inputs tokens"],
-    reading: str,
+    model: Transformer, source: Source, strings: Strings, reading: str
 ) -> Predictions:
     """Evaluates a model on prefixes, in batches.
 
@@ -257,7 +255,7 @@ def predict(
 def _predict(
     model: Transformer,
     source: Source,
-    run: Int[Array, ""],
+    run: UInt[Array, ""],
     tokens: Int[Array, "inputs _"],
     prefixes: Int[Array, "inputs tokens"],
 ) -> tuple[Array, Array, Array]:

@@ -9,6 +9,7 @@ import abc
 import dataclasses
 import functools
 import math
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from jaxtyping import Int
@@ -31,8 +32,11 @@ from jax_models.languages import (
     DyckSource,
     ParitySource,
     Source,
-    dyck_heights,
+    dyck_source,
 )
+
+Strings: TypeAlias = Int[np.ndarray, "inputs tokens"]
+ByInput: TypeAlias = Int[np.ndarray, "inputs"]
 
 OUTSIDE = -1  # the kind of a prefix that belongs to no pair
 ZERO, ONE, END = range(3)
@@ -49,21 +53,19 @@ class Pairs:
         kinds: Class of pairs with one floor at equal ε; `OUTSIDE` without a pair.
     """
 
-    partners: Int[np.ndarray, "inputs tokens"]
-    positions: Int[np.ndarray, "inputs"]
-    kinds: Int[np.ndarray, "inputs"]
+    partners: Strings
+    positions: ByInput
+    kinds: ByInput
 
 
 class FloorTheorem(abc.ABC):
     """A floor under the cross-entropy on one source."""
 
-    @property
-    @abc.abstractmethod
-    def class_pairs(self) -> tuple[tuple[int, int], ...]:
-        """The classes (s, t) whose log-odds q_s : q_t the floor rests on."""
+    # The classes (s, t) whose log-odds q_s : q_t the floor rests on.
+    class_pairs: ClassVar[tuple[tuple[int, int], ...]]
 
     @abc.abstractmethod
-    def pairs(self, strings: Int[np.ndarray, "inputs tokens"], reading: str) -> Pairs:
+    def pairs(self, strings: Strings, reading: str) -> Pairs:
         """Returns the pairs of prefixes under a reading."""
 
     @abc.abstractmethod
@@ -108,12 +110,9 @@ class ParityTheorem(FloorTheorem):
 
     end_probability: float
 
-    @property
-    def class_pairs(self) -> tuple[tuple[int, int], ...]:
-        """END against either bit."""
-        return (END, ZERO), (END, ONE)
+    class_pairs = ((END, ZERO), (END, ONE))
 
-    def pairs(self, strings: Int[np.ndarray, "inputs tokens"], reading: str) -> Pairs:
+    def pairs(self, strings: Strings, reading: str) -> Pairs:
         """Flips x_n under R2, x_{n-1} under R1; the kind is x_n under R1."""
         count, n = strings.shape
         at = n - 1 if reading == "query" else n - 2
@@ -145,7 +144,6 @@ class ParityTheorem(FloorTheorem):
 
     def closing_above_ground(self, length: int) -> None:
         """None: PARITY has no brackets."""
-        del length
 
 
 @floor_theorem.register
@@ -159,12 +157,9 @@ class DyckTheorem(FloorTheorem):
 
     up_probability: float
 
-    @property
-    def class_pairs(self) -> tuple[tuple[int, int], ...]:
-        """`)` against `]`."""
-        return ((ROUND, SQUARE),)
+    class_pairs = ((ROUND, SQUARE),)
 
-    def pairs(self, strings: Int[np.ndarray, "inputs tokens"], reading: str) -> Pairs:
+    def pairs(self, strings: Strings, reading: str) -> Pairs:
         """Toggles the innermost open bracket; under R1 only if x_n closes another."""
         at = innermost_open(strings)
         paired = at >= 0
@@ -176,7 +171,7 @@ class DyckTheorem(FloorTheorem):
 
     def kind_shares(self, length: int, reading: str) -> dict[int, float]:
         """Returns P_0(n) under R1, P(H_n > 0) under R2, and the rest outside pairs."""
-        law = dyck_heights.step_law(length, self.up_probability)
+        law = dyck_source.step_law(length, self.up_probability)
         paired = law[1, 1:].sum() if reading == "last" else law[:, 1:].sum()
         others = law[0].sum() + law[1, 0] if reading == "last" else law[:, 0].sum()
         return {0: float(paired), OUTSIDE: float(others)}
@@ -189,7 +184,6 @@ class DyckTheorem(FloorTheorem):
         self, length: int, reading: str, kind: int, closeness: float
     ) -> Bound:
         """Returns CE* + q ln(1 + e^{-ε/2}), CE* outside the pairs."""
-        del length
         epsilon = float("inf") if kind == OUTSIDE else closeness
         return dyck_pair_floor(self.up_probability, reading, epsilon)
 
@@ -205,25 +199,19 @@ class OptimumTheorem(FloorTheorem):
 
     source: AutomatonSource
 
-    @property
-    def class_pairs(self) -> tuple[tuple[int, int], ...]:
-        """None."""
-        return ()
+    class_pairs = ()
 
-    def pairs(self, strings: Int[np.ndarray, "inputs tokens"], reading: str) -> Pairs:
+    def pairs(self, strings: Strings, reading: str) -> Pairs:
         """Returns each prefix outside all pairs."""
-        del reading
         none = np.full(len(strings), OUTSIDE)
         return Pairs(strings.copy(), np.zeros(len(strings), int), none)
 
     def kind_shares(self, length: int, reading: str) -> dict[int, float]:
         """Returns all of them outside pairs."""
-        del length, reading
         return {OUTSIDE: 1.0}
 
     def bound(self, length: int, reading: str, closeness: float) -> Bound:
         """Returns the optimum, rounded down."""
-        del closeness
         states, symbols = np.shape(self.source.probabilities)
         # All terms are >= 0: each of n products with the kernel rounds by less than
         # symbols + 2 states + 3 units, the law's last symbol and the entropies less than
@@ -242,12 +230,10 @@ class OptimumTheorem(FloorTheorem):
         self, length: int, reading: str, kind: int, closeness: float
     ) -> Bound:
         """Returns the optimum."""
-        del kind
         return self.bound(length, reading, closeness)
 
     def closing_above_ground(self, length: int) -> None:
         """None: the source has no brackets."""
-        del length
 
 
 @floor_theorem.register
@@ -255,9 +241,7 @@ def _(source: AutomatonSource) -> FloorTheorem:
     return OptimumTheorem(source)
 
 
-def innermost_open(
-    strings: Int[np.ndarray, "inputs tokens"],
-) -> Int[np.ndarray, "inputs"]:
+def innermost_open(strings: Strings) -> ByInput:
     """Returns the position of each prefix's innermost open bracket, -1 for none."""
     # The last opening bracket after which the height stays above its height before.
     steps = 1 - 2 * (strings % 2)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bounds.curves.gap import Gap
-from bounds.curves.series import Series, free_places, merge
+from bounds.curves.series import Gap, Series, free_places, merge
 from bounds.figures.primitives import (
     BACKDROP,
     COLOURS,

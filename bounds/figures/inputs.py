@@ -20,7 +20,7 @@ from bounds.figures.primitives import (
     symbol_rows,
     write,
 )
-from bounds.influence.table.residues import Residues
+from bounds.influence.table.lines import Residues
 from bounds.influence.table.result import Scan
 from bounds.influence.table.view import View, largest_label, view_scan
 

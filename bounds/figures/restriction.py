@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bounds.figures.primitives import COLOURS, COLUMN, new_figure
-from bounds.restriction.outline import STAGES
-from bounds.restriction.partial_input import FREE
+from bounds.restriction.analysis import FREE
+from bounds.restriction.record import STAGES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

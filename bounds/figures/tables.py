@@ -1,16 +1,32 @@
-"""Curves of the rows of commands: training, entropies, simulation."""
+"""Curves of the rows of commands: training, entropies, simulation, sensitivity, sweeps."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Shaped
 
+from bounds.batch.layout import Layout, Row, is_number, name_axis, show_value, values
 from bounds.curves.series import points
-from bounds.figures.primitives import LOOKS, curves, draw_level, show_legend
+from bounds.figures.primitives import (
+    COLUMN,
+    GUIDE,
+    LOOKS,
+    curves,
+    draw_level,
+    draw_values,
+    floor_below,
+    label_logarithms,
+    new_figure,
+    show_legend,
+    write,
+)
 from bounds.store.table import Table
-from jax_models.languages.source import Levels
+from jax_models.languages.base import Levels
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Rows = Sequence[Mapping[str, Any]]
@@ -37,6 +53,18 @@ MARKS = (
 )
 STAR: Mapping[str, Any] = {"marker": "*", "ms": 11, "mec": "white", "zorder": 4}
 BAR: Mapping[str, Any] = {"marker": "|", "ms": 16, "mew": 2, "zorder": 3}
+SENSITIVITY, POSITIONS = (
+    "average sensitivity (positions)",
+    "positions n that are replaced",
+)
+# Powers of n that guides follow: of PARITY, and of one layer and one head at most.
+GUIDES = {"n": 1.0, "√n": 0.5}
+# Letters of a label beyond which labels stand below one another.
+LONG_LABEL = 28
+# More panels are no longer read; these many are shown, evenly chosen.
+MOST_PANELS, PANELS_PER_ROW = 12, 3
+# Ratios from which an axis is logarithmic.
+WIDE_X, WIDE_Y = 8.0, 20.0
 
 
 def loss_figure(
@@ -134,3 +162,88 @@ def simulation_figure(table: Table) -> "Figure":
         axes.set_ylim(top=CEILING)
         show_legend(figure, size=7.5, columnspacing=1.0, title=MARKS)
     return figure
+
+
+def sensitivity_figure(rows: Rows, label: str) -> "Figure":
+    """Figure of the means of rows, bars over the intervals of sampled ones."""
+    n, means = points(rows, "mean", "positions")
+    floor = floor_below(means)
+    with curves(SENSITIVITY, POSITIONS, floor=floor) as (figure, axes):
+        least = means[means > 0].min(initial=1.0) / 4 if floor is None else floor
+        low, high = (
+            points(rows, f"interval_{end}", "positions") for end in ("lower", "upper")
+        )
+        bar = {"color": LOOKS[0]["color"], "linewidth": 1.0, "alpha": 0.6}
+        axes.vlines(low[0], np.maximum(low[1], least), high[1], **bar)
+        draw_values(axes, n, means, 0, label, floor=floor)
+        ends = np.array([n.min(), n.max()])
+        for name, power in GUIDES.items():
+            axes.plot(ends, ends**power, **GUIDE)
+            look = {"ha": "left", "va": "center", "color": "0.4"}
+            write(axes, name, (ends[1], ends[1] ** power), (4, 0), size=8, **look)
+        has_bars = "bars: 95% interval of a mean over samples" if low[0].size else None
+        show_legend(figure, title=has_bars)
+    return figure
+
+
+def sweep_figure(rows: Sequence[Row], layout: Layout, quantity: str) -> "Figure":
+    """Figure of the rows that have numbers in column y; `quantity` names y.
+
+    Lines go through the medians of the values at one place, its seeds and inputs; every
+    value stands as a light mark. Numbers that range widely are on logarithmic axes, near
+    zero linear where there are zeros.
+    """
+    rows = [row for row in rows if is_number(row.get(layout.y))]
+    cells = layout.group(rows)
+    index = {line: k for k, line in enumerate(dict.fromkeys(chain(*cells.values())))}
+    shown = [*cells.items()][:: -(-len(cells) // MOST_PANELS)]
+    across = min(PANELS_PER_ROW, len(shown))
+    down = -(-len(shown) // across)
+    size = (COLUMN if across == 1 else 2.8 * across, 0.6 + 3.0 * down)
+    places = values(rows, layout.x)
+    numeric, repeated = all(map(is_number, places)), False
+    labels: list[str] = []
+    with new_figure(size, down, across, sharex=True, sharey=True) as (figure, grid):
+        for axes, (panel, own) in zip(grid, shown, strict=False):
+            axes.set_title(panel, fontsize=8)
+            axes.set_xlabel(name_axis(layout.x))
+            for line, chosen in own.items():
+                at = (row.get(layout.x) for row in chosen)
+                x = np.array([*(at if numeric else map(places.index, at))])
+                y = np.array([row[layout.y] for row in chosen], float)
+                label = "" if line in labels else line
+                draw_values(axes, x, y, index[line], label, np.median)
+                labels.append(line)
+                repeated |= len(x) != len(np.unique(x))
+        for axes in grid[len(shown) :]:
+            axes.set_axis_off()
+        for axes in grid[::across]:
+            axes.set_ylabel(quantity)
+        _scale(grid[0], places, numeric, np.array([row[layout.y] for row in rows]))
+        if len(shown) < len(cells):
+            figure.suptitle(f"{len(shown)} of {len(cells)} panels", fontsize=8)
+        notes = ["lines: medians; light marks: every value"] if repeated else []
+        title = "\n".join([*notes, ", ".join(map(name_axis, layout.lines))]).strip()
+        if layout.lines:
+            columns = 1 if max(map(len, labels)) > LONG_LABEL else 2
+            show_legend(figure, ncols=columns, title=title)
+        elif title:
+            figure.supxlabel(title, fontsize=8)
+    return figure
+
+
+def _scale(
+    axes: "Axes", places: list[Any], numeric: bool, y: Shaped[np.ndarray, "points"]
+) -> None:
+    """Chooses the scales of both axes, which all panels share."""
+    if not numeric:
+        axes.set_xticks(range(len(places)), [*map(show_value, places)])
+    elif min(places) > 0 and max(places) >= WIDE_X * min(places):
+        axes.set_xscale("log", base=2)
+    elif all(isinstance(place, int) for place in places):
+        axes.locator_params("x", integer=True)
+    sizes = np.abs(y[y != 0])
+    if len(sizes) and sizes.max() >= WIDE_Y * sizes.min():
+        near_zero = {} if y.min() > 0 else {"linthresh": sizes.min()}
+        axes.set_yscale("symlog" if near_zero else "log", **near_zero)
+    label_logarithms(axes)

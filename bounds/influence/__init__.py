@@ -9,15 +9,14 @@ from bounds.influence.choice import METHODS, SCREENS
 from bounds.influence.compute import compute_influence
 from bounds.influence.inputs.callable import Callable
 from bounds.influence.inputs.shared_base import SharedBase
-from bounds.influence.method import Method, Screen
+from bounds.influence.method import Method, Run, Screen
 from bounds.influence.methods.exhaustive import Exhaustive
 from bounds.influence.methods.incremental import Incremental
 from bounds.influence.methods.lumped import Lumped
 from bounds.influence.methods.partial import Partial
 from bounds.influence.methods.proposed import Proposed
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.result import Block, Influence, MeasuredError
-from bounds.influence.run import Run
+from bounds.influence.result import Block, Influence, MeasuredError, Ties
 from bounds.influence.screening.ladder import Screened
 from bounds.influence.targets.base import Target
 from bounds.influence.targets.function import TargetFunction
@@ -31,7 +30,6 @@ from bounds.influence.targets.log_probability_sum import LogProbabilitySum
 from bounds.influence.targets.logit_difference import LogitDifference
 from bounds.influence.targets.pooled import Pooled
 from bounds.influence.targets.table import TARGETS
-from bounds.influence.ties import Ties
 
 __all__ = [
     "METHODS",

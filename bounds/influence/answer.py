@@ -1,32 +1,84 @@
-"""Answer of a request: its values, their ends, and the view of both that is returned."""
+"""Answers of calls about one input or many: values, their ends, and the view returned."""
 
 import dataclasses
-from typing import Any, get_args
+import functools
+import time
+from collections.abc import Callable
+from typing import Any, ParamSpec, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bounds.influence.batch import NO_CHECKPOINT
 from bounds.influence.choice import Choice, Keep, choose_method
 from bounds.influence.find import ends_of, find, has_top, with_top
 from bounds.influence.inputs.shared_base import SharedBase
-from bounds.influence.method import Done, Rounding, Screen, Way
+from bounds.influence.method import Done, Rounding, Run, Screen, Way
 from bounds.influence.methods.proposed import Proposed
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.result import Enclosures, Found, Influence
+from bounds.influence.result import Enclosures, Found, Influence, judge_ties
 from bounds.influence.rounding import choose_rounding, hypotheses_of
-from bounds.influence.run import Run
 from bounds.influence.screening.ladder import Screened
 from bounds.influence.substitution import Substitutions
 from bounds.influence.table.base_values import Base
 from bounds.influence.table.result import Scan
-from bounds.influence.ties import judge_ties
 from bounds.influence.vanishing import refuse_vanishing_rows
 from bounds.numbers.kind import Kind, kind_of, kind_of_largest
-from bounds.rounding.measured_error import measure_error
-from bounds.rounding.ranked import RANKED
-from jax_models.arguments import choose_name, refuse_unread
+from bounds.rounding.ranked import RANKED, measure_error
+from jax_models.arguments import choose_name, expect_array, refuse_moved, refuse_unread
+from jax_models.errors import InputError
 from jax_models.run.evaluate import TieRule
+
+P = ParamSpec("P")
+NO_CHECKPOINT = "it is of Screened and Proposed, which keep their state in a file"
+# The new place of keywords up to version 0.1.
+MOVED = {
+    "mesh": "run=bounds.Run(mesh=...)",
+    "memory_limit": "run=bounds.Run(memory_limit=...)",
+    "checkpoint": "run=bounds.Run(checkpoint=...)",
+    "progress": "run=bounds.Run(progress=...)",
+    "rtol": "method=bounds.Screened(rtol=...)",
+    "budget": "method=bounds.Screened(budget=...)",
+    "propose": "method=bounds.Proposed(...)",
+    "precision": "method=bounds.Incremental(precision=...)",
+    "vocab_size": "model=bounds.Callable(..., vocab_size=...)",
+    "radius": "model=bounds.Callable(..., radius=...)",
+    "rtol_exact": "the constant bounds.numbers.kind.RTOL_EXACT, 1 %",
+    "shared": "bounds.influence.build_request(..., shared=...)",
+}
+
+
+def of_each_input(ask: Callable[P, Any]) -> Callable[P, Any]:
+    """Decorates a question so that of many inputs it gives a list of answers."""
+
+    # `ask` takes a model and one input; the options hold for all inputs.
+    @functools.wraps(ask)
+    def asked(model: Any, tokens: Any, **options: Any) -> Any:
+        refuse_moved(ask.__name__, options, MOVED)
+        if is_batch(tokens):
+            if getattr(options.get("run"), "checkpoint", None) is not None:
+                raise InputError(
+                    "checkpoint keeps the state of one input, and tokens are many: ask "
+                    "about each by itself, or leave checkpoint out"
+                )
+            return [asked(model, one, **options) for one in tokens]
+        if len(shape := getattr(tokens, "shape", ())) > 2:
+            raise InputError(
+                f"tokens have shape {shape}; expected one sequence [n], or many: [K, n] "
+                "or a list of sequences"
+            )
+        started = time.perf_counter()
+        found: Any = ask(model, tokens, **options)  # pyright: ignore[reportCallIssue]
+        return dataclasses.replace(found, seconds=time.perf_counter() - started)
+
+    return asked  # pyright: ignore[reportReturnType]
+
+
+def is_batch(tokens: Any) -> bool:
+    """True of many inputs: [inputs, tokens], or a list of inputs of any lengths."""
+    if isinstance(tokens, list | tuple) and tokens:
+        return all(expect_array("tokens", one).ndim == 1 for one in tokens)
+    return getattr(tokens, "ndim", None) == 2
+
 
 # Tables of a result; None where they are not kept.
 TABLES = (
@@ -102,12 +154,15 @@ def settle(
         "hypotheses": hypotheses if error is None else (*hypotheses, RANKED),
         "measured_error": error,
     }
-    known = known and error is None
+    if not known or error is not None:
+        stated["kind"] = "estimated"
     if request.layout is None:
         ends = lower, upper, enclosed
-        return _influence(request, choice, found, ends, keep, known, stated)
-    kind = kind_of_largest(found.values, lower, upper) if known else "estimated"
-    return _scan(request, (found.values, lower, upper, enclosed), kind, stated)
+        return _influence(request, choice, found, ends, keep, stated)
+    kind = kind_of_largest(found.values, lower, upper)
+    return _scan(
+        request, (found.values, lower, upper, enclosed), {"kind": kind} | stated
+    )
 
 
 def _influence(
@@ -116,7 +171,6 @@ def _influence(
     found: Found,
     ends: tuple[np.ndarray, np.ndarray, np.ndarray],
     keep: Keep,
-    known: bool,  # whether ends enclose
     stated: dict[str, Any],
 ) -> Influence:
     """One value for each substitution: the largest, and the tables that are kept."""
@@ -139,10 +193,10 @@ def _influence(
     if keep != "max":
         tables |= by_position(pairs, upper if is_enclosed else values, *ends)
     position, symbol = (None, None) if best is None else pairs[best]
+    stated = {"kind": kind, **stated}
     return Influence(
         **tables,
         **stated,
-        kind=kind if known else "estimated",
         max=largest[0],
         max_lower=largest[1],
         max_upper=largest[2],
@@ -208,7 +262,6 @@ def by_position(
 def _scan(
     request: InfluenceRequest,
     values: tuple[np.ndarray, ...],  # with lower, upper and enclosed
-    kind: Kind,
     stated: dict[str, Any],
 ) -> Scan:
     """Table of the values, without its axes of length 1."""
@@ -227,6 +280,5 @@ def _scan(
         target_symbols=layout.names if layout.reduction.by_target else None,
         tokens=request.tokens,
         base_of=Base(dataclasses.replace(request, shared=SharedBase())),
-        kind=kind,
         **stated,
     )

@@ -13,9 +13,9 @@ from jaxtyping import Int
 from bounds.influence.inputs.callable import Callable
 from bounds.influence.inputs.reading import Reading
 from bounds.influence.inputs.shared_base import SharedBase
+from bounds.influence.method import Run, check_run
 from bounds.influence.methods.function_blocks import function_base
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.run import Run, check_run
 from bounds.influence.substitution import (
     Substitutions,
     Symbols,
@@ -44,8 +44,8 @@ from jax_models.arguments import (
     expect_kind,
 )
 from jax_models.format.model_check import check_model
+from jax_models.jax_arguments import check_float_type
 from jax_models.run.evaluate import check_tokens
-from jax_models.run.float_type import check_float_type
 
 # What is done to a position: every substitute in turn is put in, or it is deleted.
 Edit = Literal["replace", "delete"]

@@ -136,12 +136,9 @@ class Checkpoint:
             "format": FORMAT,
             "question": self._question,
             "begun": state.chosen is not None,
-            "step": state.step,
-            "done": state.done,
-            "spent": state.spent,
-            "subtracted": state.subtracted,
             "levels": [dataclasses.asdict(level) for level in state.levels],
         }
+        about |= {name: getattr(state, name) for name in UNDER_WAY}
         chosen = np.zeros(0, np.int64) if state.chosen is None else state.chosen
         content = io.BytesIO()
         np.savez(

@@ -52,13 +52,10 @@ class Choice:
 
 
 def choose_method(
-    method: Way | str,
-    request: InfluenceRequest,
-    # In the order in which equal costs are taken; None for all.
-    among: Sequence[Method | Screened] | None = None,
-    keep: Keep = "pairs",
+    method: Way | str, request: InfluenceRequest, keep: Keep = "pairs"
 ) -> Choice:
     """Method of a request, of the input that is padded where that saves compiling."""
+    among = _ALL if request.layout is None else _OF_TABLES
     choice = _choose(method, request, among, keep)
     if not choice.way.by_length or bucket_length(request) is None:
         return choice
@@ -70,13 +67,10 @@ def choose_method(
 def _choose(
     method: Way | str,
     request: InfluenceRequest,
-    # In the order in which equal costs are taken; None for all.
-    among: Sequence[Method | Screened] | None = None,
+    among: Sequence[Method | Screened],  # in the order in which equal costs are taken
     keep: Keep = "pairs",
 ) -> Choice:
     """Requested method, if it can do the request; for "auto" the cheapest that can."""
-    if among is None:
-        among = _ALL if request.layout is None else _OF_TABLES
     if isinstance(method, Proposed) and SCREENED in among:
         return _choose_proposed(method, request)
     named = {way.name: way for way in among}

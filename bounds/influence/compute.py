@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from bounds.influence.answer import answer
-from bounds.influence.batch import of_each_input
+from bounds.influence.answer import answer, of_each_input
 from bounds.influence.build import build_request
 from bounds.influence.choice import Keep, precision_of
 from bounds.influence.inputs.callable import Callable as Function
-from bounds.influence.method import Rounding, Way
+from bounds.influence.method import Rounding, Run, Way, check_run
 from bounds.influence.result import Influence
-from bounds.influence.run import Run, check_run
 from bounds.influence.substitution import Symbols
 from bounds.influence.targets.table import Watched
 from jax_models import Transformer

@@ -1,24 +1,32 @@
 """Exact values of the substitutions that may be the largest, decided block by block.
 
 A cheap way estimates or encloses all influences first: float32 with radii
-(`propose`), half precision (`bounds.rounding.ranked`), the levels of a screen
+(`methods.proposed`), half precision (`bounds.rounding.ranked`), the levels of a screen
 (`screening`). They differ in which substitutions are undecided, and in their order.
 """
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from bounds.influence.blocks.kernel import run_kernel
-from bounds.influence.checkpoint import ScreenProgress
-from bounds.influence.method import Method
-from bounds.influence.moved import Readings, read_blocks
+from bounds.influence.checkpoint import Checkpoint, ScreenProgress
+from bounds.influence.method import Method, Run
+from bounds.influence.moved import (
+    MovedBase,
+    Readings,
+    magnitude_of,
+    radii_of,
+    read_blocks,
+)
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.result import Block
+from bounds.influence.result import Block, Enclosures, MeasuredError
 from bounds.influence.vanishing import not_finite
+from bounds.rounding.moved_inputs import RUNS, move_alike
+from bounds.version import __version__
 from jax_models.run.mesh import first_says
 
 # The substitutions that are decided next; none where nothing may exceed the largest.
@@ -74,3 +82,88 @@ class Decider:
             at = chosen[done : done + found.values.size]
             done += at.size
             yield at, found
+
+
+class Proposals:
+    """Estimates of all substitutions and decided values of some, kept in a file."""
+
+    def __init__(
+        self,
+        request: InfluenceRequest,
+        run: Run,  # its checkpoint and progress
+        *rules: Any,  # of the proposal and of the decision
+    ) -> None:
+        """Starts from the checkpoint's state, or with nothing known."""
+        self._file, self._progress = None, run.progress
+        if run.checkpoint is not None:
+            self._file = Checkpoint(run.checkpoint, request, *rules, __version__)
+        kept = self._file and self._file.read()
+        self._known = known = kept or ScreenProgress.nothing(len(request.pairs))
+        # Estimates and decided values with their moves, NaN where nothing is known; the
+        # first `done` substitutions are estimated.
+        self.estimate, self.move, self.done = known.estimate, known.move, known.done
+        self.value, self.value_move = known.value, known.value_move
+
+    def add(self, found: Readings) -> None:
+        """Adds the estimates of the next substitutions."""
+        these = slice(self.done, self.done + found.values.size)
+        self.estimate[these], self.move[these] = found.values, found.moves
+        self.done = these.stop
+        self._save()
+        if self._progress is not None:
+            self._progress(self.done, self.estimate.size)
+
+    def decide(
+        self, request: InfluenceRequest, way: Method, undecided: Undecided
+    ) -> None:
+        """Adds exact values of what is undecided until nothing is."""
+        given = self._known, request, way, RUNS
+        Decider(*given, lambda _: self._save()).decide(undecided)
+
+    def ends(
+        self, request: InfluenceRequest, way: Method
+    ) -> tuple[Float[np.ndarray, "substitutions"], Float[np.ndarray, "substitutions"]]:
+        """Lower and upper ends of the decided values, NaN where none is."""
+        asked = request, self.value, self.value_move, magnitude_of(request, way)
+        radius = radii_of(*asked, subtracted=way.subtracts)
+        return np.maximum(self.value - radius, 0), self.value + radius
+
+    def enclosed(
+        self,
+        request: InfluenceRequest,
+        way: Method,
+        ends: tuple[np.ndarray, np.ndarray, np.ndarray],  # and where they enclose
+        left: Int[np.ndarray, "left"],
+        error: MeasuredError | None = None,
+    ) -> Enclosures:
+        """The decided values, with the ends of all."""
+        found = self.value, self.value_move, magnitude_of(request, way), None
+        return Enclosures(*found, *ends, left, error=error)
+
+    def _save(self) -> None:
+        if self._file is not None:
+            self._file.save(dataclasses.replace(self._known, done=self.done))
+
+
+def remaining_blocks(
+    done: int,  # whole blocks
+    request: InfluenceRequest,
+    way: Method,  # `in_blocks`
+    runs: int,  # with moved inputs
+) -> Iterator[Readings]:
+    """Readings of a float32 model after the first `done` substitutions."""
+    if done == len(request.pairs):
+        return iter(())
+
+    def blocks(request: InfluenceRequest) -> Iterator[Block]:
+        kernel = way.kernel(request)
+        assert kernel is not None
+        return run_kernel(kernel.skip(done), request)
+
+    return read_blocks(request, blocks, runs, done, _moved_with_embeddings)
+
+
+def _moved_with_embeddings(request: InfluenceRequest, run: int) -> InfluenceRequest:
+    """Question about the float32 model, embeddings and positions moved as well."""
+    moved = move_alike(request.model, run)
+    return dataclasses.replace(request, model=moved, shared=MovedBase(run), run=run)

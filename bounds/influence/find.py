@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from bounds.influence.choice import Choice
-from bounds.influence.method import Done, Method, Screen
+from bounds.influence.method import Done, Method, Progress, Run, Screen
 from bounds.influence.methods.function_blocks import (
     evaluation_radii,
     function_base,
@@ -30,12 +30,10 @@ from bounds.influence.moved import (
     requests,
 )
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.result import Enclosures, Found
+from bounds.influence.result import Enclosures, Found, Ties
 from bounds.influence.rounding import block_of, runs_of, top_of
-from bounds.influence.run import Progress, Run
 from bounds.influence.table.layout import Layout
 from bounds.influence.table.reductions import NAMED
-from bounds.influence.ties import Ties
 from bounds.influence.vanishing import not_finite, refuse_vanishing_rows
 from bounds.rounding.moved_inputs import RUNS
 from bounds.rounding.radii import farthest
@@ -107,10 +105,7 @@ def _fill(
 
 
 def run_tables(
-    request: InfluenceRequest,
-    way: Method,
-    runs: int,
-    progress: Progress | None = None,
+    request: InfluenceRequest, way: Method, runs: int, progress: Progress | None = None
 ) -> tuple[list[np.ndarray], Ties | None]:
     """Tables of run 0 and of some runs with moved inputs, and the ties of run 0."""
     layout, found, ties = request.layout, [], None

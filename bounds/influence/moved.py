@@ -18,8 +18,7 @@ from bounds.influence.inputs.shared_base import SharedBase
 from bounds.influence.method import Method
 from bounds.influence.methods.function_blocks import function_base
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.result import Block
-from bounds.influence.ties import Ties
+from bounds.influence.result import Block, Ties
 from bounds.rounding.moved_inputs import RUNS, float_leaves, move_alike, move_apart
 from bounds.rounding.radii import RATIO, Usual, farthest, largest_magnitude
 from jax_models import Transformer

@@ -26,11 +26,7 @@ BLOCK = 64
 OPERATIONS = 2.0**32
 
 
-def choose_rounding(
-    request: InfluenceRequest,
-    way: Way,
-    asked: Rounding,
-) -> Done:
+def choose_rounding(request: InfluenceRequest, way: Way, asked: Rounding) -> Done:
     """Choice of the results that have a radius; refuses radii that cannot be had."""
     if way.requires_all_radii:
         if asked in ("top", "none"):

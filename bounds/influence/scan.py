@@ -3,13 +3,11 @@
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
-from bounds.influence.answer import answer
-from bounds.influence.batch import of_each_input
+from bounds.influence.answer import answer, of_each_input
 from bounds.influence.build import TableOptions, build_request
 from bounds.influence.choice import precision_of
 from bounds.influence.inputs.callable import Callable as Function
-from bounds.influence.method import Rounding, Way
-from bounds.influence.run import Run, check_run
+from bounds.influence.method import Rounding, Run, Way, check_run
 from bounds.influence.substitution import Symbols
 from bounds.influence.table.frobenius import Frobenius
 from bounds.influence.table.reductions import Reduce

@@ -11,6 +11,7 @@ The interval context is private: mpmath's global precision is neither read nor c
 """
 
 import math
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 from mpmath.ctx_iv import MPIntervalContext
@@ -33,10 +34,19 @@ def interval(value: float | int) -> Interval:
     return _CONTEXT.mpf(value)
 
 
+def rational(value: Fraction | int) -> Interval:
+    """An interval around a rational number."""
+    return interval(value.numerator) / value.denominator
+
+
 def exp(x: Interval) -> Interval:
     """An interval around e^x."""
-    low = 0 if x.a < -_LARGEST_EXPONENT else _CONTEXT.exp(_cut(x.a)).a
-    high = math.inf if x.b > _LARGEST_EXPONENT else _CONTEXT.exp(_raised(x.b)).b
+    low = 0 if x.a < -_LARGEST_EXPONENT else _CONTEXT.exp(min(x.a, _LARGEST_EXPONENT)).a
+    high = (
+        math.inf
+        if x.b > _LARGEST_EXPONENT
+        else _CONTEXT.exp(max(x.b, -_LARGEST_EXPONENT)).b
+    )
     return _CONTEXT.mpf([low, high])
 
 
@@ -61,18 +71,14 @@ def sqrt(x: Interval) -> Interval:
     return _CONTEXT.sqrt(x)
 
 
-def minimum(x: Interval, *others: Interval) -> Interval:
+def minimum(*numbers: Interval) -> Interval:
     """An interval around the least of the numbers."""
-    for y in others:
-        x = _CONTEXT.mpf([x.a if x.a < y.a else y.a, x.b if x.b < y.b else y.b])
-    return x
+    return _CONTEXT.mpf([min(x.a for x in numbers), min(x.b for x in numbers)])
 
 
-def maximum(x: Interval, *others: Interval) -> Interval:
+def maximum(*numbers: Interval) -> Interval:
     """An interval around the greatest of the numbers."""
-    for y in others:
-        x = _CONTEXT.mpf([x.a if x.a > y.a else y.a, x.b if x.b > y.b else y.b])
-    return x
+    return _CONTEXT.mpf([max(x.a for x in numbers), max(x.b for x in numbers)])
 
 
 def hull(low: Interval, high: Interval) -> Interval:
@@ -108,11 +114,3 @@ def log_upper(x: Interval) -> float:
 def log_lower(x: Interval) -> float:
     """A float at most ln of every number of the interval, all of them above zero."""
     return lower(_CONTEXT.log(x.a))
-
-
-def _cut(x: Interval) -> Interval:
-    return x if x < _LARGEST_EXPONENT else _LARGEST_EXPONENT
-
-
-def _raised(x: Interval) -> Interval:
-    return x if x > -_LARGEST_EXPONENT else -_LARGEST_EXPONENT

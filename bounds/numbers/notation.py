@@ -1,6 +1,7 @@
-"""Text of temperatures and enclosures in flags, labels and tables."""
+"""Text of temperatures and enclosures in flags, labels and tables, and tables of text."""
 
 import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any
 
@@ -8,6 +9,7 @@ from jax_models.arguments import ascii_number
 from jax_models.run.device_memory import BYTE_UNITS
 
 MOST_DIGITS = 17  # enough for any float
+WIDTH = 96  # characters of a line of explanation
 
 
 def parse_temperature(text: str) -> dict[str, Any] | None:
@@ -129,3 +131,33 @@ def _number(value: str, text: str) -> float:
 
 def _grammar(text: str) -> str:
     return f"{text!r} is not a temperature: T, inverse_log:A or power:A:P[:position]"
+
+
+def column_table(
+    rows: Iterable[Mapping[str, Any]],
+    columns: Iterable[tuple[str, str]],
+    show: Callable[[str, Any], str],
+) -> list[str]:
+    """Lines of a table of columns, each a header and a key, without empty columns."""
+    rows = list(rows)
+    shown = [c for c in columns if any(row.get(c[1]) is not None for row in rows)]
+    lines = [[header for header, _ in shown]]
+    for row in rows:
+        cells = [(key, row.get(key)) for _, key in shown]
+        lines.append(["-" if x is None else show(key, x) for key, x in cells])
+    return aligned(lines)
+
+
+def ruled(table: Sequence[str]) -> list[str]:
+    """Lines of a table with rules above, below and under its heading."""
+    rule = "-" * len(table[0])
+    return [rule, table[0], rule, *table[1:], rule]
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of cells as text, columns aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+        for line in lines
+    ]

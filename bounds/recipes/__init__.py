@@ -1,6 +1,6 @@
 """Scans by the names of their field, each with its published definition."""
 
-from bounds.influence.table.residues import Residues
+from bounds.influence.table.lines import Residues
 from bounds.recipes.edits import deletions, mutagenesis
 from bounds.recipes.maps import categorical_jacobian, dependency_map
 from bounds.recipes.marginals import masked_marginals, wild_type_marginals

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from bounds.influence.answer import answer
-from bounds.influence.batch import of_each_input
+from bounds.influence.answer import answer, of_each_input
 from bounds.influence.build import TableOptions, build_request
-from bounds.influence.run import check_run
+from bounds.influence.method import check_run
 from bounds.influence.scan import Scan
 from bounds.influence.targets.table import Watched
 from bounds.recipes.question import Question, letters_of, residues_of

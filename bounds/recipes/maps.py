@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 from bounds.influence import LogOdds
-from bounds.influence.batch import of_each_input
+from bounds.influence.answer import of_each_input
 from bounds.influence.scan import Frobenius, Scan
 from bounds.recipes.question import (
     Question,
@@ -115,9 +115,7 @@ def dependency_question(
 
 
 def jacobian_question(
-    letters: Sequence[int],
-    positions: Sequence[int],
-    reduce: Frobenius = PUBLISHED,
+    letters: Sequence[int], positions: Sequence[int], reduce: Frobenius = PUBLISHED
 ) -> Question:
     """The scan that gives the map of a categorical Jacobian."""
     same = tuple(letters)

@@ -13,7 +13,7 @@ from typing import Any, get_args
 import numpy as np
 from jaxtyping import Float
 
-from bounds.influence.batch import of_each_input
+from bounds.influence.answer import of_each_input
 from bounds.influence.build import TableOptions, build_request
 from bounds.influence.rounding import hypotheses_of
 from bounds.influence.scan import Scan

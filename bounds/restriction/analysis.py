@@ -1,4 +1,8 @@
-"""The whole model under a partial input: tables layer by layer, from scratch.
+"""Partial inputs, and the whole model under one: tables layer by layer, from scratch.
+
+A partial input is a restriction in the sense of Hahn (2020), a string over {0, 1, *}. Here
+the two symbols of a free position may be any two tokens of the vocabulary, and a fixed
+position may hold any token, an end token among them.
 
 The search's result is recomputed here from the restriction alone, and certificates are
 made of this analysis.
@@ -7,25 +11,109 @@ Source: docs/restriction.md, section 1.
 """
 
 import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
 
-from bounds.readings.rules import unsupported_model
-from bounds.restriction.partial_input import PartialInput
+from bounds.readings import unsupported_model
+from bounds.restriction.enclosed import Enclosed
 from bounds.restriction.possible import HeadBlock, SlotBlock, possible_blocks, seen
 from bounds.restriction.scores import score_rows
-from bounds.restriction.tables import Tables, first_tables
+from bounds.restriction.tables import Tables
 from bounds.restriction.tabulate import Readings, Undecided, read_slots, tabulate
 from jax_models import InputError, Transformer
+from jax_models.arguments import expect_array, expect_integers, expect_length
 from jax_models.format.model_check import check_model
 from jax_models.model.transformer import encode_positions
+
+FREE = -1
 
 # Rows of a table are 2^bits: more bits than these are refused, not attempted.
 MOST_BITS = 14
 
 # Of each head and each row of a table: the possible positions, and the witness.
 HeadSets = tuple[tuple[tuple[tuple[int, ...], int | None], ...], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class PartialInput:
+    """Tokens, some of them still free.
+
+    Attributes:
+        tokens: The token of each position, `FREE` where it is free.
+        symbols: Tokens of a free position: of bit 0, and of bit 1.
+    """
+
+    tokens: Int[np.ndarray, "tokens"]
+    symbols: tuple[int, int] = (0, 1)
+
+    @property
+    def length(self) -> int:
+        """n."""
+        return len(self.tokens)
+
+    @property
+    def free(self) -> tuple[int, ...]:
+        """The free positions, ascending."""
+        return tuple(np.flatnonzero(self.tokens == FREE).tolist())
+
+    def fix(self, bits: Mapping[int, int]) -> "PartialInput":
+        """Returns the partial input with free positions fixed."""
+        tokens = self.tokens.copy()
+        for position, bit in bits.items():
+            assert tokens[position] == FREE
+            tokens[position] = self.symbols[bit]
+        return dataclasses.replace(self, tokens=tokens)
+
+    def release(self, positions: Iterable[int]) -> "PartialInput":
+        """Returns the partial input with more positions free."""
+        tokens = self.tokens.copy()
+        tokens[list(positions)] = FREE
+        return dataclasses.replace(self, tokens=tokens)
+
+    def complete(
+        self, bits: Sequence[int] | Int[np.ndarray, "free"]
+    ) -> Int[np.ndarray, "tokens"]:
+        """Returns the input whose free positions take the given bits."""
+        tokens = self.tokens.copy()
+        tokens[tokens == FREE] = np.asarray(self.symbols, np.int32)[
+            np.asarray(bits, int)
+        ]
+        return tokens
+
+
+def read_partial_input(
+    model: Transformer,
+    length: int,
+    tokens: ArrayLike | None,
+    symbols: Sequence[int],
+) -> PartialInput:
+    """Returns a partial input once it is known to fit the model."""
+    length = expect_length(length)
+    size = model.vocab_size
+    pair = tuple(expect_integers("symbols", symbols, 0, size - 1))
+    if len(pair) != 2 or pair[0] == pair[1]:
+        raise InputError(
+            f"symbols = {list(pair)}; expected two different tokens from 0 to "
+            f"{size - 1}, those that a free position may hold"
+        )
+    if tokens is None:
+        tokens = np.full(length, FREE)
+    given = expect_array("the pre-restriction", tokens)
+    if given.shape != (length,) or given.dtype.kind not in "iu":
+        raise InputError(
+            f"the pre-restriction is an array of {given.dtype} of shape {given.shape}; "
+            f"expected {length} integers: a token, or {FREE} where a position is free"
+        )
+    wrong = np.flatnonzero((given < FREE) | (given >= size))
+    if len(wrong):
+        raise InputError(
+            f"the pre-restriction holds {given[wrong[0]]} at position {wrong[0]}; "
+            f"expected a token from 0 to {size - 1}, or {FREE} for a free position"
+        )
+    return PartialInput(given.astype(np.int32), (pair[0], pair[1]))
 
 
 class TooManyBits(Exception):
@@ -114,7 +202,19 @@ def embed(
     """Returns the tables of y^(0)."""
     encoding = np.asarray(encode_positions(model, partial.length))
     embedding = np.asarray(model.embedding)
-    return first_tables(partial.choices(), embedding, encoding, positions)
+    bits, values, counts = [], [], []
+    for position in positions:
+        token = partial.tokens[position]
+        tokens = partial.symbols if token == FREE else (token,)
+        vectors = [embedding[token] + encoding[position] for token in tokens]
+        if len(vectors) == 2 and np.array_equal(vectors[0], vectors[1]):
+            vectors = vectors[:1]
+        bits.append((int(position),) if len(vectors) == 2 else ())
+        values += vectors
+        counts.append(len(vectors))
+    starts = np.cumsum([0, *counts])
+    rows = Enclosed.exactly(np.stack(values))
+    return Tables(positions, tuple(bits), starts, rows, np.arange(len(values)))
 
 
 def analyse(
@@ -132,7 +232,7 @@ def analyse(
     tables = embed(model, partial, needed[0])
     layers, exact = [], model.final_norm is None
     for layer, wanted in zip(model.layers[:depth], needed[1:], strict=False):
-        scored = score_rows(layer, tables.rows, tables.position_of_row, partial.length)
+        scored = score_rows(layer, tables, partial.length)
         slots = np.searchsorted(tables.positions, wanted)
         dependence = tables.dependence(partial.length)
         read: list[Readings] = []
@@ -200,7 +300,7 @@ def possible_edges(
     """Pairs of each position and the positions that it can attend to in one layer."""
     tables = analyse(model, partial, query, depth=depth).final
     layer, length = model.layers[depth], partial.length
-    scored = score_rows(layer, tables.rows, tables.position_of_row, length)
+    scored = score_rows(layer, tables, length)
     wanted = needed_positions(model, length, query)[depth + 1]
     slots = np.searchsorted(tables.positions, wanted)
     return [

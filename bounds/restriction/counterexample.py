@@ -27,14 +27,7 @@ from numpy.typing import ArrayLike
 import jax_models as jm
 from bounds.curves.inputs import end_after
 from bounds.influence import compute_influence
-from bounds.restriction.attempts import (
-    Method,
-    Neighbours,
-    Remember,
-    SearchPlan,
-    forget,
-)
-from bounds.restriction.partial_input import FREE, PartialInput
+from bounds.restriction.analysis import FREE, PartialInput
 from bounds.restriction.restriction import (
     Restriction,
     Tokens,
@@ -42,7 +35,14 @@ from bounds.restriction.restriction import (
     require_table,
     restrict,
 )
-from bounds.restriction.search import Report
+from bounds.restriction.search import (
+    Method,
+    Neighbours,
+    Remember,
+    Report,
+    SearchPlan,
+    forget,
+)
 from bounds.restriction.sensitivity import MOST_ENUMERATED, reachable_classes
 from jax_models.arguments import expect_length
 from jax_models.languages import (
@@ -269,12 +269,13 @@ def find_counterexample(
     )
     found = restrict(model, length, pre_restriction, (0, 1), query, plan)
     pair = given.find(found.partial)
+    ranges = None
     if isinstance(language, RegularLanguage) and len(language.symbols) > 2:
         first, second, *_ = language.symbols
         ranges = f"free positions range over {first} and {second}, of more symbols"
-        found = dataclasses.replace(found, reasons=(*found.reasons, ranges))
-    if given.name == "dyck2" and found.free:
+    elif language == "dyck2" and found.free:
         ranges = "free positions range over ( and ), one of the two types of bracket"
+    if ranges is not None:
         found = dataclasses.replace(found, reasons=(*found.reasons, ranges))
     if pair is None:
         return _without_pair(model, found, given)
@@ -300,18 +301,25 @@ def _given(
     language: LanguageName | Automaton | RegularLanguage | Membership,
     seed: int,
 ) -> _Language:
+    def decided(
+        name: str,
+        entry: str | dict[str, Any] | None,
+        member: Membership,
+        decider: Automaton | Membership,
+        tokens: Tokens | None = None,
+    ) -> _Language:
+        find, tried = reachable_pair(decider, seed), partial(searched, decider)
+        return _Language(name, entry, member, find, tried, tokens)
+
     if isinstance(language, Automaton):
-        find, how = reachable_pair(language, seed), partial(searched, language)
-        return _Language("automaton", None, _decides(language), find, how)
+        return decided("automaton", None, _decides(language), language)
     if isinstance(language, RegularLanguage):
         end = end_after(model, language)
-        tokens, automaton = prepare(language.name, length, end), language.automaton
-        find, how = reachable_pair(automaton, seed), partial(searched, automaton)
-        entry, member = json.loads(language.text), _decides(language)
-        return _Language(language.name, entry, member, find, how, tokens)
+        tokens, entry = prepare(language.name, length, end), json.loads(language.text)
+        automaton, member = language.automaton, _decides(language)
+        return decided(language.name, entry, member, automaton, tokens)
     if callable(language):
-        find, how = reachable_pair(language, seed), partial(searched, language)
-        return _Language("membership function", None, language, find, how)
+        return decided("membership function", None, language, language)
     if language not in NAMES:
         raise jm.InputError(
             f"language = {language!r}; expected one of {', '.join(NAMES)}, an automaton, "
@@ -322,8 +330,7 @@ def _given(
     tokens = prepare(language, length, end)
     automaton = named_automaton(language, length - (end is not None))
     if automaton is not None:
-        find, how = reachable_pair(automaton, seed), partial(searched, automaton)
-        return _Language(language, language, member, find, how, tokens)
+        return decided(language, language, member, automaton, tokens)
     find = parity_pair if language == "parity" else dyck_pair(member)
     return _Language(language, language, member, find, None, tokens)
 

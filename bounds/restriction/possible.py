@@ -19,14 +19,13 @@ Source: docs/restriction.md, sections 1 (the captured pairs of Hahn 2020, Lemma 
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 
 from bounds.restriction.scores import ScoredRows
 from bounds.restriction.tables import Tables
-from jax_models.model.mask import Sight, visible
+from jax_models.model.mask import Sight
 from jax_models.weighting import Weighting
 
 # Numbers in one block: query rows times key rows times heads.
@@ -80,15 +79,22 @@ def tie_order(weighting: Weighting) -> int:
     return weighting.side or 1
 
 
+def first_in_order(
+    values: Shaped[np.ndarray, "*axes"], order: int, axis: int
+) -> Int[np.ndarray, "..."]:
+    """Index along an axis of the largest value, of equal ones the first by the order."""
+    if order > 0:
+        return values.argmax(axis=axis)
+    return values.shape[axis] - 1 - np.flip(values, axis).argmax(axis=axis)
+
+
 def seen(
     sight: Sight, rows: Int[np.ndarray, "rows"], keys: Int[np.ndarray, "keys"]
 ) -> Bool[np.ndarray, "rows keys"]:
     """Visibility of key positions from row positions."""
     if sight.everything:
         return np.ones((len(rows), len(keys)), bool)
-    # `visible` is typed for JAX arrays; positions in NumPy are compared by NumPy.
-    places: Any = rows, keys
-    return np.asarray(visible(sight, *places))
+    return np.asarray(sight.visible(rows[:, None], keys[None, :]))
 
 
 def possible_blocks(
@@ -141,7 +147,7 @@ def _head_block(
     sees: Bool[np.ndarray, "rows slots"],
 ) -> HeadBlock:
     weighting = scored.attention.weighting
-    low, high = scored.block(head, rows)
+    low, high = scored.cells(head, rows)
     starts = tables.starts[:-1]
     cells = np.where(against, -np.inf, high)
     lowest = np.minimum.reduceat(np.where(against, np.inf, low), starts, axis=1)
@@ -150,8 +156,7 @@ def _head_block(
     highest[~sees] = -np.inf
     least = lowest.max(axis=1, keepdims=True)
     order = tie_order(weighting)
-    first = (lowest[:, ::order] == least).argmax(axis=1)
-    witness = first if order == 1 else lowest.shape[1] - 1 - first
+    witness = first_in_order(lowest == least, order, 1)
     if not weighting.side:
         possible = highest >= least
     else:
@@ -178,8 +183,7 @@ def leading_entries(
     there = np.zeros((len(rows), count), bool)
     here = np.arange(len(rows))
     for rank in range(count):
-        slot = score[:, ::order].argmax(axis=1)
-        slot = slot if order == 1 else score.shape[1] - 1 - slot
+        slot = first_in_order(score, order, 1)
         there[:, rank] = score[here, slot] > -np.inf
         columns = tables.starts[slot][:, None] + across
         valid = across < widths[slot][:, None]

@@ -1,18 +1,32 @@
-"""Parts of a search as records of a store, and a restriction in sentences."""
+"""Parts of a search as records of a store, a restriction in sentences and as an outline."""
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
-from bounds.restriction.attempts import ClosedInput, Stage
-from bounds.restriction.partial_input import FREE, PartialInput
+import jax_models as jm
+from bounds.restriction.analysis import FREE, PartialInput, TooManyBits, possible_edges
 from bounds.restriction.restriction import Restriction
+from bounds.restriction.search import ClosedInput, Stage
+from bounds.restriction.tabulate import Undecided
 from bounds.store.forms import Form
 
 # Every language has its bits at the tokens 0 and 1.
 SYMBOLS = (0, 1)
+# Work of each stage of a search, of those that are outlined.
+STAGES = {
+    "given": "before the search",
+    "layer": "bits are fixed until each row of that layer depends on few",
+    "alteration": "bits are fixed at random, then repaired",
+    "member": "a member is taken, with one bit free that decides on membership",
+    "closing": "bits are fixed until the query's output is constant",
+    "reverse pass": "fixed bits that are not needed are freed again",
+}
+# Positions between which lines can be read.
+LEGIBLE = 24
 
 
 def part_form(length: int, num_symbols: int) -> Form:
@@ -95,3 +109,38 @@ def _text(tokens: Int[np.ndarray, "tokens"]) -> str:
     if len(words) > 64:
         words = [*words[:32], "…", *words[-32:]]
     return " ".join(words)
+
+
+def outline_restriction(model: jm.Transformer, found: Restriction) -> dict[str, Any]:
+    """Outline: length `n`, position `query`, and `panels` for n <= 24, else `stages`.
+
+    Panels are two per layer, before and after, each with `tokens` and `edges` (a row and
+    the positions that it can attend to; None where it depends on too much); stages have a
+    name and the number of positions that are `free` after them.
+    """
+    outline: dict[str, Any] = {"n": len(found.rho), "query": found.query}
+    if outline["n"] > LEGIBLE:
+        free = int((found.given == FREE).sum())
+        stages = [{"name": one.name, "free": one.free} for one in found.stages]
+        return outline | {"stages": [{"name": "given", "free": free}, *stages]}
+    panels = []
+    for depth, before in enumerate(states_before(model, found)):
+        for state, when in ((before, "before"), (found.partial, "after")):
+            edges = None
+            with contextlib.suppress(TooManyBits, Undecided):
+                listed = possible_edges(model, state, found.query, depth)
+                edges = [[int(row), [int(p) for p in some]] for row, some in listed]
+            panel = {"layer": depth, "when": when, "tokens": state.tokens.tolist()}
+            panels.append(panel | {"edges": edges})
+    return outline | {"panels": panels}
+
+
+def states_before(model: jm.Transformer, found: Restriction) -> list[PartialInput]:
+    """Partial input of the search at the start of each layer."""
+    state = PartialInput(found.given, found.symbols)
+    left = {stage.name: stage.partial for stage in found.stages}
+    states = []
+    for depth in range(len(model.layers)):
+        states.append(state)
+        state = left.get(f"layer {depth}", state)
+    return states

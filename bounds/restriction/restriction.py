@@ -17,28 +17,29 @@ import jax_models as jm
 from bounds.influence.substitution import check_query
 from bounds.restriction.analysis import (
     Analysis,
+    PartialInput,
     RowSets,
     analyse,
     check_hard_model,
     output_dependence,
+    read_partial_input,
 )
-from bounds.restriction.attempts import (
+from bounds.restriction.search import (
     Method,
     Remember,
+    Report,
     SearchPlan,
     Stage,
     attempt,
     forget,
 )
-from bounds.restriction.partial_input import PartialInput, read_partial_input
-from bounds.restriction.search import Report
 from bounds.store.output import sha256
 from jax_models import Transformer, model_bytes
-from jax_models.arguments import expect_hook, expect_length
-from jax_models.brief import BriefRepr
+from jax_models.arguments import BriefRepr, expect_hook, expect_length
 from jax_models.run.device_memory import require_memory
 
 FORMAT = "attention-bounds restriction certificate 1"
+TIES = {1: "L", -1: "R", 0: "avg"}  # by the side of a weighting
 
 T = TypeVar("T")
 Tokens = Int[np.ndarray, "tokens"]
@@ -55,7 +56,7 @@ def certificate_of(
         "n": partial.length,
         "L": len(model.layers),
         "H": _shared([attention.num_heads for attention in attentions]),
-        "tie": _shared([_tie(attention.weighting) for attention in attentions]),
+        "tie": _shared([TIES[attention.weighting.side] for attention in attentions]),
         "mask": _shared([attention.mask for attention in attentions]),
         "model_digest": sha256(model_bytes(model)),
         "symbols": list(partial.symbols),
@@ -86,10 +87,6 @@ def _entry(sets: RowSets) -> dict[str, Any]:
             for head in sets.heads
         ],
     }
-
-
-def _tie(weighting: Any) -> str:
-    return {1: "L", -1: "R", 0: "avg"}[weighting.side]
 
 
 def _shared(values: Sequence[T]) -> T | list[T]:

@@ -9,7 +9,6 @@ of their own.
 
 import dataclasses
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -23,19 +22,22 @@ from bounds.restriction.enclosed import (
     SMALLEST,
     Enclosed,
     Floats,
+    attention_input,
     divided,
     inflated,
     linear,
     row_norms,
     units,
 )
-from bounds.restriction.pointwise import attention_input
+from bounds.restriction.tables import Tables
 from jax_models import InputError
 from jax_models.model.attending import score_scale
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
 from jax_models.model.scores import AdditiveScore, DotProductScore, Score
 from jax_models.model.temperature import ConstantTemperature
+
+Rows = Int[np.ndarray, "rows"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,31 +70,15 @@ class ScoredRows:
             scale=self.scale[rows],
         )
 
-    @property
-    def resolution(self) -> float:
-        """The width of a cell in score units."""
-        return self.attention.weighting.resolution(self.attention.query.dtype)
-
-    def block(
-        self, head: int, rows: Int[np.ndarray, "rows"]
-    ) -> tuple[Float[np.ndarray, "rows keys"], Float[np.ndarray, "rows keys"]]:
-        """Returns the lowest and the highest cell of query rows with all keys."""
-        found = score_enclosed(self.attention.scoring, self, head, rows, None)
-        return self._cells(*found)
-
-    def pairs(
-        self,
-        head: int,
-        queries: Int[np.ndarray, "pairs"],
-        keys: Int[np.ndarray, "pairs"],
-    ) -> tuple[Float[np.ndarray, "pairs"], Float[np.ndarray, "pairs"]]:
-        """Returns the lowest and the highest cell of given pairs."""
-        found = score_enclosed(self.attention.scoring, self, head, queries, keys)
-        return self._cells(*found)
-
-    def _cells(self, score: Floats, radius: Floats | float) -> tuple[Floats, Floats]:
-        """Cells of score ± radius, as any order of operations computes them."""
-        width = self.resolution
+    def cells(
+        self, head: int, queries: Rows, keys: Rows | None = None
+    ) -> tuple[Floats, Floats]:
+        """Lowest and highest cells of queries with their keys, or with all keys."""
+        score, radius = score_enclosed(
+            self.attention.scoring, self, head, queries, keys
+        )
+        # Cells of score ± radius, as any order of operations computes them.
+        width = self.attention.weighting.resolution(self.attention.query.dtype)
         place = score / width
         power = np.frexp(width)[0] == 0.5
         if self.exact and power:
@@ -101,17 +87,12 @@ class ScoredRows:
         # The quotient, or the product with the reciprocal, here and in the model.
         off = radius / width + 4 * gamma_upper(2) * (np.abs(place) + radius / width)
         off = inflated(np.asarray(off), 8)
-        low, high = np.rint(place - off), np.rint(place + off)
-        return low, high
+        return np.rint(place - off), np.rint(place + off)
 
 
 @functools.singledispatch
 def score_enclosed(
-    score: Score,
-    rows: ScoredRows,
-    head: int,
-    queries: Int[np.ndarray, "rows"],
-    keys: Int[np.ndarray, "rows"] | None,
+    score: Score, rows: ScoredRows, head: int, queries: Rows, keys: Rows | None
 ) -> tuple[Floats, Floats | float]:
     """Scores and radii of queries with their keys, or with all keys if None."""
     del rows, head, queries, keys
@@ -120,11 +101,7 @@ def score_enclosed(
 
 @score_enclosed.register
 def _(
-    score: AdditiveScore,
-    rows: ScoredRows,
-    head: int,
-    queries: Int[np.ndarray, "rows"],
-    keys: Int[np.ndarray, "rows"] | None,
+    score: AdditiveScore, rows: ScoredRows, head: int, queries: Rows, keys: Rows | None
 ) -> tuple[Floats, Floats | float]:
     """w · tanh(q + k) / scale; tanh is 1-Lipschitz and at most 1."""
     query, scale = rows.query[head, queries], rows.scale[queries]
@@ -147,8 +124,8 @@ def _(
     score: DotProductScore,
     rows: ScoredRows,
     head: int,
-    queries: Int[np.ndarray, "rows"],
-    keys: Int[np.ndarray, "rows"] | None,
+    queries: Rows,
+    keys: Rows | None,
 ) -> tuple[Floats, Floats | float]:
     del score
     query, key = rows.query[head, queries], rows.key[head]
@@ -159,24 +136,18 @@ def _(
         found = (query.value * key.value).sum(axis=-1)
     if rows.exact:
         return found, 0.0
+    # By Cauchy's inequality on the magnitudes.
     q, k = row_norms(query), row_norms(key)
     q = [size[:, None] for size in q] if keys is None else q
-    return found, _product_radius(q, k, key.value.shape[-1])
+    terms = key.value.shape[-1] + 1
+    radius = q[2] * (k[1] + 2 * gamma_upper(terms) * k[2]) + q[1] * k[2]
+    return found, inflated(radius, 8) + 4 * terms * SMALLEST
 
 
-def _product_radius(q: Sequence[Floats], k: Sequence[Floats], width: int) -> Floats:
-    """Radii of inner products, by Cauchy's inequality on the magnitudes."""
-    steps = gamma_upper(width + 1)
-    radius = q[2] * (k[1] + 2 * steps * k[2]) + q[1] * k[2]
-    return inflated(radius, 8) + 4 * (width + 1) * SMALLEST
-
-
-def score_rows(
-    layer: Layer, rows: Enclosed, positions: Int[np.ndarray, "rows"], length: int
-) -> ScoredRows:
-    """Projects rows for a layer."""
-    attention = layer.attention
-    inputs = attention_input(layer, rows)
+def score_rows(layer: Layer, tables: Tables, length: int) -> ScoredRows:
+    """Projects the rows of tables for a layer."""
+    attention, positions = layer.attention, tables.position_of_row
+    inputs = attention_input(layer, tables.rows)
 
     def projected(weight: Any, bias: Any) -> Enclosed:
         heads = [

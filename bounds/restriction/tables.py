@@ -136,24 +136,3 @@ def normal_form(
             index = low.reshape(-1)
             left.remove(bit)
     return tuple(left), index
-
-
-def first_tables(
-    choices: Sequence[Sequence[int]],
-    embedding: Float[np.ndarray, "symbols width"],
-    encoding: Float[np.ndarray, "tokens width"],
-    positions: Int[np.ndarray, "slots"],
-) -> Tables:
-    """Returns the tables of y^(0)."""
-    bits, values, counts = [], [], []
-    for position in positions:
-        tokens = choices[position]
-        vectors = [embedding[token] + encoding[position] for token in tokens]
-        if len(vectors) == 2 and np.array_equal(vectors[0], vectors[1]):
-            vectors = vectors[:1]
-        bits.append((int(position),) if len(vectors) == 2 else ())
-        values += vectors
-        counts.append(len(vectors))
-    starts = np.cumsum([0, *counts])
-    rows = Enclosed.exactly(np.stack(values))
-    return Tables(positions, tuple(bits), starts, rows, np.arange(len(values)))

@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from jaxtyping import Bool, Int
 
-from bounds.restriction.enclosed import Enclosed, mean
-from bounds.restriction.pointwise import combine_heads
-from bounds.restriction.possible import SlotBlock, tie_order
+from bounds.restriction.enclosed import Enclosed, combine_heads, mean
+from bounds.restriction.possible import SlotBlock, first_in_order, tie_order
 from bounds.restriction.scores import ScoredRows
 from bounds.restriction.tables import Tables, normal_form
 from jax_models.model.layer import Layer
@@ -121,7 +120,7 @@ def _decide(
     """Whether each candidate is attended to under each assignment."""
     weighting = scored.attention.weighting
     queries = np.broadcast_to(own, rows.shape)
-    low, high = scored.pairs(head, queries.reshape(-1), rows.reshape(-1))
+    low, high = scored.cells(head, queries.reshape(-1), rows.reshape(-1))
     low = np.where(allowed, low.reshape(rows.shape), -np.inf)
     high = np.where(allowed, high.reshape(rows.shape), -np.inf)
     best = low.max(axis=0)
@@ -130,8 +129,7 @@ def _decide(
         open_ = (chosen & (low != high)).any(axis=0) | (high > best).any(axis=0)
     else:
         order = tie_order(weighting)
-        place = (low[::order] == best).argmax(axis=0)
-        place = place if order == 1 else len(low) - 1 - place
+        place = first_in_order(low == best, order, 0)
         chosen = allowed & (np.arange(len(rows))[:, None] == place)
         earlier = order * np.arange(len(rows))[:, None] < order * place
         rival = (high > best) | ((high == best) & earlier)
@@ -185,12 +183,7 @@ def _attended(scored: ScoredRows, head: int, read: Sequence[Readings]) -> Enclos
             continue
         winner = members[chosen.argmax(axis=0), np.arange(len(one.own))]
         there = chosen.sum(axis=0)[:, None] > 0
-        found = value[winner]
-        parts.append(
-            Enclosed(
-                np.where(there, found.value, 0.0), np.where(there, found.radius, 0.0)
-            )
-        )
+        parts.append(value[winner].where(there))
     return Enclosed.concatenate(parts)
 
 

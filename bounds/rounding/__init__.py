@@ -1,5 +1,5 @@
 """Radii of rounding, from runs of a computation with moved inputs."""
 
-from bounds.rounding.moved_function import moved
+from bounds.rounding.radii import moved
 
 __all__ = ["moved"]

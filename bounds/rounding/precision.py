@@ -10,17 +10,18 @@ alone, and the product takes longer.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from bounds.readings.rules import unsupported_dropout
+from bounds.readings import unsupported_dropout
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name
 
 HIGHEST = jax.lax.Precision.HIGHEST
+Numbers: TypeAlias = Float[Array, "..."]
 # The largest entry of a row, about, when it is rounded: as far from the least number of
 # float16 as it may be, and products of two far from the largest of float32.
 LARGEST = 2.0**14
@@ -37,10 +38,10 @@ class Rounding:
 
     def product(
         self,
-        operands: Sequence[Float[Array, "..."]],
+        operands: Sequence[Numbers],
         moves: Sequence[bool],  # of the operands
         options: Mapping[str, Any],  # parameters of the primitive
-    ) -> Float[Array, "..."]:
+    ) -> Numbers:
         """`dot_general` of two rounded operands, in their own type."""
         contracted, batched = options["dimension_numbers"]
         axes = list(zip(operands, contracted, batched, strict=True))
@@ -59,9 +60,7 @@ class Rounding:
         )
         return total * _over_rows(scales, axes)
 
-    def _parts(
-        self, array: Float[Array, "..."], count: int
-    ) -> list[Float[Array, "..."]]:
+    def _parts(self, array: Numbers, count: int) -> list[Numbers]:
         """Parts of an array: numbers of the float type, in the array's own type."""
         kind, parts = jnp.finfo(self.name), []
         for _ in range(count):
@@ -70,19 +69,13 @@ class Rounding:
             array = array - parts[-1]
         return parts
 
-    def _dot(
-        self, first: Float[Array, "..."], second: Float[Array, "..."], dimensions: Any
-    ) -> Float[Array, "..."]:
+    def _dot(self, first: Numbers, second: Numbers, dimensions: Any) -> Numbers:
         """Product of two parts, which are numbers of the float type."""
 
-        def emulated(
-            a: Float[Array, "..."], b: Float[Array, "..."]
-        ) -> Float[Array, "..."]:
+        def emulated(a: Numbers, b: Numbers) -> Numbers:
             return jax.lax.dot_general(a, b, dimensions, precision=HIGHEST)
 
-        def native(
-            a: Float[Array, "..."], b: Float[Array, "..."]
-        ) -> Float[Array, "..."]:
+        def native(a: Numbers, b: Numbers) -> Numbers:
             found = jax.lax.dot_general(
                 a.astype(self.name),
                 b.astype(self.name),
@@ -95,18 +88,14 @@ class Rounding:
         return jax.lax.platform_dependent(first, second, cpu=emulated, default=native)
 
 
-def _row_scale(
-    array: Float[Array, "..."], contracted: Sequence[int], _: Sequence[int]
-) -> Float[Array, "..."]:
+def _row_scale(array: Numbers, contracted: Sequence[int], _: Sequence[int]) -> Numbers:
     """A power of two that divides each row, over the axes that are summed."""
     largest = jnp.abs(array).max(axis=contracted, keepdims=True) / LARGEST
     scale = jax.lax.reduce_precision(largest, jnp.finfo(array.dtype).nexp, 0)
     return jnp.where(scale > 0, scale, 1)
 
 
-def _over_rows(
-    scales: Sequence[Float[Array, "..."]], axes: Sequence[Any]
-) -> Float[Array, "..."]:
+def _over_rows(scales: Sequence[Numbers], axes: Sequence[Any]) -> Numbers:
     """Product of both operands' scales, with the axes of their `dot_general`."""
     shared = len(axes[0][2])
     rows = []

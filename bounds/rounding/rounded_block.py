@@ -1,23 +1,191 @@
 """One block of substitutions whose changes are carried in half precision.
 
 The base pass and the replaced rows have the model's float type, as in every block;
-products of changes are rounded (`round_products`), which no radius encloses.
+products of changes are rounded, which no radius encloses. The traced program of the
+changes has two kinds of arrays: those that the base pass fixes (weights, rows, scores,
+summaries), and those that have *moved*, which a change enters. Its matrix products are
+linear in the moved arrays: where an operand is rounded, products are off by about as
+much, relative to the change. Scores of the base, exponentials, the statistics of norms
+and sums are no such products; their rounding counts as often as a row is larger than
+its change. Every `dot_general` that a moved array enters is replaced, in whatever loop,
+branch or call it stands (`Rounding.product`), and nothing else.
 """
 
 import dataclasses
 import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array, Float, Int
 
 from bounds.influence.propagation.change_block import IncrementalState, carry_block
 from bounds.influence.propagation.first_layer import replace_tokens
 from bounds.influence.targets.base import Target
 from bounds.rounding.precision import Rounding
-from bounds.rounding.rounded_products import round_products
 from jax_models.model.transformer import Transformer
 from jax_models.weighting import TieReport
+
+
+def round_products(
+    rounding: Rounding,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    moves: tuple[Any, ...],  # pytrees of booleans, of the arguments' structure
+) -> Any:
+    """function(*arguments) with rounded products of moved arrays."""
+    program, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    entering = jax.tree.leaves(moves)
+    found = _run(rounding, program, entering, jax.tree.leaves(arguments))
+    return jax.tree.unflatten(jax.tree.structure(shape), found)
+
+
+def _run(
+    rounding: Rounding,
+    program: ClosedJaxpr,
+    entering: Sequence[bool],
+    arguments: Sequence[Any],
+) -> list[Any]:
+    """Results of a program, of whose arguments some have moved."""
+    jaxpr = program.jaxpr
+    moving = _moving(jaxpr, entering)
+    held = dict(zip(jaxpr.constvars, program.consts, strict=True))
+    held |= dict(zip(jaxpr.invars, arguments, strict=True))
+
+    def read(x: Any) -> Any:
+        return x.val if isinstance(x, Literal) else held[x]
+
+    for equation in jaxpr.eqns:
+        moves = _which(equation.invars, moving)
+        if equation.primitive is jax.lax.dot_general_p and any(moves):
+            operands = [read(x) for x in equation.invars]
+            found = [rounding.product(operands, moves, equation.params)]
+        else:
+            if any(moves):
+                equation = equation.replace(params=_rounded(rounding, equation, moves))
+            inputs = {x: held[x] for x in equation.invars if not isinstance(x, Literal)}
+            alone = jaxpr.replace(
+                constvars=[],
+                invars=list(inputs),
+                outvars=equation.outvars,
+                eqns=[equation],
+                effects=equation.effects,
+                debug_info=jaxpr.debug_info.with_unknown_names(),
+            )
+            found = jaxpr_as_fun(ClosedJaxpr(alone, ()))(*inputs.values())
+        held |= dict(zip(equation.outvars, found, strict=True))
+    return [read(x) for x in jaxpr.outvars]
+
+
+def _rounded(
+    rounding: Rounding, equation: Any, moves: Sequence[bool]
+) -> dict[str, Any]:
+    """Parameters of an operation, the products of its programs rounded."""
+    parameters = dict(equation.params)
+    for name, programs in _programs(equation, moves).items():
+        rounded = tuple(
+            jax.make_jaxpr(lambda *x, p=p, inner=inner: _run(rounding, p, inner, x))(
+                *(_shape(a) for a in p.in_avals)
+            )
+            if _has_product(p.jaxpr)
+            else p
+            for p, inner in programs
+        )
+        several = isinstance(parameters[name], tuple)
+        parameters[name] = rounded if several else rounded[0]
+    return parameters
+
+
+def _shape(a: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type)
+
+
+def _has_product(jaxpr: Jaxpr) -> bool:
+    return any(
+        equation.primitive is jax.lax.dot_general_p
+        or any(_has_product(x.jaxpr) for x in _closed(equation))
+        for equation in jaxpr.eqns
+    )
+
+
+def _closed(equation: Any) -> Iterator[ClosedJaxpr]:
+    """Programs in the parameters of an operation."""
+    for value in equation.params.values():
+        for one in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(one, ClosedJaxpr):
+                yield one
+
+
+def _which(variables: Sequence[Any], moving: set[Any]) -> list[bool]:
+    return [not isinstance(x, Literal) and x in moving for x in variables]
+
+
+def _moving(jaxpr: Jaxpr, entering: Sequence[bool]) -> set[Any]:
+    """Variables of a program that move, where some of its arguments do."""
+    moving = {x for x, moves in zip(jaxpr.invars, entering, strict=True) if moves}
+    for equation in jaxpr.eqns:
+        moves = _which(equation.invars, moving)
+        if any(moves):
+            leaving = zip(equation.outvars, _leaving(equation, moves), strict=True)
+            moving |= {x for x, moved in leaving if moved}
+    return moving
+
+
+def _results(jaxpr: Jaxpr, entering: Sequence[bool]) -> list[bool]:
+    """True of the results of a program that move."""
+    return _which(jaxpr.outvars, _moving(jaxpr, entering))
+
+
+def _leaving(equation: Any, moves: Sequence[bool]) -> list[bool]:
+    """True of the moving results of an operation with a moving argument."""
+    programs = _programs(equation, moves)
+    # A moved condition of a loop or branch moves all results.
+    chosen = equation.primitive.name == "cond" and moves[0]
+    chosen |= any(_results(p.jaxpr, x)[0] for p, x in programs.pop("cond_jaxpr", ()))
+    if chosen or len(programs) != 1:
+        return [True] * len(equation.outvars)
+    (several,) = programs.values()
+    found = (_results(program.jaxpr, inner) for program, inner in several)
+    return [any(x) for x in zip(*found, strict=True)]
+
+
+def _programs(
+    equation: Any, moves: Sequence[bool]
+) -> dict[str, list[tuple[ClosedJaxpr, list[bool]]]]:
+    """Programs of an operation by parameter, and which of their arguments move."""
+    name, parameters, moves = equation.primitive.name, equation.params, list(moves)
+    if name == "scan":
+        body = parameters["jaxpr"]
+        first = parameters["num_consts"]
+        moves = _settled(body.jaxpr, moves, first, first + parameters["num_carry"])
+        return {"jaxpr": [(body, moves)]}
+    if name == "while":
+        tested, first = parameters["cond_nconsts"], parameters["body_nconsts"]
+        body, inner = parameters["body_jaxpr"], moves[tested:]
+        inner = _settled(body.jaxpr, inner, first, len(inner))
+        asked = [*moves[:tested], *inner[first:]]
+        test = parameters["cond_jaxpr"]
+        return {"body_jaxpr": [(body, inner)], "cond_jaxpr": [(test, asked)]}
+    if name == "cond":
+        return {"branches": [(one, moves[1:]) for one in parameters["branches"]]}
+    return {
+        key: [(one, moves)]
+        for key, one in parameters.items()
+        if isinstance(one, ClosedJaxpr) and len(one.in_avals) == len(moves)
+    }
+
+
+def _settled(body: Jaxpr, moves: list[bool], first: int, last: int) -> list[bool]:
+    """Moves of a loop body's arguments over all rounds; the carry is [first, last)."""
+    while True:
+        carried = moves[first:last]
+        found = _results(body, moves)[: last - first]
+        after = [a or b for a, b in zip(carried, found, strict=True)]
+        if after == carried:
+            return moves
+        moves = [*moves[:first], *after, *moves[last:]]
+
 
 # Fields of `Replaced` that are changes; the others are of whole rows.
 CHANGES = ("row_change", "query_change", "key_change", "value_change")
@@ -25,10 +193,7 @@ CHANGES = ("row_change", "query_change", "key_change", "value_change")
 
 @functools.partial(
     jax.jit,
-    static_argnames=(
-        *("row_tile", "own_query", "chosen", "at_position"),
-        "rounding",
-    ),
+    static_argnames=(*("row_tile", "own_query", "chosen", "at_position"), "rounding"),
 )
 def rounded_block(
     model: Transformer,  # without hard attention

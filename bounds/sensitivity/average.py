@@ -1,23 +1,46 @@
-"""Average sensitivity of a scalar target: as_n, the mean of s(x) over uniform inputs."""
+"""Average sensitivity of a scalar target: as_n, the mean of s(x) over uniform inputs.
+
+The target is the decision of a model by default. Against length its means have rows, a
+fitted power of n and a figure.
+"""
 
 import dataclasses
+import functools
 import math
-from typing import Any, Literal, get_args
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 from scipy.special import stdtrit
 
+from bounds.curves.decay import (
+    MIN_LENGTHS,
+    DecayFit,
+    describe_trend,
+    exponent_interval,
+    fit_decay,
+    show_exponent,
+)
 from bounds.curves.inputs import SampledInputs, sampled_inputs
+from bounds.curves.series import points
 from bounds.influence.answer import answer
 from bounds.influence.build import TableOptions, build_request
 from bounds.influence.inputs.shared_base import SharedBase
+from bounds.influence.method import Run, check_run
+from bounds.influence.methods.exhaustive import base_outputs
+from bounds.influence.moved import LEAST, radii_of, requests
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.run import Run, check_run
+from bounds.influence.result import Ties, judge_ties
 from bounds.influence.substitution import check_query, choose_query
-from bounds.influence.targets.base import Target
+from bounds.influence.targets.base import STATIC, Target
+from bounds.influence.targets.change import value_of
+from bounds.influence.targets.logit_difference import LogitDifference
 from bounds.numbers.kind import Kind, OfKind, kind_of
-from bounds.sensitivity.values import decision_of, scalar_values
+from bounds.rounding.moved_inputs import RUNS
+from bounds.rounding.radii import farthest
 from jax_models import InputError, Transformer
 from jax_models.arguments import (
     choose_name,
@@ -27,8 +50,105 @@ from jax_models.arguments import (
     show,
 )
 from jax_models.format.model_check import check_model
+from jax_models.model.pytree import register
 from jax_models.model.reweight import at_length
-from jax_models.run.evaluate import TieRule
+from jax_models.model.transformer import reduce_reports
+from jax_models.run.evaluate import TieRule, require_readout
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Tokens in one call of the compiled program.
+BLOCK = 2**14
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class AcceptMargin(Target):
+    """One logit less a threshold: not negative where a string is accepted."""
+
+    name = "accept_margin"
+    label = "|Δ margin|, nats"
+
+    class_: int = dataclasses.field(metadata=STATIC)
+    threshold: float = dataclasses.field(metadata=STATIC)
+
+    def value(self, base: Float[Array, "*batch classes"]) -> Float[Array, "*batch 1"]:
+        """Margin of a row of logits."""
+        return base[..., self.class_, None] - self.threshold
+
+    def change(
+        self, base: Float[Array, "classes"], change: Float[Array, "*batch classes"]
+    ) -> Float[Array, "*batch 1"]:
+        """Change of the logit."""
+        return change[..., self.class_, None]
+
+
+def decision_of(model: Transformer) -> Target:
+    """Target whose sign is the decision of a model's read-out."""
+    require_readout(model, "a sensitivity counts changes of a decision: give a target")
+    if model.accept is not None:
+        return AcceptMargin(model.accept.class_, model.accept.threshold)
+    if model.classes == 1:
+        return AcceptMargin(0, 0.0)
+    if model.classes == 2:
+        return LogitDifference(1, 0)
+    raise InputError(
+        f"the model has {model.classes} logits and no accept rule, so no sign is its "
+        "decision; give a target of one number, such as LogitDifference(s, t)"
+    )
+
+
+@jax.jit
+def _outputs(
+    model: Any,
+    target: Any,
+    inputs: Int[Array, "inputs tokens"],
+    rows: Int[Array, "rows"],
+    run: Int[Array, ""],
+) -> Any:
+    """Values of a block of inputs, the largest magnitude, and the ties met."""
+
+    def one(tokens: Int[Array, "tokens"]) -> Any:
+        outputs, largest, report = base_outputs(model, target, tokens, rows, run)
+        return value_of(target, outputs), largest, report
+
+    values, largest, reports = jax.vmap(one)(inputs)
+    return values, largest.max(), reduce_reports(reports)
+
+
+def scalar_values(
+    request: InfluenceRequest, inputs: Int[np.ndarray, "inputs tokens"], ties: TieRule
+) -> tuple[Float[np.ndarray, "inputs"], Float[np.ndarray, "inputs"]]:
+    """Values of a request's scalar target at every input, and their rounding radii."""
+    size = max(1, BLOCK // inputs.shape[1])
+    blocks = np.split(inputs, range(size, len(inputs), size))
+    found, magnitude, met = [], 1.0, []
+    for one in requests(request, RUNS):
+        given = one.model, one.target_value
+        rows, parts = jnp.asarray(one.rows), []
+        for block in blocks:
+            values, largest, report = _outputs(
+                *given, jnp.asarray(block), rows, one.moved_run
+            )
+            parts.append(np.asarray(values, np.float64).ravel())
+            if one.run == 0:
+                magnitude = max(magnitude, float(largest))
+                met += [Ties.of(report)] if request.model.is_hard else []
+        found.append(np.concatenate(parts))
+    if met:
+        all_met = functools.reduce(Ties.merge, met)
+        judge_ties(request.model, all_met, "the watched row", ties)
+    base, *moved = found
+    if not (finite := np.isfinite(base)).all():
+        raise InputError(
+            f"the target has the value {base[~finite][0]} at an input: the model overflows "
+            "or divides by zero"
+        )
+    moves = farthest(base.shape, (np.abs(x - base) for x in moved))
+    moves = np.maximum(moves, LEAST)
+    return base, radii_of(request, base, moves, magnitude, subtracted=True)
+
 
 # Inputs of a length up to which all are listed.
 ENUMERATED = 2**16
@@ -220,7 +340,9 @@ def _of_input(
     run: Run,
 ) -> Float[np.ndarray, "2"]:
     """Ends of s(x) of one input, from a scan of its neighbours."""
+    # Every cell of a transformer has a radius, as "all" demands: no end is an estimate.
     found = answer(request, "auto", ties, run=run, rounding="all")
+    assert found.enclosed[~np.isnan(found.values)].all()
     low, high = np.array(ends)
     # The symbol that stands at a position has no cell of its own, and no change.
     kept = ~np.isnan(found.values).all(axis=1)
@@ -272,3 +394,54 @@ def _require_unit(
             f"form = 'real' is of values in [-1, 1], and the target has the value "
             f"{value:.6g}; scale the read-out, or take form='sign'"
         )
+
+
+def as_row(found: Sensitivity) -> dict[str, Any]:
+    """Row of one length; ends of the 95 % interval are None where all inputs are listed."""
+    row = {**vars(found), "mean": found.mean, "n": found.length}
+    ends = row.pop("interval") or (None, None)
+    del row["length"], row["form"]
+    return row | dict(zip(("interval_lower", "interval_upper"), ends, strict=True))
+
+
+@dataclasses.dataclass(frozen=True)
+class SensitivityCurve:
+    """Rows of several lengths of one model, by its label."""
+
+    label: str
+    rows: Sequence[Mapping[str, Any]]
+
+    @functools.cached_property
+    def fit(self) -> DecayFit:
+        """Power law of the means in the positions; of a growing mean it is negative."""
+        return fit_decay(*points(self.rows, "mean", "positions"))
+
+    @property
+    def finding(self) -> str:
+        """The power of n in a sentence."""
+        fit = self.fit
+        if fit.exponent is None:
+            return (
+                f"{self.label}: the average sensitivity is not 0 at {fit.lengths} lengths; "
+                f"a power of n is fitted to {MIN_LENGTHS} or more."
+            )
+        return (
+            f"{self.label}: the average sensitivity {describe_trend(fit)}; {self._power()} "
+            f"over {fit.lengths} lengths of {fit.first} to {fit.last} positions n."
+        )
+
+    def plot(self) -> "Figure":
+        """Figure of the means with their intervals, between the guides n and √n."""
+        from bounds.figures.tables import sensitivity_figure
+
+        fitted = self.fit.exponent is not None
+        label = f"{self.label}: {self._power()}" if fitted else self.label
+        return sensitivity_figure(self.rows, label)
+
+    def _power(self) -> str:
+        """Fitted power of n with its interval, for a reader."""
+        ends = exponent_interval(self.fit)
+        assert ends is not None
+        assert self.fit.exponent is not None
+        low, power, high = map(show_exponent, (-ends[1], -self.fit.exponent, -ends[0]))
+        return f"fitted power of n {power} (95% interval {low} to {high})"

@@ -4,8 +4,7 @@
 certificate, and runs the tempered twin; `simulation_curve` does so at several lengths.
 """
 
-from bounds.simulation.compute import simulate
-from bounds.simulation.curve import SimulationCurve, simulation_curve
+from bounds.simulation.compute import SimulationCurve, simulate, simulation_curve
 from bounds.simulation.result import Simulation
 
 __all__ = ["Simulation", "SimulationCurve", "simulate", "simulation_curve"]

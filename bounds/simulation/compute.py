@@ -1,4 +1,4 @@
-"""Simulation at one length: measure the hard model, find temperatures, run the twins.
+"""Simulations: measure the hard model, find temperatures, run the twins, length by length.
 
 A leftmost- or rightmost-hard head whose scores have a gap γ chooses the same position
 once ∓γ j/n is added to the score of position j = 1 … n (Lemma 8 b, c): no two scores are
@@ -10,7 +10,9 @@ Every output of the hard model stays as it was, in the coordinates that it had.
 
 import dataclasses
 import itertools
-from typing import Any
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,17 +20,22 @@ from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
 
 from bounds.all_inputs.universe import AllInputs, list_inputs
-from bounds.curves.inputs import GivenInputs, InputSource, open_inputs
-from bounds.simulation.certificate import certified_error, certified_temperature
-from bounds.simulation.measure import measure_hard_model
-from bounds.simulation.measured import HardMeasure, LayerMeasure
+from bounds.curves.inputs import GivenInputs, InputSource, check_lengths, open_inputs
+from bounds.simulation.certificate import (
+    HardMeasure,
+    LayerMeasure,
+    certified_error,
+    certified_temperature,
+)
+from bounds.simulation.measure import measure_hard_model, measure_structure
 from bounds.simulation.paper_shape import (
     check_simulable,
     read_heads,
     theorem_temperature,
 )
 from bounds.simulation.result import Simulation, measured_errors
-from bounds.simulation.structure import measure_structure
+from bounds.store.output import write_csv
+from bounds.store.table import Rows, Table
 from jax_models import InputError, PositionTable, Transformer
 from jax_models.arguments import expect_integer, expect_number, expect_strings
 from jax_models.model.attention import Attention
@@ -36,6 +43,9 @@ from jax_models.model.layer import Layer
 from jax_models.model.transformer import encode_positions
 from jax_models.run.device_memory import require_memory
 from jax_models.run.evaluate import check_tokens, linear_readout
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 BUDGET = 1024
 # The sweep of a figure, in factors of the certificate's temperature: four below it, and
@@ -164,14 +174,7 @@ def consider(
     model: Transformer, length: int, source: InputSource, budget: int
 ) -> Considered:
     """Returns all inputs of a length where that can be, else those of a source."""
-    inputs = list_inputs(
-        model,
-        length,
-        query=-1,
-        target="activation",
-        query_symbols=None,
-        include_query=False,
-    )
+    inputs = list_inputs(model, length, -1, "activation")
     if isinstance(source, GivenInputs) or inputs.num_inputs > budget:
         drawn = [source.draw(length, index) for index in range(source.count)]
         tokens = np.unique(np.stack(drawn), axis=0)
@@ -298,3 +301,74 @@ def _result(
 def _typical_gap(measure: HardMeasure) -> float:
     """Temperature around which errors are measured if none is certified."""
     return measure.gap / 64 if np.isfinite(measure.gap) else 1.0
+
+
+# The columns of the CSV file, in order.
+COLUMNS = tuple(
+    "n gap tau_formula tau_certificate epsilon error_formula error_certificate ties "
+    "bound_certificate theorem log10_tau_formula gap_simulated ties_simulated tied_spread "
+    "score_rounding exact_scores inputs all_inputs inputs_run measured_on heads tau_at "
+    "bound_at".split()
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class SimulationCurve(Rows):
+    """Temperatures and errors against n, for one hard model.
+
+    Attributes:
+        table: Rows as `Simulation.row` gives them, one per n.
+    """
+
+    table: Table
+
+    def _rows(self) -> tuple[Mapping[str, Any], ...]:
+        return self.table.rows
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write the rows as CSV, without the sweeps of the figure."""
+        write_csv(path, COLUMNS, self.table)
+
+    def plot(self) -> "Figure":
+        """Draw error against temperature with the bounds; a Matplotlib figure."""
+        from bounds.figures.tables import simulation_figure
+
+        return simulation_figure(self.table)
+
+
+def simulation_curve(
+    model: Transformer,
+    lengths: Sequence[int],
+    *,
+    epsilon: float = 0.01,
+    inputs: str | InputSource = "random",
+    num_inputs: int = 16,
+    seed: int = 0,
+    budget: int = BUDGET,
+) -> SimulationCurve:
+    """Simulate a hard model by softmax at each of several lengths.
+
+    Args:
+        model: A hard model, as `simulate` takes it.
+        lengths: Increasing lengths n >= 1.
+        epsilon: ε in (0, 1].
+        inputs: A language to sample from, or a source of inputs.
+        num_inputs: Number of sampled inputs.
+        seed: Seed of the sampled inputs.
+        budget: The most inputs of a length that are enumerated.
+
+    Returns:
+        A table with one row per n.
+
+    Raises:
+        InputError: The lengths do not increase, or as in `simulate`.
+    """
+    lengths = check_lengths(lengths)
+    source = open_inputs(model, inputs, num_inputs, seed)
+    rows = [
+        simulate(
+            model, n, epsilon=epsilon, inputs=source, budget=budget, sweep=True
+        ).row()
+        for n in lengths
+    ]
+    return SimulationCurve(Table(tuple(rows)))

@@ -1,23 +1,42 @@
-"""The hard model's own pass over a set of inputs, enclosed and measured.
+"""Measures of a hard model: over listed inputs, or over all inputs of one layer.
 
-Activations and scores are float64 numbers with radii (`bounds.restriction.enclosed`), so
-that the measures bound those of exact reals.
+Activations and scores are float64 numbers with radii (`bounds.restriction.enclosed`), 0
+where a count of bits proves float64 exact, so that the measures bound those of exact
+reals. A hard weighting compares integer cells of scores; the maximisers are those in the
+best cell. Scores are kept before the temperature, which the twin replaces.
+
+*Without a list of inputs.* In the first layer a row depends on its position and its symbol
+alone, so that every row and key that any input can bring is one of n V candidates. Ranges,
+gains and sizes over all inputs are theirs. So is the gap, from below: the maximum of a row
+is at least M, the largest over positions of the position's least score, and the next score
+is at another position. So the least difference of a candidate's score >= M and the next
+lower one at another position is a lower bound; it is the gap itself where the other
+positions can stay below. Beyond one layer rows depend on whole inputs, which have to be
+listed.
 """
 
-from typing import Any
+import dataclasses
+from typing import TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bounds.restriction.enclosed import Enclosed, divided, linear
-from bounds.restriction.pointwise import combine_heads
-from bounds.simulation.hard_scores import (
-    find_winners,
-    mean_of_members,
-    score_block,
+from bounds.all_inputs.universe import AllInputs
+from bounds.numbers.rounding import gamma_upper
+from bounds.restriction.enclosed import (
+    SMALLEST,
+    Enclosed,
+    combine_heads,
+    counted,
+    divided,
+    inflated,
+    linear,
+    rounded,
+    row_norms,
+    units,
 )
-from bounds.simulation.measured import (
+from bounds.simulation.certificate import (
     HardMeasure,
     HeadMeasure,
     LayerMeasure,
@@ -30,21 +49,133 @@ from bounds.simulation.paper_shape import (
     read_gains,
     read_heads,
 )
-from jax_models import Transformer
+from jax_models import TieError, Transformer
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
-from jax_models.model.mask import visible
 from jax_models.model.temperature import PowerTemperature
 from jax_models.model.transformer import encode_positions
+
+Candidates: TypeAlias = Int[np.ndarray, "candidates"]
+Rows: TypeAlias = Int[np.ndarray, "rows"]
+Tokens: TypeAlias = Int[np.ndarray, "inputs tokens"]
+Members: TypeAlias = Bool[np.ndarray, "inputs rows keys"]
+
+UNIT = 2.0**-53
+NO_CLASS = np.iinfo(np.int64).max
+
+
+@dataclasses.dataclass(frozen=True)
+class Winners:
+    """Maximisers of each row.
+
+    Attributes:
+        members: Whether a key is a maximiser.
+        count: Number of maximisers; 0 for a row that sees nothing.
+        gap: Distance to the next score, rounded down; inf where there is none.
+        spread: Widest distance of two maximisers, rounded up.
+        others: Number of visible keys that are no maximisers.
+    """
+
+    members: Members
+    count: Int[np.ndarray, "inputs rows"]
+    gap: Float[np.ndarray, "inputs rows"]
+    spread: Float[np.ndarray, "inputs rows"]
+    others: Int[np.ndarray, "inputs rows"]
+
+
+def score_block(query: Enclosed, key: Enclosed) -> Enclosed:
+    """Returns the scores of every query row with every key row."""
+    width = key.value.shape[-1]
+    score = query.value @ key.value.swapaxes(-1, -2)
+    known_q, known_k = ((x.radius == 0).all(axis=-1) for x in (query, key))
+    counted_all = _counted_products(query.value[known_q], key.value[known_k])
+    if counted_all and known_q.all() and known_k.all():
+        return Enclosed.exactly(score)
+    # Cauchy's inequality on magnitudes: no second product of matrices.
+    q, q_off, q_all = (x[..., :, None] for x in row_norms(query))
+    _, k_off, k_all = (x[..., None, :] for x in row_norms(key))
+    radius = q_off * k_all + q * k_off + 2 * gamma_upper(width + 1) * q_all * k_all
+    radius = inflated(radius, 12) + 4 * (width + 1) * SMALLEST
+    exact = known_q[..., :, None] & known_k[..., None, :] & counted_all
+    return Enclosed(score, np.where(exact, 0.0, radius))
+
+
+def _counted_products(
+    query: Float[np.ndarray, "rows d_k"], key: Float[np.ndarray, "keys d_k"]
+) -> bool:
+    """Whether no inner product of a query and a key is rounded."""
+    if not query.size or not key.size:
+        return True
+    size = np.abs(query).sum(axis=-1).max() * np.abs(key).max()
+    unit = units(query).min() + units(key).min()
+    return bool(counted(np.asarray(inflated(size, 80)), np.asarray(unit)))
+
+
+def safe_radius(score: Enclosed) -> Float[np.ndarray, "..."]:
+    """Radii that also cover the rounding of adding and subtracting them."""
+    size = np.abs(score.value) + score.radius
+    return np.where(score.radius > 0, score.radius + 4 * UNIT * size, 0)
+
+
+def find_winners(
+    score: Enclosed,
+    seen: Bool[np.ndarray, "rows keys"],
+    cell_width: Float[np.ndarray, "rows 1"],
+    classes: Int[np.ndarray, "inputs keys"],
+    rows: Rows,
+    name: str,
+) -> Winners:
+    """Returns the maximisers of each row by score cells, as hard weightings do."""
+    cells = np.where(seen, np.rint(score.value / cell_width), -np.inf)
+    best = cells.max(axis=-1, keepdims=True)
+    members = (cells == best) & seen
+    others = seen & ~members
+    off = safe_radius(score)
+    low = np.where(members, score.value - off, np.inf).min(axis=-1)
+    high = np.where(members, score.value + off, -np.inf).max(axis=-1)
+    next_ = np.where(others, score.value + off, -np.inf).max(axis=-1)
+    count = members.sum(axis=-1)
+    with np.errstate(invalid="ignore"):
+        # Exact scores are few enough units for their difference to be exact too.
+        gap = (low - next_) * (1.0 if score.exact else 1 - 8 * UNIT)
+        spread = inflated(high - low, 2)
+    largest = np.where(members, classes[:, None], -1).max(axis=-1)
+    least = np.where(members, classes[:, None], NO_CLASS).min(axis=-1)
+    spread = np.where((count > 1) & (largest > least), spread, 0.0)
+    gap = np.where(others.any(axis=-1), gap, np.inf)
+    beside = (cells == best - 1).any(axis=-1) & (count > 0)
+    if np.any(beside | (gap <= 0)):
+        at = np.argwhere(beside | (gap <= 0))[0]
+        raise TieError(
+            f"{name}, row {rows[at[1]]}: the best score {low[tuple(at)]!r} and "
+            f"the next {next_[tuple(at)]!r} stand in one score cell or in neighbouring "
+            "ones, so rounding decides the winner; widen or shrink tie_resolution"
+        )
+    return Winners(members, count, gap, spread, others.sum(axis=-1))
+
+
+def mean_of_members(members: Members, values: Enclosed) -> Enclosed:
+    """Returns the mean value of each row's members; zero for a row without members."""
+    chosen = members.astype(np.float64)
+    count = np.maximum(chosen.sum(axis=-1, keepdims=True), 1.0)
+    total = chosen @ values.value
+    size = chosen @ np.abs(values.value)
+    brought = chosen @ values.radius
+    unit = units(values.value).min(axis=-2, keepdims=True)
+    mean = total / count
+    whole = counted(np.abs(mean) * count, units(mean)) & (mean * count == total)
+    # A mean is exact where both the sum and the quotient are.
+    exact = (brought == 0) & counted(inflated(size, members.shape[-1]), unit) & whole
+    steps = members.shape[-1] + 2
+    return rounded(mean, inflated(brought / count, steps), size / count, steps, exact)
+
 
 # Scores held at once, for blocks of rows of some inputs, so that nothing n x n is kept:
 # 32 MiB each of a dozen arrays.
 MOST_SCORES = 2**22
 
 
-def measure_hard_model(
-    model: Transformer, tokens: Int[np.ndarray, "inputs tokens"]
-) -> HardMeasure:
+def measure_hard_model(model: Transformer, tokens: Tokens) -> HardMeasure:
     """Measures a hard model over a set of inputs, for a certificate."""
     check_simulable(model)
     embedding = np.asarray(model.embedding, np.float64)
@@ -57,9 +188,8 @@ def measure_hard_model(
         classes = _equal_rows(tokens[start : start + step], embedding, positions)
         layers, exact = [], rows.exact
         for k, layer in enumerate(model.layers):
-            rows, measure, scores_exact = measure_layer(
-                layer, rows, classes, f"layers.{k}"
-            )
+            found = measure_layer(layer, rows, classes, f"layers.{k}")
+            rows, measure, scores_exact = found
             sight = layer.attention.sight
             if not sight.everything or by_position(layer.attention):
                 # Equal rows see different positions or divide by different temperatures,
@@ -80,10 +210,10 @@ def by_position(attention: Attention) -> bool:
 
 
 def _equal_rows(
-    tokens: Int[np.ndarray, "inputs tokens"],
+    tokens: Tokens,
     embedding: Float[np.ndarray, "symbols width"],
     positions: Float[np.ndarray, "tokens width"],
-) -> Int[np.ndarray, "inputs tokens"]:
+) -> Tokens:
     """Classes of positions whose rows of y^(0) are equal real numbers."""
     # A layer without mask and with one temperature for all rows keeps them equal, by
     # symmetry and whatever float64 rounds.
@@ -94,10 +224,7 @@ def _equal_rows(
 
 
 def measure_layer(
-    layer: Layer,
-    rows: Enclosed,
-    classes: Int[np.ndarray, "inputs tokens"],
-    name: str,
+    layer: Layer, rows: Enclosed, classes: Tokens, name: str
 ) -> tuple[Enclosed, LayerMeasure, bool]:
     """Returns a layer's output, its measure, and whether scores are exact."""
     attention = layer.attention
@@ -128,7 +255,7 @@ class HeadPass:
         attention: Attention,
         maps: HeadMaps,
         rows: Enclosed,
-        classes: Int[np.ndarray, "inputs tokens"],
+        classes: Tokens,
         name: str,
     ) -> None:
         """Project the rows."""
@@ -142,7 +269,7 @@ class HeadPass:
         self.gap, self.spread, self.odds = np.inf, 0.0, 0.0
         self.score_size = 0.0
 
-    def attend(self, at: Int[np.ndarray, "rows"]) -> Enclosed:
+    def attend(self, at: Rows) -> Enclosed:
         """Attended values of the rows at these positions; updates the measure."""
         length = self.key.value.shape[1]
         seen = mask_block(self.attention, at, length)
@@ -192,17 +319,15 @@ class HeadPass:
 
 
 def mask_block(
-    attention: Attention, at: Int[np.ndarray, "rows"], length: int
+    attention: Attention, at: Rows, length: int
 ) -> Bool[np.ndarray, "rows keys"]:
     """Returns the mask of the rows at some positions."""
-    # `visible` is typed for JAX arrays; NumPy arrays work and compile nothing.
-    rows: Any = at
-    keys: Any = np.arange(length)
-    return np.asarray(visible(attention.sight, rows, keys))
+    # In NumPy, so that nothing is compiled.
+    return np.asarray(attention.sight.visible(at[:, None], np.arange(length)))
 
 
 def cell_width(
-    attention: Attention, at: Int[np.ndarray, "rows"], length: int
+    attention: Attention, at: Rows, length: int
 ) -> Float[np.ndarray, "rows 1"]:
     """Returns the width of a score cell before the model's own temperature."""
     dtype = attention.query.dtype
@@ -214,12 +339,135 @@ def cell_width(
     return width * tau.reshape(-1, 1)
 
 
-def _chosen(
-    attention: Attention, members: Bool[np.ndarray, "inputs rows keys"]
-) -> Bool[np.ndarray, "inputs rows keys"]:
+def _chosen(attention: Attention, members: Members) -> Members:
     """The maximisers that the weighting reads: all, the first or the last."""
     side = attention.weighting.side
     if not side:
         return members
     met = np.cumsum(members[..., ::side], axis=-1)[..., ::side]
     return members & (met == 1)
+
+
+def measure_structure(model: Transformer, inputs: AllInputs) -> HardMeasure:
+    """Measures a one-layer hard model over all its inputs, for a certificate."""
+    check_simulable(model)
+    (layer,) = model.layers
+    n = inputs.length
+    at, symbol = _candidates(inputs)
+    embedding = np.asarray(model.embedding, np.float64)[symbol]
+    place = np.asarray(encode_positions(model, n), np.float64)[at]
+    rows = (Enclosed.exactly(embedding) + Enclosed.exactly(place))[None]
+    kinds = np.unique(np.hstack([embedding, place]), axis=0, return_inverse=True)[1]
+    classes = kinds.reshape(1, -1)
+    heads = []
+    exact = rows.exact
+    for h, maps in enumerate(read_heads(layer.attention)):
+        head = HeadPass(layer.attention, maps, rows, classes, f"layers.0, head {h}")
+        step = max(1, MOST_SCORES // len(at))
+        for start in range(0, len(at), step):
+            block = np.arange(start, min(start + step, len(at)))
+            _look(head, block, at, n)
+        heads.append(head.measure())
+        exact = exact and head.exact
+    w1, w2 = read_gains(layer.feed_forward)
+    size = float(magnitude(rows).max())
+    measure = LayerMeasure(tuple(heads), w1, w2, size)
+    return HardMeasure(n, (measure,), inputs.num_inputs, exact)
+
+
+def _candidates(inputs: AllInputs) -> tuple[Candidates, Candidates]:
+    """Positions and symbols of all candidates, position by position."""
+    symbols = [inputs.symbols] * inputs.length
+    symbols[inputs.query] = inputs.query_symbols
+    counts = [len(some) for some in symbols]
+    return np.repeat(np.arange(inputs.length), counts), np.concatenate(symbols)
+
+
+def _look(head: HeadPass, block: Rows, at: Candidates, n: int) -> None:
+    """Update a head's measure by the rows of some candidates."""
+    score = score_block(head.query[:, block], head.key)[0]
+    own = np.arange(len(at))
+    seen = mask_block(head.attention, at[block], n)[:, at]
+    # At its own position a row sees its own symbol alone.
+    seen = seen & ((at[block][:, None] != at) | (block[:, None] == own))
+    width = cell_width(head.attention, at[block], n)
+    cells = np.where(seen, np.rint(score.value / width), -np.inf)
+    off = safe_radius(score).max(axis=1, where=seen, initial=0.0)
+    head.exact = head.exact and score.exact
+    size = np.where(seen, np.abs(score.value) + score.radius, 0.0).max()
+    head.score_size = max(head.score_size, float(size))
+    floor = _least_maximum(cells, at)
+    visible = mask_block(head.attention, at[block], n).sum(axis=1)
+    head.odds = max(head.odds, float(np.maximum(visible - 1, 0).max()))
+    for row in np.flatnonzero(visible > 1):
+        shown = np.flatnonzero(seen[row])
+        gap, spread = _levels(
+            score.value[row, shown],
+            cells[row, shown],
+            at[shown],
+            head.classes[0, shown],
+            floor[row],
+            off[row],
+            f"{head.name}, row {at[block[row]]}",
+        )
+        if np.isfinite(gap):
+            gap = (gap - 2 * off[row]) * (1.0 if off[row] == 0 else 1 - 8 * UNIT)
+            if gap <= 0:
+                raise TieError(
+                    f"{head.name}, row {at[block[row]]}: two scores are closer than "
+                    f"they are rounded, {off[row]:.3g}, so rounding could decide the "
+                    "winner; widen tie_resolution"
+                )
+        head.gap = min(head.gap, gap)
+        if spread is not None:
+            head.tied_rows += 1
+            head.spread = max(head.spread, float(inflated(np.asarray(spread), 3)))
+
+
+def _least_maximum(
+    cells: Float[np.ndarray, "rows candidates"], at: Candidates
+) -> Float[np.ndarray, "rows"]:
+    """The lowest cell that the maximum of each row can have."""
+    starts = np.flatnonzero(np.diff(at, prepend=-1))
+    hidden = np.isneginf(cells)
+    least = np.minimum.reduceat(np.where(hidden, np.inf, cells), starts, axis=1)
+    return np.where(np.isinf(least), -np.inf, least).max(axis=1)
+
+
+def _levels(
+    scores: Float[np.ndarray, "candidates"],
+    cells: Float[np.ndarray, "candidates"],
+    at: Candidates,
+    classes: Candidates,
+    floor: float,
+    off: float,
+    name: str,
+) -> tuple[float, float | None]:
+    """The least distance of a maximum from the next score, and the widest tie, of a row."""
+    order = np.argsort(-scores, kind="stable")
+    scores, cells, at, classes = scores[order], cells[order], at[order], classes[order]
+    first = np.flatnonzero(np.diff(cells, prepend=np.inf))
+    last = np.append(first[1:], len(cells)) - 1
+    gap, ties = np.inf, []
+    for level, (begin, end) in enumerate(zip(first, last, strict=True)):
+        if cells[begin] < floor:
+            break
+        members = set(at[begin : end + 1].tolist())
+        if len(members) > 1:
+            equal = len(set(classes[begin : end + 1].tolist())) == 1
+            wide = float(scores[begin] - scores[end])
+            ties.append(0.0 if equal else wide + 2 * off)
+        # The runner-up is the first level below with a position that is no member's.
+        for below in range(level + 1, len(first)):
+            others = set(at[first[below] : last[below] + 1].tolist())
+            if len(members) > 1 or others - members:
+                if cells[first[below]] == cells[begin] - 1:
+                    raise TieError(
+                        f"{name}: scores {float(scores[end])!r} and "
+                        f"{float(scores[first[below]])!r} stand in neighbouring score "
+                        "cells, so rounding could decide the winner; widen or shrink "
+                        "tie_resolution"
+                    )
+                gap = min(gap, float(scores[end] - scores[first[below]]))
+                break
+    return gap, max(ties, default=None)

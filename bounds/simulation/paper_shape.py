@@ -13,19 +13,18 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from bounds.numbers.bound import Bound
-from bounds.readings.rules import unsupported_model
+from bounds.readings import unsupported_model
 from bounds.restriction.enclosed import Enclosed, inflated, linear
+from bounds.simulation.certificate import HardMeasure
 from bounds.simulation.closed_form import (
     NetworkShape,
     simulation_temperature,
     tied_simulation_temperature,
 )
-from bounds.simulation.measured import HardMeasure
 from jax_models import InputError, Transformer
 from jax_models.format.model_check import check_model
 from jax_models.model.attention import Attention
-from jax_models.model.feed_forward import FeedForward
-from jax_models.model.layer import Layer
+from jax_models.model.layer import FeedForward, Layer
 from jax_models.model.rows import Affine, Join, Norm, Relu, Steady, Sum
 from jax_models.model.transformer import encode_positions
 
@@ -63,10 +62,8 @@ def check_simulable(model: Transformer) -> Transformer:
         reasons.append(lack)
     if reasons:
         raise InputError(
-            "this model cannot be simulated: "
-            + "; ".join(reasons)
-            + "; expected residual layers of hard attention with dot-product scores and "
-            "without layer norm"
+            f"this model cannot be simulated: {'; '.join(reasons)}; expected residual "
+            "layers of hard attention with dot-product scores and without layer norm"
         )
     return model
 
@@ -213,17 +210,13 @@ def embedding_size(model: Transformer, length: int) -> float:
 
 def _largest_parameter(layer: Layer) -> float:
     block, attention = layer.feed_forward, layer.attention
-    sizes = [np.abs(np.asarray(x, np.float64)).max() for x in _arrays(block)]
-    if attention.output_bias is not None:
-        sizes.append(np.abs(np.asarray(attention.output_bias, np.float64)).max())
+    parts = (block.w1, block.b1, block.w2, block.b2, attention.output_bias)
+    there = [np.asarray(x, np.float64) for x in parts if x is not None]
+    sizes = [np.abs(x).max() for x in there]
     # One head alone writes the output bias beside its own.
     for h, maps in enumerate(read_heads(attention)):
         sizes += _head_sizes(maps, None if h else attention.output_bias)
     return float(np.nextafter(max(sizes), np.inf))
-
-
-def _arrays(block: FeedForward) -> tuple[Float[Array, "..."], ...]:
-    return tuple(x for x in (block.w1, block.b1, block.w2, block.b2) if x is not None)
 
 
 def _head_sizes(

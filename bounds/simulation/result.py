@@ -11,12 +11,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from bounds.numbers.bound import Bound
-from bounds.simulation.certificate import certified_error
-from bounds.simulation.measured import HardMeasure
+from bounds.simulation.certificate import HardMeasure, certified_error
 from bounds.simulation.paper_shape import ties_are_equal
 from jax_models import ConstantTemperature, InputError, Transformer
-from jax_models.arguments import expect_number
-from jax_models.brief import BriefRepr
+from jax_models.arguments import BriefRepr, expect_number
 from jax_models.model.reweight import with_temperature, with_weighting
 from jax_models.model.transformer import forward, reduce_reports
 from jax_models.run.evaluate import check_ties
@@ -213,7 +211,7 @@ class Simulation(BriefRepr):
     def row(self) -> dict[str, Any]:
         """Returns the simulation as a row of a table, numbers and text only."""
         formula = self.theorem_temperature
-        finite = math.isfinite(self.measured.gap)
+        finite, count = math.isfinite(self.measured.gap), self.measured.num_inputs
         return {
             "n": self.length,
             "gap": self.gap if math.isfinite(self.gap) else None,
@@ -231,9 +229,7 @@ class Simulation(BriefRepr):
             "tied_spread": self.measured.spread,
             "score_rounding": self.score_rounding,
             "exact_scores": self.measured.exact,
-            "inputs": self.measured.num_inputs
-            if self.measured.num_inputs < MOST
-            else None,
+            "inputs": count if count < MOST else None,
             "all_inputs": self.all_inputs,
             "inputs_run": self.num_run,
             "measured_on": self.measured_on.partition(" (")[0],

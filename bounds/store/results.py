@@ -11,6 +11,7 @@ import datetime
 import functools
 import os
 import sqlite3
+import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -198,6 +199,18 @@ class ResultStore:
                 f"{self.path}: row {row['key']} was not kept as it was written: another "
                 "program changes the file; choose another --out"
             )
+
+
+class MemoryResults(ResultStore):
+    """A store in memory: a result does not depend on where it is kept."""
+
+    def __init__(self) -> None:
+        """Opens an empty store."""
+        self.path = Path(":memory:")
+        self._connection = sqlite3.connect(self.path, isolation_level=None)
+        self._opened = contextlib.ExitStack()
+        self._opened.callback(weakref.finalize(self, self._connection.close))
+        prepare(self._connection, self.path, fresh=False)
 
 
 def cell_key(config: Mapping[str, Any]) -> str:

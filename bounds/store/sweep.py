@@ -1,66 +1,16 @@
 """Sweeps: cells that are computed once, recorded in a store, and read back from it."""
 
 import dataclasses
-import json
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bounds.store.forms import Form
-from bounds.store.output import canonical_json
 from bounds.store.provenance import Provenance
-from bounds.store.results import ResultStore, cell_key
+from bounds.store.results import ResultStore
 from jax_models.errors import InputError
 from jax_models.interrupt import raise_requested
-
-
-class MemoryResults:
-    """The results of finished cells, as a store would give them back.
-
-    They go through JSON like those of a store, so that a result does not depend on
-    where it is kept.
-    """
-
-    def __init__(self) -> None:
-        """Keep nothing yet."""
-        self._kept: dict[str, tuple[str, float]] = {}
-
-    def find(
-        self, config: Mapping[str, Any], form: Form = dict
-    ) -> dict[str, Any] | None:
-        """Returns the result of a finished cell, if it is kept: of any form."""
-        del form
-        kept = self._kept.get(cell_key(config))
-        return None if kept is None else json.loads(kept[0])
-
-    def seconds(self, config: Mapping[str, Any]) -> float | None:
-        """Returns the wall time that it took."""
-        kept = self._kept.get(cell_key(config))
-        return None if kept is None else kept[1]
-
-    def record(
-        self,
-        config: Mapping[str, Any],
-        payload: Mapping[str, Any],
-        seconds: float,
-        origin: Provenance | None = None,
-    ) -> None:
-        """Keep the result of a finished cell."""
-        del origin
-        self._kept[cell_key(config)] = canonical_json(payload), float(seconds)
-
-    def record_failure(self, config: Mapping[str, Any], *_: Any) -> None:
-        """Forget the cell: a failure is told by whoever ran it, not kept."""
-        self._kept.pop(cell_key(config), None)
-
-    def failure(self, config: Mapping[str, Any]) -> str | None:
-        """Message of a failed cell: none is kept."""
-        del config
-
-
-# Where finished cells are kept and found.
-Results = ResultStore | MemoryResults
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +40,9 @@ class Failure:
     message: str
 
 
-def missing_cells(store: Results, cells: Iterable[Cell], *, fresh: bool) -> list[Cell]:
+def missing_cells(
+    store: ResultStore, cells: Iterable[Cell], *, fresh: bool
+) -> list[Cell]:
     """Returns the cells without a result; all, and without work under way, if `fresh`."""
     missing = [
         cell for cell in cells if fresh or store.find(cell.config, cell.form) is None
@@ -134,7 +86,7 @@ def run_here(cells: Iterable[Cell], go_on: GoOn = lambda: True) -> Outcomes:
         yield cell, compute(cell.compute)
 
 
-def keep(store: Results, cell: Cell, outcome: Outcome) -> list[Failure]:
+def keep(store: ResultStore, cell: Cell, outcome: Outcome) -> list[Failure]:
     """Records an outcome; returns the failure, if it is one."""
     told = outcome.seconds, outcome.origin
     if outcome.payload is None:
@@ -145,7 +97,7 @@ def keep(store: Results, cell: Cell, outcome: Outcome) -> list[Failure]:
     return []
 
 
-def run_cells(store: Results, cells: Sequence[Cell]) -> list[Failure]:
+def run_cells(store: ResultStore, cells: Sequence[Cell]) -> list[Failure]:
     """Compute cells and record each at once; returns those whose input is refused."""
     ran = run_here(cells)
     return [failure for one in ran for failure in keep(store, *one)]
@@ -156,14 +108,14 @@ def _forget(checkpoint: Path | None) -> None:
         checkpoint.unlink(missing_ok=True)
 
 
-def finish_cells(store: Results, cells: Sequence[Cell]) -> None:
+def finish_cells(store: ResultStore, cells: Sequence[Cell]) -> None:
     """Compute the cells that are not kept yet; the first that fails ends it."""
     for cell, outcome in run_here(missing_cells(store, cells, fresh=False)):
         for failure in keep(store, cell, outcome):
             raise InputError(f"{failure.label}: {failure.message}")
 
 
-def found_rows(store: Results, cells: Iterable[Cell]) -> list[dict[str, Any]]:
+def found_rows(store: ResultStore, cells: Iterable[Cell]) -> list[dict[str, Any]]:
     """Returns the results of the cells that are finished, in order."""
     found = (store.find(cell.config, cell.form) for cell in cells)
     return [row for row in found if row is not None]

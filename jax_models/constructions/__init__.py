@@ -17,15 +17,13 @@ from jax_models.constructions.normalised_parity import normalised_parity_transfo
 from jax_models.constructions.ones import ones_transformer
 from jax_models.constructions.parity import parity_transformer
 from jax_models.constructions.published import (
-    published_first_transformer,
-    published_parity_transformer,
-)
-from jax_models.constructions.published_margin import (
     PublishedMargin,
     largest_epsilon,
     measure_published,
+    published_first_transformer,
+    published_parity_transformer,
 )
-from jax_models.constructions.rnn_parity import rnn_parity
+from jax_models.constructions.rnn import rnn_parity
 from jax_models.errors import InputError
 from jax_models.model.transformer import Transformer
 

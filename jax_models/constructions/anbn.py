@@ -6,21 +6,20 @@ scores are integers (up to rounding far below 1), so cells of width 1/4 decide t
 float32 as well as in float64.
 """
 
+import functools
 from enum import IntEnum, auto
 from typing import Any
 
 import jax.numpy as jnp
 
-from jax_models.model.position import Coordinates, PowerTerm
-from jax_models.model.readout import Accept
+from jax_models.model.position import PowerTerm
 from jax_models.model.transformer import Transformer
 from jax_models.programs.assembly import (
     CONSTANT,
     Head,
     Neuron,
     build_layer,
-    build_readout,
-    embed_symbols,
+    build_recogniser,
 )
 from jax_models.weighting import LeftmostHardmax
 
@@ -85,7 +84,6 @@ def anbn_one_layer_transformer(*, dtype: Any = jnp.float32) -> Transformer:
         of the second layer.
     """
     y = OneLayerCoordinate
-    width = len(y)
 
     def extreme(symbol: int, direction: int, target: int) -> Head:
         return Head(
@@ -100,23 +98,20 @@ def anbn_one_layer_transformer(*, dtype: Any = jnp.float32) -> Transformer:
         for target, offset in ((y.LAST_A, 0), (y.FIRST_B, -2))
         for sign in (1, -1)
     ]
-    return Transformer(
-        embedding=embed_symbols([{y.A: 1}, {y.B: 1}], width, dtype),
-        position=Coordinates((PowerTerm(y.PLACE, position_power=1),)),
-        layers=(
-            build_layer(
-                width,
-                weighting=LeftmostHardmax(TIE_RESOLUTION),
-                mask="future",
-                heads=[extreme(y.A, 1, y.LAST_A), extreme(y.B, -1, y.FIRST_B)],
-                neurons=distances,
-                dtype=dtype,
-            ),
-        ),
-        readout=build_readout({y.OUT: 1, CONSTANT: 1}, width, dtype),
-        accept=Accept(0, 0.5),
-        vocabulary=("a", "b"),
-        substitutable=(0, 1),
+    layer = build_layer(
+        len(y),
+        weighting=LeftmostHardmax(TIE_RESOLUTION),
+        mask="future",
+        heads=[extreme(y.A, 1, y.LAST_A), extreme(y.B, -1, y.FIRST_B)],
+        neurons=distances,
+        dtype=dtype,
+    )
+    return build_recogniser(
+        {"a": {y.A: 1}, "b": {y.B: 1}},
+        [layer],
+        {y.OUT: 1, CONSTANT: 1},
+        0.5,
+        [PowerTerm(y.PLACE, position_power=1)],
     )
 
 
@@ -151,8 +146,6 @@ def anbn_transformer(*, dtype: Any = jnp.float32) -> Transformer:
         Hahn 2020, section 5, the discussion after Corollary 2.
     """
     y = TwoLayerCoordinate
-    width = len(y)
-    weighting = LeftmostHardmax(TIE_RESOLUTION)
     find_length = Head(
         query=[{CONSTANT: 1}],
         key=[{y.PLACE: 1}],
@@ -172,32 +165,19 @@ def anbn_transformer(*, dtype: Any = jnp.float32) -> Transformer:
     distance = [
         Neuron({y.WORST: 2 * sign, y.LENGTH: -sign}, {y.OUT: -1}) for sign in (1, -1)
     ]
-    return Transformer(
-        embedding=embed_symbols([{y.A: 1}, {y.B: 1}], width, dtype),
-        position=Coordinates(
-            (
-                PowerTerm(y.PLACE, position_power=1),
-                PowerTerm(y.SHARE, position_power=1, length_power=-1),
-            )
-        ),
-        layers=(
-            build_layer(
-                width,
-                weighting=weighting,
-                heads=[find_length],
-                neurons=signs,
-                dtype=dtype,
-            ),
-            build_layer(
-                width,
-                weighting=weighting,
-                heads=[find_misplaced],
-                neurons=distance,
-                dtype=dtype,
-            ),
-        ),
-        readout=build_readout({y.OUT: 1, y.WORST_B: -1, CONSTANT: 1}, width, dtype),
-        accept=Accept(0, 0.5),
-        vocabulary=("a", "b"),
-        substitutable=(0, 1),
+    layer = functools.partial(
+        build_layer, len(y), weighting=LeftmostHardmax(TIE_RESOLUTION), dtype=dtype
+    )
+    return build_recogniser(
+        {"a": {y.A: 1}, "b": {y.B: 1}},
+        [
+            layer(heads=[find_length], neurons=signs),
+            layer(heads=[find_misplaced], neurons=distance),
+        ],
+        {y.OUT: 1, y.WORST_B: -1, CONSTANT: 1},
+        0.5,
+        [
+            PowerTerm(y.PLACE, position_power=1),
+            PowerTerm(y.SHARE, position_power=1, length_power=-1),
+        ],
     )

@@ -10,15 +10,13 @@ from typing import Any
 import jax.numpy as jnp
 
 from jax_models.arguments import expect_integer
-from jax_models.model.position import Coordinates, PowerTerm
-from jax_models.model.readout import Accept
+from jax_models.model.position import PowerTerm
 from jax_models.model.transformer import Transformer
 from jax_models.programs.assembly import (
     Head,
     Neuron,
     build_layer,
-    build_readout,
-    embed_symbols,
+    build_recogniser,
 )
 from jax_models.run.device_memory import require_memory
 from jax_models.weighting import AverageHardmax
@@ -71,26 +69,18 @@ def average_parity_transformer(
     # Kept as written: a neuron for every count of ones.
     require_memory(f"a neuron for each of {max_length} counts", 200 * max_length)
     y = Coordinate
-    width = len(y)
     average = Head(query=[{}], key=[{}], value=[{y.ONE: 1}], write=[{y.MEAN: 1}])
     saw = [
         Neuron({y.MEAN: 1, y.UNIT: -k}, {y.OUT: 2.0 * (-1) ** k if k else 1.0})
         for k in range(max_length)
     ]
-    return Transformer(
-        embedding=embed_symbols([{}, {y.ONE: 1}], width, dtype),
-        position=Coordinates((PowerTerm(y.UNIT, length_power=-1),)),
-        layers=(
-            build_layer(
-                width,
-                weighting=AverageHardmax(),
-                heads=[average],
-                neurons=saw,
-                dtype=dtype,
-            ),
-        ),
-        readout=build_readout({y.UNIT: 0.5, y.OUT: -1}, width, dtype),
-        accept=Accept(0, 0.0),
-        vocabulary=("0", "1"),
-        substitutable=(0, 1),
+    layer = build_layer(
+        len(y), weighting=AverageHardmax(), heads=[average], neurons=saw, dtype=dtype
+    )
+    return build_recogniser(
+        {"0": {}, "1": {y.ONE: 1}},
+        [layer],
+        {y.UNIT: 0.5, y.OUT: -1},
+        0.0,
+        [PowerTerm(y.UNIT, length_power=-1)],
     )

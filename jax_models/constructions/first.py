@@ -5,6 +5,7 @@ not spread as 1/n over the string; it falls like 1/n only because a bounded scor
 hold the query's attention. A temperature 1/ln n in the second layer cures that.
 """
 
+import functools
 from enum import IntEnum, auto
 from typing import Any
 
@@ -12,16 +13,14 @@ import jax.numpy as jnp
 
 from jax_models.arguments import expect_number
 from jax_models.model.attention import Schedule
-from jax_models.model.position import Coordinates, PowerTerm
-from jax_models.model.readout import Accept
+from jax_models.model.position import PowerTerm
 from jax_models.model.transformer import Transformer
 from jax_models.programs.assembly import (
     CONSTANT,
     Head,
     Neuron,
     build_layer,
-    build_readout,
-    embed_symbols,
+    build_recogniser,
 )
 from jax_models.weighting import Softmax
 
@@ -78,7 +77,6 @@ def first_transformer(
     """
     c = expect_number("score c", c)
     y = Coordinate
-    width = len(y)
     marks = [
         Neuron({y.INVERSE: 2, CONSTANT: -1}, {y.START: 1}),
         Neuron({y.ONE: 1, y.INVERSE: 2, CONSTANT: -2}, {y.MARK: 1}),
@@ -89,21 +87,11 @@ def first_transformer(
         value=[{y.MARK: 1, y.START: -0.5}],
         write=[{y.OUT: 1}],
     )
-    return Transformer(
-        embedding=embed_symbols([{}, {y.ONE: 1}, {y.QUERY: 1}], width, dtype),
-        position=Coordinates((PowerTerm(y.INVERSE, position_power=-1),)),
-        layers=(
-            build_layer(width, weighting=Softmax(), neurons=marks, dtype=dtype),
-            build_layer(
-                width,
-                weighting=Softmax(),
-                heads=[look],
-                temperature=temperature,
-                dtype=dtype,
-            ),
-        ),
-        readout=build_readout({y.OUT: 1}, width, dtype),
-        accept=Accept(0, 0.0),
-        vocabulary=("0", "1", "$"),
-        substitutable=(0, 1),
+    layer = functools.partial(build_layer, len(y), weighting=Softmax(), dtype=dtype)
+    return build_recogniser(
+        {"0": {}, "1": {y.ONE: 1}, "$": {y.QUERY: 1}},
+        [layer(neurons=marks), layer(heads=[look], temperature=temperature)],
+        {y.OUT: 1},
+        0.0,
+        [PowerTerm(y.INVERSE, position_power=-1)],
     )

@@ -11,16 +11,14 @@ from typing import Any
 import jax.numpy as jnp
 
 from jax_models.arguments import expect_integer
-from jax_models.model.position import Coordinates, PowerTerm
-from jax_models.model.readout import Accept
+from jax_models.model.position import PowerTerm
 from jax_models.model.transformer import Transformer
 from jax_models.programs.assembly import (
     CONSTANT,
     Head,
     Neuron,
     build_layer,
-    build_readout,
-    embed_symbols,
+    build_recogniser,
 )
 from jax_models.run.device_memory import require_memory
 from jax_models.weighting import LeftmostHardmax
@@ -89,7 +87,6 @@ def hard_parity_transformer(
         expect_integer(name, value, 1)
         require_memory(f"{name} = {value}", 200 * value)
     y = Coordinate
-    width = len(y)
 
     def look_up(distance: int) -> Head:
         return Head(
@@ -105,17 +102,11 @@ def hard_parity_transformer(
         Neuron({y.PARITY: 1}, {y.PARITY: -1}),
         Neuron({y.FOUND: 1}, {y.FOUND: -1}),
     ]
-    return Transformer(
-        embedding=embed_symbols([{}, {y.PARITY: 1}], width, dtype),
-        position=Coordinates(
-            (
-                PowerTerm(y.PLACE, position_power=1),
-                PowerTerm(y.SQUARE, position_power=2),
-            )
-        ),
-        layers=tuple(
+    return build_recogniser(
+        {"0": {}, "1": {y.PARITY: 1}},
+        [
             build_layer(
-                width,
+                len(y),
                 weighting=LeftmostHardmax(TIE_RESOLUTION),
                 heads=[
                     look_up((h + 1) * (num_heads + 1) ** layer)
@@ -125,9 +116,8 @@ def hard_parity_transformer(
                 dtype=dtype,
             )
             for layer in range(num_layers)
-        ),
-        readout=build_readout({y.PARITY: -1, CONSTANT: 1}, width, dtype),
-        accept=Accept(0, 0.5),
-        vocabulary=("0", "1"),
-        substitutable=(0, 1),
+        ],
+        {y.PARITY: -1, CONSTANT: 1},
+        0.5,
+        [PowerTerm(y.PLACE, position_power=1), PowerTerm(y.SQUARE, position_power=2)],
     )

@@ -7,6 +7,7 @@ Any constant above 0 brings both back, and two more (docs/escaping-lemma5.md).
 """
 
 import dataclasses
+import functools
 import math
 from enum import IntEnum, auto
 from typing import Any
@@ -15,10 +16,10 @@ import jax.numpy as jnp
 
 from jax_models.arguments import expect_number
 from jax_models.constructions.parity import flat_hat
+from jax_models.constructions.published import twofold, twofold_terms
 from jax_models.model.attention import Schedule
 from jax_models.model.layer import Layer
-from jax_models.model.position import Coordinates, PowerTerm
-from jax_models.model.readout import Accept
+from jax_models.model.position import PowerTerm
 from jax_models.model.rows import LayerNorm
 from jax_models.model.transformer import Transformer
 from jax_models.programs.assembly import (
@@ -26,8 +27,7 @@ from jax_models.programs.assembly import (
     Head,
     Neuron,
     build_layer,
-    build_readout,
-    embed_symbols,
+    build_recogniser,
 )
 from jax_models.weighting import Softmax
 
@@ -50,13 +50,11 @@ HALF = len(Coordinate)
 WIDTH = 2 * HALF
 
 
-def twofold(form: Form) -> Form:
-    """The addition to (y, -y) where `form` is added to y."""
-    return {**form, **{c + HALF: -factor for c, factor in form.items()}}
+_twofold = functools.partial(twofold, half=HALF)
 
 
 def _neuron(read: Form, write: Form) -> Neuron:
-    return Neuron(read, twofold(write))
+    return Neuron(read, _twofold(write))
 
 
 def _erase(coordinate: int, *, signed: bool = False) -> list[Neuron]:
@@ -188,14 +186,14 @@ def normalised_parity_transformer(
         query=[{}],
         key=[{}],
         value=[{y.ONE: 1}, {y.QUERY: 1}],
-        write=[twofold({y.GAP: 1}), twofold({y.UNIT: 1})],
+        write=[_twofold({y.GAP: 1}), _twofold({y.UNIT: 1})],
     )
     even, odd = (
         Head(
             query=[{y.QUERY: c}],
             key=[{y.SIGN: sign}],
             value=[{y.MATCH: 1}],
-            write=[twofold({y.OUT: -sign})],
+            write=[_twofold({y.OUT: -sign})],
         )
         for sign in (1, -1)
     )
@@ -207,42 +205,20 @@ def normalised_parity_transformer(
     ]
     sign = PowerTerm(y.SIGN, alternating=True, offset=0)
     gap = PowerTerm(y.GAP, scale=-1, position_power=1, length_power=-1, offset=0)
-    symbols: tuple[Form, ...] = ({y.BIT: 1}, {y.BIT: 1, y.ONE: 1}, {y.QUERY: 1})
-    marked = build_layer(
-        WIDTH,
-        weighting=Softmax(),
-        heads=[count],
-        neurons=_marking_neurons(),
-        dtype=dtype,
-    )
-    compared = build_layer(
-        WIDTH,
-        weighting=Softmax(),
-        heads=[even, odd],
-        neurons=erase,
-        temperature=temperature,
-        dtype=dtype,
-    )
-    return Transformer(
-        embedding=embed_symbols([twofold(form) for form in symbols], WIDTH, dtype),
-        position=Coordinates(
-            tuple(
-                part
-                for term in (sign, gap)
-                for part in (
-                    term,
-                    dataclasses.replace(
-                        term, coordinate=term.coordinate + HALF, scale=-term.scale
-                    ),
-                )
-            )
-        ),
-        layers=(
+    layer = functools.partial(build_layer, WIDTH, weighting=Softmax(), dtype=dtype)
+    marked = layer(heads=[count], neurons=_marking_neurons())
+    compared = layer(heads=[even, odd], neurons=erase, temperature=temperature)
+    return build_recogniser(
+        {
+            "0": _twofold({y.BIT: 1}),
+            "1": _twofold({y.BIT: 1, y.ONE: 1}),
+            "$": _twofold({y.QUERY: 1}),
+        },
+        [
             _normalise(marked, 1 / math.sqrt(3), epsilon, dtype),
             _normalise(compared, 1 / math.sqrt(HALF), epsilon, dtype),
-        ),
-        readout=build_readout({y.OUT: -1}, WIDTH, dtype),
-        accept=Accept(0, 0.0),
-        vocabulary=("0", "1", "$"),
-        substitutable=(0, 1),
+        ],
+        {y.OUT: -1},
+        0.0,
+        [x for term in (sign, gap) for x in twofold_terms((term,), HALF)],
     )

@@ -9,14 +9,12 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jax_models.model.readout import Accept
 from jax_models.model.transformer import Transformer
 from jax_models.programs.assembly import (
     CONSTANT,
     Head,
     build_layer,
-    build_readout,
-    embed_symbols,
+    build_recogniser,
 )
 from jax_models.weighting import LeftmostHardmax
 
@@ -51,20 +49,13 @@ def ones_transformer(*, dtype: Any = jnp.float32) -> Transformer:
         Hahn 2020, section 5, the discussion after Corollary 2.
     """
     y = Coordinate
-    width = len(y)
     look = Head(
         query=[{CONSTANT: 1}],
         key=[{y.ZERO: 1}],
         value=[{y.ONE: 1}],
         write=[{y.FOUND_ONE: 1}],
     )
-    return Transformer(
-        embedding=embed_symbols([{y.ZERO: 1}, {y.ONE: 1}], width, dtype),
-        layers=(
-            build_layer(width, weighting=LeftmostHardmax(), heads=[look], dtype=dtype),
-        ),
-        readout=build_readout({y.FOUND_ONE: 1}, width, dtype),
-        accept=Accept(0, 0.5),
-        vocabulary=("0", "1"),
-        substitutable=(0, 1),
+    layer = build_layer(len(y), weighting=LeftmostHardmax(), heads=[look], dtype=dtype)
+    return build_recogniser(
+        {"0": {y.ZERO: 1}, "1": {y.ONE: 1}}, [layer], {y.FOUND_ONE: 1}, 0.5
     )

@@ -4,6 +4,7 @@ The transformer is right on every string. Its margin, and with it the influence 
 bit on the read-out, falls like 1/N^2: Hahn's Lemma 5 leaves no more than O(1/N).
 """
 
+import functools
 from enum import IntEnum, auto
 from typing import Any
 
@@ -11,15 +12,13 @@ import jax.numpy as jnp
 
 from jax_models.arguments import expect_number
 from jax_models.model.attention import Schedule
-from jax_models.model.position import Coordinates, PowerTerm
-from jax_models.model.readout import Accept
+from jax_models.model.position import PowerTerm
 from jax_models.model.transformer import Transformer
 from jax_models.programs.assembly import (
     Head,
     Neuron,
     build_layer,
-    build_readout,
-    embed_symbols,
+    build_recogniser,
 )
 from jax_models.weighting import Softmax
 
@@ -108,7 +107,6 @@ def parity_transformer(
     """
     c = expect_number("sharpness c", c, 0, above=True)
     y = Coordinate
-    width = len(y)
     count = Head(
         query=[{}],
         key=[{}],
@@ -123,28 +121,17 @@ def parity_transformer(
         Head([{y.QUERY: c}], [{y.SIGN: sign}], [{y.MATCH: 1}], [{y.OUT: -sign}])
         for sign in (1, -1)
     )
-    return Transformer(
-        embedding=embed_symbols([{}, {y.ONE: 1}, {y.QUERY: 1}], width, dtype),
-        position=Coordinates(
-            (
-                PowerTerm(y.SIGN, alternating=True, offset=0),
-                PowerTerm(y.GAP, scale=-1, position_power=1, length_power=-1, offset=0),
-            )
-        ),
-        layers=(
-            build_layer(
-                width, weighting=Softmax(), heads=[count], neurons=hat, dtype=dtype
-            ),
-            build_layer(
-                width,
-                weighting=Softmax(),
-                heads=[even, odd],
-                temperature=temperature,
-                dtype=dtype,
-            ),
-        ),
-        readout=build_readout({y.OUT: -1}, width, dtype),
-        accept=Accept(0, 0.0),
-        vocabulary=("0", "1", "$"),
-        substitutable=(0, 1),
+    layer = functools.partial(build_layer, len(y), weighting=Softmax(), dtype=dtype)
+    return build_recogniser(
+        {"0": {}, "1": {y.ONE: 1}, "$": {y.QUERY: 1}},
+        [
+            layer(heads=[count], neurons=hat),
+            layer(heads=[even, odd], temperature=temperature),
+        ],
+        {y.OUT: -1},
+        0.0,
+        [
+            PowerTerm(y.SIGN, alternating=True, offset=0),
+            PowerTerm(y.GAP, scale=-1, position_power=1, length_power=-1, offset=0),
+        ],
     )

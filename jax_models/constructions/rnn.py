@@ -1,10 +1,13 @@
-"""A recurrent network: the contrast, whose state one symbol may change at every distance.
+"""Recurrent networks: the contrast, whose state one symbol may change at every distance.
 
 h_t = relu(W h_{t-1} + U[x_t] + b) from h_0 = 0, and logits read off h_t. Weights are a
-pytree, everything that computes is a pure function of them.
+pytree, everything that computes is a pure function of them. What soft attention cannot hold
+on to for long strings (Hahn 2020, Theorem 6), two rectified units do for strings of every
+length: PARITY.
 """
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
@@ -12,12 +15,13 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float, Int, PRNGKeyArray
 
+from jax_models.arguments import expect_number
 from jax_models.errors import InputError
+from jax_models.jax_arguments import check_float_type, expect_key
+from jax_models.languages.base import check_probability
 from jax_models.model.pytree import register
 from jax_models.model.readout import Readout
 from jax_models.model.rows import linear
-from jax_models.random_key import expect_key
-from jax_models.run.float_type import check_float_type
 
 
 @register
@@ -54,17 +58,6 @@ def hidden_states(
     return jax.lax.scan(step, first, network.embedding[tokens] + network.bias)[1]
 
 
-def final_state(
-    network: ElmanNetwork, tokens: Int[Array, "tokens"]
-) -> Float[Array, "units"]:
-    """Returns the last state h_n.
-
-    With its network bound (`functools.partial`) and compiled (`jax.jit`) it is a function
-    of tokens alone, whose influences `bounds.compute_influence` finds by its definition.
-    """
-    return hidden_states(network, tokens)[-1]
-
-
 def init_elman(
     key: PRNGKeyArray,
     *,
@@ -93,5 +86,50 @@ def init_elman(
         Readout(
             jax.random.normal(readout, (num_classes, width), dtype) * deviation,
             jnp.zeros(num_classes, dtype),
+        ),
+    )
+
+
+def rnn_parity(
+    end_probability: float, sharpness: float, *, dtype: Any = jnp.float32
+) -> ElmanNetwork:
+    """Returns the recurrent network that follows the PARITY source.
+
+    With state (a, b) from (0, 0) and z_t = a_{t-1} + b_{t-1} - x_t the units are
+    a_t = relu(z_t) and b_t = relu(-z_t), so that a_t + b_t = |a_{t-1} + b_{t-1} - x_t|:
+    if the old sum is the parity of t - 1 bits, the new one is that of t. All states are
+    0 or 1, exactly, in any float type; flipping one bit changes a_n + b_n by 1, and the
+    state by distance 1, for every n.
+
+    The logits of 0 and 1 are zero and that of END is ln(2p / (1-p)) - B (a + b): from an
+    even count END has its probability p, from an odd one e^-B p / (1 - p + e^-B p). The
+    cross-entropy is above the optimum by ln(1 + e^-B p / (1-p)) / 2 at every n >= 1,
+    which falls to 0 as B grows.
+
+    Args:
+        end_probability: p of the source, inside (0, 1).
+        sharpness: B >= 0.
+        dtype: float32 or float64.
+
+    Returns:
+        The network: symbols 0 and 1, classes 0, 1, END.
+
+    Raises:
+        InputError: for p or B out of range, or float64 without x64.
+
+    Source:
+        docs/theory/parity.md, section 3.
+    """
+    check_float_type(dtype, "the network asked for")
+    check_probability("end probability p", end_probability)
+    expect_number("sharpness B", sharpness, 0)
+    p, b = end_probability, sharpness
+    return ElmanNetwork(
+        embedding=jnp.asarray([[0, 0], [-1, 1]], dtype),
+        recurrent=jnp.asarray([[1, 1], [-1, -1]], dtype),
+        bias=jnp.zeros(2, dtype),
+        readout=Readout(
+            jnp.asarray([[0, 0], [0, 0], [-b, -b]], dtype),
+            jnp.asarray([0, 0, math.log(2 * p / (1 - p))], dtype),
         ),
     )

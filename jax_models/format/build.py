@@ -6,23 +6,28 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float
 
 from jax_models.arguments import not_finite_at, show
 from jax_models.errors import InputError
 from jax_models.format.config import NORMED, decode_config, first_place
-from jax_models.format.distance import KINDS, decode_distance, tensor_of
-from jax_models.format.head import name_head, read_head
+from jax_models.format.pieces import (
+    DISTANCES,
+    EMBEDDING,
+    LINEAR,
+    decode_distance,
+    tensor_of,
+)
+from jax_models.jax_arguments import check_float_type
 from jax_models.model.attention import Attention
 from jax_models.model.entry import Entry
-from jax_models.model.feed_forward import FeedForward
-from jax_models.model.layer import Layer
+from jax_models.model.layer import FeedForward, Layer
 from jax_models.model.position import PairTable, Position, PositionTable
-from jax_models.model.readout import Readout
-from jax_models.model.rows import NORMS, Norm
+from jax_models.model.readout import Head, Readout
+from jax_models.model.rows import ACTIVATIONS, NORMS, Affine, Norm
 from jax_models.model.scores import SCORES
 from jax_models.model.temperature import ConstantTemperature
 from jax_models.model.transformer import Transformer
-from jax_models.run.float_type import check_float_type
 from jax_models.weighting import make_weighting
 
 Tensors = dict[str, Any]  # arrays of NumPy or JAX by their names in a file
@@ -97,7 +102,7 @@ def _layer(reader: _Reader, at: int, entry: dict[str, Any], d: int) -> Layer:
     }
     distance = entry["distance_bias"]
     if distance is not None:
-        shape = (heads, *KINDS[distance["kind"]][1])
+        shape = (heads, *DISTANCES[distance["kind"]][1])
         distance = decode_distance(
             distance, reader.take(f"{prefix}.distance_bias", *shape)
         )
@@ -172,6 +177,36 @@ def _entry(reader: _Reader, width: int, config: dict[str, Any]) -> Entry | None:
     return None if absent else Entry(norm, projection, bias)
 
 
+def _head(
+    reader: _Reader,
+    entry: list[Any],
+    # d, of what the head reads
+    width: int,
+    embedding: Float[Array, "symbols d_embedding"],
+) -> Head:
+    steps, tied, bias = [], False, None
+    for at, one in enumerate(entry):
+        name = f"head.{at}"
+        if isinstance(one, dict):
+            said = {"norm": one["norm"], "layer_norm_epsilon": one["epsilon"]}
+            steps.append(_norm(reader, name, width, said))
+        elif one == LINEAR:
+            weight = reader.take(f"{name}.weight", "c", width)
+            width = weight.shape[0]
+            steps.append(Affine(weight, reader.take_optional(f"{name}.bias", width)))
+        elif one == EMBEDDING:
+            if embedding.shape[1] != width:
+                raise InputError(
+                    f"head[{at}] = {one!r} reads rows of width {embedding.shape[1]}; "
+                    f"what comes before it has width {width}"
+                )
+            tied = True
+            bias = reader.take_optional(f"{name}.bias", embedding.shape[0])
+        else:
+            steps.append(ACTIVATIONS[one])
+    return Head(tuple(steps), bias, tied)
+
+
 def build_model(
     config: Any, tensors: Tensors, *, described: bool = False
 ) -> Transformer:
@@ -212,7 +247,7 @@ def build_model(
     if "final_norm.scale" in tensors or "final_norm.bias" in tensors:
         final_norm = _norm(reader, "final_norm", d, config)
     if config["head"] is not None:
-        readout = read_head(reader, config["head"], d, embedding)
+        readout = _head(reader, config["head"], d, embedding)
     elif "readout.weight" in tensors:
         weight = reader.take("readout.weight", "classes", d)
         readout = Readout(weight, reader.take_optional("readout.bias", weight.shape[0]))
@@ -233,11 +268,8 @@ def build_model(
         raise InputError(
             f"head_row = {head_row!r}, and the model has no head to be of it"
         )
-    dropout = config.get("token_dropout")
-    if dropout is not None and dropout.mask >= vocab_size:
-        raise InputError(
-            f"token_dropout.mask = {dropout.mask}; symbols are 0 to {vocab_size - 1}"
-        )
+    if (dropout := config.get("token_dropout")) is not None:
+        _expect_symbol("token_dropout.mask =", dropout.mask, vocab_size)
     padding = config.get("padding")
     vocabulary, substitutable = config.get("vocabulary"), config.get("substitutable")
     if padding is not None:
@@ -248,10 +280,7 @@ def build_model(
             "symbols"
         )
     for symbol in substitutable or ():
-        if not 0 <= symbol < vocab_size:
-            raise InputError(
-                f"substitutable lists {symbol}; symbols are 0 to {vocab_size - 1}"
-            )
+        _expect_symbol("substitutable lists", symbol, vocab_size)
     every = range(vocab_size)
     others = set(every).difference(every if substitutable is None else substitutable)
     special, seen = config.get("special"), others - {padding and padding.symbol}
@@ -278,16 +307,18 @@ def build_model(
     )
 
 
+def _expect_symbol(what: str, symbol: int, vocab_size: int) -> None:
+    if not 0 <= symbol < vocab_size:
+        raise InputError(f"{what} {symbol}; symbols are 0 to {vocab_size - 1}")
+
+
 def _position(
     reader: _Reader, said: Any, vocab_size: int, width: int
 ) -> Position | None:
     """A table, one of pairs by its separator, or a formula."""
     if isinstance(said, int):
         table = reader.take("position", "n_max", width)
-        if said >= vocab_size:
-            raise InputError(
-                f"position.separator = {said}; symbols are 0 to {vocab_size - 1}"
-            )
+        _expect_symbol("position.separator =", said, vocab_size)
         return PairTable(table, reader.take("position.second", width), said)
     if "position" not in reader.left:
         return said
@@ -307,8 +338,7 @@ def _check_padding(
     layers: Sequence[Layer],
 ) -> None:
     """Refuses one that is no symbol or may be put in, and what goes with n, it counted."""
-    if padding >= vocab_size:
-        raise InputError(f"padding = {padding}; symbols are 0 to {vocab_size - 1}")
+    _expect_symbol("padding =", padding, vocab_size)
     if substitutable is None or padding in substitutable:
         raise InputError(
             f"padding = {padding}, which is no token to put in; expected `substitutable` "
@@ -352,12 +382,27 @@ def name_tensors(model: Transformer) -> Tensors:
         for norm in ("norm1", "norm2"):
             _name_norm(named, f"layers.{k}.{norm}", getattr(layer, norm))
     _name_norm(named, "final_norm", model.final_norm)
-    named |= name_head(model.readout)
+    _name_readout(named, model.readout)
     if model.entry is not None:
         _name_norm(named, "entry.norm", model.entry.norm)
         named["entry.projection"] = model.entry.projection
         named["entry.projection_bias"] = model.entry.bias
     return {name: tensor for name, tensor in named.items() if tensor is not None}
+
+
+def _name_readout(named: dict[str, Any], readout: Readout | Head | None) -> None:
+    if isinstance(readout, Readout):
+        named |= {"readout.weight": readout.weight, "readout.bias": readout.bias}
+    if not isinstance(readout, Head):
+        return
+    for at, operation in enumerate(readout.steps):
+        if isinstance(operation, Norm):
+            _name_norm(named, f"head.{at}", operation)
+        elif isinstance(operation, Affine):
+            named[f"head.{at}.weight"] = operation.weight
+            named[f"head.{at}.bias"] = operation.bias
+    if readout.tied or readout.bias is not None:  # else the reader refuses it
+        named[f"head.{len(readout.steps)}.bias"] = readout.bias
 
 
 def _name_norm(named: dict[str, Any], name: str, norm: Norm | None) -> None:

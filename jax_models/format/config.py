@@ -4,6 +4,7 @@ The keys, their defaults and where they stand: docs/model-format.md, sections 4 
 entry of a layer wins over the top level, and what all layers agree on is written there.
 """
 
+import dataclasses
 from collections import Counter
 from collections.abc import Collection
 from typing import Any
@@ -17,19 +18,25 @@ from jax_models.arguments import (
     show,
 )
 from jax_models.errors import InputError
-from jax_models.format.distance import check_distance, encode_distance
-from jax_models.format.head import decode_head, encode_head
-from jax_models.format.position import decode_position, encode_position
-from jax_models.format.rotary import decode_rotary, encode_rotary
-from jax_models.format.temperature import decode_temperature, encode_temperature
+from jax_models.format.pieces import (
+    check_distance,
+    decode_head,
+    decode_position,
+    decode_rotary,
+    decode_temperature,
+    encode_distance,
+    encode_head,
+    encode_position,
+    encode_rotary,
+    encode_temperature,
+    norm_word,
+)
+from jax_models.model.entry import Padding, TokenDropout
 from jax_models.model.layer import COMBINATIONS, NORM_PLACEMENTS
 from jax_models.model.mask import MASKS
-from jax_models.model.padding import Padding
-from jax_models.model.pooling import Pooling
-from jax_models.model.readout import Accept
+from jax_models.model.readout import Accept, Pooling
 from jax_models.model.rows import ACTIVATIONS, NORMS, Norm
 from jax_models.model.scores import SCORES
-from jax_models.model.token_dropout import TokenDropout
 from jax_models.model.transformer import Transformer
 from jax_models.weighting import WEIGHTINGS
 
@@ -104,9 +111,8 @@ def decode_config(
             f"{' and '.join(map(repr, FORMATS))}"
         )
     checked = dict(config) | decode_shared("", config, DEFAULTS)
-    layers = config.get("layers")
-    if not isinstance(layers, list):
-        raise InputError(f"config.layers = {show(layers)}; expected a list of layers")
+    layers: Any = config.get("layers")
+    expect_kind("config.layers", layers, list, "a list of layers")
     allowed = [*LAYER_KEYS, *(DEFAULTS if described else ())]
     checked["layers"] = [
         _decode_repeat(k, layers)
@@ -181,12 +187,6 @@ def _norms_alone(model: Transformer) -> list[Norm]:
     return [norm for norm in found if norm is not None]
 
 
-def _kind(norm: Norm) -> str:
-    """The name of a norm in files; its class's where files have none."""
-    names = (name for name, kind in NORMS.items() if kind is type(norm))
-    return next(names, type(norm).__name__)
-
-
 def _decode_norm(where: str, entry: Any) -> dict[str, Any] | None:
     """The entry of a norm of queries or keys, by the keys of the top level."""
     if entry is None:
@@ -202,7 +202,7 @@ def _decode_norm(where: str, entry: Any) -> dict[str, Any] | None:
 def _encode_norm(norm: Norm | None) -> dict[str, Any] | None:
     if norm is None:
         return None
-    return {"norm": _kind(norm), "layer_norm_epsilon": norm.epsilon}
+    return {"norm": norm_word(norm), "layer_norm_epsilon": norm.epsilon}
 
 
 def decode_shared(
@@ -320,40 +320,26 @@ def describe_model(model: Transformer, names: Collection[str]) -> dict[str, Any]
         if layer.layer_norm == "pre" and layer.norm1 is None:
             entry["norm1"] = False
         if layer.norm2 is not None:
-            entry["norm"] = _kind(layer.norm2)
+            entry["norm"] = norm_word(layer.norm2)
             entry["layer_norm_epsilon"] = layer.norm2.epsilon
         config["layers"].append(entry)
     for norm in _norms_alone(model):
-        config["norm"] = _kind(norm)
+        config["norm"] = norm_word(norm)
         config["layer_norm_epsilon"] = norm.epsilon
-    head = encode_head(model.readout)
-    if head is not None:
-        config["head"] = head
-    if model.head_row is not None:
-        config["head_row"] = model.head_row
-    if model.token_dropout is not None:
-        dropout = model.token_dropout
-        config["token_dropout"] = {"mask": dropout.mask, "share": dropout.share}
-    if model.pooling is not None:
-        kind, normalised = model.pooling.kind, model.pooling.normalised
-        config["pooling"] = {"kind": kind, "normalised": normalised}
-    if model.padding is not None:
-        config["padding"] = model.padding.symbol
-    if model.special is not None:
-        config["special"] = list(model.special)
+    dropout, accept = model.token_dropout, model.accept
+    lists = ("vocabulary", "substitutable", "special")
+    others = {
+        "head": encode_head(model.readout),
+        "head_row": model.head_row,
+        "token_dropout": dropout and {"mask": dropout.mask, "share": dropout.share},
+        "pooling": model.pooling and dataclasses.asdict(model.pooling),
+        "padding": model.padding and model.padding.symbol,
+        "position": encode_position(model.position),
+        "accept": accept and {"class": accept.class_, "threshold": accept.threshold},
+        **{x: y if (y := getattr(model, x)) is None else list(y) for x in lists},
+    }
+    config |= {name: entry for name, entry in others.items() if entry is not None}
     config["format"] = FORMATS[_newer(config, names) is not None]
-    position = encode_position(model.position)
-    if position is not None:
-        config["position"] = position
-    if model.vocabulary is not None:
-        config["vocabulary"] = list(model.vocabulary)
-    if model.substitutable is not None:
-        config["substitutable"] = list(model.substitutable)
-    if model.accept is not None:
-        config["accept"] = {
-            "class": model.accept.class_,
-            "threshold": model.accept.threshold,
-        }
     return config
 
 
@@ -374,7 +360,7 @@ def encode_config(model: Transformer, names: Collection[str]) -> dict[str, Any]:
         if name == "layer_norm_epsilon":
             values = {norm.epsilon for norm in there}
         elif name == "norm":
-            values = {_kind(norm) for norm in there}
+            values = {norm_word(norm) for norm in there}
         if len(values) > 1:
             raise InputError(
                 f"the file format holds one {name} for all layers, the model has "

@@ -11,21 +11,20 @@ from jax_models.errors import InputError
 from jax_models.languages.anbn import AnBn
 from jax_models.languages.automaton import (
     Automaton,
+    AutomatonSource,
     ones_automaton,
     parity_automaton,
     threshold_automaton,
     word_automaton,
 )
-from jax_models.languages.automaton_source import AutomatonSource, BoundedDyckSource
-from jax_models.languages.base import Language
+from jax_models.languages.base import Language, Levels, Source
 from jax_models.languages.dyck import DyckPrefixes, DyckWords
-from jax_models.languages.dyck_heights import DyckSource
+from jax_models.languages.dyck_source import BoundedDyckSource, DyckSource
 from jax_models.languages.flip_flop import FlipFlop
 from jax_models.languages.majority import Majority
 from jax_models.languages.ones import Ones
 from jax_models.languages.parity import Parity, ParitySource
 from jax_models.languages.regular import RegularLanguage
-from jax_models.languages.source import Levels, Source
 from jax_models.languages.text import read_text
 from jax_models.languages.uniform import UniformStrings
 

@@ -19,23 +19,12 @@ class AnBn(Language):
         (np.True_, np.False_)
     """
 
-    @property
-    def name(self) -> str:
-        """The name "anbn"."""
-        return "anbn"
-
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        """The letters."""
-        return ("a", "b")
-
-    @property
-    def distribution(self) -> str:
-        """The word nearest to a^m b^m, or it with one symbol changed."""
-        return (
-            "a^floor(n/2) b^ceil(n/2) in half of the cases, else this with one symbol "
-            "changed at a uniform position"
-        )
+    name = "anbn"
+    symbols = ("a", "b")
+    distribution = (
+        "a^floor(n/2) b^ceil(n/2) in half of the cases, else this with one symbol "
+        "changed at a uniform position"
+    )
 
     def draw(
         self, key: PRNGKeyArray, length: int, count: int

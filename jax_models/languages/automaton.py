@@ -1,19 +1,31 @@
-"""Deterministic finite automata: regular languages, and any language at one length.
+"""Deterministic finite automata: regular languages, and sources whose states say what comes.
 
 A language that is not regular still has an automaton for each length (a counter, or the
 one word of that length), so that it answers whatever states can decide.
+
+As a source, in state s a word ends with probability e_s, or goes on with symbol a with
+probability P_{sa}, into state δ(s, a). What a prefix of length n looks like is known from
+two vectors: forward weights α_t(s) = P(t symbols, then state s), and backward weights
+β_m(s) = P(at least m more symbols | s). Given that a word has n symbols, symbol t follows
+state s with probability P_{sa} β_{n-t}(δ(s, a)) / β_{n-t+1}(s): sampling is exact, without
+rejection, in O(n S V) for all prefixes together and O(n) for each.
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int
+from jax import Array
+from jaxtyping import Float, Int, PRNGKeyArray
 from numpy.typing import ArrayLike
 
 from jax_models.arguments import expect_integer, expect_integers, expect_sequence
 from jax_models.errors import InputError
-from jax_models.run.device_memory import require_memory
+from jax_models.languages.base import Source, entropy
+from jax_models.run.device_memory import PYTHON_STEP, require_memory, require_operations
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,3 +163,195 @@ def word_automaton(word: Sequence[int], num_symbols: int = 2) -> Automaton:
     ]
     rows += [(dead,) * num_symbols] * 2
     return Automaton(tuple(rows), frozenset({len(word)}), end=num_symbols)
+
+
+@dataclasses.dataclass(frozen=True)
+class AutomatonSource(Source):
+    """A probabilistic deterministic automaton, with S states and V symbols.
+
+    Example:
+        >>> # PARITY with end probability 1/2: state 1 is an odd number of ones.
+        >>> parity = AutomatonSource(
+        ...     ((0, 1), (1, 0)), ((0.25, 0.25), (0.5, 0.5)), (0.5, 0.0)
+        ... )
+        >>> round(parity.levels(3).unigram, 6)
+        1.082196
+
+    Attributes:
+        transitions: δ [S][V].
+        probabilities: P, of the symbols in each state [S][V].
+        end_probabilities: e, of ending in each state [S].
+        start: the first state.
+        label: its name.
+        alphabet: names of the symbols; their ids as numerals where it is None.
+
+    Raises:
+        InputError: if the shapes disagree, a state does not exist, or a state's
+            probabilities are negative or do not add to 1.
+    """
+
+    transitions: tuple[tuple[int, ...], ...]
+    probabilities: tuple[tuple[float, ...], ...]
+    end_probabilities: tuple[float, ...]
+    start: int = 0
+    label: str = "automaton"
+    alphabet: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Checks shapes, states and probabilities."""
+        for name in ("transitions", "probabilities"):
+            rows = expect_sequence(name, getattr(self, name), "a row for each state")
+            for at, row in enumerate(rows):
+                expect_sequence(f"{name}[{at}]", row, "a number for each symbol")
+        expect_sequence(
+            "end_probabilities", self.end_probabilities, "a number for each state"
+        )
+        expect_integer("start", self.start)
+        states = len(self.transitions)
+        sizes = {len(row) for row in (*self.transitions, *self.probabilities)}
+        counts = {states, len(self.probabilities), len(self.end_probabilities)}
+        if len(sizes) != 1 or len(counts) != 1 or 0 in sizes | counts:
+            raise InputError(
+                f"rows of {sorted(sizes)} symbols, {sorted(counts)} states; expected "
+                "transitions and probabilities [S][V] and end probabilities [S]"
+            )
+        for state in (self.start, *(s for row in self.transitions for s in row)):
+            if not 0 <= state < states:
+                raise InputError(
+                    f"state {state} does not exist; the states are 0 to {states - 1}"
+                )
+        rows = self._following
+        # Rounded to floats, the terms may miss 1 by a roundoff each, and by adding them.
+        slack = 2 * rows.shape[1] * np.finfo(float).eps
+        for state, row in enumerate(rows):
+            if not (row >= 0).all() or not abs(row.sum() - 1) <= slack:
+                raise InputError(
+                    f"state {state} has the probabilities {row.tolist()}, the last of "
+                    "ending; expected numbers >= 0 that add to 1"
+                )
+        symbols = self.alphabet or tuple(map(str, range(sizes.pop())))
+        vars(self).update(name=self.label, symbols=symbols)
+
+    @property
+    def first_symbol(self) -> tuple[float, ...]:
+        """Distribution of the symbol that follows in the first state."""
+        return (*self.probabilities[self.start], self.end_probabilities[self.start])
+
+    @property
+    def _following(self) -> Float[np.ndarray, "states classes"]:
+        """Distribution of what follows each state."""
+        return np.column_stack([self.probabilities, self.end_probabilities])
+
+    def states(self, tokens: Int[Array, "... tokens"]) -> Int[Array, "... tokens"]:
+        """Returns the states after 1, 2, …, n symbols; S where no word goes."""
+        num_states, num_symbols = np.shape(self.transitions)
+        moves = np.full((num_states + 1, num_symbols + 1), num_states, np.int32)
+        possible = np.asarray(self.probabilities) > 0
+        moves[:-1, :-1] = np.where(possible, self.transitions, num_states)
+        table = jnp.asarray(moves)
+        known = (tokens >= 0) & (tokens < num_symbols)
+        symbols = jnp.where(known, tokens, num_symbols)
+
+        def step(state: Array, symbol: Array) -> tuple[Array, Array]:
+            state = table[state, symbol]
+            return state, state
+
+        first = jnp.full(tokens.shape[:-1], self.start, jnp.int32)
+        _, met = jax.lax.scan(step, first, jnp.moveaxis(symbols, -1, 0))
+        return jnp.moveaxis(met, 0, -1)
+
+    def next_symbol(
+        self, tokens: Int[Array, "... tokens"]
+    ) -> Float[Array, "... tokens classes"]:
+        """Returns the distribution of the symbol after each prefix."""
+        dead = np.zeros((1, self.num_classes))
+        return jnp.asarray(np.concatenate([self._following, dead]))[self.states(tokens)]
+
+    def draw(
+        self, key: PRNGKeyArray, length: int, count: int
+    ) -> Int[Array, "inputs tokens"]:
+        """Draws prefixes from the first symbol to the last."""
+        odds = jnp.asarray(np.asarray(self.probabilities))
+        table = jnp.asarray(np.asarray(self.transitions, np.int32))
+
+        def back(later: Array, _: None) -> tuple[Array, Array]:
+            weights = (odds * later[table]).sum(axis=1)
+            # Their scale does not matter, and would underflow.
+            return weights / weights.max(), later
+
+        alive = jnp.ones(odds.shape[0], odds.dtype)
+        _, laters = jax.lax.scan(back, alive, None, length, reverse=True)
+        return follow(key, odds, table, laters, self.start, count)
+
+    def log_survival(self, length: int) -> float:
+        """Returns ln P(at least n symbols), by dynamic programming in O(n S^2)."""
+        return self._forward(length)[1]
+
+    def joint_states(self, length: int) -> Float[np.ndarray, "symbols states"]:
+        """Returns P(x_n = a, state s | at least n symbols), float64."""
+        before, total = self._forward(length - 1)
+        moves = before[:, None] * np.asarray(self.probabilities)
+        if total == -math.inf or not moves.any():
+            raise InputError(f"no word of {self.name} has n = {length} symbols")
+        law = np.zeros(np.shape(self.transitions)[::-1])
+        symbol = np.broadcast_to(np.arange(len(law)), moves.shape)
+        np.add.at(law, (symbol, np.asarray(self.transitions)), moves)
+        return law / law.sum()
+
+    def joint(self, length: int) -> Float[np.ndarray, "symbols classes"]:
+        """Returns the law of the last symbol and what follows it."""
+        return self.joint_states(length) @ self._following
+
+    def optimal_entropy(self, length: int) -> float:
+        """Returns Σ_s α_n(s) H(what follows s), nats, n >= 1."""
+        entropies = np.array([entropy(row) for row in self._following])
+        return float(self.joint_states(length).sum(axis=0) @ entropies)
+
+    def prefixes(self, length: int) -> Int[np.ndarray, "prefixes tokens"]:
+        """Returns every prefix of a length, in the order of their symbols."""
+        possible = np.asarray(self.probabilities) > 0
+        strings, states = np.zeros((1, 0), np.int32), np.array([self.start])
+        for _ in range(length):
+            at, symbols = np.nonzero(possible[states])
+            strings = np.column_stack([strings[at], symbols.astype(np.int32)])
+            states = np.asarray(self.transitions)[states[at], symbols]
+        return strings
+
+    def _forward(self, length: int) -> tuple[np.ndarray, float]:
+        """The law of the state after n symbols [S], and ln P(at least n symbols)."""
+        require_operations(f"{length} symbols", PYTHON_STEP * length)
+        size = len(self.transitions)
+        kernel = np.zeros((size, size))
+        rows = np.broadcast_to(np.arange(size)[:, None], np.shape(self.transitions))
+        np.add.at(kernel, (rows, np.asarray(self.transitions)), self.probabilities)
+        law, total = np.eye(size)[self.start], 0.0
+        for _ in range(length):
+            law = law @ kernel
+            alive = law.sum()
+            if alive == 0:
+                return law, -math.inf
+            law, total = law / alive, total + math.log(alive)
+        return law, total
+
+
+def follow(
+    key: PRNGKeyArray,
+    odds: Float[Array, "states symbols"],
+    table: Int[Array, "states symbols"],
+    laters: Float[Array, "tokens states"],
+    start: int,
+    count: int,
+) -> Int[Array, "inputs tokens"]:
+    """Draws paths; a symbol has its odds times the weight of the state after it."""
+    chance = jax.random.uniform(key, (len(laters), count), odds.dtype)
+
+    def step(state: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+        later, u = now
+        ladder = jnp.cumsum(odds * later[table], axis=1)
+        goal = ladder[state]
+        symbol = (goal <= (u * goal[:, -1])[:, None]).sum(axis=1, dtype=jnp.int32)
+        return table[state, symbol], symbol
+
+    first = jnp.full(count, start, jnp.int32)
+    _, tokens = jax.lax.scan(step, first, (laters, chance))
+    return tokens.T

@@ -12,6 +12,7 @@ one unit alternate up, down, up, …: a stable sort by it puts mates side by sid
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -118,14 +119,12 @@ def brackets_of(num_types: int) -> tuple[str, ...]:
 class _Brackets(Language):
     num_types: int
 
+    ending: ClassVar[str] = ""  # of the name
+
     def __post_init__(self) -> None:
         """Checks the number of types."""
-        brackets_of(self.num_types)
-
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        """The brackets, each opening one before its closing one."""
-        return brackets_of(self.num_types)
+        symbols = brackets_of(self.num_types)
+        vars(self).update(name=f"dyck{self.num_types}{self.ending}", symbols=symbols)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,15 +139,7 @@ class DyckWords(_Brackets):
         InputError: if the number of types is not 1 to 4.
     """
 
-    @property
-    def name(self) -> str:
-        """The name with the number of bracket types: "dyck2" for two."""
-        return f"dyck{self.num_types}"
-
-    @property
-    def distribution(self) -> str:
-        """Uniform over the words."""
-        return "uniform over the words of the length"
+    distribution = "uniform over the words of the length"
 
     def draw(
         self, key: PRNGKeyArray, length: int, count: int
@@ -179,15 +170,8 @@ class DyckPrefixes(_Brackets):
         InputError: if the number of types is not 1 to 4.
     """
 
-    @property
-    def name(self) -> str:
-        """The name with the number of bracket types: "dyck2_prefix" for two."""
-        return f"dyck{self.num_types}_prefix"
-
-    @property
-    def distribution(self) -> str:
-        """Uniform nesting, fair types."""
-        return "nesting uniform over the DYCK-1 prefixes of the length, types fair"
+    ending = "_prefix"
+    distribution = "nesting uniform over the DYCK-1 prefixes of the length, types fair"
 
     def draw(
         self, key: PRNGKeyArray, length: int, count: int

@@ -44,20 +44,11 @@ class FlipFlop(Language):
     Source: docs/logic.md, section 3.
     """
 
-    @property
-    def name(self) -> str:
-        """The name "flip_flop"."""
-        return "flip_flop"
-
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        """Write, read, ignore, and the bits."""
-        return ("w", "r", "i", "0", "1")
-
-    @property
-    def distribution(self) -> str:
-        """Fair instructions and bits, reads right."""
-        return "instructions but the first and last fair, free bits fair, reads right"
+    name = "flip_flop"
+    symbols = ("w", "r", "i", "0", "1")
+    distribution = (
+        "instructions but the first and last fair, free bits fair, reads right"
+    )
 
     def draw(
         self, key: PRNGKeyArray, length: int, count: int

@@ -19,20 +19,9 @@ class Ones(Language):
         (np.True_, np.False_)
     """
 
-    @property
-    def name(self) -> str:
-        """The name "ones"."""
-        return "ones"
-
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        """The bits."""
-        return ("0", "1")
-
-    @property
-    def distribution(self) -> str:
-        """The word, or the word with one bit turned."""
-        return "1^n in half of the cases, else 1^n with one 0 at a uniform position"
+    name = "ones"
+    symbols = ("0", "1")
+    distribution = "1^n in half of the cases, else 1^n with one 0 at a uniform position"
 
     def draw(
         self, key: PRNGKeyArray, length: int, count: int

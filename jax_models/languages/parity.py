@@ -17,8 +17,12 @@ import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
-from jax_models.languages.base import Language, draw_uniform
-from jax_models.languages.source import Source, binary_entropy, check_probability
+from jax_models.languages.base import (
+    BitStrings,
+    Source,
+    binary_entropy,
+    check_probability,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,19 +38,12 @@ class ParitySource(Source):
 
     end_probability: float = 0.5
 
+    name = "parity"
+    symbols = ("0", "1")
+
     def __post_init__(self) -> None:
         """Checks p."""
         check_probability("end probability p", self.end_probability)
-
-    @property
-    def name(self) -> str:
-        """The name "parity"."""
-        return "parity"
-
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        """The bits."""
-        return ("0", "1")
 
     @property
     def first_symbol(self) -> tuple[float, ...]:
@@ -119,7 +116,7 @@ class ParitySource(Source):
 
 
 @dataclasses.dataclass(frozen=True)
-class Parity(Language):
+class Parity(BitStrings):
     """Bit strings with an even number of ones; samples are uniform bit strings.
 
     The samples are *not* conditioned on membership: each is a member with
@@ -130,26 +127,7 @@ class Parity(Language):
         (np.True_, np.False_)
     """
 
-    @property
-    def name(self) -> str:
-        """The name "parity"."""
-        return "parity"
-
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        """The bits."""
-        return ("0", "1")
-
-    @property
-    def distribution(self) -> str:
-        """Uniform over all bit strings."""
-        return "uniform over all bit strings of the length, members or not"
-
-    def draw(
-        self, key: PRNGKeyArray, length: int, count: int
-    ) -> Int[Array, "inputs tokens"]:
-        """Draws fair, independent bits."""
-        return draw_uniform(key, length, count, 2)
+    name = "parity"
 
     def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
         """Tells which rows have an even number of ones."""

@@ -25,14 +25,12 @@ from jax_models.arguments import (
     show,
 )
 from jax_models.errors import InputError
-from jax_models.languages.automaton import Automaton
-from jax_models.languages.automaton_source import AutomatonSource, follow
-from jax_models.languages.base import END, Language
-from jax_models.languages.source import check_probability
+from jax_models.languages.automaton import Automaton, AutomatonSource, follow
+from jax_models.languages.base import END, Language, check_probability
 from jax_models.run.device_memory import require_memory
 
 KEYS = ("alphabet", "start", "accepting", "transitions")
-KINDS = {list: "list", dict: "object"}
+KINDS = {"alphabet": list, "accepting": list, "transitions": dict}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +46,12 @@ class RegularLanguage(Language):
     text: str
     alphabet: tuple[str, ...]
     automaton: Automaton
+
+    name = "the automaton's language"
+    distribution = "uniform over the words of the length"
+
+    def __post_init__(self) -> None:
+        vars(self).update(symbols=self.alphabet)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:
@@ -81,12 +85,9 @@ class RegularLanguage(Language):
         expect_keys("the automaton", entry, KEYS)
         if missing := [key for key in KEYS if key not in entry]:
             raise InputError(f"{missing[0]} is missing; expected {', '.join(KEYS)}")
-        for name, kind in (
-            ("alphabet", list),
-            ("accepting", list),
-            ("transitions", dict),
-        ):
-            expect_kind(name, entry[name], kind, f"a JSON {KINDS[kind]}")
+        for name, kind in KINDS.items():
+            word = "list" if kind is list else "object"
+            expect_kind(name, entry[name], kind, f"a JSON {word}")
         alphabet, table = check_alphabet(entry["alphabet"]), entry["transitions"]
         if END in alphabet:
             raise InputError(
@@ -119,21 +120,6 @@ class RegularLanguage(Language):
             {**entry, "accepting": sorted(set(entry["accepting"]))}, sort_keys=True
         )
         return cls(text, alphabet, automaton)
-
-    @property
-    def name(self) -> str:
-        """One name for the languages of all files."""
-        return "the automaton's language"
-
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        """The alphabet."""
-        return self.alphabet
-
-    @property
-    def distribution(self) -> str:
-        """Uniform over the words."""
-        return "uniform over the words of the length"
 
     def draw(
         self, key: PRNGKeyArray, length: int, count: int

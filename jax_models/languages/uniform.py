@@ -2,12 +2,14 @@
 
 import dataclasses
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Bool, Int, PRNGKeyArray
 
 from jax_models.arguments import expect_integer
-from jax_models.languages.base import Language, draw_uniform
+from jax_models.languages.base import Language
 from jax_models.run.device_memory import require_memory
 
 
@@ -23,31 +25,20 @@ class UniformStrings(Language):
 
     num_symbols: int
 
+    name = "random"
+    distribution = "uniform over all strings of the length"
+
     def __post_init__(self) -> None:
-        """Checks the alphabet."""
+        """Checks the alphabet; its symbols are the ids as decimal numerals."""
         expect_integer("num_symbols", self.num_symbols, 1)
         require_memory(f"{self.num_symbols} symbols", 100 * self.num_symbols)
-
-    @property
-    def name(self) -> str:
-        """The name "random"."""
-        return "random"
-
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        """The ids themselves, as decimal numerals."""
-        return tuple(str(symbol) for symbol in range(self.num_symbols))
-
-    @property
-    def distribution(self) -> str:
-        """Uniform over all strings."""
-        return "uniform over all strings of the length"
+        vars(self).update(symbols=tuple(map(str, range(self.num_symbols))))
 
     def draw(
         self, key: PRNGKeyArray, length: int, count: int
     ) -> Int[Array, "inputs tokens"]:
         """Draws uniform, independent symbols."""
-        return draw_uniform(key, length, count, self.num_symbols)
+        return jax.random.randint(key, (count, length), 0, self.num_symbols, jnp.int32)
 
     def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
         """Every string is a member."""

@@ -1,7 +1,10 @@
 """The computations of attention: projections, scores, summaries of rows by blocks.
 
 Shapes: h heads, r query rows, k keys, d model width, e = d_k, v = d_v. Projections are
-head-major, [h, rows, e]; scores are [h, r, k], already divided by the temperature.
+head-major, [h, rows, e]; scores are [h, r, k], already divided by the temperature. Queries
+are projected and scaled; of a change they are, as keys, those before it. Positions of keys
+are None where these are the same at all, rows `before` where projections are linear, and
+what has moved where nothing has.
 """
 
 import dataclasses
@@ -18,10 +21,16 @@ from jax_models.model.attention import Attention
 from jax_models.model.mask import visible
 from jax_models.model.pytree import register
 from jax_models.model.scores import RowMoves
+from jax_models.model.scores.base import Keys, Own, Rows, Scores
 from jax_models.run.blocks import fold_tiles, key_tile, map_long_axis, slice_tile
 from jax_models.run.perturbation import perturb
 
 HIGHEST = jax.lax.Precision.HIGHEST
+# What attention reads: rows that query, and rows that keys are made of; their positions.
+Inputs = Float[Array, "#rows width"]
+KeyInputs = Float[Array, "keys width"]
+Positions = Int[Array, "#rows"]
+Places = Int[Array, "keys"]
 
 
 def project(
@@ -64,11 +73,8 @@ def temperature(
 
 
 def project_queries(
-    attention: Attention,
-    rows: Float[Array, "rows width"],
-    length: int,
-    positions: Int[Array, "rows"],
-) -> Float[Array, "heads rows d_k"]:
+    attention: Attention, rows: Inputs, length: int, positions: Positions
+) -> Rows:
     """Returns queries; of bilinear scores already divided by the scale."""
     queries = project(attention.query, attention.query_bias, rows)
     if attention.query_norm is not None:
@@ -79,12 +85,11 @@ def project_queries(
 
 def project_query_changes(
     attention: Attention,
-    change: Float[Array, "rows width"],
+    change: Inputs,
     length: int,
-    positions: Int[Array, "#rows"],
-    # None where queries are linear
-    before: Float[Array, "#rows width"] | None = None,
-) -> Float[Array, "heads rows d_k"]:
+    positions: Positions,
+    before: Inputs | None = None,
+) -> Rows:
     """Returns the changes of `project_queries` when its rows change."""
     queries = project(attention.query, None, change)
     if attention.query_norm is not None:
@@ -96,12 +101,8 @@ def project_query_changes(
 
 
 def project_keys(
-    attention: Attention,
-    rows: Float[Array, "keys width"],
-    length: int,
-    # None where keys are the same at all positions
-    positions: Int[Array, "keys"] | None,
-) -> Float[Array, "heads keys d_k"]:
+    attention: Attention, rows: KeyInputs, length: int, positions: Places | None
+) -> Keys:
     """Returns keys of the rows that attention reads."""
     keys = project(attention.key_by_head, attention.key_bias_by_head, rows)
     if attention.key_norm is not None:
@@ -111,13 +112,11 @@ def project_keys(
 
 def project_key_changes(
     attention: Attention,
-    change: Float[Array, "keys width"],
+    change: KeyInputs,
     length: int,
-    # None where keys are the same at all positions
-    positions: Int[Array, "keys"] | None,
-    # None where keys are linear
-    before: Float[Array, "keys width"] | None = None,
-) -> Float[Array, "heads keys d_k"]:
+    positions: Places | None,
+    before: KeyInputs | None = None,
+) -> Keys:
     """Returns the changes of `project_keys` when its rows change."""
     keys = project(attention.key_by_head, None, change)
     if attention.key_norm is not None:
@@ -128,7 +127,7 @@ def project_key_changes(
 
 
 def project_values(
-    attention: Attention, rows: Float[Array, "keys width"]
+    attention: Attention, rows: KeyInputs
 ) -> Float[Array, "heads keys d_v"]:
     """Returns values of rows."""
     values = project(attention.value_by_head, attention.value_bias_by_head, rows)
@@ -136,7 +135,7 @@ def project_values(
 
 
 def project_value_changes(
-    attention: Attention, change: Float[Array, "keys width"]
+    attention: Attention, change: KeyInputs
 ) -> Float[Array, "heads keys d_v"]:
     """Returns the changes of `project_values` when its rows change."""
     return project(attention.value_by_head, None, change)
@@ -146,7 +145,7 @@ def _turned(
     attention: Attention,
     rows: Float[Array, "... rows d_k"],
     length: int,
-    positions: Int[Array, "#rows"] | None,
+    positions: Positions | None,
 ) -> Float[Array, "... rows d_k"]:
     """Queries or keys, turned by their positions."""
     if attention.rotary is None:
@@ -156,33 +155,26 @@ def _turned(
 
 
 def _scaled(
-    attention: Attention,
-    queries: Float[Array, "heads rows d_k"],
-    length: int,
-    positions: Int[Array, "#rows"],
-) -> Float[Array, "heads rows d_k"]:
+    attention: Attention, queries: Rows, length: int, positions: Positions
+) -> Rows:
     if not attention.scoring.bilinear:
         return queries
     return queries / per_row(score_scale(attention, length, positions))
 
 
-def per_row(
-    scale: Float[Array, "..."],
-) -> Float[Array, "..."]:
+def per_row(scale: Float[Array, "..."]) -> Float[Array, "..."]:
     """Returns a score scale in the shape that divides rows, or a scalar."""
     return scale[:, None] if scale.ndim else scale
 
 
 def compute_scores(
     attention: Attention,
-    # projected and scaled
-    queries: Float[Array, "heads rows d_k"],
-    keys: Float[Array, "heads keys d_k"],
+    queries: Rows,
+    keys: Keys,
     length: int,
-    positions: Int[Array, "rows"],
-    # None where scores do not depend on them
-    key_positions: Int[Array, "keys"] | None = None,
-) -> Float[Array, "heads rows keys"]:
+    positions: Positions,
+    key_positions: Places | None = None,
+) -> Scores:
     """Returns the scores of projected queries and keys."""
     scores = attention.scoring.scores(queries, keys)
     scores = _over_scale(attention, scores, length, positions)
@@ -194,11 +186,8 @@ def compute_scores(
 
 
 def _over_scale(
-    attention: Attention,
-    scores: Float[Array, "heads rows keys"],
-    length: int,
-    positions: Int[Array, "#rows"],
-) -> Float[Array, "heads rows keys"]:
+    attention: Attention, scores: Scores, length: int, positions: Positions
+) -> Scores:
     """Scores or their changes, divided by the scale unless the queries are already."""
     if attention.scoring.bilinear:
         return scores
@@ -207,16 +196,13 @@ def _over_scale(
 
 def score_changes(
     attention: Attention,
-    # projected and scaled, before
-    queries: Float[Array, "heads rows d_k"],
-    # before
-    keys: Float[Array, "heads keys d_k"],
+    queries: Rows,
+    keys: Keys,
     length: int,
-    positions: Int[Array, "rows"],
-    # changes; None where none has moved
-    moved_queries: Float[Array, "heads rows d_k"] | None = None,
-    moved_keys: Float[Array, "heads keys d_k"] | None = None,
-) -> Float[Array, "heads rows keys"]:
+    positions: Positions,
+    moved_queries: Rows | None = None,
+    moved_keys: Keys | None = None,
+) -> Scores:
     """Returns the changes of scores when queries move, or keys, or both."""
     changes = attention.scoring.changes(queries, keys, moved_queries, moved_keys)
     return _over_scale(attention, changes, length, positions)
@@ -224,19 +210,15 @@ def score_changes(
 
 def own_score_changes(
     attention: Attention,
-    # projected and scaled, before
-    queries: Float[Array, "heads rows d_k"],
-    # before
-    keys: Float[Array, "heads keys d_k"],
-    moved_queries: Float[Array, "heads rows d_k"],
-    # change of the key that each row moves
-    moved_keys: Float[Array, "heads rows d_k"],
-    # the key that each row moves
-    own: Bool[Array, "rows keys"],
+    queries: Rows,
+    keys: Keys,
+    moved_queries: Rows,
+    moved_keys: Rows,
+    own: Own,
     length: int,
-    positions: Int[Array, "rows"],
-) -> Float[Array, "heads rows keys"]:
-    """Returns the changes when rows move their queries and one key each."""
+    positions: Positions,
+) -> Scores:
+    """Returns the changes when rows move their queries and one key each, their `own`."""
     moves = moved_queries, moved_keys, own
     changes = attention.scoring.own_changes(queries, keys, *moves)
     return _over_scale(attention, changes, length, positions)
@@ -244,19 +226,15 @@ def own_score_changes(
 
 def score_changes_of_rows(
     attention: Attention,
-    # projected and scaled, before
-    queries: Float[Array, "heads #rows d_k"],
-    # before
-    keys: Float[Array, "heads keys d_k"],
-    moved_queries: Float[Array, "heads rows d_k"],
+    queries: Rows,
+    keys: Keys,
+    moved_queries: Rows,
     rows: RowMoves,
     length: int,
-    positions: Int[Array, "#rows"],
-    # None where keys are the same at all positions
-    key_positions: Int[Array, "keys"] | None = None,
-    # rows of the keys; None where keys are linear
-    before: Float[Array, "keys width"] | None = None,
-) -> Float[Array, "heads rows keys"]:
+    positions: Positions,
+    key_positions: Places | None = None,
+    before: KeyInputs | None = None,
+) -> Scores:
     """Returns the changes when queries move, and the rows of all keys."""
     scoring, key = attention.scoring, attention.key_by_head
     if attention.linear_keys:
@@ -290,13 +268,11 @@ class KeyStore:
 
 def store_keys(
     attention: Attention,
-    rows: Float[Array, "keys width"],
-    # n, by default that of the rows
+    rows: KeyInputs,
     length: int | None = None,
-    # by default from 0 up
-    positions: Int[Array, "keys"] | None = None,
+    positions: Places | None = None,
 ) -> KeyStore:
-    """Returns the keys and values of rows: of all rows, or of some."""
+    """Returns the keys and values of all n rows, or of some at their positions."""
     if positions is None:
         positions = jnp.arange(rows.shape[0], dtype=jnp.int32)
     keys = project_keys(attention, rows, length or rows.shape[0], positions)
@@ -305,9 +281,8 @@ def store_keys(
 
 def summarise(
     attention: Attention,
-    # projected and scaled
-    queries: Float[Array, "heads rows d_k"],
-    positions: Int[Array, "rows"],
+    queries: Rows,
+    positions: Positions,
     store: KeyStore,
     # whether changes are to be formed from it (`Weighting.settle`)
     settled: bool = False,
@@ -316,7 +291,7 @@ def summarise(
     length, weighting = store.length, attention.weighting
 
     def fold(lift: Callable[..., Any], merge: Callable[[Any, Any], Any]) -> Any:
-        def lift_tile(index: Int[Array, "keys"], valid: Bool[Array, "keys"]) -> Any:
+        def lift_tile(index: Places, valid: Bool[Array, "keys"]) -> Any:
             arrays = (slice_tile(x, index, 1) for x in (store.keys, store.values))
             if store.hidden is not None:
                 valid = valid & ~slice_tile(store.hidden, index, 0)
@@ -333,19 +308,18 @@ def summarise(
 
 def lift_keys(
     attention: Attention,
-    # projected and scaled
-    queries: Float[Array, "heads rows d_k"],
-    positions: Int[Array, "rows"],
+    queries: Rows,
+    positions: Positions,
     tile: KeyStore,
-    # positions of the keys
-    index: Int[Array, "keys"],
-    # no row sees the others
+    index: Places,
     valid: Bool[Array, "keys"],
     length: int,
-    # by default the weighting's
     lift: Callable[..., Any] | None = None,
 ) -> Any:
-    """Returns the summaries of a block of query rows over one tile of keys."""
+    """Returns the summaries of a block of query rows over the valid keys of one tile.
+
+    `lift` is by default the weighting's.
+    """
     scores = compute_scores(attention, queries, tile.keys, length, positions, index)
     seen = visible(attention.sight, positions, index) & valid[None, :]
     lift = lift or attention.weighting.lift

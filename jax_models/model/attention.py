@@ -11,10 +11,9 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from jax_models.model.distance import DistanceBias
 from jax_models.model.mask import SIGHTS, Mask, Sight
 from jax_models.model.pytree import register
-from jax_models.model.rotary import Rotary
+from jax_models.model.relative import DistanceBias, Rotary
 from jax_models.model.rows import Norm
 from jax_models.model.scores import SCORES, Score
 from jax_models.model.temperature import (

@@ -1,25 +1,77 @@
 """Position encodings: a table, the sinusoidal formula, or sums of coordinate terms.
 
-Formulas are evaluated on the host, sines as if rounded once to float64 (`angles`), and then
-cast, so that a float32 model and a float64 one encode the same numbers. Positions j count
-from 0; terms use p = j + offset with offset 1 by default. A formula encodes the positions
-`at` which rows are wanted, by default all.
+Formulas are evaluated on the host, sines as if rounded once to float64, and then cast, so
+that a float32 model and a float64 one encode the same numbers. Positions j count from 0;
+terms use p = j + offset with offset 1 by default. A formula encodes the positions `at` which
+rows are wanted, by default all.
 """
 
 import dataclasses
+import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 
 from jax_models.arguments import MAX_LENGTH, expect_integers, expect_number
 from jax_models.errors import InputError
-from jax_models.model.angles import falling_frequencies, sine_and_cosine
 from jax_models.model.pytree import register
+
+# An angle j f formed in float64 is off by j u, and so are its sine and cosine. Here f is
+# known to 60 digits, and its share of a whole turn is split into 22 bits, 22 more and the
+# rest, so that the products of the first two with j < 2^31 are exact, and whole turns drop
+# out of them. What is found is off by a few u, and by a few u of itself where j < 2^22.
+PART_BITS = 22
+DIGITS = 60
+
+
+@functools.cache
+def exact_context() -> Any:
+    """Returns the mpmath context in which frequencies are formed."""
+    import mpmath
+
+    context: Any = mpmath.MPContext()
+    context.dps = DIGITS
+    return context
+
+
+def falling_frequencies(base: float, width: int) -> Shaped[np.ndarray, "frequencies"]:
+    """Returns base^(-2m/width), m = 0 … width/2 - 1, of mpmath's numbers."""
+    exact = exact_context().mpf
+    return np.array([exact(base) ** (exact(-2 * m) / width) for m in range(width // 2)])
+
+
+def sine_and_cosine(
+    places: Int[np.ndarray, "positions"],
+    frequencies: Shaped[np.ndarray, "frequencies"] | Sequence[Any],
+) -> Float[np.ndarray, "positions coordinates"]:
+    """Returns sin(j f) and beside them cos(j f), j the places and f in radians."""
+    context, count = exact_context(), len(frequencies)
+    scale = 2.0**PART_BITS
+    j = places.astype(np.float64)
+    found = np.empty((j.size, 2 * count))
+    for column, frequency in enumerate(frequencies):
+        turns = context.mpf(frequency) / (2 * context.pi)
+        turns = turns - context.floor(turns)
+        first = context.floor(turns * scale) / scale
+        second = context.floor((turns - first) * scale**2) / scale**2
+        whole = (j * float(first)) % 1.0 + (j * float(second)) % 1.0  # exact
+        rest = j * float(turns - first - second)
+        found[:, column] = _sine(whole, rest)
+        found[:, count + column] = _sine(whole + 0.25, rest)
+    return found
+
+
+def _sine(turns: np.ndarray, rest: np.ndarray) -> np.ndarray:
+    """sin of 2 pi (turns + rest), turns being exact: half turns are taken away first."""
+    half = np.round(2 * turns)
+    small = np.sin(2 * np.pi * (turns - half / 2 + rest))
+    return np.where(half % 2 == 0, small, -small)
 
 
 @register
@@ -155,16 +207,12 @@ class PowerTerm:
                 f"position term for coordinate {self.coordinate}: the power "
                 f"{self.position_power} of a negative p is not real"
             )
-        if self.position_power < 0:
-            # A quotient rounds once where a product with a reciprocal rounds twice.
-            value = self.scale * np.float64(length) ** self.length_power
-            value = value / p**-self.position_power
-        elif self.length_power < 0:
-            value = self.scale * p**self.position_power
-            value = value / np.float64(length) ** -self.length_power
+        n, a, b = np.float64(length), self.position_power, self.length_power
+        # A quotient rounds once where a product with a reciprocal rounds twice.
+        if a < 0:
+            value = self.scale * n**b / p**-a
         else:
-            value = self.scale * p**self.position_power
-            value = value * np.float64(length) ** self.length_power
+            value = self.scale * p**a / n**-b if b < 0 else self.scale * p**a * n**b
         return value * np.where(p % 2 == 0, 1.0, -1.0) if self.alternating else value
 
 

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 
 from jax_models.format.model_check import check_model
+from jax_models.jax_arguments import check_float_type
 from jax_models.model.attention import Attention, Schedule
 from jax_models.model.pytree import map_once
 from jax_models.model.temperature import ConstantTemperature, PowerTemperature
 from jax_models.model.transformer import Transformer
-from jax_models.run.float_type import check_float_type
 from jax_models.weighting import make_weighting
 
 

@@ -20,15 +20,12 @@ from jax_models.arguments import expect_array, refuse_empty, show
 from jax_models.errors import InputError
 from jax_models.model.attending import project_queries, store_keys, summarise
 from jax_models.model.attention import Attention
-from jax_models.model.entry import Entry
+from jax_models.model.entry import Entry, Padding, TokenDropout
 from jax_models.model.layer import Layer
-from jax_models.model.padding import Padding
-from jax_models.model.pooling import Pooling
 from jax_models.model.position import PairTable, Position
 from jax_models.model.pytree import register
-from jax_models.model.readout import Accept, Head, Readout
+from jax_models.model.readout import Accept, Head, Pooling, Readout
 from jax_models.model.rows import Affine, Norm, Program, Step
-from jax_models.model.token_dropout import TokenDropout
 from jax_models.run.blocks import key_tile, map_rows, row_block
 from jax_models.run.compiler import warn_of_miscompilation
 from jax_models.run.device_memory import require_memory

@@ -16,12 +16,13 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
+from jax_models.jax_arguments import check_float_type
 from jax_models.model.attention import Attention, Schedule
-from jax_models.model.feed_forward import FeedForward
-from jax_models.model.layer import Layer
+from jax_models.model.layer import FeedForward, Layer
 from jax_models.model.mask import Mask
-from jax_models.model.readout import Readout
-from jax_models.run.float_type import check_float_type
+from jax_models.model.position import Coordinates, PowerTerm
+from jax_models.model.readout import Accept, Readout
+from jax_models.model.transformer import Transformer
 from jax_models.weighting import Weighting
 
 CONSTANT = -1
@@ -135,3 +136,24 @@ def build_readout(form: Form, width: int, dtype: Any) -> Readout:
     """Returns a read-out with one logit, a linear form of the activation."""
     weight, constant = _stack([form], width)
     return Readout(jnp.asarray(weight, dtype), jnp.asarray(constant, dtype))
+
+
+def build_recogniser(
+    symbols: Mapping[str, Form],
+    layers: Sequence[Layer],
+    logit: Form,
+    least: float,
+    position: Sequence[PowerTerm] = (),
+) -> Transformer:
+    """Transformer of one logit that accepts from `least` on; "$" is no substitute."""
+    first = layers[0].feed_forward.w1
+    width, dtype = first.shape[1], first.dtype
+    return Transformer(
+        embedding=embed_symbols(list(symbols.values()), width, dtype),
+        position=Coordinates(tuple(position)) if position else None,
+        layers=tuple(layers),
+        readout=build_readout(logit, width, dtype),
+        accept=Accept(0, least),
+        vocabulary=tuple(symbols),
+        substitutable=tuple(at for at, name in enumerate(symbols) if name != "$"),
+    )

@@ -80,7 +80,7 @@ def map_long_axis(
         return function(rows)
     axis = lengths.index(max(lengths))
 
-    def map_tile(tile: Int[Array, "tile"]) -> Array:
+    def map_tile(tile: Float[Array, "tile ..."]) -> Array:
         mapped = function(jnp.moveaxis(tile, 0, axis))
         return jnp.moveaxis(mapped, axis + out_offset, 0)
 

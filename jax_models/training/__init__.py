@@ -5,14 +5,15 @@ which a run that was killed goes on to the same bits, and measures losses by len
 """
 
 from jax_models.training.checkpoint import Standing
-from jax_models.training.history import (
+from jax_models.training.loop import (
     LengthLosses,
     Measuring,
     TrainingRun,
     describe,
     measure_losses,
+    run_training,
+    train,
 )
-from jax_models.training.loop import run_training, train
 from jax_models.training.prediction import cross_entropy
 from jax_models.training.settings import Training
 

@@ -20,12 +20,12 @@ from jaxtyping import Float, Int
 from jax_models.constructions.rnn import ElmanNetwork, hidden_states
 from jax_models.errors import InputError
 from jax_models.format.model_check import check_model
-from jax_models.languages.source import Source
+from jax_models.jax_arguments import check_float_type
+from jax_models.languages.base import Source
 from jax_models.model.mask import SIGHTS
 from jax_models.model.transformer import Transformer, embedded, read_logits
 from jax_models.run.differentiable import forward_embeddings
 from jax_models.run.evaluate import require_readout
-from jax_models.run.float_type import check_float_type
 from jax_models.training.settings import Reading, Training
 
 

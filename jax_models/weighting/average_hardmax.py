@@ -6,16 +6,25 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from jax_models.model.pytree import register
 from jax_models.weighting.base import (
+    Attended,
+    ByKey,
     Column,
+    Count,
+    Index,
+    Moved,
     MovedKeys,
+    Scores,
+    Values,
+    Visible,
     contract,
     tallied,
 )
-from jax_models.weighting.cells import (
+from jax_models.weighting.hard import (
+    HardWeighting,
     Level,
     Levels,
     is_member,
@@ -26,7 +35,6 @@ from jax_models.weighting.cells import (
     remove_levels,
     to_cells,
 )
-from jax_models.weighting.hard import HardWeighting
 
 
 @register
@@ -42,12 +50,12 @@ class AverageSummary:
     second_sum: Float[Array, "heads rows d_v"]
 
     @property
-    def mean(self) -> Float[Array, "heads rows d_v"]:
+    def mean(self) -> Attended:
         """The attended value."""
         return self.first_sum / _count(self.levels.first)
 
     @property
-    def second_mean(self) -> Float[Array, "heads rows d_v"]:
+    def second_mean(self) -> Attended:
         """Mean value of the second cell."""
         return self.second_sum / _count(self.levels.second)
 
@@ -80,11 +88,9 @@ class AverageHardmax(HardWeighting):
 
     name: ClassVar[str] = "average_hard"
 
-    def weights(
-        self, scores: Float[Array, "... keys"], visible: Bool[Array, "..."]
-    ) -> Float[Array, "... keys"]:
+    def weights(self, scores: ByKey, visible: Bool[Array, "..."]) -> ByKey:
         """Returns equal weights on the best cell."""
-        cells = jnp.where(visible, to_cells(scores, self.tie_resolution), -jnp.inf)
+        cells = self.seen_cells(scores, visible)
         members = (cells == cells.max(axis=-1, keepdims=True)) & visible
         return members.astype(scores.dtype) / jnp.maximum(
             members.sum(axis=-1, keepdims=True, dtype=scores.dtype), 1
@@ -92,14 +98,14 @@ class AverageHardmax(HardWeighting):
 
     def lift(
         self,
-        scores: Float[Array, "heads rows keys"],
-        values: Float[Array, "heads keys d_v"],
-        index: Int[Array, "keys"],
-        visible: Bool[Array, "rows keys"],
-        count: Float[Array, "keys"] | None = None,
+        scores: Scores,
+        values: Values,
+        index: Index,
+        visible: Visible,
+        count: Count = None,
     ) -> AverageSummary:
         """Summarises a tile of keys."""
-        cells = jnp.where(visible, to_cells(scores, self.tie_resolution), -jnp.inf)
+        cells = self.seen_cells(scores, visible)
         levels = lift_levels(scores, cells, visible, count)
 
         def sum_at(level: Level) -> Array:
@@ -127,7 +133,7 @@ class AverageHardmax(HardWeighting):
             levels, sum_at(levels.first.cell), sum_at(levels.second.cell)
         )
 
-    def read(self, summary: AverageSummary) -> Float[Array, "heads rows d_v"]:
+    def read(self, summary: AverageSummary) -> Attended:
         """Returns the mean value of the best cell."""
         return summary.mean
 
@@ -158,9 +164,7 @@ class AverageHardmax(HardWeighting):
             jnp.where(stays, 1 / jnp.maximum(count, 1), share),
         )
 
-    def around(
-        self, summary: AverageSummary
-    ) -> tuple[Float[Array, "heads rows d_v"], Float[Array, "heads rows d_v"]]:
+    def around(self, summary: AverageSummary) -> tuple[Attended, Attended]:
         """Returns the mean values of the best cell and of the second."""
         return summary.mean, summary.second_mean
 
@@ -168,9 +172,7 @@ class AverageHardmax(HardWeighting):
         """Summarises a tile of moved keys."""
         old_cells = to_cells(moved.score, self.tie_resolution)
         scores = moved.score + moved.score_change
-        cells = jnp.where(
-            moved.visible, to_cells(scores, self.tie_resolution), -jnp.inf
-        )
+        cells = self.seen_cells(scores, moved.visible)
         base = jax.tree.map(lambda x: x[..., None], summary.levels)
         was = is_member(old_cells, base) & moved.visible
         levels = lift_levels(scores, cells, moved.visible, moved.count, known=2)
@@ -225,7 +227,7 @@ class AverageHardmax(HardWeighting):
             joined=kept(first.joined, second.joined),
         )
 
-    def read_change(self, change: AverageChange) -> Float[Array, "heads columns d_v"]:
+    def read_change(self, change: AverageChange) -> Moved:
         """Returns the change of the mean.
 
         The old members' deviations sum to zero, so those that left sum to what was kept

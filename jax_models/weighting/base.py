@@ -30,6 +30,21 @@ from jaxtyping import Bool, Float, Int
 
 from jax_models.model.pytree import register
 
+# Types of signatures. Scores are of query rows and the keys of a tile, `Index` their
+# positions, `Count` the equal keys that each stands for, one where it is None.
+ByKey = Float[Array, "... keys"]
+Scores = Float[Array, "heads rows keys"]
+Values = Float[Array, "heads keys d_v"]
+Index = Int[Array, "keys"]
+Visible = Bool[Array, "rows keys"]
+Count = Float[Array, "keys"] | None
+Attended = Float[Array, "heads rows d_v"]
+# Of each row when a column is replaced, and of each configuration when all have moved.
+ByColumn = Float[Array, "heads rows columns"]
+Replaced = Float[Array, "rows heads d_v columns"]
+Moved = Float[Array, "heads columns d_v"]
+Cells = tuple[ByColumn, ByColumn]  # of a column's scores before and after
+
 
 @register
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +95,7 @@ class MovedKeys:
         self,
         weights: Float[Array, "heads columns keys"],
         origin: Float[Array, "heads #columns d_v"],
-    ) -> Float[Array, "heads columns d_v"]:
+    ) -> Moved:
         """Returns sum_k w_k (v'_k - o)."""
         if self.arrive is not None:
             return self.arrive(weights, origin)
@@ -118,7 +133,8 @@ class TieReport:
 
     def merge(self, other: "TieReport") -> "TieReport":
         """Returns the report of both, keeping the more worrying row."""
-        worse = worries_more(other.ambiguous, other.gap, self.ambiguous, self.gap)
+        nearer = (self.ambiguous == other.ambiguous) & (other.gap < self.gap)
+        worse = (other.ambiguous & ~self.ambiguous) | nearer
         return TieReport(
             gap=jnp.minimum(self.gap, other.gap),
             spread=jnp.maximum(self.spread, other.spread),
@@ -126,16 +142,6 @@ class TieReport:
             row=jnp.where(worse, other.row, self.row),
             scores=jnp.where(worse, other.scores, self.scores),
         )
-
-
-def worries_more(
-    near: Bool[Array, "..."],
-    gap: Float[Array, "..."],
-    other_near: Bool[Array, "..."],
-    other_gap: Float[Array, "..."],
-) -> Bool[Array, "..."]:
-    """Whether a decision is more worrying than another: ambiguous alone, or nearer."""
-    return (near & ~other_near) | ((near == other_near) & (gap < other_gap))
 
 
 class Weighting(abc.ABC):
@@ -168,30 +174,21 @@ class Weighting(abc.ABC):
         return self
 
     @abc.abstractmethod
-    def weights(
-        self, scores: Float[Array, "... keys"], visible: Bool[Array, "..."]
-    ) -> Float[Array, "... keys"]:
+    def weights(self, scores: ByKey, visible: Bool[Array, "..."]) -> ByKey:
         """Returns the weights; hidden keys get 0, an empty row all zeros."""
 
-    def attend(
-        self,
-        scores: Float[Array, "heads rows keys"],
-        values: Float[Array, "heads keys d_v"],
-        visible: Bool[Array, "rows keys"],
-    ) -> Float[Array, "heads rows d_v"]:
+    def attend(self, scores: Scores, values: Values, visible: Visible) -> Attended:
         """Returns the attended values; zero for a row that sees nothing."""
         return contract(self.weights(scores, visible), values)
 
     @abc.abstractmethod
     def lift(
         self,
-        scores: Float[Array, "heads rows keys"],
-        values: Float[Array, "heads keys d_v"],
-        # positions of the keys
-        index: Int[Array, "keys"],
-        visible: Bool[Array, "rows keys"],
-        # number of equal keys that each stands for; one by default
-        count: Float[Array, "keys"] | None = None,
+        scores: Scores,
+        values: Values,
+        index: Index,
+        visible: Visible,
+        count: Count = None,
     ) -> Any:
         """Summarises a tile of keys for every row."""
 
@@ -210,13 +207,11 @@ class Weighting(abc.ABC):
         return summary
 
     @abc.abstractmethod
-    def read(self, summary: Any) -> Float[Array, "heads rows d_v"]:
+    def read(self, summary: Any) -> Attended:
         """Returns the attended value; zero for a row that sees nothing."""
 
     @abc.abstractmethod
-    def replace(
-        self, summary: Any, column: Column
-    ) -> Float[Array, "rows heads d_v columns"]:
+    def replace(self, summary: Any, column: Column) -> Replaced:
         """Returns the change of the attended value at each row when a column is replaced."""
 
     @abc.abstractmethod
@@ -228,12 +223,10 @@ class Weighting(abc.ABC):
         """Returns the change summary of two disjoint sets of moved keys."""
 
     @abc.abstractmethod
-    def read_change(self, change: Any) -> Float[Array, "heads columns d_v"]:
+    def read_change(self, change: Any) -> Moved:
         """Returns the change of the attended value."""
 
-    def perturb(
-        self, summary: Any, moved: MovedKeys
-    ) -> Float[Array, "heads columns d_v"]:
+    def perturb(self, summary: Any, moved: MovedKeys) -> Moved:
         """Returns the change of the attended value when all keys move."""
         return self.read_change(self.lift_change(summary, moved))
 
@@ -261,7 +254,7 @@ class Weighting(abc.ABC):
 
 def contract(
     weights: Float[Array, "heads columns keys"], values: Float[Array, "... keys d_v"]
-) -> Float[Array, "heads columns d_v"]:
+) -> Moved:
     """Returns weighted sums of values over the keys, at full precision.
 
     Args:
@@ -280,7 +273,7 @@ def contract_apart(
     weights: Float[Array, "heads columns keys"],
     values: Float[Array, "... keys d_v"],
     origin: Float[Array, "heads #columns d_v"],
-) -> Float[Array, "heads columns d_v"]:
+) -> Moved:
     """Returns sum_k w_k (v_k - o): what equals the origin leaves no rounding behind.
 
     A matrix product where one origin serves all rows.
@@ -310,7 +303,7 @@ def contract_about(
     weights: Float[Array, "heads columns keys"],
     values: Float[Array, "... keys d_v"],
     origin: Float[Array, "heads #columns d_v"],
-) -> Float[Array, "heads columns d_v"]:
+) -> Moved:
     """sum_k w_k (v_k - o) as a product less the origin; see `contract_apart`."""
     return contract(weights, values) - weights.sum(axis=-1)[..., None] * origin
 
@@ -329,9 +322,7 @@ def spread_of(
     return lambda weights, origin: product(weights, values, origin)
 
 
-def tallied(
-    members: Bool[Array, "... keys"], count: Float[Array, "keys"] | None, dtype: Any
-) -> Float[Array, "... keys"]:
+def tallied(members: Bool[Array, "... keys"], count: Count, dtype: Any) -> ByKey:
     """Number of keys that each member stands for, 0 for the others."""
     weights = members.astype(dtype)
     return weights if count is None else weights * count

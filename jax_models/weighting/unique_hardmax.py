@@ -14,20 +14,27 @@ from jaxtyping import Bool, Float, Int
 
 from jax_models.model.pytree import register
 from jax_models.weighting.base import (
+    Attended,
+    ByKey,
     Column,
+    Count,
+    Index,
+    Moved,
     MovedKeys,
+    Scores,
+    Values,
+    Visible,
     same_position,
 )
-from jax_models.weighting.cells import (
+from jax_models.weighting.hard import (
+    HardWeighting,
     Levels,
     leave,
     lift_levels,
     merge_levels,
     reaches,
     remove_levels,
-    to_cells,
 )
-from jax_models.weighting.hard import HardWeighting
 
 
 @register
@@ -79,9 +86,7 @@ class _UniqueHardmax(HardWeighting):
 
     side: ClassVar[int]  # +1: the smaller index wins a tie, -1: the larger
 
-    def _best(
-        self, cells: Float[Array, "... keys"], index: Int[Array, "keys"]
-    ) -> Bool[Array, "... keys"]:
+    def _best(self, cells: ByKey, index: Index) -> Bool[Array, "... keys"]:
         """One-hot of the winning key; all False for a row that sees nothing."""
         best = (cells == cells.max(axis=-1, keepdims=True)) & (cells > -jnp.inf)
         # As floats: see `same_position`.
@@ -89,24 +94,22 @@ class _UniqueHardmax(HardWeighting):
         ordered = jnp.where(best, order, jnp.inf)
         return best & (order == ordered.min(axis=-1, keepdims=True))
 
-    def weights(
-        self, scores: Float[Array, "... keys"], visible: Bool[Array, "..."]
-    ) -> Float[Array, "... keys"]:
+    def weights(self, scores: ByKey, visible: Bool[Array, "..."]) -> ByKey:
         """Returns weight 1 on the winner."""
-        cells = jnp.where(visible, to_cells(scores, self.tie_resolution), -jnp.inf)
+        cells = self.seen_cells(scores, visible)
         key = jnp.arange(scores.shape[-1], dtype=jnp.int32)
         return self._best(cells, key).astype(scores.dtype)
 
     def lift(
         self,
-        scores: Float[Array, "heads rows keys"],
-        values: Float[Array, "heads keys d_v"],
-        index: Int[Array, "keys"],
-        visible: Bool[Array, "rows keys"],
-        count: Float[Array, "keys"] | None = None,
+        scores: Scores,
+        values: Values,
+        index: Index,
+        visible: Visible,
+        count: Count = None,
     ) -> UniqueSummary:
         """Summarises a tile of keys."""
-        cells = jnp.where(visible, to_cells(scores, self.tie_resolution), -jnp.inf)
+        cells = self.seen_cells(scores, visible)
         levels = lift_levels(scores, cells, visible, count)
 
         def candidate(cells: Array) -> tuple[Candidate, Array]:
@@ -141,7 +144,7 @@ class _UniqueHardmax(HardWeighting):
             winner, runner_up, merge_levels(first.levels, second.levels)
         )
 
-    def read(self, summary: UniqueSummary) -> Float[Array, "heads rows d_v"]:
+    def read(self, summary: UniqueSummary) -> Attended:
         """Returns the winner's value."""
         return summary.winner.value
 
@@ -161,18 +164,14 @@ class _UniqueHardmax(HardWeighting):
         loses, arrives = leaves & ~wins, wins & ~leaves
         return loses.astype(dtype), arrives.astype(dtype), wins.astype(dtype)
 
-    def around(
-        self, summary: UniqueSummary
-    ) -> tuple[Float[Array, "heads rows d_v"], Float[Array, "heads rows d_v"]]:
+    def around(self, summary: UniqueSummary) -> tuple[Attended, Attended]:
         """Returns the values of the winner and of the runner-up."""
         return summary.winner.value, summary.runner_up.value
 
     def lift_change(self, summary: UniqueSummary, moved: MovedKeys) -> UniqueChange:
         """Summarises a tile of moved keys."""
         scores = moved.score + moved.score_change
-        cells = jnp.where(
-            moved.visible, to_cells(scores, self.tie_resolution), -jnp.inf
-        )
+        cells = self.seen_cells(scores, moved.visible)
         now = self._best(cells, moved.index)
         same = same_position(moved.index, summary.winner.index[..., None], scores.dtype)
         fresh = (now & ~same).astype(scores.dtype)
@@ -195,7 +194,7 @@ class _UniqueHardmax(HardWeighting):
             merge_levels(first.levels, second.levels),
         )
 
-    def read_change(self, change: UniqueChange) -> Float[Array, "heads columns d_v"]:
+    def read_change(self, change: UniqueChange) -> Moved:
         """Returns the change of the winner's value."""
         return change.change
 

@@ -5,10 +5,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from benchmarks import switching_search
-from benchmarks.depth_search import found_rows
-from benchmarks.dyck_search import search_dyck_parameters
-from benchmarks.switching_search import search_steps
+from benchmarks import depth_search
+from benchmarks.depth_search import found_rows, search_dyck_parameters, search_steps
 from bounds.restriction.closed_form import (
     Tower,
     closed_form_switching,
@@ -17,8 +15,7 @@ from bounds.restriction.closed_form import (
     dyck_threshold,
     switching_proof,
 )
-from bounds.restriction.closed_form.released import RELEASED
-from bounds.restriction.closed_form.routes import _dyck_parameters
+from bounds.restriction.closed_form.routes import RELEASED, _dyck_parameters
 
 
 @pytest.mark.parametrize(("layers", "heads"), [(2, 3), (3, 1), (3, 4), (4, 1), (6, 1)])
@@ -52,7 +49,7 @@ def test_rows_are_printed_as_the_table_has_them():
 def test_a_search_looks_at_the_same_numbers():
     p = np.array([0.02, 0.1, 0.25])
     for width, heads in ((1, 4), (4, 1), (7, 3)):
-        found = switching_search._tails(width, heads, 9, p)
+        found = depth_search._tails(width, heads, 9, p)
         for row, star in zip(found, p, strict=True):
             exact = depth_tails(width, heads, 9, Fraction(float(star)))
             np.testing.assert_allclose(row, [float(x) for x in exact], 1e-9, 1e-14)

@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from benchmarks import mutants
-from benchmarks.results_file import FOLDER, read_lines, rows_of
+from benchmarks.script import FOLDER, read_lines, rows_of
 
 SOURCE = """
 LIMIT = 3.0

@@ -6,11 +6,11 @@ import shutil
 
 import pytest
 
-from benchmarks import pages, quick, row_value, scaling
-from benchmarks.docs_check.figures import image_difference
+from benchmarks import pages, quick, scaling
+from benchmarks.docs_check.agreement import image_difference
 from benchmarks.page import column_table, digits
-from benchmarks.results_file import read_lines, results_files, rows_of, write_lines
-from bounds.store.pictures import save_figure
+from benchmarks.script import read_lines, results_files, rows_of, write_lines
+from bounds.store.output import save_figure
 from jax_models import InputError
 
 
@@ -22,7 +22,6 @@ def copied(tmp_path, monkeypatch):
     shutil.copytree(pages.FOLDER, tmp_path / "results")
     monkeypatch.setattr(pages, "DOCS", tmp_path / "docs")
     monkeypatch.setattr(pages, "FOLDER", tmp_path / "results")
-    monkeypatch.setattr(row_value, "FOLDER", tmp_path / "results")
     monkeypatch.setattr(pages, "draw_figures", lambda *_: [])
     return tmp_path
 
@@ -147,14 +146,14 @@ def test_a_number_in_a_sentence_follows_its_row(copied):
 )
 def test_a_mark_that_names_no_number_is_refused(mark, complaint):
     with pytest.raises(InputError, match=complaint):
-        row_value.fill_values(f"It is <!-- value: {mark} -->1<!-- end of value -->")
+        pages.fill_values(f"It is <!-- value: {mark} -->1<!-- end of value -->")
 
 
 @pytest.mark.parametrize("before", ["", "A line.\n"])
 def test_a_mark_may_not_begin_a_line(before):
     mark = "influence_speed on nvidia-h200, speedup, n=4096 layers=2 dtype=float64"
     with pytest.raises(InputError, match="begins a line"):
-        row_value.fill_values(f"{before}<!-- value: {mark} -->1<!-- end of value -->")
+        pages.fill_values(f"{before}<!-- value: {mark} -->1<!-- end of value -->")
 
 
 def test_a_number_has_the_digits_asked_for():
@@ -163,7 +162,7 @@ def test_a_number_has_the_digits_asked_for():
         "    n=4096 layers=2 dtype=float64 digits=3 -->"
     )
     text = f"It is {mark}0<!-- end of value --> times as fast."
-    assert row_value.fill_values(text) == text.replace("-->0<!", "-->98.3<!")
+    assert pages.fill_values(text) == text.replace("-->0<!", "-->98.3<!")
 
 
 def test_one_device_is_shown_where_it_is_named():
@@ -181,12 +180,12 @@ def test_rows_of_longer_runs_stand_where_they_are_named_and_nowhere_else(copied)
     assert shown in pages.block_text("screening", long)
     assert shown not in pages.block_text("screening")
     mark = f"<!-- value: screening on {long}, base_passes, n=2048 layers=4 -->"
-    assert "0<!--" not in row_value.fill_values(f"costs {mark}0<!-- end of value -->")
+    assert "0<!--" not in pages.fill_values(f"costs {mark}0<!-- end of value -->")
     with pytest.raises(InputError, match="there is no file"):
         pages.block_text("screening", "long/nowhere")
 
 
-@pytest.mark.parametrize("name", ["no_such_question", "timing", "theorem6_models"])
+@pytest.mark.parametrize("name", ["no_such_question", "timing", "page"])
 def test_a_mark_that_names_no_benchmark_is_refused(name):
     with pytest.raises(InputError, match=name):
         pages.block_text(name)

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import quick
 from benchmarks.pages import benchmark_of
-from benchmarks.results_file import read_lines, write_lines
+from benchmarks.script import read_lines, write_lines
 from jax_models import InputError
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks import two_layer_errors
-from benchmarks.results_file import FOLDER, read_lines, rows_of
-from benchmarks.two_layer_families import FAMILIES, first_neurons
+from benchmarks.script import FOLDER, read_lines, rows_of
+from benchmarks.two_layer_errors import FAMILIES, first_neurons
 from bounds.influence.moved import found_by
 from bounds.numbers.rounding import unit_roundoff
 from jax_models.model.transformer import embedded

@@ -11,25 +11,17 @@ import pytest
 import bounds
 import jax_models as jm
 from bounds.influence.targets.logit_difference import LogitDifference
+from tests.architecture import SMALL, small_model
 from tests.bounds.influence.expect import refused
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_compilation")]
 
-SHAPE = {"num_layers": 1, "num_heads": 1, "d_model": 4, "d_ff": 4, "vocab_size": 2}
-SOFT = jm.random_transformer(
-    jax.random.key(0),
-    **SHAPE,
-    position=None,
-    dtype="float64",
-    architecture=jm.Architecture(num_classes=3),
-)
+SOFT = small_model(position=None, dtype="float64", num_classes=3)
 
 
 def drawn(**parts):
     """A random transformer with parts of its architecture."""
-    return jm.random_transformer(
-        jax.random.key(0), **SHAPE, architecture=jm.Architecture(**parts)
-    )
+    return small_model(architecture=jm.Architecture(**parts))
 
 
 drawn.__signature__ = inspect.signature(jm.Architecture)
@@ -58,7 +50,7 @@ CALLS = [
     (jm.with_temperature, {"model": SOFT, "temperature": 1.0}),
     (jm.with_weighting, {"model": SOFT, "weighting": "softmax"}),
     (jm.with_dtype, {"model": SOFT, "dtype": "float64"}),
-    (jm.random_transformer, {"key": jax.random.key(0), **SHAPE}),
+    (jm.random_transformer, {"key": jax.random.key(0), **SMALL}),
     (drawn, {}),
     (jm.get_source, {"name": "parity", "probability": 0.5}),
     (jm.get_language, {"name": "parity"}),
@@ -147,7 +139,7 @@ def test_every_bad_argument_is_an_input_error_on_one_line(tmp_path, monkeypatch)
         (lambda: jm.forward(SOFT, np.zeros(0, int)), "n = 0"),
         (lambda: jm.forward(SOFT, np.array([0, 2])), "token 2 at position 1"),
         (
-            lambda: jm.random_transformer(jax.random.key(0), **SHAPE, scale=-1),
+            lambda: small_model(scale=-1),
             "scale = -1",
         ),
         (lambda: jm.get_language("random", 2**40), "num_symbols = 1099511627776"),

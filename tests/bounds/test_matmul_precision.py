@@ -27,12 +27,12 @@ PRODUCTS = {
 FULL = (jax.lax.Precision.HIGHEST, jax.lax.Precision.HIGHEST)
 # Of NumPy arrays and enclosures, in modules that have jax.numpy for something else.
 ON_THE_HOST = {
-    "bounds.lemma5.certificate.constants",
+    "bounds.lemma5.certificate.sections",
     "bounds.influence.screening.envelopes",
     "bounds.restriction.scores",
     "jax_models.programs.logic.self_test",
-    "jax_models.languages.automaton_source",
-    "jax_models.languages.bracket_source",
+    "jax_models.languages.automaton",
+    "jax_models.languages.dyck_source",
 }
 
 

@@ -11,7 +11,7 @@ import bounds
 import jax_models as jm
 from bounds.influence.targets.logit_difference import LogitDifference
 from bounds.restriction import check_certificate
-from jax_models.brief import BriefRepr
+from jax_models.arguments import BriefRepr
 from jax_models.training import TrainingRun
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

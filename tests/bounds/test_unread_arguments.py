@@ -2,17 +2,15 @@
 
 import random
 
-import jax
 import pytest
 
 import bounds
 import jax_models as jm
+from tests.architecture import small_model
 from tests.bounds.influence.expect import refused
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
-SHAPE = {"num_layers": 1, "num_heads": 1, "d_model": 4, "d_ff": 4, "vocab_size": 2}
-KEY = jax.random.key(0)
-MODEL = jm.random_transformer(KEY, **SHAPE, dtype="float64")
+MODEL = small_model(dtype="float64")
 TOKENS, METHODS = [0, 1, 0, 1], ("exhaustive", "incremental", "partial")
 LANGUAGES = ("parity", "dyck2", "ones", "anbn")
 
@@ -54,14 +52,9 @@ def test_an_argument_without_effect_is_refused_by_name(name, seed):
 
 def test_a_resolution_is_of_models_with_hard_layers_alone():
     with refused(r"tie_resolution = 0.5 has no effect"):
-        jm.random_transformer(
-            KEY, **SHAPE, architecture=jm.Architecture(tie_resolution=0.5)
-        )
-    weightings = ["softmax", "average_hard"]
-    shape = {**SHAPE, "num_layers": 2, "weighting": weightings}
-    mixed = jm.random_transformer(
-        KEY, **shape, dtype="float64", architecture=jm.Architecture(tie_resolution=0.5)
-    )
+        small_model(tie_resolution=0.5)
+    two = {"num_layers": 2, "weighting": ["softmax", "average_hard"]}
+    mixed = small_model(**two, dtype="float64", tie_resolution=0.5)
     assert vars(mixed.layers[1].attention.weighting)["tie_resolution"] == 0.5
     soft = jm.with_weighting(mixed, "softmax")
     assert jm.apply(soft, TOKENS).shape == (4, 4)

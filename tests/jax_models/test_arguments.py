@@ -1,12 +1,24 @@
-"""Ranges of integers, digits of numbers, and files that are read: each has a limit."""
+"""Integers, numbers, files, alphabets and random keys: each has a range or a form."""
 
 import os
 
+import jax
+import numpy as np
 import pytest
 
 import jax_models as jm
 from jax_models import arguments
-from jax_models.arguments import ascii_number, expect_integer, read_file
+from jax_models.arguments import (
+    ascii_number,
+    check_alphabet,
+    expect_integer,
+    read_alphabet,
+    read_file,
+)
+from jax_models.constructions.rnn import init_elman
+from jax_models.errors import InputError
+from jax_models.jax_arguments import expect_key
+from jax_models.programs.rasp import check_program
 
 
 def test_an_integer_has_32_bits_where_no_other_range_is_named():
@@ -44,3 +56,71 @@ def test_a_hook_is_a_function():
     arguments.expect_hook("progress", print)
     with pytest.raises(jm.InputError, match="progress = 3; expected a function"):
         arguments.expect_hook("progress", 3)
+
+
+def test_text_names_characters_or_words_with_commas():
+    assert read_alphabet("ab(") == ("a", "b", "(")
+    assert read_alphabet("open, close") == ("open", "close")
+
+
+@pytest.mark.parametrize(
+    ("alphabet", "complaint"),
+    [("", "is empty"), (["a", ""], "symbol 1"), (["a", 3], "3"), ("aba", "'a' twice")],
+)
+def test_what_is_no_alphabet_is_refused_by_formulas_and_programs(alphabet, complaint):
+    with pytest.raises(InputError, match=complaint):
+        check_alphabet(alphabet)
+    with pytest.raises(InputError, match=complaint):
+        check_program("return in", alphabet)
+
+
+SIZES = {"num_layers": 1, "num_heads": 1, "d_model": 4, "d_ff": 4, "vocab_size": 2}
+SETTINGS = jm.Training(length=4, steps=1, batch_size=1)
+DRAWING = {
+    "weights": lambda key: jm.random_transformer(key, **SIZES),
+    "weights to train": lambda key: jm.init_transformer(key, **SIZES),
+    "a recurrent network": lambda key: init_elman(
+        key, width=2, vocab_size=2, num_classes=2
+    ),
+    "training": lambda key: jm.train(
+        jm.init_transformer(
+            jax.random.key(0), **SIZES, architecture=jm.Architecture(num_classes=3)
+        ),
+        jm.get_source("parity", 0.25),
+        SETTINGS,
+        key,
+    ),
+    **{
+        f"strings of {name}": lambda key, name=name: jm.get_language(name).sample(
+            key, 4, 1
+        )
+        for name in jm.LANGUAGES
+    },
+    **{
+        f"prefixes of {name}": lambda key, name=name: jm.get_source(name, 0.25).sample(
+            key, 4, 1
+        )
+        for name in jm.SOURCES
+    },
+}
+
+
+@pytest.mark.parametrize("drawn", DRAWING)
+def test_an_integer_is_no_key(drawn):
+    with pytest.raises(jm.InputError, match=r"key = 0; expected a JAX random key"):
+        DRAWING[drawn](0)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [None, 1.5, "seed", [0, 1], np.array([0, 1]), jax.random.split(jax.random.key(0))],
+)
+def test_nor_are_these(key):
+    with pytest.raises(jm.InputError, match="expected a JAX random key"):
+        expect_key(key)
+
+
+@pytest.mark.parametrize("make", [jax.random.key, jax.random.PRNGKey])
+def test_a_key_of_either_form_is_taken(make):
+    np.testing.assert_array_equal(expect_key(make(3)), [0, 3])
+    assert jm.get_language("parity").sample(make(3), 4, 2).shape == (2, 4)

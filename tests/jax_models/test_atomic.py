@@ -2,21 +2,13 @@
 
 import os
 
-import jax
 import pytest
 
 import jax_models as jm
 from bounds.store.output import write_bytes
+from tests.architecture import small_model
 
-MODEL = jm.random_transformer(
-    jax.random.key(0),
-    num_layers=0,
-    num_heads=1,
-    d_model=2,
-    d_ff=2,
-    vocab_size=2,
-    dtype="float64",
-)
+MODEL = small_model(num_layers=0, d_model=2, d_ff=2, dtype="float64")
 WRITERS = {
     "save": lambda path: jm.save(MODEL, path),
     "write_bytes": lambda path: write_bytes(path, b"new"),

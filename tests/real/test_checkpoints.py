@@ -14,7 +14,7 @@ import pytest
 
 import bounds
 import jax_models as jm
-from jax_models.format.pretrained.reference import compare_outputs
+from jax_models.format.pretrained.load import compare_outputs
 
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("quick_compilation")]
 PACKAGES = pathlib.Path(os.environ.get("REAL_PACKAGES", ".real")).absolute()

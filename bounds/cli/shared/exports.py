@@ -12,15 +12,14 @@ import errno
 import json
 import os
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from bounds.cli.shared.options import Group
+from bounds.cli.shared import groups
 from bounds.cli.start import STORE_NAME
 from bounds.store.file import lock
-from bounds.store.output import plain
-from bounds.store.pictures import FORMATS, save_figure
+from bounds.store.output import FORMATS, plain, save_figure
 from bounds.store.provenance import provenance
 from bounds.store.results import ResultStore
 from jax_models.arguments import CONFIG_BYTES, read_file, show
@@ -50,19 +49,17 @@ COMPLETE = ".exports"
 LOCK_SECONDS = 5.0
 
 
-def publish(
-    command: str, values: Mapping[str, Any], running: Collection[str], staged: Path
-) -> None:
+def publish(options: groups.Output, staged: Path) -> None:
     """Moves all files of a folder in --out, the exports of a run, to --out, or none."""
-    folder, names = Path(values["out"]), os.listdir(staged)
+    command, folder, names = options.COMMAND, Path(options.out), os.listdir(staged)
     # Of the same configuration a figure in another format stays.
-    drawn = () if values["overwrite"] else ("html", *FORMATS)
+    drawn = () if options.overwrite else ("html", *FORMATS)
     stale = {name for name in _exports_of(command) if not name.endswith(drawn)}
     if command in WRITERS_OF_MODELS:  # the records of the model that is replaced
         stale |= {f"{other}.json" for other in WRITERS_OF_MODELS if other != command}
     with lock(folder / COMPLETE, LOCK_SECONDS):
         _move(folder)
-        refuse_to_overwrite(command, values, running)
+        refuse_to_overwrite(options)
         for path in filter(Path.is_dir, (folder / name for name in names)):
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         # One rename decides: before it the old files stand, after it the new ones do,
@@ -90,20 +87,17 @@ def _exports_of(command: str) -> Iterator[str]:
     yield from (f"{STEMS.get(command, command)}.{ending}" for ending in ENDINGS)
 
 
-def refuse_to_overwrite(
-    command: str, values: Mapping[str, Any], running: Collection[str]
-) -> None:
-    """Raises `InputError` if --out holds exports that are not of this configuration.
-
-    Options in `running` do not change the exports.
-    """
+def refuse_to_overwrite(options: groups.Output) -> None:
+    """Raises `InputError` if --out holds exports that are not of this configuration."""
+    command, values = options.COMMAND, options.values()
     writes_nothing = (
         values.get("dry_run") or values.get("verify") or values.get("process_id")
     )
-    folder = Path(values["out"])
+    folder = Path(options.out)
     _refuse_place(folder, not writes_nothing)
-    if values["overwrite"] or writes_nothing:
+    if options.overwrite or writes_nothing:
         return
+    running = options.running()
     values = {name: x for name, x in values.items() if name not in running}
     given, unrecorded = plain(values), True
     if (folder / COMPLETE).exists():  # of a run that was killed
@@ -179,25 +173,10 @@ def _typed(name: str, value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """Output of one run of a command, as its flags name it."""
+    """Output of one run of a command in a folder: --out, or a temporary one there."""
 
-    command: str
+    options: Any  # of the command
     folder: str  # as typed
-    values: Mapping[str, Any]  # of all flags
-    running: frozenset[str]  # flags that change no export
-    seed: int | None  # None where nothing is drawn
-
-    @classmethod
-    def of(cls, command: str, options: Group) -> Self:
-        """Output of a run with some options."""
-        values = options.values()
-        seed = values["seed"] if getattr(options, "is_random", True) else None
-        return cls(command, values["out"], values, options.running(), seed)
-
-    @property
-    def fresh(self) -> bool:
-        """True if the store's results are to be ignored."""
-        return self.values["fresh"]
 
     def path(self, name: str) -> Path:
         """Path of a file in the output folder."""
@@ -207,11 +186,13 @@ class Output:
     def exports(self) -> Iterator[Self]:
         """Yields the output in a temporary folder, whose files go to --out together."""
         Path(self.folder).mkdir(parents=True, exist_ok=True)
-        made = tempfile.TemporaryDirectory(".part", f".{self.command}.", self.folder)
+        made = tempfile.TemporaryDirectory(
+            ".part", f".{self.options.COMMAND}.", self.folder
+        )
         with made as staged:
             try:
                 yield dataclasses.replace(self, folder=staged)
-                publish(self.command, self.values, self.running, Path(staged))
+                publish(self.options, Path(staged))
             except OSError as error:
                 if isinstance(name := error.filename, str):  # the user's path
                     error.filename = name.replace(str(Path(staged)), self.folder, 1)
@@ -219,20 +200,21 @@ class Output:
 
     def record(self) -> dict[str, Any]:
         """Head of a JSON output: command, flags, seed and provenance."""
+        values = self.options.values()
         return {
-            "command": self.command,
-            "flags": dict(self.values),
-            "seed": self.seed,
-            "dtype": self.values.get("dtype"),
+            "command": self.options.COMMAND,
+            "flags": values,
+            "seed": self.options.seed if self.options.is_random else None,
+            "dtype": values.get("dtype"),
             **dataclasses.asdict(provenance()),
         }
 
     def open_store(self) -> ResultStore:
         """Store in the folder, open for writing: a context manager."""
-        return ResultStore(self.path(STORE_NAME), fresh=self.fresh)
+        return ResultStore(self.path(STORE_NAME), fresh=self.options.fresh)
 
     def draw(self, figure: "Figure", stem: str | None = None) -> list[str]:
         """Writes a figure in the formats of the flag; returns the files' names."""
-        formats = [x for x in self.values["figure_format"] if x in FORMATS]
-        paths = save_figure(figure, self.path(stem or self.command), formats)
+        formats = [x for x in self.options.figure_format if x in FORMATS]
+        paths = save_figure(figure, self.path(stem or self.options.COMMAND), formats)
         return [path.name for path in paths]

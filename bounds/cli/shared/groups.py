@@ -4,8 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
-from bounds.cli.shared.options import Group, option
-from bounds.cli.shared.values import LengthsParser, expect_name
+from bounds.cli.shared.options import Group, LengthsParser, expect_name, option
 from jax_models.arguments import MAX_COUNT
 
 DTYPES = ("float64", "float32")
@@ -71,7 +70,7 @@ class Figure(Group):
     figure_format: tuple[str, ...] = option(
         "png",
         "Formats of the figure: some of {words}.",
-        "bounds.store.pictures:FORMATS",
+        "bounds.store.output:FORMATS",
         **RUNNING,
     )
 
@@ -115,9 +114,7 @@ class Shape(Group):
     d_model: int = option(16, "Random model: width of the activations.", least=1)
     d_ff: int = option(64, "Random model: neurons of each feed-forward layer.", least=1)
     mask: str = option(
-        "future",
-        "Random model: mask; future is causal.",
-        "jax_models.model.mask:MASKS",
+        "future", "Random model: mask; future is causal.", "jax_models.model.mask:MASKS"
     )
     score: str = option(
         "scaled_dot_product",
@@ -159,8 +156,7 @@ class Model(Shape, Head, Computed, Output):
         file=True,
     )
     preset: str | None = option(
-        None,
-        f"Instead of a file: {RANDOM} (the default), or {{{PRESETS}}}.",
+        None, f"Instead of a file: {RANDOM} (the default), or {{{PRESETS}}}."
     )
     c: float | None = option(None, "Construction: its sharpness c, where it has one.")
     vocab_size: int | None = option(

@@ -13,19 +13,15 @@ from typing import TYPE_CHECKING, Any
 import jax_models as jm
 from bounds.cli.shared.exports import RECORDS, STEMS, Output
 from bounds.cli.shared.groups import Lengths
-from bounds.cli.shared.options import Group
-from bounds.cli.shared.progress import Ahead, Program, Progress
+from bounds.cli.shared.progress import Progress
 from bounds.store.forms import Form, only
-from bounds.store.output import sha256, write_bytes, write_csv, write_json
-from bounds.store.pictures import FORMATS
-from bounds.store.results import ResultStore
+from bounds.store.output import FORMATS, sha256, write_bytes, write_csv, write_json
+from bounds.store.results import MemoryResults, ResultStore
 from bounds.store.sweep import (
     Cell,
     Failure,
     GoOn,
-    MemoryResults,
     Outcomes,
-    Results,
     finish_cells,
     found_rows,
     keep,
@@ -83,7 +79,7 @@ class Exports:
 class Work:
     """Cells of a command, and what is made of their results."""
 
-    finish: Callable[[Results], Exports]
+    finish: Callable[[ResultStore], Exports]
     cells: Sequence[Cell] = ()
     opening: str = ""  # first line that is printed
     verb: str = "compute"
@@ -92,9 +88,8 @@ class Work:
     is_whole: bool = False  # nothing is exported where a cell fails
     are_alike: bool = False  # cells take equally long
     beyond: Sequence[Cell] = ()  # further cells, which no row of a sweep has
-    program: Callable[[Cell], Program] | None = None  # that a cell runs
     # Rows of a sweep: of one cell each, and what all have.
-    rows: Callable[[Results], Rows] | None = None
+    rows: Callable[[ResultStore], Rows] | None = None
     named: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     # Failed cells have results too, and are left alone without --retry_failed.
     keeps_failures: bool = False
@@ -104,20 +99,17 @@ class Work:
     lead: Callable[[], bool] | None = None
 
 
-def run_work(options: Group, work: Work) -> None:
+def run_work(options: Any, work: Work) -> None:
     """Computes the cells that the store in --out lacks, exports all, and reports."""
     if work.lead is not None and not work.lead():
         return
-    output, cells = Output.of(options.COMMAND, options), [*work.cells, *work.beyond]
-    store = contextlib.nullcontext(MemoryResults())
-    if cells or work.is_kept:
-        store = output.open_store()
+    output, cells = Output(options, options.out), [*work.cells, *work.beyond]
+    is_kept = cells or work.is_kept
     failures, left = [], 0
-    with store as opened:
+    with output.open_store() if is_kept else MemoryResults() as opened:
         if work.opening:
             print(f"{work.opening}; results go to {output.folder}", flush=True)
         if work.begin is not None:
-            assert isinstance(opened, ResultStore)
             work.begin(opened)
         if cells:
             failures, left = _run_cells(output, work, cells, opened)
@@ -133,7 +125,7 @@ def run_work(options: Group, work: Work) -> None:
         warn_of_ties(found.ties)
     if left:
         print(
-            f"stopped after --max_seconds={output.values['max_seconds']:g}: {left} "
+            f"stopped after --max_seconds={options.max_seconds:g}: {left} "
             f"{work.unit} are left; the same command continues"
         )
     if failures:
@@ -144,7 +136,7 @@ def run_work(options: Group, work: Work) -> None:
         )
 
 
-def measure_work(work: Work, store: Results) -> Rows:
+def measure_work(work: Work, store: ResultStore) -> Rows:
     """Rows of a command for a sweep, without a word or a file."""
     with quiet_ties():
         finish_cells(store, work.cells)
@@ -153,23 +145,21 @@ def measure_work(work: Work, store: Results) -> Rows:
 
 
 def _run_cells(
-    output: Output, work: Work, cells: Sequence[Cell], store: Results
+    output: Output, work: Work, cells: Sequence[Cell], store: ResultStore
 ) -> tuple[list[Failure], int]:
     """Runs the missing cells; returns the failures, and the number that were not begun."""
-    todo = missing_cells(store, cells, fresh=output.fresh)
+    options = output.options
+    todo = missing_cells(store, cells, fresh=options.fresh)
     failures: list[Failure] = []
-    if work.keeps_failures and not (output.fresh or output.values["retry_failed"]):
+    if work.keeps_failures and not (options.fresh or options.retry_failed):
         states = [(cell, store.failure(cell.config)) for cell in todo]
         failures = [Failure(x.label, why) for x, why in states if why is not None]
         todo = [cell for cell, why in states if why is None]
-    if work.program is not None:  # short inputs first, so that a curve grows evenly
-        todo.sort(key=lambda cell: cell.config["n"])
     print(f"{len(todo)} of {len(cells)} {work.unit} to {work.verb}", flush=True)
-    ahead = None if work.program is None else Ahead(list(map(work.program, todo)))
-    began, limit = time.monotonic(), output.values.get("max_seconds")
+    began, limit = time.monotonic(), getattr(options, "max_seconds", None)
     done = 0
     with (
-        Progress(len(todo), work.unit, alike=work.are_alike, ahead=ahead) as progress,
+        Progress(len(todo), work.unit, alike=work.are_alike) as progress,
         quiet_ties(),
         contextlib.closing(
             work.run(todo, lambda: limit is None or time.monotonic() - began < limit)
@@ -189,18 +179,19 @@ def _export(output: Output, found: Exports, told: Mapping[str, Any]) -> None:
     record = {**output.record(), **found.record, **told}
     if found.lengths:
         record["flags"]["lengths"] = found.lengths
-    name = RECORDS.get(output.command, f"{output.command}.json")
-    names = [*found.files, *([f"{output.command}.csv"] if found.columns else []), name]
+    command = output.options.COMMAND
+    name = RECORDS.get(command, f"{command}.json")
+    names = [*found.files, *([f"{command}.csv"] if found.columns else []), name]
     refused = None
     with output.exports() as staged:
         write_json(staged.path(name), record)
         for file, write in found.files.items():
             write(staged.path(file))
         if found.columns:
-            write_csv(staged.path(f"{output.command}.csv"), found.columns, found.rows)
+            write_csv(staged.path(f"{command}.csv"), found.columns, found.rows)
         if found.figure is not None:
             try:
-                names += staged.draw(found.figure(), STEMS.get(output.command))
+                names += staged.draw(found.figure(), STEMS.get(command))
             except InputError as error:  # the other files stand
                 refused = error
     if refused is not None:
@@ -244,7 +235,7 @@ class LengthSweep:
             f"{options.COMMAND}: {self.opening}{describe_lengths(options.lengths)}"
         )
 
-        def finish(store: Results) -> Exports:
+        def finish(store: ResultStore) -> Exports:
             return self.export(found_rows(store, cells))
 
         return Work(finish, cells, opening, self.verb, named=self.named)

@@ -1,12 +1,20 @@
-"""Option on the watched output: rows, logits, or another of `TARGETS`."""
+"""From flags to targets and substitutes, whose symbols are named or numbered."""
 
+import dataclasses
+import os
 from typing import Any
 
+import numpy as np
+from jaxtyping import Int
+
 import jax_models as jm
+from bounds.cli.shared.groups import OneInput
+from bounds.cli.shared.input_source import load_array, read_whole
 from bounds.influence.targets.base import NumberSymbol, is_count
 from bounds.influence.targets.log_probability_sum import AHEAD
 from bounds.influence.targets.table import TARGETS
-from jax_models.arguments import show
+from jax_models.arguments import expect_file, show
+from jax_models.format.pretrained.tokenizer import list_substitutes
 
 GRAMMAR = ", ".join(f"{name}{one.form}" for name, one in TARGETS.items())
 
@@ -56,3 +64,102 @@ def unit_of(text: str) -> str:
 def target_key(target: Any) -> str:
     """Key of a target in a store: a word, or its operation with numbers."""
     return target if isinstance(target, str) else repr(target)
+
+
+def read_substitutes(
+    options: OneInput,
+    model: jm.Transformer,
+    tokenizer: jm.Tokenizer | None,
+    length: int,
+) -> Int[np.ndarray, "*tokens symbols"] | None:
+    """Substitutes of the flags, padded with -1; None is all of the model's.
+
+    `--symbols` keep their order. Special symbols are none unless they are listed.
+    """
+    path, listed = options.candidates, options.symbols
+    if path is not None and listed is not None:
+        raise jm.InputError("give --symbols or --candidates, not both")
+    free = range(model.vocab_size)
+    free = set(free if model.substitutable is None else model.substitutable)
+    if path is None and listed is None:
+        if tokenizer is None:
+            return None
+        where = str(options.tokenizer or options.model)
+        return np.array(named_substitutes(model, tokenizer, where), np.int64)
+    free.update(model.special or ())
+    if listed is not None:
+        where = "--symbols"
+        symbols = [number_symbol(name, tokenizer, where) for name in listed]
+        found = np.array(symbols, object)
+    else:
+        assert path is not None
+        where = path
+        found = _read_candidates(path, tokenizer)
+        if len(found) != length:
+            raise jm.InputError(
+                f"{path}: {len(found)} rows; expected one for each of the n = {length} "
+                "positions of the input, empty or of -1 where nothing is put in"
+            )
+    if wrong := sorted(set(found.flat) - free - {-1}):
+        listed = f"{where} lists the symbol {show(int(wrong[0]))}"
+        if model.padding is not None and wrong[0] == model.padding.symbol:
+            raise jm.InputError(
+                f"{listed}, the model's padding, which no row sees; leave it out"
+            )
+        raise jm.InputError(
+            f"{listed}, which is no substitute: the model has symbols 0 to "
+            f"{model.vocab_size - 1}, and says which are replaced"
+        )
+    return found.astype(np.int64)
+
+
+def named_substitutes(
+    model: jm.Transformer, tokenizer: jm.Tokenizer, where: str
+) -> list[int]:
+    """Symbols of a tokenizer's texts that the model substitutes."""
+    every = range(model.vocab_size)
+    free = every if model.substitutable is None else model.substitutable
+    return list_substitutes(free, tokenizer.named, tokenizer.special, where)
+
+
+def with_named_symbols(
+    model: jm.Transformer, tokenizer: jm.Tokenizer | None, where: str
+) -> jm.Transformer:
+    """Model that substitutes the symbols that a tokenizer names, itself where it does."""
+    if tokenizer is None:
+        return model
+    named = tuple(named_substitutes(model, tokenizer, where))
+    if named == model.substitutable:
+        return model
+    return dataclasses.replace(model, substitutable=named)
+
+
+def special_symbols(
+    model: jm.Transformer, tokenizer: jm.Tokenizer | None
+) -> tuple[int, ...]:
+    """Symbols that are not replaced, unless their positions are listed."""
+    return (*(model.special or ()), *(() if tokenizer is None else tokenizer.special))
+
+
+def _read_candidates(path: str, tokenizer: jm.Tokenizer | None) -> np.ndarray:
+    """Rows of a file, padded with -1."""
+    expect_file("--candidates", path)
+    if os.fspath(path).endswith(".npy"):
+        found = load_array(path)
+        if found.ndim != 2:
+            raise jm.InputError(
+                f"{path}: integers of shape {list(found.shape)}; expected (n, K), a row "
+                "of symbols for each position, filled up with -1"
+            )
+        return found
+    lines = [line.split() for line in read_whole("candidates", path).splitlines()]
+    rows = []
+    for at, line in enumerate(lines, 1):
+        try:
+            rows.append([number_symbol(name, tokenizer, path) for name in line])
+        except jm.InputError as error:
+            raise jm.InputError(f"{path}: line {at}: {error}") from error
+    filled = np.full((len(rows), max(map(len, rows), default=0)), -1, object)
+    for at, row in enumerate(rows):
+        filled[at, : len(row)] = row
+    return filled

@@ -1,8 +1,8 @@
 """Readings of a prediction, and the checks and the Bound that both theorems share."""
 
-from bounds.numbers.bound import Bound, Sense
-from bounds.numbers.interval import Interval, interval, log, lower
-from bounds.numbers.statements import choice, number, shown
+from bounds.numbers.bound import Bound
+from bounds.numbers.interval import Interval, interval, log
+from bounds.numbers.statements import choice, lower_bound, number, shown
 
 READINGS = ("last", "query")
 PLACES = {
@@ -37,10 +37,5 @@ def floor_bound(
     source: str,
 ) -> Bound:
     """Lower bound on a cross-entropy, from an enclosure of its positive value."""
-    return Bound(
-        log_value=lower(log(value)),
-        sense=Sense.LOWER,
-        quantity=f"cross-entropy on {language}, {PLACES[reading]}, nats",
-        hypotheses=hypotheses,
-        source=source,
-    )
+    quantity = f"cross-entropy on {language}, {PLACES[reading]}, nats"
+    return lower_bound(value, quantity, hypotheses, source)

@@ -6,6 +6,8 @@ under way at a time. Over a mesh, in one process or in many, substitutions are t
 axis: each device takes an equal share of a block, with the model and its base pass on
 every device. Only results are communicated, and a share is computed as a whole block of
 its size is on one device.
+
+An `Outline` has shapes where a `Kernel` has arrays: dry runs trace it without running.
 """
 
 import dataclasses
@@ -14,15 +16,15 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Int
 
 from bounds.influence.blocks.prefetch import prefetch
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.result import Block
+from bounds.influence.result import Block, Ties
 from bounds.influence.substitution import padded
-from bounds.influence.ties import Ties
 from jax_models.model.transformer import reduce_reports
 from jax_models.run.mesh import EVERYWHERE, SHARED_OUT, count_devices, gathered, place
 
@@ -106,17 +108,11 @@ class Kernel:
         return dataclasses.replace(self, parts=tuple(parts))
 
 
-# Runs the function on a block of any size that the devices divide.
-Runner = Callable[[Kernel, Mapping[str, Any], np.ndarray, np.ndarray], Any]
-
-
-def run_kernel(
-    kernel: Kernel, request: InfluenceRequest, run: Runner | None = None
-) -> Iterator[Block]:
+def run_kernel(kernel: Kernel, request: InfluenceRequest) -> Iterator[Block]:
     """Yields changes of every block in order, with all ties met so far."""
     seen = kernel.ties
     where = request.position, request.symbol
-    for these, changes, ties in run_blocks(kernel, *where, request.mesh, run):
+    for these, changes, ties in run_blocks(kernel, *where, request.mesh):
         # One transfer; the blocks after this one are queued already.
         changes, ties = jax.device_get((changes, None if seen is None else ties))
         if seen is not None:
@@ -129,23 +125,20 @@ def run_blocks(
     position: Int[np.ndarray, "substitutions"],
     symbol: Int[np.ndarray, "substitutions"],
     mesh: Mesh | None,
-    run: Runner | None = None,
 ) -> Iterator[tuple[slice, Any, Any]]:
     """Yields (substitutions, results, ties) of every block; the last is filled up."""
     # Programs of many devices meet in collectives: one thread starts them, in order.
-    threads, devices = mesh is None and run is None, count_devices(mesh)
-    if mesh is not None:
-        kernel = dataclasses.replace(kernel, shared=place_shared(kernel.shared, mesh))
-        run = run or functools.partial(_over_mesh, mesh)
-    elif run is None:  # once, not with every block
-        kernel = dataclasses.replace(kernel, shared=jax.device_put(kernel.shared))
-    run = run or _on_default_device
+    threads, devices, function = mesh is None, count_devices(mesh), kernel.function
+    shared = kernel.shared  # put there once, not with every block
+    shared = jax.device_put(shared) if mesh is None else place_shared(shared, mesh)
 
     def start_block(part: Part, block: slice) -> tuple[slice, Any, Any]:
         # Of one size on any number of devices, so that a substitution is computed alike.
         size = part.batch * devices
         filled = padded(position[block], size), padded(symbol[block], size)
-        return block, *run(kernel, part.options, *filled)
+        if mesh is None:
+            return block, *function(*shared, *jax.device_put(filled), **part.options)
+        return block, *run_shared_out(mesh, function, shared, part.options, *filled)
 
     calls = (
         functools.partial(start_block, part, slice(start, min(start + size, part.end)))
@@ -156,23 +149,30 @@ def run_blocks(
     return prefetch(calls, kernel.in_flight, threads)
 
 
-def _on_default_device(
-    kernel: Kernel,
-    options: Mapping[str, Any],
-    position: Int[np.ndarray, "substitutions"],
-    symbol: Int[np.ndarray, "substitutions"],
-) -> Any:
-    block = jax.device_put((position, symbol))
-    return kernel.function(*kernel.shared, *block, **options)
+@dataclasses.dataclass(frozen=True)
+class Outline:
+    """Programs of a method, traced from shapes, with the fields of a `Kernel`."""
+
+    base: jax.stages.Traced  # the pass that all blocks share
+    function: Callable[..., Any]
+    shared: tuple[Any, ...]
+    parts: tuple[Part, ...]
+
+    def trace(self, part: Part) -> jax.stages.Traced:
+        """Program of one block of a part, on one device."""
+        one = jax.ShapeDtypeStruct((part.batch,), jnp.int32)
+        function: Any = self.function
+        return function.trace(*self.shared, one, one, **part.options)
 
 
-def _over_mesh(
-    mesh: Mesh,
-    kernel: Kernel,
-    options: Mapping[str, Any],
-    position: Int[np.ndarray, "substitutions"],
-    symbol: Int[np.ndarray, "substitutions"],
-) -> Any:
-    return run_shared_out(
-        mesh, kernel.function, kernel.shared, options, position, symbol
-    )
+def shapes_of(tree: Any) -> Any:
+    """Shapes of a pytree of arrays, or of a trace's results."""
+
+    def shape(x: Any) -> jax.ShapeDtypeStruct:
+        if not hasattr(x, "shape"):  # a number, as a temperature is: its type gives way
+            kind = jax.typeof(x)
+            return jax.ShapeDtypeStruct(kind.shape, kind.dtype, weak_type=True)
+        weak = getattr(x, "weak_type", False)
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=weak)
+
+    return jax.tree.map(shape, tree)

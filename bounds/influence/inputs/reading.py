@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from jaxtyping import Float
 
-from bounds.numbers.euclidean import euclidean_norms
+from bounds.numbers.norms import euclidean_norms
 
 Kind: TypeAlias = Literal["norm", "largest", "signed"]
 # Entries of a target that count; None for all.

@@ -20,13 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from bounds.influence.blocks.block_memory import BlockSizes
-from bounds.influence.blocks.kernel import Kernel
-from bounds.influence.blocks.outline import Outline
-from bounds.influence.inputs.length import unsupported_padding
+from bounds.influence.blocks.kernel import Kernel, Outline
 from bounds.influence.method import Method
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block
 from bounds.influence.rounding import operations
+from bounds.readings import unsupported_padding
 from jax_models import Transformer
 from jax_models.model.pytree import map_once
 

@@ -5,28 +5,28 @@ n (V - 1) forward passes, batched; a difference of two outputs, which rounds as 
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, UInt
 
 from bounds.influence.blocks.block_memory import BlockSizes, fit_block
-from bounds.influence.blocks.kernel import Kernel, Part
-from bounds.influence.blocks.outline import Outline, shapes_of
+from bounds.influence.blocks.kernel import Kernel, Outline, Part, shapes_of
 from bounds.influence.inputs.callable import INPUTS_AT_ONCE
 from bounds.influence.inputs.reading import Chosen, choose
 from bounds.influence.method import Method
-from bounds.influence.methods.deletion import rerun_without
+from bounds.influence.methods.deletion import without_token
 from bounds.influence.methods.function_blocks import function_blocks
 from bounds.influence.propagation.change_block import merge_reports
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.result import Block
-from bounds.influence.targets.base import Target
+from bounds.influence.result import Block, Ties
+from bounds.influence.targets.base import STATIC, Target
 from bounds.influence.targets.change import differences, read_target, value_of
-from bounds.influence.ties import Ties
 from jax_models import Transformer, forward
+from jax_models.model.pytree import register
 from jax_models.model.transformer import reduce_reports
 from jax_models.run.blocks import key_tile, tile_elements
 from jax_models.run.perturbation import perturbation
@@ -51,38 +51,100 @@ def base_outputs(
         return outputs, largest, merge_reports(model, list(reports))
 
 
+@register
+@dataclasses.dataclass(frozen=True)
+class Passes:
+    """Passes of changed inputs, and the outputs that theirs are compared with."""
+
+    model: Transformer
+    target: Target
+    tokens: Int[Array, "tokens"]
+    rows: Int[Array, "rows"] | None  # None: of each substitution its own row
+    outputs: Float[Array, "rows width"]
+    run: UInt[Array, ""] | None
+    deletes: bool = dataclasses.field(metadata=STATIC)  # positions are deleted
+
+    @classmethod
+    def prepare(cls, request: InfluenceRequest) -> tuple["Passes", Ties | None]:
+        """Base pass of a request, and its ties."""
+        model, target = request.model, request.target_value
+        given = model, target, jnp.asarray(request.tokens), jnp.asarray(request.rows)
+        run = request.moved_run
+        outputs, largest, ties = base_outputs(*given, run)
+        request.shared.largest_output = float(largest)
+        made = cls._of(request, given, outputs, run)
+        return made, Ties.of(ties) if model.is_hard else None
+
+    @classmethod
+    def trace(cls, request: InfluenceRequest) -> tuple[jax.stages.Traced, "Passes"]:
+        """Traced base pass, and the shapes of the passes."""
+        asked = (request.model, request.target_value, request.tokens, request.rows)
+        *given, run = shapes_of((*asked, request.moved_run))
+        base = base_outputs.trace(*given, run)
+        return base, cls._of(request, given, shapes_of(base.out_info)[0], run)
+
+    @classmethod
+    def _of(cls, request: InfluenceRequest, given: Any, outputs: Any, run: Any) -> Any:
+        model, target, tokens, rows = given
+        rows = None if request.own else rows
+        return cls(model, target, tokens, rows, outputs, run, request.deletes)
+
+    def rows_without(self, position: Int[Array, ""]) -> Int[Array, "rows"]:
+        """Rows that are read of the input without the token at a position."""
+        length, rows = self.tokens.shape[0], self.rows
+        if self.target.is_joint:
+            return jnp.asarray(self.target.rows(length - 1).astype(np.int32))
+        assert rows is not None
+        # Those that carry the tokens of the watched rows; of the token's own row any.
+        return jnp.minimum(jnp.where(rows > position, rows - 1, rows), length - 2)
+
+    def differences(
+        self,
+        finals: Float[Array, "substitutions rows width"],
+        position: Int[Array, "substitutions"],
+    ) -> Float[Array, "substitutions watched classes"]:
+        """Changes of the target; 0 at a deleted position's own row."""
+        target, base = self.target, self.outputs
+        changed = read_target(self.model, finals, target.reads)
+        if not self.deletes:
+            before = base[position][:, None] if self.rows is None else base
+            return differences(target, before, changed)
+        if target.is_joint:
+            return jax.vmap(functools.partial(target.compare, base))(changed)[:, None]
+        found = differences(target, base, changed)
+        here = self.rows == position[:, None]
+        return jnp.where(here[..., None], 0, found)
+
+
 @functools.partial(jax.jit, static_argnames="chosen")
 def _rerun(
-    model: Transformer,
-    target: Target,
-    tokens: Int[Array, "tokens"],
-    rows: Int[Array, "rows"] | None,  # None: of each substitution its own row
-    base: Float[Array, "rows width"],
-    run: UInt[Array, ""] | None,
+    passes: Passes,
     position: Int[Array, "substitutions"],
-    symbol: Int[Array, "substitutions"],
+    symbol: Int[Array, "substitutions"],  # not read where positions are deleted
     *,
     chosen: Chosen = None,
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
     """Differences of a block of passes from the base, and their ties."""
+    model, tokens = passes.model, passes.tokens
 
     def one(at: Int[Array, ""], to: Int[Array, ""]) -> Any:
-        among = at[None] if rows is None else rows
-        y, reports = forward(model, tokens.at[at].set(to), among)
+        if passes.deletes:
+            among = passes.rows_without(at)
+            changed = without_token(tokens, at, tokens.shape[0] - 1)
+        else:
+            among = at[None] if passes.rows is None else passes.rows
+            changed = tokens.at[at].set(to)
+        y, reports = forward(model, changed, among)
         return y, merge_reports(model, list(reports))
 
-    with perturbation(run, model.is_hard):
+    with perturbation(passes.run, model.is_hard):
         finals, reports = jax.vmap(one)(position, symbol)
-        before = base[position][:, None] if rows is None else base
-        found = differences(target, before, read_target(model, finals, target.reads))
+        found = passes.differences(finals, position)
     return choose(found, chosen), reduce_reports(reports)
 
 
 def batch_size(
-    model: Transformer,
-    length: int,
-    memory_limit: int | None = None,
-    watched: int = 1,
+    model: Transformer, length: int, memory_limit: int | None = None, watched: int = 1
 ) -> int:
     """Number of forward passes at once: a tile of scores, at most 32."""
     heads = max((x.attention.num_heads for x in model.layers), default=1)
@@ -123,10 +185,6 @@ def pass_bytes(model: Transformer, length: int, watched: int = 1) -> float:
     return float((length * widest + scores + logits) * model.dtype.itemsize)
 
 
-def _function(request: InfluenceRequest) -> Callable[..., Any]:
-    return rerun_without if request.deletes else _rerun
-
-
 def _parts(request: InfluenceRequest) -> tuple[Part]:
     count = request.position.size
     block = request.block(_batch(request), count)
@@ -158,30 +216,16 @@ class Exhaustive(Method):
         """Kernel of batches of substituted inputs; None of a function."""
         if not isinstance(request.model, Transformer):
             return None
-        model, target = request.model, request.target_value
-        tokens, rows = jnp.asarray(request.tokens), jnp.asarray(request.rows)
-        run = request.moved_run
-        base, largest, ties = base_outputs(model, target, tokens, rows, run)
-        request.shared.largest_output = float(largest)
-        return Kernel(
-            _function(request),
-            (model, target, tokens, None if request.own else rows, base, run),
-            _parts(request),
-            Ties.of(ties) if model.is_hard else None,
-            batches_under_way(),
-        )
+        passes, ties = Passes.prepare(request)
+        under_way = batches_under_way()
+        return Kernel(_rerun, (passes,), _parts(request), ties, under_way)
 
     def outline(self, request: InfluenceRequest) -> Outline | None:
         """Traced programs of the kernel."""
         if not isinstance(request.model, Transformer):
             return None
-        asked = (request.model, request.target_value, request.tokens, request.rows)
-        *given, run = shapes_of((*asked, request.moved_run))
-        base = base_outputs.trace(*given, run)
-        shared = (*given, shapes_of(base.out_info)[0], run)
-        if request.own:
-            shared = (*given[:3], None, *shared[4:])
-        return Outline(base, _function(request), shared, _parts(request))
+        base, passes = Passes.trace(request)
+        return Outline(base, _rerun, (passes,), _parts(request))
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes | None:
         """Inputs of a batch."""

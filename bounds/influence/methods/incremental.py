@@ -17,8 +17,7 @@ import numpy as np
 from jaxtyping import Int
 
 from bounds.influence.blocks.block_memory import BlockSizes
-from bounds.influence.blocks.kernel import Kernel, Part
-from bounds.influence.blocks.outline import Outline, shapes_of
+from bounds.influence.blocks.kernel import Kernel, Outline, Part, shapes_of
 from bounds.influence.inputs.reading import choose
 from bounds.influence.method import Method
 from bounds.influence.propagation.change_block import (
@@ -32,10 +31,9 @@ from bounds.influence.propagation.change_block import (
 from bounds.influence.propagation.first_layer import prepare_layer
 from bounds.influence.propagation.sparse import Window, change_windows, make_steps
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.result import Block
+from bounds.influence.result import Block, Ties
 from bounds.influence.targets.change import change_watched
-from bounds.influence.ties import Ties
-from bounds.readings.rules import unsupported_dropout
+from bounds.readings import unsupported_dropout
 from bounds.rounding.precision import Precision
 from bounds.rounding.rounded_block import rounded_block
 from jax_models.model.transformer import Transformer

@@ -18,7 +18,7 @@ from bounds.influence.method import Method
 from bounds.influence.propagation.class_layers import run_configurations
 from bounds.influence.request import InfluenceRequest, one_row
 from bounds.influence.result import Block
-from bounds.readings.rules import unsupported_attention, unsupported_dropout
+from bounds.readings import unsupported_attention, unsupported_dropout
 from jax_models import Transformer
 
 # Substitutions of a block.

@@ -3,11 +3,18 @@
 As exact as `exhaustive`, with the same subtraction of outputs, in fewer operations: the
 first layer by replaced columns, rows that masks keep from the position not at all, and
 of the last layer the watched rows.
+
+Rows that masks keep from the replaced position come from the base pass with their keys
+and values; so does, in the first layer, where one column is replaced, the sum of the
+other columns in every row's mean (`first_layer.other_heads`). Rows go through in tiles,
+of some sequences at a time, so that matrix products are large and scores stay in a CPU's
+cache. Tiles are chosen while a program runs: one program serves all positions.
 """
 
 import dataclasses
 import functools
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -16,40 +23,57 @@ import numpy as np
 from jaxtyping import Array, Float, Int, UInt
 
 from bounds.influence.blocks.block_memory import BlockSizes, base_bytes, fit_block
-from bounds.influence.blocks.kernel import Kernel, Part
-from bounds.influence.blocks.outline import Outline, shapes_of
+from bounds.influence.blocks.kernel import Kernel, Outline, Part, shapes_of
 from bounds.influence.inputs.reading import Chosen, choose
 from bounds.influence.method import Method
-from bounds.influence.methods.deletion import (
-    differences_without,
-    is_causal,
-    rows_without,
-)
-from bounds.influence.methods.exhaustive import (
-    base_outputs,
-    batches_under_way,
-    pass_bytes,
-)
-from bounds.influence.methods.partial_pass import (
-    BasePass,
-    by_columns,
-    changed_rows,
-    is_bounded,
-    prepare_passes,
-    spans,
-)
+from bounds.influence.methods.deletion import is_causal, without_token
+from bounds.influence.methods.exhaustive import Passes, batches_under_way, pass_bytes
 from bounds.influence.propagation.change_block import merge_reports
+from bounds.influence.propagation.first_layer import (
+    PreparedLayer,
+    other_heads,
+    prepare_first,
+    replace_tokens,
+    replaced_columns,
+    slice_rows,
+)
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.targets.base import Target
-from bounds.influence.targets.change import differences, read_target
-from bounds.influence.ties import Ties
-from bounds.readings.rules import unsupported_dropout
+from bounds.readings import unsupported_dropout
 from jax_models import Transformer
-from jax_models.model.transformer import reduce_reports
-from jax_models.run.blocks import tile_elements
+from jax_models.model.attending import (
+    KeyStore,
+    compute_scores,
+    project_queries,
+    project_values,
+    store_keys,
+    summarise,
+)
+from jax_models.model.attention import Attention
+from jax_models.model.layer import Layer
+from jax_models.model.mask import Sight, sees_any, visible
+from jax_models.model.pytree import register
+from jax_models.model.transformer import (
+    apply_layer,
+    attention_input,
+    combine_heads,
+    embed,
+    join_heads,
+    read_heads,
+    reduce_reports,
+    scores_per_row,
+    symbol_rows,
+)
+from jax_models.run.blocks import (
+    key_tile,
+    map_rows,
+    row_block,
+    slice_tile,
+    tile_elements,
+)
 from jax_models.run.mesh import count_devices
 from jax_models.run.perturbation import perturbation
 from jax_models.weighting import TieReport
+from jax_models.weighting.base import same_position
 
 # Scores to a row of a matrix product: a tile has 1,024 rows on a CPU, which its matrix
 # rate needs, and 65,536 on an accelerator.
@@ -64,45 +88,370 @@ BASE_PASSES = 3
 COLUMN, SCALARS = 3, 32
 # Rows of all passes of a block, so that long sequences show progress pass by pass.
 ROWS_PER_BLOCK = 2**14
+# A sequence this short has few keys to spare.
+SHORT = 256
+# First and last row; empty where the last is less.
+Span = tuple[Any, Any]
 
 
-@functools.partial(jax.jit, static_argnames=("chosen", "together", "tile", "deletes"))
-def _partial_block(
+@register
+@dataclasses.dataclass(frozen=True)
+class BasePass:
+    """Arrays that all passes share; no rows and stores where every row can move."""
+
+    # the input of every layer, and the last one's output
+    rows: tuple[Float[Array, "tokens width"], ...]
+    stores: tuple[KeyStore, ...]  # the keys and values of every layer
+    first: PreparedLayer | None  # where the first layer goes by replaced columns
+    heads: (
+        Float[Array, "tokens concatenated"] | None
+    )  # attended values of the first layer
+    store: KeyStore | None  # keys and values of the first layer
+
+
+def by_columns(model: Transformer) -> bool:
+    """True where the first layer goes by replaced columns: its weights are soft."""
+    return not model.layers[0].attention.weighting.hard
+
+
+def is_bounded(model: Transformer) -> bool:
+    """True where masks keep some rows from some positions."""
+    return not all(_everywhere(layer.attention.sight) for layer in model.layers)
+
+
+def _everywhere(sight: Sight) -> bool:
+    return sight.before and sight.after and sight.window is None
+
+
+def spans(
+    sights: Sequence[Sight],
+    length: int,
+    changed: Span,  # first and last replaced position, or arrays of them
+    watched: Span,  # first and last watched row
+    least: Any = min,  # `jnp.minimum` of traced numbers, `np.minimum` of arrays
+) -> list[Span]:
+    """Spans of rows to form: of every layer's input, then of the last one's output."""
+
+    def grown(span: Span, sight: Sight, backward: bool) -> Span:
+        reach = int(min(length, sight.reach))
+        down = reach * (sight.before if backward else sight.after)
+        up = reach * (sight.after if backward else sight.before)
+        return span[0] - down, span[1] + up
+
+    # Rows that a substitution can move, and rows that a watched one depends on.
+    moved, read = [changed], [watched]
+    for sight in sights:
+        moved.append(grown(moved[-1], sight, False))
+    for sight in reversed(sights):
+        read.append(grown(read[-1], sight, True))
+    both = zip(moved, reversed(read), strict=True)
+
+    def greatest(a: Any, b: Any) -> Any:
+        return -least(-a, -b)
+
+    return [
+        (greatest(greatest(a[0], b[0]), 0), least(least(a[1], b[1]), length - 1))
+        for a, b in both
+    ]
+
+
+@jax.jit
+def prepare_passes(
+    model: Transformer, tokens: Int[Array, "tokens"], run: UInt[Array, ""] | None
+) -> BasePass:
+    """Base pass of an input."""
+    with perturbation(run, model.is_hard):
+        return _prepare(model, tokens)
+
+
+def _prepare(model: Transformer, tokens: Int[Array, "tokens"]) -> BasePass:
+    rows, stores, first, heads, store = [], [], None, None, None
+    n = tokens.shape[0]
+    everywhere = jnp.arange(n, dtype=jnp.int32)
+    if by_columns(model):
+        layer = model.layers[0]
+        first = prepare_first(model, tokens, everywhere)
+        offset = project_values(layer.attention, first.centre[None])
+        seen = sees_any(layer.attention.sight, everywhere, n)[:, None]
+        values = layer.attention.weighting.read(first.summary)
+        heads = join_heads(values + jnp.where(seen, offset, 0))
+        store = store_keys(layer.attention, attention_input(layer, first.rows))
+    if is_bounded(model):
+        y = embed(model, tokens)
+        rows.append(y)
+        for layer in model.layers:
+            stores.append(store_keys(layer.attention, attention_input(layer, y)))
+            y, _ = apply_layer(layer, y)
+            rows.append(y)
+    return BasePass(tuple(rows), tuple(stores), first, heads, store)
+
+
+def changed_rows(
     model: Transformer,
-    target: Target,
-    tokens: Int[Array, "tokens"],
-    rows: Int[Array, "rows"] | None,  # None: of each substitution its own row
-    outputs: Float[Array, "rows width"],
     base: BasePass,
-    run: UInt[Array, ""] | None,
+    tokens: Int[Array, "tokens"],
+    rows: Int[Array, "*sequences rows"],  # of all sequences, or of each
+    # position and symbol of each sequence; None: the token there is deleted
+    pairs: tuple[Int[Array, "sequences"], Int[Array, "sequences"] | None],
+    tile: int,  # rows at once; all where none can be left out
+) -> tuple[Float[Array, "sequences rows width"], list[TieReport | None]]:
+    """Final activations of the watched rows of changed inputs, and ties by layer."""
+    (position, symbol), n, reports = pairs, tokens.shape[0], []
+    if symbol is None:
+        changed = jax.vmap(lambda at: without_token(tokens, at, n))(position)
+    else:
+        changed = jax.vmap(lambda at, to: tokens.at[at].set(to))(position, symbol)
+    # Not formed where the first layer goes by columns: nothing reads it then.
+    y = jax.vmap(lambda x: embed(model, x))(changed)
+    needed = spans(
+        [layer.attention.sight for layer in model.layers],
+        n,
+        (position.min(), position.max() if symbol is not None else n - 1),
+        (rows.min(), rows.max()),
+        jnp.minimum,
+    )
+    # Of the last layer all rows that can move where all are watched, and else no other.
+    alone = rows.shape[-1] < n
+    for depth, layer in enumerate(model.layers):
+        among = rows if alone and depth == len(model.layers) - 1 else None
+        tiles = Tiles(n, tile, needed[depth + 1])
+        stay = base.rows[depth + 1] if base.rows else None
+        first = None if depth else base.first
+        if first is not None and symbol is not None and among is None:
+            form = _column_rows(model, base, tokens, position, symbol)
+            y, report = tiles.over(form, stay, position.shape[0])
+        else:
+            kept = base.stores[depth] if base.stores else None
+            store = _changed_store(
+                layer, y, kept, dataclasses.replace(tiles, span=needed[depth])
+            )
+            form = functools.partial(_rows_at, layer, store, y)
+            if among is None:
+                y, report = tiles.over(form, stay, position.shape[0])
+            elif among.ndim == 1:
+                y, report = form(among)
+            else:
+                each = jax.tree.map(lambda x: x[:, None], (store, y))
+                y, report = jax.vmap(functools.partial(_rows_at, layer))(*each, among)
+                y, report = y[:, 0], report and reduce_reports(report)
+        reports.append(report)
+    if alone:
+        finals = y
+    elif rows.ndim == 1:
+        finals = y[:, rows]
+    else:
+        finals = jnp.take_along_axis(y, rows[..., None], axis=1)
+    return finals if model.final_norm is None else model.final_norm(finals), reports
+
+
+@dataclasses.dataclass(frozen=True)
+class Tiles:
+    """Tiles that cover the rows of a span; all rows where a tile holds them."""
+
+    length: int
+    size: int
+    span: Span
+
+    def over(
+        self,
+        # from the positions of a tile to arrays of its rows, and ties
+        form: Callable[[Int[Array, "tile"]], tuple[Any, TieReport | None]],
+        stay: Any,  # pytree of the rows [..., tokens, ...] that no tile forms
+        count: int,  # sequences
+        axis: int = 1,  # of the rows in what is formed
+    ) -> tuple[Any, TieReport | None]:
+        """Formed rows [sequences, ..., tokens, ...], and the most worrying ties."""
+        if self.size >= self.length:
+            return form(jnp.arange(self.length, dtype=jnp.int32))
+        within = jnp.arange(self.size, dtype=jnp.int32)
+        held = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), stay)
+        first, last = self.span
+        ties = jax.eval_shape(form, within)[1]
+        if ties is not None:
+            ties = TieReport.empty(ties.gap.dtype)
+
+        def step(number: Int[Array, ""], so_far: Any) -> Any:
+            held, ties = so_far
+            start = jnp.minimum(first + number * self.size, self.length - self.size)
+            found, more = form(start + within)
+            held = jax.tree.map(
+                lambda x, new: jax.lax.dynamic_update_slice_in_dim(x, new, start, axis),
+                held,
+                found,
+            )
+            return held, ties if more is None else ties.merge(more)
+
+        rounds = jnp.maximum(last - first + self.size, 0) // self.size
+        return jax.lax.fori_loop(0, rounds, step, (held, ties))
+
+
+def _column_rows(
+    model: Transformer,
+    base: BasePass,
+    tokens: Int[Array, "tokens"],
+    position: Int[Array, "sequences"],
+    symbol: Int[Array, "sequences"],
+) -> Callable[
+    [Int[Array, "tile"]], tuple[Float[Array, "sequences tile width"], TieReport | None]
+]:
+    """Forms rows of the first layer's output from its replaced columns."""
+    layer, first, heads = model.layers[0], base.first, base.heads
+    assert first is not None and heads is not None
+    replaced = replace_tokens(model, tokens, first, position, symbol)
+    columns = replaced_columns(first, replaced)
+    places = None if first.places is None else first.places[position]
+    own = symbol_rows(model, symbol, places)
+    own_heads = _own_heads(layer, base, own, position)
+
+    def form(
+        at: Int[Array, "tile"],
+    ) -> tuple[Float[Array, "sequences tile width"], None]:
+        moved, _ = other_heads(layer, first, columns, at, slice_rows(first, at))
+        attended = slice_tile(heads, at, 0) + moved.transpose(2, 0, 1)
+        here = same_position(at, position[:, None], heads.dtype)[..., None]
+        y = jnp.where(here, own[:, None], slice_tile(first.rows, at, 0))
+        attended = jnp.where(here, own_heads[:, None], attended)
+        return combine_heads(layer, y, attended), None
+
+    return form
+
+
+def _own_heads(
+    layer: Layer,
+    base: BasePass,
+    rows: Float[Array, "sequences width"],
+    position: Int[Array, "sequences"],
+) -> Float[Array, "sequences concatenated"]:
+    """Values that replaced rows attend to, their own column among them."""
+    attention, kept = layer.attention, base.store
+    assert kept is not None
+    n, inputs = kept.length, attention_input(layer, rows)
+    queries = project_queries(attention, inputs, n, position)
+    column = store_keys(attention, inputs, n, position)
+
+    def attend(
+        query: Float[Array, "heads d_k"], column: KeyStore, at: Int[Array, ""]
+    ) -> Float[Array, "concatenated"]:
+        store = jax.tree.map(lambda x, new: x.at[:, at].set(new), kept, column)
+        return _attended(attention, n, n, query[:, None], at[None], store)[0]
+
+    return jax.vmap(attend, (1, 1, 0))(queries, column, position)
+
+
+def _changed_store(
+    layer: Layer,
+    y: Float[Array, "sequences tokens width"],
+    kept: KeyStore | None,
+    tiles: Tiles,
+) -> KeyStore:
+    """Keys and values of changed inputs, formed anew in a span of rows."""
+
+    def form(at: Int[Array, "tile"]) -> tuple[KeyStore, None]:
+        some = attention_input(layer, slice_tile(y, at, 1))
+        of_one = functools.partial(
+            store_keys, layer.attention, length=tiles.length, positions=at
+        )
+        return jax.vmap(of_one)(some), None
+
+    return tiles.over(form, kept, y.shape[0], axis=2)[0]
+
+
+def _rows_at(
+    layer: Layer,
+    store: KeyStore,
+    rows: Float[Array, "sequences tokens width"],
+    at: Int[Array, "tile"],
+) -> tuple[Float[Array, "sequences tile width"], TieReport | None]:
+    """Rows of a layer's output, and their ties."""
+    attention, n = layer.attention, rows.shape[1]
+    y = rows if at.shape[0] == n else rows[:, at]
+    inputs = attention_input(layer, y)
+    queries = jax.vmap(lambda x: project_queries(attention, x, n, at))(inputs)
+    per_row = scores_per_row(attention, key_tile(n))
+    block = row_block(at.shape[0], per_row)
+    # Under a causal mask the keys of a row, and at most a quarter of all more.
+    whole = attention.sight.after or n < SHORT or key_tile(n) < n
+    parts = 1 if whole else 4
+    most = [math.ceil(n * part / parts) for part in range(1, parts + 1)]
+
+    def attend(
+        one: tuple[KeyStore, Float[Array, "heads tile d_k"]],
+    ) -> tuple[Float[Array, "tile concatenated"], Any]:
+        of_one, asked = one
+
+        def run(
+            block: tuple[Int[Array, "rows"], Float[Array, "rows heads d_k"]],
+        ) -> tuple[Float[Array, "rows concatenated"], Any]:
+            some, queries = block[0], block[1].swapaxes(0, 1)
+            if attention.weighting.hard:
+                summary = summarise(attention, queries, some, of_one)
+                return read_heads(attention, some, summary)
+            which = jnp.searchsorted(
+                jnp.asarray(most, jnp.int32), some.max(), side="right"
+            )
+            first = [functools.partial(_attended, attention, n, x) for x in most]
+            return jax.lax.switch(which, first, queries, some, of_one), None
+
+        heads, reports = map_rows(run, (at, asked.swapaxes(0, 1)), block)
+        return heads, None if reports is None else reduce_reports(reports)
+
+    # As many sequences at once as keep a tile of scores as small as it should be.
+    together = max(1, tile_elements() // (per_row * block))
+    heads, ties = _mapped(attend, (store, queries), together)
+    return combine_heads(layer, y, heads), ties and reduce_reports(ties)
+
+
+def _attended(
+    attention: Attention,
+    length: int,
+    count: int,
+    queries: Float[Array, "heads rows d_k"],
+    at: Int[Array, "rows"],
+    store: KeyStore,
+) -> Float[Array, "rows concatenated"]:
+    """Values that rows attend to softly among the first `count` keys."""
+    if key_tile(length) < length:
+        summary = summarise(attention, queries, at, store)
+        return read_heads(attention, at, summary)[0]
+    keys = jnp.arange(count, dtype=jnp.int32)
+    some = store.keys[:, :count]
+    scores = compute_scores(attention, queries, some, length, at, keys)
+    seen = visible(attention.sight, at, keys)
+    values = store.values[:, :count]
+    return join_heads(attention.weighting.attend(scores, values, seen))
+
+
+def _mapped(function: Callable[[Any], Any], of_each: Any, together: int) -> Any:
+    """Maps a function over the first axis, `together` entries at once."""
+    count = jax.tree.leaves(of_each)[0].shape[0]
+    if together >= count:
+        return jax.vmap(function)(of_each)
+    batch = None if together == 1 else together
+    return jax.lax.map(function, of_each, batch_size=batch)
+
+
+@functools.partial(jax.jit, static_argnames=("chosen", "tiling"))
+def _partial_block(
+    passes: Passes,
+    base: BasePass,
     position: Int[Array, "substitutions"],
     symbol: Int[Array, "substitutions"],
     *,
     chosen: Chosen,
-    together: int,
-    tile: int,
-    deletes: bool = False,  # positions are deleted
+    tiling: tuple[int, int],  # sequences together, rows of a tile
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
     """Changes of the target of one block, some sequences together."""
+    model, tokens, rows = passes.model, passes.tokens, passes.rows
+    together, tile = tiling
 
     def some(pairs: tuple[Int[Array, "together"], Int[Array, "together"]]) -> Any:
         at, to = pairs
         among = at[:, None] if rows is None else rows
-        if deletes:
-            assert rows is not None
-            among = jax.vmap(functools.partial(_among, target, rows, tokens.shape[0]))(
-                at
-            )
-            to = None
-        with perturbation(run, model.is_hard):
-            found, reports = changed_rows(model, base, tokens, among, at, to, tile)
-            read = read_target(model, found, target.reads)
-            if deletes:
-                assert rows is not None
-                moved = differences_without(target, outputs, read, rows, at)
-            else:
-                before = outputs[at][:, None] if rows is None else outputs
-                moved = differences(target, before, read)
+        if passes.deletes:
+            among, to = jax.vmap(passes.rows_without)(at), None
+        with perturbation(passes.run, model.is_hard):
+            found, reports = changed_rows(model, base, tokens, among, (at, to), tile)
+            moved = passes.differences(found, at)
         return choose(moved, chosen), merge_reports(model, reports)
 
     together = math.gcd(position.shape[0], together)
@@ -112,15 +461,6 @@ def _partial_block(
         return some(jax.tree.map(lambda x: x[0], pairs))
     moved, reports = jax.lax.map(some, pairs)
     return moved.reshape(-1, *moved.shape[2:]), reduce_reports(reports)
-
-
-def _among(
-    target: Target, rows: Int[Array, "rows"], length: int, position: Int[Array, ""]
-) -> Int[Array, "rows"]:
-    """Rows that are read of the input without the token at a position."""
-    if target.is_joint:
-        return jnp.asarray(target.rows(length - 1).astype(np.int32))
-    return rows_without(rows, position, length)
 
 
 def _tile(model: Transformer, length: int) -> int:
@@ -155,12 +495,8 @@ def _held(request: InfluenceRequest, together: int) -> float:
 
 def _parts(request: InfluenceRequest) -> tuple[Part]:
     block, together = _block_sizes(request)
-    options = {
-        "chosen": request.chosen,
-        "deletes": request.deletes,
-        "together": together,
-        "tile": _tile(request.model, request.tokens.size),
-    }
+    tiling = together, _tile(request.model, request.tokens.size)
+    options = {"chosen": request.chosen, "tiling": tiling}
     # What fills the last block up keeps groups whole.
     return (Part(0, request.position.size, block, options),)
 
@@ -220,29 +556,16 @@ class Partial(Method):
 
     def kernel(self, request: InfluenceRequest) -> Kernel:
         """Kernel of blocks of partial passes."""
-        model, target = request.model, request.target_value
-        tokens, rows = jnp.asarray(request.tokens), jnp.asarray(request.rows)
-        run = request.moved_run
-        outputs, largest, ties = base_outputs(model, target, tokens, rows, run)
-        request.shared.largest_output = float(largest)
-        base = prepare_passes(model, tokens, run)
-        return Kernel(
-            _partial_block,
-            (model, target, tokens, None if request.own else rows, outputs, base, run),
-            _parts(request),
-            Ties.of(ties) if model.is_hard else None,
-            batches_under_way(),
-        )
+        passes, ties = Passes.prepare(request)
+        base = prepare_passes(passes.model, passes.tokens, passes.run)
+        given, parts = (passes, base), _parts(request)
+        return Kernel(_partial_block, given, parts, ties, batches_under_way())
 
     def outline(self, request: InfluenceRequest) -> Outline:
         """Traced programs of the kernel."""
-        asked = (request.model, request.target_value, request.tokens, request.rows)
-        *given, run = shapes_of((*asked, request.moved_run))
-        base = base_outputs.trace(*given, run)
-        passes = shapes_of(prepare_passes.trace(given[0], given[2], run).out_info)
-        shared = (*given, shapes_of(base.out_info)[0], passes, run)
-        if request.own:
-            shared = (*given[:3], None, *shared[4:])
+        base, passes = Passes.trace(request)
+        first = prepare_passes.trace(passes.model, passes.tokens, passes.run)
+        shared = passes, shapes_of(first.out_info)
         return Outline(base, _partial_block, shared, _parts(request))
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes:

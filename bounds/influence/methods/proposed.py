@@ -1,19 +1,35 @@
-"""A maximum proposed in a cheap precision and decided in float64."""
+"""A maximum proposed in a cheap precision and decided in float64.
+
+In float32 all substitutions are computed with their radii. Those whose upper end
+reaches the largest lower end are computed in float64, in the same blocks as a run of
+all: the first of the largest of them is the maximum that float64 finds among all. A
+float32 model is the given one with every weight, embedding and position rounded once.
+In the runs of its radii all of these move by sixteen roundings of float32, so that the
+radii contain the effect of that rounding. Proposals in half precision are made in
+`bounds.rounding.ranked`.
+"""
 
 import dataclasses
 from typing import Literal, get_args
 
+import numpy as np
+from jaxtyping import Int
+
 from bounds.influence.blocks.block_memory import BlockSizes
-from bounds.influence.method import Done, Method, Screen
-from bounds.influence.methods.incremental import Incremental
-from bounds.influence.methods.propose import decide_proposed, unsupported_proposal
+from bounds.influence.decide import Proposals, remaining_blocks
+from bounds.influence.inputs.shared_base import SharedBase
+from bounds.influence.method import Done, Method, Run, Screen
+from bounds.influence.methods.incremental import INCREMENTAL, Incremental
+from bounds.influence.moved import magnitude_of, radii_of
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Enclosures
-from bounds.influence.run import Run
+from bounds.rounding.moved_inputs import RUNS
 from bounds.rounding.precision import PRECISIONS
 from bounds.rounding.ranked import decide_ranked
-from jax_models import InputError
+from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name
+from jax_models.model.reweight import with_dtype
+from jax_models.run.mesh import count_devices
 
 Cheap = Literal["float32", "bfloat16", "float16"]
 
@@ -83,3 +99,80 @@ class Proposed(Screen):
         if self.ranks:
             return decide_ranked(request, self.way, self.precision, run)
         return decide_proposed(request, self.way, run)
+
+
+def unsupported_proposal(
+    request: InfluenceRequest, way: Method, precision: str
+) -> str | None:
+    """Reason why no lower precision can propose the maximum, or None."""
+    model = request.model
+    if not isinstance(model, Transformer):
+        return f"a function that is not ours has no {precision} form"
+    if model.dtype != np.float64:
+        return f"the model is {model.dtype.name}, and float64 is to decide"
+    if model.is_hard:
+        return f"hard attention's winners in {precision} may be others than in float64"
+    if not way.in_blocks:
+        return f"method {way.name!r} does not compute some substitutions alone"
+    # Half precision carries changes, whatever decides.
+    return None if precision == "float32" else INCREMENTAL.refuse(request)
+
+
+def decide_proposed(request: InfluenceRequest, way: Method, run: Run) -> Enclosures:
+    """Enclosures of all influences; possible maxima are decided in float64."""
+    known = Proposals(request, run, "float32", way.name, way.sizes(request))
+    low = _rounded(request)
+    count = len(request.pairs)
+    for block in remaining_blocks(known.done, low, way, RUNS):
+        known.add(block)
+    asked = low, known.estimate, known.move, magnitude_of(low, way)
+    radius = radii_of(*asked, subtracted=way.subtracts)
+    # What float32 has no number for may be anything.
+    lost = ~np.isfinite(known.estimate + radius)
+    lower = np.where(lost, 0.0, np.maximum(known.estimate - radius, 0))
+    upper = np.where(lost, np.inf, known.estimate + radius)
+
+    def enclosed() -> tuple[np.ndarray, np.ndarray]:
+        decided = ~np.isnan(known.value)
+        low, high = known.ends(request, way)
+        return np.where(decided, low, lower), np.where(decided, high, upper)
+
+    def left() -> np.ndarray:
+        low, high = enclosed()
+        return np.flatnonzero(np.isnan(known.value) & (high >= low.max()))
+
+    def undecided() -> np.ndarray:
+        # The block of the largest first: what it comes to leaves others out.
+        begun = np.isfinite(known.value).any()
+        first = np.argmax(np.where(lost, np.inf, upper), keepdims=True)
+        some = left() if begun else first
+        return _whole(request, way, some) if some.size else some
+
+    known.decide(request, way, undecided)
+    ends = enclosed()
+    return known.enclosed(request, way, (*ends, np.ones(count, bool)), left())
+
+
+def _rounded(request: InfluenceRequest) -> InfluenceRequest:
+    """The question about the model in float32."""
+    model = with_dtype(request.model, "float32")
+    return dataclasses.replace(request, model=model, shared=SharedBase())
+
+
+def _whole(
+    request: InfluenceRequest, way: Method, chosen: Int[np.ndarray, "chosen"]
+) -> Int[np.ndarray, "together"]:
+    """All substitutions of the blocks that hold the chosen ones."""
+    # The last digit of a result may depend on the place in its block, and equal
+    # influences are told apart by their digits.
+    kernel = way.kernel(request)
+    assert kernel is not None
+    devices = count_devices(request.mesh)
+    found = []
+    for part in kernel.parts:
+        some = chosen[(part.start <= chosen) & (chosen < part.end)]
+        size = part.batch * devices
+        for number in np.unique((some - part.start) // size).tolist():
+            start = part.start + number * size
+            found.append(np.arange(start, min(start + size, part.end)))
+    return np.concatenate(found)

@@ -17,13 +17,13 @@ from jaxtyping import Array, Float, UInt
 
 from bounds.influence.blocks.prefetch import prefetch
 from bounds.influence.inputs.classes import Configurations
-from bounds.influence.propagation.centred_store import centred_store
 from bounds.influence.propagation.change_block import merge_reports
+from bounds.influence.propagation.first_layer import centred_store
 from bounds.influence.propagation.pointwise import base_rows, change_rows, read_change
+from bounds.influence.result import Ties
 from bounds.influence.substitution import padded
 from bounds.influence.targets.base import Target
 from bounds.influence.targets.change import change_watched
-from bounds.influence.ties import Ties
 from jax_models.model.attending import (
     compute_scores,
     project_key_changes,
@@ -44,12 +44,7 @@ from jax_models.model.transformer import (
 from jax_models.model.transformer import attention_input as read_rows
 from jax_models.run.blocks import tile_elements
 from jax_models.run.perturbation import perturbation
-from jax_models.weighting import (
-    MovedKeys,
-    TieReport,
-    contract,
-    spread_of,
-)
+from jax_models.weighting import MovedKeys, TieReport, contract, spread_of
 
 # Configurations at once: few sizes, so that few programs are compiled; more than these
 # leave the cache.

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from bounds.influence.propagation.centred_store import centred_store
 from bounds.influence.propagation.pointwise import (
     RowBase,
     base_rows,
@@ -26,12 +25,15 @@ from jax_models.model.attending import (
     compute_scores,
     own_score_changes,
     project_key_changes,
+    project_keys,
     project_queries,
     project_query_changes,
     project_value_changes,
+    project_values,
     score_changes,
     summarise,
 )
+from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
 from jax_models.model.mask import sees_any, visible
 from jax_models.model.pytree import register
@@ -53,8 +55,64 @@ from jax_models.run.blocks import (
     row_block,
     slice_tile,
 )
+from jax_models.run.perturbation import perturb
 from jax_models.weighting import Column, MovedKeys, TieReport, spread_of
 from jax_models.weighting.base import same_position
+
+
+def centred_store(
+    attention: Attention,
+    inputs: Float[Array, "tokens width"],
+    positions: Int[Array, "tokens"] | None,
+) -> tuple[KeyStore, Float[Array, "heads d_v"], Float[Array, "width"]]:
+    """Keys and values of the rows u_w - c, the offset of the values, and the centre c.
+
+    Keys are of the rows u_w themselves, with their bias, unless `shares_offsets`.
+
+    A weighted mean of values is one of centred values plus the same offset, at every
+    row that sees anything, so the offset drops out of all changes. Left in, its
+    rounding would not: a large common part of the values would swamp them.
+    """
+    centre = common_part(inputs, attention)
+    keys = keys_about(attention, inputs, centre, inputs.shape[0], positions)
+    values = perturb(project_value_changes(attention, inputs - centre))
+    offset = project_values(attention, centre[None])[:, 0]
+    return KeyStore(keys, values), offset, centre
+
+
+def keys_about(
+    attention: Attention,
+    inputs: Float[Array, "keys width"],
+    centre: Float[Array, "width"],
+    length: int,
+    # None where keys are the same at all positions.
+    positions: Int[Array, "keys"] | None,
+) -> Float[Array, "heads keys d_k"]:
+    """Keys as in `centred_store`: of the inputs less the centre if `shares_offsets`."""
+    if shares_offsets(attention):
+        keys = project_key_changes(attention, inputs - centre, length, positions)
+        return perturb(keys, positions)
+    return project_keys(attention, inputs, length, positions)
+
+
+def shares_offsets(attention: Attention) -> bool:
+    """True where a part that all keys share adds the same to all scores of a row."""
+    # Softmax ignores such a part, and it is left out: it may be far larger than the
+    # differences of scores, and they would be rounded relative to it.
+    same = attention.scoring.bilinear and attention.linear_keys
+    return same and not attention.weighting.hard
+
+
+def common_part(
+    rows: Float[Array, "rows width"], attention: Attention
+) -> Float[Array, "width"]:
+    """A row near all rows: their mean where it far exceeds differences, else 0."""
+    # Any row would do. 0 rounds nothing: zeros and sums of whole numbers stay exact.
+    there = attention.sight.present(jnp.arange(rows.shape[0], dtype=jnp.int32))
+    there = None if there is None else there[:, None]
+    mean = rows.mean(axis=0, where=there)
+    apart = jnp.abs(rows - mean).max(axis=0, where=there, initial=0)
+    return jnp.where(jnp.abs(mean) > 8 * apart, mean, 0)
 
 
 @register
@@ -208,34 +266,12 @@ def other_heads(
     rows: Any,  # of `take_rows`
 ) -> tuple[Float[Array, "rows concatenated substitutions"], TieReport | None]:
     """Changes of the heads of rows j != i under each replacement, and the ties."""
-    column = seen_columns(layer, first, columns, at, rows)
-    return replaced_heads(layer, rows[1], column, at)
-
-
-def replaced_heads(
-    layer: Layer, summary: Any, column: Column, at: Int[Array, "rows"]
-) -> tuple[Float[Array, "rows concatenated substitutions"], TieReport | None]:
-    """Changes of the heads of rows that see `column` replaced, and the ties."""
-    weighting = layer.attention.weighting
-    heads = weighting.replace(summary, column)
-    ties = weighting.ties_replaced(summary, column, at)
-    return heads.reshape(heads.shape[0], -1, heads.shape[-1]), ties
-
-
-def seen_columns(
-    layer: Layer,
-    first: PreparedLayer,
-    columns: ReplacedColumns,
-    at: Int[Array, "rows"],
-    rows: Any,  # of `take_rows`
-) -> Column:
-    """Replaced columns as rows j != i see them."""
-    queries, _, _ = rows
+    queries, summary, _ = rows
     attention, n = layer.attention, first.store.length
     keys, position = columns.keys, columns.position
     scores = compute_scores(attention, queries, keys, n, at, position)
     seen = visible(attention.sight, at, position)
-    return Column(
+    column = Column(
         index=position,
         score=scores,
         score_change=score_changes(
@@ -246,9 +282,12 @@ def seen_columns(
         visible=seen & ~same_position(at[:, None], position, scores.dtype),
         new_value=columns.new_values,
     )
+    heads = attention.weighting.replace(summary, column)
+    ties = attention.weighting.ties_replaced(summary, column, at)
+    return heads.reshape(heads.shape[0], -1, heads.shape[-1]), ties
 
 
-def take_rows(first: PreparedLayer, slots: Int[Array, "rows"]) -> Any:
+def take_rows(first: PreparedLayer, slots: Int[Array, "*rows"]) -> Any:
     """Queries, summary and base of some of the prepared rows, by their slots."""
     return (
         first.queries[:, slots],
@@ -286,15 +325,22 @@ def own_rows(
         heads = join_heads(weighting.read_change(change))
         rows = change_rows(layer, base, moved.row_change, heads)
         ties = weighting.ties_changed(change, moved.position)
-        shape = (at.shape[0],)
-        return rows, jax.tree.map(
-            lambda x: jnp.broadcast_to(x, (*shape, *x.shape)), ties
-        )
+        return rows, report_each(at, ties)
 
     position, row_change, *projected = jax.tree.leaves(replaced)
     arrays = (position, row_change, *(x.swapaxes(0, 1) for x in projected))
     rows, ties = map_rows(run, (arrays, slots), block)
-    return rows, None if ties is None else reduce_reports(ties)
+    return rows, join_reports(ties)
+
+
+def report_each(at: Int[Array, "rows"], ties: TieReport | None) -> TieReport | None:
+    """Repeats a report for each row, as `map_rows` joins what it maps."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (*at.shape, *x.shape)), ties)
+
+
+def join_reports(ties: TieReport | None) -> TieReport | None:
+    """Merges repeated reports into one; None of None."""
+    return None if ties is None else reduce_reports(ties)
 
 
 def _own_block(

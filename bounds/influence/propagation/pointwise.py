@@ -10,7 +10,7 @@ Cauchy-Schwarz) are corrected exactly.
 """
 
 import dataclasses
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,8 @@ from jax_models.model.rows import Affine, Relu, Step
 
 RELU = Relu()
 HIGHEST = jax.lax.Precision.HIGHEST
+Tile: TypeAlias = Float[Array, "rows features substitutions"]
+Moved: TypeAlias = Float[Array, "rows width substitutions"]
 
 
 @register
@@ -145,7 +147,7 @@ def change_rows(
 
 def change_many_rows(
     layer: Layer, base: RowBase, heads: Float[Array, "rows concatenated substitutions"]
-) -> Float[Array, "rows width substitutions"]:
+) -> Moved:
     """Change of output rows whose own input is unchanged."""
     block = relu_block(layer)
     if block is None:
@@ -157,16 +159,12 @@ def change_many_rows(
     return relu_block_change(base, block, heads)
 
 
-def relu_block_change(
-    base: RowBase, block: ReluBlock, x: Float[Array, "rows features substitutions"]
-) -> Float[Array, "rows width substitutions"]:
+def relu_block_change(base: RowBase, block: ReluBlock, x: Tile) -> Moved:
     """skip x + W2 [relu(u + W1 x) - relu(u)] for a tile of changes x."""
     row, w1, w2, skip = block
     u, (f, m), d = base.rows[row], w1.shape, w2.shape[0]
 
-    def whole(
-        x: Float[Array, "rows features substitutions"],
-    ) -> Float[Array, "rows width substitutions"]:
+    def whole(x: Tile) -> Moved:
         moved = jnp.einsum("fm,jmi->jfi", w1, x, precision=HIGHEST)
         change = RELU.change(u[:, :, None], moved)
         change = jnp.einsum("df,jfi->jdi", w2, change, precision=HIGHEST)
@@ -174,9 +172,7 @@ def relu_block_change(
             return change
         return change + jnp.einsum("dm,jmi->jdi", skip, x, precision=HIGHEST)
 
-    def effective(
-        x: Float[Array, "rows features substitutions"], flips: int
-    ) -> Float[Array, "rows width substitutions"]:
+    def effective(x: Tile, flips: int) -> Moved:
         # W2 D_j W1 for all rows as one product of D with the f rank-one maps.
         maps = (w2.T[:, :, None] * w1[:, None, :]).reshape(f, d * m)
         active = (u > 0).astype(x.dtype)

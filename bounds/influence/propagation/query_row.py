@@ -7,13 +7,13 @@ so weighted sums of rows are formed first and projected once, not once per pair.
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from bounds.influence.propagation.centred_store import common_part, keys_about
+from bounds.influence.propagation.first_layer import common_part, keys_about
 from bounds.influence.propagation.pointwise import (
     RowBase,
     base_rows,
@@ -32,15 +32,15 @@ from jax_models.model.attending import (
 from jax_models.model.layer import Layer
 from jax_models.model.mask import sees_any, visible
 from jax_models.model.pytree import register
-from jax_models.model.transformer import (
-    attention_input,
-    join_heads,
-)
+from jax_models.model.transformer import attention_input, join_heads
 from jax_models.run.blocks import formed_once, slice_tile
 from jax_models.weighting import MovedKeys, TieReport, spread_of
 from jax_models.weighting.base import same_position
 
 HIGHEST = jax.lax.Precision.HIGHEST
+Weights: TypeAlias = Float[Array, "rows heads substitutions"]
+Changes: TypeAlias = Float[Array, "rows width substitutions"]
+Sums: TypeAlias = Float[Array, "heads width substitutions"]
 ROWS_AT_ONCE = 8
 
 
@@ -127,7 +127,7 @@ class RowTile:
     at: Int[Array, "rows"]  # contiguous positions
     valid: Bool[Array, "rows"]  # rows that belong to this tile
     # zero for a configuration's own row
-    changes: Float[Array, "rows width substitutions"]
+    changes: Changes
     position: Int[Array, "substitutions"]  # own row of each; -1 where not apart
     own: Float[Array, "width substitutions"]  # change of that row
 
@@ -136,13 +136,11 @@ class RowTile:
         """True where a row is the configuration's own."""
         return same_position(self.at[:, None], self.position, self.own.dtype)
 
-    def formed(self) -> Float[Array, "rows width substitutions"]:
+    def formed(self) -> Changes:
         """Changes of all rows."""
         return jnp.where(self.here[:, None], self.own, self.changes)
 
-    def products(
-        self, queries: Float[Array, "heads width substitutions"]
-    ) -> Float[Array, "heads rows substitutions"]:
+    def products(self, queries: Sums) -> Float[Array, "heads rows substitutions"]:
         """sum_d queries[h, d, i] change[j, d, i]."""
         others = self.once(row_products, queries, self.changes)
         alone = (queries * self.own).sum(axis=1)[:, None]
@@ -198,8 +196,7 @@ def lift_rows(layer: Layer, last: QueryRow, moved: MovedQuery, rows: RowTile) ->
 
 
 def row_products(
-    queries: Float[Array, "heads width substitutions"],
-    rows: Float[Array, "rows width substitutions"],
+    queries: Sums, rows: Changes
 ) -> Float[Array, "heads rows substitutions"]:
     """sum_d queries[h, d, i] rows[j, d, i].
 
@@ -213,23 +210,15 @@ def row_products(
     return terms[0]
 
 
-def weighted_rows(
-    weights: Float[Array, "rows heads substitutions"],
-    rows: Float[Array, "rows width substitutions"],
-) -> Float[Array, "heads width substitutions"]:
+def weighted_rows(weights: Weights, rows: Changes) -> Sums:
     """sum_j weights[j, h, i] rows[j, d, i]."""
 
-    def by_rows(
-        weights: Float[Array, "rows heads substitutions"],
-        rows: Float[Array, "rows width substitutions"],
-    ) -> Float[Array, "heads width substitutions"]:
+    def by_rows(weights: Weights, rows: Changes) -> Sums:
         # The CPU compiler's sum over the first axis is three times slower in float32;
         # several rows at a time, because the total is read and written at each step.
         count = math.gcd(rows.shape[0], ROWS_AT_ONCE)
 
-        def add(
-            step: Int[Array, ""], total: Float[Array, "heads width substitutions"]
-        ) -> Float[Array, "heads width substitutions"]:
+        def add(step: Int[Array, ""], total: Sums) -> Sums:
             for k in range(count):
                 j = step * count + k
                 total = total + weights[j][:, None] * rows[j]
@@ -238,10 +227,7 @@ def weighted_rows(
         zero = jnp.zeros((weights.shape[1], *rows.shape[1:]), rows.dtype)
         return jax.lax.fori_loop(0, rows.shape[0] // count, add, zero)
 
-    def at_once(
-        weights: Float[Array, "rows heads substitutions"],
-        rows: Float[Array, "rows width substitutions"],
-    ) -> Float[Array, "heads width substitutions"]:
+    def at_once(weights: Weights, rows: Changes) -> Sums:
         return (weights[:, :, None] * rows[:, None]).sum(axis=0)
 
     return jax.lax.platform_dependent(weights, rows, cpu=by_rows, default=at_once)

@@ -30,7 +30,6 @@ from jaxtyping import Array, Bool, Float, Int
 from bounds.influence.blocks.prefetch import distribute, prefetch
 from bounds.influence.propagation.changed_layer import (
     ChangedRows,
-    Frame,
     Lines,
     capacities,
     frames,
@@ -39,8 +38,8 @@ from bounds.influence.propagation.changed_layer import (
 )
 from bounds.influence.propagation.first_layer import PreparedLayer
 from bounds.influence.propagation.pointwise import read_change
+from bounds.influence.result import Ties
 from bounds.influence.substitution import padded
-from bounds.influence.ties import Ties
 from jax_models.model.attending import (
     compute_scores,
     project_key_changes,
@@ -327,38 +326,31 @@ def _next_rows(
     result, ties = np.zeros_like(row_change), Ties.none()
     capacity = capacities(rows.sizes, n)[owner]
 
-    def lines(
-        frame: Frame, tasks: Int[np.ndarray, "tasks"]
-    ) -> tuple[Int[np.ndarray, "lines rows"], Lines]:
-        task = np.where(frame.task >= 0, tasks[frame.task], tasks[0])
-        fields = (slot[task], at[task], frame.task >= 0, row_change[task])
-        return task, Lines(*map(jnp.asarray, (*fields, frame.index, frame.change)))
+    def compute(
+        program: Callable[..., Any], tasks: Int[np.ndarray, "tasks"], c: int, width: int
+    ) -> Iterator[tuple[Int[np.ndarray, "lines rows"], Any, Any, Any]]:
+        """Tasks of each frame, which of them are some, their results, and the ties."""
+        size = {"width": width, "lines": _lines(c, width)}
+        for frame, used in frames(rows, owner[tasks], n, c, **size):
+            valid = frame.task >= 0
+            task = np.where(valid, tasks[frame.task], tasks[0])
+            fields = slot[task], at[task], valid, row_change[task]
+            lines = Lines(*map(jnp.asarray, (*fields, frame.index, frame.change)))
+            found, met = program(step.layer, step.base, lines, jnp.int32(used))
+            yield task, valid, jax.tree.map(np.asarray, found), Ties.of(met)
 
     for c in np.unique(capacity).tolist():
         here = capacity == c
-        tasks = np.flatnonzero(here & ~again)
-        width = min(c, 64)
-        for frame, used in frames(
-            rows, owner[tasks], n, c, width=width, lines=_lines(c, width)
-        ):
-            task, asked = lines(frame, tasks)
-            (change, decided), met = replace_rows(
-                step.layer, step.base, asked, jnp.int32(used)
-            )
-            valid = frame.task >= 0
-            result[task[valid]] = np.asarray(change)[valid]
-            again[task[valid & ~np.asarray(decided)]] = True
-            ties = ties.merge(Ties.of(met))
-        tasks = np.flatnonzero(here & again)
-        width = max(1, c // 512)
-        for frame, used in frames(
-            rows, owner[tasks], n, c, width=width, lines=_lines(c, width)
-        ):
-            task, asked = lines(frame, tasks)
-            change, met = rescan_rows(step.layer, step.base, asked, jnp.int32(used))
-            valid = frame.task >= 0
-            result[task[valid]] = np.asarray(change)[valid]
-            ties = ties.merge(Ties.of(met))
+        some = np.flatnonzero(here & ~again)
+        for task, valid, found, met in compute(replace_rows, some, c, min(c, 64)):
+            change, decided = found
+            result[task[valid]] = change[valid]
+            again[task[valid & ~decided]] = True
+            ties = ties.merge(met)
+        some, width = np.flatnonzero(here & again), max(1, c // 512)
+        for task, valid, change, met in compute(rescan_rows, some, c, width):
+            result[task[valid]] = change[valid]
+            ties = ties.merge(met)
     return ChangedRows.gather(rows.sizes.size, owner, at, result), ties
 
 

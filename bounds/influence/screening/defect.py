@@ -29,8 +29,8 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from bounds.numbers.matrix_norm import spectral_norms
-from bounds.readings.rules import no_rule
+from bounds.numbers.norms import spectral_norms
+from bounds.readings import no_rule
 from jax_models.model.rows import (
     Activation,
     Affine,

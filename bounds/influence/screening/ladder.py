@@ -13,31 +13,404 @@ An estimate decides only which substitution is evaluated next: the maximum's low
 that of an exact evaluation, its upper end the largest upper end of those left.
 
 Source: docs/screened.md, section 4.
+
+A `Climb` holds the enclosure of every influence, and refines it level by level.
 """
 
 import dataclasses
+import functools
 import math
+import time
+from collections.abc import Sequence
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
-from bounds.influence.blocks.block_memory import BlockSizes
-from bounds.influence.method import Done, Screen
+from bounds.influence.blocks.block_memory import BlockSizes, base_bytes, fit_block
+from bounds.influence.blocks.kernel import Kernel, Part, run_blocks
+from bounds.influence.checkpoint import Checkpoint, ScreenProgress
+from bounds.influence.decide import Decider, Undecided
+from bounds.influence.method import Done, Method, Run, Screen, refusal
+from bounds.influence.methods.incremental import INCREMENTAL
+from bounds.influence.methods.partial import PARTIAL
+from bounds.influence.moved import magnitude_of, moved_request, radii_of
 from bounds.influence.request import InfluenceRequest, one_row
-from bounds.influence.result import Enclosures
-from bounds.influence.rounding import FEWEST
-from bounds.influence.run import Run
-from bounds.influence.screening.climb import (
-    TOGETHER,
-    Climb,
-    block_sizes,
-    largest,
-)
+from bounds.influence.result import Enclosures, Level
+from bounds.influence.rounding import FEWEST, runs_of
 from bounds.influence.screening.defect import defect
+from bounds.influence.screening.screen import (
+    ScreenBase,
+    ScreenedBlock,
+    ScreenLevel,
+    prepare_envelopes,
+    prepare_screen,
+    screen_block,
+)
 from bounds.influence.targets.change import nonlinear_head
-from bounds.readings.rules import unsupported_dropout, unsupported_operation
+from bounds.numbers.norms import euclidean_norms
+from bounds.readings import unsupported_dropout, unsupported_operation
+from bounds.rounding.moved_inputs import RUNS, move_apart
+from bounds.rounding.radii import farthest
+from bounds.version import __version__
 from jax_models import Transformer
 from jax_models.arguments import expect_integer, expect_number
-from jax_models.run.mesh import first_says
+from jax_models.run.mesh import count_devices, first_says
+
+# (groups of rows per head, terms of the weights' factors); each sharper and dearer.
+LADDER = ((64, 0), (64, 8), (256, 24))
+# Exact evaluations at a time, and before the first look at those left.
+TOGETHER = 4
+# Seconds of a part of an enumeration, after which the next is chosen.
+PART_SECONDS = 60.0
+NONE = np.zeros(0, np.int64)
+# Blocks under way at a time.
+IN_FLIGHT = 2
+# Elements of all rows' changes in a block of substitutions, on a CPU and elsewhere.
+BLOCK_ELEMENTS = (2**24, 2**27)
+# Elements of a tile of rows of a block.
+TILE_ELEMENTS = (2**17, 2**24)
+# Arrays of the size of a state that a layer has at once.
+STATES = 3
+# Substitutions in a block.
+FEWEST_IN_BLOCK, MOST = 8, 64
+
+
+def block_sizes(request: InfluenceRequest) -> BlockSizes:
+    """Block sizes whose tiles fit a CPU's cache; refuses too small a memory limit."""
+    INCREMENTAL.sizes(request)  # exact evaluations have to fit as well
+    model, n = request.model, request.tokens.size
+    which = 0 if jax.default_backend() == "cpu" else 1
+    suited = max(FEWEST_IN_BLOCK, min(MOST, BLOCK_ELEMENTS[which] // (n * model.width)))
+    # Known changes and their estimates between all layers, while one is formed anew,
+    # and the reads of the last layer.
+    reads = 2 * 3 * model.layers[-1].attention.num_heads
+    each = STATES * len(model.layers) * (model.width + 2) + reads
+    each = each * n * model.dtype.itemsize
+    held = 2 * base_bytes(model, n)
+    batch = fit_block(
+        min(suited, request.position.size),
+        lambda size: held + IN_FLIGHT * size * each,
+        request.memory_limit,
+    )
+    rows = max(8, min(n, TILE_ELEMENTS[which] // (batch * model.width)))
+    return BlockSizes(batch, rows)
+
+
+class Climb:
+    """Enclosures of all influences, refined level by level."""
+
+    def __init__(
+        self,
+        request: InfluenceRequest,
+        run: Run,  # its checkpoint and progress
+        rounding: Done,
+    ) -> None:
+        """Resumes from the checkpoint, or starts with nothing known."""
+        self.request, self.sizes = request, block_sizes(request)
+        self.runs = runs_of(rounding)
+        self._checkpoint = None
+        if run.checkpoint is not None:
+            rules = (LADDER, dataclasses.astuple(self.sizes), rounding, __version__)
+            self._checkpoint = Checkpoint(run.checkpoint, request, *rules)
+        kept = self._checkpoint and self._checkpoint.read()
+        self._known = state = kept or ScreenProgress.nothing(request.position.size)
+        # Ends by closed levels; estimates and errors of the last level.
+        self.lower, self.upper = state.lower, state.upper
+        self.estimate, self.error = state.estimate, state.error
+        self.move = state.move
+        self.value = state.value  # exact, NaN where not evaluated
+        self.value_move = state.value_move
+        self.levels = list(state.levels)  # those that are closed
+        # The level under way, its substitutions, how many are done, and the seconds.
+        self.step, self.chosen = state.step, state.chosen
+        self._done, self._spent = state.done, state.spent
+        self._progress = run.progress
+        self._bases: list[tuple[InfluenceRequest, ScreenBase]] = []  # of each run
+        self._evaluating: list[float] = []  # seconds of every batch of evaluations
+        self._subtracted = state.subtracted
+
+    @property
+    def rank(self) -> int | None:
+        """Terms of the factors at the level under way; None after the last level."""
+        return LADDER[self.step][1] if self.step < len(LADDER) else None
+
+    @property
+    def best(self) -> int | None:
+        """Index of the first of the largest exact values; None without evaluations."""
+        known = np.isfinite(self.value)
+        return int(np.nanargmax(self.value)) if known.any() else None
+
+    @property
+    def least(self) -> float:
+        """Lower end of the maximum."""
+        return 0.0 if self.best is None else float(self.ends()[0].max())
+
+    def left(self, rtol: float = 0.0) -> Int[np.ndarray, "left"]:
+        """Unevaluated substitutions that may exceed the maximum by more than `rtol`."""
+        open_ = np.isnan(self.value) & (self.upper > self.least * (1 + rtol))
+        return np.flatnonzero(open_)
+
+    def ends(
+        self,
+    ) -> tuple[
+        Float[np.ndarray, "substitutions"],
+        Float[np.ndarray, "substitutions"],
+        Bool[np.ndarray, "substitutions"],
+    ]:
+        """Lower and upper ends of all influences; True where they include rounding."""
+        known = np.isfinite(self.value)
+        asked = self.request, self.value, self.value_move, self.magnitude
+        radius = radii_of(*asked, subtracted=self._subtracted)
+        enclosed = ~np.isnan(radius) if known.any() else known
+        enclosed = enclosed | (~known & (self.runs > 0))
+        off = np.where(np.isnan(radius), 0.0, radius)
+        lower = np.where(known, np.maximum(self.value - off, 0), self.lower)
+        return lower, np.where(known, self.value + off, self.upper), enclosed
+
+    @functools.cached_property
+    def magnitude(self) -> float:
+        """Largest magnitude of the inputs of exact evaluations."""
+        return magnitude_of(self.request, INCREMENTAL)
+
+    def evaluate(self, chosen: Int[np.ndarray, "chosen"]) -> None:
+        """Evaluates exactly the chosen substitutions that are not yet evaluated."""
+        self._evaluate(chosen[np.isnan(self.value[chosen])], self.runs)
+
+    def evaluate_left(self, rtol: float, budget: int) -> None:
+        """Evaluates what may exceed the maximum, the largest estimates first."""
+
+        def undecided() -> np.ndarray:
+            room = min(TOGETHER, budget - self.evaluated)
+            return np.sort(largest(self, self.left(rtol), room)) if room > 0 else NONE
+
+        self._decide(undecided, self.runs)
+
+    def move_top(self, count: int) -> None:
+        """Makes runs with moved inputs of the `count` largest evaluated influences."""
+        known = np.flatnonzero(np.isfinite(self.value))
+        order = np.argsort(-self.value[known], kind="stable")[:count]
+        some = known[order]
+        self._evaluate(some[np.isnan(self.value_move[some])], RUNS)
+
+    def _evaluate(self, chosen: Int[np.ndarray, "chosen"], runs: int) -> None:
+        starts = range(0, chosen.size, TOGETHER)
+        parts = iter([np.sort(chosen[at : at + TOGETHER]) for at in starts])
+        self._decide(lambda: next(parts, NONE), runs)
+
+    def _decide(self, undecided: Undecided, runs: int) -> None:
+        """Evaluates a few substitutions at a time, and times them."""
+        began = 0.0
+
+        def timed() -> np.ndarray:
+            nonlocal began
+            chosen, began = undecided(), time.perf_counter()
+            return chosen
+
+        def keep(count: int) -> None:
+            self._evaluating.append(time.perf_counter() - began)
+            self.keep(count)
+
+        given = self._known, self.request, INCREMENTAL, runs, keep, TOGETHER
+        Decider(*given, alone=True).decide(timed)
+
+    def keep(self, count: int) -> None:
+        """Saves the state after `count` more exact values."""
+        del count
+        self.save()
+
+    def enumerate(self, rtol: float) -> None:
+        """Evaluates all substitutions that are left, the largest estimates first."""
+        request, way = self.request, cheapest(self.request)
+        block = block_of(request, way)
+        size, began, done, total = 0, 0.0, 0, 0
+
+        def undecided() -> np.ndarray:
+            nonlocal size, began, total
+            left = self.left(rtol)
+            now = time.perf_counter()
+            size = next_size(size, now - began, block) if size else block
+            began, total = now, done + left.size
+            return np.sort(largest(self, left, size))
+
+        def keep(count: int) -> None:
+            nonlocal done
+            done = min(done + count, total)
+            if self._progress is not None:
+                self._progress(done, total)
+            self.keep(count)
+
+        self._subtracted |= way.subtracts
+        Decider(self._known, request, way, self.runs, keep).decide(undecided)
+
+    @property
+    def evaluated(self) -> int:
+        """Number of substitutions evaluated."""
+        return int(np.isfinite(self.value).sum())
+
+    def begin(self, chosen: Int[np.ndarray, "chosen"]) -> None:
+        """Starts a level on the chosen substitutions."""
+        self.chosen, self._done, self._spent = chosen, 0, 0.0
+
+    def screen(self) -> None:
+        """Screens the rest of the level under way, and appends its `Level`."""
+        assert self.chosen is not None
+        request, began, before = self.request, time.perf_counter(), self._spent
+        groups, rank = LADDER[self.step]
+        chosen = self.chosen[self._done :]
+        times = []
+        if chosen.size:
+            kernels = self._screening(chosen.size, groups, rank)
+            times.append(time.perf_counter())
+            where = request.position[chosen], request.symbol[chosen]
+            runs = [run_blocks(kernel, *where, request.mesh) for kernel in kernels]
+            for (these, *found), *again in zip(*runs, strict=True):
+                part = chosen[these]
+                self._take(part, found[0], [other for _, other, _ in again])
+                times.append(time.perf_counter())
+                self._done += part.size
+                self._spent = before + times[-1] - began
+                self.save()
+                if self._progress is not None:
+                    self._progress(self._done, self.chosen.size)
+        blocks = np.diff(times)
+        # The first block compiles.
+        each = float(blocks[1:].mean()) / self.batch if blocks.size > 1 else None
+        level = Level(groups, rank, self.chosen.size, 0, self._spent, each)
+        self.levels.append(level)
+
+    @property
+    def batch(self) -> int:
+        """Substitutions of a block on all devices."""
+        mesh = self.request.mesh
+        return self.sizes.substitutions * count_devices(mesh)
+
+    def _screening(self, count: int, groups: int, rank: int) -> list[Kernel]:
+        """Kernels that screen `count` substitutions at a level, one for each run."""
+        request = self.request
+        tokens = jnp.asarray(request.tokens)
+        how = {"query": request.query, "target": request.target}
+        if not self._bases:
+            for run in range(1 + self.runs):
+                moved = moved_request(request, run) if run else request
+                base = prepare_screen(moved.model, tokens, **how)
+                self._bases.append((moved, move_apart(base, run) if run else base))
+        envelopes = prepare_envelopes(request.model, self._bases[0][1], groups, rank)
+        jax.block_until_ready(envelopes)
+        # One size for any number left, so that levels share a program.
+        part = Part(
+            0, count, self.sizes.substitutions, {**how, "row_tile": self.sizes.rows}
+        )
+        return [
+            Kernel(
+                screen_block,
+                (ScreenLevel(moved.model, tokens, base, envelopes),),
+                (part,),
+                None,
+                IN_FLIGHT,
+            )
+            for moved, base in self._bases
+        ]
+
+    def close_level(self, rtol: float) -> None:
+        """Encloses the influences screened at this level, and starts the next."""
+        assert self.chosen is not None
+        self._enclose(self.chosen)
+        left = self.left(rtol).size
+        self.levels[-1] = dataclasses.replace(self.levels[-1], left=left)
+        self.step, self.chosen = self.step + 1, None
+        self.save()
+
+    def save(self, *, at_once: bool = False) -> None:
+        """Saves the state of the climb, if it has a checkpoint."""
+        if self._checkpoint is None:
+            return
+        levels = self.levels[: self.step]  # one under way is not yet closed
+        under_way = {"step": self.step, "chosen": self.chosen, "done": self._done}
+        state = dataclasses.replace(
+            self._known,
+            **under_way,
+            spent=self._spent,
+            levels=levels,
+            subtracted=self._subtracted,
+        )
+        self._checkpoint.save(state, at_once=at_once)
+
+    def _take(
+        self,
+        part: Int[np.ndarray, "block"],
+        found: ScreenedBlock,
+        again: Sequence[ScreenedBlock],
+    ) -> None:
+        """Stores estimates, their errors, and the moves of both."""
+
+        def told(one: ScreenedBlock) -> tuple[np.ndarray, np.ndarray]:
+            change, error = jax.device_get((one.change, one.error))
+            change, error = (np.asarray(x, np.float64) for x in (change, error))
+            return change[: part.size], error[: part.size]
+
+        change, error = told(found)
+        self.estimate[part], self.error[part] = euclidean_norms(change), error
+        moves = (
+            euclidean_norms(other - change) + np.abs(off - error)
+            for other, off in map(told, again)
+        )
+        with np.errstate(invalid="ignore", over="ignore"):
+            far = farthest(error.shape, moves)
+        self.move[part] = far if again else np.nan
+
+    def _enclose(self, part: Int[np.ndarray, "chosen"]) -> None:
+        """Narrows enclosures by the estimates."""
+        estimate, error = self.estimate[part], self.error[part]
+        asked = self.request, estimate, self.move[part], self.magnitude
+        radius = radii_of(*asked, subtracted=False)
+        with np.errstate(invalid="ignore", over="ignore"):
+            error = error + (radius if self.runs else 0.0)
+            upper, lower = estimate + error, estimate - error
+        # A NaN bounds nothing.
+        upper = np.where(np.isnan(upper), np.inf, upper)
+        lower = np.where(np.isnan(lower), 0.0, lower)
+        self.upper[part] = np.minimum(self.upper[part], upper)
+        self.lower[part] = np.maximum(self.lower[part], lower)
+
+    def evaluation_seconds(self) -> float:
+        """Seconds of one exact evaluation, without the first batch, which compiles."""
+        warm = self._evaluating[1:]
+        return sum(warm) / max(TOGETHER * len(warm), 1)
+
+
+def largest(
+    climb: Climb, chosen: Int[np.ndarray, "chosen"], count: int
+) -> Int[np.ndarray, "count"]:
+    """The `count` chosen substitutions of largest estimates; non-finite ones last."""
+    estimate = climb.estimate[chosen]
+    order = np.argsort(
+        -np.where(np.isfinite(estimate), estimate, -np.inf), kind="stable"
+    )
+    return chosen[order[:count]]
+
+
+def cheapest(request: InfluenceRequest) -> Method:
+    """Cheaper of the methods that compute chosen substitutions of a softmax model."""
+    able = [way for way in (INCREMENTAL, PARTIAL) if refusal(way, request) is None]
+    return min(able, key=lambda way: way.cost(request))
+
+
+def block_of(request: InfluenceRequest, way: Method) -> int:
+    """Substitutions of a block on all devices."""
+    sizes = way.sizes(request)
+    assert sizes is not None
+    return sizes.substitutions * count_devices(request.mesh)
+
+
+def next_size(size: int, seconds: float, block: int) -> int:
+    """Size of an enumeration's next part, in whole blocks, from the last's seconds."""
+    # Capped: the first part's seconds are mostly compiling.
+    wanted = min(4.0, PART_SECONDS / max(seconds, 1e-3)) * size
+    found = max(1, int(wanted / block)) * block
+    return int.from_bytes(first_says(found.to_bytes(8, "big")), "big")
+
 
 # Forward passes of the base, and of the first level with as many substitutions as rows:
 # docs/screened.md, section 5.

@@ -12,7 +12,7 @@ Source: docs/screened.md, sections 2.2, 2.4, 2.5 and 2.6.
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -21,9 +21,13 @@ from jaxtyping import Bool, Float, Int
 
 from bounds.influence.propagation.pointwise import RowBase, change_rows
 from bounds.influence.screening.defect import gain
-from bounds.influence.screening.envelopes import Envelopes
-from bounds.influence.screening.field import Field, field_at_rows, sum_field
-from bounds.influence.screening.layer_base import ScreenedLayer
+from bounds.influence.screening.envelopes import (
+    Envelopes,
+    Field,
+    field_at_rows,
+    sum_field,
+)
+from bounds.influence.screening.layer_base import RowStatistics, ScreenedLayer
 from bounds.influence.screening.moved_row import (
     BaseRow,
     KnownRow,
@@ -33,24 +37,21 @@ from bounds.influence.screening.moved_row import (
 )
 from bounds.influence.screening.replaced_column import (
     Columns,
-    replace_column,
-    take_columns,
-    turn_derivative,
-)
-from bounds.influence.screening.row_map import RowMap, move_row_map
-from bounds.influence.screening.row_statistics import RowStatistics
-from bounds.influence.screening.softmax_defect import (
-    ColumnSums,
-    Missed,
-    MovedRow,
-    head_defect,
-)
-from bounds.influence.screening.state import (
     Inputs,
     MovedColumns,
     State,
     move_columns,
     read_inputs,
+    replace_column,
+    take_columns,
+    turn_derivative,
+)
+from bounds.influence.screening.row_map import RowMap, move_row_map
+from bounds.influence.screening.softmax_defect import (
+    ColumnSums,
+    Missed,
+    MovedRow,
+    head_defect,
 )
 from jax_models.model.attending import project_query_changes
 from jax_models.model.layer import Layer
@@ -61,6 +62,7 @@ from jax_models.run.blocks import fold_tiles, map_rows
 from jax_models.weighting import contract
 
 HIGHEST = jax.lax.Precision.HIGHEST
+ByColumn: TypeAlias = Float[Array, "heads columns substitutions"]
 
 
 # The replaced row i in a middle layer: its reference z, and the row's distance from z.
@@ -210,9 +212,7 @@ def sum_columns(
 ) -> GroupSums:
     """Sums of the columns' changes for every group, without those at `here`."""
 
-    def sizes(
-        change: Float[Array, "heads columns width substitutions"],
-    ) -> Float[Array, "heads columns substitutions"]:
+    def sizes(change: Float[Array, "heads columns width substitutions"]) -> ByColumn:
         return jnp.where(here, 0, jnp.sqrt((change**2).sum(axis=2)))
 
     known_key, known_value = sizes(moved.key), sizes(moved.value)
@@ -222,8 +222,7 @@ def sum_columns(
     key, value = known_key + key_unknown, known_value + value_unknown
 
     def summed(
-        weights: Float[Array, "heads groups columns"],
-        terms: Float[Array, "heads columns substitutions"],
+        weights: Float[Array, "heads groups columns"], terms: ByColumn
     ) -> Float[Array, "heads groups substitutions"]:
         return jnp.matmul(weights, terms, precision=HIGHEST)
 

@@ -9,15 +9,15 @@ Source: docs/screened.md, sections 2.9 and 2.10.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from bounds.influence.propagation.query_row import RowTile
+from bounds.influence.screening.replaced_column import Inputs, MovedColumns
 from bounds.influence.screening.softmax_defect import Moments, grow, softmax_defect
-from bounds.influence.screening.state import Inputs, MovedColumns
 from jax_models.model.attending import KeyStore
 from jax_models.model.attention import Attention
 from jax_models.model.mask import visible
@@ -26,6 +26,8 @@ from jax_models.run.blocks import fold_tiles, slice_tile
 from jax_models.weighting import MovedKeys, spread_of
 
 HIGHEST = jax.lax.Precision.HIGHEST
+ByColumn: TypeAlias = Float[Array, "heads columns substitutions"]
+OfHeads: TypeAlias = Float[Array, "heads substitutions"]
 
 
 @register
@@ -44,10 +46,10 @@ class BaseRow:
 class UnknownChangeNorms:
     """Norms of the unknown changes of a row's query and of the columns it sees."""
 
-    query: Float[Array, "heads substitutions"]
-    key: Float[Array, "heads columns substitutions"]
-    value: Float[Array, "heads columns substitutions"]
-    score: Float[Array, "heads columns substitutions"]  # by the base query
+    query: OfHeads
+    key: ByColumn
+    value: ByColumn
+    score: ByColumn  # by the base query
 
 
 @register
@@ -116,7 +118,7 @@ class Configuration:
 
     heads: Float[Array, "heads substitutions d_v"]  # change of the outputs
     # Change of the log-partition function.
-    log_total: Float[Array, "heads substitutions"]
+    log_total: OfHeads
 
 
 def configure_row(row: KnownRow, tile: int) -> Configuration:
@@ -157,11 +159,11 @@ def configure_row(row: KnownRow, tile: int) -> Configuration:
 class RowBounds:
     """Bounds on the further change of a head's output by unknown changes."""
 
-    linear: Float[Array, "heads substitutions"]  # |base derivative|
+    linear: OfHeads  # |base derivative|
     # |configuration's derivative - base derivative|
-    turned: Float[Array, "heads substitutions"]
-    curved: Float[Array, "heads substitutions"]  # |change - configuration's derivative|
-    moves: Float[Array, "heads substitutions"]  # |change|
+    turned: OfHeads
+    curved: OfHeads  # |change - configuration's derivative|
+    moves: OfHeads  # |change|
 
 
 def bound_row(
@@ -207,9 +209,7 @@ def bound_row(
         weights = jnp.exp(log_weights + relative)
         small = jnp.clip(relative, -1, 1)
         gap = jnp.where(
-            relative == small,
-            base_weights * jnp.expm1(small),
-            weights - base_weights,
+            relative == small, base_weights * jnp.expm1(small), weights - base_weights
         )
         # Distances of values from the outputs, of keys from the base's mean [h, j, v, i].
         value_away = here.values[..., None] - mean_value

@@ -7,6 +7,11 @@ moves by its base derivative by the sources, and by that by each nonlinear opera
 before z, times that operation's `defect`. So do the rows that the last layer reads.
 
 Source: docs/screened.md, sections 2.7 and 2.8.
+
+An unknown change e of row m moves a head's key in the last layer by W_k e, its value by
+W_v e and the score of the watched row by q^T W_k e. Norms of these three, by the parts
+that make up e, are far below |W_k| |e|, |W_v| |e| and |q| |W_k| |e|
+(docs/screened.md, section 2.10).
 """
 
 import dataclasses
@@ -21,14 +26,68 @@ from jaxtyping import Float
 
 from bounds.influence.propagation.pointwise import RowBase
 from bounds.influence.screening.defect import Moved, defect, entrywise
-from bounds.influence.screening.last_reads import READS, LastReads
-from bounds.numbers.matrix_norm import spectral_norms
-from bounds.readings.slopes import pull
+from bounds.numbers.norms import spectral_norms
+from bounds.readings import pull
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import register
 from jax_models.model.rows import Activation, Affine, Operation
 
 HIGHEST = jax.lax.Precision.HIGHEST
+READS = "reads"  # a key among names of rows; no row has this name
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class LastReads:
+    """The last layer as a reader of rows."""
+
+    layer: Layer
+    query: Float[Array, "heads d_k"]  # of the watched row, scaled
+
+    @property
+    def maps(
+        self,
+    ) -> tuple[
+        Float[Array, "heads d_k width"],
+        Float[Array, "heads d_v width"],
+        Float[Array, "heads 1 width"],
+    ]:
+        """W_k, W_v and q^T W_k, behind any pre-norm."""
+        attention = self.layer.attention
+        key, value = attention.key_by_head, attention.value_by_head
+        score = jnp.einsum("he,hed->hd", self.query, key, precision=HIGHEST)
+        return key, value, score[:, None]
+
+    @property
+    def map_norms(self) -> Float[Array, "reads"]:
+        """Spectral norms of the maps: keys, values and scores of every head."""
+        return jnp.concatenate([spectral_norms(x) for x in self.maps])
+
+    def derivative(
+        self, rows: Float[Array, "rows width"]
+    ) -> Float[Array, "*rows maps width"]:
+        """Maps of the rows, stacked; one matrix for all rows without a pre-norm."""
+        maps = jnp.concatenate([x.reshape(-1, x.shape[-1]) for x in self.maps])
+        program = self.layer.reads
+        return pull(program, {"y": rows}, {program.output: maps})["y"]
+
+    def norms_of(
+        self, rows: int, of_entries: bool, derivative: Float[Array, "*rows maps inputs"]
+    ) -> Float[Array, "rows reads *inputs"]:
+        """Norms of the maps times a derivative; of each column with `of_entries`."""
+        norm: Callable[[Array], Array] = _columns if of_entries else spectral_norms
+        lead, width = derivative.shape[:-2], derivative.shape[-1]
+        found, first = [], 0
+        for h, e in (x.shape[:2] for x in self.maps):
+            part = derivative[..., first : first + h * e, :]
+            found.append(norm(part.reshape(*lead, h, e, width)))
+            first += h * e
+        norms = jnp.concatenate(found, axis=len(lead))
+        return norms if lead else jnp.broadcast_to(norms, (rows, *norms.shape))
+
+
+def _columns(maps: Float[Array, "*batch read width"]) -> Float[Array, "*batch width"]:
+    return jnp.sqrt((maps * maps).sum(axis=-2))
 
 
 @register
@@ -67,24 +126,22 @@ def make_row_map(
         name: entrywise(step.operation) for step in program.bent for name in step.inputs
     }
     by_source, by_defect, heads = {}, {}, layer.attention.num_heads
-    for name, entries in (*read.items(), (program.output, False)):
-        width = base.rows[name].shape[-1] if name in base.rows else d
-        identity = jnp.eye(width, dtype=cotangents.dtype)
-        found = pull(program, base.rows, {name: identity})
-        norms = functools.partial(_norms, r, identity, entries)
+    asked = [*read.items(), (program.output, False)]
+    for name, entries in asked if reader is None else [*asked, (READS, False)]:
+        if reader is not None and name == READS:
+            given = {program.output: reader.derivative(output)}
+            norms = functools.partial(reader.norms_of, r)
+        else:
+            width = base.rows[name].shape[-1] if name in base.rows else d
+            identity = jnp.eye(width, dtype=cotangents.dtype)
+            given = {name: identity}
+            norms = functools.partial(_norms, r, identity, entries)
+        found = pull(program, base.rows, given)
         by_source[name] = _by_source(found, heads, functools.partial(norms, False))
         by_defect[name] = {
             step.name: norms(entrywise(step.operation), found[step.name])
             for step in program.bent
             if step.name in found
-        }
-    if reader is not None:
-        found = pull(program, base.rows, {program.output: reader.derivative(output)})
-        norms = functools.partial(reader.norms_of, r)
-        by_source[READS] = _by_source(found, heads, functools.partial(norms, False))
-        by_defect[READS] = {
-            step.name: norms(entrywise(step.operation), found[step.name])
-            for step in program.bent
         }
     weights = {
         step.name: _norms(r, None, False, entrywise(step.operation), wanted[step.name])

@@ -32,7 +32,6 @@ from bounds.influence.propagation.first_layer import (
 )
 from bounds.influence.screening.defect import Moved, defect
 from bounds.influence.screening.envelopes import Envelopes, make_envelopes
-from bounds.influence.screening.last_reads import LastReads
 from bounds.influence.screening.layer_base import ScreenedLayer, make_screened_layer
 from bounds.influence.screening.middle_layer import MiddleLayer, screen_layer
 from bounds.influence.screening.moved_row import (
@@ -42,11 +41,16 @@ from bounds.influence.screening.moved_row import (
     bound_row,
     configure_row,
 )
-from bounds.influence.screening.row_map import move_row_map
-from bounds.influence.screening.state import Inputs, State, move_columns, read_inputs
+from bounds.influence.screening.replaced_column import (
+    Inputs,
+    State,
+    move_columns,
+    read_inputs,
+)
+from bounds.influence.screening.row_map import LastReads, move_row_map
 from bounds.influence.targets.change import change_target, target_map
-from bounds.numbers.matrix_norm import spectral_norms
-from bounds.readings.slopes import slope
+from bounds.numbers.norms import spectral_norms
+from bounds.readings import slope
 from jax_models.model.attending import project_query_changes
 from jax_models.model.layer import Layer
 from jax_models.model.mask import Sight
@@ -206,12 +210,7 @@ def prepare_envelopes(
 
     return tuple(
         make_envelopes(
-            layer.attention,
-            one.prepared,
-            one.statistics,
-            groups,
-            rank,
-            stretch(layer),
+            layer.attention, one.prepared, one.statistics, groups, rank, stretch(layer)
         )
         for layer, one in zip(model.layers[1:-1], base.middle, strict=True)
     )

@@ -173,8 +173,7 @@ def head_defect(
     most = moved * sums.largest_key + dq * row.reach[0]
     y2_reach = (moved * jnp.sqrt(sums.key2_reach) + dq * jnp.sqrt(cross2)) ** 2
     x_value = jnp.minimum(
-        row.reach[0] * sums.value,
-        jnp.sqrt(spread2 * sums.largest_value * sums.value),
+        row.reach[0] * sums.value, jnp.sqrt(spread2 * sums.largest_value * sums.value)
     )
     y_value = moved * sums.key_value + dq * x_value
     own = dq * column.new_key + moved * column.key

@@ -205,7 +205,7 @@ class Scan(Answer):
                 the figure needs.
             OSError: the file cannot be written.
         """
-        from bounds.store.pictures import save_as_named
+        from bounds.store.output import save_as_named
 
         self.require_named()
         from bounds.figures.inputs import scan_figure

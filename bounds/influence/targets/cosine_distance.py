@@ -6,9 +6,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from bounds.influence.targets.pooled import Pooled
-from bounds.numbers.euclidean import scaled_norm
-from jax_models.model.pooling import Pooling
+from bounds.numbers.norms import scaled_norm
 from jax_models.model.pytree import register
+from jax_models.model.readout import Pooling
 
 
 def cosine_distance(

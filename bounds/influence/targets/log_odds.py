@@ -114,10 +114,10 @@ class LogOdds(Target):
 
 
 def _log_ratio(
-    before: Float[Array, "*batch symbols"],
-    moved: Float[Array, "*batch symbols"],
-    after: Float[Array, "*batch symbols"],
-) -> Float[Array, "*batch symbols"]:
+    before: Float[Array, "*#batch symbols"],
+    moved: Float[Array, "*#batch symbols"],
+    after: Float[Array, "*#batch symbols"],
+) -> Float[Array, "*#batch symbols"]:
     """log(after / before), by log1p of a small relative change."""
     relative = moved / before
     small = jnp.abs(relative) < 0.5

@@ -9,8 +9,8 @@ from jaxtyping import Array, Float, Int
 
 from bounds.influence.targets.base import STATIC, Target
 from jax_models import InputError, Transformer
-from jax_models.model.pooling import Pooling
 from jax_models.model.pytree import register
+from jax_models.model.readout import Pooling
 
 
 @register

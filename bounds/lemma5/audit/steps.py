@@ -1,8 +1,16 @@
-"""The false steps of the printed proof, each a model on which both sides are numbers."""
+"""The false steps of the printed proof, each a model on which both sides are numbers.
 
+The models are one-dimensional attention over groups of equal keys, with 60 digits. A
+group of 10^12 equal keys costs as much as one key, so a violation that needs such lengths
+is computed exactly, not extrapolated. docs/lemma5-audit.md holds exactly the tables.
+"""
+
+import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
-from bounds.lemma5.audit.finding import CONTEXT, Finding, Group, Real, average, real
+from mpmath import MPContext
+
 from bounds.lemma5.closed_form import (
     DotProduct,
     PrintedConstants,
@@ -10,6 +18,72 @@ from bounds.lemma5.closed_form import (
     printed_tight,
     scaled_causal_average_influence,
 )
+
+# 60 digits: the smallest change that matters below is 1e-36 of what it is a change of.
+CONTEXT: Any = MPContext()
+CONTEXT.dps = 60
+
+# An mpmath number, whose type mpmath does not declare to checkers.
+Real: TypeAlias = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """Both sides of one printed inequality, left <= right, in one model.
+
+    Attributes:
+        step: Its place in the printed proof; the numbers are those of the list in
+            docs/lemma5-audit.md.
+        printed: The inequality.
+        model: The attention, activations and numbers of the evaluation.
+        left: Its left side, exact up to 40 digits at least.
+        right: Its right side; zero where the claim is that the left side vanishes.
+    """
+
+    step: str
+    printed: str
+    model: str
+    left: Real
+    right: Real
+
+    @property
+    def holds(self) -> bool:
+        """Whether the inequality is true in this model."""
+        return bool(self.left <= self.right)
+
+    @property
+    def ratio(self) -> float:
+        """Left side over right side; above 1 the inequality is violated."""
+        return float(self.left / self.right) if self.right else float("inf")
+
+
+def real(value: float | int | str | Real) -> Real:
+    """The number with 60 digits; a float is exactly what it is, a string decimal."""
+    return CONTEXT.mpf(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Equal keys.
+
+    Attributes:
+        value: Their activation.
+        count: Their number.
+    """
+
+    value: Real
+    count: int
+
+
+def average(slope: Real, groups: Sequence[Group]) -> Real:
+    """Attended value Σ α_w y_w with α = softmax(slope · y_w)."""
+    # Only differences of logits matter; a common one is taken out for good measure.
+    reference = groups[0].value
+    weights = [g.count * CONTEXT.exp(slope * (g.value - reference)) for g in groups]
+    total = CONTEXT.fsum(weights)
+    terms = (w * g.value for w, g in zip(weights, groups, strict=True))
+    return CONTEXT.fsum(terms) / total
+
 
 _PRINTED = "‖y_i^(k) − y'_i^(k)‖ ≤ C^{2k} D"
 _STEP = real("1e-8")
@@ -37,19 +111,16 @@ def many_heads_findings() -> tuple[Finding, ...]:
     # The slope is 1 + e^{2A} of the literal reading, A = 4 mu.
     mu, slope = 0.12, 1 + CONTEXT.exp(8 * real(0.12))
     left = _change(1200, mu, slope, 10001, real("1e-3"))
+    model = "H = 1200, mu = 0.12, n = 10001, D = 1e-3; "
     many = [
-        _heads_finding(
-            f"H = 1200, mu = 0.12, n = 10001, D = 1e-3; {name}", left, constants
-        )
+        Finding("8", _PRINTED, model + name, left, _own_claim(constants, "1e-3"))
         for name, constants in _readings(mu, slope).items()
     ]
     return (*many, *_smallest(), _arithmetic(mu, slope))
 
 
-def _heads_finding(model: str, left: Real, constants: PrintedConstants) -> Finding:
-    distance = real("1e-3")
-    right = real(constants.own(1, 1.0).value) * distance
-    return Finding("8", _PRINTED, model, left, right)
+def _own_claim(constants: PrintedConstants, distance: str | Real) -> Real:
+    return real(constants.own(1, 1.0).value) * real(distance)
 
 
 def _smallest() -> tuple[Finding, ...]:
@@ -62,17 +133,12 @@ def _smallest() -> tuple[Finding, ...]:
         mu = float(exponent / (2 * ratio))
         slope = 1 + CONTEXT.exp(2 * ratio * real(mu))
         constants = _readings(mu, slope)[name]
-        right = real(constants.own(1, 1.0).value) * distance
+        right = _own_claim(constants, distance)
         per_head = _change(1, mu, slope, length, distance)
         heads = int(CONTEXT.ceil(right / per_head))
+        model = f"mu = {mu:.4f}, n = 10^9 + 1, D = 1e-9; {name}"
         found += [
-            Finding(
-                "8",
-                _PRINTED,
-                f"H = {h}, mu = {mu:.4f}, n = 10^9 + 1, D = 1e-9; {name}",
-                h * per_head,
-                right,
-            )
+            Finding("8", _PRINTED, f"H = {h}, {model}", h * per_head, right)
             for h in (heads, heads - 1)
         ]
     return tuple(found)
@@ -93,20 +159,29 @@ def _arithmetic(mu: float, slope: Real) -> Finding:
 
 def _readings(mu: float, slope: Real) -> dict[str, PrintedConstants]:
     # The number of heads does not enter the claim about position i.
-    scores, lipschitz = [DotProduct(mu)], float(slope)
     return {
-        "literal F = 2": printed(
-            scores=scores,
-            embedding_norm=1.0,
-            growth=1.0,
-            output_lipschitz=lipschitz,
-            num_heads=1,
-            num_layers=1,
-        ),
-        "tight F = 1": printed_tight(
-            scores=scores, norm=1.0, output_lipschitz=lipschitz, num_heads=1
-        ),
+        "literal F = 2": _literal(mu, float(slope)),
+        "tight F = 1": _tight(mu, float(slope)),
     }
+
+
+def _literal(
+    mu: float, lipschitz: float, norm: float = 1, layers: int = 1
+) -> PrintedConstants:
+    return printed(
+        scores=[DotProduct(mu)],
+        embedding_norm=norm,
+        growth=1.0,
+        output_lipschitz=lipschitz,
+        num_heads=1,
+        num_layers=layers,
+    )
+
+
+def _tight(mu: float, lipschitz: float, norm: float = 1) -> PrintedConstants:
+    return printed_tight(
+        scores=[DotProduct(mu)], norm=norm, output_lipschitz=lipschitz, num_heads=1
+    )
 
 
 def _change(heads: int, mu: float, slope: Real, length: int, distance: Real) -> Real:
@@ -146,14 +221,7 @@ def _biased(a: int, length: int) -> Finding:
         keys = [Group(small * moved + shift, 1), Group(query, 1)]
         return average(query, [*keys, Group(rest, length - 2)])
 
-    constants = printed(
-        scores=[DotProduct(1.0)],
-        embedding_norm=float(small),
-        growth=1.0,
-        output_lipschitz=1.0,
-        num_heads=1,
-        num_layers=2,
-    )
+    constants = _literal(1.0, 1.0, float(small), 2)
     model = (
         "L = 2, y^(0) = ε u, ε = 1e-12, layer 1 adds a bias A/ε that C_fact = 1 leaves "
         f"out; A = {a}, n = {length}"
@@ -169,12 +237,7 @@ def _shrinking(a: int, length: int) -> Finding:
         return real(factor) * average(real(a), keys)
 
     # `printed` refuses a growth below 1; its F would be 2 C_fact.
-    constants = printed_tight(
-        scores=[DotProduct(float(a))],
-        norm=2 * factor,
-        output_lipschitz=factor,
-        num_heads=1,
-    )
+    constants = _tight(float(a), factor, 2 * factor)
     model = f"L = 1, f_act = 0.01 b, C_fact = 0.01, F = 0.02; A = {a}, n = {length}"
     return _growth_finding(model, output, constants, 1, length, _STEP)
 
@@ -203,9 +266,7 @@ def _growth_finding(
 # the influence of symbol 1 grows like (ln n)^{L-1}/(L-1)!: harmonic numbers.
 def causal_mask_findings() -> tuple[Finding, ...]:
     """The printed bound, taken at row 2 of a causal average, for growing n."""
-    constants = printed_tight(
-        scores=[DotProduct(0.0)], norm=1.0, output_lipschitz=1.0, num_heads=1
-    )
+    constants = _tight(0.0, 1.0)
     return tuple(
         Finding(
             step="lemma",
@@ -248,20 +309,7 @@ def _finding(a: int, log10_length: int, tight: bool) -> Finding:
     change = slope * abs(after - before)
     if change > 1:
         raise ArithmeticError(f"the output {change} leaves the clip at 1")
-    scores, lipschitz = [DotProduct(float(a))], float(slope)
-    if tight:
-        constants = printed_tight(
-            scores=scores, norm=1.0, output_lipschitz=lipschitz, num_heads=1
-        )
-    else:
-        constants = printed(
-            scores=scores,
-            embedding_norm=1.0,
-            growth=1.0,
-            output_lipschitz=lipschitz,
-            num_heads=1,
-            num_layers=1,
-        )
+    constants = (_tight if tight else _literal)(float(a), float(slope))
     return Finding(
         step="9",
         printed="‖y_j^(k) − y'_j^(k)‖ ≤ H^k C^{2k} D/n",
@@ -307,13 +355,8 @@ def weight_change_findings() -> tuple[Finding, ...]:
     query = (1, 0)
     before, after = [(0, 10), query], [(1, 10), query]
     weights, new_weights = _weights(query, before), _weights(query, after)
-    change = [
-        b - a
-        for a, b in zip(
-            _average(weights, before), _average(new_weights, after), strict=True
-        )
-    ]
-    left = CONTEXT.hypot(*change)
+    averages = _average(weights, before), _average(new_weights, after)
+    left = CONTEXT.hypot(*(b - a for a, b in zip(*averages, strict=True)))
     distance = CONTEXT.hypot(*(b - a for a, b in zip(before[0], after[0], strict=True)))
     return tuple(
         Finding(
@@ -360,3 +403,66 @@ def activation_norm_findings() -> tuple[Finding, ...]:
             right=2 * real(1) ** layers,
         ),
     )
+
+
+_STEPS = (
+    activation_norm_findings,
+    weight_change_findings,
+    own_position_findings,
+    many_heads_findings,
+    tight_norm_findings,
+    growth_constant_findings,
+    causal_mask_findings,
+)
+
+
+def all_findings() -> tuple[Finding, ...]:
+    """Compute every finding.
+
+    Returns:
+        The findings in the order of the printed proof.
+    """
+    return tuple(finding for step in _STEPS for finding in step())
+
+
+def findings_table(findings: Sequence[Finding]) -> str:
+    """Set findings as a table: the inequality, the model, both sides, the verdict.
+
+    Args:
+        findings: The lines, in order.
+
+    Returns:
+        A Markdown table without a final newline.
+    """
+    rows = [
+        (
+            finding.step,
+            finding.printed,
+            finding.model,
+            f"{float(finding.left):.5g}",
+            f"{float(finding.right):.5g}" if finding.right else "→ 0",
+            f"{finding.ratio:.5g}" if finding.right else "",
+            "holds" if finding.holds else "**false**",
+        )
+        for finding in findings
+    ]
+    header = ("step", "printed", "model", "left", "right", "left/right", "verdict")
+    return _markdown(header, rows)
+
+
+def harmonic_table() -> str:
+    """Set n times the influence under uniform causal averaging as a table.
+
+    Returns:
+        A Markdown table without a final newline, one line per length.
+    """
+    header = ("n", *(f"L = {depth}" for depth in DEPTHS))
+    rows = [
+        (str(n), *(f"{value:.5g}" for value in values)) for n, values in harmonic_rows()
+    ]
+    return _markdown(header, rows)
+
+
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -12,9 +12,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from bounds.lemma5.certificate.ball import BaseRows, carry_radius
 from bounds.lemma5.certificate.mean_deviation import (
     ColumnMove,
     OtherMoves,
@@ -33,15 +32,23 @@ from bounds.lemma5.certificate.moved_rows import (
 )
 from bounds.lemma5.certificate.norm_gain import vector_norms
 from bounds.lemma5.certificate.order import greatest
-from bounds.lemma5.certificate.other_columns import (
+from bounds.lemma5.certificate.own_column import (
+    ByPair,
     OtherColumns,
+    OwnColumn,
     OwnQuery,
+    RowMoves,
     move_own_query,
     other_columns,
     other_sums,
+    see_column,
 )
-from bounds.lemma5.certificate.own_column import ByPair, OwnColumn, see_column
-from bounds.lemma5.certificate.pointwise import carry, carry_rounding
+from bounds.lemma5.certificate.pointwise import (
+    BaseRows,
+    carry,
+    carry_radius,
+    carry_rounding,
+)
 from bounds.lemma5.certificate.row_base import (
     LayerBase,
     RowSpread,
@@ -52,7 +59,7 @@ from bounds.lemma5.certificate.row_base import (
     swap_rows,
 )
 from bounds.lemma5.certificate.sections import entering
-from bounds.readings.rules import norm_before
+from bounds.readings import norm_before
 from jax_models.model.layer import Layer
 from jax_models.run.blocks import map_rows, row_block
 
@@ -83,9 +90,7 @@ def move_all_rows(
 @jax.jit
 def replace_column(
     layer: Layer, held: LayerBase, spread: RowSpread, own: OwnMove, roundoff: Roundoff
-) -> tuple[
-    Float[Array, "rows width substitutions"], Float[Array, "rows substitutions"]
-]:
+) -> RowMoves:
     """Centres and radii of the held rows' changes when only input row i moves.
 
     With radius 0 around row i's move the centres are exact, and the radii rounding
@@ -124,9 +129,7 @@ def _tile(
     others: OtherColumns | None,
     roundoff: Roundoff,
     rows: Any,
-) -> tuple[
-    Float[Array, "rows width substitutions"], Float[Array, "rows substitutions"]
-]:
+) -> RowMoves:
     """Centres and radii of the changes of a tile of output rows."""
     at, by_row, base, known, spread, streams = rows
     attention, constants = layer.attention, held.constants
@@ -155,9 +158,8 @@ def _tile(
     rounding = carry_rounding(layer, after, base, carried, known)
     around = BaseRows(base.rows, norms, known.rows)
     # Heads and the sum round like their terms, and are carried on like any error.
-    by_head = (
-        vector_norms(heads.swapaxes(2, 3)) * constants.output_entries[:, None, None]
-    )
+    by_head = vector_norms(heads.swapaxes(2, 3))
+    by_head = by_head * constants.output_entries[:, None, None]
     deviation = deviation + column.rounding + roundoff.sums * by_head
     radius = radius + roundoff.local * vector_norms(change)
     balls = entering(layer, radius, deviation)
@@ -197,9 +199,8 @@ def _deviation(
         (query_size, column.steep),
         (own.radius, slope),
     )
-    own_value = jnp.broadcast_to(
-        (constants.value[:, None] * own.radius)[:, None], still.shape
-    )
+    own_value = (constants.value[:, None] * own.radius)[:, None]
+    own_value = jnp.broadcast_to(own_value, still.shape)
     log_weight = rows.inflation.weight[..., None]
     weight, remain = (inflated(x, log_weight) for x in (column.weight, column.remain))
     farthest = greatest(

@@ -13,13 +13,12 @@ from jaxtyping import Array, Float, Int
 from bounds.influence.request import InfluenceRequest
 from bounds.lemma5.certificate.all_rows import move_all_rows, replace_column
 from bounds.lemma5.certificate.base_radius import embedding_radius
-from bounds.lemma5.certificate.constants import layer_constants
 from bounds.lemma5.certificate.mean_deviation import Roundoff
 from bounds.lemma5.certificate.moved_rows import MovedRows, OwnMove, put_row
 from bounds.lemma5.certificate.one_row import move_one_row
 from bounds.lemma5.certificate.order import greatest, settle, times
-from bounds.lemma5.certificate.other_columns import LARGEST_EXPONENT
 from bounds.lemma5.certificate.output import certified_norms
+from bounds.lemma5.certificate.own_column import LARGEST_EXPONENT
 from bounds.lemma5.certificate.row_base import (
     LayerBase,
     RowSpread,
@@ -29,6 +28,7 @@ from bounds.lemma5.certificate.row_base import (
     take_rows,
 )
 from bounds.lemma5.certificate.scores.base import score_rule
+from bounds.lemma5.certificate.sections import layer_constants
 from bounds.numbers.rounding import (
     certificate_roundoff,
     layer_roundoff,
@@ -82,9 +82,8 @@ class BasePass:
         spread, n = self.spreads[0], self.held[0].rows.shape[0]
         assert spread is not None
         if last == 0 and not at_query:
-            centre, radius = replace_column(
-                layers[0], self.held[0], spread, own, self.replaced_roundoff
-            )
+            given = layers[0], self.held[0], spread, own, self.replaced_roundoff
+            centre, radius = replace_column(*given)
             return centre[0].T, radius[0]
         moved = lone_row(own, n)
         for depth in range(last):

@@ -8,23 +8,23 @@ factors, a Lipschitz map multiplies. docs/certificates.md, section 7, has the ru
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from bounds.influence.propagation.pointwise import RowBase
-from bounds.lemma5.certificate.activation_ball import steepest_within
-from bounds.lemma5.certificate.constants import CertificateConstants
 from bounds.lemma5.certificate.norm_gain import (
     farthest_from_mean,
     norm_gain,
+    steepest_within,
     vector_norms,
 )
 from bounds.lemma5.certificate.order import bounded, least, times
 from bounds.lemma5.certificate.scores.base import over_query_scale, score_rule
 from bounds.lemma5.certificate.sections import (
+    CertificateConstants,
     Section,
     SectionConstants,
     attended,
@@ -38,12 +38,16 @@ from bounds.numbers.rounding import (
     tiled_summation,
     unit_roundoff,
 )
-from bounds.readings.rules import no_rule, norm_before
+from bounds.readings import no_rule, norm_before
 from jax_models.model.attending import KeyStore, project
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import register
 from jax_models.model.rows import Activation, Affine, Join, Norm, Operation, Sum, linear
 from jax_models.model.transformer import Transformer, join_heads
+
+Entries: TypeAlias = Float[Array, "rows _"]
+Rows: TypeAlias = Float[Array, "*rows width"]
+Radii: TypeAlias = Float[Array, "*rows"]
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -65,14 +69,12 @@ class RowRadius:
 class BaseRadius:
     """Radii of a layer's base pass."""
 
-    rows: Float[
-        Array, "tokens"
-    ]  # the layer's input, the rounding of its centring included
+    # The layer's input, the rounding of its centring included.
+    rows: Float[Array, "tokens"]
     key: Float[Array, "heads"]  # of any key
     value: Float[Array, "heads"]  # of any value, in value space
-    spread: Float[
-        Array, "heads"
-    ]  # largest distance of a value from a point, in value space
+    # Largest distance of a value from a point, in value space.
+    spread: Float[Array, "heads"]
     by_row: RowRadius
     output: Float[Array, "rows"]
 
@@ -104,16 +106,12 @@ class BasePass:
         return vector_norms(self.store.keys).max(axis=-1)
 
 
-def centred(
-    rows: Float[Array, "*rows width"], radius: Float[Array, "*rows"]
-) -> Float[Array, "*rows"]:
+def centred(rows: Rows, radius: Radii) -> Radii:
     """Radius of rows once the rounding of centring is added."""
     return radius + gamma_upper(rows.shape[-1] + 2) * vector_norms(rows)
 
 
-def behind_norm(
-    norm: Norm, rows: Float[Array, "*rows width"], radius: Float[Array, "*rows"]
-) -> Float[Array, "*rows"]:
+def behind_norm(norm: Norm, rows: Rows, radius: Radii) -> Radii:
     """Radius after a norm, from that of the centred row before it."""
     longest = norm.largest * rows.shape[-1] ** 0.5
     rounded = longest + vector_norms(norm.bias)
@@ -122,11 +120,7 @@ def behind_norm(
 
 
 @functools.singledispatch
-def rounded(
-    operation: Operation,
-    rows: list[Float[Array, "rows _"]],
-    off: list[Float[Array, "rows _"]],
-) -> Float[Array, "rows _"]:
+def rounded(operation: Operation, rows: list[Entries], off: list[Entries]) -> Entries:
     """Error of each entry that an operation writes.
 
     `off` are the errors of the entries of `rows`, without those of the section's corners.
@@ -146,29 +140,17 @@ def _(
 
 
 @rounded.register
-def _(
-    operation: Sum,
-    rows: list[Float[Array, "rows width"]],
-    off: list[Float[Array, "rows width"]],
-) -> Float[Array, "rows width"]:
+def _(operation: Sum, rows: list[Entries], off: list[Entries]) -> Entries:
     return sum(off, gamma_upper(1) * sum(map(jnp.abs, rows), jnp.zeros(())))
 
 
 @rounded.register
-def _(
-    operation: Join,
-    rows: list[Float[Array, "rows _"]],
-    off: list[Float[Array, "rows _"]],
-) -> Float[Array, "rows _"]:
+def _(operation: Join, rows: list[Entries], off: list[Entries]) -> Entries:
     return jnp.concatenate(off, axis=-1)
 
 
 @rounded.register
-def _(
-    operation: Activation,
-    rows: list[Float[Array, "rows d_ff"]],
-    off: list[Float[Array, "rows d_ff"]],
-) -> Float[Array, "rows d_ff"]:
+def _(operation: Activation, rows: list[Entries], off: list[Entries]) -> Entries:
     # A neuron that is surely inactive has none; the second is off with its corners.
     steep = steepest_within(operation, rows[0], off[1])
     steps = 2 * operation.roundings
@@ -215,7 +197,7 @@ def _own(
     off: dict[str, Array],
     balls: dict[str, Array],
     kept: dict[str, Array],
-) -> Float[Array, "rows width"]:
+) -> Entries:
     """Rounding of a section's own; adds the radii before activations to `kept`."""
     values, off = dict(values), dict(off)
     for step in section.program.steps:
@@ -248,13 +230,11 @@ def base_radius(
         weight: Float[Array, "heads d width"], bias: Float[Array, "heads d"] | None
     ) -> Float[Array, "heads tokens"]:
         offset = None if bias is None else jnp.abs(bias)
-        return roundoff * vector_norms(
-            project(jnp.abs(weight), offset, jnp.abs(inputs))
-        )
+        terms = project(jnp.abs(weight), offset, jnp.abs(inputs))
+        return roundoff * vector_norms(terms)
 
-    key = constants.key[:, None] * read + rounded(
-        attention.key_by_head, attention.key_bias_by_head
-    )
+    key = constants.key[:, None] * read
+    key = key + rounded(attention.key_by_head, attention.key_bias_by_head)
     query = constants.query[:, None] * read
     query = (query + rounded(attention.query, attention.query_bias))[:, wanted]
     key = key.max(axis=1)
@@ -286,9 +266,7 @@ def base_radius(
     return BaseRadius(bounded(centred(rows, known)), key, value, spread, by_row, out)
 
 
-def embedding_radius(
-    model: Transformer, rows: Float[Array, "*rows width"]
-) -> Float[Array, "*rows"]:
+def embedding_radius(model: Transformer, rows: Rows) -> Radii:
     """Radii of rows of embedding and position encoding."""
     if model.position is None:
         return jnp.zeros(rows.shape[:-1], rows.dtype)

@@ -1,9 +1,18 @@
-"""`certify_influence`: checks the question, chooses the method, gathers its blocks."""
+"""`certify_influence`, and the two references of a certificate.
+
+DD-base: the base pass is the reference in every layer. The substituted row starts with a
+radius, the largest distance of a substitute's embedding, all others with none; one
+certificate serves every symbol at a position.
+
+DD-centred: every row's change after the first layer is known exactly. One layer is exact,
+and so are two: the last layer's query row is followed with all rows at their centres. From
+the third layer on the middle layers leave radii.
+"""
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, get_args
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, get_args
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,30 +20,154 @@ from jaxtyping import Float
 
 from bounds.influence.build import build_request
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.substitution import Symbols
+from bounds.influence.substitution import Symbols, padded
 from bounds.influence.targets.base import PlainTarget
 from bounds.influence.vanishing import refuse_vanishing_rows
-from bounds.lemma5.certificate.activation_ball import slope_strays
-from bounds.lemma5.certificate.constants import needs_positive_epsilon
+from bounds.lemma5.certificate.base_pass import prepare_pass, runs
+from bounds.lemma5.certificate.moved_rows import OwnMove
+from bounds.lemma5.certificate.norm_gain import slope_strays
 from bounds.lemma5.certificate.order import least
-from bounds.lemma5.certificate.references import (
-    DD_BASE,
-    DD_CENTRED,
-    Certificate,
-    CertificateMethod,
-    Certifier,
-)
+from bounds.lemma5.certificate.output import exact_without_layers
 from bounds.lemma5.certificate.scores import score_rule
-from bounds.lemma5.certificate.sections import sections
+from bounds.lemma5.certificate.sections import needs_positive_epsilon, sections
 from bounds.lemma5.constants import closed_form_bounds
-from bounds.lemma5.constants.head import is_one_map, read_head
-from bounds.numbers.bound import Bound
-from bounds.readings.rules import unsupported_model, unsupported_operation
+from bounds.lemma5.constants.model_constants import is_one_map, read_head
+from bounds.numbers.bound import Bound, Sense, directed
+from bounds.numbers.kind import Kind, OfKind
+from bounds.numbers.norms import scaled_norm
+from bounds.readings import unsupported_model, unsupported_operation
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_hook
+from jax_models.jax_arguments import check_float_type
 from jax_models.model.reweight import with_dtype
 from jax_models.model.rows import Norm
-from jax_models.run.float_type import check_float_type
+
+CertificateMethod = Literal["centred", "base"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Certificate(OfKind):
+    """Certified upper bounds on single-symbol influences on one input.
+
+    Each is the smaller of the certificate of this input alone and the closed form for
+    all inputs of the length. Every number is at least |y_q(x with x_i := s) - y_q(x)|_2
+    of the model in real arithmetic, rounding included. It is +inf where nothing is
+    certified, because numbers on the way have overflowed or rounding has no bound; a
+    final norm's own bound stands even then.
+    """
+
+    upper: Float[np.ndarray, "tokens symbols"]  # NaN where nothing is substituted
+    # By the certificate of this input alone.
+    input_upper: Float[np.ndarray, "tokens symbols"]
+    position_upper: Float[np.ndarray, "tokens"]  # maxima over symbols, NaN where none
+    max_upper: float  # over all substitutions, 0 where there are none
+    position: int | None  # the smallest (position, symbol) of the maximum
+    symbol: int | None
+    query: int
+    target: PlainTarget
+    method: CertificateMethod
+    hypotheses: tuple[str, ...]
+    source: str
+    substitutions: int
+    seconds: float
+    kind: Kind = "certified"
+
+    @property
+    def uncertified(self) -> int:
+        """Number of substitutions of which nothing is certified: their bound is +inf."""
+        return int(np.isposinf(self.upper).sum())
+
+    @property
+    def basis(self) -> str:
+        """Basis of the maximum: "this input", or the closed form of "all inputs"."""
+        if self.position is None:
+            return "this input"
+        at = self.position, self.symbol
+        return "all inputs" if self.upper[at] < self.input_upper[at] else "this input"
+
+    def __repr__(self) -> str:
+        """One line: the maximum, where it is, and how it was certified."""
+        lost = self.uncertified
+        return (
+            f"Certificate(max_upper={directed(self.max_upper, '.6g', Sense.UPPER)}, "
+            f"basis={self.basis!r}, position={self.position}, "
+            f"symbol={self.symbol}, query={self.query}, method={self.method!r}, "
+            f"substitutions={self.substitutions}"
+            + (f", nothing is certified for {lost} of them)" if lost else ")")
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Certifier:
+    """A way to certify: its name, source, and the bounds of blocks of pairs."""
+
+    name: CertificateMethod
+    source: str
+    blocks_of_layers: Callable[[InfluenceRequest], Iterator[np.ndarray]]
+
+    def blocks(
+        self, request: InfluenceRequest
+    ) -> Iterator[Float[np.ndarray, "substitutions"]]:
+        """Upper bounds of blocks of pairs; a model without layers is one exact block."""
+        if request.model.layers:
+            yield from self.blocks_of_layers(request)
+        else:
+            yield exact_without_layers(request)
+
+
+def _embedding_change(
+    request: InfluenceRequest, part: slice
+) -> Float[np.ndarray, "substitutions width"]:
+    table = np.asarray(request.model.embedding)
+    with np.errstate(over="ignore"):  # an infinite change is reported as an overflow
+        old = table[request.tokens[request.position[part]]]
+        return table[request.symbol[part]] - old
+
+
+def _blocks_around_base(request: InfluenceRequest) -> Iterator[np.ndarray]:
+    held = prepare_pass(request)
+    change = _embedding_change(request, slice(None))
+    distance = np.asarray(scaled_norm(jnp.asarray(change)))
+    positions, starts = np.unique(request.position, return_index=True)
+    radii = np.maximum.reduceat(distance, starts)
+    counts = np.diff(starts, append=request.position.size)
+    for part, size, at_query in runs(request, positions, held.batch):
+        at = jnp.asarray(padded(positions[part], size))
+        still = jnp.zeros((size, request.model.width))
+        own = OwnMove(at, still, jnp.asarray(padded(radii[part], size)))
+        upper = held.certify(request.target, own, at_query)
+        yield np.repeat(np.asarray(upper)[: positions[part].size], counts[part])
+
+
+DD_BASE = Certifier(
+    name="base",
+    source="Hahn 2020, Lemma 5, made explicit for one input: docs/certificates.md, "
+    "section 6, the certificate around the base",
+    blocks_of_layers=_blocks_around_base,
+)
+
+
+def _blocks_around_changes(request: InfluenceRequest) -> Iterator[np.ndarray]:
+    held = prepare_pass(request)
+    for part, size, at_query in runs(request, request.position, held.batch):
+        at, change = request.position[part], _embedding_change(request, part)
+        # The embedding's change is one subtraction; its rounding is in the layer's.
+        own = OwnMove(
+            jnp.asarray(padded(at, size)),
+            jnp.asarray(padded(change, size)),
+            jnp.zeros(size),
+        )
+        upper = held.certify(request.target, own, at_query)
+        yield np.asarray(upper)[: at.size]
+
+
+DD_CENTRED = Certifier(
+    name="centred",
+    source="Hahn 2020, Lemma 5, made explicit for one input: docs/certificates.md, "
+    "section 6, the certificate around exact changes",
+    blocks_of_layers=_blocks_around_changes,
+)
+
 
 CERTIFIERS: dict[str, Certifier] = {x.name: x for x in (DD_CENTRED, DD_BASE)}
 _ROUNDING = (
@@ -122,7 +255,8 @@ def certify_influence(
     choose_name("method", method, tuple(CERTIFIERS))
     choose_name("target", target, get_args(PlainTarget))
     expect_hook("progress", progress)
-    model = _in_float64(model)
+    check_float_type(jnp.float64, "every certificate")
+    model = with_dtype(model, jnp.float64)
     _refuse(model, method)
     request = build_request(
         model,
@@ -169,11 +303,6 @@ def certify_influence(
         substitutions=len(pairs),
         seconds=time.perf_counter() - started,
     )
-
-
-def _in_float64(model: Transformer) -> Transformer:
-    check_float_type(jnp.float64, "every certificate")
-    return with_dtype(model, jnp.float64)
 
 
 def _refuse(model: Transformer, method: str) -> None:

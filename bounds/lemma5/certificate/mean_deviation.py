@@ -19,18 +19,21 @@ of values and slopes by an additive slop.
 """
 
 import dataclasses
+from typing import TypeAlias
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from bounds.lemma5.certificate.base_radius import RowRadius, mean_radius
-from bounds.lemma5.certificate.constants import CertificateConstants
 from bounds.lemma5.certificate.order import greatest, least, perhaps_above, times
 from bounds.lemma5.certificate.row_base import LayerBase
 from bounds.lemma5.certificate.scores.base import Inflation, score_rule
+from bounds.lemma5.certificate.sections import CertificateConstants
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import register
+
+Numbers: TypeAlias = Float[Array, "..."]
 
 
 @register
@@ -69,9 +72,7 @@ def inflate(
     )
 
 
-def inflated(
-    weight: Float[Array, "..."], log_weight: Float[Array, "..."]
-) -> Float[Array, "..."]:
+def inflated(weight: Numbers, log_weight: Numbers) -> Numbers:
     """Upper bound on a weight that is known within e^(± log_weight)."""
     return least(1.0, times(jnp.exp(log_weight), weight))
 
@@ -83,7 +84,7 @@ def own_score_error(
     query: tuple[
         Float[Array, "heads rows #columns"], Float[Array, "heads rows columns"]
     ],
-    key: tuple[Float[Array, "..."], Float[Array, "heads rows #columns"]],
+    key: tuple[Numbers, Float[Array, "heads rows #columns"]],
 ) -> Float[Array, "heads rows columns"]:
     """Upper bound on column i's score error against the mean of the others.
 
@@ -105,11 +106,7 @@ def own_score_error(
     return rule.own_error(constants, scale, query_size, keys, error)
 
 
-def odds_change(
-    weight: Float[Array, "..."],
-    remain: Float[Array, "..."],
-    exponent: Float[Array, "..."],
-) -> Float[Array, "..."]:
+def odds_change(weight: Numbers, remain: Numbers, exponent: Numbers) -> Numbers:
     """Largest change of a weight p when its log-odds move by x, `exponent`.
 
     p(1 - p)(e^x - 1) / min(1 + p(e^x - 1), e^x - p(e^x - 1)): no two weights are
@@ -128,35 +125,30 @@ def odds_change(
 class ColumnMove:
     """Column i of the lemma: its reference and its change."""
 
-    weight: Float[Array, "..."]  # a_i
-    remain: Float[Array, "..."]  # 1 - a_i, with all its digits
-    exponent: Float[
-        Array, "..."
-    ]  # e_i, a bound on its score change relative to the others
-    jump: Float[Array, "..."]  # |v_i - m|
-    value: Float[Array, "..."]  # f_i
+    weight: Numbers  # a_i
+    remain: Numbers  # 1 - a_i, with all its digits
+    # e_i, a bound on its score change relative to the others.
+    exponent: Numbers
+    jump: Numbers  # |v_i - m|
+    value: Numbers  # f_i
 
 
 @dataclasses.dataclass(frozen=True)
 class OtherMoves:
     """All columns of the lemma but i, in sums over their weights c_w."""
 
-    slack: Float[Array, "..."]  # S
+    slack: Numbers  # S
     # |l|, l the part of sum_w c_w d_w (v_w - m) that the centre follows.
-    linear: Float[Array, "..."] | float
-    remainder: Float[
-        Array, "..."
-    ]  # a bound on |sum_{w != i} c_w (e^d_w - 1)(v_w - m) - l|
-    values: Float[Array, "..."]  # a bound on sum_{w != i} c_w e^|d_w| f_w
-    largest_value: Float[Array, "..."]  # the maximum of f_w over w != i
+    linear: Numbers | float
+    # A bound on |sum_{w != i} c_w (e^d_w - 1)(v_w - m) - l|.
+    remainder: Numbers
+    values: Numbers  # a bound on sum_{w != i} c_w e^|d_w| f_w
+    largest_value: Numbers  # the maximum of f_w over w != i
 
 
 def mean_deviation(
-    own: ColumnMove,
-    others: OtherMoves,
-    log_weight: Float[Array, "..."] | float,
-    farthest: Float[Array, "..."],
-) -> Float[Array, "..."]:
+    own: ColumnMove, others: OtherMoves, log_weight: Numbers | float, farthest: Numbers
+) -> Numbers:
     """Upper bound on |b' - b - (1 - a_i) l|, l a known linear part of the change.
 
     `log_weight` is x where the true weights are known within a factor e^x only; then S and
@@ -164,12 +156,10 @@ def mean_deviation(
     convexity, whatever the scores, and stands where an exponential has overflowed.
     """
     factor, linear = jnp.exp(jnp.asarray(log_weight)), others.linear
-    slack, remainder, values = (
-        x * factor for x in (others.slack, others.remainder, others.values)
-    )
-    moved = factor * odds_change(
-        own.weight, own.remain, own.exponent + jnp.log1p(slack)
-    )
+    sums = (others.slack, others.remainder, others.values)
+    slack, remainder, values = (x * factor for x in sums)
+    exponent = own.exponent + jnp.log1p(slack)
+    moved = factor * odds_change(own.weight, own.remain, exponent)
     rest = factor * own.remain + moved
     change = moved * (own.jump + linear)
     change += rest * (slack * linear + (1 + slack) * remainder)

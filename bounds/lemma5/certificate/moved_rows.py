@@ -5,6 +5,7 @@ a difference of two activations. Substitutions are the last axis.
 """
 
 import dataclasses
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +19,14 @@ from bounds.lemma5.certificate.norm_gain import (
     vector_norms,
 )
 from bounds.lemma5.certificate.order import least, times
-from bounds.readings.rules import norm_before
+from bounds.readings import norm_before
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import register
 from jax_models.model.rows import Norm
+
+Slots: TypeAlias = Int[Array, "substitutions"]
+Moves: TypeAlias = Float[Array, "substitutions width"]
+Sizes: TypeAlias = Float[Array, "substitutions"]
 
 
 @register
@@ -29,13 +34,11 @@ from jax_models.model.rows import Norm
 class MovedRows:
     """Centres and radii of the changes of all rows."""
 
-    position: Int[Array, "substitutions"]  # the substituted positions
+    position: Slots  # the substituted positions
     centre: Float[Array, "tokens width substitutions"]
     radius: Float[Array, "tokens substitutions"]
 
-    def take(
-        self, at: Int[Array, "substitutions"]
-    ) -> tuple[Float[Array, "substitutions width"], Float[Array, "substitutions"]]:
+    def take(self, at: Slots) -> tuple[Moves, Sizes]:
         """Centre and radius of row at[p] for each substitution p."""
         slot = jnp.arange(self.radius.shape[1], dtype=jnp.int32)
         return self.centre[at, :, slot], self.radius[at, slot]
@@ -50,9 +53,9 @@ class MovedRows:
 class OwnMove:
     """Centres and radii of the change of row i alone."""
 
-    position: Int[Array, "substitutions"]
-    centre: Float[Array, "substitutions width"]
-    radius: Float[Array, "substitutions"]
+    position: Slots
+    centre: Moves
+    radius: Sizes
 
 
 def sizes(
@@ -76,9 +79,8 @@ def read_inputs(
     if norm is None:
         return moved
     change = moved.centre.swapaxes(1, 2)
-    centre, radius = behind_norm(
-        norm, rows[:, None], change, moved.radius, base[:, None]
-    )
+    base = base[:, None]
+    centre, radius = behind_norm(norm, rows[:, None], change, moved.radius, base)
     return MovedRows(moved.position, centre.swapaxes(1, 2), radius)
 
 
@@ -94,12 +96,7 @@ def behind_norm(
 
 
 @jax.jit
-def put_row(
-    moved: MovedRows,
-    at: Int[Array, "substitutions"],
-    centre: Float[Array, "substitutions width"],
-    radius: Float[Array, "substitutions"],
-) -> MovedRows:
+def put_row(moved: MovedRows, at: Slots, centre: Moves, radius: Sizes) -> MovedRows:
     """The rows with row at[p] of each substitution p replaced."""
     slot = jnp.arange(moved.radius.shape[1], dtype=jnp.int32)
     return dataclasses.replace(

@@ -1,9 +1,10 @@
-"""Norms on a ball: Lipschitz constant, variation of the Jacobian, rounding.
+"""Norms and activations on a ball: slopes, their deviation within it, rounding.
 
 N(w) = w / s, s = sqrt(|w|^2/d + eps), has |D N| <= 1/s and |D^2 N| <= 2/(s^2 sqrt d); s is
 taken where it is smallest. docs/certificates.md has the proof.
 """
 
+import functools
 import math
 from typing import TypeAlias
 
@@ -18,7 +19,8 @@ from bounds.lemma5.certificate.order import (
     times,
 )
 from bounds.numbers.rounding import term_roundoff
-from jax_models.model.rows import Norm
+from bounds.readings import no_rule
+from jax_models.model.rows import Norm, Operation, Relu, Steady
 
 Rows: TypeAlias = Float[Array, "*#rows width"]
 Radii: TypeAlias = Float[Array, "*#rows"]
@@ -126,3 +128,79 @@ def farthest_from_mean(
 ) -> Float[Array, "heads"]:
     """Largest distance of points from their mean."""
     return vector_norms(points - points.mean(axis=1, keepdims=True)).max(axis=1)
+
+
+Neurons: TypeAlias = Float[Array, "*#rows d_ff"]
+OwnNeurons: TypeAlias = Float[Array, "*rows d_ff"]
+
+
+def slope_width(operation: Steady) -> float:
+    """Width of the interval of an activation's slopes."""
+    return 2 * operation.steepest - 1
+
+
+@functools.singledispatch
+def step_strays(
+    operation: Operation, z: Neurons, moved: Neurons, known: Neurons
+) -> Neurons:
+    """Largest error of an activation's step act(z + dz) - act(z), for z off by `known`.
+
+    For ReLU the two integrals of the slope over [z, z + dz] differ on an interval no longer
+    than `known`, and only if zero is within `known` of the segment.
+    """
+    raise no_rule("step_strays", operation)
+
+
+@step_strays.register
+def _(operation: Relu, z: Neurons, moved: Neurons, known: Neurons) -> Neurons:
+    ends = (z, z + moved)
+    above, below = (
+        surely_above(sign * ends[0], known) & surely_above(sign * ends[1], known)
+        for sign in (1, -1)
+    )
+    return jnp.where(above | below, 0.0, least(jnp.abs(moved), known))
+
+
+@step_strays.register
+def _(operation: Steady, z: Neurons, moved: Neurons, known: Neurons) -> Neurons:
+    return least(operation.curvature * known, slope_width(operation)) * jnp.abs(moved)
+
+
+@functools.singledispatch
+def slope_strays(
+    operation: Operation, z: Neurons, moved: Neurons, spread: Neurons
+) -> Neurons:
+    """Largest distance of the slope within z + moved ± spread from that at z."""
+    raise no_rule("slope_strays", operation)
+
+
+@slope_strays.register
+def _(operation: Relu, z: Neurons, moved: Neurons, spread: Neurons) -> Neurons:
+    end = z + moved
+    active = surely_above(z, 0.0)
+    kept = surely_above(jnp.where(active, end, -end), spread)
+    return 1.0 - kept.astype(z.dtype)
+
+
+@slope_strays.register
+def _(operation: Steady, z: Neurons, moved: Neurons, spread: Neurons) -> Neurons:
+    bend = operation.curvature * (jnp.abs(moved) + spread)
+    return least(bend, slope_width(operation))
+
+
+@functools.singledispatch
+def steepest_within(
+    operation: Operation, z: OwnNeurons, radius: OwnNeurons
+) -> OwnNeurons:
+    """Largest slope within a radius of preactivations."""
+    raise no_rule("steepest_within", operation)
+
+
+@steepest_within.register
+def _(operation: Relu, z: OwnNeurons, radius: OwnNeurons) -> OwnNeurons:
+    return 1.0 - surely_above(-z, radius).astype(z.dtype)
+
+
+@steepest_within.register
+def _(operation: Steady, z: OwnNeurons, radius: OwnNeurons) -> OwnNeurons:
+    return jnp.full_like(z, operation.steepest)

@@ -8,14 +8,13 @@ distance and slope for its own key.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from bounds.influence.propagation.query_row import row_products, weighted_rows
-from bounds.lemma5.certificate.ball import BaseRows, carry_radius
 from bounds.lemma5.certificate.mean_deviation import (
     ColumnMove,
     OtherMoves,
@@ -29,7 +28,9 @@ from bounds.lemma5.certificate.moved_rows import MovedRows, read_inputs, sizes
 from bounds.lemma5.certificate.norm_gain import distances, vector_norms
 from bounds.lemma5.certificate.order import greatest, least, resting_on, times
 from bounds.lemma5.certificate.pointwise import (
+    BaseRows,
     carry,
+    carry_radius,
     carry_rounding,
     move_base,
     row_norms,
@@ -62,6 +63,11 @@ from jax_models.model.transformer import join_heads
 from jax_models.weighting import MovedKeys, spread_of
 from jax_models.weighting.base import same_position
 
+ByHead: TypeAlias = Float[Array, "heads substitutions"]
+ByKey: TypeAlias = Float[Array, "heads substitutions keys"]
+Sizes: TypeAlias = Float[Array, "substitutions"]
+Scalar: TypeAlias = Float[Array, ""]
+
 HIGHEST = jax.lax.Precision.HIGHEST
 
 
@@ -70,40 +76,32 @@ class RowReference:
     """One row per substitution with all columns at their centres."""
 
     seen: Bool[Array, "substitutions keys"]  # which keys it sees
-    before: Float[Array, "heads substitutions keys"]  # scores of the base
-    score_change: Float[Array, "heads substitutions keys"]
-    score: Float[Array, "heads substitutions keys"]
-    queries: Float[
-        Array, "heads substitutions d_k"
-    ]  # of dot products over the score scale
+    before: ByKey  # scores of the base
+    score_change: ByKey
+    score: ByKey
+    # Of dot products over the score scale.
+    queries: Float[Array, "heads substitutions d_k"]
     query_change: Float[Array, "heads substitutions d_k"]  # from the base
-    row_size: Float[
-        Array, "substitutions"
-    ]  # size of the change of what the query reads
-    query_radius: Float[Array, "substitutions"]  # around that change
-    scale: Float[Array, "substitutions"]  # score scales
+    # Size of the change of what the query reads.
+    row_size: Sizes
+    query_radius: Sizes  # around that change
+    scale: Sizes  # score scales
     inflation: Inflation  # [h, p]
-    weighted: Callable[
-        [Array], Array
-    ]  # sums of the inputs' changes, [h, p, n] to [.., d]
+    # Sums of the inputs' changes, [h, p, n] to [.., d].
+    weighted: Callable[[Array], Array]
 
 
 def row_deviation(
-    layer: Layer,
-    held: LayerBase,
-    inner: MovedRows,
-    row: RowReference,
-    roundoff: Float[Array, ""],
-) -> Float[Array, "heads substitutions"]:
+    layer: Layer, held: LayerBase, inner: MovedRows, row: RowReference, roundoff: Scalar
+) -> ByHead:
     """Radii of the heads around their centres, in value space.
 
     `inner` are the moved attention inputs, `roundoff` that of sums over keys.
     """
     attention, constants, n = layer.attention, held.constants, held.rows.shape[0]
     weighting, position = attention.weighting, inner.position
-    own = same_position(
-        jnp.arange(n, dtype=jnp.int32), position[:, None], held.rows.dtype
-    )
+    every = jnp.arange(n, dtype=jnp.int32)
+    own = same_position(every, position[:, None], held.rows.dtype)
     seen, score, queries, scale = row.seen, row.score, row.queries, row.scale
     inflation = row.inflation
     others = seen & ~own
@@ -119,16 +117,13 @@ def row_deviation(
     moved, own_radius = inner.take(position)
     mean_move = row.weighted(weights)
     mean = jnp.einsum("hpk,hko->hpo", weights, held.projected, precision=HIGHEST)
-    mean += project_values(
-        attention,
-        jnp.einsum(
-            "hvd,hpd->hpv", attention.value_by_head, mean_move, precision=HIGHEST
-        ),
+    value_by_head = attention.value_by_head
+    mean_move_of_value = jnp.einsum(
+        "hvd,hpd->hpv", value_by_head, mean_move, precision=HIGHEST
     )
+    mean += project_values(attention, mean_move_of_value)
     own_value = held.projected[:, position]
-    own_value += project_values(
-        attention, project(attention.value_by_head, None, moved)
-    )
+    own_value += project_values(attention, project(value_by_head, None, moved))
     slop, known = inflation.value, slope_radius(attention, held.radius.by_row)
     jump = distances(own_value, mean) + slop
     apart = distances(held.projected[:, None], mean[:, :, None]) + slop[..., None]
@@ -168,9 +163,8 @@ def row_deviation(
     )
     query_terms = query_terms + vector_norms(row.query_change)
     key_terms = constants.key_entries[:, None, None] * centre_size
-    error += roundoff * (
-        query_terms[..., None] * slope_size + size_of_query * key_terms
-    )
+    terms = query_terms[..., None] * slope_size + size_of_query * key_terms
+    error += roundoff * terms
     error += rule.base_error(
         constants,
         scale,
@@ -181,6 +175,7 @@ def row_deviation(
     )
     growth = jnp.where(others, weights * jnp.expm1(error), 0.0)
     value = constants.value[:, None, None] * radius
+    values = jnp.where(others, weights * jnp.exp(error) * value, 0.0).sum(axis=-1)
     over = lambda x: jnp.max(x, axis=-1, where=others, initial=0.0)
     value_own = constants.value[:, None] * own_radius
     log_weight = inflation.weight
@@ -200,9 +195,7 @@ def row_deviation(
             slack=growth.sum(axis=-1),
             linear=0.0,
             remainder=(growth * apart).sum(axis=-1),
-            values=jnp.where(others, weights * jnp.exp(error) * value, 0.0).sum(
-                axis=-1
-            ),
+            values=values,
             largest_value=over(value),
         ),
         log_weight,
@@ -234,7 +227,7 @@ class Centres:
 @jax.jit
 def move_one_row(
     layer: Layer, held: LayerBase, moved: MovedRows, roundoff: Roundoff
-) -> tuple[Float[Array, "substitutions width"], Float[Array, "substitutions"]]:
+) -> tuple[Float[Array, "substitutions width"], Sizes]:
     """Centre and radius of one output row per substitution.
 
     `held` is the base pass of one row for each substitution (`take_rows`), `moved` the
@@ -257,10 +250,8 @@ def move_one_row(
 
 
 def _heads(
-    layer: Layer, held: LayerBase, inner: MovedRows, roundoff: Float[Array, ""]
-) -> tuple[
-    Float[Array, "heads substitutions d_v"], Float[Array, "heads substitutions"]
-]:
+    layer: Layer, held: LayerBase, inner: MovedRows, roundoff: Scalar
+) -> tuple[Float[Array, "heads substitutions d_v"], ByHead]:
     """Exact changes of the heads, and radii in value space."""
     attention, n, at = layer.attention, held.rows.shape[0], held.position
     scale = row_scale(attention, n, at)
@@ -278,9 +269,7 @@ def _heads(
     shared = jnp.broadcast_to(held.inputs, (attention.num_heads, *held.inputs.shape))
     summary = summarise(attention, queries, at, KeyStore(held.store.keys, shared))
 
-    def carried(
-        weights: Float[Array, "heads substitutions keys"],
-    ) -> Float[Array, "heads substitutions width"]:
+    def carried(weights: ByKey) -> Float[Array, "heads substitutions width"]:
         weights = weights.transpose(2, 0, 1)
         return weighted_rows(weights, inner.centre).swapaxes(1, 2)
 
@@ -320,8 +309,8 @@ def heads_rounding(
     inner: MovedRows,
     row: RowReference,
     heads: Float[Array, "heads substitutions d_v"],
-    roundoff: Float[Array, ""],
-) -> Float[Array, "heads substitutions"]:
+    roundoff: Scalar,
+) -> ByHead:
     """Distance of the heads' changes from those of the true base, in value space.
 
     The change is sum_w a'_w dv_w + sum_w (a_w / Z)(e^d_w - e^c)(v_w - b) with Z >= e^c,
@@ -343,18 +332,15 @@ def heads_rounding(
     )
     terms = constants.value_entries[:, None] * carried + vector_norms(heads)
     terms = output * (terms + 2 * vector_norms(values)[:, None] * shifted)
-    carried, spread = (
-        constants.value[:, None] * carried,
-        output * held.value_size[:, None],
-    )
-    off = carried * jnp.expm1(row.inflation.weight)
-    off += 2 * shifted * spread * jnp.expm1(row.inflation.weight)
-    off += 2 * shifted * held.radius.value[:, None] * jnp.exp(row.inflation.weight)
+    carried, inflation = constants.value[:, None] * carried, row.inflation.weight
+    spread = output * held.value_size[:, None]
+    off = carried * jnp.expm1(inflation)
+    off += 2 * shifted * spread * jnp.expm1(inflation)
+    off += 2 * shifted * held.radius.value[:, None] * jnp.exp(inflation)
     # In any case no more than the sizes of both versions.
     widest = spread + held.radius.value[:, None]
-    largest = constants.value[:, None] * jnp.max(
-        size, axis=-1, where=row.seen, initial=0
-    )
+    largest = jnp.max(size, axis=-1, where=row.seen, initial=0)
+    largest = constants.value[:, None] * largest
     off = least(off, 2 * (2 * widest + largest))
     off = jnp.where((shifted == 0) & (carried == 0), 0.0, off)
     # A score that is no number may leave a mean that is one.

@@ -7,19 +7,20 @@ source), and each states its result for NaN.
 """
 
 import functools
+from typing import TypeAlias
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+Numbers: TypeAlias = Float[Array, "..."]
 
-def bounded(upper: Float[Array, "..."]) -> Float[Array, "..."]:
+
+def bounded(upper: Numbers) -> Numbers:
     """An upper bound, +inf where it is NaN."""
     return jnp.where(jnp.isnan(upper), jnp.inf, upper)
 
 
-def resting_on(
-    upper: Float[Array, "..."], *computed: Float[Array, "..."]
-) -> Float[Array, "..."]:
+def resting_on(upper: Numbers, *computed: Numbers) -> Numbers:
     """An upper bound, +inf where it or a number it rests on is not finite.
 
     For numbers whose overflow would not show in the bound, such as denominators.
@@ -28,9 +29,7 @@ def resting_on(
     return jnp.where(sound, bounded(upper), jnp.inf)
 
 
-def times(
-    gain: Float[Array, "..."] | float, radius: Float[Array, "..."]
-) -> Float[Array, "..."]:
+def times(gain: Numbers | float, radius: Numbers) -> Numbers:
     """gain * radius, and 0 for a radius of 0: an exact zero, where nothing is off.
 
     A gain of 0 beside an infinite radius is not taken as exact: the product is +inf, as it
@@ -39,33 +38,27 @@ def times(
     return jnp.where(radius == 0, 0.0, bounded(gain * radius))
 
 
-def least(*bounds: Float[Array, "..."] | float) -> Float[Array, "..."]:
+def least(*bounds: Numbers | float) -> Numbers:
     """The smallest of upper bounds on one number; NaN among them is passed over."""
     return bounded(functools.reduce(jnp.fmin, map(jnp.asarray, bounds)))
 
 
-def greatest(*bounds: Float[Array, "..."] | float) -> Float[Array, "..."]:
+def greatest(*bounds: Numbers | float) -> Numbers:
     """The largest of upper bounds on several numbers, +inf if any is NaN."""
     return bounded(functools.reduce(jnp.maximum, map(jnp.asarray, bounds)))
 
 
-def surely_above(
-    one: Float[Array, "..."] | float, other: Float[Array, "..."] | float
-) -> Bool[Array, "..."]:
+def surely_above(one: Numbers | float, other: Numbers | float) -> Bool[Array, "..."]:
     """Whether one > other; false where either is NaN."""
     return jnp.asarray(one) > other
 
 
-def perhaps_above(
-    one: Float[Array, "..."] | float, other: Float[Array, "..."] | float
-) -> Bool[Array, "..."]:
+def perhaps_above(one: Numbers | float, other: Numbers | float) -> Bool[Array, "..."]:
     """Whether not one <= other; true where either is NaN."""
     return ~(jnp.asarray(one) <= other)
 
 
-def settle(
-    centre: Float[Array, "..."], radius: Float[Array, "..."], axis: int = -1
-) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+def settle(centre: Numbers, radius: Numbers, axis: int = -1) -> tuple[Numbers, Numbers]:
     """Centre and radius, 0 and +inf where a centre or its radius is not finite.
 
     Nothing is known there, and a finite centre lets a later norm bound its own output.

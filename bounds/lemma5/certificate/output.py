@@ -15,7 +15,7 @@ from bounds.lemma5.certificate.norm_gain import (
     vector_norms,
 )
 from bounds.lemma5.certificate.order import bounded, least, times
-from bounds.numbers.matrix_norm import spectral_norms
+from bounds.numbers.norms import spectral_norms
 from bounds.numbers.rounding import term_roundoff
 from jax_models.model.rows import linear
 from jax_models.model.transformer import Transformer, embed
@@ -69,6 +69,5 @@ def exact_without_layers(
     output = embed(model, jnp.asarray(tokens))[request.query]
     base = embedding_radius(model, output)
     still = jnp.zeros(at.size, change.dtype)
-    return np.asarray(
-        certified_norms(model, request.target, output, base, change, still)
-    )
+    given = model, request.target, output, base, change, still
+    return np.asarray(certified_norms(*given))

@@ -1,8 +1,14 @@
-"""The substituted column as another row reads it: its weight, and the mean without it.
+"""Columns as another row reads them: the substituted one, and all others by their sizes.
 
 The mean m, the spread and the weights of the *other* columns do not change when column i
 moves to its centre. Where column i is a row's top column they are held by the base pass;
 otherwise its weight t is at most 1/2, and m = b - t/(1-t) (v_i - b) loses nothing.
+
+The others enter a row's bound through three sums over the columns: two products of an
+n x n matrix of the base pass, formed tile by tile, with sizes, and one with value sizes.
+The effect of row j's own query on its attended mean is a linear part and a rest. With the
+other columns' weights c, mean m and mean slope g, the query's change dq moves their mean
+by C dq to first order, C = sum c_w (v_w - m)(g_w - g)^T their covariance.
 """
 
 import dataclasses
@@ -13,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from bounds.lemma5.certificate.mean_deviation import Roundoff, odds_change
-from bounds.lemma5.certificate.moved_rows import OwnMove
+from bounds.lemma5.certificate.moved_rows import MovedRows, OwnMove, sizes
 from bounds.lemma5.certificate.norm_gain import distances, vector_norms
 from bounds.lemma5.certificate.order import (
     greatest,
@@ -24,13 +30,18 @@ from bounds.lemma5.certificate.order import (
 )
 from bounds.lemma5.certificate.row_base import (
     LayerBase,
+    RowSpread,
     RowTile,
+    key_slopes,
     project_values,
     query_slopes,
+    row_scale,
+    row_weights,
     swap_rows,
 )
-from bounds.lemma5.certificate.scores.base import score_rule
+from bounds.lemma5.certificate.scores.base import over_query_scale, score_rule
 from jax_models.model.attending import compute_scores, project, score_changes
+from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
 from jax_models.model.pytree import register
@@ -38,6 +49,10 @@ from jax_models.weighting import Column
 from jax_models.weighting.base import same_position
 
 ByPair: TypeAlias = Float[Array, "heads rows substitutions"]
+# Centres and radii of the changes of rows.
+RowMoves: TypeAlias = tuple[
+    Float[Array, "rows width substitutions"], Float[Array, "rows substitutions"]
+]
 
 
 # Weights of the others below this share of column i's have lost digits beside it.
@@ -49,48 +64,27 @@ SMALLEST_REST = 1e-250
 class OwnColumn:
     """Column i at its centre, for the rows of a tile."""
 
-    mean_change: Float[
-        Array, "rows heads d_v substitutions"
-    ]  # exact change of the head
-    rounding: Float[
-        Array, "heads rows substitutions"
-    ]  # of that change in value space, the base's included
-    score_error: Float[
-        Array, "heads rows substitutions"
-    ]  # how far the score's change is from that of the true base
-    is_top: Bool[
-        Array, "heads rows substitutions"
-    ]  # whether it is the row's top column
-    gone: Float[
-        Array, "heads rows substitutions"
-    ]  # base weight over that of all others, 0 where it is the top column
+    # Exact change of the head.
+    mean_change: Float[Array, "rows heads d_v substitutions"]
+    rounding: ByPair  # of that change in value space, the base's included
+    score_error: ByPair  # how far the score's change is from that of the true base
+    # Whether it is the row's top column.
+    is_top: Bool[Array, "heads rows substitutions"]
+    gone: ByPair  # base weight over that of all others, 0 where it is the top column
     weight: ByPair  # reference weight
     remain: ByPair  # 1 - weight, exactly
-    rest: Float[
-        Array, "heads rows substitutions"
-    ]  # base weight of all others, inverted; 0 where there are none
-    lost: Bool[
-        Array, "heads rows substitutions"
-    ]  # whether the others' weights are beyond rounding
-    apart: Float[
-        Array, "heads rows substitutions d_k"
-    ]  # slope - mean slope, before the move
-    values_apart: Float[
-        Array, "heads rows substitutions d_v"
-    ]  # value - mean, before the move
+    rest: ByPair  # base weight of all others, inverted; 0 where there are none
+    # Whether the others' weights are beyond rounding.
+    lost: Bool[Array, "heads rows substitutions"]
+    # The slope less the mean slope, before the move.
+    apart: Float[Array, "heads rows substitutions d_k"]
+    # The value less the mean, before the move.
+    values_apart: Float[Array, "heads rows substitutions d_v"]
     shift: ByPair  # |mean - mean of the others|
-    jump: Float[
-        Array, "heads rows substitutions"
-    ]  # |value - mean of the others|, after the move
-    steep: Float[
-        Array, "heads rows substitutions"
-    ]  # |slope - mean slope of the others|, after the move
-    farthest: Float[
-        Array, "heads rows substitutions"
-    ]  # largest |value - mean of the others| of the others
-    steepest: Float[
-        Array, "heads rows substitutions"
-    ]  # largest |slope - mean slope of the others| of the others
+    jump: ByPair  # |value - mean of the others|, after the move
+    steep: ByPair  # |slope - mean slope of the others|, after the move
+    farthest: ByPair  # largest |value - mean of the others| of the others
+    steepest: ByPair  # largest |slope - mean slope of the others| of the others
     slopes: Float[Array, "heads #rows substitutions d_k"]  # slopes after the move
 
 
@@ -106,17 +100,10 @@ def see_column(
     value_change = project(attention.value_by_head, None, own.centre)
     score = compute_scores(attention, queries, keys, n, at)
     change = score_changes(attention, queries, keys, n, at, moved_keys=key_change)
-    seen = visible(attention.sight, at, position) & (
-        ~same_position(at[:, None], position, score.dtype)
-    )
-    column = Column(
-        position,
-        score,
-        change,
-        values.swapaxes(1, 2),
-        value_change.swapaxes(1, 2),
-        seen,
-    )
+    itself = same_position(at[:, None], position, score.dtype)
+    seen = visible(attention.sight, at, position) & ~itself
+    moved_values = values.swapaxes(1, 2), value_change.swapaxes(1, 2)
+    column = Column(position, score, change, *moved_values, seen)
 
     is_top = same_position(position, summary.top_index[..., None], score.dtype) & seen
     # Log-odds of column i against all others, before and after the move.
@@ -134,9 +121,8 @@ def see_column(
     constants = held.constants
     whole, rest = (swap_rows(x) for x in (spread.whole, spread.rest))
     value_slop, slope_slop = inflation.value[..., None], inflation.slope[..., None]
-    mean, rest_mean = (
-        project_values(attention, x) for x in (summary.mean, summary.rest_mean)
-    )
+    mean = project_values(attention, summary.mean)
+    rest_mean = project_values(attention, summary.rest_mean)
     shown = held.projected[:, position]
     moved = shown + project_values(attention, value_change)
     away, after, after_rest = (
@@ -184,6 +170,10 @@ def see_column(
     off += odds_change(before, stay, log_weight) * replaced
     off = resting_on(least(off, 4 * jump + 2 * replaced) + rounding, score + change)
     rounding = jnp.where(seen, off, 0.0)
+    farthest = whole.farthest[..., None] + shift
+    farthest = jnp.where(is_top, rest.farthest[..., None], farthest)
+    steepest = whole.steepest[..., None] + slope_shift
+    steepest = jnp.where(is_top, rest.steepest[..., None], steepest)
     return OwnColumn(
         mean_change=attention.weighting.replace(summary, column),
         rounding=rounding,
@@ -201,13 +191,174 @@ def see_column(
         shift=shift,
         jump=jump,
         steep=jnp.where(is_top, steep_rest, steep + slope_shift),
-        farthest=value_slop
-        + jnp.where(
-            is_top, rest.farthest[..., None], whole.farthest[..., None] + shift
-        ),
-        steepest=slope_slop
-        + jnp.where(
-            is_top, rest.steepest[..., None], whole.steepest[..., None] + slope_shift
-        ),
+        farthest=value_slop + farthest,
+        steepest=slope_slop + steepest,
         slopes=slopes,
     )
+
+
+HIGHEST = jax.lax.Precision.HIGHEST
+# Beyond it sums of exponentials may overflow, and convexity bounds a row.
+LARGEST_EXPONENT = 300.0
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class OwnQuery:
+    """The moved query of rows j, and the linear part of its effect."""
+
+    size: ByPair  # bound on |dq|
+    linear: Float[Array, "heads rows d_v substitutions"]  # C dq at the centre
+    linear_size: ByPair  # its norm in value space
+    linear_radius: ByPair  # of C dq around it, in value space
+
+
+def move_own_query(
+    attention: Attention,
+    held: LayerBase,
+    rows: RowTile,
+    column: OwnColumn,
+    read: RowMoves,
+    roundoff: Float[Array, ""],
+) -> OwnQuery:
+    """Effect of the rows' own queries.
+
+    `read` holds centre and radius of the change of the rows that the queries read.
+    """
+    (centre, radius), scale = read, rows.scale
+    spread, inflation = rows.spread, rows.inflation
+    constants = held.constants
+    query = jnp.einsum("hed,jdp->hjep", attention.query, centre, precision=HIGHEST)
+    gain = jnp.broadcast_to(constants.query[:, None], (query.shape[0], scale.shape[0]))
+    query_entries = jnp.broadcast_to(constants.query_entries[:, None], gain.shape)
+    rule = score_rule(attention.scoring)
+    slope_size = rule.query_slope_size(constants, held.key_size, scale)
+    slope_size = jnp.broadcast_to(slope_size, gain.shape)
+    query = over_query_scale(attention, query, scale[:, None, None])
+    gain = over_query_scale(attention, gain, scale)
+    query_entries = over_query_scale(attention, query_entries, scale)
+    gain, value_size = gain[..., None], held.value_size
+    size = vector_norms(query, axis=2)
+    whole, rest = (
+        jnp.einsum("jhve,hjep->hjvp", x.covariance, query, precision=HIGHEST)
+        for x in (spread.whole, spread.rest)
+    )
+    along = jnp.einsum("hjpe,hjep->hjp", column.apart, query, precision=HIGHEST)
+    away = (column.gone * along)[:, :, None] * column.values_apart.swapaxes(2, 3)
+    # Without column i: from the whole by a rank-one update, or held by the base pass.
+    without = (whole - away) * (1 + column.gone)[:, :, None]
+    linear = jnp.where(column.is_top[:, :, None], rest, without)
+    linear = jnp.where((column.lost | (column.rest == 0))[:, :, None], 0.0, linear)
+    norms = spread.whole.covariance_norm.T[..., None]
+    rest_norms = spread.rest.covariance_norm.T[..., None]
+    norms = norms + column.shift * vector_norms(column.apart) * gain
+    norms = jnp.where(column.is_top, rest_norms, norms * (1 + column.gone))
+    # A covariance rounds by the sizes of values and slopes, whatever they share.
+    terms = 4 * (constants.output_entries * value_size)[:, None, None]
+    terms = terms * slope_size[..., None] * query_entries[..., None] * (1 + column.gone)
+    # The true covariance: two weights, a value and a slope are off in each term.
+    off = jnp.expm1(2 * inflation.weight)[..., None] * column.farthest * column.steepest
+    off += inflation.value[..., None] * column.steepest
+    off += inflation.slope[..., None] * column.farthest
+    norms = norms + roundoff * terms + off * gain
+    shown = project_values(attention, jnp.moveaxis(linear, 2, -1))
+    linear_size = vector_norms(shown)
+    moved = vector_norms(centre, axis=1)
+    return OwnQuery(
+        size=size + query_entries[..., None] * roundoff * moved + gain * radius,
+        linear=linear,
+        linear_size=linear_size,
+        linear_radius=norms * radius
+        + roundoff * (linear_size + terms * moved)
+        + off * size,
+    )
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class OtherColumns:
+    """Sizes of the changes of the columns w != i; zero at i."""
+
+    # theta, a score's slope in the size of a column's change.
+    growth: Float[Array, "substitutions"]
+    keys: Float[Array, "tokens substitutions"]  # R_w e^{theta R_w}
+    # Of the value change, times e^{theta R_w}.
+    values: Float[Array, "heads tokens substitutions"]
+    largest: Float[Array, "substitutions"]  # the largest R_w
+    largest_value: Float[Array, "heads substitutions"]
+
+
+def other_columns(
+    layer: Layer,
+    held: LayerBase,
+    spread: RowSpread,
+    inner: MovedRows,
+    roundoff: Roundoff,
+) -> OtherColumns:
+    """Sizes of the other columns' changes."""
+    constants, n = held.constants, held.rows.shape[0]
+    every = jnp.arange(n, dtype=jnp.int32)[:, None]
+    own = same_position(every, inner.position, held.rows.dtype)
+    scale = row_scale(layer.attention, n, held.position).min()
+    centres = sizes(inner.centre)
+    moved = jnp.where(own, 0.0, centres + inner.radius)
+    largest = moved.max(axis=0)
+    bend = score_rule(layer.attention.scoring).growth(constants, scale)
+    growth = spread.key_slope.max() + bend * largest
+    exponent = growth * moved
+    # Too large for sums of exponentials: no number, and convexity bounds the change.
+    too_large = perhaps_above(exponent, LARGEST_EXPONENT).any(axis=0)
+    factor = jnp.exp(jnp.where(too_large, jnp.nan, exponent))
+    changes = jnp.einsum(
+        "hvd,ndp->hvnp", layer.attention.value_by_head, inner.centre, precision=HIGHEST
+    )
+    shown = project_values(layer.attention, jnp.moveaxis(changes, 1, -1))
+    values = vector_norms(shown)
+    values += constants.value[:, None, None] * inner.radius
+    entries = constants.output_entries * constants.value_entries
+    values += roundoff.local * entries[:, None, None] * centres
+    values = jnp.where(own, 0.0, values)
+    sizes_of_all = moved * factor, values * factor, largest, values.max(axis=1)
+    return OtherColumns(growth, *sizes_of_all)
+
+
+def other_sums(
+    layer: Layer,
+    held: LayerBase,
+    rows: RowTile,
+    others: OtherColumns,
+    column: OwnColumn,
+    query: OwnQuery,
+) -> tuple[ByPair, ByPair, ByPair, ByPair]:
+    """Slack, remainder, carried values and their maximum in the lemma."""
+    attention, constants, n = layer.attention, held.constants, held.rows.shape[0]
+    at, queries, summary, scale = rows.at, rows.queries, rows.summary, rows.scale
+    keys, spread, known = held.store.keys, rows.spread, rows.slope_radius
+    weights = row_weights(layer, n, at, queries, summary, keys)
+    mean = project_values(attention, summary.mean)
+    apart = distances(held.projected[:, None], mean[:, :, None])
+    apart += rows.inflation.value[..., None]
+    slopes = query_slopes(attention, queries, keys, scale)
+    steered = weights * apart
+    steered *= key_slopes(attention, constants, queries, slopes, known)
+    by_keys, by_slopes = (
+        jnp.einsum("hjk,kp->hjp", x, others.keys, precision=HIGHEST) * column.rest
+        for x in (weights, steered)
+    )
+    values = jnp.einsum("hjk,hkp->hjp", weights, others.values, precision=HIGHEST)
+    key_slope = spread.key_slope.T[..., None]
+    rule = score_rule(attention.scoring)
+    second, constant = rule.second_order(constants, query.size, others.largest, scale)
+    exponent = query.size * column.steepest
+    common = jnp.exp(exponent + constant)
+    slack = jnp.expm1(exponent + constant)
+    slack += common * (key_slope + second) * by_keys
+    # Half of x² e^x / 2: a constant of all columns has no weighted deviation.
+    remainder = 0.25 * exponent**2 * jnp.exp(exponent)
+    remainder += jnp.exp(exponent) * jnp.expm1(constant)
+    remainder *= column.farthest
+    shifted = second * column.farthest + key_slope * column.shift
+    remainder += common * (by_slopes + shifted * by_keys)
+    slack = jnp.where(column.lost, jnp.inf, slack)
+    largest = jnp.broadcast_to(others.largest_value[:, None], slack.shape)
+    return slack, remainder, common * values * column.rest, largest

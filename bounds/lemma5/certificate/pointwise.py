@@ -1,7 +1,13 @@
-"""Rows after attention: the centre's exact change, its rounding, and Jacobians.
+"""Rows after attention: the centre's exact change, its rounding, and the radius around it.
 
 A row's change goes through sections as a change, corner by corner, since every corner
-needs a radius (`ball`). Arrays broadcast over their leading axes.
+needs a radius. The radius around a centre is multiplied by a local Lipschitz constant.
+Locally the map is linear up to the neurons that may change side and the curvature of
+norms, so the constant is the norm of the Jacobian at a base row plus its variation on the
+way: a neuron u of slope s_u at the base has a slope within `slope_strays` of s_u wherever
+its input is within its spread of the centre, and a ReLU that cannot change side has a
+variation of 0. docs/certificates.md has the proofs. Arrays broadcast over their leading
+axes.
 """
 
 import dataclasses
@@ -13,25 +19,33 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from bounds.influence.propagation.pointwise import RowBase
-from bounds.lemma5.certificate.activation_ball import step_strays
 from bounds.lemma5.certificate.base_radius import RowRadius
 from bounds.lemma5.certificate.norm_gain import (
+    norm_gains,
     norm_jacobian,
     norm_rounding,
+    slope_strays,
+    step_strays,
     vector_norms,
 )
+from bounds.lemma5.certificate.order import least, times
 from bounds.lemma5.certificate.sections import (
     Section,
     SectionConstants,
     attended,
+    carried_on,
     leading,
     sections,
 )
-from bounds.numbers.matrix_norm import spectral_norms
+from bounds.numbers.norms import spectral_norms
 from bounds.numbers.rounding import term_roundoff
-from bounds.readings.slopes import pull
+from bounds.readings import pull
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import register
+from jax_models.model.rows import linear
+
+Sizes: TypeAlias = Float[Array, "..."]
+Constants: TypeAlias = dict[str, SectionConstants]
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -69,11 +83,7 @@ class Rounding:
 
 
 def carry_rounding(
-    layer: Layer,
-    constants: dict[str, SectionConstants],
-    base: RowBase,
-    carried: Moved,
-    known: RowRadius,
+    layer: Layer, constants: Constants, base: RowBase, carried: Moved, known: RowRadius
 ) -> Rounding:
     """Distance of `carry` from the change of the true rows, section by section.
 
@@ -99,9 +109,8 @@ def carry_rounding(
             (row,) = step.inputs
             within = term_roundoff(section.terms[0])
             reads[name] = {x: within * sizes[x] for x in numbers.reads}
-            strays = step_strays(
-                step.operation, base.rows[row], carried[row], known.rows[row]
-            )
+            moved = base.rows[row], carried[row], known.rows[row]
+            strays = step_strays(step.operation, *moved)
             corners[name] += (strays * numbers.leaves).sum(axis=-1)
     return Rounding(corners, reads)
 
@@ -115,9 +124,7 @@ class RowNorms:
     whole: dict[str, Array]  # of the output, by what comes before any bend
 
 
-def row_norms(
-    layer: Layer, constants: dict[str, SectionConstants], base: RowBase
-) -> RowNorms:
+def row_norms(layer: Layer, constants: Constants, base: RowBase) -> RowNorms:
     """Norms of the Jacobians at base rows."""
     local, slops, paths, found = {}, {}, {}, sections(layer)
     for section in found[leading(found) :]:
@@ -173,9 +180,8 @@ def _compose(
                 both = jnp.matmul(last, first, precision=HIGHEST)
             if start in found:
                 one = found[start]
-                both = (identity if one is None else one) + (
-                    identity if both is None else both
-                )
+                both = identity if both is None else both
+                both = (identity if one is None else one) + both
             found[start] = both
     return found
 
@@ -190,9 +196,9 @@ def _norms(
     layer: Layer,
     base: RowBase,
     source: str,
-    jacobian: Float[Array, "..."] | None,
-    slop: Float[Array, "..."] | float,
-) -> Float[Array, "..."]:
+    jacobian: Sizes | None,
+    slop: Sizes | float,
+) -> Sizes:
     """Norms of a derivative, for each head where heads are side by side."""
     rows = next(iter(base.rows.values())).shape[:-1]
     if jacobian is None:
@@ -202,3 +208,99 @@ def _norms(
         by_head = jacobian.reshape(*jacobian.shape[:-1], h, -1).swapaxes(-3, -2)
         return jnp.broadcast_to(spectral_norms(by_head) + slop, (*rows, h))
     return jnp.broadcast_to(spectral_norms(jacobian) + slop, rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class BaseRows:
+    """Base rows, broadcastable against the changed rows."""
+
+    rows: dict[str, Array]
+    norms: RowNorms  # of their Jacobians
+    radius: dict[str, Array]  # how far they are from the true ones
+
+
+def carry_radius(
+    layer: Layer,
+    constants: Constants,
+    base: BaseRows,
+    carried: Moved,
+    rounding: Rounding,
+    balls: dict[str, Array],
+) -> Sizes:
+    """Radius of the output rows around their centre.
+
+    `balls` are the radii of the layer's input and of the attended rows (`entering`).
+    """
+    balls, strays, norms = dict(balls), {}, base.norms
+    found = sections(layer)
+    first = leading(found)
+    for section in found[:first]:
+        balls[section.name] = carried_on(constants[section.name].gains, balls)
+    for section in found[first:]:
+        name, local = section.name, norms.local[section.name]
+        if section.norm is not None:
+            (source,) = section.sources
+            gain, bend = norm_gains(
+                section.norm,
+                base.rows[source],
+                carried[source],
+                balls[source],
+                base.radius[source],
+            )
+            off = bend * balls[source]
+            # Two outputs of a norm are no further apart, whatever enters it.
+            root = math.sqrt(base.rows[source].shape[-1])
+            ball = least(times(gain, balls[source]), 2 * section.norm.largest * root)
+        else:
+            off = _flips(section, constants[name], base, carried, rounding, balls)
+            anywhere = carried_on(constants[name].gains, balls)
+            ball = least(_along(local, balls) + off, anywhere)
+        # M' = N' B' ... differs from the base's M by its factors, one after the other.
+        strays[name] = _along(local, strays) + off + rounding.corners[name]
+        balls[name] = ball + rounding.corners[name]
+    output = layer.writes.output
+    if not norms.whole:
+        return balls[output]
+    return least(balls[output], _along(norms.whole, balls) + strays[output])
+
+
+def _along(norms: dict[str, Array], balls: dict[str, Array]) -> Sizes:
+    """Sum of norms of Jacobians times radii, of the corners that have one."""
+    found = jnp.zeros(())
+    for name, norm in norms.items():
+        if name == "heads" and name in balls:
+            found = found + (jnp.moveaxis(norm, -1, 0) * balls[name]).sum(axis=0)
+        elif name in balls:
+            found = found + norm * balls[name]
+    return found
+
+
+def _flips(
+    section: Section,
+    constants: SectionConstants,
+    base: BaseRows,
+    carried: Moved,
+    rounding: Rounding,
+    balls: dict[str, Array],
+) -> Sizes:
+    """Contribution of neurons that may change side, or whose slope varies."""
+    step = section.activation
+    if step is None:
+        return jnp.zeros(())
+    (row,) = step.inputs
+    around = {x: balls[x] + off for x, off in rounding.read[section.name].items()}
+    spread = carried_on(constants.reads, around) + base.radius[row]
+    strays = slope_strays(step.operation, base.rows[row], carried[row], spread)
+    # Source by source: no spread is held beside the one that the slopes were asked for.
+    weights = {x: constants.leaves * reads.T for x, reads in constants.reads.items()}
+    flips = {x: _over_neurons(strays, weight) for x, weight in weights.items()}
+    return _along(flips, balls)
+
+
+def _over_neurons(
+    strays: Float[Array, "*rows d_ff"], weights: Float[Array, "*heads d_ff"]
+) -> Sizes:
+    """Sums over neurons of deviations times weights, those of a head at the end."""
+    if weights.ndim == 1:
+        return (strays * weights).sum(axis=-1)
+    return linear(strays, weights)

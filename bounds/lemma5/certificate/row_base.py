@@ -5,7 +5,7 @@ in `scores`.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -18,15 +18,20 @@ from bounds.lemma5.certificate.base_radius import (
     RowRadius,
     base_radius,
 )
-from bounds.lemma5.certificate.constants import CertificateConstants
 from bounds.lemma5.certificate.norm_gain import distances, vector_norms
 from bounds.lemma5.certificate.pointwise import RowNorms, row_norms
 from bounds.lemma5.certificate.scores.base import (
+    ByRow,
     Inflation,
+    Keys,
+    Queries,
+    Scale,
+    Slopes,
     over_query_scale,
     score_rule,
 )
-from bounds.numbers.matrix_norm import spectral_norms
+from bounds.lemma5.certificate.sections import CertificateConstants
+from bounds.numbers.norms import spectral_norms
 from bounds.numbers.rounding import term_roundoff, tiled_summation
 from jax_models.model.attending import (
     KeyStore,
@@ -49,6 +54,9 @@ from jax_models.run.blocks import (
 )
 from jax_models.weighting.base import same_position
 
+At: TypeAlias = Int[Array, "rows"]
+Pairs: TypeAlias = Float[Array, "heads rows keys"]
+
 HIGHEST = jax.lax.Precision.HIGHEST
 
 
@@ -69,9 +77,8 @@ class Spread:
     covariance: Float[Array, "rows heads d_v d_k"]  # of head values and slopes
     covariance_norm: Float[Array, "rows heads"]  # from the query's input to value space
     farthest: Float[Array, "rows heads"]  # largest distance of a value from the mean
-    steepest: Float[
-        Array, "rows heads"
-    ]  # largest distance of a slope from the mean slope
+    # Largest distance of a slope from the mean slope.
+    steepest: Float[Array, "rows heads"]
 
 
 @register
@@ -93,13 +100,13 @@ class RowSpread:
 class RowTile:
     """Rows whose attended means are bounded together, with their base numbers."""
 
-    at: Int[Array, "rows"]  # positions
-    queries: Float[Array, "heads rows d_k"]
+    at: At  # positions
+    queries: Queries
     summary: Any  # fields [h, j, ...]
     spread: RowSpread  # [j, ...]
-    scale: Float[Array, "rows"]  # score scales
+    scale: Scale  # score scales
     inflation: Inflation  # [h, j]
-    slope_radius: Float[Array, "heads rows"]  # of what `key_slopes` multiplies with W_K
+    slope_radius: ByRow  # of what `key_slopes` multiplies with W_K
 
 
 def swap_rows(numbers: Any) -> Any:
@@ -107,9 +114,7 @@ def swap_rows(numbers: Any) -> Any:
     return jax.tree.map(lambda x: x.swapaxes(0, 1), numbers)
 
 
-def row_scale(
-    attention: Attention, length: int, rows: Int[Array, "rows"]
-) -> Float[Array, "rows"]:
+def row_scale(attention: Attention, length: int, rows: At) -> Scale:
     """The score scale as one number per row."""
     return jnp.broadcast_to(score_scale(attention, length, rows), rows.shape)
 
@@ -134,7 +139,7 @@ def prepare_rows(
     constants: CertificateConstants,
     rows: Float[Array, "tokens width"],
     known: Float[Array, "tokens"],
-    wanted: Int[Array, "rows"],
+    wanted: At,
 ) -> LayerBase:
     """The base pass of the rows `wanted` of a layer; `known` are its input's radii."""
     attention, n = layer.attention, rows.shape[0]
@@ -150,9 +155,8 @@ def prepare_rows(
         return by_row, *base_rows(layer, y, joined)
 
     block = row_block(wanted.shape[0], pair_size(attention) * tiled_summation(n)[0])
-    by_row, base, output = map_rows(
-        run, (wanted, rows[wanted], queries.swapaxes(0, 1)), block
-    )
+    chosen = wanted, rows[wanted], queries.swapaxes(0, 1)
+    by_row, base, output = map_rows(run, chosen, block)
     summary = swap_rows(by_row)
     held = BasePass(
         constants=constants,
@@ -170,12 +174,7 @@ def prepare_rows(
     return LayerBase(**vars(held), radius=radius)
 
 
-def _summarise(
-    attention: Attention,
-    queries: Float[Array, "heads rows d_k"],
-    at: Int[Array, "rows"],
-    store: KeyStore,
-) -> Any:
+def _summarise(attention: Attention, queries: Queries, at: At, store: KeyStore) -> Any:
     """Summaries of rows by small tiles, so that no sum over keys is deep."""
     n = store.length
 
@@ -213,13 +212,8 @@ def pair_size(attention: Attention) -> int:
 
 
 def row_weights(
-    layer: Layer,
-    length: int,
-    at: Int[Array, "rows"],
-    queries: Float[Array, "heads rows d_k"],
-    summary: Any,
-    keys: Float[Array, "heads keys d_k"],
-) -> Float[Array, "heads rows keys"]:
+    layer: Layer, length: int, at: At, queries: Queries, summary: Any, keys: Keys
+) -> Pairs:
     """Base weights of rows; zero where keys are hidden."""
     scores = compute_scores(layer.attention, queries, keys, length, at)
     seen = visible(layer.attention.sight, at, jnp.arange(length, dtype=at.dtype))
@@ -228,11 +222,8 @@ def row_weights(
 
 
 def query_slopes(
-    attention: Attention,
-    queries: Float[Array, "heads rows d_k"],
-    keys: Float[Array, "heads keys d_k"],
-    scale: Float[Array, "rows"],
-) -> Float[Array, "heads #rows keys d_k"]:
+    attention: Attention, queries: Queries, keys: Keys, scale: Scale
+) -> Slopes:
     """Slopes of the scores in the query."""
     return score_rule(attention.scoring).query_slopes(queries, keys, scale)
 
@@ -240,9 +231,9 @@ def query_slopes(
 def key_slopes(
     attention: Attention,
     constants: CertificateConstants,
-    queries: Float[Array, "heads rows d_k"],
-    slopes: Float[Array, "heads #rows #keys d_k"],
-    radius: Float[Array, "heads rows"],
+    queries: Queries,
+    slopes: Slopes,
+    radius: ByRow,
 ) -> Float[Array, "heads rows #keys"]:
     """Norms of the scores' slopes in the key's input, rounding included.
 
@@ -260,7 +251,7 @@ def key_slopes(
     return found + (constants.key[:, None] * radius)[..., None]
 
 
-def slope_radius(attention: Attention, radius: RowRadius) -> Float[Array, "heads rows"]:
+def slope_radius(attention: Attention, radius: RowRadius) -> ByRow:
     """Radius of the slopes that `key_slopes` multiplies with W_K."""
     rule = score_rule(attention.scoring)
     return rule.key_slope_radius(radius.query, radius.slope).T
@@ -306,10 +297,10 @@ def prepare_spread(layer: Layer, held: LayerBase) -> RowSpread:
 def _spread(
     attention: Attention,
     length: int,
-    at: Int[Array, "rows"],
-    weights: Float[Array, "heads rows keys"],
+    at: At,
+    weights: Pairs,
     seen: Bool[Array, "heads rows keys"],
-    slopes: Float[Array, "heads #rows keys d_k"],
+    slopes: Slopes,
     values: Float[Array, "heads keys d_v"],
     mean: Float[Array, "heads rows d_v"],
 ) -> Spread:
@@ -318,9 +309,8 @@ def _spread(
     slope_mean = jnp.einsum("hjk,hjke->hje", weights, slopes, precision=HIGHEST)
     centred = slopes - slope_mean[:, :, None]
     apart = values[:, None] - mean[:, :, None]
-    covariance = jnp.einsum(
-        "hjkv,hjke->hjve", weights[..., None] * apart, centred, precision=HIGHEST
-    )
+    apart = weights[..., None] * apart
+    covariance = jnp.einsum("hjkv,hjke->hjve", apart, centred, precision=HIGHEST)
     shown = project_values(attention, covariance.swapaxes(-1, -2))
     through = jnp.einsum("hjeo,hed->hjod", shown, attention.query, precision=HIGHEST)
     norms = spectral_norms(through)
@@ -337,7 +327,5 @@ def _spread(
     return Spread(*(x.swapaxes(0, 1) for x in spread))
 
 
-def _largest(
-    sizes: Float[Array, "heads rows keys"], seen: Bool[Array, "..."]
-) -> Float[Array, "heads rows"]:
+def _largest(sizes: Pairs, seen: Bool[Array, "..."]) -> ByRow:
     return jnp.max(sizes, axis=-1, where=seen, initial=0.0)

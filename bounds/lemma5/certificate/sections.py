@@ -1,4 +1,7 @@
-"""A layer's row program in sections, each from rows that are known as balls to one.
+"""Numbers of a layer's weights, and its row program in sections between known balls.
+
+Value space: where head outputs are compared. It is the layer's own space (after the
+output projection) for residual sums, and the head's space where heads are concatenated.
 
 A ball is taken of every row that is read twice, that a norm reads or writes, and of the
 output: these are corners. A section is the program between them: one norm, or affine
@@ -8,7 +11,7 @@ maps with activations in between, whose constants are read off its affine form.
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -17,12 +20,18 @@ from jaxtyping import Array, Float
 
 from bounds.lemma5.certificate.norm_gain import vector_norms
 from bounds.lemma5.certificate.order import bounded, times
+from bounds.lemma5.certificate.scores import score_rule
 from bounds.lemma5.constants.row_form import Form, form_of, gains_of
-from bounds.numbers.spectral import frobenius_upper
+from bounds.numbers.spectral import Enclosure, frobenius_upper, norm_upper
 from jax_models.errors import InputError
+from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import register
 from jax_models.model.rows import Activation, Affine, Norm, Program, Step, Sum
+from jax_models.model.transformer import Transformer
+
+ByHead: TypeAlias = Float[Array, "heads"]
+Numbers: TypeAlias = Float[Array, "..."]
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -168,9 +177,8 @@ class SectionConstants:
     """
 
     gains: dict[str, Float[Array, "*heads"]]  # or [h], Lipschitz constants
-    reads: dict[
-        str, Float[Array, "d_ff *heads"]
-    ]  # or [f, h], what its activation reads: norms of rows
+    # Or [f, h], what its activation reads: norms of rows.
+    reads: dict[str, Float[Array, "d_ff *heads"]]
     leaves: Float[Array, "d_ff"]  # of what it writes: norms of columns
     # What rounds: 1 for the identity, the Frobenius norm of another map, and the sum
     # over neurons of what they read times what they write.
@@ -197,9 +205,8 @@ def section_constants(layer: Layer) -> dict[str, SectionConstants]:
             name: side if name == "heads" else bare(width, {name: None})
             for name in section.sources
         }
-        rows = section.program.run(
-            sources, lambda x, *read: form_of(x.operation, *read)
-        )
+        follow = lambda x, *read: form_of(x.operation, *read)
+        rows = section.program.run(sources, follow)
         form, reads, leaves = rows[section.name], {}, jnp.zeros(0)
         gains = gains_of(form)  # refuses what it cannot follow
         if section.activation is not None:
@@ -229,7 +236,7 @@ def together(reads: Float[Array, "d_ff *heads"]) -> Float[Array, "d_ff"]:
     return reads if reads.ndim == 1 else vector_norms(reads)
 
 
-def by_heads(layer: Layer, numbers: Float[Array, "heads *rows"]) -> Float[Array, "..."]:
+def by_heads(layer: Layer, numbers: Float[Array, "heads *rows"]) -> Numbers:
     """Numbers of heads in the axes of `attended`: for each head, or their sum."""
     return numbers if attended(layer) == "heads" else numbers.sum(axis=0)
 
@@ -241,17 +248,13 @@ def entering(
     return {"y": residual, attended(layer): by_heads(layer, heads)}
 
 
-def carried_on(
-    gains: dict[str, Array], balls: Mapping[str, Array]
-) -> Float[Array, "..."]:
+def carried_on(gains: dict[str, Array], balls: Mapping[str, Array]) -> Numbers:
     """Sum of gains times radii, over corners and heads side by side.
 
     Gains of single entries, on a first axis, give an entry axis at the end.
     """
 
-    def term(
-        gain: Float[Array, "..."], ball: Float[Array, "..."], heads: bool
-    ) -> Float[Array, "..."]:
+    def term(gain: Numbers, ball: Numbers, heads: bool) -> Numbers:
         entries = gain.ndim == 1 + heads
         if heads:
             terms = "fh,h...->...f" if entries else "h,h...->..."
@@ -260,3 +263,77 @@ def carried_on(
 
     terms = [term(gain, balls[name], name == "heads") for name, gain in gains.items()]
     return sum(terms[1:], terms[0])
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class CertificateConstants:
+    """Lipschitz constants of the parts of a layer."""
+
+    query: ByHead  # |W_Q|, before the score scale
+    key: ByHead  # |W_K|
+    value: ByHead  # of the map from the attention's input to value space
+    score: ByHead  # |w| of additive scores; 0 for dot products
+    # 2 |w|_1, no additive score row varies more; inf otherwise.
+    score_range: ByHead
+    # Of additive scores in the argument of tanh; 0 otherwise.
+    curvature: ByHead
+    sections: dict[str, SectionConstants]  # of what follows attention
+    # For rounding, which sees the entries of a matrix and not what they cancel to.
+    query_entries: ByHead  # Frobenius norms
+    key_entries: ByHead
+    value_entries: ByHead
+    # Of the output projection; 1 where there is none.
+    output_entries: ByHead
+
+
+def layer_constants(layer: Layer) -> CertificateConstants:
+    """Constants of a float64 layer."""
+    attention = layer.attention
+    h, concatenated = attention.num_heads, attention.output is None
+    numbers = {
+        "query": _norms(attention.query),
+        "key": _norms(attention.key_by_head),
+        "value": np.asarray([x.norm_upper() for x in value_maps(attention)]),
+        **score_rule(attention.scoring).constants(h),
+        "query_entries": _entries(attention.query),
+        "key_entries": _entries(attention.key_by_head),
+        "value_entries": _entries(attention.value_by_head),
+        "output_entries": np.ones(h) if concatenated else _entries(_outputs(attention)),
+    }
+    arrays = {k: jnp.asarray(x, jnp.float64) for k, x in numbers.items()}
+    return CertificateConstants(**arrays, sections=section_constants(layer))
+
+
+def value_maps(attention: Attention) -> list[Enclosure]:
+    """O_h V_h of each head, V_h alone where heads are concatenated."""
+    values = [Enclosure(np.asarray(w, np.float64)) for w in attention.value_by_head]
+    if attention.output is None:
+        return values
+    outputs = _outputs(attention)
+    return [Enclosure(o) @ v for o, v in zip(outputs, values, strict=True)]
+
+
+def _outputs(attention: Attention) -> Float[np.ndarray, "heads width d_v"]:
+    """O_h of every head."""
+    h, v = attention.num_heads, attention.value_width
+    output = np.asarray(attention.output, np.float64).reshape(-1, h, v)
+    return output.swapaxes(0, 1)
+
+
+def _entries(matrices: Any) -> Float[np.ndarray, "heads"]:
+    return np.asarray([frobenius_upper(np.asarray(m, np.float64)) for m in matrices])
+
+
+def _norms(matrices: Float[Array, "heads d_k width"]) -> Float[np.ndarray, "heads"]:
+    return np.asarray([norm_upper(np.asarray(m, np.float64)) for m in matrices])
+
+
+def needs_positive_epsilon(model: Transformer) -> str | None:
+    """Name of a layer norm with epsilon = 0, or None."""
+    norms = {"the final norm": model.final_norm}
+    for depth, layer in enumerate(model.layers):
+        norms[f"norm1 of layer {depth}"] = layer.norm1
+        norms[f"norm2 of layer {depth}"] = layer.norm2
+    steep = (x for x, norm in norms.items() if norm is not None and norm.epsilon == 0)
+    return next(steep, None)

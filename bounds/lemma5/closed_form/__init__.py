@@ -1,19 +1,23 @@
 """Closed forms: numbers in, a certified `Bound` (or a printed `Claim`) out.
 
-One module per statement. Everything is computed in interval arithmetic with unbounded
+Everything is computed in interval arithmetic with unbounded
 exponents, so a bound is an upper bound with rounding included and never overflows. No
 module here knows of models or JAX: `LayerConstants` is what a model must be reduced to.
 """
 
-from bounds.lemma5.closed_form.causal_bound import (
-    causal_bound,
-    scaled_causal_average_influence,
+from bounds.lemma5.closed_form.layer_constants import (
+    Additive,
+    DotProduct,
+    HeadConstants,
+    LayerConstants,
+    Score,
 )
-from bounds.lemma5.closed_form.layer_constants import HeadConstants, LayerConstants
 from bounds.lemma5.closed_form.masked_recursion import (
     MASKS,
     MaskedInfluence,
+    causal_bound,
     masked_recursion,
+    scaled_causal_average_influence,
 )
 from bounds.lemma5.closed_form.printed import (
     PrintedConstants,
@@ -23,9 +27,14 @@ from bounds.lemma5.closed_form.printed import (
 )
 from bounds.lemma5.closed_form.recursion import (
     LayerInfluence,
+    UniformConstants,
     head_change,
     influence_recursion,
     largest_weight,
+    length_exponent,
+    printed_shape_bound,
+    single_exponential_bound,
+    uniform_constants,
 )
 from bounds.lemma5.closed_form.row_maps import (
     RELU_SLOPE,
@@ -37,14 +46,6 @@ from bounds.lemma5.closed_form.row_maps import (
     layer_norm_lipschitz,
     layer_norm_output_norm,
     residual_norm,
-)
-from bounds.lemma5.closed_form.scores import Additive, DotProduct, Score
-from bounds.lemma5.closed_form.uniform import (
-    UniformConstants,
-    length_exponent,
-    printed_shape_bound,
-    single_exponential_bound,
-    uniform_constants,
 )
 
 __all__ = [

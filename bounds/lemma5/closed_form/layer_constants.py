@@ -11,15 +11,137 @@ concatenating form, with LayerNorms anywhere, satisfies
 and that is all the recursions use. Biases of values and outputs drop out of changes;
 they enter only through `norm`. Nothing here has a unit but that of the activations:
 `norm` and `output_cap` are in it, gains are pure numbers, scores turn it into nats.
+
+Two kinds of score, as in Hahn 2020, section 6. Only differences of logits within a row
+matter to a softmax, so a term that is the same for every key, such as the one of the
+key bias under a dot product, is dropped throughout. `F` is a bound on the norm of the
+activations that enter the attention. Logits are in nats, divided by the temperature. Of
+every kind the closed forms need four numbers:
+
+* `half_oscillation(F)`, A: half of the largest difference of two logits of one row;
+* `magnitude(F)`: a bound on |logit|, terms constant over the keys dropped;
+* `query_slope(F)`, `key_slope(F)`: by how much a logit can change per unit of change of
+  the query's and of the key's activation. Before and after, norms are at most F.
 """
 
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import TypeAlias
 
-from bounds.lemma5.closed_form.scores import Additive, DotProduct, Score
-from bounds.numbers.interval import Interval, interval, upper
-from bounds.numbers.statements import instance, nonnegative, nonnegatives, several
+from bounds.numbers.interval import Interval, interval, maximum, minimum, upper
+from bounds.numbers.statements import (
+    instance,
+    nonnegative,
+    nonnegatives,
+    positive,
+    several,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class DotProduct:
+    """s_jw = (W_Q y_j + b_Q)·(W_K y_w + b_K)/τ.
+
+    With the key bias dropped, s_jw = (M^T y_j + W_K^T b_Q/τ)·y_w for M = W_Q^T W_K/τ,
+    so |s_jw| <= (mu F + c) F, and a change is dy_j·M y'_w + y_j·M dy_w + c-term·dy_w:
+    at most mu F |dy_j| + (mu F + c) |dy_w|.
+
+    Attributes:
+        mu: Spectral norm of W_Q^T W_K, over τ; 1/√d_k included for a scaled score.
+        c: Norm of W_K^T b_Q, over τ (scaled in the same way); zero without a query bias.
+
+    Raises:
+        ValueError: A number is negative or NaN.
+    """
+
+    mu: float
+    c: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mu", nonnegative("mu", self.mu))
+        object.__setattr__(self, "c", nonnegative("c", self.c))
+
+    def half_oscillation(self, norm: Interval) -> Interval:
+        """A = mu F² + c F."""
+        return self.key_slope(norm) * norm
+
+    def magnitude(self, norm: Interval) -> Interval:
+        """|s| <= mu F² + c F."""
+        return self.half_oscillation(norm)
+
+    def query_slope(self, norm: Interval) -> Interval:
+        """Mu F per unit of the query's activation."""
+        return interval(self.mu) * norm
+
+    def key_slope(self, norm: Interval) -> Interval:
+        """Mu F + c per unit of the key's activation."""
+        return interval(self.mu) * norm + interval(self.c)
+
+    def printed_logit_bound(self, norm: Interval) -> Interval:
+        """Hahn's A = F² C_att with C_att = mu + c/F."""
+        return self.half_oscillation(norm)
+
+    def at_temperature(self, temperature: float) -> "DotProduct":
+        """Constants of the logits over a further temperature τ > 0, rounded up."""
+        tau = interval(positive("temperature", temperature))
+        return DotProduct(upper(interval(self.mu) / tau), upper(interval(self.c) / tau))
+
+
+@dataclasses.dataclass(frozen=True)
+class Additive:
+    """s_jw = u·tanh(U1 y_j + U2 y_w + b)/τ.
+
+    tanh is 1-Lipschitz and below 1, so s moves by at most m1 and m2 per unit and
+    |s| <= |u|_1/τ; and a row oscillates by at most 2 m2 F, |s_jw - s_j0| <= m2 F with
+    s_j0 the logit of a key at zero.
+
+    Attributes:
+        m1: Norm of u times spectral norm of U1, over τ.
+        m2: Norm of u times spectral norm of U2, over τ.
+        sup: Sum of |u|, over τ.
+
+    Raises:
+        ValueError: A number is negative or NaN.
+    """
+
+    m1: float
+    m2: float
+    sup: float
+
+    def __post_init__(self) -> None:
+        for name in ("m1", "m2", "sup"):
+            object.__setattr__(self, name, nonnegative(name, getattr(self, name)))
+
+    def half_oscillation(self, norm: Interval) -> Interval:
+        """A = min(|u|_1/τ, m2 F)."""
+        return minimum(interval(self.sup), interval(self.m2) * norm)
+
+    def magnitude(self, norm: Interval) -> Interval:
+        """|s| <= |u|_1/τ: not m2 F, whose reference logit moves with the query."""
+        return interval(self.sup)
+
+    def query_slope(self, norm: Interval) -> Interval:
+        """m1 per unit of the query's activation, at every norm."""
+        return interval(self.m1)
+
+    def key_slope(self, norm: Interval) -> Interval:
+        """m2 per unit of the key's activation, at every norm."""
+        return interval(self.m2)
+
+    def printed_logit_bound(self, norm: Interval) -> Interval:
+        """Hahn's A = 2 F C_att with C_att = max(m1, m2)."""
+        return 2 * norm * maximum(interval(self.m1), interval(self.m2))
+
+    def at_temperature(self, temperature: float) -> "Additive":
+        """Constants of the logits over a further temperature τ > 0, rounded up."""
+        tau = interval(positive("temperature", temperature))
+        return Additive(
+            *(upper(interval(x) / tau) for x in (self.m1, self.m2, self.sup))
+        )
+
+
+Score: TypeAlias = DotProduct | Additive
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,10 +263,8 @@ def head_gains(
     head_lipschitz: Sequence[float], omegas: Sequence[float]
 ) -> list[Interval]:
     """ℓ_h ω_h of every head of the concatenating form."""
-    ells, sizes = (
-        nonnegatives("head_lipschitz", head_lipschitz),
-        nonnegatives("omegas", omegas),
-    )
+    ells = nonnegatives("head_lipschitz", head_lipschitz)
+    sizes = nonnegatives("omegas", omegas)
     if len(ells) != len(sizes):
         raise ValueError(
             f"{len(ells)} head_lipschitz and {len(sizes)} omegas, expected as many"

@@ -33,7 +33,7 @@ import dataclasses
 import enum
 from collections.abc import Sequence
 
-from bounds.lemma5.closed_form.scores import Additive, DotProduct, Score
+from bounds.lemma5.closed_form.layer_constants import Additive, DotProduct, Score
 from bounds.numbers.bound import Bound, Claim, Sense
 from bounds.numbers.interval import Interval, exp, interval, log_upper, maximum
 from bounds.numbers.statements import (
@@ -43,6 +43,7 @@ from bounds.numbers.statements import (
     others,
     own,
     several,
+    upper_bound,
     whole,
 )
 
@@ -75,9 +76,8 @@ class PrintedConstants:
     @property
     def constant(self) -> Interval:
         """C = 2 (1 + e^{2A} + L_fact), an interval."""
-        return 2 * (
-            1 + exp(2 * self.half_oscillation) + interval(self.output_lipschitz)
-        )
+        lipschitz = interval(self.output_lipschitz)
+        return 2 * (1 + exp(2 * self.half_oscillation) + lipschitz)
 
     def attention_weight(self, length: int) -> Bound:
         """Upper bound e^{2A}/(n - 1), n >= 2, on every attention weight.
@@ -86,12 +86,11 @@ class PrintedConstants:
         sharper.
         """
         value = exp(2 * self.half_oscillation) / (whole("length", length, 2) - 1)
-        return Bound(
-            log_value=log_upper(value),
-            sense=Sense.UPPER,
-            quantity="largest attention weight of a row",
-            hypotheses=("no activation is longer than F", UNMASKED),
-            source=f"Hahn 2020, proof of Lemma 5, reading {self.reading.value}",
+        return upper_bound(
+            value,
+            "largest attention weight of a row",
+            ("no activation is longer than F", UNMASKED),
+            f"Hahn 2020, proof of Lemma 5, reading {self.reading.value}",
         )
 
     def others(self, layer: int, length: int, distance: float) -> Claim:
@@ -105,9 +104,8 @@ class PrintedConstants:
         return self._claim(self._power(k, distance), own(k))
 
     def _power(self, layer: int, distance: float) -> Interval:
-        return self.constant ** (2 * layer) * interval(
-            nonnegative("distance", distance)
-        )
+        d = interval(nonnegative("distance", distance))
+        return self.constant ** (2 * layer) * d
 
     def _claim(self, value: Interval, quantity: str) -> Claim:
         return Claim(

@@ -7,19 +7,25 @@ from typing import Any
 from mpmath import MPContext
 
 from bounds.lemma5.closed_form.layer_constants import head_gains
-from bounds.numbers.bound import Bound, Sense
+from bounds.numbers.bound import Bound
 from bounds.numbers.interval import (
     Interval,
     exp,
     interval,
     log,
-    log_upper,
     maximum,
     minimum,
     sqrt,
     upper,
 )
-from bounds.numbers.statements import nonnegative, nonnegatives, number, shown, whole
+from bounds.numbers.statements import (
+    nonnegative,
+    nonnegatives,
+    number,
+    shown,
+    upper_bound,
+    whole,
+)
 
 RELU_SLOPE = 1.0
 _SOURCE = "Hahn 2020, Lemma 5, corrected: LayerNorm"
@@ -140,12 +146,11 @@ def _checked(name: str, value: float) -> Interval:
 
 
 def _norm_bound(value: Interval) -> Bound:
-    return Bound(
-        log_value=log_upper(value),
-        sense=Sense.UPPER,
-        quantity="norm of the activations after the layer",
-        hypotheses=("norms and Lipschitz constants are upper bounds",),
-        source="Hahn 2020, proof of Lemma 5, the constant F",
+    return upper_bound(
+        value,
+        "norm of the activations after the layer",
+        ("norms and Lipschitz constants are upper bounds",),
+        "Hahn 2020, proof of Lemma 5, the constant F",
     )
 
 
@@ -202,12 +207,11 @@ def feed_forward_lipschitz(
     pi = interval(nonnegative("product", product))
     half = interval(nonnegative("half_norm", half_norm))
     value = minimum(1 + steepest * pi, half + (steepest - interval(0.5)) * pi)
-    return Bound(
-        log_value=log_upper(value),
-        sense=Sense.UPPER,
-        quantity="Lipschitz constant of the feed-forward block",
-        hypotheses=("the activation's derivative lies in [1 - λ, λ]",),
-        source="Hahn 2020, Lemma 5, the constant L_fact",
+    return upper_bound(
+        value,
+        "Lipschitz constant of the feed-forward block",
+        ("the activation's derivative lies in [1 - λ, λ]",),
+        "Hahn 2020, Lemma 5, the constant L_fact",
     )
 
 
@@ -260,7 +264,7 @@ def layer_norm_lipschitz(
         margin = interval(centre) - interval(reach)
     spread = margin**2 / whole("width", width, 1) + interval(number(epsilon))
     value = interval(nonnegative("scale", scale)) / sqrt(spread)
-    return _bound(value, "Lipschitz constant of LayerNorm", ("ε > 0",))
+    return upper_bound(value, "Lipschitz constant of LayerNorm", ("ε > 0",), _SOURCE)
 
 
 def layer_norm_change_cap(scale: float, width: int) -> Bound:
@@ -281,7 +285,7 @@ def layer_norm_change_cap(scale: float, width: int) -> Bound:
     """
     root = sqrt(interval(whole("width", width, 1)))
     value = 2 * interval(nonnegative("scale", scale)) * root
-    return _bound(value, "distance of two outputs of LayerNorm", ())
+    return upper_bound(value, "distance of two outputs of LayerNorm", (), _SOURCE)
 
 
 def layer_norm_output_norm(scale: float, shift_norm: float, width: int) -> Bound:
@@ -304,8 +308,4 @@ def layer_norm_output_norm(scale: float, shift_norm: float, width: int) -> Bound
     root = sqrt(interval(whole("width", width, 1)))
     value = interval(nonnegative("scale", scale)) * root
     value += interval(nonnegative("shift_norm", shift_norm))
-    return _bound(value, "norm of the output of LayerNorm", ())
-
-
-def _bound(value: Interval, quantity: str, hypotheses: tuple[str, ...]) -> Bound:
-    return Bound(log_upper(value), Sense.UPPER, quantity, hypotheses, _SOURCE)
+    return upper_bound(value, "norm of the output of LayerNorm", (), _SOURCE)

@@ -17,7 +17,7 @@ layer.
 
 import dataclasses
 import math
-from typing import TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 from bounds.influence.substitution import check_query, choose_query
 from bounds.influence.targets.base import PlainTarget
@@ -37,6 +37,7 @@ from bounds.lemma5.closed_form import (
 from bounds.lemma5.constants.model_constants import ModelConstants, read_constants
 from bounds.numbers.bound import Bound, Claim
 from bounds.numbers.interval import interval, log, log_upper, upper
+from bounds.store.forms import Form, each
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integer, expect_length
 from jax_models.format.model_check import check_model
@@ -85,9 +86,8 @@ def output_map(constants: ModelConstants, target: str) -> OutputMap | None:
     """The map from the activations after the last layer to the target; None: identity."""
     gain, cap, said = interval(1), interval(math.inf), []
     if constants.final is not None:
-        gain, cap = (
-            interval(x) for x in (constants.final.lipschitz, constants.final.change_cap)
-        )
+        gain = interval(constants.final.lipschitz)
+        cap = interval(constants.final.change_cap)
         said.append("the final LayerNorm has Lipschitz constant at most max|γ|/√ε")
     if target == "logits":
         assert constants.readout is not None
@@ -130,9 +130,8 @@ class PrintedInfluence:
 
     def __repr__(self) -> str:
         """One line: the claims, and whether one holds here."""
-        here = (
-            "implied here by corrected" if self.implied else "nothing here implies it"
-        )
+        here = "nothing here implies it"
+        here = "implied here by corrected" if self.implied else here
         claims = f"others <= {self.others.size}, own <= {self.own.size}"
         return f"PrintedInfluence(a claim, not proved: {claims}; {here})"
 
@@ -185,10 +184,8 @@ class ClosedForms:
                 "printed, printed_tight: claims about attention without a mask, which "
                 "this model has; C1 and C2 do not apply"
             )
-        for name, claim in (
-            ("printed", self.printed),
-            ("printed_tight", self.printed_tight),
-        ):
+        for name in ("printed", "printed_tight"):
+            claim = getattr(self, name)
             if claim is not None and not claim.implied:
                 found.append(f"{name}: a claim that no bound here implies")
         return tuple(found)
@@ -230,9 +227,8 @@ def closed_form_bounds(
         require_readout(check_model(model))
         length = expect_length(length)
         check_head_row(model, target, [check_query(query, length)], length)
-    return evaluate_closed_forms(
-        read_constants(model, length), query=query, target=target
-    )
+    constants = read_constants(model, length)
+    return evaluate_closed_forms(constants, query=query, target=target)
 
 
 def evaluate_closed_forms(
@@ -275,7 +271,7 @@ def evaluate_closed_forms(
         c2 = _through(last, printed_shape_bound(*arguments))
     literal, tight = (
         _claim(constants, reading, layer, last, corrected.others)
-        for reading in (_printed(constants), _printed_tight(constants))
+        for reading in _readings(constants)
     )
     assert tight is not None
     return ClosedForms(
@@ -300,9 +296,8 @@ def _recursion(
     if not constants.is_masked:
         return influence_recursion(layers, n, distance, saturating=saturating)[-1]
     require_memory(f"a closed form with masks for n = {n}", 250 * n)
-    rows = masked_recursion(
-        layers, constants.masks[:layer], n, distance, saturating=saturating
-    )
+    given = layers, constants.masks[:layer], n, distance
+    rows = masked_recursion(*given, saturating=saturating)
     return LayerInfluence(rows.others(query), rows.own())
 
 
@@ -316,33 +311,22 @@ def _causal(constants: ModelConstants, layer: int, query: int) -> LayerInfluence
     return causal_bound(layers, n, 0, constants.embedding.distance)
 
 
-def _printed(constants: ModelConstants) -> PrintedConstants | None:
-    growth = constants.growth()
+def _readings(
+    constants: ModelConstants,
+) -> tuple[PrintedConstants | None, PrintedConstants]:
+    """The printed constants, literal and tight."""
+    uniform, growth = uniform_constants(constants.layers), constants.growth()
+    shared: dict[str, Any] = {
+        "scores": [head.score for layer in constants.layers for head in layer.heads],
+        "output_lipschitz": uniform.output_lipschitz,
+        "num_heads": uniform.num_heads,
+    }
+    norm, depth = constants.embedding.separate, uniform.num_layers
+    tight = printed_tight(**shared, norm=constants.attended_norm(depth))
     if growth is None:
-        return None
-    uniform = uniform_constants(constants.layers)
-    return printed(
-        scores=_scores(constants),
-        embedding_norm=constants.embedding.separate,
-        growth=growth,
-        output_lipschitz=uniform.output_lipschitz,
-        num_heads=uniform.num_heads,
-        num_layers=uniform.num_layers,
-    )
-
-
-def _printed_tight(constants: ModelConstants) -> PrintedConstants:
-    uniform = uniform_constants(constants.layers)
-    return printed_tight(
-        scores=_scores(constants),
-        norm=constants.attended_norm(len(constants.layers)),
-        output_lipschitz=uniform.output_lipschitz,
-        num_heads=uniform.num_heads,
-    )
-
-
-def _scores(constants: ModelConstants):
-    return [head.score for layer in constants.layers for head in layer.heads]
+        return None, tight
+    given = {"embedding_norm": norm, "growth": growth, "num_layers": depth}
+    return printed(**shared, **given), tight
 
 
 def _claim(
@@ -370,3 +354,80 @@ def _through(
     return LayerInfluence(
         last.after(found.others, "j", capped), last.after(found.own, "i", capped)
     )
+
+
+# Form of the names of infinite entries in a record, which has null for them.
+ENDLESS: dict[str, Form] = {
+    "endless": each("inf -inf", [str]),
+    "=": lambda row: all(
+        row.get(name, name) is None
+        for names in row["endless"].values()
+        for name in names
+    ),
+}
+
+
+def constants_row(forms: ClosedForms) -> dict[str, Any]:
+    """Row of one length and layer."""
+    constants, layer = forms.constants, forms.layer
+    row = {
+        "n": constants.length,
+        "layer": layer,
+        "query": forms.query,
+        "F": constants.attended_norm(layer),
+        "F_output": constants.norms[layer - 1],
+        "A": constants.half_oscillation(layer),
+        "D": constants.embedding.distance,
+        "abar": constants.attention_weight(layer, forms.query),
+        "log10_half_weight": constants.log10_half_weight(layer),
+        "log10_printed": _log10(forms.printed),
+        "log10_printed_tight": _log10(forms.printed_tight),
+        "printed_implied": forms.printed is not None and forms.printed.implied,
+        "printed_tight_implied": forms.printed_tight.implied,
+        "log10_corrected": _log10(forms.corrected),
+        "log10_corrected_linear": _log10(forms.linear),
+        "log10_corrected_own": forms.corrected.own.log10_value,
+        "log10_c1": _log10(forms.c1),
+        "log10_c2": _log10(forms.c2),
+        "log10_causal": _log10(forms.causal),
+    }
+    return {**row, "hypotheses": [*forms.hypotheses, *_nulls(row)]}
+
+
+def _nulls(row: dict[str, Any]) -> list[str]:
+    """Sentences on values that JSON writes as null."""
+    meanings = (
+        ("does not apply", lambda value: value is None),
+        ("the bound is zero", lambda value: value == -math.inf),
+        ("beyond every float", lambda value: value == math.inf),
+    )
+    said = []
+    for meaning, holds in meanings:
+        if names := [name for name, value in row.items() if holds(value)]:
+            said.append(f"null, {meaning}: {', '.join(names)}")
+    return said
+
+
+def _log10(form: LayerInfluence | PrintedInfluence | None) -> float | None:
+    return None if form is None else form.others.log10_value
+
+
+def record_rows(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Record of rows, with the names of their infinite entries, which JSON has not."""
+    found = []
+    for row in rows:
+        ends = {
+            str(x): [k for k, v in row.items() if v == x] for x in (math.inf, -math.inf)
+        }
+        found.append({**row, "endless": ends})
+    return {"rows": found}
+
+
+def read_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of a record."""
+    found = []
+    for row in record["rows"]:
+        for end, names in row.pop("endless").items():
+            row |= dict.fromkeys(names, float(end))
+        found.append(row)
+    return found

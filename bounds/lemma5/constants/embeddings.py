@@ -19,6 +19,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterator
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -35,6 +36,8 @@ from jax_models.model.position import (
     Sinusoidal,
 )
 
+Symbols: TypeAlias = Float[np.ndarray, "symbols width"]
+
 # Numbers in the classes of positions that are told apart.
 MOST_CLASSES = 2**18
 # Halves are exact below it.
@@ -44,10 +47,7 @@ _BLOCK, _MOST = 2**18, 2**24
 
 
 def largest_sum_in_closed_form(
-    symbols: Float[np.ndarray, "symbols width"],
-    position: Sinusoidal | Coordinates,
-    length: int,
-    dtype: np.dtype,
+    symbols: Symbols, position: Sinusoidal | Coordinates, length: int, dtype: np.dtype
 ) -> float:
     """Upper bound on |e + p| over symbols e and the encodings p of all n positions.
 
@@ -60,9 +60,7 @@ def largest_sum_in_closed_form(
     return _coordinates(symbols, position, length, dtype)
 
 
-def _sinusoidal(
-    symbols: Float[np.ndarray, "symbols width"], position: Sinusoidal, dtype: np.dtype
-) -> float:
+def _sinusoidal(symbols: Symbols, position: Sinusoidal, dtype: np.dtype) -> float:
     position.encode(1, symbols.shape[1])  # refuses an odd width
     half, scale = symbols.shape[1] // 2, abs(position.scale)
     off = scale * _rounding(1, dtype) + _smallest(dtype)
@@ -72,16 +70,12 @@ def _sinusoidal(
         pairs = np.hypot(symbols[:, :half], symbols[:, half:])
         reach = (pairs + scale) * (1 + gamma_upper(SCALAR_STEPS)) + _smallest(dtype)
     # Each coordinate is off by itself.
-    return upper(
-        interval(largest_row_norm(reach)) + interval(off) * sqrt(interval(2 * half))
-    )
+    apart = interval(off) * sqrt(interval(2 * half))
+    return upper(interval(largest_row_norm(reach)) + apart)
 
 
 def _coordinates(
-    symbols: Float[np.ndarray, "symbols width"],
-    position: Coordinates,
-    length: int,
-    dtype: np.dtype,
+    symbols: Symbols, position: Coordinates, length: int, dtype: np.dtype
 ) -> float:
     width, terms = symbols.shape[1], position.terms
     if length > _largest(np.dtype(np.float64)):
@@ -222,8 +216,7 @@ def _position_blocks(
 
 
 def _largest_sum(
-    symbols: Float[np.ndarray, "symbols width"],
-    positions: Float[np.ndarray, "positions width"],
+    symbols: Symbols, positions: Float[np.ndarray, "positions width"]
 ) -> float:
     """Upper bound on |e + p| over all pairs, from |e|² + |p|² + 2 e·p.
 
@@ -239,9 +232,7 @@ def _largest_sum(
     return upper(sqrt(interval(largest) + hidden) * interval(2) ** int(scale))
 
 
-def _largest_distance(
-    symbols: Float[np.ndarray, "symbols width"], substitutable: tuple[int, ...] | None
-) -> float:
+def _largest_distance(symbols: Symbols, substitutable: tuple[int, ...] | None) -> float:
     chosen = symbols if substitutable is None else symbols[list(substitutable)]
     largest = max((largest_row_norm(chosen - one) for one in chosen), default=0.0)
     # A float difference is within a factor 1 ± u of the true one.

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import math
 from collections import Counter
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -25,7 +25,7 @@ from bounds.lemma5.closed_form import (
 from bounds.numbers.interval import interval, upper
 from bounds.numbers.rounding import gamma
 from bounds.numbers.spectral import Enclosure, frobenius_upper
-from bounds.readings.rules import no_rule
+from bounds.readings import no_rule
 from jax_models import InputError
 from jax_models.model.rows import (
     Affine,
@@ -38,50 +38,31 @@ from jax_models.model.rows import (
     Sum,
 )
 
-# Constants of one feed-forward block: Lipschitz constants, and its value at zero.
 
-
-@runtime_checkable
-class BentMap(Protocol):
-    """A map after an activation: a feed-forward block, or a form of one."""
-
-    @property
-    def bend(self) -> Steady:
-        """The activation."""
-        ...
-
-    @property
-    def w2(self) -> Any:
-        """The map [d, f]."""
-        ...
-
-
-def path_gain(block: BentMap, into: Enclosure) -> float:
+def path_gain(steepest: float, w2: Any, into: Enclosure) -> float:
     """Upper bound on the Lipschitz constant of z -> W2 act(M z + b), M = `into`.
 
     λ π with λ the largest slope of the activation and π = min_T |W2 T^{-1}| |T M| over
     T = I and the T that balances the columns of W2 with the rows of M,
     T_u = √(|W2[:,u]|/|M[u,:]|).
     """
-    return upper(interval(block.bend.steepest) * interval(_product(block, into)))
+    return upper(interval(steepest) * interval(_product(w2, into)))
 
 
-def residual_lipschitz(block: BentMap, into: Enclosure) -> float:
+def residual_lipschitz(steepest: float, w2: Any, into: Enclosure) -> float:
     """Upper bound on the Lipschitz constant of z -> z + W2 act(M z + b).
 
     min(1 + λ π, |I + W2 M/2| + (λ - 1/2) π), λ and π as in `path_gain`.
     """
-    product = Enclosure(np.asarray(block.w2, np.float64)) @ into
+    product = Enclosure(np.asarray(w2, np.float64)) @ into
     width = len(product.middle)
     half = product.scaled(np.full(width, 0.5)) + Enclosure(np.eye(width))
-    bound = feed_forward_lipschitz(
-        _product(block, into), half.norm_upper(), slope=block.bend.steepest
-    )
-    return bound.value
+    numbers = _product(w2, into), half.norm_upper()
+    return feed_forward_lipschitz(*numbers, slope=steepest).value
 
 
-def _product(block: BentMap, into: Enclosure) -> float:
-    w2 = Enclosure(np.asarray(block.w2, np.float64)).transposed
+def _product(w2: Any, into: Enclosure) -> float:
+    w2 = Enclosure(np.asarray(w2, np.float64)).transposed
     used = np.any(w2.middle != 0, axis=1)  # a neuron that nothing leaves does nothing
     if not np.any(used):
         return 0.0
@@ -123,10 +104,9 @@ def _(operation: Relu, z: Enclosure) -> Enclosure:
 def _(operation: Steady, z: Enclosure) -> Enclosure:
     context: Any = MPContext()
     context.dps = 30
-    flat = [context.mpf(float(x)) for x in z.middle.reshape(-1)]
-    middle = np.reshape(
-        [float(operation.exact(x, context)) for x in flat], z.middle.shape
-    )
+    flat = (context.mpf(float(x)) for x in z.middle.reshape(-1))
+    exact = [float(operation.exact(x, context)) for x in flat]
+    middle = np.reshape(exact, z.middle.shape)
     # 30 digits are far finer than the float they are rounded to.
     rounded = gamma(2) * interval(frobenius_upper(middle))
     moved = interval(operation.steepest) * interval(z.radius)
@@ -225,19 +205,12 @@ class Reader:
 
     def corner(self, name: str, form: Form) -> Form:
         """A form as a corner of its own, unless it is one."""
-        if (
-            form == Form(form.width, dict.fromkeys(form.linear))
-            and len(form.linear) == 1
-        ):
+        plain = form == Form(form.width, dict.fromkeys(form.linear))
+        if plain and len(form.linear) == 1:
             return form
-        gains = gains_of(form)
-        size = sum(
-            (
-                interval(gain) * interval(self.corners[k].size)
-                for k, gain in gains.items()
-            ),
-            start=interval(max(x.norm_upper() if x else 0.0 for x in form.at_zero)),
-        )
+        size = interval(max(x.norm_upper() if x else 0.0 for x in form.at_zero))
+        for k, gain in gains_of(form).items():
+            size += interval(gain) * interval(self.corners[k].size)
         self._add(name, upper(size), form, 1.0, math.inf)
         return Form(form.width, {name: None})
 
@@ -284,11 +257,12 @@ def _gain(form: Form, corner: str) -> float:
         matrix = form.linear[corner]
         if matrix is None and there:
             first, *there = there
-            total = interval(residual_lipschitz(first, first.reads(corner)))
+            reads = first.reads(corner)
+            total = interval(residual_lipschitz(first.bend.steepest, first.w2, reads))
         else:
             total = interval(1.0 if matrix is None else matrix.norm_upper())
     for part in there:
-        total += interval(path_gain(part, part.reads(corner)))
+        total += interval(path_gain(part.bend.steepest, part.w2, part.reads(corner)))
     return upper(total)
 
 
@@ -313,8 +287,7 @@ def _(operation: Affine, *forms: Form) -> Form:
         piece = weight[:, at : at + part.width]
         at += part.width
         for corner, matrix in part.linear.items():
-            term = Enclosure(piece)
-            term = term if matrix is None else term @ matrix
+            term = Enclosure(piece) if matrix is None else Enclosure(piece) @ matrix
             linear[corner] = linear[corner] + term if corner in linear else term
         bent += tuple(dataclasses.replace(x, w2=piece) for x in part.bent)
         for k, old in enumerate(zeros):

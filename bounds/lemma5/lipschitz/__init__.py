@@ -4,8 +4,12 @@ Nothing here is a bound; `bounds.lemma5.closed_form` and `bounds.lemma5.certific
 """
 
 from bounds.lemma5.lipschitz.curve import LipschitzCurve, lipschitz_curve
-from bounds.lemma5.lipschitz.result import Estimate, LipschitzEstimate
-from bounds.lemma5.lipschitz.searches import Effort, estimate_lipschitz
+from bounds.lemma5.lipschitz.searches import (
+    Effort,
+    Estimate,
+    LipschitzEstimate,
+    estimate_lipschitz,
+)
 
 __all__ = [
     "Effort",

@@ -23,9 +23,10 @@ from bounds.curves.series import Decades, Series, points
 from bounds.influence.targets.base import PlainTarget
 from bounds.lemma5.certificate import certify_influence
 from bounds.lemma5.constants import ClosedForms, closed_form_bounds
-from bounds.lemma5.lipschitz.result import Estimate, LipschitzEstimate
 from bounds.lemma5.lipschitz.searches import (
     Effort,
+    Estimate,
+    LipschitzEstimate,
     embedding_distances,
     estimate_lipschitz,
 )
@@ -36,6 +37,10 @@ from jax_models.model.reweight import at_length
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+import textwrap
+
+from bounds.curves.decay import MIN_LENGTHS, describe_trend, show_interval
+from bounds.numbers.notation import WIDTH, column_table, ruled
 
 # Closed forms that are proportional to D, in the order in which they are derived, in
 # words; claims are those that the proofs do not support.
@@ -106,12 +111,8 @@ class LipschitzCurve(RowPerLength):
         """Observed ratios of a column against n, with their exponent where it tells."""
         n, values = points(self, name)
         fit = fit_decay(n, values)
-        note = (
-            f" (decay exponent {show_exponent(fit.exponent or 0.0)})"
-            if fit.tells
-            else ""
-        )
-        return Series(OBSERVED[name] + note, n, values)
+        note = f" (decay exponent {show_exponent(fit.exponent or 0.0)})"
+        return Series(OBSERVED[name] + (note if fit.tells else ""), n, values)
 
 
 def lipschitz_curve(
@@ -247,3 +248,104 @@ def _certificates(
         upper = float(certificate.input_upper[at] / distance)
         logs[method] = math.log10(upper) if upper > 0 else -math.inf
     return logs
+
+
+# Header and key of the columns; the bounds are given by their looseness.
+COLUMNS = (
+    ("n", "n"),
+    ("estimate", "estimate"),
+    ("n K", "scaled"),
+    ("by", "method"),
+    ("exact ratio", "substitution"),
+)
+BOUNDS = (
+    ("centred", "looseness_centred"),
+    ("base", "looseness_base"),
+    ("corrected", "looseness_corrected"),
+    ("linear", "looseness_linear"),
+    ("C1", "looseness_c1"),
+    ("C2", "looseness_c2"),
+    ("causal", "looseness_causal"),
+    ("tight", "looseness_printed_tight"),
+    ("printed", "looseness_printed"),
+)
+
+
+def lipschitz_report(curve: LipschitzCurve) -> str:
+    """Table of estimates and looseness, and sentences on them."""
+    bounds = [
+        (header, key)
+        for header, key in BOUNDS
+        if any(row.get(key) is not None for row in curve)
+    ]
+    notes = dict.fromkeys(note for row in curve for note in row["notes"])
+    return "\n".join(
+        [
+            "",
+            *_heading([header for header, _ in bounds]),
+            *ruled(column_table(curve, [*COLUMNS, *bounds], _show)),
+            finding(curve),
+            *notes,
+        ]
+    )
+
+
+def _heading(bounds: Sequence[str]) -> list[str]:
+    """Lines on the columns of the table, of which `bounds` are shown."""
+    observed = (
+        "Output change per embedding change of one position, as observed, by length n "
+        "(tokens)"
+    )
+    above = {
+        **dict.fromkeys(
+            ("centred", "base"), "certificates above the exact ratio they bound"
+        ),
+        "corrected": "corrected above the largest influence",
+    }
+    said = list(dict.fromkeys(above[name] for name in bounds if name in above))
+    if set(bounds) - set(above):
+        said.append(f"{'the others' if said else 'all'} above the estimate")
+    right = (
+        f"; on the right, how many decades each bound is above it: {', '.join(said)}"
+    )
+    return textwrap.wrap(f"{observed}{right if said else ''}.", WIDTH)
+
+
+def finding(curve: LipschitzCurve) -> str:
+    """Trends of the estimates, and the looseness at the largest n, in sentences."""
+    estimate, exact = (_trend(curve, name) for name in ("estimate", "substitution"))
+    trends = f"K {estimate}; the exact ratio of substitutions {exact}"
+    return f"{curve.label}: {trends}. {_nearest(curve)}"
+
+
+def _trend(curve: LipschitzCurve, column: str) -> str:
+    """Dependence of a column on n, in words."""
+    fit = curve.fit(column)
+    if fit.exponent is None:
+        few = "has values at too few lengths to fit"
+        return f"{few}, of which {MIN_LENGTHS} are needed"
+    found = f"exponent {fit.exponent:z.3f}, {show_interval(fit)}"
+    return f"{describe_trend(fit)} ({found})"
+
+
+def _nearest(curve: LipschitzCurve) -> str:
+    """Looseness of the best and the worst closed form at the largest n."""
+    row = curve.table[-1]
+    found = {
+        header: row[key]
+        for header, key in BOUNDS[3:]
+        if row.get(key) is not None and math.isfinite(row[key])
+    }
+    if not found:
+        return "No closed form was compared."
+    best, worst = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
+    text = f"At n = {row['n']} the {best} bound is {found[best]:.1f} decades above it"
+    if worst != best:
+        text += f", {worst} {found[worst]:.1f}"
+    return text + "."
+
+
+def _show(key: str, value: Any) -> str:
+    if key.startswith("looseness_"):
+        return f"{value:z.2f}"  # a certificate may equal what it bounds
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -9,7 +9,7 @@ and the largest blocks are iterated anew with jvp and vjp of the model itself.
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +17,14 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from bounds.influence.targets.change import read_target
-from bounds.numbers.euclidean import scaled_norm
+from bounds.numbers.norms import scaled_norm
 from jax_models import Transformer
 from jax_models.run.differentiable import forward_embeddings
+
+Rows: TypeAlias = Float[Array, "tokens width"]
+Moves: TypeAlias = Float[Array, "positions width"]
+Vectors: TypeAlias = Float[Array, "maps _"]
+Count: TypeAlias = Int[Array, ""]
 
 # Relative growth of a norm in one iteration below which it counts as settled.
 SETTLED = 1e-10
@@ -35,7 +40,7 @@ def power_iteration(
     transpose: Callable[[Array], Array],
     start: Float[Array, "maps width"],
     iterations: int,
-) -> tuple[Float[Array, "maps"], Float[Array, "maps width"], Int[Array, ""]]:
+) -> tuple[Float[Array, "maps"], Float[Array, "maps width"], Count]:
     """Lower estimates of the norms of linear maps A_b, by v <- A^T A v / |.|.
 
     Every value is |A_b v_b| of a unit vector v_b, hence at most the operator norm up to
@@ -44,9 +49,7 @@ def power_iteration(
     of iterations, too.
     """
 
-    def normalise(
-        vectors: Float[Array, "maps _"], otherwise: Float[Array, "maps _"]
-    ) -> Float[Array, "maps _"]:
+    def normalise(vectors: Vectors, otherwise: Vectors) -> Vectors:
         norm = scaled_norm(vectors)[:, None]
         return jnp.where(norm > 0, vectors / jnp.where(norm > 0, norm, 1), otherwise)
 
@@ -71,7 +74,7 @@ def power_iteration(
 
 
 def output_at(
-    model: Transformer, rows: Float[Array, "tokens width"], query: int, target: str
+    model: Transformer, rows: Rows, query: int, target: str
 ) -> Float[Array, "outputs"]:
     """The target at the query as a differentiable function of the rows y^(0)."""
     (y,) = forward_embeddings(model, rows, jnp.asarray([query], jnp.int32))
@@ -92,13 +95,13 @@ def _output_directions(
 @functools.partial(jax.jit, static_argnames=("query", "target"))
 def _sketched_norms(
     model: Transformer,
-    rows: Float[Array, "tokens width"],
+    rows: Rows,
     directions: Float[Array, "directions outputs"],
-    start: Float[Array, "tokens width"],
+    start: Rows,
     *,
     query: int,
     target: str,
-) -> tuple[Float[Array, "tokens"], Float[Array, "tokens width"], Int[Array, ""]]:
+) -> tuple[Float[Array, "tokens"], Rows, Count]:
     """Norms of the blocks seen through the directions, their vectors, iterations."""
     _, pull = jax.vjp(lambda z: output_at(model, z, query, target), rows)
     blocks = jax.lax.map(
@@ -116,43 +119,32 @@ def _sketched_norms(
 @functools.partial(jax.jit, static_argnames=("query", "target"))
 def norms_at(
     model: Transformer,
-    rows: Float[Array, "tokens width"],
+    rows: Rows,
     positions: Int[Array, "positions"],
-    start: Float[Array, "positions width"],
+    start: Moves,
     *,
     query: int,
     target: str,
-) -> tuple[Float[Array, "positions"], Float[Array, "positions width"], Int[Array, ""]]:
+) -> tuple[Float[Array, "positions"], Moves, Count]:
     """Norms of the blocks of some positions by jvp and vjp, their vectors, iterations."""
     function = lambda z: output_at(model, z, query, target)
     _, pull = jax.vjp(function, rows)
 
-    def product(
-        vectors: Float[Array, "positions width"],
-    ) -> Float[Array, "positions outputs"]:
-        def one(
-            at: Int[Array, ""], vector: Float[Array, "width"]
-        ) -> Float[Array, "outputs"]:
+    def product(vectors: Moves) -> Float[Array, "positions outputs"]:
+        def one(at: Count, vector: Float[Array, "width"]) -> Float[Array, "outputs"]:
             tangent = jnp.zeros_like(rows).at[at].set(vector)
             return jax.jvp(function, (rows,), (tangent,))[1]
 
         return jax.vmap(one)(positions, vectors)
 
-    def transpose(
-        images: Float[Array, "positions outputs"],
-    ) -> Float[Array, "positions width"]:
+    def transpose(images: Float[Array, "positions outputs"]) -> Moves:
         return jax.vmap(lambda at, image: pull(image)[0][at])(positions, images)
 
     return power_iteration(product, transpose, start, ITERATIONS)
 
 
 def block_norms(
-    model: Transformer,
-    rows: Float[Array, "tokens width"],
-    *,
-    query: int,
-    target: str,
-    seed: int,
+    model: Transformer, rows: Rows, *, query: int, target: str, seed: int
 ) -> tuple[Float[np.ndarray, "tokens"], Float[np.ndarray, "tokens width"], int]:
     """Lower estimates of |d y_q / d y_i^(0)|_2 of every position at the rows.
 

@@ -1,10 +1,15 @@
-"""Estimate of the Lipschitz constant at one length: three searches over several inputs."""
+"""Estimate of the Lipschitz constant at one length: three searches over several inputs.
+
+Estimates are ratios that were observed. The constant is at least as large, up to rounding,
+and may be larger: an estimate is neither a `Bound` nor a `Claim` and never enters a
+certificate.
+"""
 
 import dataclasses
 import functools
 import itertools
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any, NoReturn, TypeAlias, get_args
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +23,8 @@ from bounds.influence.substitution import check_query
 from bounds.influence.targets.base import PlainTarget
 from bounds.influence.targets.table import check_head_row
 from bounds.lemma5.lipschitz.jacobian import block_norms, output_at
-from bounds.lemma5.lipschitz.result import Estimate, LipschitzEstimate
-from bounds.numbers.euclidean import scaled_norm
-from bounds.readings.rules import of_one_text, unsupported_dropout
+from bounds.numbers.norms import scaled_norm
+from bounds.readings import of_one_text, unsupported_dropout
 from jax_models import InputError, Transformer
 from jax_models.arguments import (
     choose_name,
@@ -33,6 +37,107 @@ from jax_models.model.reweight import at_length
 from jax_models.model.transformer import embedded, encode_positions
 from jax_models.run.device_memory import PYTHON_STEP, require_operations
 from jax_models.run.evaluate import check_tokens, require_readout
+
+Rows: TypeAlias = Float[Array, "tokens width"]
+Tokens: TypeAlias = Int[np.ndarray, "tokens"]
+Scalar: TypeAlias = Float[Array, ""]
+Row: TypeAlias = Float[Array, "width"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """The largest ratio of output change to embedding change that one search met.
+
+    Estimates have no order; compare `value` where that is meant.
+
+    Attributes:
+        value: The ratio, in units of the output per unit of the embedding.
+        method: The search: "substitution", "local" or "ball".
+        seed: Seed of the inputs and of everything random in the search.
+        iterations: Substitutions, power iterations or ascent steps that were made,
+            over all inputs and restarts.
+        position: Position whose embedding changes, from 0; None where none may.
+        symbol: The substitute, where the change is a substitution.
+        input: Which of the inputs it was met on, or the ascent began at, from 0.
+    """
+
+    value: float
+    method: str
+    seed: int
+    iterations: int
+    position: int | None = None
+    symbol: int | None = None
+    input: int | None = None
+
+    def _refuse_order(self, other: Any) -> NoReturn:
+        raise TypeError(
+            f"an Estimate has no order, not even with a {type(other).__name__}: an "
+            "estimated and a certified number are different things; compare value or "
+            "log_value where that is meant"
+        )
+
+    __lt__ = __le__ = __gt__ = __ge__ = _refuse_order
+
+    def __repr__(self) -> str:
+        """One line that says it is an estimate."""
+        return (
+            f"{type(self).__name__}({self.value:.6g} [estimated, a lower estimate], "
+            f"method={self.method!r}, position={self.position}, seed={self.seed}, "
+            f"iterations={self.iterations})"
+        )
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class LipschitzEstimate(Estimate):
+    """The largest ratio over all searches at one length: an estimate of K_n from below.
+
+    K_n is the Lipschitz constant of the output at the query in the embedding of one
+    other position, with every row y^(0) in the ball of the largest embedding.
+
+    Attributes:
+        length: n.
+        query: Position of the output, from 0.
+        target: "activation" or "logits".
+        radius: Radius of the embedding ball, max |embedding + position encoding|.
+        influence: The largest influence of a substitution that was met, rounding off.
+        searches: The best of each search that could be made.
+        position_norms: Largest local operator norm at each position over the inputs, NaN
+            where the position may not change or none was computed.
+    """
+
+    _: dataclasses.KW_ONLY
+    length: int
+    query: int
+    target: PlainTarget
+    radius: float
+    influence: float
+    searches: tuple[Estimate, ...]
+    position_norms: Float[np.ndarray, "tokens"] = dataclasses.field(compare=False)
+
+    @property
+    def scaled(self) -> float:
+        """n K_n: constant in n where the influence falls like 1/n."""
+        return self.length * self.value
+
+    def find(self, method: str) -> Estimate | None:
+        """The best estimate of one search; None where it was not made."""
+        return next((one for one in self.searches if one.method == method), None)
+
+    def row(self) -> dict[str, Any]:
+        """The numbers as a row of a table, one column per search."""
+        return {
+            "n": self.length,
+            "estimate": self.value,
+            "scaled": self.scaled,
+            "method": self.method,
+            "position": self.position,
+            "seed": self.seed,
+            "iterations": self.iterations,
+            "radius": self.radius,
+            "influence": self.influence,
+            **{search.method: search.value for search in self.searches},
+        }
+
 
 SEARCHES = ("substitution", "local", "ball")
 # Of deeper models than this, at longer lengths, only so many positions are substituted,
@@ -58,16 +163,16 @@ def ball_radius(model: Transformer, length: int) -> float:
 @functools.partial(jax.jit, static_argnames=("query", "target", "steps"))
 def ascend(
     model: Transformer,
-    rows: Float[Array, "tokens width"],
-    direction: Float[Array, "width"],
+    rows: Rows,
+    direction: Row,
     position: Int[Array, ""],
     free: Bool[Array, "tokens"],
-    radius: Float[Array, ""],
+    radius: Scalar,
     *,
     query: int,
     target: str,
     steps: int,
-) -> tuple[Float[Array, ""], Float[Array, "tokens width"], Float[Array, "width"]]:
+) -> tuple[Scalar, Rows, Row]:
     """Largest |J_i(z) v| met by an ascent over z, of which `free` rows move, and v.
 
     Maximises ln |J_i(z) v| over the rows z, by Adam with projection to the ball, and over
@@ -78,9 +183,7 @@ def ascend(
     rate = 0.1 * radius / rows.shape[1] ** 0.5  # a tenth of a row at the radius
     to_ball = jax.vmap(optax.projections.projection_l2_ball, (0, None))
 
-    def log_gain(
-        rows: Float[Array, "tokens width"], direction: Float[Array, "width"]
-    ) -> Float[Array, ""]:
+    def log_gain(rows: Rows, direction: Row) -> Scalar:
         unit = direction / scaled_norm(direction)
         tangent = jnp.zeros_like(rows).at[position].set(unit)
         _, change = jax.jvp(
@@ -143,11 +246,10 @@ class Effort:
 class Look:
     """One input, and the results on it before any ascent."""
 
-    rows: Float[Array, "tokens width"]  # y^(0)
+    rows: Rows  # y^(0)
     free: Bool[np.ndarray, "tokens"]  # bool: holds a token that may be substituted
-    norms: Float[
-        np.ndarray, "tokens"
-    ]  # local norms, NaN where the position may not change
+    # Local norms, NaN where the position may not change.
+    norms: Float[np.ndarray, "tokens"]
     direction: Float[np.ndarray, "width"]  # unit vector that attains the largest norm
     local: Estimate
     substitution: Estimate
@@ -165,7 +267,7 @@ class Searches:
     steps: int
     seed: int
 
-    def look(self, index: int, tokens: Int[np.ndarray, "tokens"], slopes: bool) -> Look:
+    def look(self, index: int, tokens: Tokens, slopes: bool) -> Look:
         """Local norms and the best exact substitution on one input.
 
         Without `slopes` norms are 1 where they do not choose what is substituted.
@@ -192,10 +294,7 @@ class Searches:
         return Look(rows, free, norms, directions[top], local, *exact)
 
     def _substitute(
-        self,
-        index: int,
-        tokens: Int[np.ndarray, "tokens"],
-        norms: Float[np.ndarray, "tokens"],
+        self, index: int, tokens: Tokens, norms: Float[np.ndarray, "tokens"]
     ) -> tuple[Estimate, float]:
         """Substitution of largest ratio on one input, and the largest influence of any."""
         positions: list[int] | None = None
@@ -256,7 +355,7 @@ def _are_all_substituted(model: Transformer, length: int) -> bool:
 
 
 def embedding_distances(
-    model: Transformer, tokens: Int[np.ndarray, "tokens"]
+    model: Transformer, tokens: Tokens
 ) -> Float[np.ndarray, "tokens symbols"]:
     """Distances |embedding[s] - embedding[x_i]| of every substitution."""
     embedding = np.asarray(model.embedding, np.float64)

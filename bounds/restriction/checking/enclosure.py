@@ -19,7 +19,7 @@ import scipy.special
 from jaxtyping import Bool, Float, Int
 
 from bounds.numbers.rounding import gamma_upper
-from jax_models.model.feed_forward import FeedForward
+from jax_models.model.layer import FeedForward
 from jax_models.model.rows import LayerNorm
 
 Numbers = Float[np.ndarray, "*s"]
@@ -84,8 +84,9 @@ def last_bit(values: Numbers) -> Exponents:
 
 
 def fits(
-    size: Float[np.ndarray, "..."], bit: Int[np.ndarray, "..."]
-) -> Bool[np.ndarray, "..."]:
+    size: Float[np.ndarray | np.floating, "*s"],
+    bit: Int[np.ndarray | np.integer, "*s"],
+) -> Bool[np.ndarray | np.bool_, "*s"]:
     """Whether sums of magnitude `size` of numbers of last bit `bit` are exact."""
     # Every partial sum is a multiple of 2^bit of at most `size`, so 53 bits hold it; one
     # bit of the 53 is left for the rounding of `size` itself.

@@ -140,20 +140,15 @@ def embed_tables(model: Transformer, claim: Claim, identities: Identities) -> Ta
     for position, token in enumerate(claim.rho):
         tokens = claim.symbols if token == FREE else (token,)
         made = [embedding[one] + places[position] for one in tokens]
-        # Symbols that are embedded alike may be one row or two.
-        if np.array_equal(made[0], made[-1]) and _lists_one_row(claim, position):
-            made = made[:1]
+        # Symbols that are embedded alike may be one row or two, as the first layer lists.
+        listed = claim.layers[0].get(position) if claim.layers else None
+        if listed is not None and all(len(rows) == 1 for rows in listed.heads):
+            made = made[:1] if np.array_equal(made[0], made[-1]) else made
         deps[position] = (position,) if len(made) == 2 else ()
         rows += made
     values = Enclosure.exactly(np.stack(rows))
     identity = identities.of_rows(values, [None] * len(rows))
     return stack_tables(values, identity, deps, length, np.arange(len(rows)))
-
-
-def _lists_one_row(claim: Claim, position: int) -> bool:
-    """Whether the first layer lists a single row of a position, for every head."""
-    listed = claim.layers[0].get(position) if claim.layers else None
-    return listed is not None and all(len(rows) == 1 for rows in listed.heads)
 
 
 def _fractions(values: Any) -> Shaped[np.ndarray, "..."]:

@@ -15,7 +15,10 @@ from bounds.restriction.closed_form.route_alteration import alteration_route
 from bounds.restriction.closed_form.route_paper import Weight, paper_route
 from bounds.restriction.closed_form.route_switching import (
     SwitchingProof,
+    SwitchingStep,
     closed_form_switching,
+    deep_probability,
+    depth_tails,
     switching_proof,
 )
 from bounds.restriction.closed_form.routes import (
@@ -25,11 +28,6 @@ from bounds.restriction.closed_form.routes import (
     one_layer_parity_threshold,
     parity_routes,
     switching_routes,
-)
-from bounds.restriction.closed_form.switching_lemma import (
-    SwitchingStep,
-    deep_probability,
-    depth_tails,
 )
 from bounds.restriction.closed_form.tower import Tower
 

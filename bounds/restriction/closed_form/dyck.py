@@ -49,8 +49,10 @@ from typing import Any
 
 from bounds.numbers import interval
 from bounds.numbers.statements import instance, probability, several, whole
-from bounds.restriction.closed_form.route_switching import closed_form_switching
-from bounds.restriction.closed_form.switching_lemma import SwitchingStep
+from bounds.restriction.closed_form.route_switching import (
+    SwitchingStep,
+    closed_form_switching,
+)
 from bounds.restriction.closed_form.tower import Tower
 
 # An interval in a proof, a float in a search.
@@ -81,12 +83,9 @@ class Numbers:
     least: Callable[[Real], Any]
 
 
-def _enclosed(value: Fraction | int) -> interval.Interval:
-    exact = Fraction(value)
-    return interval.interval(exact.numerator) / exact.denominator
-
-
-CERTIFIED = Numbers(_enclosed, interval.sqrt, interval.log, interval.exp, lambda x: x.a)
+CERTIFIED = Numbers(
+    interval.rational, interval.sqrt, interval.log, interval.exp, lambda x: x.a
+)
 FLOATS = Numbers(float, math.sqrt, math.log, math.exp, lambda x: x)
 
 
@@ -196,20 +195,12 @@ def dyck_threshold(
 def proves(
     parameters: DyckParameters, length: int, numbers: Numbers = CERTIFIED
 ) -> bool:
-    """Whether DYCK is out of reach at an even length and at all larger ones.
-
-    Source:
-        docs/theory/hard-attention.md, section 7.
-    """
+    """Whether DYCK is out of reach at an even length and at all larger ones."""
     return numbers.least(dyck_margin(parameters, length, numbers)) >= 0
 
 
 def dyck_margin(parameters: DyckParameters, length: int, numbers: Numbers) -> Real:
-    """Returns the lower bound on F, less 2k, at P = J + k.
-
-    Source:
-        By definition.
-    """
+    """Returns the lower bound on F, less 2k, at P = J + k."""
     n = numbers.real(length)
     closing = (parameters.num_heads + 1) * parameters.steps[-1].depth
     # The window is what two prefixes of J + k leave, and J is bounded by an upper bound G
@@ -237,11 +228,7 @@ def dyck_margin(parameters: DyckParameters, length: int, numbers: Numbers) -> Re
 
 
 def dyck_slope(parameters: DyckParameters) -> float:
-    """Estimate the margin per position of long inputs, where deviations vanish.
-
-    Source:
-        By definition.
-    """
+    """Estimate the margin per position of long inputs, where deviations vanish."""
     losses, depth = [], 1
     for step, deep, spread in _columns(parameters):
         risk = float(_repair_risk(parameters, step, spread is None))

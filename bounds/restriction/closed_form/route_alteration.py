@@ -33,7 +33,14 @@ from fractions import Fraction
 
 import numpy as np
 
-from bounds.numbers.interval import Interval, exp, interval, log, log_complement
+from bounds.numbers.interval import (
+    Interval,
+    exp,
+    interval,
+    log,
+    log_complement,
+    rational,
+)
 from bounds.numbers.statements import probability, whole
 from bounds.restriction.closed_form.route_paper import divided, giant
 from bounds.restriction.closed_form.tower import Tower, ceiling, lg_sum, log2
@@ -99,11 +106,7 @@ class Alteration:
 
 
 def first_alteration(num_heads: int, kept: Interval) -> Alteration:
-    """Returns the first layer's reduction with the least m, of q = (1 - R) i / 40.
-
-    Source:
-        docs/theory/hard-attention.md, section 5, Theorem 6.
-    """
+    """Returns the first layer's reduction with the least m, of q = (1 - R) i / 40."""
     heads = whole("num_heads", num_heads, 1)
     one, zero = interval(1), interval(0)
     cells = []
@@ -120,9 +123,6 @@ def next_alteration(
 
     η = (1 - R) a / (40c), q = (1 - η - R) / (1 - η) · (1 - b / (4c)), ε the rest, for
     a, b = 1 … 39, b < 4c.
-
-    Source:
-        docs/theory/hard-attention.md, section 5, Theorem 6.
     """
     heads = whole("num_heads", num_heads, 1)
     c = interval(whole("inputs", inputs, 2))
@@ -187,7 +187,7 @@ def alteration_route(
     layers = whole("num_layers", num_layers, 1)
     heads = whole("num_heads", num_heads, 1)
     share = probability("free", free)
-    exact = interval(share.numerator) / share.denominator
+    exact = rational(share)
     if layers == 1:
         return AlterationRoute(Tower.of(heads + 2), (), ())
     kept = exact if layers == 2 else exp(log(exact) / (layers - 1))

@@ -50,6 +50,7 @@ from bounds.numbers.interval import (
     log,
     log_complement,
     maximum,
+    rational,
 )
 from bounds.numbers.statements import instance, probability, whole
 from bounds.restriction.closed_form.tower import Tower, floor, lg_sum, log2
@@ -97,17 +98,8 @@ class PaperReduction:
         first, second, growth = self.margins(k)
         return first.a >= 0 and second.a >= 0 and growth.a > 0
 
-    def fails(self, k: int) -> bool:
-        """Whether one of (H1), (H2) and g > 0 is certainly false at this k."""
-        first, second, growth = self.margins(k)
-        return first.b < 0 or second.b < 0 or growth.b <= 0
-
     def margins(self, k: int) -> tuple[Interval, Interval, Interval]:
-        """By how much (H1) and (H2) hold, the latter in logarithms, and g of (H3).
-
-        Source:
-            docs/theory/hard-attention.md, section 4, (H1) to (H3).
-        """
+        """By how much (H1) and (H2) hold, the latter in logarithms, and g of (H3)."""
         c, k = self.inputs, whole("k", k, 2)
         lost = self.eta * self.free
         fed = c / lost
@@ -154,9 +146,6 @@ def best_paper_reduction(
 
     The grid is η = (1 - R) i / 60, i = 1 … 29, δ in {.05, .1, .2, .35, .5, .75, 1} and
     q = (1 - R / (1 - 2η)) / (1 + δ), which makes C' = R C.
-
-    Source:
-        docs/theory/hard-attention.md, section 4.
     """
     heads = whole("num_heads", num_heads, 1)
     cells = (PaperReduction(heads, 1, free, *cell, weight) for cell in _grid(kept))
@@ -173,7 +162,7 @@ def _grid(kept: Interval) -> Iterator[tuple[Interval, Interval, Interval]]:
     for cell in range(1, ETA_CELLS):
         eta = (1 - kept) * cell / (2 * ETA_CELLS)
         for exact in DELTAS:
-            delta = interval(exact.numerator) / exact.denominator
+            delta = rational(exact)
             yield eta, delta, (1 - kept / (1 - 2 * eta)) / (1 + delta)
 
 
@@ -222,7 +211,7 @@ def paper_route(
     layers = whole("num_layers", num_layers, 1)
     heads = whole("num_heads", num_heads, 1)
     share, weight = probability("free", free), instance("weight", weight, Weight)
-    exact = interval(share.numerator) / share.denominator
+    exact = rational(share)
     if layers == 1:
         return PaperRoute(Tower.of(heads + 2), (), None)
     kept = exact if layers == 2 else exp(log(exact) / (layers - 1))
@@ -249,14 +238,8 @@ def sufficient_log2_k(
     q: Interval,
     weight: Weight,
 ) -> Interval:
-    """Returns lg of a real k, such that (H1), (H2) and g > 0 hold from there on.
-
-    The closed forms above. With A = 1/(f+1) the third condition is not among them: it
-    holds for the free choices.
-
-    Source:
-        docs/theory/hard-attention.md, section 4, "Enough k".
-    """
+    """Returns lg of a real k, such that (H1), (H2) and g > 0 hold from there on."""
+    # The closed forms of the module; with A = 1/(f+1) the free choices keep g > 0.
     c, lost = inputs, eta * free
     lg_w = log2(c * c / lost) + c * log2(2 / q)
     lg_e = 2 * c + log2(c**2 * num_heads / lost)
@@ -307,7 +290,7 @@ def divided(number: Tower, share: Fraction) -> Tower:
     """⌊number / share⌋ of an integer; an upper bound on the quotient beyond integers."""
     if number.level == 0:
         return Tower.of(int(number.top) * share.denominator // share.numerator)
-    return number.times(interval(share.denominator) / share.numerator)
+    return number.times(rational(1 / share))
 
 
 def giant(inputs: Tower, rate: Interval, power: int, constant: Interval) -> Tower:

@@ -13,36 +13,32 @@ from bounds.simulation.closed_form.booleans import (
     rounding_width,
     two_preimages,
 )
-from bounds.simulation.closed_form.perturbed_scores import (
-    perturbed_distance,
-    perturbed_ties_distance,
-    value_transfer,
-)
 from bounds.simulation.closed_form.simulation_temperature import (
     NetworkShape,
     activation_bound,
     layer_error,
+    perturbed_distance,
+    perturbed_ties_distance,
     simulation_temperature,
     tied_simulation_temperature,
-)
-from bounds.simulation.closed_form.tie_breaking import (
-    boolean_tie_break,
-    leftmost_tie_break,
-    reciprocal_tie_break,
-    rightmost_tie_break,
-    tie_break_range,
+    value_transfer,
 )
 from bounds.simulation.closed_form.weights_of_a_row import (
+    boolean_tie_break,
     constant_gap_distance,
     constant_gap_temperature,
     cubic_lookup_error,
     cubic_lookup_weight,
     distinct_multiples_distance,
+    leftmost_tie_break,
     linear_decay_distance,
     lookup_error,
     lookup_weight,
     one_sided_decay_distance,
     quadratic_decay_distance,
+    reciprocal_tie_break,
+    rightmost_tie_break,
+    tie_break_range,
 )
 
 __all__ = [

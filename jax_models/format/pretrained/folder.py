@@ -17,7 +17,7 @@ import safetensors
 
 from jax_models.arguments import CONFIG_BYTES, has_file, read_file, show
 from jax_models.errors import InputError
-from jax_models.format.pretrained.source import Source, kind_of
+from jax_models.format.pretrained.parts import Source, kind_of
 from jax_models.format.pretrained.torch_file import read_torch
 
 FILES = ("model.safetensors", "pytorch_model.bin")  # or their shards, by an index

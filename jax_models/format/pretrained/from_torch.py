@@ -9,11 +9,10 @@ from jaxtyping import Float
 
 from jax_models.arguments import expect_integer, expect_kind, expect_number, show
 from jax_models.errors import InputError
-from jax_models.format.position import encode_position
+from jax_models.format.pieces import encode_position
 from jax_models.format.pretrained.families import gpt2
 from jax_models.format.pretrained.load import finish, float_type
-from jax_models.format.pretrained.parts import Parts, heads_of
-from jax_models.format.pretrained.source import Source, kind_of
+from jax_models.format.pretrained.parts import Parts, Source, heads_of, kind_of
 from jax_models.model.position import Coordinates, Position, PositionTable, Sinusoidal
 from jax_models.model.transformer import Transformer
 

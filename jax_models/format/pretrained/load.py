@@ -1,5 +1,10 @@
-"""`from_pretrained`: a Hugging Face folder as a model."""
+"""`from_pretrained`: a Hugging Face folder as a model, compared with stored outputs.
 
+Of sentence-transformers, `modules.json` lists what follows the transformer: a pooling, whose
+folder has a `config.json` of one mode, and a division by the Euclidean norm.
+"""
+
+import json
 import os
 import warnings
 from collections.abc import Iterable
@@ -7,17 +12,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors
+import safetensors.numpy
 
-from jax_models.arguments import choose_name, expect_kind, has_file, show
+from jax_models.arguments import (
+    CONFIG_BYTES,
+    choose_name,
+    expect_file,
+    expect_kind,
+    has_file,
+    read_file,
+    show,
+)
 from jax_models.errors import InputError, InputWarning
 from jax_models.format.build import build_model
 from jax_models.format.config import FORMATS
 from jax_models.format.pretrained.families import ARCHITECTURES, FAMILIES, HEADS, Family
 from jax_models.format.pretrained.folder import Folder, read_json
-from jax_models.format.pretrained.parts import Parts, put_padding
-from jax_models.format.pretrained.reference import compare_outputs
-from jax_models.format.pretrained.sentences import read_pooling
-from jax_models.format.pretrained.source import FLOATS, Source
+from jax_models.format.pretrained.parts import FLOATS, Parts, Source, put_padding
 from jax_models.format.pretrained.tokenizer import (
     LISTED,
     WHOLE,
@@ -25,8 +37,9 @@ from jax_models.format.pretrained.tokenizer import (
     list_substitutes,
     read_symbols,
 )
+from jax_models.jax_arguments import check_float_type
 from jax_models.model.transformer import Transformer
-from jax_models.run.float_type import check_float_type
+from jax_models.run.evaluate import apply, apply_logits
 
 # Stands between two texts where a vocabulary has no template.
 BETWEEN = "[SEP]"
@@ -256,3 +269,126 @@ def _between(path: Path, pieces: list[dict[str, dict[str, Any]]]) -> str | None:
             "text, and no single symbol stands between the two; name another tokenizer"
         )
     return name
+
+
+# Modes that are read, by the format's words for them.
+MODES = {
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "first",
+    "pooling_mode_lasttoken": "last",
+}
+OTHERWISE = "leave {} out to read the rows alone"
+
+
+def read_pooling(folder: Path, width: int) -> dict[str, Any] | None:
+    """Returns the format's entry for the pooling of a folder, None where it has none."""
+    listed, normalised = folder / "modules.json", False
+    path = folder / "1_Pooling" / "config.json"
+    if has_file("file", listed):
+        modules = _read(listed)
+        if not isinstance(modules, list) or not all(
+            isinstance(one, dict) and isinstance(one.get("type"), str)
+            for one in modules
+        ):
+            raise InputError(f"{str(listed)!r} holds {show(modules)}; expected modules")
+        kinds = [one["type"].rpartition(".")[2] for one in modules]
+        if kinds[:1] != ["Transformer"] or kinds[1:] not in (
+            [],
+            ["Pooling"],
+            ["Pooling", "Normalize"],
+        ):
+            raise InputError(
+                f"{str(listed)!r} lists {', '.join(kinds)}; expected Transformer, then "
+                f"Pooling, then Normalize; {OTHERWISE.format('modules.json')}"
+            )
+        if len(kinds) == 1:
+            return None
+        path = folder / str(modules[1].get("path", "1_Pooling")) / "config.json"
+        normalised = len(kinds) == 3
+    elif not has_file("file", path):
+        return None
+    asked = _read(path)
+    modes = [
+        name
+        for name, on in (asked.items() if isinstance(asked, dict) else ())
+        if name.startswith("pooling_mode_") and on
+    ]
+    if len(modes) != 1 or modes[0] not in MODES:
+        raise InputError(
+            f"{str(path)!r} asks for {' and '.join(modes) or 'no mode'}; expected one of "
+            f"{', '.join(MODES)}; {OTHERWISE.format('the pooling')}"
+        )
+    if asked.get("word_embedding_dimension", width) != width:
+        raise InputError(
+            f"word_embedding_dimension in {str(path)!r} is "
+            f"{show(asked['word_embedding_dimension'])}, and the model's rows have {width} "
+            f"numbers: it is another model's; {OTHERWISE.format('the pooling')}"
+        )
+    return {"kind": MODES[modes[0]], "normalised": normalised}
+
+
+def _read(path: Path) -> Any:
+    if not has_file("file", path):
+        raise InputError(
+            f"modules.json of {str(path.parent.parent)!r} names a pooling, and there is "
+            f"no file {str(path)!r}"
+        )
+    content = read_file("file", path, CONFIG_BYTES)
+    try:
+        return json.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{str(path)!r} is not JSON: {error}") from error
+
+
+# Largest difference of a row over the largest row's norm, by float type; some 1e4
+# roundoffs. The largest row, since a row that cancels by construction is what rounding
+# leaves of it.
+ALLOWED = {"float64": 1e-11, "float32": 2e-3}
+
+
+def compare_outputs(
+    model: Transformer,
+    # a safetensors file of tokens [n], and rows [n, d], logits [n, c] or both
+    path: str | os.PathLike[str],
+) -> dict[str, float]:
+    """Distance of a model's outputs from stored ones, over the largest row's norm.
+
+    More than rounding in the model's float type is an error.
+    """
+    path = expect_file("--check", path)
+    try:
+        stored = safetensors.numpy.load_file(path)
+    except (safetensors.SafetensorError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{str(path)!r} is not a complete safetensors file: {error}"
+        ) from error
+    tokens = stored.get("tokens")
+    outputs: dict[str, Any] = {"rows": apply, "logits": apply_logits}
+    expected = {k: stored[k] for k in outputs if k in stored}
+    if tokens is None or not expected:
+        raise InputError(
+            f"{str(path)!r} holds {sorted(stored)}; expected tokens [n], and rows [n, d], "
+            "logits [n, c] or both"
+        )
+    allowed, found = ALLOWED[str(model.dtype)], {}
+    for name, wanted in expected.items():
+        made = np.asarray(outputs[name](model, tokens), np.float64)
+        if made.shape != wanted.shape:
+            raise InputError(
+                f"{name} of {str(path)!r} have shape {wanted.shape}; the model's have "
+                f"{made.shape}"
+            )
+        found[name] = apart = largest_difference(made, wanted)
+        if not apart <= allowed:
+            raise InputError(
+                f"the model's {name} differ from those of {str(path)!r} by {apart:.2g} of "
+                f"the largest row; expected at most {allowed} in {model.dtype}"
+            )
+    return found
+
+
+def largest_difference(found: np.ndarray, wanted: np.ndarray) -> float:
+    """The largest difference of a row over the largest row's norm."""
+    largest = np.linalg.norm(wanted, axis=-1).max()
+    apart = np.linalg.norm(found - wanted, axis=-1).max()
+    return float(apart / largest if largest > 0 else apart)

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from jax_models.arguments import choose_name, expect_integer, expect_number, show
 from jax_models.errors import InputError
-from jax_models.format.pretrained.source import Source
+from jax_models.format.pretrained.parts import Source
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,6 +20,7 @@ import numpy as np
 
 from jax_models.arguments import (
     CONFIG_BYTES,
+    BriefRepr,
     expect_file,
     expect_integer,
     expect_kind,
@@ -27,7 +28,6 @@ from jax_models.arguments import (
     read_file,
     show,
 )
-from jax_models.brief import BriefRepr
 from jax_models.errors import InputError, InputWarning
 from jax_models.format.pretrained.folder import list_files, read_json
 

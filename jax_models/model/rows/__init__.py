@@ -4,16 +4,22 @@ A new activation is one file with an `Activation` and one row in `ACTIVATIONS`, 
 norm one with a `Norm` and one row in `NORMS`.
 """
 
-from jax_models.model.rows.activation import Activation, Steady
-from jax_models.model.rows.affine import Affine, linear
-from jax_models.model.rows.base import Operation
 from jax_models.model.rows.gelu import Gelu
 from jax_models.model.rows.gelu_tanh import GeluTanh
-from jax_models.model.rows.joining import Join, Sum
 from jax_models.model.rows.layer_norm import LayerNorm
-from jax_models.model.rows.norm import Norm
-from jax_models.model.rows.product import Product
-from jax_models.model.rows.program import Program, Step
+from jax_models.model.rows.program import (
+    Activation,
+    Affine,
+    Join,
+    Norm,
+    Operation,
+    Product,
+    Program,
+    Steady,
+    Step,
+    Sum,
+    linear,
+)
 from jax_models.model.rows.relu import Relu
 from jax_models.model.rows.relu_squared import ReluSquared
 from jax_models.model.rows.rms_norm import RmsNorm

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 
 from jax_models.model.pytree import register
-from jax_models.model.rows.activation import Steady
+from jax_models.model.rows.program import Steady
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 

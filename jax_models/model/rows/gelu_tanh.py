@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jax_models.model.pytree import register
-from jax_models.model.rows.activation import Steady
+from jax_models.model.rows.program import Steady
 
 _SCALE, _CUBE, _FAR = math.sqrt(8 / math.pi), 0.044715, 40.0
 

@@ -7,7 +7,7 @@ import jax
 from jax import Array
 
 from jax_models.model.pytree import register
-from jax_models.model.rows.activation import Activation
+from jax_models.model.rows.program import Activation
 from jax_models.model.rows.relu import Relu
 
 _RELU = Relu()

@@ -8,7 +8,7 @@ from jax import Array
 from jaxtyping import Float
 
 from jax_models.model.pytree import register
-from jax_models.model.rows.norm import Norm
+from jax_models.model.rows.program import Norm
 
 
 @register

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jax_models.model.pytree import register
-from jax_models.model.rows.activation import Steady
+from jax_models.model.rows.program import Steady
 
 
 @register

@@ -8,7 +8,7 @@ from jax import Array
 from jaxtyping import Float
 
 from jax_models.model.pytree import register
-from jax_models.model.rows.activation import Steady
+from jax_models.model.rows.program import Steady
 
 
 def tanh_change(z: Float[Array, "..."], dz: Float[Array, "..."]) -> Float[Array, "..."]:

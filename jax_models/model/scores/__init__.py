@@ -4,9 +4,8 @@ A new score is one file with a `Score` and one row in `SCORES`.
 """
 
 from jax_models.model.scores.additive import AdditiveScore
-from jax_models.model.scores.base import RowMoves, Score
+from jax_models.model.scores.base import PairwiseScore, RowMoves, Score
 from jax_models.model.scores.dot_product import DotProductScore
-from jax_models.model.scores.pairwise import PairwiseScore
 
 SCORES: dict[str, Score] = {
     "dot_product": DotProductScore(scaled=False),

@@ -1,10 +1,7 @@
 """Additive scores: a vector times the hyperbolic tangents of query plus key.
 
-Exact changes of the pointwise maps: f(z + dz) - f(z) without subtracting outputs.
-
-An influence is a small difference of large activations. Each function here takes the
-base input and its change and returns the change of the output with an error relative to
-the change, however small it is beside the output.
+An influence is a small difference of large activations: changes have an error relative to
+themselves, however small they are beside the output.
 """
 
 import dataclasses
@@ -15,7 +12,7 @@ from jax import Array
 from jaxtyping import Float
 
 from jax_models.model.rows.tanh import tanh_change
-from jax_models.model.scores.pairwise import PairwiseScore
+from jax_models.model.scores.base import Pairs, PairwiseScore, Scores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,21 +28,17 @@ class AdditiveScore(PairwiseScore):
         """Returns w . tanh(q + k) of this w."""
         return dataclasses.replace(self, vector=vector)
 
-    def pair_scores(
-        self,
-        queries: Float[Array, "heads #rows #keys d_k"],
-        keys: Float[Array, "heads #rows #keys d_k"],
-    ) -> Float[Array, "heads rows keys"]:
+    def pair_scores(self, queries: Pairs, keys: Pairs) -> Scores:
         """See `PairwiseScore.pair_scores`."""
         return (jnp.tanh(queries + keys) * self.vector[:, None, None]).sum(axis=-1)
 
     def pair_changes(
         self,
-        queries: Float[Array, "heads #rows #keys d_k"],
-        keys: Float[Array, "heads #rows #keys d_k"],
-        moved_queries: Float[Array, "heads #rows #keys d_k"] | None,
-        moved_keys: Float[Array, "heads #rows #keys d_k"] | None,
-    ) -> Float[Array, "heads rows keys"]:
+        queries: Pairs,
+        keys: Pairs,
+        moved_queries: Pairs | None,
+        moved_keys: Pairs | None,
+    ) -> Scores:
         """See `PairwiseScore.pair_changes`; saturation cancels nothing."""
         moved = [x for x in (moved_queries, moved_keys) if x is not None]
         inner = tanh_change(queries + keys, sum(moved[1:], moved[0]))

@@ -6,9 +6,17 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Float
 
-from jax_models.model.scores.base import RowMoves, Score
+from jax_models.model.scores.base import (
+    KeyMap,
+    Keys,
+    Own,
+    RowKeys,
+    RowMoves,
+    Rows,
+    Score,
+    Scores,
+)
 from jax_models.run.blocks import map_long_axis
 
 HIGHEST = jax.lax.Precision.HIGHEST
@@ -32,11 +40,7 @@ class DotProductScore(Score):
         del key_width
         return 0
 
-    def scores(
-        self,
-        queries: Float[Array, "heads rows d_k"],
-        keys: Float[Array, "heads keys d_k"],
-    ) -> Float[Array, "heads rows keys"]:
+    def scores(self, queries: Rows, keys: Keys) -> Scores:
         """See `Score.scores`."""
         return map_long_axis(
             lambda part: jnp.einsum("hre,hke->hrk", queries, part, precision=HIGHEST),
@@ -46,11 +50,11 @@ class DotProductScore(Score):
 
     def changes(
         self,
-        queries: Float[Array, "heads rows d_k"],
-        keys: Float[Array, "heads keys d_k"],
-        moved_queries: Float[Array, "heads rows d_k"] | None,
-        moved_keys: Float[Array, "heads keys d_k"] | None,
-    ) -> Float[Array, "heads rows keys"]:
+        queries: Rows,
+        keys: Keys,
+        moved_queries: Rows | None,
+        moved_keys: Keys | None,
+    ) -> Scores:
         """See `Score.changes`: (q + dq) . dk + dq . k."""
         if moved_keys is None:
             assert moved_queries is not None
@@ -61,25 +65,16 @@ class DotProductScore(Score):
         return by_keys + self.scores(moved_queries, keys)
 
     def own_changes(
-        self,
-        queries: Float[Array, "heads rows d_k"],
-        keys: Float[Array, "heads keys d_k"],
-        moved_queries: Float[Array, "heads rows d_k"],
-        moved_keys: Float[Array, "heads rows d_k"],
-        own: Bool[Array, "rows keys"],
-    ) -> Float[Array, "heads rows keys"]:
+        self, queries: Rows, keys: Keys, moved_queries: Rows, moved_keys: Rows, own: Own
+    ) -> Scores:
         """See `Score.own_changes`."""
         change = self.scores(moved_queries, keys)
         extra = ((queries + moved_queries) * moved_keys).sum(axis=-1)
         return change + jnp.where(own, extra[..., None], 0.0)
 
     def changes_of_keys(
-        self,
-        queries: Float[Array, "heads #rows d_k"],
-        keys: Float[Array, "heads keys d_k"],
-        moved_queries: Float[Array, "heads rows d_k"],
-        moved_keys: Float[Array, "heads rows keys d_k"],
-    ) -> Float[Array, "heads rows keys"]:
+        self, queries: Rows, keys: Keys, moved_queries: Rows, moved_keys: RowKeys
+    ) -> Scores:
         """See `Score.changes_of_keys`."""
         after = queries + moved_queries
         by_keys = jnp.einsum("hre,hrke->hrk", after, moved_keys, precision=HIGHEST)
@@ -87,12 +82,12 @@ class DotProductScore(Score):
 
     def changes_of_rows(
         self,
-        key: Float[Array, "heads d_k width"],
-        queries: Float[Array, "heads #rows d_k"],
-        keys: Float[Array, "heads keys d_k"],
-        moved_queries: Float[Array, "heads rows d_k"],
+        key: KeyMap,
+        queries: Rows,
+        keys: Keys,
+        moved_queries: Rows,
         rows: RowMoves,
-    ) -> Float[Array, "heads rows keys"]:
+    ) -> Scores:
         """See `Score.changes_of_rows`; the keys of moved rows are not formed."""
         after = queries + moved_queries
         back = jnp.einsum("hed,hre->hdr", key, after, precision=HIGHEST)

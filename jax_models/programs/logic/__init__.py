@@ -11,11 +11,13 @@ from jax_models.programs.logic.applications import (
     odd_parity_by_halves,
     starting_ngram,
 )
-from jax_models.programs.logic.compile import compile_formula, truth_values
-from jax_models.programs.logic.exactness import exact_length
+from jax_models.programs.logic.compile import (
+    compile_formula,
+    exact_length,
+    truth_values,
+)
 from jax_models.programs.logic.modes import MODES, Mode
-from jax_models.programs.logic.parser import parse_formula
-from jax_models.programs.logic.printer import format_formula
+from jax_models.programs.logic.parser import format_formula, parse_formula
 from jax_models.programs.logic.semantics import evaluate_formula, satisfies
 from jax_models.programs.logic.syntax import Count, Formula
 

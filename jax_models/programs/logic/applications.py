@@ -7,14 +7,6 @@ from collections.abc import Sequence
 
 from jax_models.arguments import check_alphabet, expect_integer
 from jax_models.errors import InputError
-from jax_models.programs.logic.derived import (
-    Term,
-    all_of,
-    any_of,
-    first,
-    historically,
-    implies,
-)
 from jax_models.programs.logic.syntax import (
     ODD,
     And,
@@ -27,6 +19,12 @@ from jax_models.programs.logic.syntax import (
     Previous,
     Since,
     Symbol,
+    Term,
+    all_of,
+    any_of,
+    first,
+    historically,
+    implies,
 )
 from jax_models.run.device_memory import require_memory
 

@@ -22,11 +22,8 @@ from jax_models.programs.logic.syntax import (
     Until,
 )
 
-Side = Literal["prefix", "suffix"]
-MOST = 2**53
-
-
-"""What a row sees, or counts: j <= i or j >= i."""
+Side = Literal["prefix", "suffix"]  # what a row sees, or counts: j <= i or j >= i
+MOST = 2**53  # up to here float64 holds every integer
 
 SHARPNESS = math.log(64)
 """How far, in nats, each head sets the position that it looks for apart from the next.
@@ -74,9 +71,6 @@ def get_mode(name: str) -> Mode:
 def mask_of(side: Side) -> Literal["future", "past"]:
     """Mask under which a row sees the prefix or the suffix at its position."""
     return "future" if side == "prefix" else "past"
-
-
-"""Up to here float64 holds every integer."""
 
 
 def refusals(

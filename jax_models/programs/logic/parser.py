@@ -1,4 +1,4 @@
-r"""Formulas from text.
+"""Formulas from text, and as text that parses back to the same formula.
 
 Prefix operators (not P N X G once historically) bind tightest, then S U W R (to the right),
 and, or, -> and <-> (both to the right). A comparison of two integer terms is an atom; terms
@@ -6,6 +6,10 @@ are integers, counts #<[phi] and #>[phi], sums, differences, and products by an 
 predicate odd, even, mod(m,r) is of the position, or in parentheses of one count;
 mod(m,r,s,...) allows several residues. Every error is an `InputError` of one line that
 begins with the column.
+
+Printed, derived operators appear as what they stand for, except the equality of two terms.
+The text has the size of the tree, which for a formula that shares its parts may be
+exponentially more than the formula.
 """
 
 import difflib
@@ -24,9 +28,15 @@ from jax_models.programs.grammar import (
     Token,
     children,
 )
-from jax_models.programs.logic import derived, syntax
-from jax_models.programs.logic.derived import Term
-from jax_models.programs.logic.syntax import Count, Formula, FormulaNode, Predicate
+from jax_models.programs.logic import syntax
+from jax_models.programs.logic.syntax import (
+    Comparison,
+    Count,
+    Formula,
+    FormulaNode,
+    Predicate,
+    Term,
+)
 
 # Operators of other notations: what is written here.
 _ELSEWHERE = """\
@@ -42,8 +52,8 @@ ELSEWHERE = {
 CONSTANTS: dict[str, Formula] = {
     "T": syntax.Constant(True),
     "F": syntax.Constant(False),
-    "first": derived.first(),
-    "last": derived.last(),
+    "first": syntax.first(),
+    "last": syntax.last(),
 }
 PREDICATES = {"odd": syntax.ODD, "even": syntax.EVEN}  # and mod(m,r,s,...)
 SIDES: dict[str, Literal["prefix", "suffix"]] = {"#<": "prefix", "#>": "suffix"}
@@ -57,20 +67,20 @@ PREFIX = {
     "P": Operator(9, 5, syntax.Previous, FormulaNode),
     "X": Operator(9, 5, syntax.Next, FormulaNode),
     "N": Operator(9, 5, syntax.Next, FormulaNode),  # printed so
-    "G": Operator(9, 5, derived.always, FormulaNode),
-    "once": Operator(9, 5, derived.once, FormulaNode),
-    "historically": Operator(9, 5, derived.historically, FormulaNode),
+    "G": Operator(9, 5, syntax.always, FormulaNode),
+    "once": Operator(9, 5, syntax.once, FormulaNode),
+    "historically": Operator(9, 5, syntax.historically, FormulaNode),
     "-": Operator(9, 9, lambda term: -term, Term),
 }
 INFIX = {
-    "<->": Operator(0, 0, derived.iff, FormulaNode),
-    "->": Operator(1, 1, derived.implies, FormulaNode),
+    "<->": Operator(0, 0, syntax.iff, FormulaNode),
+    "->": Operator(1, 1, syntax.implies, FormulaNode),
     "or": Operator(2, 3, syntax.Or, FormulaNode),
     "and": Operator(3, 4, syntax.And, FormulaNode),
     "S": Operator(4, 4, syntax.Since, FormulaNode),
     "U": Operator(4, 4, syntax.Until, FormulaNode),
-    "W": Operator(4, 4, derived.weak_until, FormulaNode),
-    "R": Operator(4, 4, derived.release, FormulaNode),
+    "W": Operator(4, 4, syntax.weak_until, FormulaNode),
+    "R": Operator(4, 4, syntax.release, FormulaNode),
     ">=": Operator(6, 7, lambda left, right: left.at_least(right), Term),
     "<=": Operator(6, 7, lambda left, right: right.at_least(left), Term),
     ">": Operator(6, 7, lambda left, right: left.more_than(right), Term),
@@ -78,7 +88,7 @@ INFIX = {
     "=": Operator(6, 7, lambda left, right: left.equals(right), Term),
     "+": Operator(7, 8, lambda left, right: left + right, Term),
     "-": Operator(7, 8, lambda left, right: left - right, Term),
-    "*": Operator(8, 9, derived.product, Term),
+    "*": Operator(8, 9, syntax.product, Term),
 }
 WORDS = frozenset(
     word for word in (*PREFIX, *INFIX, *CONSTANTS, *PREDICATES, "mod") if word.isalpha()
@@ -343,3 +353,90 @@ def _suggestion(word: str, known: Collection[str]) -> str:
     alike = [one for one in known if one.lower() == word.lower()]
     close = alike or difflib.get_close_matches(word, sorted(known), 1)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+_WORDS = {
+    operator.make: (word, operator)
+    for word, operator in (*INFIX.items(), *PREFIX.items())
+}
+_PREDICATES = {predicate: word for word, predicate in PREDICATES.items()}
+_SIDES = {side: mark for mark, side in SIDES.items()}
+_ATOM = 6
+
+# Text, or a formula and how tightly its place asks it to bind.
+Part = str | tuple[Formula, int]
+
+
+def format_formula(formula: Formula) -> str:
+    """Returns a formula as text in the syntax of `parse_formula`.
+
+    Args:
+        formula: the formula.
+
+    Returns:
+        One line; parsing it gives the same formula.
+
+    Example:
+        >>> from jax_models.programs.logic.syntax import And, Not, Or, Symbol
+        >>> format_formula(And(Or(Symbol("a"), Symbol("(")), Not(Symbol("b"))))
+        "(Q_a or Q_'(') and not Q_b"
+    """
+    expect_kind("formula", formula, Formula, "one, such as parse_formula returns")
+    written: list[str] = []
+    # What is still to be written, the next part last.
+    waiting: list[Part] = [(formula, 0)]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, str):
+            written.append(part)
+            continue
+        strength, parts = _parts(part[0])
+        if strength < part[1]:
+            parts = ["(", *parts, ")"]
+        waiting += reversed(parts)
+    return "".join(written)
+
+
+def _parts(formula: Formula) -> tuple[int, list[Part]]:
+    """Binding strength of a formula, and its text."""
+    match formula:
+        case syntax.And(Comparison() as low, Comparison() as high) if (
+            high.terms == tuple((-factor, count) for factor, count in low.terms)
+            and low.constant + high.constant == 2
+        ):
+            return _ATOM, _comparison(low, "=")
+        case syntax.Joined():
+            word, operator = _WORDS[type(formula)]
+            strength, right = operator.strength, operator.right
+            left = strength + (right == strength)
+            return strength, [(formula.left, left), f" {word} ", (formula.right, right)]
+        case syntax.Prefixed():
+            word, operator = _WORDS[type(formula)]
+            return operator.right, [f"{word} ", (formula.operand, operator.right)]
+        case syntax.Symbol(name):
+            quoted = "'" + re.sub(r"(['\\])", r"\\\1", name) + "'"
+            return _ATOM, ["Q_" + (name if re.fullmatch(r"\w+", name) else quoted)]
+        case syntax.Constant(value):
+            return _ATOM, ["T" if value else "F"]
+        case Comparison():
+            return _ATOM, _comparison(formula, ">=")
+        case syntax.AtPosition(predicate) | syntax.OfCount(predicate):
+            numbers = ",".join(map(str, (predicate.modulus, *predicate.residues)))
+            word = _PREDICATES.get(predicate, f"mod({numbers})")
+            if isinstance(formula, syntax.AtPosition):
+                return _ATOM, [word]
+            return _ATOM, [word, "(", *_count(formula.count), ")"]
+
+
+def _count(count: Count) -> list[Part]:
+    return [_SIDES[count.side], "[", (count.operand, 0), "]"]
+
+
+def _comparison(comparison: Comparison, relation: str) -> list[Part]:
+    """Returns Σ λ_k C_k + c ≥ 1 as Σ λ_k C_k ≥ 1 − c."""
+    parts: list[Part] = []
+    for factor, count in comparison.terms:
+        sign = ("-" if factor < 0 else "+").center(3) if parts else "-" * (factor < 0)
+        scale = f"{abs(factor)} * " if abs(factor) != 1 else ""
+        parts += [sign + scale, *_count(count)]
+    return [*parts, f" {relation} {1 - comparison.constant}"]

@@ -2,14 +2,9 @@
 
 The truth is compared at every position, not at the last alone. The margin of a model is
 its smallest distance |logit − 1/2| from the threshold: 1/2 where every Boolean of the
-model is exact.
-
-The forward pass in NumPy, without compilation and batched over strings.
-
-The semantics are those of `forward` for softmax layers; there is nothing to compile, so
-that many small models, or one model at many lengths, run at once. Rows go in blocks:
-memory is one block of scores per head beside the activations. Shapes: b strings, n
-positions, h heads, d model width.
+model is exact. The forward pass is that of `forward` for softmax layers in NumPy: there is
+nothing to compile, so that one model at many lengths runs at once. Rows go in blocks.
+Shapes: b strings, n positions, h heads, d model width.
 """
 
 import dataclasses
@@ -33,11 +28,11 @@ from jax_models.run.device_memory import require_memory, require_operations
 from jax_models.run.evaluate import apply_logits, linear_readout
 from jax_models.weighting import Softmax
 
-MAX_SCORES = 2**22
-MOST_STRINGS = 4096
-
-
-"""How many scores are held at once."""
+MAX_SCORES = 2**22  # held at once
+MOST_STRINGS = 4096  # all strings of a length are tested where there are no more
+LONGEST = 100  # length that random strings reach, or a larger one that is asked for
+_NUM_LONGER = 6  # lengths of random strings
+_SYMBOLS_AT_ONCE = 2**16  # what is held is so many rows of the model
 
 
 def apply_eagerly(model: Transformer, strings: ArrayLike) -> np.ndarray:
@@ -136,15 +131,6 @@ def _attend(
     weights = np.exp(scores - np.where(np.isfinite(top), top, 0))
     total = weights.sum(axis=-1, keepdims=True)
     return (weights @ value) / np.where(total > 0, total, 1)
-
-
-"""All strings of a length are tested where there are no more than this."""
-
-LONGEST = 100
-"""Random strings reach this length, or the one that is asked for if it is larger."""
-
-_NUM_LONGER = 6  # lengths of random strings
-_SYMBOLS_AT_ONCE = 2**16  # what is held is so many rows of the model
 
 
 @dataclasses.dataclass(frozen=True)

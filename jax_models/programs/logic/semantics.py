@@ -11,28 +11,14 @@ from collections.abc import Sequence
 from typing import assert_never
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Shaped
 from numpy.typing import ArrayLike
 
 from jax_models.arguments import check_alphabet, expect_kind, expect_strings
 from jax_models.errors import InputError
 from jax_models.programs.grammar import children, walk
-from jax_models.programs.logic.syntax import (
-    And,
-    AtPosition,
-    Comparison,
-    Constant,
-    Count,
-    Formula,
-    Next,
-    Not,
-    OfCount,
-    Or,
-    Previous,
-    Since,
-    Symbol,
-    Until,
-)
+from jax_models.programs.logic import syntax
+from jax_models.programs.logic.syntax import Count, Formula
 
 
 def evaluate_formula(
@@ -58,7 +44,8 @@ def evaluate_formula(
     Source: docs/logic.md, section 1.
 
     Example:
-        >>> evaluate_formula(Since(Symbol("a"), Symbol("b")), [0, 1, 0, 0], "ab")
+        >>> formula = syntax.Since(syntax.Symbol("a"), syntax.Symbol("b"))
+        >>> evaluate_formula(formula, [0, 1, 0, 0], "ab")
         array([False,  True,  True,  True])
     """
     symbols = check_alphabet(alphabet)
@@ -112,7 +99,7 @@ def check_strings(strings: ArrayLike, alphabet: Sequence[str]) -> np.ndarray:
 def check_symbols(formula: Formula, alphabet: Sequence[str]) -> None:
     """Checks that an alphabet has every symbol of a formula."""
     expect_kind("formula", formula, Formula, "one, such as parse_formula returns")
-    named = {part.name for part in walk(formula) if isinstance(part, Symbol)}
+    named = {part.name for part in walk(formula) if isinstance(part, syntax.Symbol)}
     missing = sorted(named - set(alphabet))
     if missing:
         raise InputError(
@@ -126,37 +113,37 @@ def _decide(
     operands: Sequence[np.ndarray],
     tokens: np.ndarray,
     alphabet: Sequence[str],
-) -> Float[np.ndarray, "... tokens"]:
+) -> Shaped[np.ndarray, "... tokens"]:
     """Returns a sub-formula from what it is made of."""
     match part:
-        case Symbol(name):
+        case syntax.Symbol(name):
             return tokens == alphabet.index(name)
-        case Constant(value):
+        case syntax.Constant(value):
             return np.full(tokens.shape, value)
-        case Not():
+        case syntax.Not():
             return ~operands[0]
-        case And():
+        case syntax.And():
             return operands[0] & operands[-1]
-        case Or():
+        case syntax.Or():
             return operands[0] | operands[-1]
-        case Previous():
+        case syntax.Previous():
             return _previous(operands[0])
-        case Next():
+        case syntax.Next():
             return _previous(operands[0][..., ::-1])[..., ::-1]
-        case Since():
+        case syntax.Since():
             return _since(operands[0], operands[-1])
-        case Until():
+        case syntax.Until():
             return _since(operands[0][..., ::-1], operands[-1][..., ::-1])[..., ::-1]
         case Count(side="prefix"):
             return np.cumsum(operands[0], axis=-1, dtype=np.int64)
         case Count():
             return np.cumsum(operands[0][..., ::-1], -1, np.int64)[..., ::-1]
-        case Comparison(terms, constant):
+        case syntax.Comparison(terms, constant):
             return _at_least_one([k for k, _ in terms], operands, constant)
-        case AtPosition(predicate):
+        case syntax.AtPosition(predicate):
             positions = np.arange(1, tokens.shape[-1] + 1)
             return np.broadcast_to(predicate.holds(positions), tokens.shape)
-        case OfCount(predicate):
+        case syntax.OfCount(predicate):
             return predicate.holds(operands[0])
     assert_never(part)
 

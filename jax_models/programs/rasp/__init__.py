@@ -1,6 +1,10 @@
 """S-RASP-like programs: parsed, evaluated, and compiled to average-hard transformers."""
 
-from jax_models.programs.rasp.check import CheckedProgram, check_program
+from jax_models.programs.rasp.check import (
+    CheckedProgram,
+    check_program,
+    evaluate_program,
+)
 from jax_models.programs.rasp.compile import (
     CompiledProgram,
     build_model,
@@ -8,11 +12,10 @@ from jax_models.programs.rasp.compile import (
     longest_exact_length,
     read_result,
 )
-from jax_models.programs.rasp.evaluate import evaluate_program
 from jax_models.programs.rasp.lower import plan_program
-from jax_models.programs.rasp.parser import parse_program
 from jax_models.programs.rasp.plan import ProgramPlan
 from jax_models.programs.rasp.programs import PROGRAMS, dyck_program, k_hop_program
+from jax_models.programs.rasp.syntax import parse_program
 
 __all__ = [
     "PROGRAMS",

@@ -1,15 +1,10 @@
-"""Pointwise operations as neurons, exact on exact Booleans and integers.
+"""Operations on exact Booleans and integers: pointwise by neurons, sums and squares by heads.
 
 A Boolean is a form of value 0 or 1, an integer a form of integer value, so that one
 rectifier has its kink on an integer: no threshold is near a value.
 
 Source:
-    docs/rasp.md, section 2; docs/theory/softmax-approximation.md, section 6.
-
-Exact integers by attention: prefix sums and the squares that comparisons need.
-
-Source:
-    docs/rasp.md, sections 3 and 4.
+    docs/rasp.md, sections 2 to 4; docs/theory/softmax-approximation.md, section 6.
 """
 
 from collections.abc import Callable, Sequence
@@ -93,6 +88,14 @@ def difference(first: IntegerValue, second: IntegerValue) -> IntegerValue:
     return IntegerValue(first.form - second.form, first.range + -1 * second.range)
 
 
+def _score_nearest(
+    circuit: Circuit, form: AffineForm
+) -> list[tuple[AffineForm, AffineForm]]:
+    """The score 2 b j - j^2, j from 0, which is largest at j = b."""
+    places, squared = circuit.position(1, 0, 0), circuit.position(2, 0, 0)
+    return [(form * 2, places), (constant(1), -squared)]
+
+
 def times_length(circuit: Circuit, form: AffineForm) -> AffineForm:
     """Returns n times a Boolean: n b = b + (n - 1) b.
 
@@ -104,10 +107,7 @@ def times_length(circuit: Circuit, form: AffineForm) -> AffineForm:
     (rest,) = circuit.attend(
         "n times a Boolean",
         "none",
-        [
-            (form * 2, circuit.position(1, 0, 0)),
-            (constant(1), -circuit.position(2, 0, 0)),
-        ],
+        _score_nearest(circuit, form),
         [(circuit.position(1, 1, 0) - circuit.position(1, 0, 0), (0, 1))],
     )
     return form + rest
@@ -282,10 +282,7 @@ def squares(
         times, square = circuit.attend(
             "square of an integer",
             "none",
-            [
-                (part * 2, circuit.position(1, 0, 0)),
-                (constant(1), -circuit.position(2, 0, 0)),
-            ],
+            _score_nearest(circuit, part),
             [
                 (circuit.position(1, 1, 0), (0, 0, 1)),
                 (circuit.position(2, 1, 0), (0, 0, 0, 1)),

@@ -25,6 +25,7 @@ import numpy as np
 
 from jax_models.arguments import expect_integer
 from jax_models.errors import InputError
+from jax_models.jax_arguments import check_float_type
 from jax_models.model.layer import Layer
 from jax_models.model.position import Coordinates
 from jax_models.model.readout import Accept, Readout
@@ -50,7 +51,6 @@ from jax_models.programs.rasp.plan import (
     evaluate,
 )
 from jax_models.run.evaluate import apply_logits
-from jax_models.run.float_type import check_float_type
 from jax_models.weighting import AverageHardmax
 
 # A power of two, so that the cell of an integer score is an integer: four cells apart.
@@ -94,11 +94,7 @@ def check_length(plan: ProgramPlan, length: int, dtype: Any) -> None:
     longest = longest_exact_length(plan, dtype)
     if length > longest:
         name = jnp.dtype(dtype).name
-        remedy = (
-            "use float64 or a shorter input"
-            if jnp.finfo(dtype).bits < 64
-            else "use a shorter input"
-        )
+        remedy = f"use {'float64 or ' * (jnp.finfo(dtype).bits < 64)}a shorter input"
         raise InputError(
             f"this program is proved exact in {name} up to n = {longest}, asked for is "
             f"n = {length}; {remedy}"

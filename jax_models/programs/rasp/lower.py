@@ -3,13 +3,25 @@
 Every name is lowered once. A Boolean becomes a form of value 0 or 1, an integer a form
 of integer value with its range, a symbol one Boolean for each that it can be.
 
+A lookup, the rightmost or leftmost position that satisfies a predicate, is one head. Its
+score is n times a sum of criteria, each an integer that is greatest where its part of the
+predicate holds, plus or minus the position. Two positions that differ in the sum differ by
+n - (n - 1) >= 1 at least, two that agree in it by 1: the head is tieless with gap 1 whether
+or not a position satisfies the predicate. Whether it does is checked on what the head
+brings back.
+
 Source:
-    docs/rasp.md.
+    docs/rasp.md, section 5.
 """
 
-from jax_models.programs.grammar import walk
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+
+from jax_models.programs.grammar import children, map_children, walk
 from jax_models.programs.rasp import syntax
 from jax_models.programs.rasp.arithmetic import (
+    BIT,
     as_boolean,
     as_integer,
     at_least_one,
@@ -21,39 +33,252 @@ from jax_models.programs.rasp.arithmetic import (
     difference,
     disjunction,
     is_zero,
+    magnitude,
+    num_segments,
+    segments,
+    squares,
+    times_length,
 )
 from jax_models.programs.rasp.check import CheckedProgram
-from jax_models.programs.rasp.lookup import look_up
 from jax_models.programs.rasp.plan import (
     AffineForm,
     BooleanValue,
     Circuit,
     IntegerValue,
+    Polynomial,
     ProgramPlan,
     SymbolValue,
     Value,
     constant,
     total,
 )
-from jax_models.programs.rasp.syntax import (
-    INPUT,
-    POSITION,
-    And,
-    Boolean,
-    BooleanType,
-    Compare,
-    Conditional,
-    Expression,
-    Integer,
-    Lookup,
-    Member,
-    Not,
-    Or,
-    PrefixSum,
-    Sum,
-    Symbol,
-    Variable,
-)
+from jax_models.programs.rasp.syntax import Expression
+
+MOST_SEGMENTS = 64
+MOST_ROW_CONDITIONS = 6
+
+Lower = Callable[[Expression], Value]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Criterion:
+    """A part of a predicate: components of the score, and its check."""
+
+    score: tuple[tuple[AffineForm, AffineForm], ...]
+    fetched: tuple[tuple[AffineForm, Polynomial], ...]
+    check: Callable[[Sequence[AffineForm]], AffineForm]  # from what was fetched
+    # A row that sees nothing fetches zeros; does the check then fail by itself?
+    fails_on_zeros: bool
+
+
+def look_up(
+    circuit: Circuit,
+    node: syntax.Lookup,
+    # makes a value of an expression without indices
+    lower: Lower,
+    # of an expression of the predicate
+    is_boolean: Callable[..., bool],
+) -> Value:
+    """Returns the value of a lookup at every position."""
+    criteria, conditions, tests = [], [], []
+    for part in _conjuncts(node.predicate):
+        if syntax.indices(part) <= {"i"}:
+            conditions.append(as_boolean(lower(syntax.without_index(part))))
+        elif _compares_ends(part, is_boolean):
+            criteria.append(_equality(circuit, part, lower))
+        else:
+            tests.append(part)
+    if tests:
+        whole = tests[0] if len(tests) == 1 else syntax.And(node.place, tuple(tests))
+        criteria.append(_test(circuit, whole, lower, is_boolean))
+
+    sign = 1 if node.side == "right" else -1
+    strict = node.mask.startswith("strict")
+    if strict and not any(one.fails_on_zeros for one in criteria):
+        seen = ((constant(1), BIT),)
+        criteria.append(_Criterion((), seen, lambda fetched: fetched[0], True))
+    score = [pair for one in criteria for pair in one.score]
+    score.append((constant(1), circuit.position(1, 0, 1) * sign))
+    fetched = [value for one in criteria for value in one.fetched]
+    value = lower(syntax.without_index(node.value))
+    bound = magnitude(value.range) if isinstance(value, IntegerValue) else BIT
+    carried = [(form, bound) for form in children(value) if not form.is_constant]
+    found = circuit.attend(
+        f"{node.side}most position", node.mask, score, [*fetched, *carried]
+    )
+    left = iter(found)
+    for one in criteria:
+        conditions.append(one.check([next(left) for _ in one.fetched]))
+    # What is constant stays so at the position attended to.
+    brought = map_children(lambda form: form if form.is_constant else next(left), value)
+    default = lower(node.default)
+    if strict and isinstance(brought, IntegerValue):
+        return _choose_or_nothing(circuit, conditions, brought, default)
+    return choose(circuit, conditions, brought, default)
+
+
+def _choose_or_nothing(
+    circuit: Circuit,
+    conditions: Sequence[AffineForm],
+    brought: IntegerValue,
+    default: Value,
+) -> IntegerValue:
+    """`choose`, where a row that sees nothing brings back 0.
+
+    The range need not hold 0, and the choice must be shut for that too.
+    """
+    wide = syntax.joined(brought.range, syntax.exactly(0))
+    chosen = choose(circuit, conditions, IntegerValue(brought.form, wide), default)
+    found = syntax.joined(brought.range, as_integer(default).range)
+    return IntegerValue(as_integer(chosen).form, found)
+
+
+def _conjuncts(node: Expression) -> list[Expression]:
+    if isinstance(node, syntax.And):
+        return [part for operand in node.operands for part in _conjuncts(operand)]
+    return [] if node == syntax.Boolean(node.place, True) else [node]
+
+
+def _compares_ends(node: Expression, is_boolean: Callable[..., bool]) -> bool:
+    """Whether it says that a number or symbol at i is one at j."""
+    if not isinstance(node, syntax.Compare) or node.operator != "=":
+        return False
+    sides = {syntax.indices(node.left), syntax.indices(node.right)}
+    ends = sides == {frozenset("i"), frozenset("j")}
+    return ends and not (is_boolean(node.left) and is_boolean(node.right))
+
+
+def _equality(circuit: Circuit, node: Expression, lower: Lower) -> _Criterion:
+    assert isinstance(node, syntax.Compare)
+    sides = sorted((node.left, node.right), key=lambda side: min(syntax.indices(side)))
+    row, column = (lower(syntax.without_index(side)) for side in sides)
+    if isinstance(row, SymbolValue) and isinstance(column, SymbolValue):
+        return _same_symbol(circuit, row, column)
+    return _same_integer(circuit, node, as_integer(row), as_integer(column))
+
+
+def _same_symbol(circuit: Circuit, row: SymbolValue, column: SymbolValue) -> _Criterion:
+    """The score n times the sum over symbols of [x is s at i] [y is s at j]."""
+    shared = [symbol for symbol in row.symbols if symbol in column.symbols]
+    if not shared:
+        return _Criterion((), (), lambda fetched: constant(0), True)
+    return _pairing(
+        circuit,
+        [row.form(symbol) for symbol in shared],
+        [column.form(symbol) for symbol in shared],
+    )
+
+
+def _pairing(
+    circuit: Circuit, at_row: Sequence[AffineForm], at_column: Sequence[AffineForm]
+) -> _Criterion:
+    """The score n sum_s u_s(i) v_s(j), of Booleans u of which at most one is true."""
+    fetched = tuple((v, BIT) for v in at_column)
+    if list(at_row) == [constant(1)]:
+        length = circuit.position(0, 1, 1)
+        score = ((length, at_column[0]),)
+        return _Criterion(score, fetched, lambda fetched: fetched[0], True)
+
+    def check(fetched: Sequence[AffineForm]) -> AffineForm:
+        parts = zip(at_row, fetched, strict=True)
+        return circuit.rectify([(u + v - 1, 1) for u, v in parts], BIT)
+
+    score = tuple(
+        (u, times_length(circuit, v)) for u, v in zip(at_row, at_column, strict=True)
+    )
+    return _Criterion(score, fetched, check, True)
+
+
+def _same_integer(
+    circuit: Circuit, node: syntax.Compare, row: IntegerValue, column: IntegerValue
+) -> _Criterion:
+    """The score n sum_k (2 A_k B_k - B_k^2) of thermometers A of a(i), B of b(j)."""
+    number = num_segments(column.range)
+    if number > MOST_SEGMENTS:
+        node.place.fail(
+            f"the integer at j ranges over {column.range}, which takes {number} "
+            f"segments of n - 1 and as many heads; at most {MOST_SEGMENTS} are made"
+        )
+    low = column.range.low
+    scaled, squared = squares(circuit, segments(circuit, column.form, low, number))
+    ours = segments(circuit, row.form, low, number)
+    score = [(a * 2, b) for a, b in zip(ours, scaled, strict=True)]
+    score.append((constant(1), -squared))
+
+    def check(fetched: Sequence[AffineForm]) -> AffineForm:
+        there = IntegerValue(fetched[0], column.range)
+        # A row that sees nothing fetches 0, which the range need not hold.
+        apart = difference(row, there)
+        return is_zero(
+            circuit,
+            IntegerValue(apart.form, syntax.joined(apart.range, row.range)),
+        )
+
+    fetched = ((column.form, magnitude(column.range)),)
+    return _Criterion(tuple(score), fetched, check, False)
+
+
+def _test(
+    circuit: Circuit,
+    node: Expression,
+    lower: Lower,
+    is_boolean: Callable[..., bool],
+) -> _Criterion:
+    """A Boolean combination of Booleans at i and at j.
+
+    For every assignment of the Booleans at i what is left is a Boolean at j; the
+    assignments that leave the same one are a group, and the score is n times the sum
+    over groups of [the assignment is in it] [what it leaves].
+    """
+    rows = list(dict.fromkeys(_atoms(node, is_boolean)))
+    if len(rows) > MOST_ROW_CONDITIONS:
+        node.place.fail(
+            f"the predicate mixes {len(rows)} conditions at i with conditions at j; "
+            f"give combinations names, so that at most {MOST_ROW_CONDITIONS} are left"
+        )
+    conditions = [as_boolean(lower(syntax.without_index(row))) for row in rows]
+    groups: dict[AffineForm, list[AffineForm]] = {}
+    for assignment in itertools.product((False, True), repeat=len(rows)):
+        settled = _settle(node, dict(zip(rows, assignment, strict=True)))
+        column = as_boolean(lower(syntax.without_index(settled)))
+        literals = [
+            form if true else -form + 1
+            for form, true in zip(conditions, assignment, strict=True)
+        ]
+        groups.setdefault(column, []).append(conjunction(circuit, literals))
+    if len(groups) == 1:
+        return _pairing(circuit, [constant(1)], list(groups))
+    groups.pop(constant(0), None)
+    at_row = [total(forms) for forms in groups.values()]
+    return _pairing(circuit, at_row, list(groups))
+
+
+def _atoms(node: Expression, is_boolean: Callable[..., bool]) -> list[Expression]:
+    """The largest Booleans of a predicate that are at i alone."""
+    if syntax.indices(node) == {"i"}:
+        return [node]
+    if syntax.indices(node) <= {"j"}:
+        return []
+    parts, connective = (
+        children(node),
+        isinstance(node, syntax.Not | syntax.And | syntax.Or | syntax.Conditional),
+    )
+    if isinstance(node, syntax.Compare) and node.operator == "=":
+        connective = all(map(is_boolean, parts))
+    if connective:
+        return [atom for part in parts for atom in _atoms(part, is_boolean)]
+    node.place.fail(
+        "a predicate compares a number or symbol at i with one at j by '=' alone, and "
+        "only as a whole or as a part of a conjunction (x(i) = y(j) and ...)"
+    )
+
+
+def _settle(node: Expression, values: Mapping[Expression, bool]) -> Expression:
+    """The predicate with its Booleans at i replaced by their values."""
+    if node in values:
+        return syntax.Boolean(node.place, values[node])
+    return map_children(lambda part: _settle(part, values), node)
+
 
 # Each takes two heads and some coordinates.
 MOST_THRESHOLDS = 256
@@ -69,7 +294,7 @@ def plan_program(program: CheckedProgram) -> ProgramPlan:
         The plan, which holds for every length.
 
     Raises:
-        InputError: for a lookup whose predicate has no head (`lookup.look_up`), and for
+        InputError: for a lookup whose predicate has no head (`look_up`), and for
             a prefix sum of an integer of too wide a range.
     """
     lowering = _Lowering(program)
@@ -87,7 +312,7 @@ def _needed(program: CheckedProgram) -> set[str]:
     for name, expression in reversed(tuple(program.definitions.items())):
         if name in needed:
             parts = walk(expression)
-            needed |= {part.name for part in parts if isinstance(part, Variable)}
+            needed |= {part.name for part in parts if isinstance(part, syntax.Variable)}
     return needed
 
 
@@ -109,52 +334,52 @@ class _Lowering:
 
     def _value(self, node: Expression) -> Value:
         match node:
-            case Variable(name=name):
+            case syntax.Variable(name=name):
                 return self._variable(name)
-            case Boolean(value=value):
+            case syntax.Boolean(value=value):
                 return BooleanValue(constant(value))
-            case Integer(value=value):
+            case syntax.Integer(value=value):
                 return IntegerValue(constant(value), syntax.exactly(value))
-            case Symbol(value=value):
+            case syntax.Symbol(value=value):
                 return SymbolValue((value,), (constant(1),))
-            case Not(operand=operand):
+            case syntax.Not(operand=operand):
                 return BooleanValue(-self.form(operand) + 1)
-            case And(operands=operands) | Or(operands=operands):
-                join = conjunction if isinstance(node, And) else disjunction
+            case syntax.And(operands=operands) | syntax.Or(operands=operands):
+                join = conjunction if isinstance(node, syntax.And) else disjunction
                 return BooleanValue(join(self.circuit, [*map(self.form, operands)]))
-            case Member(operand=operand, symbols=symbols):
+            case syntax.Member(operand=operand, symbols=symbols):
                 of = self.value(operand)
                 assert isinstance(of, SymbolValue)
                 forms = (of.form(symbol) for symbol in dict.fromkeys(symbols))
                 return BooleanValue(total(forms))
-            case Compare():
+            case syntax.Compare():
                 return BooleanValue(self._compare(node))
-            case Sum(terms=terms):
+            case syntax.Sum(terms=terms):
                 return self._sum(terms)
-            case Conditional(condition=condition, first=first, second=second):
+            case syntax.Conditional(condition=condition, first=first, second=second):
                 return choose(
                     self.circuit,
                     [self.form(condition)],
                     self.value(first),
                     self.value(second),
                 )
-            case PrefixSum(operand=operand):
+            case syntax.PrefixSum(operand=operand):
                 found = syntax.prefix_summed(as_integer(self.value(operand)).range)
                 return IntegerValue(self._prefix_sum(operand), found)
-            case Lookup():
+            case syntax.Lookup():
                 return look_up(self.circuit, node, self.value, self._is_boolean)
 
     def _variable(self, name: str) -> Value:
-        if name == INPUT:
+        if name == syntax.INPUT:
             return SymbolValue(self.program.alphabet, self.circuit.symbols)
-        if name == POSITION:
+        if name == syntax.POSITION:
             return IntegerValue(self.circuit.position(1, 0, 1), syntax.POSITIONS)
         return self.value(self.program.definitions[name])
 
     def _is_boolean(self, node: Expression) -> bool:
-        return isinstance(self.program.types[node], BooleanType)
+        return isinstance(self.program.types[node], syntax.BooleanType)
 
-    def _compare(self, node: Compare) -> AffineForm:
+    def _compare(self, node: syntax.Compare) -> AffineForm:
         left, right = self.value(node.left), self.value(node.right)
         if isinstance(left, SymbolValue) and isinstance(right, SymbolValue):
             pairs = ((left.form(one), right.form(one)) for one in left.symbols)
@@ -180,10 +405,10 @@ class _Lowering:
     def _prefix_sum(self, node: Expression) -> AffineForm:
         """A sum is taken apart: each Boolean in it is counted."""
         match node:
-            case Sum(terms=terms):
+            case syntax.Sum(terms=terms):
                 parts = (self._prefix_sum(term) * factor for factor, term in terms)
                 return total(parts)
-            case Integer(value=value):
+            case syntax.Integer(value=value):
                 return self.circuit.position(1, 0, 1) * value
         value = self.value(node)
         if isinstance(value, BooleanValue):

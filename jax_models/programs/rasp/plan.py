@@ -4,12 +4,10 @@ Everything here is written with integers. Each coordinate of the residual stream
 written once and carries a bound on its magnitude, a polynomial of the length n, from
 which `jax_models.programs.rasp.compile` says up to which length floats compute it exactly.
 
-Where the heads and neurons of a compiled program go: each as early as it can.
-
-Time runs in half layers: what the embedding writes is ready at 0, what the heads of
-layer l write at 2l + 1, what its neurons write at 2l + 2. Heads of one layer share a
-mask; a head goes to the first layer whose mask is free or its own. What is asked for
-twice is built once.
+Heads and neurons go each as early as they can. Time runs in half layers: what the embedding
+writes is ready at 0, what the heads of layer l write at 2l + 1, what its neurons write at
+2l + 2. Heads of one layer share a mask; a head goes to the first layer whose mask is free or
+its own. What is asked for twice is built once.
 """
 
 import dataclasses

@@ -4,12 +4,13 @@ import pytest
 
 from benchmarks.docs_check.agreement import (
     difference,
+    find_tables,
     same_line,
     same_made,
     stated_numbers,
+    table_difference,
     unaccounted,
 )
-from benchmarks.docs_check.tables import find_tables, table_difference
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from benchmarks.docs_check import api_page, columns_page, figures
+from benchmarks.docs_check import agreement, api_page, columns_page
 from benchmarks.docs_check.__main__ import all_pages
 from benchmarks.docs_check.commands import ROOT, refusal
+from benchmarks.docs_check.page_check import untied
 from benchmarks.docs_check.pages import inline_commands, read_page, split_commands
-from benchmarks.docs_check.ties import untied
 
 PAGES = all_pages()
 
@@ -74,7 +74,7 @@ def test_a_command_line_without_a_mistake_is_accepted(line):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_leads_to_a_file(page):
-    assert figures.broken_links(page) == []
+    assert agreement.broken_links(page) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -92,11 +92,11 @@ def test_every_python_block_compiles(page):
 def test_a_link_to_nowhere_is_noticed(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("[a](page.md#part) [b](https://a.b) [c](gone.md)")
-    assert figures.broken_links(page) == ["gone.md"]
+    assert agreement.broken_links(page) == ["gone.md"]
 
 
 def test_every_figure_is_shown():
-    assert figures.missing_figures(ROOT / "docs" / "figures", PAGES) == []
+    assert agreement.missing_figures(ROOT / "docs" / "figures", PAGES) == []
 
 
 def test_a_figure_that_no_page_shows_is_noticed(tmp_path):
@@ -104,7 +104,7 @@ def test_a_figure_that_no_page_shows_is_noticed(tmp_path):
     for name in ("a.png", "b.png", "c.png"):
         (tmp_path / "figures" / name).touch()
     (tmp_path / "a.md").write_text("![A](figures/a.png) ![C](docs/figures/c.png)")
-    shown = figures.missing_figures(tmp_path / "figures", [tmp_path / "a.md"])
+    shown = agreement.missing_figures(tmp_path / "figures", [tmp_path / "a.md"])
     assert shown == ["b.png"]
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from matplotlib.image import imsave
 
-from benchmarks.docs_check import page_check, workshop
+from benchmarks.docs_check import page_check
 from benchmarks.docs_check.__main__ import choice, define_flags
-from benchmarks.docs_check.figures import image_difference
+from benchmarks.docs_check.agreement import image_difference
 from benchmarks.docs_check.page_check import Choice, PageCheck
 from benchmarks.docs_check.report import Report
 from benchmarks.docs_check.session import run_block
@@ -20,8 +20,7 @@ from jax_models import InputError
 @pytest.fixture
 def outcomes(tmp_path, monkeypatch):
     """Checks a page of a repository that has no other; no process is started."""
-    for module in (page_check, workshop):
-        monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(page_check, "ROOT", tmp_path)
     monkeypatch.setattr(page_check, "FIGURES", tmp_path / "docs" / "figures")
     (tmp_path / "docs" / "figures").mkdir(parents=True)
     (tmp_path / "README.md").touch()

@@ -2,10 +2,9 @@
 
 import pytest
 
-from benchmarks.docs_check import side_marks
+from benchmarks.docs_check import pages
 from benchmarks.docs_check.commands import ROOT
-from benchmarks.docs_check.pages import read_page
-from benchmarks.docs_check.side_marks import marked_text, without_marks
+from benchmarks.docs_check.pages import marked_text, read_page, without_marks
 from jax_models import InputError
 
 PLAIN = "# A\n\nTen of\n30 are 2.5.\n\nMore of 4.\n"
@@ -27,7 +26,7 @@ MARKED = (
 @pytest.fixture
 def page(tmp_path, monkeypatch):
     """A page without marks, and a file that has them."""
-    monkeypatch.setattr(side_marks, "FILE", tmp_path / "marks.toml")
+    monkeypatch.setattr(pages, "FILE", tmp_path / "marks.toml")
     (tmp_path / "marks.toml").write_text(MARKS)
     (tmp_path / "a.md").write_text(PLAIN)
     return tmp_path / "a.md"

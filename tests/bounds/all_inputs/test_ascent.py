@@ -35,8 +35,7 @@ def test_on_short_inputs_it_finds_the_supremum(weighting):
 
 # Two symbols and N tokens share what the tests before and after compile.
 @pytest.mark.parametrize(
-    ("vocab_size", "length"),
-    [(2, N), pytest.param(3, 12, marks=pytest.mark.slow)],
+    ("vocab_size", "length"), [(2, N), pytest.param(3, 12, marks=pytest.mark.slow)]
 )
 def test_what_it_returns_is_attained_and_an_estimate(vocab_size, length):
     model = masked(vocab_size=vocab_size)

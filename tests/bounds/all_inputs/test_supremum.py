@@ -162,9 +162,6 @@ def test_the_comparison_catches_a_count_vector_left_out(monkeypatch):
         assert_brute_force(model, 7)
 
 
-# ------------------------------------------------------------------- long inputs
-
-
 @long_inputs
 @pytest.mark.parametrize(
     "length", [pytest.param(1000, marks=pytest.mark.slow), 100_000]
@@ -190,9 +187,6 @@ def test_a_hundred_thousand_tokens_take_less_than_a_minute(name):
     best = bounds.supremum(model, 100_000)
     assert best.exact
     assert best.seconds < 60
-
-
-# ---------------------------------------------------------------------- the search
 
 
 def test_beyond_the_budget_it_is_an_estimate_and_says_so():
@@ -224,9 +218,6 @@ def test_the_search_over_classes_goes_to_any_length():
         symbols=[found.attained.symbol],
     )
     assert again.max == pytest.approx(found.max, rel=1e-10)
-
-
-# ----------------------------------------------------------------------- its parts
 
 
 @pytest.mark.parametrize(("total", "parts"), [(0, 1), (5, 1), (4, 2), (5, 3), (3, 4)])
@@ -278,9 +269,6 @@ def test_arrangements_are_the_orders_that_strings_have(orders, query):
                 assert string in strings
                 assert ends_in_order(string, orders) == one.sequence
         assert found == expected
-
-
-# ------------------------------------------------------------------------ refusals
 
 
 @pytest.mark.parametrize(

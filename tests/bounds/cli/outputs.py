@@ -2,12 +2,20 @@
 
 import csv
 import fnmatch
+import functools
 import json
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 
+import jax_models as jm
+from bounds import compute_influence
 from bounds.cli.shared.columns import FILES
+
+SHAPE = {"num_layers": 1, "num_heads": 1, "d_model": 4, "d_ff": 4}
+SHAPE_FLAGS = [f"--{name}={size}" for name, size in SHAPE.items()]
 
 
 def written_by(name, end):
@@ -33,3 +41,39 @@ def find_words(file, name):
         if fnmatch.fnmatchcase(name, known):
             return words[known]
     return None
+
+
+OUT = Path("results/influence")
+SPECIAL = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"]
+NAMES = [*SPECIAL, *"ACDEFGHIKLMNc)("]
+QUICK = ["--method=exhaustive"]
+
+
+record = functools.partial(read_json, "influence")
+rows = functools.partial(read_csv, "influence")
+
+
+def tokens_of(letters):
+    return [0, *(NAMES.index(letter) for letter in letters), 2]
+
+
+def assert_found(folder, letters, **asked):
+    """Holds what `influence` wrote against the function's answer to the same question."""
+    model = jm.from_pretrained(folder, dtype="float64")
+    asked["method"] = "exhaustive"
+    found = compute_influence(model, tokens_of(letters), **asked)
+    assert record()["max"] == pytest.approx(found.max, rel=1e-12)
+    assert (record()["position"], record()["symbol"]) == (found.position, found.symbol)
+
+
+def largest_change(model, tokens, letters):
+    """Of the last row, when a letter that is not the last symbol becomes another one."""
+    tokens = np.array(tokens)
+    changed = [
+        np.where(np.arange(tokens.size) == at, symbol, tokens)
+        for at in range(tokens.size - 1)
+        for symbol in letters
+        if tokens[at] in letters and tokens[at] != symbol
+    ]
+    rows = jax.vmap(lambda x: jm.apply(model, x)[-1])(np.stack([tokens, *changed]))
+    return float(np.linalg.norm(np.asarray(rows[1:] - rows[0]), axis=1).max())

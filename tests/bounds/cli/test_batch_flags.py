@@ -5,9 +5,9 @@ import json
 import pytest
 
 from bounds.batch.specification import Specification
+from bounds.cli.batch import BatchOptions
 from bounds.cli.batch_cells import BATCHED, find_batched, options_of_cells
 from bounds.cli.main import COMMANDS
-from bounds.cli.options.batch import BatchOptions
 from bounds.cli.shared.options import fields_of
 
 SWEEP = ["--command=entropy", "--sweep=lengths=2,4,8", "--sweep=p=0.2,0.7"]

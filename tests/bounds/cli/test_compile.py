@@ -9,8 +9,7 @@ import pytest
 import jax_models as jm
 from bounds.cli import compile as command
 from jax_models.programs.logic import parse_formula, self_test
-from jax_models.programs.logic.compile import compile_formula
-from jax_models.programs.logic.exactness import exact_length
+from jax_models.programs.logic.compile import compile_formula, exact_length
 from jax_models.programs.logic.modes import MODES
 from jax_models.programs.rasp import compile_program
 from jax_models.programs.rasp.programs import INDUCTION_HEAD

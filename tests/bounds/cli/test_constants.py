@@ -8,8 +8,7 @@ import pytest
 
 import jax_models as jm
 from bounds import closed_form_bounds, compute_influence
-from tests.bounds.cli.outputs import read_json
-from tests.bounds.cli.shape import SHAPE_FLAGS
+from tests.bounds.cli.outputs import SHAPE_FLAGS, read_json
 
 OUT = Path("results/constants/constants.json")
 PROMISED = (

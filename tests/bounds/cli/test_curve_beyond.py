@@ -1,8 +1,7 @@
 """The constants of a curve go on beyond the lengths that are measured."""
 
 from bounds import closed_form_bounds
-from tests.bounds.cli.outputs import read_json
-from tests.bounds.cli.shape import SHAPE_FLAGS
+from tests.bounds.cli.outputs import SHAPE_FLAGS, read_json
 
 QUICK = [*SHAPE_FLAGS, "--lengths=4", "--num_inputs=1", "--weighting=softmax"]
 QUICK += ["--method=exhaustive"]

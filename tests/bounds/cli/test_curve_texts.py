@@ -9,9 +9,15 @@ import pytest
 import jax_models as jm
 from bounds import bound_curve
 from bounds.curves.inputs import GivenInputs
-from tests.bounds.cli.letters import NAMES, SPECIAL, largest_change, tokens_of
-from tests.bounds.cli.outputs import read_csv, read_json
-from tests.bounds.cli.shape import SHAPE_FLAGS
+from tests.bounds.cli.outputs import (
+    NAMES,
+    SHAPE_FLAGS,
+    SPECIAL,
+    largest_change,
+    read_csv,
+    read_json,
+    tokens_of,
+)
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 

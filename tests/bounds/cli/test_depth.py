@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bounds.restriction.closed_form import SwitchingStep, switching_proof
-from bounds.restriction.closed_form.released import RELEASED
+from bounds.restriction.closed_form.routes import RELEASED
 from tests.bounds.cli.outputs import read_json
 
 OUT = Path("results/depth/depth.json")

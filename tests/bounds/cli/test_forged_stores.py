@@ -15,7 +15,7 @@ import pytest
 
 from bounds.store.file import SCHEMA_VERSION
 from bounds.store.results import ResultStore, StoreError, read_store
-from tests.bounds.cli.shape import SHAPE_FLAGS
+from tests.bounds.cli.outputs import SHAPE_FLAGS
 
 EASY = ["--method=exhaustive"]
 CURVE = "--lengths=4 --num_inputs=1 --weighting=softmax"

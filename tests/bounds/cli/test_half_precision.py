@@ -10,7 +10,8 @@ from bounds import Incremental, compute_influence, scan
 from bounds.cli import scan_parts
 from bounds.cli.parts import error_cell, split_error
 from bounds.influence.result import MeasuredError
-from bounds.store.sweep import Cell, MemoryResults, run_cells
+from bounds.store.results import MemoryResults
+from bounds.store.sweep import Cell, run_cells
 from tests.bounds.cli.outputs import read_csv, read_json
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -85,7 +86,9 @@ def test_an_error_comes_back_from_a_store_as_it_was(monkeypatch):
     error = MeasuredError(3, 5, 0.25, 0.5, float("inf"), "float64")
     monkeypatch.setattr("bounds.cli.parts.measure_error", lambda _: error)
     block = {"ambiguous": False}
-    part = Cell({"start": 0, "stop": 4}, "positions", lambda: block)
+    part = Cell(
+        {"command": "influence", "start": 0, "stop": 4}, "positions", lambda: block
+    )
     cells, store = [part, error_cell(part.config, None)], MemoryResults()
     assert not list(run_cells(store, cells))
     found = [store.find(cell.config) for cell in cells]

@@ -16,8 +16,7 @@ from bounds import read_store
 from bounds.cli import influence_parts
 from bounds.curves.inputs import sampled_inputs
 from bounds.numbers.kind import ROUNDING
-from tests.bounds.cli.outputs import read_csv, read_json
-from tests.bounds.cli.shape import SHAPE_FLAGS
+from tests.bounds.cli.outputs import SHAPE_FLAGS, read_csv, read_json
 from tests.written import written
 
 OUT = Path("results/influence")

@@ -7,7 +7,7 @@ import pytest
 from bounds import read_store
 from bounds.cli import parts
 from bounds.cli.influence_parts import InfluenceParts
-from tests.bounds.cli.shape import SHAPE_FLAGS
+from tests.bounds.cli.outputs import SHAPE_FLAGS
 
 OUT = Path("results/influence")
 SHORT = ("influence", "--length=40", *SHAPE_FLAGS)

@@ -9,8 +9,7 @@ import pytest
 import bounds
 from bounds import read_store
 from bounds.curves.inputs import sampled_inputs
-from tests.bounds.cli.outputs import read_csv, read_json
-from tests.bounds.cli.shape import SHAPE_FLAGS
+from tests.bounds.cli.outputs import SHAPE_FLAGS, read_csv, read_json
 
 EFFORT = ["--restarts=1", "--steps=2", "--num_inputs=1"]
 TINY = [*SHAPE_FLAGS, *EFFORT, "--lengths=4", "--mask=none"]

@@ -165,8 +165,8 @@ class Raising:
             "JAX could not compute this: RESOURCE_EXHAUSTED: Out of memory...",
         ),
         (MemoryError("4 GiB"), 1, "this takes more memory than there is: 4 GiB"),
-        (KeyboardInterrupt(), 130, "interrupted; no part was finished"),
-        (Terminated(), 143, "terminated; no part was finished"),
+        (KeyboardInterrupt(), 130, "interrupted; the same command"),
+        (Terminated(), 143, "terminated; the same command"),
     ],
 )
 def test_an_input_error_has_no_traceback(capsys, monkeypatch, error, code, line):

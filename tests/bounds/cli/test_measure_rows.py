@@ -7,9 +7,8 @@ import pytest
 from bounds.batch.layout import is_number
 from bounds.cli.batch_cells import BATCHED, find_batched
 from bounds.cli.shared.columns import is_of_rows
-from bounds.store.results import ResultStore
-from bounds.store.sweep import MemoryResults
-from tests.bounds.cli.shape import SHAPE_FLAGS
+from bounds.store.results import MemoryResults, ResultStore
+from tests.bounds.cli.outputs import SHAPE_FLAGS
 
 RUNS = {
     "curve": [*SHAPE_FLAGS, "--lengths=4", "--num_inputs=1", "--weighting=softmax"],

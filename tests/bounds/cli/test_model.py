@@ -10,8 +10,7 @@ from safetensors.numpy import load_file
 import jax_models as jm
 from jax_models.constructions import PRESETS, build_preset
 from jax_models.model.reweight import with_temperature
-from tests.bounds.cli.outputs import read_json
-from tests.bounds.cli.shape import SHAPE_FLAGS
+from tests.bounds.cli.outputs import SHAPE_FLAGS, read_json
 
 OUT = Path("results/model/model.safetensors")
 

@@ -11,7 +11,7 @@ import jax_models as jm
 from bounds.influence import LogProbability
 from bounds.influence.scan import Frobenius
 from tests.bounds.cli.outputs import read_csv, read_json
-from tests.bounds.influence.scan.test_scan import (
+from tests.bounds.influence.test_scan import (
     INPUT,
     METHODS,
     assert_holds,

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from bounds.cli import model
-from bounds.cli.options.model import ModelOptions
+from bounds.cli.model import ModelOptions
 from bounds.cli.shared.options import Group, fields_of, option
 
 # What the entry point and the runner read, and a writer of files, among all values.
@@ -85,7 +85,7 @@ def test_an_option_that_is_not_read_is_found(run, monkeypatch, unread):
     class Longer(ModelOptions):
         planted: int = option(1, "Read by nobody.", least=1)
 
-    monkeypatch.setattr("bounds.cli.options.model.ModelOptions", Longer)
+    monkeypatch.setattr("bounds.cli.model.ModelOptions", Longer)
     assert "plan" in vars(model)
     assert run("model", "--d_model=4").code == 0
     assert unread() == {"planted"}

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from tests.bounds.cli.letters import largest_change
-from tests.bounds.cli.outputs import read_csv, read_json
+from tests.bounds.cli.outputs import largest_change, read_csv, read_json
 from tests.jax_models.format.pretrained.folders import weights_of
 from tests.jax_models.format.pretrained.layouts import (
     Checkpoint,

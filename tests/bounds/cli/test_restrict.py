@@ -8,7 +8,7 @@ import pytest
 
 import jax_models as jm
 from bounds import read_store
-from bounds.restriction import attempts
+from bounds.restriction import search
 from tests.bounds.cli.outputs import read_json
 
 OUT = Path("results/restrict")
@@ -56,7 +56,7 @@ def test_a_finished_part_is_not_done_again(run, monkeypatch):
     def no_search(*arguments, **options):
         raise AssertionError("searched again")
 
-    monkeypatch.setattr(attempts, "Search", no_search)
+    monkeypatch.setattr(search, "Search", no_search)
     picture = Path("results/restrict/restriction.png")
     drawn = picture.read_bytes()
     picture.unlink()

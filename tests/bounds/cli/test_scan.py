@@ -14,9 +14,7 @@ from bounds.figures.inputs import scan_figure
 from bounds.influence import LogProbability
 from bounds.influence.scan import Frobenius, scan
 from bounds.store.results import ResultStore, read_store
-from tests.bounds.cli.letters import NAMES, tokens_of
-from tests.bounds.cli.outputs import read_csv, read_json
-from tests.bounds.cli.shape import SHAPE_FLAGS
+from tests.bounds.cli.outputs import NAMES, SHAPE_FLAGS, read_csv, read_json, tokens_of
 from tests.compiled import programs
 
 OUT = Path("results/scan")

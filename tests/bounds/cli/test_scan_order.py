@@ -25,9 +25,9 @@ from bounds.cli.shared.target import parse_target
 from bounds.influence.scan import Frobenius, scan
 from bounds.influence.table import frobenius
 from bounds.influence.table.layout import Layout
-from bounds.store.sweep import MemoryResults
+from bounds.store.results import MemoryResults
 from tests.architecture import with_architecture
-from tests.bounds.influence.scan.test_scan import assert_holds, log_softmax
+from tests.bounds.influence.test_scan import assert_holds, log_softmax
 from tests.written import written
 
 TOKENS = np.array([0, 3, 1, 2, 2])

@@ -7,8 +7,7 @@ import pytest
 
 import bounds
 import jax_models as jm
-from tests.bounds.cli.letters import NAMES, tokens_of
-from tests.bounds.cli.outputs import read_csv, read_json
+from tests.bounds.cli.outputs import NAMES, read_csv, read_json, tokens_of
 
 OUT = Path("results/scan")
 LETTERS = "ACDEFG"
@@ -101,9 +100,7 @@ def test_a_model_and_the_records_of_a_file_are_read_once(
     typed = [f"--model={folder}", f"--fasta={path}", "--recipe=wild_type_marginals"]
     encoded, encode = [], jm.Tokenizer.encode_all
     monkeypatch.setattr(
-        jm.Tokenizer,
-        "encode_all",
-        lambda *x, **y: encoded.append(x) or encode(*x, **y),
+        jm.Tokenizer, "encode_all", lambda *x, **y: encoded.append(x) or encode(*x, **y)
     )
     assert run("scan", *typed).code == 0
     assert (len(found), len(encoded)) == (1, 1)

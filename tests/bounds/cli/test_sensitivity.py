@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import bounds
-from tests.bounds.cli.outputs import read_csv, read_json
-from tests.bounds.cli.shape import SHAPE_FLAGS
+from tests.bounds.cli.outputs import SHAPE_FLAGS, read_csv, read_json
 
 TINY = [*SHAPE_FLAGS, "--scale=3", "--num_inputs=2"]
 

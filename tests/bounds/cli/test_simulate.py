@@ -10,9 +10,8 @@ import jax_models as jm
 from bounds import read_store
 from bounds.figures.tables import simulation_figure
 from bounds.simulation import simulate
-from bounds.simulation.curve import COLUMNS
-from tests.bounds.cli.outputs import read_csv, read_json
-from tests.bounds.cli.shape import SHAPE_FLAGS
+from bounds.simulation.compute import COLUMNS
+from tests.bounds.cli.outputs import SHAPE_FLAGS, read_csv, read_json
 from tests.bounds.simulation.test_simulate import ones_error
 
 AT = ["--preset=ones", "--lengths=3,4"]

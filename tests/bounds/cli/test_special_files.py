@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from bounds.cli.main import COMMANDS
 from bounds.cli.shared.exports import refuse_to_overwrite
 from jax_models import arguments
 
@@ -52,9 +53,10 @@ def test_what_is_no_regular_file_is_called_what_it_is(run, put, name, command):
 
 def test_an_old_record_that_is_no_regular_file_is_none(put, tmp_path):
     put("results/influence/influence.json")
-    values = {"overwrite": False, "out": tmp_path / "results/influence"}
+    (command,) = (one for one in COMMANDS if one.name == "influence")
+    options = command.read([f"--out={tmp_path / 'results/influence'}"])
     with pytest.raises(ValueError, match="is no record of influence"):
-        refuse_to_overwrite("influence", values, ())
+        refuse_to_overwrite(options)
 
 
 @pytest.mark.parametrize("end", ["toml", "json"])

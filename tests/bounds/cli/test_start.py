@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from bounds.cli.main import main
-from bounds.cli.start import Run, keeps
 from bounds.influence.blocks.prefetch import prefetch
-from bounds.store.results import ResultStore
-from bounds.store.sweep import Cell, MemoryResults, found_rows, run_cells
+from bounds.store.results import MemoryResults
+from bounds.store.sweep import Cell, found_rows, run_cells
 from jax_models import interrupt
 
 SIGNALS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
@@ -122,7 +121,7 @@ def test_while_libraries_are_loaded_a_signal_ends_the_program_at_once(start, num
     program = start("-c", code)
     _, error = program.communicate(timeout=60)
     assert program.returncode == 128 + number
-    assert error.startswith(f"attention-bounds: {SIGNALS[number]}; no part was")
+    assert error.startswith(f"attention-bounds: {SIGNALS[number]}; the same")
     assert error.count("\n") == 1
 
 
@@ -134,22 +133,10 @@ def test_from_the_first_moment_a_signal_is_one_line(start, tmp_path, number):
     said, error = program.communicate(timeout=120)
     assert program.returncode == 128 + number
     assert error == (
-        f"attention-bounds: {SIGNALS[number]}; no part was finished, and the same "
-        "command begins it again\n"
+        f"attention-bounds: {SIGNALS[number]}; the same command continues where it "
+        "stopped\n"
     )
     assert said == ""
-
-
-def test_what_an_earlier_run_kept_is_not_called_nothing(tmp_path, capsys):
-    with ResultStore(tmp_path / "results.sqlite") as store:
-        store.record({"command": "curve", "n": 4}, {"value": 1.0}, seconds=1.0)
-    for began, said in ((0.0, "continues where"), (time.time() + 9, "an earlier run")):
-        run = Run()
-        run.folder, run.began = tmp_path, began
-        assert run.tell(signal.SIGINT) == 130
-        error = capsys.readouterr().err
-        assert said in error
-        assert "no part" not in error
 
 
 @LINUX
@@ -172,7 +159,7 @@ def test_a_signal_where_nothing_can_be_raised_ends_the_work_in_one_line(start, n
     work = COLLECTED.format(number=int(number))
     program = start("-c", WORKING.format(work=work, last=CRASH))
     _, error = program.communicate(timeout=120)
-    assert error.startswith(f"attention-bounds: {SIGNALS[number]}; no part was")
+    assert error.startswith(f"attention-bounds: {SIGNALS[number]}; the same")
     assert error.count("\n") == 1
     assert program.returncode == 128 + number
 
@@ -214,7 +201,10 @@ def test_a_request_lets_what_is_finished_be_kept(monkeypatch):
         return {"n": n}
 
     monkeypatch.setattr(interrupt, "_requests", [])
-    cells = [Cell({"n": n}, "", functools.partial(compute, n)) for n in range(3)]
+    cells = [
+        Cell({"command": "c", "n": n}, "", functools.partial(compute, n))
+        for n in range(3)
+    ]
     with pytest.raises(KeyboardInterrupt):
         run_cells(results, cells)
     assert finished == [0, 1]
@@ -242,27 +232,6 @@ def test_another_thread_leaves_a_request_to_the_main_one(monkeypatch):
         assert pool.submit(interrupt.raise_requested).result() is None
     with pytest.raises(interrupt.Terminated):
         interrupt.raise_requested()
-
-
-def test_only_what_this_run_kept_is_gone_on_from(tmp_path):
-    began = time.time()
-    assert not keeps(tmp_path / "none", began)
-    with ResultStore(tmp_path / "results.sqlite") as store:
-        assert not keeps(tmp_path, began)
-        store.record_failure({"command": "c", "n": 1}, "refused", 0.0)
-        assert not keeps(tmp_path, began)
-        store.record({"command": "c", "n": 1}, {"x": 1}, 0.0)
-        assert keeps(tmp_path, began)
-    assert keeps(tmp_path, began)
-    assert not keeps(tmp_path, time.time() + 1)
-
-
-@pytest.mark.parametrize("name", ["checkpoint.safetensors", "screen-0123.npz"])
-def test_a_checkpoint_is_a_part(tmp_path, name):
-    (tmp_path / name).write_text("")
-    written = (tmp_path / name).stat().st_mtime
-    assert keeps(tmp_path, written)
-    assert not keeps(tmp_path, written + 1)
 
 
 def test_the_version_and_the_help_are_told_without_jax_or_numpy():

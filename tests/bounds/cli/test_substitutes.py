@@ -7,11 +7,19 @@ import pytest
 
 import bounds
 import jax_models as jm
-from bounds import compute_influence, read_store
+from bounds import read_store
 from bounds.curves.inputs import sampled_inputs
 from bounds.store.output import sha256
-from tests.bounds.cli.letters import NAMES, OUT, QUICK, record, rows, tokens_of
-from tests.bounds.cli.outputs import read_csv
+from tests.bounds.cli.outputs import (
+    NAMES,
+    OUT,
+    QUICK,
+    assert_found,
+    read_csv,
+    record,
+    rows,
+    tokens_of,
+)
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 
@@ -31,16 +39,7 @@ def test_symbols_that_are_listed_are_put_in_everywhere(ask, folder):
         3: ["[MASK]", "C"],
         4: ["[MASK]", "C", "D"],
     }
-    found = compute_influence(
-        jm.from_pretrained(folder, dtype="float64"),
-        tokens_of("ACDE"),
-        query=2,
-        symbols=[4, 6, 7],
-        positions=range(1, 5),
-        method="exhaustive",
-    )
-    assert record()["max"] == pytest.approx(found.max, rel=1e-12)
-    assert (record()["position"], record()["symbol"]) == (found.position, found.symbol)
+    assert_found(folder, "ACDE", query=2, symbols=[4, 6, 7], positions=range(1, 5))
     # Another list is another question, the same by number is not.
     ask("--sequence=ACDE", "--query=2", "--symbols=4,6,D")
     assert len(read_store(OUT / "results.sqlite")) == 1

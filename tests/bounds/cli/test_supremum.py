@@ -9,8 +9,7 @@ import bounds
 import jax_models as jm
 from bounds.all_inputs import counts
 from bounds.all_inputs.counts import CountPlan
-from tests.bounds.cli.outputs import read_json
-from tests.bounds.cli.shape import SHAPE_FLAGS
+from tests.bounds.cli.outputs import SHAPE_FLAGS, read_json
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 import bounds
 import jax_models as jm
 from bounds.influence import TARGETS
-from jax_models.model.pooling import Pooling
+from jax_models.model.readout import Pooling
 from tests.bounds.cli.outputs import read_csv, read_json
 
 TOKENS = [0, 2, 1, 1, 0]

@@ -10,7 +10,7 @@ import tokenizers
 
 import jax_models as jm
 from bounds import compute_influence, read_store
-from bounds.cli.options.influence import InfluenceOptions
+from bounds.cli.influence import InfluenceOptions
 from bounds.cli.shared.input_source import read_given
 from bounds.cli.shared.target import number_symbol, parse_target
 from bounds.influence import (
@@ -20,11 +20,12 @@ from bounds.influence import (
     LogProbabilitySum,
     Loss,
 )
-from tests.bounds.cli.letters import (
+from tests.bounds.cli.outputs import (
     NAMES,
     OUT,
     QUICK,
     SPECIAL,
+    assert_found,
     record,
     rows,
     tokens_of,
@@ -292,17 +293,14 @@ def test_a_target_is_named_by_its_symbols(text, folder):
 
 def test_what_is_watched_is_the_target(ask, folder):
     assert ask("--sequence=ACDE", "--query=2", "--target=log_probability:C").code == 0
-    found = compute_influence(
-        jm.from_pretrained(folder, dtype="float64"),
-        tokens_of("ACDE"),
+    assert_found(
+        folder,
+        "ACDE",
         query=2,
         target=LogProbability(6),
         symbols=range(5, 20),
         positions=[1, 3, 4],
-        method="exhaustive",
     )
-    assert record()["max"] == pytest.approx(found.max, rel=1e-12)
-    assert (record()["position"], record()["symbol"]) == (found.position, found.symbol)
     # By number it is the same question, and another for another symbol.
     ask("--sequence=ACDE", "--query=2", "--target=log_probability:6")
     assert len(read_store(OUT / "results.sqlite")) == 1
@@ -332,16 +330,9 @@ def test_a_sum_of_log_probabilities_is_of_listed_symbols_or_the_inputs(
 ):
     result = ask("--sequence=ACD", f"--target=log_probability_sum:{text}")
     assert (result.code, result.err) == (0, "")
-    found = compute_influence(
-        jm.from_pretrained(folder, dtype="float64"),
-        tokens_of("ACD"),
-        target=SUMS[text],
-        symbols=range(5, 20),
-        positions=[1, 2, 3],
-        method="exhaustive",
+    assert_found(
+        folder, "ACD", target=SUMS[text], symbols=range(5, 20), positions=[1, 2, 3]
     )
-    assert record()["max"] == pytest.approx(found.max, rel=1e-12)
-    assert (record()["position"], record()["symbol"]) == (found.position, found.symbol)
     said = f"on the log-probabilities of {len(SUMS[text].symbols)} rows, summed"
     assert said in result.out
 

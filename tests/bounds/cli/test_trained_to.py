@@ -13,8 +13,7 @@ from bounds.curves import cells
 from bounds.curves.decay import exponent_interval
 from bounds.curves.measurement import block_columns
 from jax_models.model.position import longest_length
-from tests.bounds.cli.outputs import read_json
-from tests.bounds.cli.shape import SHAPE_FLAGS
+from tests.bounds.cli.outputs import SHAPE_FLAGS, read_json
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 

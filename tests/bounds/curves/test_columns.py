@@ -2,7 +2,6 @@
 
 import math
 
-import jax
 import numpy as np
 import pytest
 
@@ -10,15 +9,14 @@ import jax_models as jm
 from bounds import bound_curve
 from bounds.curves.columns import CURVE_BOUNDS, HARD, REASON
 from bounds.curves.measurement import Question, measure
+from tests.architecture import small_model
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 TOKENS = np.array([0, 1, 1, 0, 1, 0])
 
 
 def build(**changed):
-    shape = {"num_layers": 1, "num_heads": 1, "d_model": 4, "d_ff": 4, "vocab_size": 2}
-    shape |= {"mask": "future", "dtype": "float64"}
-    return jm.random_transformer(jax.random.key(3), **{**shape, **changed})
+    return small_model(3, **{"mask": "future", "dtype": "float64", **changed})
 
 
 def columns(model, *names):

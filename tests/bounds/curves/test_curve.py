@@ -2,7 +2,6 @@
 
 import itertools
 
-import jax
 import numpy as np
 import pytest
 
@@ -13,21 +12,14 @@ from bounds.curves.inputs import GivenInputs, sampled_inputs
 from bounds.curves.measurement import influence_value, weighting_label
 from bounds.store.table import Table
 from jax_models.model.reweight import at_length, with_temperature, with_weighting
+from tests.architecture import small_model
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @pytest.fixture(scope="module")
 def model():
-    return jm.random_transformer(
-        jax.random.key(0),
-        num_layers=1,
-        num_heads=1,
-        d_model=4,
-        d_ff=4,
-        vocab_size=2,
-        dtype="float64",
-    )
+    return small_model(dtype="float64")
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import jax
 import numpy as np
 import pytest
 
@@ -15,18 +14,11 @@ from bounds.curves.inputs import (
 )
 from jax_models.constructions import build_preset
 from jax_models.languages import get_language
+from tests.architecture import small_model
 
 
 def random_model(vocab_size, **fields):
-    model = jm.random_transformer(
-        jax.random.key(0),
-        num_layers=1,
-        num_heads=1,
-        d_model=2,
-        d_ff=2,
-        vocab_size=vocab_size,
-    )
-    return dataclasses.replace(model, **fields)
+    return dataclasses.replace(small_model(vocab_size=vocab_size), **fields)
 
 
 def test_an_input_does_not_depend_on_how_many_are_drawn():

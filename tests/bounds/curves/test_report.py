@@ -1,12 +1,18 @@
 """What the report of a curve says of a fit, and of the columns beside it."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
 
-from bounds.curves.curve import BoundCurve
+from bounds.curves.curve import BoundCurve, corrected_gap
 from bounds.curves.decay import DecayFit
-from bounds.curves.report import bounds_report, curve_report, describe_decay
+from bounds.curves.report import (
+    bounds_report,
+    curve_report,
+    describe_decay,
+    describe_gap,
+)
 from bounds.store.table import Table
 
 
@@ -113,3 +119,52 @@ def test_the_heading_announces_the_columns_that_are_there(beside, heading):
     lines = bounds_report([curve({8: 0.25}, **beside)])
     (at,) = [k for k, line in enumerate(lines) if line.startswith("weighting ")]
     assert " ".join(lines[1:at]) == heading
+
+
+def gap_row(n, corrected, half, influence=None):
+    constants = {"n": n, "log10_corrected": corrected, "log10_half_weight": half}
+    if influence is None:
+        return constants
+    ends = {"influence_lower": influence, "influence_upper": influence}
+    kind = {"exact": True, "kind": "exact", "method": "incremental"}
+    return {**constants, **ends, **kind, "input": 0}
+
+
+def gap_curve(*rows, beyond=()):
+    return BoundCurve("softmax", "activation", Table(rows), beyond=Table(beyond))
+
+
+def test_the_gap_is_that_of_the_last_length_measured():
+    rows = gap_row(10, 2.0, 1.5, 0.1), gap_row(100, 1.0, 1.6, 0.001)
+    gap = corrected_gap(gap_curve(*rows, beyond=[gap_row(10**6, -3.0, 1.7)]))
+    assert gap.last == 100
+    assert gap.decades == pytest.approx(4)
+    assert (gap.end, gap.at_end) == (10**6, -3.0)
+    assert gap.bend == 1.6, "the first length that reaches its own"
+
+
+def test_a_bend_beyond_every_known_length_is_none():
+    rows = [gap_row(10, 2.0, 16.0, 0.1)]
+    gap = corrected_gap(gap_curve(*rows, beyond=[gap_row(1000, 2.0, 16.2)]))
+    assert (gap.bend, gap.half_weight) == (None, 16.2)
+    (said,) = describe_gap(gap_curve(*rows, beyond=[gap_row(1000, 2.0, 16.2)]))
+    assert "10^16.2, beyond n = 1000: the corrected constant does not fall" in said
+    assert "At n = 10 it is 3.0 decades above" in said
+
+
+def test_of_no_influence_there_is_no_gap():
+    some = gap_curve(gap_row(10, 2.0, 0.5, 0.0))
+    assert corrected_gap(some).decades is None
+    (said,) = describe_gap(some)
+    assert "decades" not in said
+
+
+def test_without_a_constant_nothing_is_said():
+    for one in (
+        gap_curve(),
+        gap_curve(gap_row(10, None, None, 0.1)),
+        gap_curve(gap_row(10, 2.0, None, 0.1)),
+    ):
+        assert corrected_gap(one) is None
+        assert describe_gap(one) == []
+    assert math.isfinite(corrected_gap(gap_curve(gap_row(10, 2.0, 3.0, 0.1))).at_end)

@@ -10,7 +10,7 @@ import pytest
 
 from bounds.curves.scan_page import scan_page
 from jax_models import InputError
-from tests.bounds.figures.test_scan_figure import letter, made
+from tests.bounds.figures.test_inputs import letter, made
 
 pytest.importorskip("plotly")
 

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
 
-from bounds.curves.gap import Gap
-from bounds.curves.series import Decades, Series
+from bounds.curves.series import Decades, Gap, Series
 from bounds.figures.curve import BEND, curve_figure
 from bounds.figures.primitives import LOOKS, MAX_SERIES
-from bounds.store.pictures import FORMATS, save_figure
+from bounds.store.output import FORMATS, save_figure
 
 N = np.repeat([16, 32, 64], 2)
 FALLING = Series("falling", N, 1.0 / N)

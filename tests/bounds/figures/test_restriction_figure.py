@@ -8,7 +8,7 @@ import pytest
 from bounds.figures.restriction import restriction_figure
 from bounds.restriction import find_restriction
 from bounds.restriction.analysis import possible_edges
-from bounds.restriction.outline import (
+from bounds.restriction.record import (
     LEGIBLE,
     outline_restriction,
     states_before,

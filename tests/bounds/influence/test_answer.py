@@ -1,13 +1,20 @@
 """Tables and maxima of positions are those of the whole list of influences."""
 
+import inspect
+import re
+
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.influence.answer import by_position, tabulate
-from bounds.influence.result import Found
+import bounds
+from bounds import Run
+from bounds.influence.answer import MOVED, by_position, tabulate
+from bounds.influence.result import Found, Ties
 from bounds.influence.rounding import top_of
 from bounds.influence.substitution import list_substitutions
-from bounds.influence.ties import Ties
+from tests.bounds.influence.expect import refused
+from tests.bounds.influence.models import build
 
 N, V = 7, 4
 TOKENS = np.random.default_rng(0).integers(0, V, N)
@@ -83,3 +90,74 @@ def test_parts_are_joined_in_order_with_the_worst_of_their_ties():
     assert (whole.magnitude, whole.ties) == (3.0, worse)
     moved = whole.with_moves(np.array([2]), np.array([0.5]))
     assert moved.moves.tolist() == [0, 0, 0.5]
+
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+INPUTS = ([0, 1, 1, 0], [1, 1, 0, 1])
+
+
+MODEL = build({"num_layers": 1, "vocab_size": 2})
+
+
+@pytest.mark.parametrize("ask", [bounds.compute_influence, bounds.scan])
+@pytest.mark.parametrize(
+    "tokens",
+    [np.array(INPUTS), jnp.array(INPUTS), list(INPUTS), (INPUTS[0], np.array([1, 0]))],
+    ids=["array", "JAX's", "lists", "of different lengths"],
+)
+def test_each_answer_is_that_of_the_input_alone(ask, tokens):
+    found = ask(MODEL, tokens=tokens, positions=[0])
+    assert isinstance(found, list)
+    assert len(found) == len(tokens)
+    for one, own in zip(found, tokens, strict=True):
+        alone = ask(MODEL, own, positions=[0])
+        np.testing.assert_array_equal(one.lower, alone.lower)
+        np.testing.assert_array_equal(one.upper, alone.upper)
+
+
+@pytest.mark.parametrize("ask", [bounds.compute_influence, bounds.scan])
+def test_many_inputs_keep_the_signature(ask):
+    assert list(inspect.signature(ask).parameters)[:2] == ["model", "tokens"]
+
+
+def test_a_checkpoint_is_of_one_input(tmp_path):
+    with refused("checkpoint keeps the state of one input"):
+        bounds.compute_influence(
+            MODEL, INPUTS, method="screened", run=Run(checkpoint=tmp_path / "kept.npz")
+        )
+
+
+@pytest.mark.parametrize("ask", [bounds.compute_influence, bounds.scan])
+@pytest.mark.parametrize(
+    ("tokens", "told"),
+    [
+        (np.zeros((2, 2, 2), int), r"shape \(2, 2, 2\); expected one .*, or many"),
+        ([[0, 1], [0, [1]]], r"tokens = \[0, \[1\]\]"),
+        ("01", r"tokens = '01'; expected integers, one for each symbol"),
+        (None, r"tokens = None; expected integers"),
+        ([[0, 1], [0.5, 1]], "tokens have type float64; expected integers"),
+        (3, r"tokens have shape \(\); expected one sequence"),
+    ],
+)
+def test_what_is_no_batch_is_refused(ask, tokens, told):
+    with refused(told):
+        ask(MODEL, tokens)
+
+
+@pytest.mark.parametrize("name", ["compute_influence", "scan", "certify_influence"])
+@pytest.mark.parametrize("wrong", ["exchanged", "model.safetensors", None])
+def test_what_is_no_model_is_told_what_was_expected(name, wrong):
+    tokens = np.array(INPUTS[0])
+    given = (tokens, MODEL) if wrong == "exchanged" else (wrong, tokens)
+    with refused(r"of a Transformer|expected a Transformer"):
+        getattr(bounds, name)(*given)
+
+
+@pytest.mark.parametrize("call", [bounds.compute_influence, bounds.scan])
+@pytest.mark.parametrize("name", MOVED)
+def test_a_keyword_that_moved_names_its_new_place(name, call):
+    with pytest.raises(
+        TypeError, match=re.escape(f"{name!r} since 0.2: it is ")
+    ) as told:
+        call(MODEL, INPUTS[0], **{name: None})
+    assert MOVED[name] in str(told.value)

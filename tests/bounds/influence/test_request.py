@@ -17,7 +17,8 @@ from bounds.curves.measurement import Question, Subject
 from bounds.influence import METHODS, SCREENS
 from bounds.influence.build import build_request
 from bounds.influence.choice import METHOD_NAMES, choose_method
-from bounds.store.sweep import MemoryResults, finish_cells
+from bounds.store.results import MemoryResults
+from bounds.store.sweep import finish_cells
 
 ROOT = Path(bounds.__file__).parents[1]
 FOLDER = ROOT / "bounds" / "influence"

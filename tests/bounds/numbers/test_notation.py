@@ -12,7 +12,7 @@ from bounds.numbers.notation import (
     parse_temperature,
     temperature_label,
 )
-from jax_models.format.temperature import decode_temperature, encode_temperature
+from jax_models.format.pieces import decode_temperature, encode_temperature
 from jax_models.run.device_memory import bytes_label
 
 CASES = {

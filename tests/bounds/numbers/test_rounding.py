@@ -30,14 +30,18 @@ from tests.written import written
 SIZES = {"num_layers": 2, "num_heads": 2, "d_model": 4, "d_ff": 6, "vocab_size": 2}
 
 
+def compared(model, tokens, method, digits=40, **more) -> Any:
+    """Both ends and the true influence of each substitution."""
+    numbers = reference.multiprecision(digits)
+    exact = reference.influence(*written(model), tokens, arithmetic=numbers, **more)
+    found: Any = compute_influence(model, tokens, method=method, **more)
+    asked = ~np.isnan(exact)
+    return [x[asked] for x in (found.lower, found.upper, exact)]
+
+
 def beyond(model, tokens, method) -> float:
     """How many radii the truth is outside of what is stated at most, below 0 if inside."""
-    exact = reference.influence(
-        *written(model), tokens, arithmetic=reference.multiprecision(60)
-    )
-    asked = ~np.isnan(exact)
-    found: Any = compute_influence(model, tokens, method=method)
-    lower, upper, exact = (x[asked] for x in (found.lower, found.upper, exact))
+    lower, upper, exact = compared(model, tokens, method, digits=60)
     outside = np.maximum(lower - exact, exact - upper)
     return float((outside / ((upper - lower) / 2)).max())
 
@@ -104,22 +108,12 @@ def test_a_sum_in_tiles_is_as_deep_as_counted_by_hand():
 def test_the_radius_holds_the_exact_influence(dtype, layer_norm, method):
     model = draw(dtype=dtype, layer_norm=layer_norm, mask="future")
     tokens = [0, 1, 1, 0, 1, 0]
-    config, tensors = written(model)
-    exact = reference.influence(
-        config,
-        tensors,
-        tokens,
-        include_query=True,
-        arithmetic=reference.multiprecision(40),
-    )
-    result: Any = compute_influence(model, tokens, method=method, include_query=True)
-    asked = ~np.isnan(exact)
-    assert (result.lower <= exact)[asked].all()
-    assert (exact <= result.upper)[asked].all()
+    lower, upper, exact = compared(model, tokens, method, include_query=True)
+    assert (lower <= exact).all()
+    assert (exact <= upper).all()
     # Not so wide as to hold anything.
-    radius = (result.upper - result.lower)[asked] / 2
     widest = 1e-2 if dtype == "float32" else 1e-10
-    assert (radius / exact.astype(float)[asked]).max() < widest
+    assert ((upper - lower) / 2 / exact.astype(float)).max() < widest
 
 
 def peaked(num_layers, position=None, seed=0):
@@ -280,12 +274,8 @@ def test_an_offset_of_all_values_that_drops_out_costs_no_digits(method, num_laye
     )
     model = dataclasses.replace(model, layers=layers)
     tokens = [0, 1, 1, 0, 1, 0]
-    exact = reference.influence(
-        *written(model), tokens, arithmetic=reference.multiprecision(40)
-    )
-    result: Any = compute_influence(model, tokens, method=method)
-    asked = ~np.isnan(exact)
-    assert (result.lower <= exact)[asked].all()
-    assert (exact <= result.upper)[asked].all()
+    lower, upper, exact = compared(model, tokens, method)
+    assert (lower <= exact).all()
+    assert (exact <= upper).all()
     if method == "incremental" and num_layers == 1:
-        assert np.abs(result.upper / exact - 1)[asked].max() < 1e-12
+        assert np.abs(upper / exact - 1).max() < 1e-12

@@ -9,7 +9,7 @@ import pytest
 import bounds
 import jax_models as jm
 from bounds.influence import LogProbability, LogProbabilitySum
-from jax_models.model.pooling import Pooling
+from jax_models.model.readout import Pooling
 from tests.bounds.influence.expect import refused
 from tests.bounds.influence.models import build
 

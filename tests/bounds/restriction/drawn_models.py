@@ -13,6 +13,7 @@ from tests.architecture import with_architecture
 
 MASKS = ("none", "future", "past", "strict_future", "strict_past")
 TIES = ("leftmost_hard", "rightmost_hard")
+HARD = (*TIES, "average_hard")
 
 
 def random_model(seed, *, integer=True, spread=1.0, **options):
@@ -74,3 +75,14 @@ def with_weightings(model, names):
         one = jm.with_weighting(dataclasses.replace(model, layers=(layer,)), name)
         layers += one.layers
     return dataclasses.replace(model, layers=tuple(layers))
+
+
+def integer_model(seed, **more):
+    """A model with small integers for weights: all its float64 arithmetic is exact."""
+    return real_model(seed, integer=True, spread=1.2, **more)
+
+
+def real_model(seed, *, integer=False, num_heads=2, **more):
+    shape = {"d_model": 2 * num_heads, "d_ff": 5, "vocab_size": 3, "max_length": 12}
+    shape |= more
+    return random_model(seed, integer=integer, num_heads=num_heads, **shape)

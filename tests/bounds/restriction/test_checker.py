@@ -4,16 +4,22 @@ import dataclasses
 import itertools
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import jax_models as jm
 from bounds.restriction import find_counterexample
-from bounds.restriction.checker import check_certificate
+from bounds.restriction.checker import check_certificate, check_runs
+from bounds.restriction.checking.claim import FREE, Claim
+from bounds.restriction.checking.enclosure import Enclosure
+from bounds.restriction.checking.tables import Refuted
 from jax_models.model.mask import MASKS
+from tests.architecture import small_model
+from tests.bounds.restriction.drawn_models import HARD, integer_model, real_model
 from tests.bounds.restriction.enumerated import certified, changed, is_true
-from tests.bounds.restriction.models import HARD, integer_model, real_model
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
+RADIUS = 1e-6
 
 FEATURES = {
     "scaled": {"score": "scaled_dot_product"},
@@ -130,3 +136,51 @@ def test_says_where_the_output_is_read_if_that_is_not_at_the_end():
         "at least 2^3 inputs are misclassified, read at position 0",
     )
     assert found.reasons[-1].startswith("the model accepts both of the pair, read at")
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Without layers: the output is the embedding of the query's token."""
+    return small_model(num_layers=0, dtype="float64")
+
+
+def claim(output):
+    return Claim(
+        num_layers=0,
+        heads=(),
+        ties=(),
+        masks=(),
+        model_digest="",
+        symbols=(0, 1),
+        rho=(FREE, 0),
+        query=1,
+        mode="floating",
+        layers=(),
+        output=tuple(output.tolist()),
+        pair=None,
+        language=None,
+        members=None,
+        free=1,
+        log2_misclassified=None,
+    )
+
+
+@pytest.mark.parametrize("off", [0.0, 0.9, 1.9, -1.9])
+def test_a_run_may_be_two_radii_from_the_output(model, off):
+    """Both are within one of the centre."""
+    ran = np.asarray(jm.apply(model, np.array([0, 0], np.int32)))[1]
+    found = Enclosure(ran, np.full(4, RADIUS))
+    check_runs(model, found, claim(ran + off * RADIUS))
+
+
+@pytest.mark.parametrize("off", [2.1, -2.1, 100.0, np.inf])
+@pytest.mark.parametrize("coordinate", [0, 2])
+def test_a_run_that_is_further_off_refutes_the_output(model, off, coordinate):
+    ran = np.asarray(jm.apply(model, np.array([0, 0], np.int32)))[1]
+    output = ran.copy()
+    output[coordinate] += off * RADIUS
+    with pytest.raises(Refuted, match=f"coordinate {coordinate} is"):
+        check_runs(model, Enclosure(ran, np.full(4, RADIUS)), claim(output))
+    # Exact numbers are equal or wrong.
+    with pytest.raises(Refuted):
+        check_runs(model, Enclosure.exactly(ran), claim(ran + 1e-12))

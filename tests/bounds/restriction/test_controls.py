@@ -11,8 +11,8 @@ from bounds.restriction import (
     find_counterexample,
     find_restriction,
 )
-from bounds.restriction.attempts import alter, draw
-from bounds.restriction.partial_input import PartialInput
+from bounds.restriction.analysis import PartialInput
+from bounds.restriction.search import alter, draw
 from jax_models.languages import ones_automaton, threshold_automaton
 from tests.bounds.restriction.drawn_models import is_constant, random_model
 

@@ -13,15 +13,16 @@ import pytest
 
 import jax_models as jm
 from bounds.restriction.checker import check_certificate
-from bounds.restriction.checking import scores
+from bounds.restriction.checking import layer as checked_layer
+from tests.bounds.restriction.drawn_models import HARD, integer_model, real_model
 from tests.bounds.restriction.enumerated import (
+    TIES,
     Enumeration,
     certified,
     changed,
     is_true,
     make_certificate,
 )
-from tests.bounds.restriction.models import HARD, integer_model, real_model
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 SEEDS = (0, 3, 4)
@@ -80,7 +81,7 @@ def test_an_attended_position_cannot_be_left_out(cases, weighting):
 def test_the_removals_notice_a_checker_that_takes_the_wrong_side_of_ties(
     cases, monkeypatch
 ):
-    monkeypatch.setattr(scores, "BEFORE", {"L": np.greater, "R": np.less})
+    monkeypatch.setattr(checked_layer, "BEFORE", {"L": np.greater, "R": np.less})
     accepted = [
         was_attended
         for seed in SEEDS
@@ -212,8 +213,7 @@ def test_another_tie_rule_is_accepted_only_where_no_tie_matters(cases, weighting
     for seed in SEEDS:
         enumeration, certificate = cases[weighting, seed]
         for other in others:
-            tie = {"leftmost_hard": "L", "rightmost_hard": "R", "average_hard": "avg"}
-            mutant = changed(certificate, tie=tie[other])
+            mutant = changed(certificate, tie=TIES[other])
             assert rejected(enumeration, mutant)
             model = jm.with_weighting(enumeration.model, other)
             mutant["model_digest"] = hashlib.sha256(jm.model_bytes(model)).hexdigest()

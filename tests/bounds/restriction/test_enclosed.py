@@ -2,18 +2,20 @@
 
 from fractions import Fraction
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from bounds.restriction.enclosed import (
     Enclosed,
     divided,
+    enclose,
     linear,
     mean,
+    normalise,
     total,
     units,
 )
-from bounds.restriction.pointwise import enclose, normalise
 from jax_models.model.rows import Gelu, LayerNorm, Relu
 
 
@@ -120,7 +122,8 @@ def test_activations_and_norms_carry_their_operands_radius():
     # Within the radius, the rounding of the sum included.
     shift = 0.999 * off * np.sign(generator.normal(size=off.shape))
     moved = Enclosed.exactly(rows + shift)
-    norm = LayerNorm(generator.normal(size=6), generator.normal(size=6), 1e-5)  # pyright: ignore[reportArgumentType]
+    scale, bias = (jnp.asarray(generator.normal(size=6)) for _ in range(2))
+    norm = LayerNorm(scale, bias, 1e-5)
     for change in (
         lambda x: enclose(Relu(), x),
         lambda x: enclose(Gelu(), x),

@@ -8,8 +8,8 @@ import pytest
 
 import jax_models as jm
 from bounds.restriction.checker import check_certificate, read_certificate
+from tests.bounds.restriction.drawn_models import integer_model, real_model
 from tests.bounds.restriction.enumerated import certified, changed
-from tests.bounds.restriction.models import integer_model, real_model
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -10,8 +10,7 @@ import pytest
 
 import jax_models as jm
 from bounds.numbers.rounding import SCALAR_STEPS
-from bounds.restriction.analysis import analyse, possible_edges
-from bounds.restriction.partial_input import PartialInput
+from bounds.restriction.analysis import PartialInput, analyse, possible_edges
 from bounds.restriction.scores import score_rows
 from jax_models.model.attending import compute_scores, project, project_queries
 from jax_models.model.mask import visible
@@ -134,8 +133,7 @@ def test_a_temperature_that_is_compiled_otherwise_is_within_the_radius():
         attention = dataclasses.replace(layer.attention, temperature=temperature)
         of[name] = score_rows(
             dataclasses.replace(layer, attention=attention),
-            tables.rows,
-            tables.position_of_row,
+            tables,
             LENGTH,
         ).query
     relative = {name: q.radius / np.abs(q.value) for name, q in of.items()}

@@ -22,6 +22,7 @@ from jax_models.languages import (
     threshold_automaton,
     word_automaton,
 )
+from tests.bounds.restriction.drawn_models import completions
 
 
 def anbn(length):
@@ -54,19 +55,9 @@ def restrictions(length):
     return [list(rho) for rho in itertools.product((-1, 0, 1), repeat=length)]
 
 
-def completions(rho):
-    """All completions of a restriction, one by one."""
-    free = [i for i, token in enumerate(rho) if token == -1]
-    for bits in itertools.product((0, 1), repeat=len(free)):
-        string = list(rho)
-        for i, bit in zip(free, bits, strict=True):
-            string[i] = bit
-        yield string
-
-
 def classes(automaton, rho):
     """Whether some completion is a member, and whether some is none."""
-    found = {run(automaton, string) for string in completions(rho)}
+    found = {run(automaton, string) for string in completions(rho).tolist()}
     return True in found, False in found
 
 

@@ -12,9 +12,9 @@ from bounds import Incremental
 from bounds.influence import METHODS
 from bounds.influence.build import build_request
 from bounds.influence.rounding import choose_rounding
-from bounds.rounding import measured_error, rounded_block
+from bounds.rounding import ranked, rounded_block
 from bounds.rounding.precision import PRECISIONS
-from bounds.rounding.rounded_products import round_products
+from bounds.rounding.rounded_block import round_products
 from tests.bounds.influence.expect import refused
 from tests.bounds.influence.models import TOKENS, build, scaled_weights
 
@@ -88,7 +88,7 @@ def test_entries_are_off_by_a_multiple_of_the_roundoff_for_each_layer(case, name
 def test_a_sample_says_about_what_all_are_off_by(monkeypatch):
     case = {"num_layers": 2, "mask": "none", "layer_norm": "pre"}
     every = scan(case, method=Incremental("bfloat16")).measured_error
-    monkeypatch.setattr(measured_error, "SAMPLE", 8)
+    monkeypatch.setattr(ranked, "SAMPLE", 8)
     some = scan(case, method=Incremental("bfloat16")).measured_error
     assert some.substitutions == 8 < every.substitutions
     for one in ("median", "percentile_99", "max"):
@@ -198,7 +198,7 @@ def test_nothing_substituted_has_no_error():
 
 
 def test_an_estimate_of_nothing_is_right_or_wholly_wrong():
-    errors = measured_error.relative_errors(
+    errors = ranked.relative_errors(
         np.array([0.0, 1.0, 3.0]), np.array([0.0, 0.0, 2.0])
     )
     np.testing.assert_array_equal(errors, [0.0, np.inf, 0.5])

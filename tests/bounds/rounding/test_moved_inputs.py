@@ -5,12 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.rounding.moved_inputs import (
-    RUNS,
-    move_alike,
-    move_apart,
-    unit_of,
-)
+from bounds.rounding.moved_inputs import RUNS, move_alike, move_apart, unit_of
 from jax_models.run.perturbation import UNITS
 from tests.bounds.influence.models import build
 

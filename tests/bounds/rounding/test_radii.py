@@ -1,10 +1,17 @@
 """The radius is the formula, whatever moved."""
 
+from fractions import Fraction
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bounds.rounding import moved, radii
+from bounds.rounding.moved_inputs import move_alike
 from bounds.rounding.radii import RATIO, SMALL, UNDERFLOWS, Usual, largest_magnitude
+from jax_models import InputError
 
 UNIT = 2.0**-53
 SIZES = np.array([8.0, 4.0, 2.0, 1e-9, 0.0])
@@ -58,3 +65,128 @@ def test_of_no_results_nothing_is_usual():
 def test_the_largest_magnitude_is_of_all_floats_and_at_least_1():
     assert largest_magnitude({"a": jnp.asarray([0.5]), "b": 0.25, "c": 7}) == 1
     assert largest_magnitude([jnp.asarray([0.5, -3.0]), 2.5]) == 3
+
+
+TIMES = 100_000
+
+
+@jax.jit
+def added_up(params):
+    """Each number added to itself again and again."""
+    zero = jnp.zeros_like(params)
+    return jax.lax.fori_loop(0, TIMES, lambda _, total: total + params, zero)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_loop_of_equal_additions_drifts_within_its_radius(dtype):
+    params = jnp.asarray(np.random.default_rng(0).uniform(0.1, 1, 64), dtype)
+    value, radius = moved(added_up, params)
+    exact = [TIMES * Fraction(x) for x in np.asarray(params, np.float64).tolist()]
+    off = [
+        float(abs(t - Fraction(v))) for t, v in zip(exact, value.tolist(), strict=True)
+    ]
+    assert (np.array(off) < 0.5 * radius).all()
+    assert max(off) > 1000 * float(jnp.finfo(dtype).eps) * value.max()  # it does drift
+    assert (radius < 0.1 * value).all()
+
+
+def difference(params):
+    """Sums of numbers that cancel to their last digits."""
+    return (params[0] + params[1]).sum(axis=-1) - params[1].sum(axis=-1)
+
+
+def cancelling(dtype):
+    draw = np.random.default_rng(1)
+    small, large = draw.uniform(size=(200, 8)), 1e4 * draw.uniform(size=(200, 8))
+    return jnp.asarray(np.stack([small, large]), dtype)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+def test_what_cancels_is_within_its_radius(dtype):
+    params = cancelling("float32").astype(dtype)
+    value, radius = moved(difference, params)
+    terms = [
+        [Fraction(x) for x in row] for row in np.asarray(params[0], np.float64).tolist()
+    ]
+    off = [
+        float(abs(sum(t) - Fraction(v)))
+        for t, v in zip(terms, value.tolist(), strict=True)
+    ]
+    assert (np.array(off) <= radius).all()
+
+
+def test_moves_of_a_few_roundings_leave_a_drift_outside(monkeypatch):
+    """The oracle notices: what is added to far larger numbers rounds alike in all runs."""
+    params = jnp.asarray(np.random.default_rng(0).uniform(0.1, 1, 64), "float64")
+
+    def near(tree, run, step):
+        return move_alike(tree, run)
+
+    monkeypatch.setattr(radii, "move_alike", near)
+    value, radius = moved(added_up, params)
+    exact = np.array([float(TIMES * Fraction(x)) for x in params.tolist()])
+    assert (np.abs(value - exact) > radius).any()
+
+
+def test_what_is_lost_beside_a_large_number_is_within_its_radius():
+    """All runs say 0."""
+    params = jnp.asarray([[1.0, 2.0], [1e6, 1e6]], "bfloat16")
+    value, radius = moved(difference, params)
+    assert value == 0
+    assert radius >= 3
+
+
+def test_arguments_stay_and_the_function_is_compiled_once():
+    params = {"weight": jnp.asarray([0.25, 0.5]), "count": jnp.arange(2)}
+    run: Any = jax.jit(
+        lambda params, x: params["weight"] * x + params["count"].astype(x.dtype)
+    )
+    value, radius = moved(run, params, jnp.asarray(3.0))
+    assert value.tolist() == [0.75, 2.5]
+    assert value.dtype == radius.dtype == np.float64
+    assert run._cache_size() == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "params", "said"),
+    [
+        (lambda p: jnp.arange(3), jnp.ones(2), "array of int"),
+        (lambda p: jnp.ones(2), {"a": jnp.arange(3)}, "params has no floats"),
+    ],
+)
+def test_what_cannot_be_moved_is_refused(function, params, said):
+    with pytest.raises(InputError, match=said):
+        moved(function, params)
+
+
+def test_a_parameter_itself_has_four_times_eight_times_sixteen_roundings():
+    """4 times 4 (m + w v), with m = w v = 16 u v."""
+    value, radius = moved(lambda params: params, jnp.ones(5))
+    np.testing.assert_allclose(radius, 512 * 2.0**-53 * value, rtol=1e-6)
+
+
+def test_a_function_runs_once_and_four_times_more():
+    """Up and down by as much, with signs that are drawn twice."""
+    asked = []
+
+    def function(params):
+        asked.append(np.asarray(params))
+        return params
+
+    params = jnp.asarray(np.random.default_rng(3).uniform(1, 2, 50))
+    moved(function, params)
+    still, *steps = np.stack(asked) - params
+    assert (still == 0).all()
+    assert len(steps) == 4
+    for up, down in (steps[:2], steps[2:]):
+        np.testing.assert_allclose(up, -down, rtol=1e-6)
+    assert (np.sign(steps[0]) != np.sign(steps[2])).any()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_radius_is_at_least_sixteen_roundings_of_the_largest_number(dtype):
+    """Of a parameter that leaves no trace in a result of 0."""
+    params = jnp.asarray([0.0, 2.0**20], dtype)
+    value, radius = moved(lambda params: params[:1] * params[1:], params)
+    assert value == 0
+    assert radius == 16 * float(jnp.finfo(dtype).eps) / 2 * 2**20

@@ -11,7 +11,7 @@ from bounds.influence import METHODS, compute_influence
 from bounds.influence.build import build_request
 from bounds.influence.moved import Readings
 from bounds.numbers.kind import ROUNDING
-from bounds.rounding import measured_error, ranked
+from bounds.rounding import ranked
 from tests.bounds.influence.asking import as_values
 from tests.bounds.influence.models import build
 
@@ -99,7 +99,6 @@ def test_a_hidden_maximum_is_found_within_the_margin(plain, monkeypatch):
     estimates = 1.01 * values
     estimates[np.argmax(values)] *= 0.97 / 1.01
     assert (estimates > estimates[np.argmax(values)]).sum() == 3
-    monkeypatch.setattr(measured_error, "SAMPLE", 1)
     monkeypatch.setattr(ranked, "SAMPLE", 1)
     found = rank(monkeypatch, estimates)
     assert maximum(found) == maximum(plain)

@@ -13,8 +13,7 @@ import numpy as np
 
 import jax_models as jm
 from jax_models.model.attention import Attention
-from jax_models.model.feed_forward import FeedForward
-from jax_models.model.layer import Layer
+from jax_models.model.layer import FeedForward, Layer
 
 WIDTH, HIDDEN, LENGTH = 3, 4, 5
 INPUTS = np.array(list(itertools.product((0, 1), repeat=LENGTH)))
@@ -137,3 +136,21 @@ def draw_networks(seed, count, layers, *, ties):
             }
         )
     return Networks(selective(2, WIDTH), selective(LENGTH, WIDTH), tuple(built))
+
+
+def draw_layer(draw, keys, units, activation="relu", **fields):
+    """A layer of two average-hard heads and width 4, every tensor by `draw(*shape)`."""
+    attention = Attention(
+        query=draw(2, keys, 4),
+        key=draw(2, keys, 4),
+        value=draw(2, 2, 4),
+        output=draw(4, 4),
+        query_bias=draw(2, keys),
+        key_bias=draw(2, keys),
+        value_bias=draw(2, 2),
+        output_bias=draw(4),
+        weighting=jm.AverageHardmax(),
+        **fields,
+    )
+    block = draw(units, 4), draw(units), draw(4, units), draw(4)
+    return Layer(attention, FeedForward(*block, activation))

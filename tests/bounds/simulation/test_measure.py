@@ -13,12 +13,16 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from bounds.simulation.measure import measure_hard_model
+from bounds.curves.inputs import SampledInputs
+from bounds.simulation import measure
+from bounds.simulation.certificate import certified_temperature, score_error
+from bounds.simulation.compute import consider
+from bounds.simulation.measure import measure_hard_model, measure_structure
+from bounds.simulation.paper_shape import paper_shape, read_gains
 from jax_models.model.attention import Attention
-from jax_models.model.feed_forward import FeedForward
-from jax_models.model.layer import Layer
+from jax_models.model.layer import FeedForward, Layer
 from jax_models.model.reweight import with_temperature
-from tests.bounds.simulation.networks import INPUTS, draw_networks
+from tests.bounds.simulation.networks import INPUTS, LENGTH, draw_layer, draw_networks
 
 MASKS = {
     "none": lambda i, j: True,
@@ -35,21 +39,7 @@ def integer_model(seed, mask="none", n=4):
     def integers(*shape):
         return jnp.asarray(rng.integers(-2, 3, shape), jnp.float64)
 
-    attention = Attention(
-        query=integers(2, 2, 4),
-        key=integers(2, 2, 4),
-        value=integers(2, 2, 4),
-        output=integers(4, 4),
-        query_bias=integers(2, 2),
-        key_bias=integers(2, 2),
-        value_bias=integers(2, 2),
-        output_bias=integers(4),
-        weighting=jm.AverageHardmax(),
-        mask=mask,
-        score="dot_product",
-    )
-    block = FeedForward(integers(2, 4), integers(2), integers(4, 2), integers(4))
-    layer = Layer(attention, block)
+    layer = draw_layer(integers, 2, 2, mask=mask, score="dot_product")
     return jm.Transformer(integers(2, 4), (layer,), jm.PositionTable(integers(n, 4)))
 
 
@@ -200,3 +190,195 @@ def test_equal_rows_stay_equal_unless_each_has_a_temperature_of_its_own():
         spreads.append(measure_hard_model(model, tokens).layers[1].heads[0])
     assert [head.tied_rows > 0 for head in spreads] == [True, True]
     assert spreads[0].spread == 0 < spreads[1].spread
+
+
+SAMPLED = SampledInputs("random", (0, 1), None, 2, 0)
+FIELDS = ("pull", "half_range", "odds", "score_size", "spread")
+
+
+def both(model, mask="none"):
+    attention = dataclasses.replace(model.layers[0].attention, mask=mask)
+    layer = dataclasses.replace(model.layers[0], attention=attention)
+    model = dataclasses.replace(model, layers=(layer,))
+    considered = consider(model, LENGTH, SAMPLED, 0)
+    assert considered.unlisted is not None
+    return measure_structure(model, considered.unlisted), measure_hard_model(
+        model, INPUTS
+    )
+
+
+@pytest.mark.parametrize(
+    "mask", ["none", "future", pytest.param("strict_past", marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("ties", [False, True], ids=["tieless", "tied"])
+def test_it_is_never_better_than_listing_and_often_the_same(ties, mask):
+    networks = draw_networks(13, 8, 1, ties=ties)
+    same = 0
+    for index in range(networks.count):
+        structure, listed = both(networks.model(index), mask)
+        assert structure.num_inputs == listed.num_inputs == len(INPUTS)
+        (one,), (two,) = structure.heads, listed.heads
+        assert one.gap <= two.gap * (1 + 1e-12)
+        same += one.gap == pytest.approx(two.gap, rel=1e-9)
+        assert (one.tied_rows > 0) or not two.tied_rows
+        for name in FIELDS:
+            # Equal rows of one input tie exactly, of two inputs they need not.
+            assert np.all(
+                getattr(one, name) >= np.multiply(getattr(two, name), 1 - 1e-12)
+            )
+        certified = certified_temperature(structure, 0.01)
+        assert certified is not None
+        best = certified_temperature(listed, 0.01)
+        assert best is not None
+        assert certified[0] <= best[0] * (1 + 1e-6)
+    assert same > networks.count / 2
+
+
+def test_exact_scores_need_no_list_of_inputs():
+    """ONES at n = 300: 2^300 inputs, gap 1."""
+    model = jm.build_preset("ones", dtype="float64")
+    considered = consider(model, 300, SAMPLED, 1000)
+    measure = measure_structure(model, considered.unlisted)
+    assert considered.all_inputs
+    assert measure.gap == 1
+    assert measure.exact
+    assert measure.num_inputs >= 2**299
+
+
+def test_a_winner_that_rounding_could_decide_in_some_input_is_an_error():
+    model = draw_networks(13, 1, 1, ties=False).model(0)
+    gap = both(model)[0].gap
+    attention = dataclasses.replace(
+        model.layers[0].attention, weighting=jm.AverageHardmax(0.9 * gap)
+    )
+    layer = dataclasses.replace(model.layers[0], attention=attention)
+    with pytest.raises(jm.TieError, match=r"layers\.0, head 0, row \d"):
+        both(dataclasses.replace(model, layers=(layer,)))
+
+
+def test_where_positions_tie_one_of_them_may_stand_lower():
+    """Positions 1 and 2 can share the maximum, and 1 can hold another symbol instead."""
+    scores, at = np.array([2.0, 2.0, 1.5, 0.0]), np.array([1, 2, 1, 3])
+    gap, spread = measure._levels(
+        scores, np.rint(scores / 1e-3), at, np.arange(4), -np.inf, 0.0, "row 0"
+    )
+    assert (gap, spread) == (0.5, 0.0)
+    # Alone at the top, a position cannot stand below itself.
+    gap, spread = measure._levels(
+        scores[1:], np.rint(scores[1:] / 1e-3), np.array([1, 1, 3]), np.arange(3),
+        -np.inf, 0.0, "row 0",
+    )  # fmt: skip
+    assert (gap, spread) == (1.5, None)
+
+
+def silent(width):
+    """A feed-forward block that writes nothing."""
+    return FeedForward(
+        jnp.ones((1, width)), jnp.zeros(1), jnp.zeros((width, 1)), jnp.zeros(width)
+    )
+
+
+def head(query, key, value, *, query_bias, key_bias=None, cell=None, **options):
+    """One average-hard head with the identity as its output matrix."""
+    value = jnp.asarray(value, jnp.float64)
+    return Attention(
+        query=jnp.asarray(query, jnp.float64)[None],
+        key=jnp.asarray(key, jnp.float64)[None],
+        value=value[None],
+        output=jnp.eye(len(value)),
+        query_bias=jnp.asarray(query_bias, jnp.float64)[None],
+        key_bias=None if key_bias is None else jnp.asarray(key_bias, jnp.float64)[None],
+        weighting=jm.AverageHardmax(cell),
+        **options,
+    )
+
+
+def model(embedding, *attentions):
+    embedding = jnp.asarray(embedding, jnp.float64)
+    layers = tuple(Layer(one, silent(embedding.shape[1])) for one in attentions)
+    return jm.Transformer(
+        embedding, layers, jm.PositionTable(jnp.zeros((4, embedding.shape[1])))
+    )
+
+
+@pytest.mark.parametrize("error", [0.5, 2.0])
+def test_the_score_error_is_attained_with_its_query_key_and_joint_terms(error):
+    """q = 3x + 5 and k = 7x + 11 in four components, x = 0, scores over √4."""
+    four = np.ones((4, 1))
+    attention = head(
+        3 * four,
+        7 * four,
+        [[1.0]],
+        query_bias=np.full(4, 5.0),
+        key_bias=np.full(4, 11.0),
+        score="scaled_dot_product",
+    )
+    measure = measure_hard_model(model([[0.0]], attention), np.zeros((1, 2), int))
+    (one,) = measure.heads
+    moved = 4 * ((3 * error + 5) * (7 * error + 11) - 5 * 11) / 2
+    found = score_error(one, np.array([error]))
+    assert moved <= found <= moved * (1 + 1e-12)
+
+
+def test_rows_that_a_mask_made_different_are_not_known_to_tie():
+    """The first row sees nothing, the others ones: their later scores are 0 and 1."""
+    first = head(
+        [[0, 0]],
+        [[1, 0]],
+        [[0, 0], [1, 0]],
+        query_bias=[1],
+        mask="strict_future",
+        score="dot_product",
+    )
+    second = head(
+        [[0, 0]],
+        [[0, 1]],
+        [[0, 0], [0, 1]],
+        query_bias=[1],
+        cell=4.0,
+        score="dot_product",
+    )
+    measure = measure_hard_model(model([[1, 0]], first, second), np.zeros((1, 3), int))
+    assert [one.spread for one in measure.heads] == [0, pytest.approx(1)]
+
+
+def test_without_a_list_of_inputs_a_wide_cell_ties_what_is_apart():
+    attention = head([[0]], [[1]], [[1]], query_bias=[1], cell=4.0, score="dot_product")
+    wide = model([[0], [0.25]], attention)
+    considered = consider(wide, 4, SampledInputs("random", (0, 1), None, 2, 0), 0)
+    assert considered.unlisted is not None
+    measure = measure_structure(wide, considered.unlisted)
+    assert 0.25 <= measure.spread <= 0.25 * (1 + 1e-12)
+
+
+def test_gelu_is_steeper_than_relu():
+    block = FeedForward(
+        jnp.ones((1, 2)), jnp.zeros(1), jnp.ones((2, 1)), jnp.zeros(2), "gelu"
+    )
+    # Its slope is largest at √2: Φ(√2) + √2 φ(√2).
+    steepest = 1.1289041
+    gain = read_gains(block)[1]
+    assert (gain >= steepest).all()
+    assert (gain <= 1.01 * steepest).all()
+
+
+def test_biases_are_weights_of_one_coordinate_more():
+    options = {"score": "dot_product"}
+    attention = head([[1]], [[1]], [[1]], query_bias=[9], **options)
+    shape = paper_shape(model([[0]], attention))
+    assert (shape.width, shape.parameter) == (2, pytest.approx(9))
+
+
+def test_the_output_bias_is_added_to_one_head_alone():
+    """Two heads write 20 each, and -10 is added: 10 and 20, or 20 and 10."""
+    one = head([[1]], [[1]], [[1]], query_bias=[1], score="dot_product")
+    names = ("query", "key", "value", "query_bias")
+    two = {name: jnp.concatenate([getattr(one, name)] * 2) for name in names}
+    attention = dataclasses.replace(
+        one,
+        **two,
+        output=jnp.ones((1, 2)),
+        value_bias=jnp.full((2, 1), 20.0),
+        output_bias=jnp.asarray([-10.0]),
+    )
+    assert paper_shape(model([[0]], attention)).parameter == pytest.approx(20)

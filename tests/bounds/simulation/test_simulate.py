@@ -15,10 +15,9 @@ from bounds.simulation.compute import break_ties, needs_tie_breaking
 from bounds.simulation.measure import measure_hard_model
 from bounds.simulation.result import final_activations, tempered_twin
 from jax_models.model.attention import Attention
-from jax_models.model.feed_forward import FeedForward
-from jax_models.model.layer import Layer
+from jax_models.model.layer import FeedForward, Layer
 from jax_models.model.reweight import with_weighting
-from tests.bounds.simulation.networks import INPUTS, draw_networks
+from tests.bounds.simulation.networks import INPUTS, draw_layer, draw_networks
 
 LEFT, RIGHT = jm.LeftmostHardmax(), jm.RightmostHardmax()
 
@@ -36,23 +35,7 @@ def random_model(seed, *, mask="future", score="scaled_dot_product", activation=
         return jnp.asarray(rng.normal(0, 0.5, shape))
 
     def layer():
-        attention = Attention(
-            query=gaussian(2, 3, 4),
-            key=gaussian(2, 3, 4),
-            value=gaussian(2, 2, 4),
-            output=gaussian(4, 4),
-            query_bias=gaussian(2, 3),
-            key_bias=gaussian(2, 3),
-            value_bias=gaussian(2, 2),
-            output_bias=gaussian(4),
-            weighting=jm.AverageHardmax(),
-            mask=mask,
-            score=score,
-        )
-        block = FeedForward(
-            gaussian(5, 4), gaussian(5), gaussian(4, 5), gaussian(4), activation
-        )
-        return Layer(attention, block)
+        return draw_layer(gaussian, 3, 5, activation, mask=mask, score=score)
 
     table = jm.PositionTable(gaussian(6, 4))
     return jm.Transformer(gaussian(2, 4), (layer(), layer()), table)

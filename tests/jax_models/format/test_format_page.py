@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 import jax.numpy as jnp
 import pytest
 
-from jax_models.format import config, head, position
+from jax_models.format import config, pieces
 from jax_models.format.build import name_tensors
 from jax_models.model.entry import Entry
 from jax_models.model.layer import COMBINATIONS, NORM_PLACEMENTS
@@ -18,7 +18,7 @@ from jax_models.model.readout import Head, Readout
 from jax_models.model.rows import ACTIVATIONS, NORMS, Affine, LayerNorm
 from jax_models.model.scores import SCORES
 from jax_models.weighting import WEIGHTINGS
-from jax_models.weighting.cells import default_resolution
+from jax_models.weighting.hard import default_resolution
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "model-format.md").read_text()
 KINDS = (
@@ -38,11 +38,11 @@ def words(page):
         {
             *config.TOP_KEYS,
             *config.LAYER_KEYS,
-            *position.POWER_KEYS,
-            *position.RESIDUE_KEYS,
+            *pieces.POWER_KEYS,
+            *pieces.RESIDUE_KEYS,
             *(*MASKS, *WEIGHTINGS, *SCORES, *ACTIVATIONS, *NORMS),
             *(*COMBINATIONS, *NORM_PLACEMENTS, *KINDS),
-            *(head.LINEAR, head.EMBEDDING),
+            *(pieces.LINEAR, pieces.EMBEDDING),
         }
     ),
 )
@@ -54,31 +54,32 @@ def test_a_word_that_is_missing_is_noticed():
     assert "residues" not in words(PAGE.replace("residues", "rests"))
 
 
-def test_every_tensor_is_on_the_page():
-    norm = LayerNorm(jnp.ones(1), jnp.zeros(1))
+ONE, NORM = Affine(jnp.ones((1, 1)), jnp.ones(1)), LayerNorm(jnp.ones(1), jnp.ones(1))
+
+
+@pytest.mark.parametrize(
+    ("readout", "count"),
+    [
+        (Readout(ONE.weight, ONE.bias), 2),
+        (Head((ONE, NORM), jnp.ones(1), tied=True), 5),
+    ],
+)
+def test_every_tensor_is_on_the_page(readout, count):
+    norm = NORM
     attention = MagicMock(query_norm=norm, key_norm=norm)
     whole = MagicMock(
         layers=[MagicMock(norm1=norm, norm2=norm, attention=attention)],
         final_norm=norm,
         entry=Entry(norm, jnp.ones((1, 1)), jnp.ones(1)),
         position=PairTable(jnp.zeros((1, 1)), jnp.zeros(1), 0),
-        readout=Readout(jnp.ones((1, 1)), jnp.ones(1)),
+        readout=readout,
     )
     shown, named = words(PAGE), name_tensors(whole)
-    assert len(named) == 35
+    assert len(named) == 33 + count
     for name in named:
         part = "." + name.split(".")[-1]
-        assert {name.replace("layers.0", "layers.K"), part} & shown, name
-
-
-def test_every_tensor_of_a_head_is_on_the_page():
-    steps = (
-        Affine(jnp.ones((1, 1)), jnp.ones(1)),
-        LayerNorm(jnp.ones(1), jnp.zeros(1)),
-    )
-    for name in head.name_head(Head(steps, jnp.ones(1), tied=True)):
-        part = "." + name.split(".")[-1]
-        assert {"head.K" + part, part} & words(PAGE), name
+        numbered = re.sub(r"^(layers|head)\.\d", r"\1.K", name)
+        assert {numbered, part} & shown, name
 
 
 def test_the_example_is_a_config():

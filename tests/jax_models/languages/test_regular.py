@@ -6,6 +6,7 @@ import json
 from collections import Counter
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -73,7 +74,7 @@ def test_no_word_of_a_length():
 @pytest.mark.parametrize("length", [1, 2, 5])
 def test_the_source_of_parity_is_the_one_that_commands_name(length):
     found, named = RegularLanguage.decode(PARITY).source(0.3), get_source("parity", 0.3)
-    strings = all_strings(length)
+    strings = jnp.asarray(all_strings(length))
     np.testing.assert_allclose(
         found.next_symbol(strings), named.next_symbol(strings), rtol=1e-15
     )
@@ -86,7 +87,7 @@ def test_every_prefix_of_the_source_begins_a_word():
     source = RegularLanguage.decode(TOMITA7).source(0.5)
     strings = all_strings(6)
     words = RegularLanguage.decode(TOMITA7).contains(strings)  # closed under prefixes
-    assert np.asarray(source.is_prefix(strings)).tolist() == words.tolist()
+    assert np.asarray(source.is_prefix(jnp.asarray(strings))).tolist() == words.tolist()
 
 
 BAD = {

@@ -1,4 +1,4 @@
-"""Random models: what the key and the shapes fix, and what is refused."""
+"""Random models: what key and shapes fix, and what reweighting leaves as it is."""
 
 import dataclasses
 import re
@@ -10,6 +10,7 @@ import pytest
 
 import jax_models as jm
 from jax_models.model.initialise import gaussian_numbers
+from jax_models.model.reweight import with_dtype, with_temperature, with_weighting
 from tests.architecture import with_architecture
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -147,3 +148,59 @@ def test_a_keyword_that_moved_names_its_new_place(name):
 def test_an_architecture_is_an_architecture():
     with pytest.raises(jm.InputError, match=r"expected a jm.Architecture"):
         jm.random_transformer(KEY, **SHAPE, architecture={"gated": True})
+
+
+@pytest.fixture
+def model():
+    return draw(dtype="float64")
+
+
+def leaves(model):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(model)]
+
+
+@pytest.mark.parametrize("name", jm.WEIGHTINGS)
+def test_reweighting_equals_drawing_with_that_weighting(model, name):
+    drawn = draw(weighting=name, dtype="float64")
+    assert jm.model_bytes(with_weighting(model, name)) == jm.model_bytes(drawn)
+
+
+def test_the_arrays_are_shared(model):
+    changed = with_temperature(
+        with_weighting(model, "average_hard"), jm.InverseLogTemperature(1.0)
+    )
+    assert changed.embedding is model.embedding
+    for new, old in zip(changed.layers, model.layers, strict=True):
+        assert new.attention.key is old.attention.key
+        assert new.attention.temperature == jm.InverseLogTemperature(1.0)
+
+
+def test_a_tie_resolution_is_kept():
+    model = draw(weighting="leftmost_hard", tie_resolution=0.25)
+    changed = with_weighting(model, "average_hard")
+    for layer in changed.layers:
+        assert layer.attention.weighting == jm.AverageHardmax(0.25)
+
+
+def test_a_float_type_rounds_each_weight_once(model):
+    rounded = with_dtype(model, "float32")
+    for new, old in zip(leaves(rounded), leaves(model), strict=True):
+        assert new.dtype == np.float32
+        np.testing.assert_array_equal(new, old.astype(np.float32))
+    assert all(leaf.dtype == np.float64 for leaf in leaves(with_dtype(rounded, float)))
+
+
+def test_an_unknown_weighting_is_refused(model):
+    with pytest.raises(jm.InputError, match="softmax"):
+        with_weighting(model, "hardish")
+
+
+@pytest.mark.parametrize("dtype", ["float16", jnp.bfloat16, "int32", "double trouble"])
+def test_any_other_type_is_refused_by_name(model, dtype):
+    with pytest.raises(jm.InputError, match="; expected float32 or float64"):
+        with_dtype(model, dtype)
+
+
+def test_float64_needs_x64(model):
+    with jax.enable_x64(False), pytest.raises(jm.InputError, match="enable"):
+        with_dtype(model, "float64")

@@ -10,8 +10,8 @@ import bounds
 import jax_models as jm
 from bounds.influence import LogProbabilitySum
 from jax_models.format.config import FORMATS, decode_config
+from jax_models.model.entry import TokenDropout
 from jax_models.model.position import PowerTerm
-from jax_models.model.token_dropout import TokenDropout
 from tests.architecture import with_architecture
 from tests.written import written
 

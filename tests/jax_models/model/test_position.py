@@ -1,10 +1,15 @@
-"""Position encodings are their formulas."""
+"""Positions and temperatures are their formulas, in the model's float type."""
+
+import math
 
 import jax
+import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 
 from benchmarks import reference
+from benchmarks.reference import bucket
 from jax_models.errors import InputError
 from jax_models.model.position import (
     Coordinates,
@@ -12,8 +17,17 @@ from jax_models.model.position import (
     PowerTerm,
     ResidueTerm,
     Sinusoidal,
+    exact_context,
+    sine_and_cosine,
+)
+from jax_models.model.relative import Rotary, _tables, distance_buckets
+from jax_models.model.temperature import (
+    ConstantTemperature,
+    InverseLogTemperature,
+    PowerTemperature,
 )
 from jax_models.model.transformer import Transformer, encode_positions
+from tests.bounds.attention_pieces import PIECES
 from tests.written import written
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -90,3 +104,94 @@ def test_a_pole_beyond_the_sequence_does_no_harm():
 def test_sinusoids_need_an_even_width():
     with pytest.raises(InputError, match="even"):
         Sinusoidal().encode(3, 5)
+
+
+UNIT = 2.0**-53
+PLACES = np.array([0, 1, 2, 710, 16_383, 99_999, 2**31 - 1])
+
+
+def roundoffs(found, truth):
+    """The largest error of an array of floats, relative to each, in unit roundoffs."""
+    pairs = zip(found.ravel().tolist(), truth.ravel().tolist(), strict=True)
+    return max(float(abs(x - y) / abs(y)) / UNIT for x, y in pairs if y)
+
+
+@pytest.mark.parametrize("base", [10_000.0, 0.5, 355 / 113])
+def test_they_are_near_those_of_many_digits(base):
+    exact = exact_context()
+    frequencies = [exact.mpf(base) ** (exact.mpf(-m) / 4) for m in range(4)]
+    context = mpmath.MPContext()
+    context.dps = 80
+    both = np.split(sine_and_cosine(PLACES, frequencies), 2, axis=1)
+    for found, function in zip(both, (context.sin, context.cos), strict=True):
+        truth = [[function(int(j) * f) for f in frequencies] for j in PLACES]
+        assert roundoffs(found, np.array(truth)) < 4
+
+
+def test_in_float64_alone_they_are_off_by_as_much_as_positions_are_large():
+    """The oracle notices what the split of a turn is for."""
+    exact = exact_context()
+    frequency = exact.mpf(3) ** (exact.mpf(-1) / 3)
+    truth = np.array([exact.sin(int(j) * frequency) for j in PLACES])
+    assert roundoffs(np.sin(PLACES * float(frequency)), truth) > 1000
+
+
+def test_positions_and_rotations_are_formed_by_them():
+    exact, n = exact_context(), 16_384
+    angles = [
+        [j * exact.mpf(100) ** (exact.mpf(-m) / 2) for m in (0, 1)] for j in (1, n - 1)
+    ]
+    truth = np.array([[exact.sin(x) for x in row] for row in angles])
+    table = Sinusoidal(base=100).encode(n, 4)[[1, n - 1]]
+    assert roundoffs(table[:, :2], truth) < 5
+    _, sines = _tables(Rotary(4, theta=100), n, np.dtype("float64"))
+    assert roundoffs(sines[[1, n - 1]], truth) < 5
+
+
+def test_products_of_turned_queries_and_keys_depend_on_the_distance_alone():
+    rotary = PIECES["part of rotary, interleaved"]["rotary"]
+    q, k = np.random.default_rng(0).normal(size=(2, 6))
+    turned = [rotary.turn(jnp.tile(x, (9, 1)), jnp.arange(9), 9) for x in (q, k)]
+    scores = np.asarray(turned[0] @ turned[1].T)
+    for distance in range(-8, 9):
+        np.testing.assert_allclose(
+            np.diff(np.diagonal(scores, distance)), 0, atol=1e-14
+        )
+    assert np.ptp(scores) > 0.1
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_buckets_are_those_of_the_reference(both):
+    n, count, most = 300, 32, 128
+    found = distance_buckets(n, count, both, most)
+    entry = {"kind": "buckets", "bidirectional": both, "max_distance": most}
+    apart = np.arange(1 - n, n)
+    expected = [bucket(entry, count, x) for x in apart.tolist()]
+    np.testing.assert_array_equal(found, expected)
+
+
+ROWS = jnp.asarray([0, 3, 8], jnp.int32)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize(
+    ("temperature", "length", "expected"),
+    [
+        (ConstantTemperature(0.3), 9, 0.3),
+        (InverseLogTemperature(2.0), 9, 2 / math.log(9)),
+        (InverseLogTemperature(2.0), 2, 2 / math.log(2)),
+        (InverseLogTemperature(2.0), 1, 1.0),
+        (PowerTemperature(2.0, -0.5), 9, 2 / 3),
+        (PowerTemperature(2.0, 0), 9, 2.0),
+        (PowerTemperature(2.0, 0.5, "position"), 9, [2.0, 4.0, 6.0]),
+        (PowerTemperature(jnp.float32(3), -1, "position"), 1000, [3, 3 / 4, 1 / 3]),
+    ],
+)
+def test_the_value_is_the_formula(temperature, length, expected, dtype):
+    if isinstance(temperature.__dict__.get("scale"), jnp.ndarray):
+        temperature = PowerTemperature(
+            temperature.scale.astype(dtype), temperature.exponent, "position"
+        )
+    found = temperature(length, ROWS, dtype)
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, expected, rtol=4 * float(jnp.finfo(dtype).eps))

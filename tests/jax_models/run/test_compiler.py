@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,8 @@ from jaxlib import version as jaxlib_version
 
 import jax_models as jm
 from jax_models.run import blocks, compiler
+from jax_models.run.compiler import EVENTS, CompileClock, compile_clock
+from tests.architecture import small_model
 
 LONG = 65  # rows, where `few_rows` holds
 affected = pytest.mark.skipif(
@@ -104,16 +107,7 @@ def test_the_first_long_call_warns_in_one_line_that_names_the_option(
     monkeypatch.setattr(
         compiler, "compiles_soundly", lambda: bool(checks.append(1)) or False
     )
-    model = jm.random_transformer(
-        jax.random.key(0),
-        num_layers=1,
-        num_heads=1,
-        d_model=2,
-        d_ff=2,
-        vocab_size=2,
-        position=None,
-        dtype="float64",
-    )
+    model = small_model(d_model=2, d_ff=2, position=None, dtype="float64")
     tokens = np.zeros(LONG, np.int32)
 
     def call(tokens):
@@ -170,3 +164,30 @@ def test_a_long_axis_is_mapped_in_tiles_and_keeps_its_place(shape, few_rows):
     np.testing.assert_allclose(
         found, np.einsum("hed,...d->h...e", weight, rows), rtol=1e-12, atol=1e-14
     )
+
+
+def test_jax_is_heard_to_begin_and_to_end(monkeypatch):
+    states, plain = [], CompileClock.__call__
+
+    def hear(self, event, *about, **more):
+        plain(self, event, *about, **more)
+        states.append(self.under_way)
+
+    monkeypatch.setattr(CompileClock, "__call__", hear)
+    with compile_clock() as heard:
+        jax.jit(lambda x: jnp.sin(x) + 41)(2.0)
+        assert any(states)
+        assert not heard.under_way
+        assert heard.seconds > 0
+    states.clear()
+    jax.jit(lambda x: jnp.sin(x) + 42)(2.0)
+    assert states == []
+
+
+def test_events_within_one_another_are_counted_once(monkeypatch):
+    clock = CompileClock()
+    for now, seconds in ((2.0, 1.0), (3.0, 2.5), (7.0, 1.0)):
+        monkeypatch.setattr(time, "monotonic", lambda now=now: now)
+        clock(f"{EVENTS}any", seconds)
+        clock("/another/event", seconds)
+    assert clock.seconds == 3.5

@@ -1,9 +1,12 @@
-"""Memory is what the device, the machine or the process's control groups tell."""
+"""Memory is what is told by the device, the machine or its groups; walls between values."""
 
+import chex
 import jax
+import jax.numpy as jnp
 import pytest
 
 from jax_models.run import blocks, device_memory
+from jax_models.run.blocks import formed_once
 
 
 @pytest.fixture
@@ -94,3 +97,14 @@ def test_memory_only_makes_tiles_smaller(monkeypatch, backend, suited):
     for budget, expected in ((2**40, suited), (2**20, 2**20 // 512), (1, 1)):
         monkeypatch.setattr(blocks, "memory_budget", lambda budget=budget: budget)
         assert blocks.tile_elements() == expected
+
+
+@pytest.mark.parametrize("when", [True, False])
+def test_what_is_formed_once_is_the_function_or_zeros(when):
+    def both(x, y):
+        return {"sum": x + y, "first": (x,)}
+
+    x, y = jnp.arange(3.0), jnp.ones(3)
+    found = jax.jit(lambda w: formed_once(w, both, x, y))(jnp.asarray(when))
+    expected = both(x, y) if when else {"sum": 0 * x, "first": (0 * x,)}
+    chex.assert_trees_all_equal(found, expected)

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 
-import jax
 import numpy as np
 import pytest
 
@@ -16,6 +15,7 @@ from jax_models.model.temperature import (
 )
 from jax_models.programs.logic import self_test
 from jax_models.programs.logic.self_test import apply_eagerly
+from tests.architecture import small_model
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -31,8 +31,8 @@ SETTINGS = [
 @functools.cache
 def model_of(mask, temperature):
     """A random model, with biases in every projection."""
-    return jm.random_transformer(
-        jax.random.key(3),
+    return small_model(
+        3,
         num_layers=2,
         num_heads=2,
         d_model=6,

@@ -12,13 +12,11 @@ import pytest
 import jax_models as jm
 from jax_models.model.reweight import with_dtype
 from jax_models.run.evaluate import AmbiguousTieWarning
+from tests.architecture import small_model
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
-MODEL = jm.random_transformer(
-    jax.random.key(0),
-    num_layers=1,
-    num_heads=1,
+MODEL = small_model(
     d_model=2,
     d_ff=2,
     vocab_size=3,
@@ -26,7 +24,9 @@ MODEL = jm.random_transformer(
     score="dot_product",
     position=None,
     dtype="float64",
-    architecture=jm.Architecture(biases=False, num_classes=2, tie_resolution=0.25),
+    biases=False,
+    num_classes=2,
+    tie_resolution=0.25,
 )
 
 

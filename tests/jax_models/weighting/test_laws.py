@@ -1,11 +1,24 @@
-"""Every weighting passes every law."""
+"""Every weighting passes every law, is what it says, and a broken one fails the law."""
+
+import dataclasses
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_models.weighting import WEIGHTINGS, Column, MovedKeys, contract, spread_of
+from jax_models.weighting import (
+    WEIGHTINGS,
+    AverageHardmax,
+    Column,
+    LeftmostHardmax,
+    MovedKeys,
+    Softmax,
+    contract,
+    make_weighting,
+    spread_of,
+)
+from tests.jax_models.weighting import laws
 from tests.jax_models.weighting.laws import LAWS, lift
 from tests.jax_models.weighting.rows import CASES
 
@@ -75,3 +88,127 @@ def test_the_float_type_survives_every_operation(name, dtype):
     assert found[4].shape == (h, r, v)
     for leaf in jax.tree.leaves(found):
         assert leaf.dtype in (jnp.dtype(dtype), jnp.dtype("int32"), jnp.dtype(bool))
+
+
+SEEN = jnp.ones((1, 3), bool)
+
+
+@pytest.fixture(params=WEIGHTINGS)
+def weighting(request):
+    return make_weighting(request.param)
+
+
+@jax.jit
+def run(weighting, scores):
+    """Weights, and the least score of a key that could move the row."""
+    scores, values = scores[None, None], jnp.eye(3)[None]
+    summary = weighting.lift(scores, values, jnp.arange(3), SEEN)
+    least = weighting.least_touching(summary, jnp.zeros((1, 1, 2)))
+    return weighting.weights(scores, SEEN)[0, 0], least[0, 0]
+
+
+def weights(weighting, scores):
+    return np.asarray(run(weighting, np.asarray(scores))[0])
+
+
+def test_side_says_which_of_equal_keys_is_read(weighting):
+    read = {1: [1, 0, 0], -1: [0, 0, 1], 0: [1 / 3, 1 / 3, 1 / 3]}[weighting.side]
+    np.testing.assert_allclose(weights(weighting, [2.0, 2.0, 2.0]), read, rtol=1e-15)
+
+
+def test_only_a_key_that_scores_enough_can_move_a_row(weighting):
+    scores = [5.0, 3.0, 1.0]
+    least = float(run(weighting, np.asarray(scores))[1])
+    before = weights(weighting, scores)
+    for score in (-4.0, 2.9, 4.9, 5.1):
+        moved = weights(weighting, [5.0, 3.0, score])
+        assert (moved == before).all() or max(score, scores[2]) >= least
+    if weighting.hard:
+        assert scores[2] < least <= scores[1]
+        assert 0 < weighting.resolution(jnp.float64)
+    else:
+        assert least == -np.inf
+        assert weighting.resolution(jnp.float64) == 0
+
+
+class WrongSide(LeftmostHardmax):
+    """The larger index wins a tie."""
+
+    side = -1
+
+
+class CountOffByOne(AverageHardmax):
+    """One key more stands in the best cell than does."""
+
+    def replace(self, summary, column):
+        best = summary.levels.first
+        more = dataclasses.replace(best, count=best.count + 1)
+        levels = dataclasses.replace(summary.levels, first=more)
+        return super().replace(dataclasses.replace(summary, levels=levels), column)
+
+
+class CountsForgotten(AverageHardmax):
+    """A class weighs as one key."""
+
+    def lift(self, scores, values, index, visible, count=None):
+        return super().lift(scores, values, index, visible)
+
+
+class FirstTileOnly(Softmax):
+    """The rest of the second tile is forgotten."""
+
+    def merge(self, first, second):
+        none = dataclasses.replace(
+            second,
+            rest_max=second.rest_max - jnp.inf,
+            rest_sum=jnp.zeros_like(second.rest_sum),
+            rest_values=jnp.zeros_like(second.rest_values),
+        )
+        return super().merge(first, none)
+
+
+class TopNotApart(Softmax):
+    """The top column is replaced like any other: 1 + D, where D is near -1."""
+
+    def replace(self, summary, column):
+        apart = dataclasses.replace(column, index=column.index - 100)
+        return super().replace(summary, apart)
+
+
+class Subtracting(Softmax):
+    """A change as the difference of two attended values."""
+
+    def replace(self, summary, column):
+        mean = self.read(summary).swapaxes(0, 1)[..., None]
+        return (mean + super().replace(summary, column)) - mean
+
+    def read_change(self, change):
+        # The old weights add up to a value of order 1, as large as the attended ones.
+        mass = change.mass[..., None]
+        return (mass + super().read_change(change)) - mass
+
+
+PLANTS = [
+    (WrongSide, laws.read_is_the_weighted_mean),
+    (WrongSide, laws.replacing_is_reading_the_difference),
+    (WrongSide, laws.perturbing_is_reading_the_difference),
+    (CountOffByOne, laws.replacing_back_is_the_identity),
+    (CountsForgotten, laws.classes_weigh_as_their_members),
+    (FirstTileOnly, laws.merging_is_lifting_the_union),
+    (FirstTileOnly, laws.replacing_in_a_merged_summary_is_the_same),
+    (TopNotApart, laws.large_replacements_keep_their_digits),
+    (Subtracting, laws.small_replacements_keep_their_digits),
+    (Subtracting, laws.moves_keep_their_digits),
+]
+
+
+@pytest.mark.parametrize(
+    ("plant", "law"), PLANTS, ids=lambda x: getattr(x, "__name__", str(x))
+)
+def test_the_law_catches_the_plant(plant, law):
+    with pytest.raises(AssertionError):
+        law(plant())
+
+
+def test_every_law_has_a_plant():
+    assert {law for _, law in PLANTS} == set(laws.LAWS.values())

@@ -13,13 +13,18 @@ from bounds.lemma5.certificate.order import least, resting_on
 from bounds.lemma5.certificate.scores.base import (
     ByColumn,
     ByHead,
+    ByKey,
     ByRow,
+    Constants,
     Inflation,
     Keys,
     KeysAtCentres,
     Queries,
+    RowsByHead,
+    Scalar,
     Scale,
     ScoreRule,
+    Slopes,
     score_rule,
 )
 from bounds.numbers.rounding import SCALAR_STEPS, gamma_upper
@@ -37,9 +42,8 @@ class AdditiveRule(ScoreRule):
 
     score: AdditiveScore
 
-    def constants(self, num_heads: int) -> dict[str, Float[np.ndarray, "heads"]]:
+    def constants(self, num_heads: int) -> Constants:
         """|w|, 2 |w|_1, and the curvature in the argument of tanh."""
-        del num_heads
         vector = np.asarray(self.score.vector, np.float64)
         return {
             "score": np.asarray([frobenius_upper(row) for row in vector]),
@@ -49,7 +53,7 @@ class AdditiveRule(ScoreRule):
 
     def largest_score(
         self, constants: Any, queries: Queries, keys: Keys, scale: Scale
-    ) -> Float[Array, ""]:
+    ) -> Scalar:
         """|w|_1 over the scale."""
         sizes = [vector_norms(x).max(axis=-1) for x in (queries, keys)]
         bound = 0.5 * constants.score_range.max() / scale.min()
@@ -75,41 +79,29 @@ class AdditiveRule(ScoreRule):
         slope += roundoff * steepest
         return score / scale, slope / scale, 0.5 * most / scale
 
-    def query_slopes(
-        self, queries: Queries, keys: Keys, scale: Scale
-    ) -> Float[Array, "heads #rows keys d_k"]:
+    def query_slopes(self, queries: Queries, keys: Keys, scale: Scale) -> Slopes:
         """w (1 - tanh^2) over the scale."""
         hidden = jnp.tanh(queries[:, :, None] + keys[:, None])
         slopes = (1 - hidden * hidden) * self.score.vector[:, None, None]
         return slopes / scale[:, None, None]
 
-    def key_slopes(
-        self, queries: Queries, slopes: Float[Array, "heads #rows #keys d_k"]
-    ) -> Float[Array, "heads #rows #keys d_k"]:
+    def key_slopes(self, queries: Queries, slopes: Slopes) -> Slopes:
         """The slopes in the query."""
-        del queries
         return slopes
 
-    def key_slope_radius(
-        self, query: Float[Array, "rows heads"], slope: Float[Array, "rows heads"]
-    ) -> Float[Array, "rows heads"]:
+    def key_slope_radius(self, query: RowsByHead, slope: RowsByHead) -> RowsByHead:
         """Radius of the slopes in the query."""
-        del query
         return slope
 
-    def query_slope_size(
-        self, constants: Any, key_size: ByHead, scale: Scale
-    ) -> Float[Array, "heads #rows"]:
+    def query_slope_size(self, constants: Any, key_size: ByHead, scale: Scale) -> ByRow:
         """|w| over the scale."""
-        del key_size
         return constants.score[:, None] / scale
 
     def key_slope_size(self, constants: Any, queries: Queries, scale: Scale) -> ByRow:
         """|w| over the scale."""
-        del queries
         return constants.score[:, None] / scale
 
-    def growth(self, constants: Any, scale: Float[Array, ""]) -> Float[Array, ""]:
+    def growth(self, constants: Any, scale: Scalar) -> Scalar:
         """The curvature times |W_K|^2, over the scale."""
         return (constants.curvature * constants.key**2).max() / scale
 
@@ -126,17 +118,8 @@ class AdditiveRule(ScoreRule):
         return second, curvature * query_size**2
 
     def moved_slopes(
-        self,
-        constants: Any,
-        queries: Float[Array, "heads columns d_k"],
-        scale: Float[Array, "columns"],
-        moved: KeysAtCentres,
-    ) -> tuple[
-        Float[Array, "heads columns #keys"],
-        Float[Array, "heads columns #keys d_k"],
-        Float[Array, "heads columns #keys"],
-        Float[Array, "heads columns #keys"],
-    ]:
+        self, constants: Any, queries: Queries, scale: Scale, moved: KeysAtCentres
+    ) -> tuple[ByKey, Slopes, ByKey, ByKey]:
         """Slopes w (1 - tanh^2) at the moved keys, each formed for its row."""
         keys = moved.before[:, None] + jnp.einsum(
             "hed,kdp->hpke", moved.key, moved.centre, precision=HIGHEST
@@ -157,13 +140,12 @@ class AdditiveRule(ScoreRule):
         self,
         constants: Any,
         scale: Scale,
-        query_size: Float[Array, "heads rows #columns"] | float,
+        query_size: ByColumn | float,
         inflation: Inflation,
         key: ByHead,
-        moved: Float[Array, "heads #rows columns"],
+        moved: ByColumn,
     ) -> ByColumn:
         """(|dq| + |dk|) times the error of a slope on the way."""
-        del key
         steps = (query_size + moved) / scale[:, None]
         bent = constants.curvature[:, None] * inflation.argument
         return least(bent, 2 * constants.score[:, None])[..., None] * steps
@@ -172,19 +154,16 @@ class AdditiveRule(ScoreRule):
         self,
         constants: Any,
         scale: Scale,
-        query_size: Float[Array, "heads rows #columns"],
-        keys: Float[Array, "heads #rows columns"],
+        query_size: ByColumn,
+        keys: ByColumn,
         error: ByColumn,
     ) -> ByColumn:
         """Adds half the curvature times (|dq| + |dk|)^2, within what w allows."""
         by_row = scale[:, None]
-        error += (
-            0.5 * constants.curvature[:, None, None] / by_row * (query_size + keys) ** 2
-        )
+        both = query_size + keys
+        error += 0.5 * constants.curvature[:, None, None] / by_row * both**2
         slope = constants.score[:, None, None] / by_row
-        steps = least(
-            slope * (query_size + keys), constants.score_range[:, None, None] / by_row
-        )
+        steps = least(slope * both, constants.score_range[:, None, None] / by_row)
         return least(error, steps + slope * query_size)
 
 

@@ -20,8 +20,13 @@ Queries: TypeAlias = Float[Array, "heads rows d_k"]
 Keys: TypeAlias = Float[Array, "heads keys d_k"]
 Scale: TypeAlias = Float[Array, "rows"]
 ByHead: TypeAlias = Float[Array, "heads"]
-ByRow: TypeAlias = Float[Array, "heads rows"]
-ByColumn: TypeAlias = Float[Array, "heads rows columns"]
+ByRow: TypeAlias = Float[Array, "heads #rows"]
+ByColumn: TypeAlias = Float[Array, "heads #rows #columns"]
+ByKey: TypeAlias = Float[Array, "heads columns #keys"]
+Slopes: TypeAlias = Float[Array, "heads #rows #keys d_k"]
+RowsByHead: TypeAlias = Float[Array, "rows heads"]
+Scalar: TypeAlias = Float[Array, ""]
+Constants: TypeAlias = dict[str, Float[np.ndarray, "heads"]]
 
 
 @register
@@ -29,15 +34,12 @@ ByColumn: TypeAlias = Float[Array, "heads rows columns"]
 class Inflation:
     """Distance of a row's true base numbers from the computed ones, at most."""
 
-    weight: Float[
-        Array, "heads rows"
-    ]  # |ln a - ln a^| of any weight, also among fewer columns
-    value: Float[
-        Array, "heads rows"
-    ]  # of the distance of a value from a mean of values, in value space
-    slope: Float[
-        Array, "heads rows"
-    ]  # of the distance of a slope from a mean of slopes
+    # |ln a - ln a^| of any weight, also among fewer columns.
+    weight: ByRow
+    # Of the distance of a value from a mean of values, in value space.
+    value: ByRow
+    # Of the distance of a slope from a mean of slopes.
+    slope: ByRow
     query: ByRow  # of the query
     steep: ByRow  # of the slope of a score in the query
     argument: ByRow  # of query and key together
@@ -52,9 +54,8 @@ class KeysAtCentres:
     centre: Float[Array, "tokens width substitutions"]  # changes of the rows
     centre_size: Float[Array, "substitutions keys"]
     weights: Float[Array, "heads substitutions keys"]  # of all but the row's own
-    mean_move: Float[
-        Array, "heads substitutions width"
-    ]  # mean change of the rows, so weighted
+    # Mean change of the rows, so weighted.
+    mean_move: Float[Array, "heads substitutions width"]
     own: Bool[Array, "substitutions keys"]  # which key is the substituted one
     position: Int[Array, "substitutions"]  # its place
     own_move: Float[Array, "substitutions width"]  # its row's change
@@ -64,13 +65,13 @@ class ScoreRule(abc.ABC):
     """One score's part of the perturbation lemma."""
 
     @abc.abstractmethod
-    def constants(self, num_heads: int) -> dict[str, Float[np.ndarray, "heads"]]:
+    def constants(self, num_heads: int) -> Constants:
         """The fields `score`, `score_range`, `curvature` of `CertificateConstants`."""
 
     @abc.abstractmethod
     def largest_score(
         self, constants: Any, queries: Queries, keys: Keys, scale: Scale
-    ) -> Float[Array, ""]:
+    ) -> Scalar:
         """Upper bound on every |score|."""
 
     @abc.abstractmethod
@@ -90,27 +91,19 @@ class ScoreRule(abc.ABC):
         """
 
     @abc.abstractmethod
-    def query_slopes(
-        self, queries: Queries, keys: Keys, scale: Scale
-    ) -> Float[Array, "heads #rows keys d_k"]:
+    def query_slopes(self, queries: Queries, keys: Keys, scale: Scale) -> Slopes:
         """Slopes of the scores in the query."""
 
     @abc.abstractmethod
-    def key_slopes(
-        self, queries: Queries, slopes: Float[Array, "heads #rows #keys d_k"]
-    ) -> Float[Array, "heads #rows #keys d_k"]:
+    def key_slopes(self, queries: Queries, slopes: Slopes) -> Slopes:
         """Slopes of the scores in the key, from those in the query."""
 
     @abc.abstractmethod
-    def key_slope_radius(
-        self, query: Float[Array, "rows heads"], slope: Float[Array, "rows heads"]
-    ) -> Float[Array, "rows heads"]:
+    def key_slope_radius(self, query: RowsByHead, slope: RowsByHead) -> RowsByHead:
         """Radius of `key_slopes`, from those of the query and of the slopes in it."""
 
     @abc.abstractmethod
-    def query_slope_size(
-        self, constants: Any, key_size: ByHead, scale: Scale
-    ) -> Float[Array, "heads #rows"]:
+    def query_slope_size(self, constants: Any, key_size: ByHead, scale: Scale) -> ByRow:
         """Upper bound on the slopes in the query; `key_size` is the largest key."""
 
     @abc.abstractmethod
@@ -118,7 +111,7 @@ class ScoreRule(abc.ABC):
         """Upper bound on the slopes in the key."""
 
     @abc.abstractmethod
-    def growth(self, constants: Any, scale: Float[Array, ""]) -> Float[Array, ""]:
+    def growth(self, constants: Any, scale: Scalar) -> Scalar:
         """Rate at which a slope in a key's row grows with that row's change, at most.
 
         `scale` is the smallest of all rows.
@@ -139,17 +132,8 @@ class ScoreRule(abc.ABC):
 
     @abc.abstractmethod
     def moved_slopes(
-        self,
-        constants: Any,
-        queries: Float[Array, "heads columns d_k"],
-        scale: Float[Array, "columns"],
-        moved: KeysAtCentres,
-    ) -> tuple[
-        Float[Array, "heads columns #keys"],
-        Float[Array, "heads columns #keys d_k"],
-        Float[Array, "heads columns #keys"],
-        Float[Array, "heads columns #keys"],
-    ]:
+        self, constants: Any, queries: Queries, scale: Scale, moved: KeysAtCentres
+    ) -> tuple[ByKey, Slopes, ByKey, ByKey]:
         """Slopes when all keys have moved.
 
         Distances of the slopes in the query from their mean, the slopes in the key, and upper
@@ -161,10 +145,10 @@ class ScoreRule(abc.ABC):
         self,
         constants: Any,
         scale: Scale,
-        query_size: Float[Array, "heads rows #columns"] | float,
+        query_size: ByColumn | float,
         inflation: Inflation,
         key: ByHead,
-        moved: Float[Array, "heads #rows columns"],
+        moved: ByColumn,
     ) -> ByColumn:
         """Upper bound on the error of a score's change against that of the true base.
 
@@ -179,8 +163,8 @@ class ScoreRule(abc.ABC):
         self,
         constants: Any,
         scale: Scale,
-        query_size: Float[Array, "heads rows #columns"],
-        keys: Float[Array, "heads #rows columns"],
+        query_size: ByColumn,
+        keys: ByColumn,
         error: ByColumn,
     ) -> ByColumn:
         """An error of first order, with the terms of higher order added.

@@ -16,13 +16,18 @@ from bounds.lemma5.certificate.order import bounded
 from bounds.lemma5.certificate.scores.base import (
     ByColumn,
     ByHead,
+    ByKey,
     ByRow,
+    Constants,
     Inflation,
     Keys,
     KeysAtCentres,
     Queries,
+    RowsByHead,
+    Scalar,
     Scale,
     ScoreRule,
+    Slopes,
     score_rule,
 )
 from bounds.numbers.rounding import gamma_upper
@@ -35,16 +40,15 @@ HIGHEST = jax.lax.Precision.HIGHEST
 class DotProductRule(ScoreRule):
     """s = q . k, the query over the scale."""
 
-    def constants(self, num_heads: int) -> dict[str, Float[np.ndarray, "heads"]]:
+    def constants(self, num_heads: int) -> Constants:
         """No curvature and no range."""
         none = np.zeros(num_heads)
         return {"score": none, "score_range": none + np.inf, "curvature": none}
 
     def largest_score(
         self, constants: Any, queries: Queries, keys: Keys, scale: Scale
-    ) -> Float[Array, ""]:
+    ) -> Scalar:
         """|q||k|."""
-        del constants, scale
         sizes = [vector_norms(x).max(axis=-1) for x in (queries, keys)]
         return bounded((sizes[0] * sizes[1]).max())
 
@@ -58,7 +62,6 @@ class DotProductRule(ScoreRule):
         key: ByHead,
     ) -> tuple[ByRow, ByRow, ByRow]:
         """Of a query's error only the keys' spread counts."""
-        del constants, scale
         key_size = vector_norms(keys).max(axis=1)[:, None]
         query_size, key = vector_norms(queries), key[:, None]
         largest = query_size * key_size
@@ -67,40 +70,27 @@ class DotProductRule(ScoreRule):
         score = query_size * key + (spread + key) * query + within
         return score, jnp.broadcast_to(key, score.shape), largest
 
-    def query_slopes(
-        self, queries: Queries, keys: Keys, scale: Scale
-    ) -> Float[Array, "heads #rows keys d_k"]:
+    def query_slopes(self, queries: Queries, keys: Keys, scale: Scale) -> Slopes:
         """The keys."""
-        del queries, scale
         return keys[:, None]
 
-    def key_slopes(
-        self, queries: Queries, slopes: Float[Array, "heads #rows #keys d_k"]
-    ) -> Float[Array, "heads #rows #keys d_k"]:
+    def key_slopes(self, queries: Queries, slopes: Slopes) -> Slopes:
         """The queries."""
-        del slopes
         return queries[:, :, None]
 
-    def key_slope_radius(
-        self, query: Float[Array, "rows heads"], slope: Float[Array, "rows heads"]
-    ) -> Float[Array, "rows heads"]:
+    def key_slope_radius(self, query: RowsByHead, slope: RowsByHead) -> RowsByHead:
         """Radius of the query."""
-        del slope
         return query
 
-    def query_slope_size(
-        self, constants: Any, key_size: ByHead, scale: Scale
-    ) -> Float[Array, "heads #rows"]:
+    def query_slope_size(self, constants: Any, key_size: ByHead, scale: Scale) -> ByRow:
         """The largest key."""
-        del constants, scale
         return key_size[:, None]
 
     def key_slope_size(self, constants: Any, queries: Queries, scale: Scale) -> ByRow:
         """|q|."""
-        del constants, scale
         return vector_norms(queries)
 
-    def growth(self, constants: Any, scale: Float[Array, ""]) -> Float[Array, ""]:
+    def growth(self, constants: Any, scale: Scalar) -> Scalar:
         """|W_Q| |W_K| over the scale."""
         return (constants.query * constants.key).max() / scale
 
@@ -112,24 +102,13 @@ class DotProductRule(ScoreRule):
         scale: Scale,
     ) -> tuple[ByColumn, ByColumn]:
         """|dq| |W_K|, and nothing."""
-        del largest, scale
         second = constants.key[:, None, None] * query_size
         return second, jnp.zeros_like(query_size)
 
     def moved_slopes(
-        self,
-        constants: Any,
-        queries: Float[Array, "heads columns d_k"],
-        scale: Float[Array, "columns"],
-        moved: KeysAtCentres,
-    ) -> tuple[
-        Float[Array, "heads columns #keys"],
-        Float[Array, "heads columns #keys d_k"],
-        Float[Array, "heads columns #keys"],
-        Float[Array, "heads columns #keys"],
-    ]:
+        self, constants: Any, queries: Queries, scale: Scale, moved: KeysAtCentres
+    ) -> tuple[ByKey, Slopes, ByKey, ByKey]:
         """The moved keys of a row are not formed."""
-        del scale
         keys, weights = moved.before, moved.weights
         slope_mean = jnp.einsum("hpk,hke->hpe", weights, keys, precision=HIGHEST)
         slope_mean += jnp.einsum(
@@ -142,40 +121,33 @@ class DotProductRule(ScoreRule):
         steepness = jnp.where(moved.own, own_steepness, steepness)
         slope_size = vector_norms(keys)[:, None]
         slope_size += constants.key[:, None, None] * moved.centre_size
-        return (
-            steepness,
-            queries[:, :, None],
-            slope_size,
-            vector_norms(queries)[..., None],
-        )
+        query_size = vector_norms(queries)[..., None]
+        return steepness, queries[:, :, None], slope_size, query_size
 
     def base_error(
         self,
         constants: Any,
         scale: Scale,
-        query_size: Float[Array, "heads rows #columns"] | float,
+        query_size: ByColumn | float,
         inflation: Inflation,
         key: ByHead,
-        moved: Float[Array, "heads #rows columns"],
+        moved: ByColumn,
     ) -> ByColumn:
         """|dq| times the key's radius and |dk| times the query's."""
-        del constants, scale
         return query_size * key[:, None, None] + inflation.query[..., None] * moved
 
     def own_error(
         self,
         constants: Any,
         scale: Scale,
-        query_size: Float[Array, "heads rows #columns"],
-        keys: Float[Array, "heads #rows columns"],
+        query_size: ByColumn,
+        keys: ByColumn,
         error: ByColumn,
     ) -> ByColumn:
         """Adds |dq| |dk|."""
-        del constants, scale
         return error + query_size * keys
 
 
 @score_rule.register
 def _(score: DotProductScore) -> ScoreRule:
-    del score
     return DotProductRule()

@@ -188,24 +188,8 @@ ARCHITECTURES = {
 
 # Heads that are no `head=`, or were not asked for: how their tensors' names begin. Among them
 # are BERT's next sentence and ALBERT's order of sentences.
-HEADS = (
-    "cls.",
-    "classifier.",
-    "classifier_",
-    "decoder.",
-    "discriminator_predictions.",
-    "embed_out.",
-    "generator_",
-    "head.",
-    "lm_head.",
-    "multiple_choice_head.",
-    "pooler.",
-    "pre_classifier.",
-    "predictions.",
-    "qa_outputs.",
-    "score.",
-    "sequence_summary.",
-    "sop_classifier.",
-    "v_head.",
-    "vocab_",
+HEADS = tuple(
+    "cls. classifier. classifier_ decoder. discriminator_predictions. embed_out. "
+    "generator_ head. lm_head. multiple_choice_head. pooler. pre_classifier. predictions. "
+    "qa_outputs. score. sequence_summary. sop_classifier. v_head. vocab_".split()
 )

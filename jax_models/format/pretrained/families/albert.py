@@ -42,14 +42,10 @@ def put_albert(parts: Parts, prefix: str) -> None:
     source = f"{prefix}encoder.embedding_hidden_mapping_in"
     parts.move("entry.projection", f"{source}.weight", d, width)
     parts.move("entry.projection_bias", f"{source}.bias", d)
-    places, groups = (
-        folder.number("num_hidden_layers"),
-        folder.number("num_hidden_groups", 1),
-    )
-    count, inner = (
-        folder.number("inner_group_num", 1),
-        folder.number("intermediate_size"),
-    )
+    places = folder.number("num_hidden_layers")
+    groups = folder.number("num_hidden_groups", 1)
+    count = folder.number("inner_group_num", 1)
+    inner = folder.number("intermediate_size")
     layers, first = [], {}
     if places * count > MOST_LAYERS:
         raise InputError(

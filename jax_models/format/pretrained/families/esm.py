@@ -38,10 +38,8 @@ def put_esm(parts: Parts, prefix: str) -> None:
         parts.put("position", bert.take_positions(parts, source, d))
     if folder.flag("emb_layer_norm_before", False):
         parts.move_norm("entry.norm", f"{source}layer_norm", d)
-    inner, count = (
-        folder.number("intermediate_size"),
-        folder.number("num_hidden_layers"),
-    )
+    inner = folder.number("intermediate_size")
+    count = folder.number("num_hidden_layers")
     for k in range(count):
         parts.move_layer(k, f"{prefix}encoder.layer.{k}.", LAYER, heads, inner)
     parts.move_norm("final_norm", f"{prefix}encoder.emb_layer_norm_after", d)

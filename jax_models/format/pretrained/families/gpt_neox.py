@@ -34,10 +34,8 @@ def put_gpt_neox(parts: Parts, prefix: str) -> None:
     heads, width = heads_of(folder, d, "num_attention_heads")
     expect_default(folder, "attention_bias", [True], "maps without biases are not read")
     parts.move("embedding", f"{prefix}embed_in.weight", vocab_size, d)
-    inner, count = (
-        folder.number("intermediate_size"),
-        folder.number("num_hidden_layers"),
-    )
+    inner = folder.number("intermediate_size")
+    count = folder.number("num_hidden_layers")
     for k in range(count):
         parts.move_layer(k, f"{prefix}layers.{k}.", LAYER, heads, inner)
     parts.move_norm("final_norm", f"{prefix}final_layer_norm", d)

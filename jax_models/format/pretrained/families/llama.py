@@ -9,9 +9,13 @@ Qwen3 has norms of queries and keys.
 from typing import Any
 
 from jax_models.arguments import expect_integer
-from jax_models.format.pretrained.parts import Parts, read_activation, read_layer_types
+from jax_models.format.pretrained.parts import (
+    Parts,
+    Source,
+    read_activation,
+    read_layer_types,
+)
 from jax_models.format.pretrained.rotary import rotary_of
-from jax_models.format.pretrained.source import Source
 
 
 def put_llama(parts: Parts, prefix: str) -> None:

@@ -13,13 +13,13 @@ from jax_models.errors import InputError
 from jax_models.format.pretrained.families.bert import put_decoder
 from jax_models.format.pretrained.parts import (
     Parts,
+    Source,
     expect_default,
     heads_of,
     read_activation,
     read_layer_types,
 )
 from jax_models.format.pretrained.rotary import read_scaling, settings_of
-from jax_models.format.pretrained.source import Source
 
 # By a layer's type: the older name of its theta, and its default.
 THETA = {

@@ -6,7 +6,7 @@ from bounds.cli import influence, lipschitz
 from bounds.cli.shared.columns import FILES, WORDS
 from bounds.curves.columns import bound_columns
 from bounds.lemma5.lipschitz.curve import NAMES as BOUNDS
-from bounds.simulation.curve import COLUMNS as SIMULATION
+from bounds.simulation.compute import COLUMNS as SIMULATION
 from tests.bounds.cli.outputs import find_words
 
 DECLARED = {

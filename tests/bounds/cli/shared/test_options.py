@@ -1,17 +1,20 @@
 """Options are values: those made in Python equal those read from flags."""
 
 import dataclasses
-import subprocess
-import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from absl import flags
 
 import bounds
 from bounds.cli.main import COMMANDS, PROGRAM
 from bounds.cli.shared.groups import Figure, Lengths, Model, Stored
 from bounds.cli.shared.options import (
+    CountParser,
     Group,
+    LengthsParser,
+    NumberParser,
     again,
     fields_of,
     flags_of,
@@ -98,16 +101,6 @@ def test_own_options_stand_before_those_of_groups_each_once():
     assert list_words(("x", "jax_models.model.mask:MASKS")) == ("x", *MASKS)
 
 
-def test_modules_of_options_import_no_jax():
-    names = [f"bounds.cli.options.{one.load_options().__name__.rpartition('.')[2]}"
-             for one in MIGRATED]  # fmt: skip
-    code = f"import {', '.join(names)}, sys; print('jax' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "False\n"
-
-
 def test_flag_values_are_seen_by_the_mechanism_and_the_entry_point_alone():
     seen = (path for path in CODE.rglob("*.py") if "FlagValues" in path.read_text())
     found = {str(path.relative_to(CODE)) for path in seen}
@@ -166,3 +159,79 @@ def test_a_sweep_refuses_it_before_anything_runs(run, tmp_path, command, given, 
     swept = ("--sweep=seed=1,2", *given.split())
     run("batch", f"--command={command}", *swept).assert_refused(f"seed=1: {name} ")
     assert not list(tmp_path.iterdir())
+
+
+parse = LengthsParser().parse
+
+
+def test_a_list_is_taken_as_it_stands():
+    assert parse("16,20,100") == (16, 20, 100)
+    assert parse("1") == (1,)
+
+
+def test_the_default_range_is_the_powers_of_two():
+    assert parse("16:4096:9") == tuple(2**k for k in range(4, 13))
+
+
+@pytest.mark.parametrize("text", ["1:100000:50", "10:1000:7", "3:4:9", "5:5:1"])
+def test_a_range_has_both_ends_increases_and_is_even_in_the_logarithm(text):
+    start, stop, count = map(int, text.split(":"))
+    lengths = parse(text)
+    assert (lengths[0], lengths[-1]) == (start, stop)
+    assert all(np.diff(lengths) > 0)
+    assert len(lengths) <= count
+    exact = np.geomspace(start, stop, count)
+    assert all(np.abs(exact - n).min() <= 0.5 + 1e-9 for n in lengths)
+    assert all(np.abs(np.array(lengths) - x).min() <= 0.5 + 1e-9 for x in exact)
+
+
+def test_lengths_are_written_as_they_are_read():
+    lengths = parse("1:1000:10")
+    assert parse(flags.ListSerializer(",").serialize(lengths)) == lengths
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("0", "outside 1"),
+        ("-4", "outside 1"),
+        ("0:16:3", "outside 1"),
+        ("3000000000", "outside 1"),
+        ("16,8", "8 follows 16"),
+        ("16,16", "16 follows 16"),
+        ("16:8:3", "before the start"),
+        ("8:16:1", "count of 1"),
+        ("8:16:0", "outside 1"),
+        ("8:16", "start:stop:count"),
+        ("8:16:3:4", "start:stop:count"),
+        ("", "not a whole number"),
+        ("8,", "not a whole number"),
+        ("8.5", "not a whole number"),
+        ("ten", "not a whole number"),
+    ],
+)
+def test_anything_else_is_refused_with_a_reason(text, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        parse(text)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda one: one.name)
+def test_every_count_declares_its_range_and_every_number_is_of_ascii_digits(command):
+    options = command.define_flags()
+    for name in options:
+        parser = options[name].parser
+        if isinstance(parser, flags.IntegerParser):
+            assert isinstance(parser, CountParser), name
+            assert None not in (parser.lower_bound, parser.upper_bound), name
+        if isinstance(parser, flags.FloatParser):
+            assert isinstance(parser, NumberParser), name
+
+
+@pytest.mark.parametrize("text", ["1_6", "١٦"])
+@pytest.mark.parametrize(
+    "parser", [CountParser(1, 99), NumberParser(), LengthsParser()]
+)
+def test_digits_of_other_scripts_and_underscores_are_no_numbers(parser, text):
+    with pytest.raises(ValueError, match="number"):
+        parser.parse(text)
+    assert parser.parse("16") in (16, (16,))

@@ -1,15 +1,23 @@
 """Flags become values once: what is asked, and where results go."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
+import bounds
 import jax_models as jm
 from bounds.cli.main import COMMANDS
 from bounds.cli.shared.exports import Output
-from bounds.cli.shared.model_source import model_sha256, weighted_model
-from bounds.cli.shared.subject import read_subject
+from bounds.cli.shared.subject import (
+    model_sha256,
+    read_method,
+    read_subject,
+    weighted_model,
+)
 from bounds.curves.inputs import sampled_inputs
 from bounds.curves.measurement import Question
+from tests.bounds.influence.expect import refused
 
 SHAPE = ["--num_layers=1", "--num_heads=1", "--d_model=4", "--d_ff=4"]
 
@@ -54,11 +62,60 @@ def test_one_input_of_several_is_read_alone():
 
 def test_an_output_says_what_it_was_asked(tmp_path):
     options = parse("curve", "--lengths=4", f"--out={tmp_path}", "--fresh", "--seed=7")
-    output = Output.of("curve", options)
-    assert output.fresh
+    output = Output(options, str(tmp_path))
     assert output.path("x.csv") == tmp_path / "x.csv"
     record = output.record()
     assert (record["command"], record["seed"]) == ("curve", 7)
     assert tuple(record["flags"]["lengths"]) == (4,)
     with output.open_store() as store:
         assert store.path.parent == tmp_path
+
+
+def read(*given):
+    (influence,) = (one for one in COMMANDS if one.name == "influence")
+    return read_method(influence.read(given))
+
+
+@pytest.mark.parametrize(
+    ("given", "method"),
+    [
+        ([], "auto"),
+        (["--method=partial"], "partial"),
+        (["--method=screened"], bounds.Screened()),
+        (["--method=screened", "--rtol=0.1", "--budget=0"], bounds.Screened(0.1, None)),
+        (["--precision=bfloat16"], bounds.Incremental("bfloat16")),
+        (["--propose=float32"], bounds.Proposed("float32")),
+        (
+            ["--propose=float16", "--method=partial"],
+            bounds.Proposed("float16", "partial"),
+        ),
+    ],
+    ids=str,
+)
+def test_flags_make_the_value(given, method):
+    assert read(*given) == method
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        (["--rtol=0.1"], "rtol"),
+        (["--rtol=0"], "rtol"),  # its default
+        (["--budget=5", "--method=partial"], "budget"),
+        (["--budget=32", "--method=screened", "--propose=float32"], "budget"),
+        (["--precision=float16", "--method=exhaustive"], "precision"),
+        (["--precision=float16", "--propose=float32"], "precision"),
+    ],
+    ids=str,
+)
+def test_an_option_of_another_method_is_refused(given, name):
+    with refused(f"--{name} is of --method="):
+        read(*given)
+
+
+def test_defaults_are_those_of_the_methods():
+    (influence,) = (one for one in COMMANDS if one.name == "influence")
+    options = influence.read([])
+    for method in (bounds.Screened(), bounds.Incremental()):
+        for field in dataclasses.fields(method):
+            assert getattr(options, field.name) == getattr(method, field.name)

@@ -19,7 +19,7 @@ from bounds.entropy.closed_form import (
     parity_pair_floor,
 )
 from bounds.numbers.interval import interval, lower, upper
-from jax_models.languages import ParitySource, dyck_heights
+from jax_models.languages import ParitySource, dyck_source
 
 HALF_UNIT = 0.5e-6  # of a number printed with six digits
 PHI = [
@@ -178,9 +178,9 @@ def test_height_shares_are_those_of_the_sampler_at_any_length(p, n):
     shares = height_shares(p, n)
     close = {"rel": 1e-10}
     assert lower(shares.closing) == pytest.approx(
-        dyck_heights.closing_above_ground(n, p), **close
+        dyck_source.closing_above_ground(n, p), **close
     )
-    ground = dyck_heights.height_law(n, p)[0]
+    ground = dyck_source.height_law(n, p)[0]
     assert lower(shares.open) == pytest.approx(1 - ground, **close)
     assert upper(shares.closing) - lower(shares.closing) < 1e-15
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jax_models as jm
-from bounds.influence.screening.last_reads import LastReads
+from bounds.influence.screening.row_map import LastReads
 from bounds.influence.screening.screen import (
     ScreenLevel,
     prepare_envelopes,

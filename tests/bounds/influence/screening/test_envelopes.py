@@ -4,8 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.influence.screening.envelopes import group_rows, make_envelopes
-from bounds.influence.screening.field import factorise
+from bounds.influence.screening.envelopes import factorise, group_rows, make_envelopes
 from bounds.influence.screening.screen import prepare_screen
 from tests.bounds.influence.models import build
 

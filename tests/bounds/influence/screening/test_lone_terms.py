@@ -10,16 +10,16 @@ import pytest
 
 from bounds.influence.propagation.first_layer import prepare_layer
 from bounds.influence.propagation.pointwise import base_rows
-from bounds.influence.screening.field import Factors, field_at_rows, sum_field
-from bounds.influence.screening.layer_base import map_norms
+from bounds.influence.screening.envelopes import Factors, field_at_rows, sum_field
+from bounds.influence.screening.layer_base import map_norms, weigh_rows
 from bounds.influence.screening.middle_layer import move_own_row, reach_row
-from bounds.influence.screening.replaced_column import Columns, replace_column
-from bounds.influence.screening.row_statistics import weigh_rows
-from bounds.influence.screening.state import (
+from bounds.influence.screening.replaced_column import (
+    Columns,
     MovedColumns,
     State,
     move_columns,
     read_inputs,
+    replace_column,
 )
 from tests.bounds.lemma5.certificate.one_layer import (
     D,
@@ -90,12 +90,7 @@ def test_a_key_that_moves_to_the_centre_is_still_off_a_row_s_mean_key():
         (centres[0], centres[1]),
     )
     _, found = jax.jit(replace_column)(
-        attention,
-        prepared.summary,
-        prepared.queries,
-        EVERY,
-        statistics,
-        columns,
+        attention, prepared.summary, prepared.queries, EVERY, statistics, columns
     )
     mean = np.asarray(statistics.mean_key).swapaxes(0, 1)
     exact = np.linalg.norm(np.asarray(centres[0])[:, None] - mean, axis=-1)

@@ -17,9 +17,10 @@ from bounds.influence.screening.moved_row import (
     bound_row,
     configure_row,
 )
-from bounds.influence.screening.state import Inputs, MovedColumns
+from bounds.influence.screening.replaced_column import Inputs, MovedColumns
 from jax_models.model.attending import KeyStore, summarise
 from jax_models.weighting.softmax import Softmax
+from tests.architecture import small_model
 
 COLUMNS, WIDTH, ROWS, STORES, OWN = 4, 2, 1500, 16, 1
 EYE = jnp.eye(WIDTH)[None]
@@ -39,16 +40,8 @@ def _softmax(scores):
 
 
 def _attention():
-    model = jm.random_transformer(
-        jax.random.key(0),
-        num_layers=1,
-        num_heads=1,
-        d_model=WIDTH,
-        d_ff=2,
-        vocab_size=2,
-        score="dot_product",
-        dtype="float64",
-        architecture=jm.Architecture(biases=False),
+    model = small_model(
+        d_model=WIDTH, d_ff=2, score="dot_product", dtype="float64", biases=False
     )
     names = ("query", "key", "value", "output")
     maps = {name: EYE if name != "output" else EYE[0] for name in names}

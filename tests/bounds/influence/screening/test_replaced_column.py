@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from bounds.influence.propagation.first_layer import prepare_layer
-from bounds.influence.screening.replaced_column import (
-    replace_column,
-    take_columns,
-    turn_derivative,
-)
-from bounds.influence.screening.row_statistics import (
+from bounds.influence.screening.layer_base import (
     QueryRows,
     tile_weights,
     weigh_rows,
 )
-from bounds.influence.screening.state import MovedColumns
+from bounds.influence.screening.replaced_column import (
+    MovedColumns,
+    replace_column,
+    take_columns,
+    turn_derivative,
+)
 from tests.bounds.lemma5.certificate.one_layer import D, N, draw_layer
 
 EVERY = jnp.arange(N, dtype=jnp.int32)

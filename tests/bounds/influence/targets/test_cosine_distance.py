@@ -9,7 +9,7 @@ import pytest
 import bounds
 from benchmarks import reference
 from bounds.influence.targets import cosine_distance as module
-from jax_models.model.pooling import Pooling
+from jax_models.model.readout import Pooling
 from tests.bounds.influence.expect import encloses, refused
 from tests.bounds.influence.many_digits import MP, every_pass
 from tests.bounds.influence.models import build

@@ -34,10 +34,6 @@ def one(step, *words):
         ("1", (), "2.83", "2"),
         ("4", ("before",), "2.326", "0.269"),
         ("4", ("after",), "2.326", "0.5"),
-        ("7", ("n = 11",), "0.797", None),
-        ("7", ("n = 101",), "0.766", None),
-        ("7", ("n = 1001",), "0.762", None),
-        ("7", ("n = 10001",), "0.7616", None),
         ("8", ("H = 1200, mu", "literal"), "0.52", "0.209"),
     ],
 )
@@ -46,11 +42,8 @@ def test_both_sides_have_the_known_digits(step, words, left, right):
     assert not finding.holds
     places = len(left.split(".")[1])
     assert round(float(finding.left), places) == float(left)
-    if right is None:
-        assert finding.right == 0
-    else:
-        places = len(right.split(".")[1]) if "." in right else 0
-        assert round(float(finding.right), places) == float(right)
+    places = len(right.split(".")[1]) if "." in right else 0
+    assert round(float(finding.right), places) == float(right)
 
 
 @pytest.mark.parametrize(
@@ -103,8 +96,10 @@ def test_step_7_by_brute_force(n):
     half = (n - 1) // 2
     keys = np.array([1.0] * half + [-1.0] * half + [1.0])
     # Before, all logits are zero and the keys, with y_i = 0, cancel.
-    change = softmax_average(keys, keys)
-    assert float(one("7", f"n = {n}").left) == pytest.approx(change, rel=1e-12)
+    change, finding = softmax_average(keys, keys), one("7", f"n = {n}")
+    assert float(finding.left) == pytest.approx(change, rel=1e-12)
+    assert finding.right == 0
+    assert not finding.holds
 
 
 def test_step_8_by_brute_force():

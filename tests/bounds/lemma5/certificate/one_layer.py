@@ -8,13 +8,37 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import jax_models as jm
 from bounds.lemma5.certificate import all_rows, one_row
-from bounds.lemma5.certificate.constants import layer_constants
 from bounds.lemma5.certificate.mean_deviation import Roundoff
 from bounds.lemma5.certificate.moved_rows import MovedRows
 from bounds.lemma5.certificate.row_base import prepare_rows, prepare_spread, take_rows
+from bounds.lemma5.certificate.sections import layer_constants
 from jax_models.model.transformer import apply_layer
-from tests.bounds.lemma5.certificate.models import build
+from tests.architecture import with_architecture
+from tests.bounds.influence import models
+
+SHAPE: dict[str, Any] = {
+    "num_heads": 2,
+    "d_model": 4,
+    "d_ff": 8,
+    "vocab_size": 3,
+    "dtype": "float64",
+}
+
+
+def build(case, seed=0) -> Any:
+    """The model of a case; factors that it leaves out have their usual values."""
+    options = {"num_layers": 2, "num_classes": 2, **SHAPE, **case}
+    options["temperature"] = models.TEMPERATURES[case.get("temperature", "none")]
+    options.pop("target", None)
+    return jm.random_transformer(jax.random.key(seed), **with_architecture(**options))
+
+
+def draw_tokens(n, vocab_size=3, seed=0):
+    """Random tokens [n]."""
+    return np.random.default_rng(seed).integers(0, vocab_size, n)
+
 
 N, D, POSITIONS = 7, 4, (0, 2, 5, 6)
 NO_ROUNDING = Roundoff(jnp.asarray(0.0), jnp.asarray(0.0))

@@ -1,30 +1,36 @@
 """What `certify_influence` promises: sharpness, digits, the question, refusals."""
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import bounds
 import jax_models as jm
 from benchmarks import reference
 from bounds.influence import compute_influence
-from bounds.lemma5.certificate import Certificate, certify_influence
+from bounds.influence.build import build_request
+from bounds.lemma5.certificate import Certificate, certify, certify_influence
+from bounds.lemma5.certificate.certify import bound_all_inputs
+from tests.architecture import small_model, with_architecture
 from tests.bounds.influence.models import scaled_weights
-from tests.bounds.lemma5.certificate.models import build, draw_tokens
+from tests.bounds.lemma5.certificate.one_layer import build, draw_tokens
 from tests.written import written
+
+quick = pytest.mark.usefixtures("quick_compilation")
 
 
 def family(num_layers, scale=0.5, attention=0.5) -> Any:
     """The random family of the sharpness targets: d = 8, H = 2, d_ff = 16."""
-    model = jm.random_transformer(
-        jax.random.key(0),
+    model = small_model(
         num_layers=num_layers,
         num_heads=2,
         d_model=8,
         d_ff=16,
-        vocab_size=2,
         scale=scale,
         dtype="float64",
     )
@@ -38,7 +44,7 @@ def ratios(model, tokens, positions, method="centred"):
     return found.position_upper[positions] / exact.position_upper[positions]
 
 
-@pytest.mark.usefixtures("quick_compilation")
+@quick
 def test_one_layer_is_exact():
     model, tokens = family(1), draw_tokens(256, 2)
     exact = compute_influence(model, tokens, method="incremental")
@@ -49,7 +55,7 @@ def test_one_layer_is_exact():
     assert (found.kind, exact.kind) == ("certified", "exact")
 
 
-@pytest.mark.usefixtures("quick_compilation")
+@quick
 @pytest.mark.parametrize(
     "layer_norm", ["none", pytest.param("pre", marks=pytest.mark.slow)]
 )
@@ -72,7 +78,7 @@ def test_two_layers_are_exact_and_hold_fifty_digit_influences(layer_norm):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick_compilation")
+@quick
 def test_three_layers_are_within_a_factor_two_of_the_exact_influence():
     found = ratios(family(3), draw_tokens(128, 2), [0, 5, 64, 126])
     assert (found >= 1).all()
@@ -105,7 +111,7 @@ def test_certificates_shrink_like_one_over_n(num_layers, method):
     assert -1.05 <= slope <= -0.95
 
 
-@pytest.mark.usefixtures("quick_compilation")
+@quick
 def test_the_question_is_answered_as_asked():
     model, tokens, seen = build({"num_layers": 3, "mask": "future"}), draw_tokens(8), []
     found = certify_influence(
@@ -172,7 +178,7 @@ def cancelling_heads(size):
     return dataclasses.replace(model, layers=(layer,))
 
 
-@pytest.mark.usefixtures("quick_compilation")
+@quick
 @pytest.mark.parametrize("size", [1.0, 1e6])
 def test_terms_that_cancel_are_followed(size):
     """The influence is 2^-40 of what each head contributes, and still held closely."""
@@ -193,7 +199,7 @@ def test_hard_weightings_are_refused():
         certify_influence(model, draw_tokens(4))
 
 
-@pytest.mark.usefixtures("quick_compilation")
+@quick
 def test_a_layer_norm_without_epsilon_is_refused_where_a_radius_meets_it():
     case = {"layer_norm": "pre", "layer_norm_epsilon": 0.0}
     for options in ({"num_layers": 2}, {"num_layers": 1, "method": "base"}):
@@ -219,3 +225,135 @@ def test_a_bad_question_is_refused_with_its_reason():
         certify_influence(lambda tokens: tokens, tokens)
     with jax.enable_x64(False), pytest.raises(jm.InputError, match="float64"):
         certify_influence(model, tokens)
+
+
+TOKENS = np.array([0, 1, 1, 0, 1, 0, 2])
+
+
+def scaled_model(scale=1.0, **changed):
+    shape = {"num_layers": 2, "num_heads": 2, "d_model": 4, "d_ff": 8, "vocab_size": 3}
+    shape |= {"mask": "future", "dtype": "float64", "scale": scale}
+    return jm.random_transformer(
+        jax.random.key(0), **with_architecture(**(shape | changed))
+    )
+
+
+def closed_form(model, **asked):
+    return bounds.closed_form_bounds(model, len(TOKENS), **asked).corrected
+
+
+CASES = [
+    (0.5, "future", "activation", "centred"),
+    (30.0, "future", "logits", "centred"),
+    (1e4, "future", "logits", "base"),
+    (1e4, "none", "activation", "base"),
+]
+
+
+@quick
+@pytest.mark.parametrize(("scale", "mask", "target", "method"), CASES)
+def test_the_smaller_of_both_is_at_least_the_influence(scale, mask, target, method):
+    model = scaled_model(scale, mask=mask, num_classes=2)
+    asked = {"target": target, "query": 3, "include_query": True}
+    found = bounds.certify_influence(model, TOKENS, method=method, **asked)
+    exact = bounds.compute_influence(model, TOKENS, method="exhaustive", **asked)
+    forms = closed_form(model, target=target, query=3)
+    at_query = np.arange(len(TOKENS))[:, None] == 3
+    uniform = np.where(at_query, forms.own.value, forms.others.value)
+    there = ~np.isnan(exact.lower)
+    np.testing.assert_array_equal(
+        found.upper[there], np.minimum(found.input_upper, uniform)[there]
+    )
+    assert (found.upper >= exact.lower)[there].all()
+    by_all = found.upper[found.position, found.symbol] < found.input_upper.max(
+        where=there, initial=0.0
+    )
+    assert found.basis == ("all inputs" if by_all else "this input")
+    assert f"basis='{found.basis}'" in repr(found)
+    if scale == 1e4 and mask == "future":
+        assert found.basis == "all inputs"
+        assert found.max_upper < np.inf
+
+
+@quick
+def test_what_the_maximum_rests_on_is_among_source_and_hypotheses():
+    small, large = (
+        bounds.certify_influence(scaled_model(scale), TOKENS) for scale in (0.5, 1e4)
+    )
+    assert (small.basis, large.basis) == ("this input", "all inputs")
+    assert "Theorem C" not in small.source
+    assert "Theorem C" in large.source
+    assert set(small.hypotheses) < set(large.hypotheses)
+    assert large.kind == "certified"
+
+
+@quick
+def test_a_symbol_that_is_not_substitutable_has_the_input_alone():
+    """D of the closed form is the largest distance among `substitutable`."""
+    model = scaled_model(1e4)
+    far = model.embedding.at[2].multiply(1e6)
+    listed = dataclasses.replace(model, embedding=far, substitutable=(0, 1))
+    found = bounds.certify_influence(listed, TOKENS, symbols=(0, 1, 2), query=-2)
+    bounded = found.upper < found.input_upper
+    two, asked = TOKENS == 2, ~np.isnan(found.upper)
+    assert not bounded[:, 2].any()
+    assert not bounded[two].any()
+    assert bounded[asked & (np.arange(3) < 2) & ~two[:, None]].all()
+
+
+@quick
+def test_where_closed_forms_are_refused_or_too_costly_the_input_stands_alone(
+    monkeypatch,
+):
+    request = build_request(scaled_model(1e4), TOKENS[:1], include_query=True)
+    alone = np.full(len(request.pairs), np.inf)
+    found, form = bound_all_inputs(request, alone)
+    assert found is alone
+    assert form is None
+    monkeypatch.setattr(certify, "MOST_DIFFERENCES", 8)
+    found = bounds.certify_influence(scaled_model(1e4), TOKENS)
+    assert found.basis == "this input"
+    assert found.max_upper == np.inf
+
+
+@quick
+def test_a_closed_form_that_is_too_small_is_noticed(monkeypatch):
+    """Planted: a thousandth of the bound."""
+    model = scaled_model(1e4)
+    asked = {"query": 3, "include_query": True}
+    exact = bounds.compute_influence(model, TOKENS, method="exhaustive", **asked)
+
+    def holds():
+        found = bounds.certify_influence(model, TOKENS, **asked)
+        return (found.upper >= exact.lower)[~np.isnan(exact.lower)].all()
+
+    assert holds()
+
+    def wrong(request, alone):
+        return 1e-3 * bound_all_inputs(request, alone)[0], None
+
+    monkeypatch.setattr(certify, "bound_all_inputs", wrong)
+    assert not holds()
+
+
+@quick
+def test_a_curve_takes_the_smaller():
+    curve = bounds.bound_curve(
+        scaled_model(1e4),
+        [len(TOKENS)],
+        inputs="random",
+        bounds=["certified", "closed_forms"],
+    )
+    for row in curve:
+        assert math.isfinite(row["certified"])
+        assert math.log10(row["certified"]) == pytest.approx(row["log10_corrected"])
+
+
+@quick
+def test_float32_models_are_bounded_as_the_same_real_numbers():
+    single = scaled_model(1e4, dtype="float32")
+    double = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), single)
+    np.testing.assert_array_equal(
+        bounds.certify_influence(single, TOKENS).upper,
+        bounds.certify_influence(double, TOKENS).upper,
+    )

@@ -4,14 +4,13 @@ import dataclasses
 import itertools
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import jax_models as jm
 from bounds.influence import compute_influence
 from bounds.lemma5.certificate import certify_influence
+from tests.architecture import small_model
 
 TOKENS = np.array([0, 1, 1, 0])
 METHODS = ("centred", "base")
@@ -35,16 +34,15 @@ def scaled(model, which, size):
 
 @pytest.fixture(scope="module")
 def model(quick_compilation):
-    return jm.random_transformer(
-        jax.random.key(1),
+    return small_model(
+        1,
         num_layers=2,
         num_heads=2,
         d_model=8,
         d_ff=8,
-        vocab_size=2,
         position=None,
         dtype="float64",
-        architecture=jm.Architecture(biases=False),
+        biases=False,
     )
 
 
@@ -86,15 +84,15 @@ def test_of_numbers_that_overflow_this_input_certifies_nothing(model, size, meth
 
 def test_rows_whose_squares_underflow_move_the_other_columns_of_a_middle_layer():
     """Three layers, so that of the second not one row is its base's."""
-    deep = jm.random_transformer(
-        jax.random.key(2),
+    deep = small_model(
+        2,
         num_layers=3,
         num_heads=2,
         d_model=2,
         d_ff=8,
         vocab_size=3,
         dtype="float64",
-        architecture=jm.Architecture(biases=False),
+        biases=False,
     )
     assert_bounded(deep, "embedding", 1e-155, [1, 2, 2, 2], METHODS[:1])
 

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.lemma5.certificate import all_rows, ball, mean_deviation, one_row
-from bounds.lemma5.certificate.constants import layer_constants
+from bounds.lemma5.certificate import all_rows, mean_deviation, one_row, pointwise
+from bounds.lemma5.certificate.sections import layer_constants
 from jax_models.model.transformer import apply_layer
 from tests.bounds.lemma5.certificate.one_layer import (
     POSITIONS,
@@ -151,7 +151,7 @@ def without_own_query(monkeypatch):
 def without_flips(monkeypatch):
     """Planted: every neuron is taken to keep its side."""
     planted = lambda operation, z, moved, spread: jnp.zeros_like(z)
-    monkeypatch.setattr(ball, "slope_strays", planted)
+    monkeypatch.setattr(pointwise, "slope_strays", planted)
 
 
 @pytest.mark.usefixtures("quick_compilation")

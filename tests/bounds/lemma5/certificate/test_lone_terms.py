@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 
 from bounds.influence.propagation.pointwise import base_rows
-from bounds.lemma5.certificate.ball import BaseRows, carry_radius
-from bounds.lemma5.certificate.constants import layer_constants
 from bounds.lemma5.certificate.mean_deviation import (
     ColumnMove,
     OtherMoves,
@@ -20,28 +18,37 @@ from bounds.lemma5.certificate.mean_deviation import (
     mean_deviation,
 )
 from bounds.lemma5.certificate.moved_rows import MovedRows, OwnMove
-from bounds.lemma5.certificate.one_row import heads_rounding
-from bounds.lemma5.certificate.other_columns import other_columns, other_sums
-from bounds.lemma5.certificate.own_column import see_column
-from bounds.lemma5.certificate.pointwise import Rounding, row_norms
+from bounds.lemma5.certificate.one_row import heads_rounding, move_one_row
+from bounds.lemma5.certificate.own_column import other_columns, other_sums, see_column
+from bounds.lemma5.certificate.pointwise import (
+    BaseRows,
+    Rounding,
+    carry_radius,
+    row_norms,
+)
 from bounds.lemma5.certificate.row_base import (
     RowTile,
     prepare_rows,
     prepare_spread,
     row_scale,
+    take_rows,
 )
 from bounds.lemma5.certificate.scores.additive import AdditiveRule
 from bounds.lemma5.certificate.scores.base import Inflation, KeysAtCentres
 from bounds.lemma5.certificate.scores.dot_product import DotProductRule
-from bounds.lemma5.certificate.sections import entering, sections
+from bounds.lemma5.certificate.sections import entering, layer_constants, sections
 from jax_models.model.scores import AdditiveScore
 from tests.bounds.lemma5.certificate.one_layer import (
     NO_ROUNDING,
+    POSITIONS,
+    Bounded,
     D,
     N,
     bare,
     draw_layer,
+    hand_made,
     output,
+    output_change,
     post,
 )
 
@@ -272,3 +279,127 @@ def test_a_key_change_that_cancels_is_met_by_the_query_with_its_rounding():
     )
     exact = 3.0 * 0.1 * (1.0 + 1.0)
     assert np.asarray(found.score_error) == pytest.approx(exact, rel=1e-9)
+
+
+# Row 2 sees the keys 3 to 6 and not the substituted row 0; weights are equal.
+SEEING, FIRST, SEEN_KEYS = 2, 0, [3, 4, 5, 6]
+
+
+def attained(keys, values, moves):
+    """The change of the output's coordinate 2 over the radius around the centre.
+
+    Args:
+        keys: x_1 of the rows seen.
+        values: x_2 of them.
+        moves: {(row, coordinate): change}, all known to within 1e-12.
+    """
+    layer = hand_made(query=1.0, key=1.0)
+    attention = dataclasses.replace(layer.attention, mask="strict_past")
+    layer = dataclasses.replace(layer, attention=attention)
+    rows, centre = np.zeros((N, D)), np.zeros((N, D, len(POSITIONS)))
+    rows[SEEN_KEYS, 1], rows[SEEN_KEYS, 2] = keys, values
+    for at, move in moves.items():
+        centre[*at, FIRST] = move
+    change = output_change(layer, rows, centre[:, :, FIRST])
+    bounded = Bounded(layer, rows, centre, np.zeros((N, len(POSITIONS))))
+    assert bounded.holds(change, FIRST, "many").all()
+    found, radius = (x[SEEING, ..., FIRST] for x in bounded.many)
+    return np.linalg.norm(change[SEEING] - found) / radius
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize(
+    ("keys", "values", "moves", "least"),
+    [
+        # Its own query moves by 0.02: keys on both sides lose to the second order.
+        ((1, -1, 0, 0), (1, 1, -1, -1), {(SEEING, 0): 0.02}, 0.9),
+        # Query and key move together: nothing of the first order is left.
+        ((0, 0, 0, 0), (1000, 0, 0, -1000), {(SEEING, 0): 0.1, (3, 1): 0.1}, 0.9),
+        # Scores beyond the exponential's range: all values move, and convexity holds.
+        ((0, 0, 0, 0), (0, 0, 0, 0), {(w, 2): 1000.0 for w in SEEN_KEYS}, 0.99),
+    ],
+    ids=["second order", "query times key", "farthest"],
+)
+def test_a_remainder_is_attained(keys, values, moves, least):
+    assert attained(keys, values, moves) > least
+
+
+MOVED, SMALL = 6, 1e-5
+ALONG, ACROSS = np.array([[1.0, -1.0, 0.0, 0.0], [0.0, 0.0, 1.0, -1.0]])
+ASKEW = np.array([1.0, 1.0, -1.0, -1.0])
+EPSILON = 1e-4
+
+
+def alone(layer_norm, written):
+    """A layer of norms, and of one neuron that reads `ACROSS` and writes [d]."""
+    layer = draw_layer({"layer_norm": layer_norm, "layer_norm_epsilon": EPSILON})
+    block = layer.feed_forward
+    norm = dataclasses.replace(layer.norm1, scale=jnp.ones(D), bias=jnp.zeros(D))
+    return dataclasses.replace(
+        layer,
+        attention=dataclasses.replace(
+            layer.attention,
+            value=0 * layer.attention.value,
+            output=0 * layer.attention.output,
+        ),
+        feed_forward=dataclasses.replace(
+            block,
+            w1=(0 * block.w1).at[0].set(ACROSS),
+            b1=(0 * block.b1).at[0].set(-0.1),
+            w2=(0 * block.w2).at[:, 0].set(written),
+        ),
+        norm1=norm,
+        norm2=norm,
+    )
+
+
+def normalised(row):
+    return row / np.sqrt((row**2).mean() + EPSILON)
+
+
+AFTER = normalised(ALONG + 0.5 * ACROSS)
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize(
+    ("layer_norm", "written", "base", "moved"),
+    [
+        pytest.param("pre", AFTER, 10 * ALONG, 0.01 * ALONG, marks=pytest.mark.slow),
+        pytest.param(
+            "post", 0 * AFTER, 10 * ALONG, 0.01 * ALONG, marks=pytest.mark.slow
+        ),
+        # The neuron takes off nearly all of the row, once it is active.
+        (
+            "post",
+            -0.99 * AFTER / (AFTER @ ACROSS - 0.1),
+            10 * ALONG,
+            10 * ALONG + 5 * ACROSS,
+        ),
+    ],
+    ids=["pre", "first of post", "last of post"],
+)
+def test_radii_hold_where_a_row_is_smaller_than_it_was(
+    layer_norm, written, base, moved
+):
+    layer, rng = alone(layer_norm, written), np.random.default_rng(0)
+    rows, centre = rng.normal(size=(N, D)), np.zeros((N, D, len(POSITIONS)))
+    radius = np.zeros((N, len(POSITIONS)))
+    rows[MOVED], centre[MOVED, :, FIRST] = base, moved - base
+    radius[MOVED, FIRST] = SMALL
+    every = jnp.arange(N, dtype=jnp.int32)
+    held = prepare_rows(
+        layer, layer_constants(layer), jnp.asarray(rows), jnp.zeros(N), every
+    )
+    row = take_rows(held, jnp.full(len(POSITIONS), MOVED, jnp.int32))
+    moves = MovedRows(
+        jnp.asarray(POSITIONS, jnp.int32), jnp.asarray(centre), jnp.asarray(radius)
+    )
+    found, allowed = move_one_row(layer, row, moves, NO_ROUNDING)
+    nearest = 0.0
+    for error in (*rng.normal(size=(20, D)), ASKEW):
+        step = np.zeros((N, D))
+        step[MOVED] = SMALL * error / np.linalg.norm(error)
+        change = output_change(layer, rows, centre[:, :, FIRST] + step)[MOVED]
+        off = np.linalg.norm(change - found[FIRST]) / allowed[FIRST]
+        nearest = max(nearest, float(off))
+    assert 0.1 < nearest <= 1

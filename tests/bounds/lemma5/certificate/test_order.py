@@ -24,8 +24,8 @@ COMPARES = {
         "certify",
         "certify_influence",
     ): "bounds are no NaN, a table has one where no bound is",
-    ("references", "Certificate"): "of the maximum, which is no NaN",
-    ("references", "_blocks_around_base"): "a maximum that keeps NaN",
+    ("certify", "Certificate"): "of the maximum, which is no NaN",
+    ("certify", "_blocks_around_base"): "a maximum that keeps NaN",
 }
 
 

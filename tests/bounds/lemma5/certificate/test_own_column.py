@@ -4,7 +4,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.lemma5.certificate.constants import layer_constants
 from bounds.lemma5.certificate.mean_deviation import inflate
 from bounds.lemma5.certificate.moved_rows import OwnMove
 from bounds.lemma5.certificate.own_column import see_column
@@ -14,6 +13,7 @@ from bounds.lemma5.certificate.row_base import (
     prepare_spread,
     row_scale,
 )
+from bounds.lemma5.certificate.sections import layer_constants
 from tests.bounds.lemma5.certificate.one_layer import NO_ROUNDING, D, N, draw_layer
 from tests.bounds.lemma5.certificate.plain_lemma import PlainLayer, norm, softmax
 

@@ -1,6 +1,7 @@
 """The parts of a certificate, each against its definition on random cases."""
 
 import dataclasses
+import math
 from fractions import Fraction
 
 import jax
@@ -9,19 +10,27 @@ import numpy as np
 import pytest
 
 from bounds.influence.propagation.pointwise import RowBase
-from bounds.lemma5.certificate.activation_ball import slope_strays, step_strays
+from bounds.lemma5.certificate.base_radius import centred
 from bounds.lemma5.certificate.mean_deviation import (
     ColumnMove,
     OtherMoves,
     mean_deviation,
     odds_change,
 )
-from bounds.lemma5.certificate.norm_gain import norm_gains, norm_jacobian, norm_rounding
+from bounds.lemma5.certificate.norm_gain import (
+    norm_gains,
+    norm_jacobian,
+    norm_rounding,
+    slope_strays,
+    step_strays,
+)
+from bounds.lemma5.certificate.output import certified_norms
 from bounds.lemma5.certificate.pointwise import row_norms
-from bounds.lemma5.certificate.sections import section_constants
-from bounds.numbers.matrix_norm import spectral_norms
+from bounds.lemma5.certificate.row_base import prepare_rows
+from bounds.lemma5.certificate.sections import layer_constants, section_constants
+from bounds.numbers.norms import spectral_norms
 from jax_models.model.rows import ACTIVATIONS, LayerNorm
-from tests.bounds.lemma5.certificate.one_layer import draw_layer
+from tests.bounds.lemma5.certificate.one_layer import D, N, build, draw_layer
 
 RNG = np.random.default_rng(0)
 
@@ -212,3 +221,148 @@ def test_the_norm_of_a_jacobian_holds_where_its_entries_cancel():
         below += bool(computed < 0.9 * exact)
     # Without the product's own rounding a number of these would be too small.
     assert below > 0
+
+
+DRAW = np.random.default_rng(0)
+
+
+def test_the_variation_of_a_layer_norm_is_nearly_attained():
+    """Where |w|²/d is half of epsilon, along w: 2/√3 of the allowed 2 per step."""
+    d, epsilon = 6, 1e-2
+    norm = LayerNorm(jnp.ones(d), jnp.zeros(d), epsilon)
+    row = DRAW.normal(size=d)
+    row -= row.mean()
+    row *= math.sqrt(epsilon * d / 2) / np.linalg.norm(row)
+    step = 1e-5 * row
+    still = jnp.asarray(0.0)
+    _, bend = norm_gains(norm, jnp.asarray(row), jnp.asarray(step), still, still)
+    before, after = (norm_jacobian(norm, jnp.asarray(x)) for x in (row, row + step))
+    apart = np.linalg.norm(after - before, 2)
+    assert 0.55 * bend < apart <= bend
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("target", ["activation", "logits"])
+def test_opposite_rows_are_as_far_apart_as_a_final_norm_lets_them(target):
+    """N(-w) - N(w) is 2 √d long: no smaller number caps the change of the output."""
+    model = build({"num_layers": 1, "final_norm": True, "layer_norm_epsilon": 1e-9})
+    norm, d = model.final_norm, model.width
+    norm = dataclasses.replace(norm, scale=2 * jnp.ones(d))
+    weight = jnp.eye(d)
+    model = dataclasses.replace(
+        model,
+        final_norm=norm,
+        readout=dataclasses.replace(model.readout, weight=3 * weight, bias=norm.bias),
+    )
+    gain = 3 if target == "logits" else 1
+    certify = jax.jit(certified_norms, static_argnames="target")
+    row = DRAW.normal(size=d)
+    exact = gain * np.linalg.norm(norm(jnp.asarray(-row)) - norm(jnp.asarray(row)))
+    cap = gain * 2 * 2 * math.sqrt(d)
+    assert exact == pytest.approx(cap, rel=1e-6)
+    for radius in (0.0, 1e9):
+        found = certify(
+            model,
+            target,
+            jnp.asarray(row),
+            jnp.asarray(0.0),
+            jnp.asarray([-2 * row]),
+            jnp.asarray([radius]),
+        )
+        assert exact <= float(found[0]) * (1 + 1e-12)
+        assert float(found[0]) <= cap * 1.03
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("target", ["activation", "logits"])
+def test_a_radius_is_carried_by_the_norm_where_the_row_has_moved_to(target):
+    """A row of size 10 moves to one of 0.1, where the norm is a hundred times steeper."""
+    model = build({"num_layers": 1, "final_norm": True, "layer_norm_epsilon": 1e-9})
+    norm, d = model.final_norm, model.width
+    norm = dataclasses.replace(norm, scale=jnp.ones(d))
+    readout = dataclasses.replace(model.readout, weight=jnp.eye(d), bias=jnp.zeros(d))
+    model = dataclasses.replace(model, final_norm=norm, readout=readout)
+    row, error = np.zeros(d), np.zeros(d)
+    row[:2], error[2:4], radius = (10.0, -10.0), (1.0, -1.0), 1e-3
+    moved, error = -0.99 * row, error * radius / math.sqrt(2)
+    before, after = (norm(jnp.asarray(x)) for x in (row, row + moved + error))
+    still = norm(jnp.asarray(row + moved)) - before
+    certify = jax.jit(certified_norms, static_argnames="target")
+
+    def certified(radius):
+        given = (row, 0.0, moved[None], np.array([radius]))
+        return float(certify(model, target, *map(jnp.asarray, given))[0])
+
+    # Along the error: its own length is what the radius adds to the centre's.
+    strayed = np.linalg.norm(after - before - still)
+    added = certified(radius) - certified(0.0)
+    assert strayed <= added <= 1.6 * strayed
+    # The Jacobian at the base row alone would add a hundredth.
+    jacobian = norm_jacobian(norm, jnp.asarray(row))
+    assert 50 * np.linalg.norm(jacobian, 2) * radius < strayed
+
+
+EVERY = jnp.arange(N, dtype=jnp.int32)
+
+
+def size(x):
+    return np.linalg.norm(x, axis=-1)
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize(
+    ("case", "values"),
+    [
+        ({"combine": "concat"}, 1.0),
+        ({"combine": "concat"}, 0.0),  # of the layer its block alone
+        ({"layer_norm": "pre"}, 1.0),
+        ({"layer_norm": "post"}, 1.0),
+    ],
+    ids=str,
+)
+def test_base_quantities_of_true_rows_are_within_their_radii(case, values):
+    layer = draw_layer({"score": "dot_product", "mask": "none", **case})
+    attention = layer.attention
+    attention = dataclasses.replace(attention, value=values * attention.value)
+    layer = dataclasses.replace(layer, attention=attention)
+    constants, rng = layer_constants(layer), np.random.default_rng(0)
+
+    def prepare(rows, off):
+        known = jnp.full(N, float(off))
+        return prepare_rows(layer, constants, jnp.asarray(rows), known, EVERY)
+
+    rows, closest = rng.normal(size=(N, D)), 0.0
+    for off in (1e-9, 1e-2, 1.0, 1e3):
+        found = prepare(rows, off)
+        radius, row = found.radius, found.radius.by_row
+        for _ in range(20):
+            step = rng.normal(size=(N, D))
+            there = prepare(rows + off * step / size(step)[:, None], 0.0)
+            moved = [
+                (size(there.output - found.output), radius.output),
+                (
+                    np.abs(
+                        there.base.rows["preactivation"]
+                        - found.base.rows["preactivation"]
+                    ),
+                    row.rows["preactivation"],
+                ),
+            ]
+            for name in row.rows.keys() - {"preactivation"}:
+                here, true = found.base.rows[name], there.base.rows[name]
+                moved.append((size(true - here), row.rows[name]))
+            for distance, allowed in moved:
+                assert (distance <= allowed).all()
+            closest = max(closest, (moved[0][0] / radius.output).max())
+    # Not by being wide.
+    assert closest > 0.1
+
+
+def test_centring_rounds_like_what_is_centred():
+    rows = 1e8 * (1 + np.random.default_rng(0).uniform(size=(50, 6)))
+    computed = rows - rows.mean(axis=1, keepdims=True)
+    exact = rows.astype(np.longdouble)
+    exact -= exact.mean(axis=1, keepdims=True)
+    off = size((computed - exact).astype(float))
+    assert (off <= centred(jnp.asarray(rows), jnp.zeros(50))).all()
+    assert off.max() > 1e-9

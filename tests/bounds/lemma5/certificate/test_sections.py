@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ from bounds.lemma5.certificate.sections import (
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import register
 from jax_models.model.rows import Affine, Program, Step, Sum
+from tests.architecture import small_model
 from tests.bounds.lemma5.certificate.one_layer import draw_layer
 
 
@@ -44,8 +44,8 @@ class BothEnds(Layer):
 
 
 def both_ends(num_layers, activation):
-    model = jm.random_transformer(
-        jax.random.key(num_layers),
+    model = small_model(
+        num_layers,
         num_layers=num_layers,
         num_heads=2,
         d_model=6,
@@ -53,7 +53,7 @@ def both_ends(num_layers, activation):
         vocab_size=3,
         layer_norm="post",
         dtype="float64",
-        architecture=jm.Architecture(activation=activation),
+        activation=activation,
     )
     return dataclasses.replace(
         model, layers=tuple(BothEnds(**vars(x)) for x in model.layers)
@@ -259,16 +259,7 @@ BESIDE_WEIGHT = np.diag([1e3, 1e3, 1e-3, 1e-3])
 @pytest.mark.usefixtures("quick_compilation")
 def test_heads_beside_the_block_have_norms_for_every_row():
     """Two substitutions and two heads: rows and heads are as many."""
-    model = jm.random_transformer(
-        jax.random.key(0),
-        num_layers=1,
-        num_heads=2,
-        d_model=4,
-        d_ff=4,
-        vocab_size=2,
-        dtype="float64",
-        architecture=jm.Architecture(combine="concat"),
-    )
+    model = small_model(num_heads=2, dtype="float64", combine="concat")
     layers = tuple(BESIDE(**vars(x)) for x in model.layers)
     model = dataclasses.replace(model, layers=layers)
     exact = compute_influence(model, [0, 1, 0], method="exhaustive")

@@ -80,13 +80,13 @@ RIGHT: dict[str, dict[str, Any]] = {
         **{"output_gain": 1.0, "output_cap": 1.0},
     },
     "LayerConstants.concat": {
-        **{**layer, "skip_gain": 1.0, "head_lipschitz": [1.0], "output_cap": 1.0},
+        **{**layer, "skip_gain": 1.0, "head_lipschitz": [1.0], "output_cap": 1.0}
     },
     "LayerConstants.at_temperature": {"self": LAYER, "temperature": 0.5},
     "MaskedInfluence.others": {"self": MASKED, "query": 0},
     "PrintedConstants.attention_weight": {"self": PRINTED, "length": 3},
     "PrintedConstants.others": {
-        **{"self": PRINTED, "layer": 1, "length": 3, "distance": 1.0},
+        **{"self": PRINTED, "layer": 1, "length": 3, "distance": 1.0}
     },
     "PrintedConstants.own": {"self": PRINTED, "layer": 1, "distance": 1.0},
     "UniformConstants": {

@@ -120,9 +120,6 @@ def test_what_leaves_the_float_type_bounds_nothing(position):
     assert wide < narrow == np.inf
 
 
-# ------------------------------------------------------------------- a whole model
-
-
 def model_with(position, dtype="float64"):
     model = draw(0, num_layers=2, scale=0.1, position="none").model
     embedding = jnp.asarray(SYMBOLS, dtype)

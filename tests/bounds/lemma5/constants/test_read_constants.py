@@ -12,12 +12,12 @@ import jax_models as jm
 from benchmarks import reference
 from bounds.lemma5.closed_form import Additive, DotProduct, gelu_slope
 from bounds.lemma5.constants import read_constants
-from bounds.lemma5.constants.layer import lowest_temperature
+from bounds.lemma5.constants.model_constants import lowest_temperature
 from bounds.lemma5.constants.row_form import path_gain, residual_lipschitz
 from bounds.numbers.interval import lower, upper
 from bounds.numbers.spectral import Enclosure
 from jax_models.format.build import build_model
-from jax_models.model.feed_forward import FeedForward
+from jax_models.model.layer import FeedForward
 from jax_models.model.reweight import with_dtype, with_weighting
 from tests.bounds.lemma5.constants.drawn import FACTORS, allowed, draw
 from tests.covering import cover
@@ -99,10 +99,7 @@ SCHEDULES = {
     "constant": (jm.ConstantTemperature(0.6), 0.6),
     "inverse_log": (jm.InverseLogTemperature(1.5), 1.5 / math.log(N)),
     "power": (jm.PowerTemperature(1.2, -0.2), 1.2 * N**-0.2),
-    "falls with position": (
-        jm.PowerTemperature(1.2, -0.2, "position"),
-        1.2 * N**-0.2,
-    ),
+    "falls with position": (jm.PowerTemperature(1.2, -0.2, "position"), 1.2 * N**-0.2),
     "grows with position": (jm.PowerTemperature(0.8, 0.3, "position"), 0.8),
 }
 
@@ -200,11 +197,13 @@ def test_every_layer_norm_enters_where_it_stands():
     w1 = Enclosure(t["layers.0.ffn.w1"])
     pre, post = constants["pre"], constants["post"]
     assert pre.input_gain == pytest.approx(one, rel=1e-13)
-    assert pre.skip_gain == pytest.approx(1 + two * path_gain(block, w1), rel=1e-13)
+    assert pre.skip_gain == pytest.approx(
+        1 + two * path_gain(1.0, block.w2, w1), rel=1e-13
+    )
     read = scales[0] * math.sqrt(6) + np.linalg.norm(t["layers.0.norm1.bias"])
     assert pre.norm == pytest.approx(read, rel=1e-13)
     assert post.input_gain == 1
-    through = one * residual_lipschitz(block, w1) * two
+    through = one * residual_lipschitz(1.0, block.w2, w1) * two
     assert post.skip_gain == pytest.approx(through, rel=1e-13)
 
 

@@ -18,11 +18,14 @@ from bounds.restriction.closed_form.dyck import (
     one_layer_dyck_threshold,
     proves,
 )
-from bounds.restriction.closed_form.released import DYCK_RELEASED
-from bounds.restriction.closed_form.routes import _dyck_parameters, computable_length
-from bounds.restriction.closed_form.switching_lemma import (
+from bounds.restriction.closed_form.route_switching import (
     SwitchingStep,
     deep_probability,
+)
+from bounds.restriction.closed_form.routes import (
+    DYCK_RELEASED,
+    _dyck_parameters,
+    computable_length,
 )
 
 # The specification's thresholds, by windows of a third of the length.
@@ -108,36 +111,6 @@ def test_a_bracket_may_stay_free_with_probability_one_half():
     assert 36 < threshold(parameters) < 400
 
 
-def test_the_margin_is_its_formula_by_hand():
-    """L = 2, H = 1, only J held: every line of the proof with plain floats."""
-    step = SwitchingStep(Fraction(7, 20), 9)
-    deep = deep_probability(1, 1, 9, step.star_probability)
-    delta = Fraction(1, 10)
-    parameters = DyckParameters(1, (step,), (deep,), (None,), delta)
-    n, p, log = 400, 0.35, math.log(20)
-    beta = 0.999 - 0.2
-    loss = (n + 1) * 2 * float(deep) / beta
-
-    def walk(bound):
-        u = log / ((1 - p) * bound)
-        v = (1 - p) * (1 + u / 2 + u * u / 4)
-        return math.sqrt(2 * v * bound * log)
-
-    low, high = 10.0, 400.0
-    while high - low > 1e-9:
-        middle = (low + high) / 2
-        wide = n - 2 * (walk(middle) + loss + 18) < middle
-        low, high = (low, middle) if wide else (middle, high)
-    bound = high * (1 + 2**-20)
-    window = n - 2 * (walk(bound) + loss + 18) - 2
-    left = p * window - math.sqrt(2 * p * (1 - p) * window * math.log(10))
-    expected = left - walk(bound) - 2 * loss - 36
-    # The bound on the window is found by rounds, not by bisection.
-    assert dyck_margin(parameters, n, FLOATS) == pytest.approx(expected, abs=0.1)
-    certified = dyck_margin(parameters, n, CERTIFIED)
-    assert float(certified.a) == pytest.approx(dyck_margin(parameters, n, FLOATS))
-
-
 def test_the_margin_of_three_layers_is_its_formula_by_hand():
     """L = 3, H = 1: first only J held, then the sum held to c √G, with plain floats."""
     first, second = (
@@ -182,7 +155,10 @@ def test_the_margin_of_three_layers_is_its_formula_by_hand():
         few = math.sqrt(2 * p * (1 - p) * free * math.log(12))
         free = p * free - few - moved - 2 * fixed
     expected = free - 100
-    assert dyck_margin(parameters, n, FLOATS) == pytest.approx(expected, abs=0.01)
+    # The bound on the window is found by rounds, not by bisection.
+    found = dyck_margin(parameters, n, FLOATS)
+    assert found == pytest.approx(expected, abs=0.01)
+    assert float(dyck_margin(parameters, n, CERTIFIED).a) == pytest.approx(found)
 
 
 @pytest.mark.parametrize(("layers", "heads"), [(2, 1), (2, 8), (3, 2), (6, 3)])

@@ -6,8 +6,7 @@ from fractions import Fraction
 import mpmath
 import pytest
 
-from bounds.numbers.interval import interval, upper
-from bounds.restriction.closed_form import route_alteration
+from bounds.numbers.interval import interval, rational, upper
 from bounds.restriction.closed_form.route_alteration import (
     Alteration,
     alteration_route,
@@ -35,6 +34,9 @@ def test_the_published_table(row):
     free, heads, c_1, n_2, first, lg_m, lg_c, lg_n = row
     two = alteration_route(2, heads, Fraction(free))
     assert (two.inputs[0].top, two.length.integer) == (c_1, n_2)
+    closing = (heads + 1) * c_1
+    assert Fraction(free) * (n_2 - 1) <= closing < Fraction(free) * n_2
+    assert alteration_route(1, heads, Fraction(free)).length.integer == heads + 2
     three = alteration_route(3, heads, Fraction(free))
     assert three.inputs[0].top == first
     found = (
@@ -60,8 +62,7 @@ def test_the_first_layer_in_rationals(free, heads):
             m += 1
         assert (1 - q / 2) ** (m - 1) * 2 * heads > eps
         kept[i] = m
-    share = interval(free.numerator) / free.denominator
-    assert first_alteration(heads, share).kept() == min(kept.values())
+    assert first_alteration(heads, rational(free)).kept() == min(kept.values())
 
 
 @pytest.mark.parametrize(
@@ -148,16 +149,6 @@ def test_it_beats_the_papers_proof_and_grows():
         assert all(a < b for a, b in itertools.pairwise(lengths))
         for layers, length in zip(order[1:], lengths[1:], strict=True):
             assert length < paper_route(layers, heads, free, Weight.BALANCED).length
-
-
-def test_the_second_layer_of_route_a_is_what_three_layers_close():
-    """n_L is the least n with C n > (H + 1) c_{L-1}."""
-    for layers, heads, free in ((2, 1, "1/2"), (2, 3, "9/10"), (2, 8, "1/3")):
-        route = alteration_route(layers, heads, Fraction(free))
-        closing = (heads + 1) * route.inputs[-1].top
-        assert Fraction(free) * route.length.top > closing
-        assert Fraction(free) * (route.length.top - 1) <= closing
-    assert route_alteration.alteration_route(1, 5, Fraction(1, 2)).length.integer == 7
 
 
 @pytest.mark.filterwarnings("error")

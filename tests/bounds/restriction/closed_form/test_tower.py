@@ -7,7 +7,7 @@ from fractions import Fraction
 import mpmath
 import pytest
 
-from bounds.numbers.interval import interval
+from bounds.numbers.interval import interval, rational
 from bounds.restriction.closed_form.tower import (
     LARGEST_TOP,
     MOST_BITS,
@@ -18,13 +18,8 @@ from bounds.restriction.closed_form.tower import (
 
 # Values of levels 0 and 1 as exact integers, on both sides of the border.
 INTEGERS = [
-    0,
-    1,
-    2,
-    3,
-    7**50,
-    2**MOST_BITS - 1,
-    2**MOST_BITS,
+    *range(4),
+    *(7**50, 2**MOST_BITS - 1, 2**MOST_BITS),
     3 ** (MOST_BITS // 2),
     5 ** (MOST_BITS // 2) + 1,
     3**MOST_BITS,
@@ -96,8 +91,7 @@ def test_the_logarithm_is_rounded_up_to_an_integer(number):
 @pytest.mark.parametrize("factor", [Fraction(1, 3), Fraction(7, 5), Fraction(10**9)])
 @pytest.mark.parametrize("number", INTEGERS[1:], ids=size)
 def test_multiples_by_reals_are_rounded_up(factor, number):
-    real = interval(factor.numerator) / factor.denominator
-    tower = Tower.of(number).times(real)
+    tower = Tower.of(number).times(rational(factor))
     exact = -(-number * factor.numerator // factor.denominator)
     if tower.level == 0:
         assert exact <= tower.top <= exact + max(1, exact >> 25)

@@ -14,14 +14,16 @@ import bounds
 import jax_models as jm
 from jax_models.format.pretrained.families import FAMILIES
 from jax_models.model.pytree import in_bytes
+from jax_models.model.transformer import embed
 from tests.jax_models.format.pretrained.folders import (
     FIXTURES,
     assert_influences_are,
+    assert_is_plain,
     assert_rows_are,
+    by_rerunning,
     copied,
     weights_of,
 )
-from tests.jax_models.format.pretrained.plain import assert_is_plain
 
 NAMES = sorted(x.name for x in FIXTURES.iterdir())
 FAST = ("bert", "esm", "gpt2", "llama")
@@ -161,3 +163,63 @@ def test_albert_stores_a_layer_once():
     assert len({id(layer) for layer in model.layers}) == 4
     assert model.width == 16
     assert model.embedding_width == 6
+
+
+MASK = 3
+
+
+def with_masks():
+    tokens = expected("esm")["tokens"].copy()
+    tokens[[2, 7]] = MASK
+    return tokens
+
+
+def test_masked_rows_are_zero_and_the_others_grow():
+    model = imported("esm")
+    rows = np.asarray(embed(model, jnp.asarray(with_masks())))
+    assert not rows[[2, 7]].any()
+    grown = (1 - 0.15 * 0.8) / (1 - 2 / 12)
+    table = np.asarray(model.embedding)[with_masks()[0]]
+    np.testing.assert_allclose(rows[0], grown * table, rtol=1e-14)
+
+
+@pytest.mark.parametrize("method", ["exhaustive", "incremental"])
+def test_beside_masks_substitutions_of_others_are_exact(method):
+    model, tokens, symbols = imported("esm"), with_masks(), [0, 4, 5]
+    positions = np.flatnonzero(tokens != MASK)
+    found = bounds.compute_influence(
+        model,
+        tokens,
+        method=method,
+        symbols=symbols,
+        positions=positions,
+        include_query=True,
+    )
+    wanted = by_rerunning(model, tokens, symbols)
+    asked = ~np.isnan(found.upper)
+    assert asked.sum() > 20
+    assert (wanted >= found.lower - 1e-13)[asked].all()
+    assert (wanted <= found.upper + 1e-13)[asked].all()
+
+
+def test_a_substitution_by_the_mask_moves_all_rows():
+    model, tokens = imported("esm"), expected("esm")["tokens"]
+    found = bounds.compute_influence(model, tokens, symbols=[MASK])
+    assert found.method == "exhaustive"
+    wanted = by_rerunning(model, tokens, [MASK])[:-1]
+    np.testing.assert_allclose(found.upper[:-1], wanted, rtol=1e-9)
+    with pytest.raises(jm.InputError, match="how many tokens are symbol 3"):
+        bounds.compute_influence(model, tokens, symbols=[MASK], method="incremental")
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda model: bounds.certify_influence(model, with_masks()),
+        lambda model: bounds.closed_form_bounds(model, 9),
+        lambda model: bounds.supremum(model, 9),
+    ],
+)
+def test_what_does_not_know_it_refuses(ask):
+    with pytest.raises(jm.InputError, match="scale"):
+        ask(imported("esm"))

@@ -14,12 +14,12 @@ from safetensors.numpy import load_file
 import jax_models as jm
 from tests.jax_models.format.pretrained.folders import (
     assert_influences_are,
+    assert_is_plain,
     assert_rows_are,
     instead,
     with_value,
     without,
 )
-from tests.jax_models.format.pretrained.plain import assert_is_plain
 
 STATES = pathlib.Path(__file__).parent / "states"
 CLASSIFIER = {"embedding": "embedding.weight", "position": "places"}

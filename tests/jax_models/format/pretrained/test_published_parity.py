@@ -16,8 +16,8 @@ from jax_models.constructions import (
     normalised_parity_transformer,
     published_parity_transformer,
 )
-from jax_models.format.pretrained.reference import compare_outputs
-from tests.jax_models.format.pretrained.plain import assert_is_plain
+from jax_models.format.pretrained.load import compare_outputs
+from tests.jax_models.format.pretrained.folders import assert_is_plain
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 WIDTH, HEADS, HALF = 20, 2, 10

@@ -9,11 +9,27 @@ import pytest
 
 import bounds
 import jax_models as jm
-from jax_models.model.scores import SCORES
+from jax_models.model.scores import SCORES, PairwiseScore
 from tests.architecture import with_architecture
-from tests.jax_models.model.scores.invented import NegativeSquaredDistance
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+@dataclasses.dataclass(frozen=True)
+class NegativeSquaredDistance(PairwiseScore):
+    """s = -|q - k|^2, which the package does not have."""
+
+    word = "negative-squared-distance"
+
+    def pair_scores(self, queries, keys):
+        return -((queries - keys) ** 2).sum(axis=-1)
+
+    def pair_changes(self, queries, keys, moved_queries, moved_keys):
+        moved = 0.0 if moved_queries is None else moved_queries
+        moved = moved if moved_keys is None else moved - moved_keys
+        return -(moved * (2 * (queries - keys) + moved)).sum(axis=-1)
+
+
 HEADS, ROWS, KEYS, WIDTH, MODEL = 2, 3, 5, 4, 6
 DRAW = np.random.default_rng(4)
 VECTOR = DRAW.normal(size=(HEADS, WIDTH))

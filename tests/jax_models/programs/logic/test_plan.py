@@ -7,11 +7,9 @@ import pytest
 
 from jax_models.model.position import PowerTerm
 from jax_models.programs.logic import hops, parse_formula
-from jax_models.programs.logic.builder import MAX_CONJUNCTS
-from jax_models.programs.logic.derived import all_of
 from jax_models.programs.logic.modes import MODES, get_mode
-from jax_models.programs.logic.schedule import coordinates_of, schedule_plan
-from jax_models.programs.logic.syntax import And, Not, Or, Previous, Symbol
+from jax_models.programs.logic.plan import MAX_CONJUNCTS, coordinates_of, schedule_plan
+from jax_models.programs.logic.syntax import And, Not, Or, Previous, Symbol, all_of
 from jax_models.programs.logic.translate import plan_formula
 from tests.jax_models.programs.logic.compiled import (
     disagreements,

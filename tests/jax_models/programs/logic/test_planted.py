@@ -4,25 +4,19 @@ import numpy as np
 import pytest
 
 from jax_models.model.temperature import ConstantTemperature
-from jax_models.programs.logic import (
-    builder,
-    compile,
-    gadgets,
-    parse_formula,
-    schedule,
-    translate,
-)
+from jax_models.programs.logic import compile, parse_formula, translate
+from jax_models.programs.logic import plan as planning
 from tests.jax_models.programs.logic.compiled import disagreements
 
 LENGTHS = (1, 2, 3, 5, 16)
 
 
 def without_gates(plan, into, number, gates=()):
-    builder.add_rounded(plan, into, number)
+    planning.add_rounded(plan, into, number)
 
 
 def without_the_last_gate(plan, into, number, gates=()):
-    builder.add_rounded(plan, into, number, list(gates)[:-1])
+    planning.add_rounded(plan, into, number, list(gates)[:-1])
 
 
 def constant_true(plan, mode, side, truth):
@@ -49,7 +43,7 @@ def masked_lookup(lookup):
 
 
 def first_conjunct(plan, name, conjuncts):
-    return builder.conjunction(plan, name, list(conjuncts)[:1])
+    return planning.conjunction(plan, name, list(conjuncts)[:1])
 
 
 def shifted(combination):
@@ -60,8 +54,9 @@ def shifted(combination):
 
 
 DEEP = "#<[Q_a] > #<[Q_b] and P P Q_a"
-MASKED = masked_lookup(gadgets.lookup)
-SHIFTED = shifted(builder.Builder.combination)
+SINCE = translate.since
+MASKED = masked_lookup(translate.lookup)
+SHIFTED = shifted(planning.Builder.combination)
 CONSTANT = lambda scale, exponent, of: ConstantTemperature(scale)
 
 
@@ -79,31 +74,43 @@ def leftmost(select):
 
 
 def rightmost_of_all(plan, mode, side, left, right):
-    return gadgets.since(plan, mode, side, None, right)
+    return SINCE(plan, mode, side, None, right)
 
 
 PLANTED = {
-    "open gates of P": ("T", "P Q_a", gadgets, "add_rounded", without_gates),
-    "P open at 1": ("FU", "P Q_a", gadgets, "add_rounded", without_the_last_gate),
-    "N open at n": ("U", "N Q_a", gadgets, "add_rounded", without_the_last_gate),
-    "a blunt selection": ("T", "Q_a S Q_b", gadgets, "SHARPNESS", 0.3),
-    "a blunt selection, FT": ("FT", "Q_a S Q_b", gadgets, "SHARPNESS", 0.03),
-    "a blunt selection, FU": ("FU", "Q_a S Q_b", gadgets, "SHARPNESS", 0.3),
-    "the other side": ("T", "Q_a S P Q_b", gadgets, "select", leftmost(gadgets.select)),
+    "open gates of P": ("T", "P Q_a", translate, "add_rounded", without_gates),
+    "P open at 1": ("FU", "P Q_a", translate, "add_rounded", without_the_last_gate),
+    "N open at n": ("U", "N Q_a", translate, "add_rounded", without_the_last_gate),
+    "a blunt selection": ("T", "Q_a S Q_b", translate, "SHARPNESS", 0.3),
+    "a blunt selection, FT": ("FT", "Q_a S Q_b", translate, "SHARPNESS", 0.03),
+    "a blunt selection, FU": ("FU", "Q_a S Q_b", translate, "SHARPNESS", 0.3),
+    "the other side": (
+        "T",
+        "Q_a S P Q_b",
+        translate,
+        "select",
+        leftmost(translate.select),
+    ),
     "any since": ("TB", "odd S Q_b", translate, "since", rightmost_of_all),
     "one conjunct": ("T", "odd and Q_a", translate, "conjunction", first_conjunct),
-    "no mark of the end": ("FT", "P Q_a", gadgets, "mask_of", lambda side: "none"),
-    "0 is 1": ("T", "#<[Q_a] >= 1", gadgets, "has_any", constant_true),
-    "0 is 1, TB": ("TB", "#>[Q_a] >= 1", gadgets, "has_any", constant_true),
+    "no mark of the end": ("FT", "P Q_a", translate, "mask_of", lambda side: "none"),
+    "0 is 1": ("T", "#<[Q_a] >= 1", translate, "has_any", constant_true),
+    "0 is 1, TB": ("TB", "#>[Q_a] >= 1", translate, "has_any", constant_true),
     "no value at 0": ("U", "even(#<[Q_a])", translate, "has_any", constant_true),
-    "a blunt lookup": ("FT", "#<[T] >= 3", gadgets, "lookup_sharpness", lambda _: 0.2),
-    "a masked lookup": ("T", "#>[Q_a] >= 3", gadgets, "lookup", MASKED),
-    "a vote of odd": ("TB", "#<[Q_a] >= 1", gadgets, "_add_where", never),
-    "a vote of odd, FU": ("FU", "#<[Q_a] >= 1", gadgets, "_add_where", never),
-    "a blunt vote": ("TB", "#<[Q_a] > #<[Q_b]", gadgets, "SHARPNESS", 0.1),
+    "a blunt lookup": (
+        "FT",
+        "#<[T] >= 3",
+        translate,
+        "lookup_sharpness",
+        lambda _: 0.2,
+    ),
+    "a masked lookup": ("T", "#>[Q_a] >= 3", translate, "lookup", MASKED),
+    "a vote of odd": ("TB", "#<[Q_a] >= 1", translate, "_add_where", never),
+    "a vote of odd, FU": ("FU", "#<[Q_a] >= 1", translate, "_add_where", never),
+    "a blunt vote": ("TB", "#<[Q_a] > #<[Q_b]", translate, "SHARPNESS", 0.1),
     "both halves": ("FU", "odd(#<[Q_a])", translate, "add_rounded", without_gates),
-    "one too many": ("U", "not P Q_a", builder.Builder, "combination", SHIFTED),
-    "a warm layer": ("FT", DEEP, schedule.PlannedLayer, "exponent", LEAST),
+    "one too many": ("U", "not P Q_a", planning.Builder, "combination", SHIFTED),
+    "a warm layer": ("FT", DEEP, planning.PlannedLayer, "exponent", LEAST),
     "a constant temperature": ("T", "Q_a S Q_b", compile, "PowerTemperature", CONSTANT),
 }
 

@@ -10,14 +10,6 @@ import pytest
 from jax_models.errors import InputError
 from jax_models.programs.grammar import walk
 from jax_models.programs.logic import semantics
-from jax_models.programs.logic.derived import (
-    at_least_one,
-    first,
-    historically,
-    implies,
-    last,
-    once,
-)
 from jax_models.programs.logic.semantics import evaluate_formula, satisfies
 from jax_models.programs.logic.syntax import (
     EVEN,
@@ -35,6 +27,12 @@ from jax_models.programs.logic.syntax import (
     Since,
     Symbol,
     Until,
+    at_least_one,
+    first,
+    historically,
+    implies,
+    last,
+    once,
 )
 from tests.formulas import PREDICATES, naive_truth, random_formula
 

@@ -1,8 +1,10 @@
-"""Compiled programs: uniform or tieless heads of gap 1, and the evaluator's answers."""
+"""Compiled programs: heads of gap 1, the evaluator's answers, proved lengths, softmax."""
 
 import dataclasses
+import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -11,9 +13,13 @@ from jax_models.errors import InputError
 from jax_models.programs.rasp import (
     PROGRAMS,
     CompiledProgram,
+    build_model,
+    check_program,
     compile_program,
     evaluate_program,
-    lookup,
+    longest_exact_length,
+    lower,
+    plan_program,
     read_result,
 )
 from jax_models.programs.rasp.plan import AffineForm
@@ -27,7 +33,6 @@ from tests.jax_models.programs.rasp.cases import (
 from tests.jax_models.programs.rasp.random_programs import ALPHABET, random_program
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 LOOKUP = """
 depth = psum[j<=i] ((in = 'a') - (in = 'b'))
@@ -148,13 +153,13 @@ def test_the_oracle_catches_a_lost_neuron():
 
 def test_the_oracle_catches_an_empty_row_that_matches_zero(monkeypatch):
     """Without the 1 that is fetched too, what an empty row brings back equals 0."""
-    same_integer = lookup._same_integer
+    same_integer = lower._same_integer
 
     def planted(*arguments):
         criterion = same_integer(*arguments)
         return dataclasses.replace(criterion, fails_on_zeros=True)
 
-    monkeypatch.setattr(lookup, "_same_integer", planted)
+    monkeypatch.setattr(lower, "_same_integer", planted)
     case = Case(LOOKUP.format("right", "j>i"), ALPHABET)
     strings = all_strings(ALPHABET, 2)
     assert "answers" in case.flaws(strings, exact=False)
@@ -310,3 +315,110 @@ def test_affine_forms_are_equal_if_their_numbers_are():
     assert x + y - x == y
     assert (x + y) * 0 == AffineForm()
     assert (x - 1) * 2 + 2 == x * 2
+
+
+def test_beyond_what_is_proved_the_length_is_refused():
+    text, alphabet = PROGRAMS["dyck2"]
+    case = library("dyck2")
+    longest = longest_exact_length(case.plan, jnp.float32)
+    compile_program(text, alphabet, max_length=longest)
+    with pytest.raises(InputError, match=f"exact in float32 up to n = {longest}"):
+        compile_program(text, alphabet, max_length=longest + 1)
+    with pytest.raises(InputError, match="max_length = 0; expected an integer"):
+        compile_program(text, alphabet, max_length=0)
+    with pytest.raises(InputError, match="up to n = 0"):
+        compile_program("x = 123456789 + pos\nreturn x", "ab")
+    compiled = CompiledProgram(case.plan, build_model(case.plan, jnp.float32))
+    with pytest.raises(InputError, match="use float64"):
+        compiled.run(np.zeros(longest + 1, int))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_float64_is_proved_exact_to_ten_thousand_symbols(name):
+    assert longest_exact_length(library(name).plan, jnp.float64) >= 10_000
+
+
+@pytest.mark.parametrize("name", ["majority", "dyck2", "induction_head"])
+def test_float32_is_exact_up_to_the_length_that_is_proved(name):
+    case = library(name)
+    longest = min(longest_exact_length(case.plan, jnp.float32), 64)
+    strings = some_strings(case.alphabet, longest, 3)
+    single = hard_attention.run(case.model, strings, dtype=np.float32)
+    said = read_result(case.plan, single.logits)
+    assert np.array_equal(said, evaluate_program(case.program, strings))
+    assert single.logits.dtype == np.float32
+    assert single.least_gap > 1 / 2
+
+
+def test_the_engine_reports_no_row_up_to_the_length_that_is_proved():
+    """In float32, where all keys are n: the largest scores, and a gap of 1."""
+    text = (
+        "last = right_j[true, true] pos(j) : 0\n"
+        "x = right_j[true, last(j) = last(i)] pos(j) : 0\nreturn x"
+    )
+    case = Case(text, ALPHABET)
+    model = build_model(case.plan, jnp.float32)
+    longest = longest_exact_length(case.plan, jnp.float32)
+    said = CompiledProgram(case.plan, model).run(np.zeros(longest, int))
+    assert said.tolist() == [longest] * longest
+
+
+EPSILON = 0.01
+
+
+def theorem_26(plan, model, length):
+    """tau(n) = gamma / (2 [log(n x/E) + L log(2 K2)]), in logarithms.
+
+    The constants of docs/theory/softmax-approximation.md, section 9, for H heads whose values
+    add up, and one coordinate more for the biases.
+    """
+    layers, attentions = len(model.layers), [one.attention for one in model.layers]
+    d = model.width + 1
+    key_width = max(one.key_width for one in attentions)
+    heads = max(one.num_heads for one in attentions)
+    hidden = max(len(one.feed_forward.b1) for one in model.layers)
+    arrays = [
+        array
+        for one in model.layers
+        for array in (
+            *vars(one.feed_forward).values(),
+            *(getattr(one.attention, name) for name in ("query", "key", "value")),
+            *(getattr(one.attention, f"{name}_bias") for name in ("query", "key")),
+        )
+        if array is not None and not isinstance(array, str)
+    ]
+    # An output matrix of 0 and 1 with one 1 in a column: O V has the entries of V.
+    largest = max(1.0, *(float(np.abs(np.asarray(array)).max()) for array in arrays))
+    value = heads * d * largest
+    block = 1 + hidden * d * largest**2
+    log_growth = math.log(1 + value) + math.log(block + hidden * largest**2 + largest)
+    log_k1 = math.log(6 * d**2 * key_width * largest**2) + (layers - 1) * log_growth
+    log_k2 = math.log(block) + max(
+        math.log(1 + value), math.log(2 * value) + (layers - 1) * log_growth
+    )
+    gamma = plan.gap(length)
+    x = max(1, np.abs(model.position.encode(length, model.width)).max())
+    log_e = min(math.log(EPSILON), math.log(gamma / (2 * x)) - log_k1)
+    return gamma / (
+        2 * (math.log(length * x) - log_e + layers * (math.log(2) + log_k2))
+    )
+
+
+@pytest.mark.parametrize("name", ["majority", "induction_head", "dyck2"])
+def test_softmax_at_the_temperature_of_theorem_26_says_the_same(name):
+    text, alphabet = PROGRAMS[name]
+    program = check_program(text, alphabet)
+    plan = plan_program(program)
+    model = build_model(plan, np.float64)
+    for length in (1, 2, 6):
+        draw = np.random.default_rng(length)
+        strings = draw.integers(0, len(alphabet), (40, length))
+        tau = theorem_26(plan, model, length)
+        soft = hard_attention.run(model, strings, temperature=tau)
+        hard = hard_attention.run(model, strings)
+        assert np.abs(soft.logits - hard.logits).max() <= EPSILON
+        wanted = evaluate_program(program, strings)
+        assert np.array_equal(read_result(plan, soft.logits), wanted)
+    # The check can fail: softmax as hot as the gap says something else.
+    hot = hard_attention.run(model, strings, temperature=4 * plan.gap(6))
+    assert not np.array_equal(read_result(plan, hot.logits), wanted)

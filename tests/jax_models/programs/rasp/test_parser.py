@@ -79,6 +79,9 @@ def test_lines_semicolons_and_comments_do_not_matter(text):
     assert parse_program(text) == parse_program("x = in = 'a'\nreturn x")
 
 
+LOOKUP = "x = right_j[j<i, {}] {} : {}\nreturn x"
+
+
 @pytest.mark.parametrize(
     ("text", "place", "says"),
     [
@@ -104,24 +107,7 @@ def test_lines_semicolons_and_comments_do_not_matter(text):
         (f"x = {'if true then 1 else ' * 99}1", (1, 988), "nested too deep"),
         ("x = in in {a}\nreturn x", (1, 12), "a symbol such as 'a'"),
         ("return in in", (1, 11), "the end of the program"),
-    ],
-)
-def test_a_departure_from_the_grammar_is_named_with_its_place(text, place, says):
-    line, column = place
-    with pytest.raises(InputError) as caught:
-        parse_program(text)
-    message = str(caught.value)
-    assert message.startswith(f"line {line}, column {column}: ")
-    assert says in message
-    assert "\n" not in message
-
-
-LOOKUP = "x = right_j[j<i, {}] {} : {}\nreturn x"
-
-
-@pytest.mark.parametrize(
-    ("text", "place", "says"),
-    [
+        # Names and types that do not fit.
         ("x = y\nreturn x", (1, 5), "'y' is not defined"),
         ("x = x\nreturn x", (1, 5), "'x' is not defined"),
         ("return y", (1, 8), "'y' is not defined"),
@@ -143,7 +129,9 @@ LOOKUP = "x = right_j[j<i, {}] {} : {}\nreturn x"
         (LOOKUP.format("true", "pos(j)", "in"), (1, 5), "value and the default are"),
     ],
 )
-def test_a_name_or_type_that_does_not_fit_is_named_with_its_place(text, place, says):
+def test_a_departure_from_grammar_names_or_types_is_named_with_its_place(
+    text, place, says
+):
     line, column = place
     with pytest.raises(InputError) as caught:
         check_program(text, "ab")

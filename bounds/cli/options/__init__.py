@@ -1,1 +1,0 @@
-"""Options of each command; its docstring is the help of the command."""

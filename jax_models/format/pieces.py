@@ -1,0 +1,289 @@
+"""Pieces of models as entries of a config, both ways: words of docs/model-format.md."""
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from typing import Any, cast
+
+from jax import Array
+from jaxtyping import Float
+
+from jax_models.arguments import (
+    choose_name,
+    expect_integer,
+    expect_keys,
+    expect_kind,
+    expect_number,
+    show,
+)
+from jax_models.errors import InputError
+from jax_models.model.attention import Schedule
+from jax_models.model.mask import SIGHTS
+from jax_models.model.position import (
+    Coordinates,
+    PairTable,
+    PositionTable,
+    PowerTerm,
+    ResidueTerm,
+    Sinusoidal,
+)
+from jax_models.model.readout import Head, Readout
+from jax_models.model.relative import (
+    Alibi,
+    DistanceBias,
+    DistanceBuckets,
+    LinearScaling,
+    ListedFrequencies,
+    Llama3Scaling,
+    Rotary,
+)
+from jax_models.model.rows import ACTIVATIONS, NORMS, Affine, Norm
+from jax_models.model.scores import SCORES
+from jax_models.model.temperature import (
+    ConstantTemperature,
+    InverseLogTemperature,
+    PowerTemperature,
+)
+
+LINEAR, EMBEDDING = "linear", "embedding"
+
+
+def _kind(where: str, entry: Any, kinds: Iterable[str]) -> str:
+    """The kind that an entry names, checked."""
+    named = entry.get("kind") if isinstance(entry, dict) else entry
+    return choose_name(f"{where}.kind", named, tuple(kinds))
+
+
+def norm_word(norm: Norm) -> str:
+    """The name of a norm in files; its class's where files have none."""
+    names = (name for name, kind in NORMS.items() if kind is type(norm))
+    return next(names, type(norm).__name__)
+
+
+def decode_temperature(where: str, entry: Any, mask: str) -> Schedule | None:
+    """Returns the schedule that a layer's `temperature` entry describes."""
+    if entry is None:
+        return None
+    kinds = {
+        "constant": ["kind", "value"],
+        "inverse_log": ["kind", "scale"],
+        "power": ["kind", "scale", "exponent", "of"],
+    }
+    kind = _kind(where, entry, kinds)
+    expect_keys(where, entry, kinds[kind])
+    if kind == "constant":
+        return ConstantTemperature(
+            expect_number(f"{where}.value", entry.get("value"), 0, above=True)
+        )
+    scale = expect_number(f"{where}.scale", entry.get("scale"), 0, above=True)
+    if kind == "inverse_log":
+        return InverseLogTemperature(scale)
+    exponent = expect_number(f"{where}.exponent", entry.get("exponent"))
+    of = choose_name(f"{where}.of", entry.get("of", "length"), ("length", "position"))
+    if of == "position" and SIGHTS[mask].after:
+        raise InputError(
+            f'{where}.of = "position" needs a future mask, the layer has {mask!r}'
+        )
+    return PowerTemperature(scale, exponent, cast(Any, of))
+
+
+def encode_temperature(temperature: Schedule | None) -> dict[str, Any] | None:
+    """Returns the config entry of a schedule."""
+    match temperature:
+        case None:
+            return None
+        case ConstantTemperature(value):
+            return {"kind": "constant", "value": _number(value)}
+        case InverseLogTemperature(scale):
+            return {"kind": "inverse_log", "scale": _number(scale)}
+        case PowerTemperature(scale, exponent, of):
+            entry = {"exponent": exponent, "of": of}
+            return {"kind": "power", "scale": _number(scale), **entry}
+
+
+def _number(value: Any) -> Any:
+    """A number as a float; all else as it is, for a check to refuse."""
+    scalar = isinstance(value, int | float) or getattr(value, "shape", None) == ()
+    try:
+        return float(value) if scalar and not isinstance(value, bool) else value
+    except OverflowError:
+        return value
+
+
+POWER_KEYS = "coordinate scale position_power length_power alternating offset".split()
+RESIDUE_KEYS = "coordinate modulus residues offset".split()
+
+
+def decode_position(entry: Any) -> Sinusoidal | Coordinates | int | None:
+    """Returns the position formula that the config names, of pairs the separator."""
+    if entry is None:
+        return None
+    kind = _kind("position", entry, ("sinusoidal", "coordinates", "pairs"))
+    if kind == "pairs":
+        expect_keys("position", entry, ["kind", "separator"])
+        return expect_integer("position.separator", entry.get("separator"), 0)
+    if kind == "sinusoidal":
+        expect_keys("position", entry, ["kind", "base", "scale"])
+        return Sinusoidal(entry.get("base", 10000), entry.get("scale", 1))
+    expect_keys("position", entry, ["kind", "terms"])
+    terms = entry.get("terms")
+    expect_kind("position.terms", terms, list, "a list of terms")
+    return Coordinates(tuple(map(_decode_term, range(len(terms)), terms)))
+
+
+def _decode_term(at: int, entry: Any) -> PowerTerm | ResidueTerm:
+    where = f"position.terms[{at}]"
+    residue = isinstance(entry, dict) and "modulus" in entry
+    expect_keys(where, entry, RESIDUE_KEYS if residue else POWER_KEYS)
+    coordinate = expect_integer(f"{where}.coordinate", entry.get("coordinate"), 0)
+    offset = expect_number(f"{where}.offset", entry.get("offset", 1))
+    if residue:
+        modulus = expect_integer(f"{where}.modulus", entry["modulus"], 1, math.inf)
+        residues: Any = entry.get("residues")
+        expect_kind(f"{where}.residues", residues, list, "a list")
+        found = tuple(
+            expect_integer(f"{where}.residues", r, 0, math.inf) for r in residues
+        )
+        return ResidueTerm(coordinate, modulus, found, offset)
+    alternating = entry.get("alternating", False)
+    expect_kind(f"{where}.alternating", alternating, bool, "true or false")
+    defaults = {"scale": 1, "position_power": 0, "length_power": 0}
+    numbers = {
+        name: expect_number(f"{where}.{name}", entry.get(name, default))
+        for name, default in defaults.items()
+    }
+    return PowerTerm(coordinate, **numbers, alternating=alternating, offset=offset)
+
+
+def encode_position(position: Any) -> dict[str, Any] | None:
+    """Returns the config entry of a position formula; None for a table or none."""
+    if isinstance(position, PairTable):
+        return {"kind": "pairs", "separator": position.separator}
+    if position is None or isinstance(position, PositionTable):
+        return None
+    if isinstance(position, Sinusoidal):
+        return {"kind": "sinusoidal", "base": position.base, "scale": position.scale}
+    terms = [dataclasses.asdict(term) for term in position.terms]
+    for term in terms:
+        if "residues" in term:
+            term["residues"] = list(term["residues"])
+    return {"kind": "coordinates", "terms": terms}
+
+
+# What a config names, and the shape of the tensor for the heads' number.
+DISTANCES: dict[str, tuple[type[DistanceBias], tuple[str, ...]]] = {
+    "alibi": (Alibi, ()),
+    "buckets": (DistanceBuckets, ("buckets",)),
+}
+
+
+def check_distance(where: str, entry: Any) -> dict[str, Any] | None:
+    """Returns the `distance_bias` entry of a layer, checked."""
+    if entry is None:
+        return None
+    kind = _kind(where, entry, DISTANCES)
+    expect_keys(where, entry, ["kind", *_options(DISTANCES[kind][0])])
+    if kind == "buckets":
+        both = entry.get("bidirectional", True)
+        expect_kind(f"{where}.bidirectional", both, bool, "true or false")
+    return entry
+
+
+def decode_distance(entry: dict[str, Any], tensor: Float[Array, "..."]) -> DistanceBias:
+    """The distance bias of a checked entry and its tensor."""
+    options = {name: value for name, value in entry.items() if name != "kind"}
+    return DISTANCES[entry["kind"]][0](tensor, **options)
+
+
+def encode_distance(bias: DistanceBias | None) -> dict[str, Any] | None:
+    """Returns the config entry of a bias."""
+    if bias is None:
+        return None
+    kind = next(name for name, (one, _) in DISTANCES.items() if one is type(bias))
+    return {"kind": kind} | {name: getattr(bias, name) for name in _options(type(bias))}
+
+
+def tensor_of(bias: DistanceBias | None) -> Any:
+    """The tensor that a file holds for a distance bias."""
+    if bias is None:
+        return None
+    return bias.slopes if isinstance(bias, Alibi) else bias.table
+
+
+def _options(kind: type[DistanceBias]) -> list[str]:
+    fields = dataclasses.fields(kind)
+    return [field.name for field in fields if field.metadata.get("static")]
+
+
+SCALINGS = {
+    "linear": LinearScaling,
+    "llama3": Llama3Scaling,
+    "listed": ListedFrequencies,
+}
+
+
+def decode_rotary(where: str, entry: Any, score: str) -> Rotary | None:
+    """The rotary positions that a layer's `rotary` entry describes."""
+    if entry is None:
+        return None
+    expect_keys(where, entry, [field.name for field in dataclasses.fields(Rotary)])
+    if score in SCORES and not SCORES[score].bilinear:
+        raise InputError(f"{where} goes only with dot-product scores, found {score!r}")
+    scaling = entry.get("scaling")
+    if scaling is not None:
+        kind = SCALINGS[_kind(f"{where}.scaling", scaling, SCALINGS)]
+        names = [field.name for field in dataclasses.fields(kind)]
+        expect_keys(f"{where}.scaling", scaling, ["kind", *names])
+        scaling = kind(*(scaling.get(name) for name in names))
+    return Rotary(
+        entry.get("dims"),
+        entry.get("theta", 10000),
+        entry.get("pairing", "half"),
+        scaling,
+    )
+
+
+def encode_rotary(rotary: Rotary | None) -> dict[str, Any] | None:
+    """Returns the config entry of rotary positions."""
+    if rotary is None:
+        return None
+    entry = dataclasses.asdict(rotary)
+    kinds = {kind: name for name, kind in SCALINGS.items()}
+    if rotary.scaling is not None:
+        entry["scaling"]["kind"] = kinds[type(rotary.scaling)]
+    return entry
+
+
+def decode_head(entry: Any) -> list[Any] | None:
+    """Returns the checked config entry of a head, None where there is none."""
+    if entry is None:
+        return None
+    if not isinstance(entry, list) or not entry:
+        raise InputError(f"head = {show(entry)}; expected a list of its operations")
+    for at, one in enumerate(entry):
+        where = f"head[{at}]"
+        if isinstance(one, dict):
+            expect_keys(where, one, ["norm", "epsilon"])
+            choose_name(f"{where}.norm", one.get("norm"), tuple(NORMS))
+            expect_number(f"{where}.epsilon", one.get("epsilon"), 0)
+            continue
+        choose_name(where, one, (LINEAR, EMBEDDING, *ACTIVATIONS))
+        if one == EMBEDDING and at != len(entry) - 1:
+            raise InputError(f"{where} = {one!r} comes last, or not at all")
+    return entry
+
+
+def encode_head(readout: Readout | Head | None) -> list[Any] | None:
+    """Returns the config entry of a head; None of a read-out, or where there is none."""
+    if not isinstance(readout, Head):
+        return None
+    entry: list[Any] = []
+    for operation in readout.steps:
+        if isinstance(operation, Norm):
+            entry.append({"norm": norm_word(operation), "epsilon": operation.epsilon})
+        elif isinstance(operation, Affine):
+            entry.append(LINEAR)
+        else:
+            words = (word for word, one in ACTIVATIONS.items() if one == operation)
+            entry.append(next(words, type(operation).__name__))
+    return [*entry, EMBEDDING] if readout.tied else entry

@@ -1,0 +1,395 @@
+"""DYCK-k as a source: bracketed words whose height is a walk that must not fall below 0.
+
+The next symbol after a prefix of height h is an opening bracket with probability u_h,
+each of the k types alike, and with 1 - u_h the bracket that closes the innermost open one,
+or END at height 0. The types of brackets that are open are independent and uniform,
+whatever stands inside them, so a law of heights and last steps gives everything else.
+
+Unbounded, u_h = p at every height, and the height is a simple random walk killed by a step
+down from 0, q = 1 - p. There are N(n, h) = (h+1)/(n+1) C(n+1, (n-h)/2) paths from 0 to h that
+stay >= 0, all with the same probability, so that given at least n symbols
+P(H_n = h) ~ N(n, h) (p/q)^{h/2} for h = n mod 2, and
+P(step n goes down | H_n = h) = (h+2)(n-h) / (2n(h+1)), whatever p is. Heights are 0, 1, …, n:
+arrays [n + 1]. At a depth of at most D, heights are a finite automaton of D + 1 states, which
+gives all laws and the sampler.
+"""
+
+import abc
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float, Int, PRNGKeyArray
+
+from jax_models.arguments import expect_integer
+from jax_models.languages.automaton import AutomatonSource
+from jax_models.languages.base import Source, binary_entropy, check_probability
+from jax_models.languages.dyck import brackets_of
+from jax_models.run.device_memory import require_memory
+
+
+class BracketSource(Source):
+    """Bracketed words over k types whose height is a walk killed below 0."""
+
+    num_types: int
+    max_height: int | None = None  # the largest height, None where there is none
+
+    @abc.abstractmethod
+    def up_probabilities(self, heights: np.ndarray) -> np.ndarray:
+        """Returns u_h, of an opening bracket, for heights of any shape."""
+
+    @abc.abstractmethod
+    def step_law(self, length: int) -> np.ndarray:
+        """Returns P(step n goes up or down, H_n = h | at least n symbols) [2, heights]."""
+
+    @abc.abstractmethod
+    def draw_steps(
+        self, key: PRNGKeyArray, length: int, count: int
+    ) -> Int[Array, "inputs tokens"]:
+        """Draws walks given that they survive: steps +1 and -1, int32."""
+
+    @property
+    def first_symbol(self) -> tuple[float, ...]:
+        """An opening bracket or END."""
+        up = float(self.up_probabilities(np.zeros(())))
+        return (*(up / self.num_types, 0.0) * self.num_types, 1 - up)
+
+    def draw(
+        self, key: PRNGKeyArray, length: int, count: int
+    ) -> Int[Array, "inputs tokens"]:
+        """Draws the steps, then a type for each pair."""
+        step_key, type_key = jax.random.split(key)
+        steps = self.draw_steps(step_key, length, count)
+        reached = _highest(length, self.max_height)
+        return type_walks(type_key, steps, self.num_types, reached)
+
+    def next_symbol(
+        self, tokens: Int[Array, "... tokens"]
+    ) -> Float[Array, "... tokens classes"]:
+        """Returns the distribution of the symbol after each prefix."""
+        k, reached = self.num_types, _highest(tokens.shape[-1], self.max_height)
+        heights, tops, possible = open_brackets(tokens, k, self.max_height)
+        ups = jnp.asarray(self.up_probabilities(np.arange(reached + 1)))
+        up = jnp.where(possible, ups[heights], 0.0)[..., None]
+        down = jnp.where(possible, 1 - ups[heights], 0.0)[..., None]
+        brackets = jnp.arange(2 * k, dtype=tokens.dtype)
+        closes = (heights > 0)[..., None] & (brackets == 2 * tops[..., None] + 1)
+        inside = jnp.where(brackets % 2 == 0, up / k, jnp.where(closes, down, 0.0))
+        end = jnp.where((heights == 0)[..., None], down, 0.0)
+        return jnp.concatenate([inside, end], axis=-1)
+
+    def joint(self, length: int) -> Float[np.ndarray, "symbols classes"]:
+        """Returns the law of the last symbol and what follows it.
+
+        After an opening bracket of type t only t can be closed; after a closing one the
+        bracket that is open is of any type, whatever has just been closed.
+        """
+        k, law = self.num_types, self.step_law(length)
+        up = self.up_probabilities(np.arange(law.shape[1]))
+        table = np.zeros((2 * k, 2 * k + 1))
+        opens, closes = law / k
+        table[0::2, 0:-1:2], table[1::2, 0:-1:2] = opens @ up / k, closes @ up / k
+        table[1::2, 1:-1:2] = closes[1:] @ (1 - up[1:]) / k
+        table[1::2, -1] = closes[0] * (1 - up[0])
+        kinds = np.arange(k)
+        table[2 * kinds, 2 * kinds + 1] = opens @ (1 - up)
+        return table
+
+    def optimal_entropy(self, length: int) -> float:
+        """Returns Σ_h P(H_n = h) [h(u_h) + u_h ln k], nats, n >= 1."""
+        law = self.step_law(length).sum(axis=0)
+        up = self.up_probabilities(np.arange(law.size))
+        each = [binary_entropy(u) + u * math.log(self.num_types) for u in np.unique(up)]
+        return float(law @ np.array(each)[np.searchsorted(np.unique(up), up)])
+
+    def prefixes(self, length: int) -> Int[np.ndarray, "prefixes tokens"]:
+        """Returns every prefix of a length, each once; at most 60 symbols."""
+        k, deepest = self.num_types, self.max_height or length
+        strings, heights = np.zeros((1, 0), np.int32), np.zeros(1, int)
+        open_types = np.zeros(1, np.int64)  # a number in base k, the innermost last
+        for _ in range(length):
+            up, down = np.flatnonzero(heights < deepest), np.flatnonzero(heights)
+            kind = np.tile(np.arange(k), up.size)
+            at = np.concatenate([np.repeat(up, k), down])
+            top = open_types[down] % k
+            symbol = np.concatenate([2 * kind, 2 * top + 1]).astype(np.int32)
+            open_types = np.concatenate(
+                [open_types[at[: kind.size]] * k + kind, open_types[down] // k]
+            )
+            strings = np.column_stack([strings[at], symbol])
+            heights = heights[at] + np.where(symbol % 2, -1, 1)
+        return strings
+
+
+def _highest(length: int, max_height: int | None) -> int:
+    return length if max_height is None else min(length, max_height)
+
+
+def type_walks(
+    key: PRNGKeyArray,
+    # walks that stay in 0 … max_height, +1 and -1
+    steps: Int[Array, "inputs tokens"],
+    num_types: int,
+    max_height: int,
+) -> Int[Array, "inputs tokens"]:
+    """Gives every opening bracket a uniform type and its mate the same, with a stack.
+
+    For whole batches it is several times faster than the sort of `dyck.type_brackets`.
+    """
+    count, n = steps.shape
+    kinds = jax.random.randint(key, (n, count), 0, num_types, jnp.int32)
+    row = jnp.arange(count, dtype=jnp.int32)
+
+    def step(
+        state: tuple[Array, Array], now: tuple[Array, Array]
+    ) -> tuple[tuple[Array, Array], Array]:
+        (height, types), (move, kind) = state, now
+        level = jnp.maximum(height, height + move)  # the unit of height that is crossed
+        kind = jnp.where(move > 0, kind, types[row, level])
+        types = types.at[row, level].set(kind, unique_indices=True)
+        return (height + move, types), 2 * kind + (1 - move) // 2
+
+    first = jnp.zeros(count, jnp.int32), jnp.zeros((count, max_height + 1), jnp.int32)
+    _, tokens = jax.lax.scan(step, first, (steps.T, kinds))
+    return tokens.T
+
+
+def open_brackets(
+    tokens: Int[Array, "... tokens"], num_types: int, max_height: int | None = None
+) -> tuple[Array, Array, Array]:
+    """Reads prefixes with a stack.
+
+    After each symbol: the number of open brackets, the type of the innermost (of no meaning
+    where there is none), and whether the string is a prefix so far.
+    """
+    n = tokens.shape[-1]
+    reached = _highest(n, max_height)
+
+    def step(
+        state: tuple[Array, Array, Array], token: Array
+    ) -> tuple[tuple[Array, Array, Array], tuple[Array, Array, Array]]:
+        height, types, possible = state
+        kind, opens = token // 2, token % 2 == 0
+        fits = jnp.where(
+            opens, height < reached, (height > 0) & (types[height] == kind)
+        )
+        possible &= fits & (token >= 0) & (token < 2 * num_types)
+        height = jnp.where(opens, height + 1, height - 1).clip(0, reached)
+        types = types.at[height].set(jnp.where(opens, kind, types[height]))
+        return (height, types, possible), (height, types[height], possible)
+
+    def one(string: Array) -> tuple[Array, Array, Array]:
+        types = jnp.zeros(reached + 1, string.dtype)
+        first = jnp.zeros((), jnp.int32), types, jnp.asarray(True)
+        return jax.lax.scan(step, first, string)[1]
+
+    found = jax.vmap(one)(tokens.reshape(-1, n))
+    heights, tops, possible = (part.reshape(tokens.shape) for part in found)
+    return heights, tops, possible
+
+
+@dataclasses.dataclass(frozen=True)
+class DyckSource(BracketSource):
+    """Prefixes of words over k bracket types.
+
+    Attributes:
+        up_probability: p, of an opening bracket. From p = 1/2 on words have an infinite
+            mean length, beyond it some are infinite; prefixes are as well defined.
+        num_types: k.
+
+    Raises:
+        InputError: if p is not inside (0, 1), or k is not 1 to 4.
+    """
+
+    up_probability: float = 0.25
+    num_types: int = 2
+
+    def __post_init__(self) -> None:
+        """Checks p and k."""
+        check_probability("bracket probability p", self.up_probability)
+        symbols = brackets_of(self.num_types)
+        vars(self).update(name=f"dyck{self.num_types}", symbols=symbols)
+
+    def up_probabilities(self, heights: np.ndarray) -> np.ndarray:
+        """Returns p at every height."""
+        return np.full(np.shape(heights), self.up_probability)
+
+    def step_law(self, length: int) -> np.ndarray:
+        """Returns P(step n goes up or down, H_n = h) [2, n + 1], in closed form."""
+        return step_law(length, self.up_probability)
+
+    def log_survival(self, length: int) -> float:
+        """Returns ln P(at least n symbols), from the numbers of paths."""
+        return log_survival(length, self.up_probability)
+
+    def draw_steps(
+        self, key: PRNGKeyArray, length: int, count: int
+    ) -> Int[Array, "inputs tokens"]:
+        """Draws H_n from its law, then the steps from the last to the first.
+
+        P(step m goes down | H_m = h) = (h+2)(m-h) / (2m(h+1)).
+        """
+        last_key, step_key = jax.random.split(key)
+        law = height_law(length, self.up_probability)[length % 2 :: 2]
+        ladder = np.cumsum(law)
+        u = jax.random.uniform(last_key, (count,))
+        rank = jnp.searchsorted(jnp.asarray(ladder / ladder[-1]), u, side="right")
+        last = 2 * rank.astype(jnp.int32) + length % 2
+        chance = jax.random.uniform(step_key, (length, count))
+        times = jnp.arange(1, length + 1, dtype=chance.dtype)
+
+        def back(height: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+            m, u = now
+            h = height.astype(m.dtype)
+            falls = (h + 2) / (h + 1) * ((m - h) / (2 * m))
+            step = jnp.where(u < falls, -1, 1).astype(jnp.int32)
+            return height - step, step
+
+        _, steps = jax.lax.scan(back, last, (times, chance), reverse=True)
+        return steps.T
+
+
+@dataclasses.dataclass(frozen=True)
+class BoundedDyckSource(BracketSource):
+    """Prefixes of words over k bracket types and of bounded depth.
+
+    Attributes:
+        up_probability: p, of an opening bracket below the largest depth.
+        num_types: k.
+        depth: D, at least 1.
+
+    Raises:
+        InputError: if p is not inside (0, 1), k is not 1 to 4, or D is below 1.
+    """
+
+    up_probability: float = 0.25
+    num_types: int = 2
+    depth: int = 4
+
+    def __post_init__(self) -> None:
+        """Checks p, k and D."""
+        check_probability("bracket probability p", self.up_probability)
+        symbols, depth = brackets_of(self.num_types), self.depth
+        expect_integer("depth", depth, 1)
+        name = f"dyck{self.num_types}_depth{depth}"
+        vars(self).update(name=name, symbols=symbols, max_height=depth)
+
+    @property
+    def heights(self) -> AutomatonSource:
+        """The height as a source of its own: 0 is a step up, 1 a step down."""
+        deepest = self.depth
+        ups = [float(u) for u in self.up_probabilities(np.arange(deepest + 1))]
+        return AutomatonSource(
+            tuple((min(h + 1, deepest), max(h - 1, 0)) for h in range(deepest + 1)),
+            tuple((up, 1 - up if h else 0.0) for h, up in enumerate(ups)),
+            (1 - ups[0], *[0.0] * deepest),
+            label=f"heights of {self.name}",
+        )
+
+    def up_probabilities(self, heights: np.ndarray) -> np.ndarray:
+        """Returns p below depth D, and 0 there."""
+        return np.where(np.asarray(heights) < self.depth, self.up_probability, 0.0)
+
+    def step_law(self, length: int) -> np.ndarray:
+        """Returns P(step n goes up or down, H_n = h) [2, D + 1], O(n D^2)."""
+        return self.heights.joint_states(length)
+
+    def log_survival(self, length: int) -> float:
+        """Returns ln P(at least n symbols), O(n D^2)."""
+        return self.heights.log_survival(length)
+
+    def draw_steps(
+        self, key: PRNGKeyArray, length: int, count: int
+    ) -> Int[Array, "inputs tokens"]:
+        """Draws walks forwards, each step given that the walk survives."""
+        return 1 - 2 * self.heights.draw(key, length, count)
+
+
+def height_law(length: int, up_probability: float) -> Float[np.ndarray, "heights"]:
+    """Returns P(H_n = h | at least n symbols).
+
+    Summed outwards from the mode by the ratios of neighbours, so that the digits of
+    what matters do not depend on n.
+    """
+    heights, logs, _ = _relative(length, up_probability)
+    law = np.zeros(length + 1)
+    law[heights] = np.exp(logs)
+    return law / law.sum()
+
+
+def log_survival(length: int, up_probability: float) -> float:
+    """Returns ln P(at least n symbols) = ln Σ_h N(n, h) p^{(n+h)/2} q^{(n-h)/2}."""
+    _, logs, mode = _relative(length, up_probability)
+    down, up = (length - mode) // 2, (length + mode) // 2
+    paths = math.log((mode + 1) / (length + 1)) + math.lgamma(length + 2)
+    paths -= math.lgamma(down + 1) + math.lgamma(up + 2)
+    one = paths + up * math.log(up_probability) + down * math.log1p(-up_probability)
+    return one + math.log(np.exp(logs).sum())
+
+
+def step_law(length: int, up_probability: float) -> Float[np.ndarray, "2 heights"]:
+    """Returns P(step n goes up or down, H_n = h | at least n symbols)."""
+    n, h = length, np.arange(length + 1.0)
+    law = height_law(length, up_probability) / (2 * n * (h + 1))
+    return np.stack([law * h * (n + h + 2), law * (h + 2) * (n - h)])
+
+
+def closing_above_ground(length: int, up_probability: float) -> float:
+    """Returns P_0(n) = P(x_n closes, H_n > 0 | at least n symbols).
+
+    Σ_{h>=1} P(H_n = h) (h+2)(n-h) / (2n(h+1)): something is still open after a closing
+    bracket, so that which bracket closes next cannot be read off x_n.
+    """
+    return float(step_law(length, up_probability)[1, 1:].sum())
+
+
+def limiting_closing_above_ground(up_probability: float) -> tuple[float, float]:
+    """Returns the limits of P_0(n) over even and over odd n.
+
+    With r = p/q: (2r - r²)/(1 + r) and (3 - r)/4 for p < 1/2, 1/2 at p = 1/2, q beyond.
+    """
+    p, q = up_probability, 1 - up_probability
+    if p < q:
+        r = p / q
+        return (2 * r - r * r) / (1 + r), (3 - r) / 4
+    return q, q
+
+
+def limiting_height_law(
+    # from 1/2 on the height grows without limit, and all is 0
+    up_probability: float,
+    heights: int,
+) -> Float[np.ndarray, "2 heights"]:
+    """Returns the quasi-stationary law of the height, over even and then over odd n.
+
+    ν(h) ~ (h+1) (p/q)^{h/2} on the heights of one parity: with r = p/q and even h,
+    (1 - r)²/(1 + r) (h+1) r^{h/2}, with odd h, (1 - r)²/2 (h+1) r^{(h-1)/2}. It is what a
+    walk that has survived looks like, not the stationary law of one that starts again.
+    """
+    p, q = up_probability, 1 - up_probability
+    law, h = np.zeros((2, heights)), np.arange(heights)
+    if p < q:
+        r = p / q
+        for odd, mass in enumerate((1 + r, 2.0)):
+            ours = h % 2 == odd
+            law[odd, ours] = (1 - r) ** 2 / mass * (h + 1)[ours] * r ** (h[ours] // 2)
+    return law
+
+
+def _relative(length: int, up_probability: float) -> tuple[np.ndarray, np.ndarray, int]:
+    """The heights of the right parity, ln P(h)/P(mode) of each, and the mode."""
+    require_memory(f"a law of {length} heights", 64 * length)
+    n, p = length, up_probability
+    heights = np.arange(n % 2, n + 1, 2)
+    h = heights[:-1].astype(float)
+    # ln P(h + 2)/P(h), which decreases in h.
+    rises = np.log((h + 3) / (h + 1)) + np.log((n - h) / (n + h + 4))
+    rises += math.log(p) - math.log1p(-p)
+    mode = int((rises > 0).sum())
+    above = np.cumsum(rises[mode:])
+    below = -np.cumsum(rises[:mode][::-1])[::-1]
+    logs = np.concatenate([below, [0.0], above])
+    return heights, logs, int(heights[mode])

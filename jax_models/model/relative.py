@@ -1,0 +1,274 @@
+"""Relative positions in scores: biases of the distance, and turned queries and keys.
+
+No substitution changes them. A new bias is a class here, its row in `format/pieces.py` and
+its line of docs/model-format.md.
+
+Turned (rotary) coordinates (a, b) of pair m at position p become those of
+(a + ib) e^(i p f_m), so that the product of a query and a key depends on how far apart they
+stand. Sines and cosines are formed on the host, as if rounded once to float64, and then
+cast, as position formulas are.
+"""
+
+import dataclasses
+import functools
+from typing import Any, Literal, get_args
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float, Int, Shaped
+
+from jax_models.arguments import (
+    choose_name,
+    expect_integer,
+    expect_number,
+    expect_sequence,
+)
+from jax_models.errors import InputError
+from jax_models.model.position import (
+    exact_context,
+    falling_frequencies,
+    sine_and_cosine,
+)
+from jax_models.model.pytree import register
+
+# Below it the power of a float finds where a bucket starts, but for one.
+MOST_DISTANCE = 2**31
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Alibi:
+    """-slope |i - j|, one slope for each head.
+
+    Source:
+        Press, Smith and Lewis 2022, section 3.
+    """
+
+    slopes: Float[Array, "heads"]
+
+    def biases(
+        self, rows: Int[Array, "rows"], keys: Int[Array, "keys"], length: int
+    ) -> Float[Array, "heads rows keys"]:
+        """Addition to scores."""
+        del length
+        apart = jnp.abs(rows[:, None] - keys[None, :]).astype(self.slopes.dtype)
+        return -self.slopes[:, None, None] * apart
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class DistanceBuckets:
+    """A number for each head and bucket of distances: near ones alone, far ones together.
+
+    Of b buckets, or b/2 for either side where both are told apart, the first half hold
+    the distances 0, 1, …, and bucket e + m those from e (D/e)^(m/e') up: e = b/2 is that
+    half, e' the other, D the largest distance that is told from larger ones. Where sides
+    are not told apart what comes after the row is at distance 0.
+
+    Raises:
+        InputError: for a largest distance within the first half.
+
+    Source:
+        Raffel et al. 2020, section 2.1.
+    """
+
+    table: Float[Array, "heads buckets"]
+    bidirectional: bool = dataclasses.field(default=True, metadata={"static": True})
+    max_distance: int = dataclasses.field(default=128, metadata={"static": True})
+
+    def __post_init__(self) -> None:
+        distance = expect_integer(
+            "distance_bias.max_distance", self.max_distance, 2, MOST_DISTANCE
+        )
+        object.__setattr__(self, "max_distance", distance)
+
+    def biases(
+        self, rows: Int[Array, "rows"], keys: Int[Array, "keys"], length: int
+    ) -> Float[Array, "heads rows keys"]:
+        """Addition to scores."""
+        shape = (self.table.shape[1], self.bidirectional, self.max_distance)
+        buckets = jnp.asarray(distance_buckets(length, *shape))
+        which = keys[None, :] - rows[:, None] + (length - 1)
+        return self.table[:, buckets.at[which].get(mode="clip")]
+
+
+DistanceBias = Alibi | DistanceBuckets
+
+
+@functools.lru_cache(maxsize=16)
+def distance_buckets(
+    length: int, count: int, bidirectional: bool, max_distance: int
+) -> Int[np.ndarray, "offsets"]:
+    """Returns the bucket of j - i = 1 - n, …, n - 1, formed of integers alone."""
+    sides = 2 if bidirectional else 1
+    if count % sides or count < 2 * sides:
+        raise InputError(
+            f"distance_bias has {count} buckets; expected an even number >= 4 for two "
+            "sides, or at least 2 for one"
+        )
+    own = count // sides
+    exact = own // 2
+    if max_distance <= exact:
+        raise InputError(
+            f"distance_bias.max_distance = {max_distance}; expected more than {exact}, "
+            "the distances that have a bucket each"
+        )
+    far = own - exact
+    # Distance x is in bucket e + m or beyond where (x / e)^far >= (D / e)^m.
+    starts = list(range(1, exact + 1))
+    for m in range(1, far):
+        least = max_distance**m * exact ** (far - m)
+        x = max(starts[-1], int(exact * (max_distance / exact) ** (m / far)) - 1)
+        while x**far < least:
+            x += 1
+        starts.append(x)
+    apart = np.arange(1 - length, length)
+    size = np.abs(apart) if bidirectional else np.maximum(-apart, 0)
+    found = np.searchsorted(starts, size, side="right")
+    return (found + own * (bidirectional & (apart > 0))).astype(np.int32)
+
+
+Pairing = Literal["half", "interleaved"]
+PAIRINGS: tuple[str, ...] = get_args(Pairing)
+
+
+@dataclasses.dataclass(frozen=True)
+class LinearScaling:
+    """All frequencies over one factor: positions that lie as much closer."""
+
+    factor: float
+
+    def __post_init__(self) -> None:
+        _expect_numbers(self, "rotary.scaling.")
+
+    def scaled(self, frequencies: np.ndarray) -> Shaped[np.ndarray, "frequencies"]:
+        """Returns the frequencies that are used for those of theta."""
+        return frequencies / self.factor
+
+
+@dataclasses.dataclass(frozen=True)
+class Llama3Scaling:
+    """Low frequencies over a factor, high ones as they are, those between in between."""
+
+    factor: float
+    low_frequency_factor: float
+    high_frequency_factor: float
+    original_length: float
+
+    def __post_init__(self) -> None:
+        _expect_numbers(self, "rotary.scaling.")
+        if self.low_frequency_factor >= self.high_frequency_factor:
+            raise InputError(
+                f"rotary.scaling.low_frequency_factor = {self.low_frequency_factor}; "
+                f"expected less than high_frequency_factor = {self.high_frequency_factor}"
+            )
+
+    def scaled(self, frequencies: np.ndarray) -> Shaped[np.ndarray, "frequencies"]:
+        """Returns the frequencies that are used for those of theta."""
+        turns = self.original_length * frequencies / (2 * exact_context().pi)
+        low, high = self.low_frequency_factor, self.high_frequency_factor
+        kept = np.clip((turns - low) / (high - low), 0, 1)
+        return (1 - kept) * frequencies / self.factor + kept * frequencies
+
+
+@dataclasses.dataclass(frozen=True)
+class ListedFrequencies:
+    """Frequencies of their own in place of theta's: those that a checkpoint rounded."""
+
+    frequencies: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        where = "rotary.scaling.frequencies"
+        given = expect_sequence(where, self.frequencies, "a list of numbers")
+        listed = tuple(expect_number(where, x, 0) for x in given)
+        object.__setattr__(self, "frequencies", listed)
+
+    def scaled(self, frequencies: np.ndarray) -> Shaped[np.ndarray, "frequencies"]:
+        """Returns the frequencies that are used for those of theta."""
+        if len(self.frequencies) != len(frequencies):
+            raise InputError(
+                f"rotary.scaling.frequencies lists {len(self.frequencies)}; expected "
+                f"{len(frequencies)}, half of rotary.dims"
+            )
+        return np.array(self.frequencies)
+
+
+Scaling = LinearScaling | Llama3Scaling | ListedFrequencies
+
+
+@dataclasses.dataclass(frozen=True)
+class Rotary:
+    """Turns the first `dims` coordinates of queries and keys, the others not.
+
+    Frequencies are theta^(-2m/dims), m = 0 … dims/2 - 1, and what a scaling makes of
+    them. Pair m is coordinates (m, m + dims/2) with the pairing "half", and (2m, 2m + 1)
+    with "interleaved".
+
+    Raises:
+        InputError: for odd dims, and numbers out of range.
+    """
+
+    dims: int
+    theta: float = 10000.0
+    pairing: Pairing = "half"
+    scaling: Scaling | None = None
+
+    def __post_init__(self) -> None:
+        dims = expect_integer("rotary.dims", self.dims, 2)
+        if dims % 2:
+            raise InputError(f"rotary.dims = {dims}; expected an even number")
+        object.__setattr__(self, "dims", dims)
+        theta = expect_number("rotary.theta", self.theta, 0, above=True)
+        object.__setattr__(self, "theta", theta)
+        choose_name("rotary.pairing", self.pairing, PAIRINGS)
+        if self.scaling is not None:
+            self.scaling.scaled(np.ones(dims // 2))  # refuses another number of them
+
+    @property
+    def frequencies(self) -> np.ndarray:
+        """Radians from one position to the next, of mpmath's numbers [dims / 2]."""
+        found = falling_frequencies(self.theta, self.dims)
+        return found if self.scaling is None else self.scaling.scaled(found)
+
+    def turn(
+        self,
+        rows: Float[Array, "... rows d_k"],
+        positions: Int[Array, "#rows"],
+        length: int,
+    ) -> Float[Array, "... rows d_k"]:
+        """Returns queries or keys turned by their positions; linear in the rows."""
+        tables = _tables(self, length, np.dtype(rows.dtype))
+        cos, sin = (jnp.asarray(x).at[positions].get(mode="clip") for x in tables)
+        a, b = self._pairs(rows)
+        turned = a * cos - b * sin, b * cos + a * sin
+        if self.pairing == "half":
+            joined = jnp.concatenate(turned, axis=-1)
+        else:
+            joined = jnp.stack(turned, axis=-1).reshape(*rows.shape[:-1], self.dims)
+        return jnp.concatenate([joined, rows[..., self.dims :]], axis=-1)
+
+    def _pairs(
+        self, rows: Float[Array, "... turned"]
+    ) -> tuple[Float[Array, "... frequencies"], Float[Array, "... frequencies"]]:
+        half = self.dims // 2
+        if self.pairing == "half":
+            return rows[..., :half], rows[..., half : self.dims]
+        return rows[..., 0 : self.dims : 2], rows[..., 1 : self.dims : 2]
+
+
+@functools.lru_cache(maxsize=16)
+def _tables(
+    rotary: Rotary, length: int, dtype: np.dtype
+) -> tuple[np.ndarray, np.ndarray]:
+    """Cosines and sines of all positions [n, dims / 2]."""
+    found = sine_and_cosine(np.arange(length), rotary.frequencies).astype(dtype)
+    sine, cosine = np.split(found, 2, axis=1)
+    return cosine, sine
+
+
+def _expect_numbers(scaling: Any, where: str) -> None:
+    for field in dataclasses.fields(scaling):
+        value = getattr(scaling, field.name)
+        number = expect_number(f"{where}{field.name}", value, 0, above=True)
+        object.__setattr__(scaling, field.name, number)

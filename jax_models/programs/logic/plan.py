@@ -1,0 +1,446 @@
+"""The plan of a compiled formula: coordinates, heads and neurons, and their layers.
+
+A plan says which linear forms of which coordinates each head and each neuron reads and
+what it adds to which coordinate. Coordinates count from 0; forms are as in `assembly`,
+the constant under the key `CONSTANT`. A head has one value component here; heads of the
+same scores become one head of the model. The `Builder` makes a plan step by step: every
+coordinate is fresh, its writers are those of the step that makes it, and a linear
+combination of coordinates is a coordinate that their writers also write to, which costs
+neither neuron nor layer.
+
+Once the masks of the layers are chosen, doing everything as early as possible is best; the
+search is over sequences of masks, layer by layer through the sets of steps done, without
+those that another contains and at most `MAX_SETS`. The heads of a layer share a temperature,
+for which the largest of their exponents does: base >= 1, so that it is the lowest of any of
+them, and every bound of a head falls with its temperature.
+
+A real number of at most 1/4 stands for false, one of at least 3/4 for true. Rounding it
+takes two neurons that read the same form up to its constant, so that in floating point
+their difference is exactly 0 or 1.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, get_args
+
+from jax_models.model.mask import Mask
+from jax_models.model.position import PowerTerm, ResidueTerm
+from jax_models.programs.assembly import CONSTANT
+from jax_models.programs.logic.syntax import Formula
+from jax_models.run.device_memory import COMPILED_LAYER, require_operations
+
+Terms = tuple[tuple[int, float], ...]
+MAX_SETS = 32
+
+
+def freeze(form: Mapping[int, float]) -> Terms:
+    """Returns a form as a sorted tuple without zeros, so that equal forms are equal."""
+    return tuple(sorted((c, float(a)) for c, a in form.items() if a))
+
+
+def coordinates_of(*forms: Terms) -> set[int]:
+    """Returns the coordinates that forms read."""
+    return {c for form in forms for c, _ in form} - {CONSTANT}
+
+
+@dataclasses.dataclass(frozen=True)
+class Coordinate:
+    """The input's value of one coordinate; heads and neurons may add to this value."""
+
+    name: str
+    symbols: tuple[float, ...]  # per symbol of the alphabet
+    terms: tuple[PowerTerm | ResidueTerm, ...]  # of the position encoding
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedHead:
+    """Attention to one value; score = sum of query times key, over base ** -exponent.
+
+    Without query and key the scores are 0 and the head averages over what it sees.
+    """
+
+    mask: Mask
+    exponent: int
+    query: tuple[Terms, ...]
+    key: tuple[Terms, ...]
+    value: Terms
+    write: Terms
+
+    @property
+    def reads(self) -> set[int]:
+        """The coordinates that it needs."""
+        return coordinates_of(*self.query, *self.key, self.value)
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedNeuron:
+    """Adds write[c] * relu(read) to each coordinate c."""
+
+    read: Terms
+    write: Terms
+
+    @property
+    def reads(self) -> set[int]:
+        """The coordinates that it needs."""
+        return coordinates_of(self.read)
+
+
+@dataclasses.dataclass(frozen=True)
+class FormulaPlan:
+    """All that a formula needs, each head and each neuron once."""
+
+    coordinates: tuple[Coordinate, ...]
+    heads: tuple[PlannedHead, ...]
+    neurons: tuple[PlannedNeuron, ...]
+    truth: Mapping[Formula, int]  # the coordinate of every sub-formula
+    output: int  # that of the formula itself
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedLayer:
+    """The steps of one layer."""
+
+    mask: Mask
+    heads: tuple[PlannedHead, ...]
+    neurons: tuple[PlannedNeuron, ...]
+
+    @property
+    def exponent(self) -> int:
+        """The layer's temperature is base ** -exponent."""
+        return max((head.exponent for head in self.heads), default=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Progress:
+    """State after some layers: the steps done, and the masks of the layers."""
+
+    done: int  # bit h is head h, bit len(heads) + k neuron k
+    masks: tuple[Mask, ...]
+
+
+def schedule_plan(plan: FormulaPlan) -> tuple[PlannedLayer, ...]:
+    """Returns the layers of a plan, as few as its dependencies and masks allow.
+
+    The fewest, unless the search met more than `MAX_SETS` sets of which none contains
+    another; then few.
+    """
+    levels: dict[int, int] = {}
+    # A coordinate is read by those that are made after it.
+    made = lambda one: max(one.reads | coordinates_of(one.write))
+    for step in sorted((*plan.heads, *plan.neurons), key=made):
+        level = max((levels.get(c, 0) for c in step.reads), default=0)
+        level += isinstance(step, PlannedHead)
+        levels |= {c: max(level, levels.get(c, 0)) for c, _ in step.write}
+    least = max(levels.values(), default=0)
+    require_operations(f"a formula of {least} layers", COMPILED_LAYER * least)
+    steps = _Steps(plan)
+    front = [_Progress(0, ())]
+    while all(one.done != steps.everything for one in front):
+        grown: dict[int, _Progress] = {}
+        for one in front:
+            for mask in steps.useful_masks(one.done):
+                done = steps.after_layer(one.done, mask)
+                grown.setdefault(done, _Progress(done, (*one.masks, mask)))
+        front = _undominated(list(grown.values()))
+    masks = next(one.masks for one in front if one.done == steps.everything)
+    layers, done = [], 0
+    for mask in masks:
+        after = steps.after_layer(done, mask)
+        layers.append(steps.layer(after & ~done, mask))
+        done = after
+    # A formula of the symbol alone is in the embedding; a transformer has a layer.
+    return tuple(layers) or (PlannedLayer("future", (), ()),)
+
+
+def _undominated(front: list[_Progress]) -> list[_Progress]:
+    front.sort(key=lambda one: -one.done.bit_count())
+    kept: list[_Progress] = []
+    for one in front:
+        if len(kept) == MAX_SETS:
+            break
+        if all(one.done & ~other.done for other in kept):
+            kept.append(one)
+    return kept
+
+
+class _Steps:
+    """The steps of a plan as bits, with what each must wait for."""
+
+    def __init__(self, plan: FormulaPlan) -> None:
+        self.heads = dict(enumerate(plan.heads))
+        self.neurons = dict(enumerate(plan.neurons, len(plan.heads)))
+        steps = [*plan.heads, *plan.neurons]
+        self.everything = (1 << len(steps)) - 1
+        writers: dict[int, int] = {}
+        for bit, step in enumerate(steps):
+            for coordinate, _ in step.write:
+                writers[coordinate] = writers.get(coordinate, 0) | 1 << bit
+        self.needs = [
+            functools.reduce(int.__or__, (writers.get(c, 0) for c in step.reads), 0)
+            for step in steps
+        ]
+
+    def _ready(self, done: int, bits: Iterable[int]) -> list[int]:
+        return [b for b in bits if not done >> b & 1 and not self.needs[b] & ~done]
+
+    def useful_masks(self, done: int) -> list[Mask]:
+        """The masks of the heads that could be done next; any if there is none."""
+        found = {self.heads[bit].mask for bit in self._ready(done, self.heads)}
+        return [mask for mask in get_args(Mask) if mask in found] or ["future"]
+
+    def after_layer(self, done: int, mask: Mask) -> int:
+        """State after a layer of that mask."""
+        for bit in self._ready(done, self.heads):
+            if self.heads[bit].mask == mask:
+                done |= 1 << bit
+        return done | sum(1 << bit for bit in self._ready(done, self.neurons))
+
+    def layer(self, bits: int, mask: Mask) -> PlannedLayer:
+        """The layer of some steps."""
+        heads = (head for bit, head in self.heads.items() if bits >> bit & 1)
+        neurons = (one for bit, one in self.neurons.items() if bits >> bit & 1)
+        return PlannedLayer(mask, tuple(heads), tuple(neurons))
+
+
+# The other residues of a negated predicate are listed up to this modulus; beyond it a
+# neuron negates.
+MAX_MODULUS = 64
+
+Score = tuple[Mask, int, tuple[Terms, ...], tuple[Terms, ...], Terms]
+# A conjunction reads the conjuncts of its conjuncts, which saves layers, unless there are
+# more: the prefixes of a long chain would take a quadratic number of weights.
+MAX_CONJUNCTS = 64
+
+
+class Builder:
+    """A plan in the making, over an alphabet."""
+
+    def __init__(self, alphabet: Sequence[str]) -> None:
+        """Begins an empty plan."""
+        self.alphabet = tuple(alphabet)
+        self._coordinates: list[Coordinate] = []
+        self._heads: dict[Score, dict[int, float]] = {}
+        self._neurons: dict[Terms, dict[int, float]] = {}
+        # Who writes to a coordinate, by the key of the head or neuron.
+        self._writers: dict[int, dict[Score | Terms, dict[int, float]]] = {}
+        self._known: dict[Any, int] = {}
+        self.memory: dict[Any, int] = {}  # what gadgets share beyond heads
+
+    def coordinate(
+        self,
+        name: str,
+        constant: float = 0.0,
+        symbols: Sequence[float] | None = None,
+        terms: tuple[PowerTerm | ResidueTerm, ...] = (),
+    ) -> int:
+        """Returns a fresh coordinate, holding what the input puts into it."""
+        per_symbol = symbols or [0.0] * len(self.alphabet)
+        self._coordinates.append(
+            Coordinate(name, tuple(constant + x for x in per_symbol), terms)
+        )
+        return len(self._coordinates) - 1
+
+    def encoded(self, term: PowerTerm | ResidueTerm) -> int:
+        """Returns the coordinate of a term of the position encoding."""
+        if term not in self._known:
+            self._known[term] = self.coordinate("position", terms=(term,))
+        return self._known[term]
+
+    def position(
+        self, power: int = 0, length: int = 0, *, alternating: bool = False
+    ) -> int:
+        """Returns the coordinate p^power n^length, times (-1)^p if alternating."""
+        term = PowerTerm(
+            0, position_power=power, length_power=length, alternating=alternating
+        )
+        return self.encoded(term)
+
+    def attend(
+        self,
+        name: str,
+        mask: Mask,
+        value: Mapping[int, float],
+        query: Sequence[Mapping[int, float]] = (),
+        key: Sequence[Mapping[int, float]] = (),
+        exponent: int = 0,
+    ) -> int:
+        """Returns the coordinate of what a head attends to; uniform without a query."""
+        frozen = tuple(map(freeze, query)), tuple(map(freeze, key))
+        head: Score = (mask, exponent, *frozen, freeze(value))
+        if head not in self._known:
+            self._known[head] = self.coordinate(name)
+            self._heads[head] = {}
+            self._write(head, self._heads[head], {self._known[head]: 1.0})
+        return self._known[head]
+
+    def neuron(self, read: Mapping[int, float], write: Mapping[int, float]) -> None:
+        """Adds write[c] * relu(read) to coordinates made by the same step.
+
+        What depends on the symbol alone is put into the embedding instead.
+        """
+        if all(self._is_of_symbol(c) for c in read if c != CONSTANT):
+            for coordinate, factor in write.items():
+                self._embed_neuron(read, coordinate, factor)
+            return
+        frozen = freeze(read)
+        self._write(frozen, self._neurons.setdefault(frozen, {}), write)
+
+    def _is_of_symbol(self, coordinate: int) -> bool:
+        written = coordinate in self._writers
+        return not written and not self._coordinates[coordinate].terms
+
+    def _embed_neuron(
+        self, read: Mapping[int, float], coordinate: int, factor: float
+    ) -> None:
+        """Adds factor * relu(read), which the symbol decides, to a coordinate."""
+        target = self._coordinates[coordinate]
+        values = []
+        for at, before in enumerate(target.symbols):
+            hidden = sum(
+                a if c == CONSTANT else a * self._coordinates[c].symbols[at]
+                for c, a in read.items()
+            )
+            values.append(before + factor * max(hidden, 0.0))
+        self._coordinates[coordinate] = dataclasses.replace(
+            target, symbols=tuple(values)
+        )
+
+    def _write(
+        self,
+        writer: Score | Terms,
+        written: dict[int, float],
+        more: Mapping[int, float],
+    ) -> None:
+        for coordinate, factor in more.items():
+            written[coordinate] = written.get(coordinate, 0.0) + factor
+            self._writers.setdefault(coordinate, {})[writer] = written
+
+    def combination(
+        self, name: str, constant: float, parts: Mapping[int, float]
+    ) -> int:
+        """Returns the coordinate constant + Σ factor · coordinate over `parts`.
+
+        None of them may hold a residue of the position, which the format cannot scale.
+        """
+        known = ("combination", constant, freeze(parts))
+        if known in self._known:
+            return self._known[known]
+        symbols = [constant] * len(self.alphabet)
+        terms: list[PowerTerm | ResidueTerm] = []
+        for part, factor in parts.items():
+            source = self._coordinates[part]
+            symbols = [
+                a + factor * x for a, x in zip(symbols, source.symbols, strict=True)
+            ]
+            for term in source.terms:
+                assert isinstance(term, PowerTerm)
+                terms.append(dataclasses.replace(term, scale=factor * term.scale))
+        made = self.coordinate(name, symbols=symbols, terms=tuple(terms))
+        for part, factor in parts.items():
+            for writer, written in self._writers.get(part, {}).items():
+                self._write(writer, written, {made: factor * written[part]})
+        self._known[known] = made
+        return made
+
+    def negation(self, truth: int) -> int:
+        """Returns the coordinate 1 - truth of a Boolean one."""
+        source = self._coordinates[truth]
+        if not source.terms:
+            return self.combination("not", 1.0, {truth: -1.0})
+        if ("not", truth) in self.memory:
+            return self.memory["not", truth]
+        (term,) = source.terms
+        assert isinstance(term, ResidueTerm)
+        if term.modulus <= MAX_MODULUS:
+            others = sorted(set(range(term.modulus)) - set(term.residues))
+            return self.encoded(dataclasses.replace(term, residues=tuple(others)))
+        negated = self.coordinate("not position", constant=1.0)
+        self.neuron({truth: 1.0}, {negated: -1.0})
+        self.memory["not", truth] = negated
+        return negated
+
+    def finish(self, truth: Mapping[Formula, int], output: int) -> FormulaPlan:
+        """Returns the plan."""
+        return FormulaPlan(
+            tuple(
+                dataclasses.replace(
+                    one,
+                    terms=tuple(
+                        dataclasses.replace(term, coordinate=at) for term in one.terms
+                    ),
+                )
+                for at, one in enumerate(self._coordinates)
+            ),
+            tuple(
+                PlannedHead(*head, write=freeze(write))
+                for head, write in self._heads.items()
+            ),
+            tuple(
+                PlannedNeuron(read, freeze(write))
+                for read, write in self._neurons.items()
+            ),
+            dict(truth),
+            output,
+        )
+
+
+def plus(*forms: Mapping[int, float]) -> dict[int, float]:
+    """Returns the sum of linear forms."""
+    total: dict[int, float] = {}
+    for form in forms:
+        for coordinate, factor in form.items():
+            total[coordinate] = total.get(coordinate, 0.0) + factor
+    return total
+
+
+def times(factor: float, form: Mapping[int, float]) -> dict[int, float]:
+    """Returns a multiple of a linear form."""
+    return {c: factor * a for c, a in form.items()}
+
+
+def constant(value: float) -> dict[int, float]:
+    """Returns the form of a number."""
+    return {CONSTANT: value}
+
+
+def add_rounded(
+    builder: Builder,
+    into: int,
+    number: Mapping[int, float],
+    gates: Iterable[Mapping[int, float]] = (),
+) -> None:
+    """Adds to a coordinate an approximate Boolean, rounded, where all gates are 0.
+
+    R(x; g) = relu(2x - 1/2 - 2G) - relu(2x - 3/2 - 2G), G the sum of the gates: the
+    rounded x where G = 0, and 0 where G >= 1, as long as x <= 5/4.
+
+    Source: docs/theory/softmax-approximation.md, section 6, Lemma 9.
+    """
+    closed = times(-2.0, plus(*gates))
+    read = plus(times(2.0, number), closed)
+    builder.neuron(plus(read, constant(-0.5)), {into: 1.0})
+    builder.neuron(plus(read, constant(-1.5)), {into: -1.0})
+
+
+def rounded(builder: Builder, name: str, number: int) -> int:
+    """Returns the coordinate of an approximate Boolean, rounded to an exact one."""
+    out = builder.coordinate(name)
+    add_rounded(builder, out, {number: 1.0})
+    return out
+
+
+def conjunction(builder: Builder, name: str, conjuncts: Iterable[int]) -> int:
+    """Returns the coordinate relu(Σ a - (k - 1)) of the conjunction of k Booleans."""
+    read = dict.fromkeys(conjuncts, 1.0)
+    out = builder.coordinate(name)
+    builder.neuron(plus(read, constant(1.0 - len(read))), {out: 1.0})
+    return out
+
+
+def disjunction(builder: Builder, name: str, disjuncts: Iterable[int]) -> int:
+    """Returns the coordinate 1 - relu(1 - Σ a) of the disjunction of Booleans."""
+    read = dict.fromkeys(disjuncts, -1.0)
+    out = builder.coordinate(name, constant=1.0)
+    builder.neuron({**read, CONSTANT: 1.0}, {out: -1.0})
+    return out

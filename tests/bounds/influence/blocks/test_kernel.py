@@ -1,0 +1,320 @@
+"""Substitutions shared out over devices have the influences that one device finds."""
+
+import contextlib
+import dataclasses
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds import Run, Screened, device_mesh
+from bounds.influence import METHODS, compute_influence
+from bounds.influence.blocks.kernel import run_kernel, shapes_of
+from bounds.influence.build import build_request
+from bounds.influence.propagation import sparse
+from bounds.store.results import read_store
+from tests.bounds.influence.asking import on_host
+from tests.bounds.influence.expect import meet, refused
+from tests.bounds.influence.models import build
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+N, EACH = 45, 5  # 44 positions: nine blocks of five on one device, two on eight
+
+
+def draw(num_layers, weighting="softmax"):
+    case = {"num_layers": num_layers, "weighting": weighting, "vocab_size": 2}
+    model = build(case, seed=3)
+    return model, np.random.default_rng(4).integers(0, 2, N, dtype=np.int32)
+
+
+def in_blocks_of_five(method):
+    """The method with five substitutions to a block, on every device."""
+
+    class OfFive(type(method)):
+        def kernel(self, request):
+            made = super().kernel(request)
+            parts = [dataclasses.replace(part, batch=EACH) for part in made.parts]
+            return dataclasses.replace(made, parts=tuple(parts))
+
+    return OfFive()
+
+
+def over(num_devices, request):
+    return dataclasses.replace(request, mesh=device_mesh(num_devices))
+
+
+def influences(method, request):
+    blocks = list(method.blocks(request))
+    found = [request.read(block.changes) for block in blocks]
+    return np.concatenate(found), blocks[-1].ties
+
+
+@pytest.mark.parametrize(
+    ("name", "num_layers", "weighting"),
+    [
+        pytest.param("exhaustive", 2, "softmax", marks=pytest.mark.slow),
+        ("partial", 2, "softmax"),
+        ("incremental", 1, "softmax"),
+        ("incremental", 2, "softmax"),
+        pytest.param("incremental", 2, "average_hard", marks=pytest.mark.slow),
+        pytest.param("incremental", 3, "softmax", marks=pytest.mark.slow),
+    ],
+)
+def test_equal_blocks_agree_to_the_bit_on_two_and_eight_devices(
+    name, num_layers, weighting
+):
+    model, tokens = draw(num_layers, weighting)
+    request = build_request(model, tokens)
+    method = in_blocks_of_five(METHODS[name])
+    two, ties = influences(method, over(2, request))
+    eight, same_ties = influences(method, over(8, request))
+    assert two.max() > 0
+    np.testing.assert_array_equal(eight, two)
+    assert same_ties == ties
+    assert (ties is not None) == model.is_hard
+    # The compiler fuses the program of a lone device in its own way.
+    alone, ties_alone = influences(method, request)
+    np.testing.assert_allclose(two, alone, rtol=1e-13, atol=1e-15 * alone.max())
+    assert ties is None or ties_alone.ambiguous == ties.ambiguous
+
+
+@pytest.mark.parametrize(
+    "num_devices",
+    [
+        pytest.param(1, marks=pytest.mark.slow),
+        3,
+        pytest.param(8, marks=pytest.mark.slow),
+    ],
+)
+def test_any_number_of_devices_agrees_within_the_radius(num_devices):
+    model, tokens = draw(2)
+    alone = compute_influence(model, tokens, include_query=True)
+    mesh = device_mesh(num_devices)
+    shared = compute_influence(model, tokens, include_query=True, run=Run(mesh))
+    assert mesh.size == num_devices
+    assert (shared.position, shared.symbol) == (alone.position, alone.symbol)
+    assert meet(shared, alone)
+
+
+@pytest.mark.parametrize(
+    "weighting", ["leftmost_hard", pytest.param("average_hard", marks=pytest.mark.slow)]
+)
+def test_several_devices_follow_the_rows_that_one_does_to_the_bit(
+    weighting, monkeypatch
+):
+    monkeypatch.setattr(sparse, "window_size", lambda length: 7)
+    met, touched = set(), sparse.touched_rows
+
+    def told(*arguments):
+        met.update(device.id for device in arguments[-1].devices())
+        return touched(*arguments)
+
+    monkeypatch.setattr(sparse, "touched_rows", told)
+    model, tokens = draw(3, weighting)
+    alone = compute_influence(model, tokens, method="incremental")
+    assert met == {0}
+    mesh = device_mesh(2)
+    shared = compute_influence(model, tokens, method="incremental", run=Run(mesh))
+    assert met == {0, 1}
+    np.testing.assert_array_equal(shared.lower, alone.lower)
+    np.testing.assert_array_equal(shared.upper, alone.upper)
+    assert (shared.position, shared.ties) == (alone.position, alone.ties)
+    assert 0 < shared.zeros < shared.substitutions
+
+
+def test_every_device_has_its_own_share():
+    """A kernel that says where it ran: the device's number for each substitution."""
+    model, tokens = draw(1)
+    request = build_request(model, tokens)
+
+    @jax.jit
+    def where(position, symbol):
+        here = jax.lax.axis_index("positions").astype("float64")
+        return jax.numpy.full(position.shape, here), jm.TieReport.empty("float64")
+
+    made = METHODS["incremental"].kernel(request)
+    part = dataclasses.replace(made.parts[0], batch=EACH, options={})
+    kernel = dataclasses.replace(made, function=where, shared=(), parts=(part,))
+    blocks = run_kernel(kernel, over(8, request))
+    found = np.concatenate([block.changes for block in blocks])
+    shares = np.repeat(np.arange(8), EACH)
+    np.testing.assert_array_equal(found, np.tile(shares, 2)[: len(request.pairs)])
+
+
+@pytest.mark.parametrize(
+    ("num_devices", "num_layers"),
+    [
+        (8, 2),
+        pytest.param(3, 3, marks=pytest.mark.slow),
+        pytest.param(8, 3, marks=pytest.mark.slow),
+    ],
+)
+def test_a_screen_over_devices_encloses_as_one_does(num_devices, num_layers):
+    model, tokens = draw(num_layers)
+    options = {"method": Screened(budget=6)}
+    alone = compute_influence(model, tokens, **options)
+    shared = compute_influence(
+        model, tokens, run=Run(device_mesh(num_devices)), **options
+    )
+    told = ~np.isnan(alone.lower)
+    np.testing.assert_allclose(shared.upper[told], alone.upper[told], rtol=1e-9)
+    np.testing.assert_allclose(
+        shared.lower[told], alone.lower[told], rtol=1e-9, atol=1e-9 * alone.max
+    )
+    exact = compute_influence(model, tokens, method="exhaustive")
+    assert (shared.lower[told] <= exact.upper[told]).all()
+    assert (shared.upper[told] >= exact.lower[told]).all()
+    assert (shared.max, shared.position) == (alone.max, alone.position)
+    assert [level.screened for level in shared.levels][:1] == [N - 1]
+
+
+def test_a_bare_function_runs_on_one_device():
+    tokens = np.array([0, 1, 1])
+    mesh = device_mesh(2)
+    function = on_host(lambda x: np.cumsum(x * 1.0).sum(), 2)
+    found = compute_influence(function, tokens, run=Run(mesh))
+    assert found.max == pytest.approx(3)
+
+
+@pytest.mark.parametrize("wanted", [0, 9])
+def test_devices_that_are_not_there_are_refused(wanted):
+    with refused(f"{wanted} devices .* ask for 1 to 8"):
+        device_mesh(wanted)
+
+
+TWO_LAYERS = ("--num_layers=2",)
+SPARSE = ("--num_layers=3", "--weighting=leftmost_hard", "--method=incremental")
+SCREEN = ("--num_layers=3", "--weighting=softmax", "--method=screened", "--rtol=1e-3")
+# Attention is so peaked that most are left, and enumerated.
+TO_THE_END = (*SCREEN[:-1], "--scale=2", "--budget=0")
+
+
+def command(out, *more):
+    arguments = ["influence", "--length=40", f"--out={out}"]
+    return [sys.executable, "-m", "bounds", *arguments, *more]
+
+
+def two_processes(out, *of_the_second, asked=TWO_LAYERS):
+    """Exit codes and messages of two processes with two devices each."""
+    with socket.socket() as free:  # a port that was free a moment ago
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    more = [*asked, f"--coordinator={address}", "--num_processes=2", "--num_devices=2"]
+    processes = [
+        subprocess.Popen(
+            command(out, *more, f"--process_id={number}", *extra),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number, extra in enumerate([(), of_the_second])
+    ]
+    errors = [process.communicate(timeout=1200)[1] for process in processes]
+    return [process.returncode for process in processes], errors
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "asked",
+    [TWO_LAYERS, SPARSE, SCREEN, TO_THE_END],
+    ids=["incremental", "sparse", "screened", "to the end"],
+)
+def test_two_processes_agree_with_one(tmp_path, asked):
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    subprocess.run(command(alone, *asked), check=True, capture_output=True)
+    codes, errors = two_processes(together, asked=asked)
+    assert codes == [0, 0], errors
+    rows = [read_store(x / "results.sqlite").rows for x in (alone, together)]
+    assert [len(some) for some in rows] == [1, 1]
+    one, two = (some[0] for some in rows)
+    assert (one["position"], one["symbol"]) == (two["position"], two["symbol"])
+    assert abs(one["max"] - two["max"]) <= one["max_upper"] - one["max_lower"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("other", ["--seed=1", "--length=9000", "--query=3"])
+def test_processes_that_are_asked_different_questions_refuse(tmp_path, other):
+    codes, errors = two_processes(tmp_path, other)
+    assert codes == [1, 1], errors
+    for error in errors:
+        assert "process 1 was asked another question than process 0" in error
+    assert not read_store(tmp_path / "results.sqlite").rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=lambda x: x.name)
+@pytest.mark.parametrize("victim", [0, 1])
+def test_where_one_process_is_killed_the_other_ends_and_both_resume(
+    tmp_path, victim, how
+):
+    asked = ("--num_layers=3", "--method=exhaustive", "--length=1000")
+    with started(tmp_path, asked) as processes:
+        told = tmp_path / "0.out"
+        while " of 1000 positions" not in told.read_text():
+            assert [process.poll() for process in processes] == [None, None]
+            time.sleep(0.1)
+        processes[victim].send_signal(how)
+        assert processes[1 - victim].wait(120) != 0
+    with started(tmp_path, asked) as processes:
+        assert [process.wait(600) for process in processes] == [0, 0]
+    assert json.loads((tmp_path / "out/influence.json").read_text())["n"] == 1000
+
+
+@contextlib.contextmanager
+def started(folder, asked):
+    """Two processes that write what they say to files, killed at the end."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    more = [*asked, f"--coordinator={address}", "--num_processes=2"]
+    with contextlib.ExitStack() as stack:
+        processes = []
+        for number in range(2):
+            out, err = (
+                stack.enter_context((folder / f"{number}.{name}").open("w"))
+                for name in ("out", "err")
+            )
+            arguments = command(folder / "out", *more, f"--process_id={number}")
+            process = subprocess.Popen(arguments, stdout=out, stderr=err)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            processes.append(process)
+        yield processes
+
+
+def pose(num_layers, include_query=False, **case):
+    model = build({"num_layers": num_layers, "vocab_size": 2, **case}, seed=3)
+    tokens = np.random.default_rng(4).integers(0, 2, 40, dtype=np.int32)
+    return build_request(model, tokens, query=20, include_query=include_query)
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("incremental", pose(1, include_query=True)),
+        ("incremental", pose(2, weighting="average_hard")),
+        ("incremental", pose(3, temperature="inverse_log")),
+        ("exhaustive", pose(2)),
+        ("partial", pose(2)),
+    ],
+    ids=["one layer", "two", "three", "exhaustive", "partial"],
+)
+def test_an_outline_is_the_kernel_without_numbers(name, asked):
+    outline, kernel = (f(asked) for f in (METHODS[name].outline, METHODS[name].kernel))
+    assert outline.function is kernel.function
+    assert outline.parts == kernel.parts
+    given, told = (jax.tree.flatten(shapes_of(x.shared)) for x in (kernel, outline))
+    assert given == told
+
+
+def test_methods_without_blocks_of_their_own_have_none():
+    assert METHODS["lumped"].outline(pose(1)) is None
+    bare = dataclasses.replace(pose(1), model=lambda tokens: tokens * 1.0)
+    assert METHODS["exhaustive"].outline(bare) is None

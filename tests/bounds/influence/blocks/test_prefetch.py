@@ -1,0 +1,202 @@
+"""Inside a sweep nothing goes to and fro but blocks, and none is waited for early."""
+
+import dataclasses
+import threading
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bounds
+from bounds.influence import METHODS, InfluenceRequest
+from bounds.influence.blocks.kernel import Kernel, Part, run_kernel
+from bounds.influence.blocks.prefetch import prefetch
+from bounds.influence.build import build_request
+from bounds.influence.methods import exhaustive
+from bounds.influence.propagation import change_block, class_layers
+from bounds.influence.screening import ladder
+from bounds.influence.substitution import Substitutions
+from jax_models.run.mesh import device_mesh
+from tests.bounds.influence.models import build
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+N = 20
+
+
+def pose(num_layers=2, **options):
+    case = {"num_layers": num_layers, "vocab_size": 2, "temperature": "inverse_log"}
+    model = build({**case, **options}, seed=3)
+    tokens = np.random.default_rng(4).integers(0, 2, N, dtype=np.int32)
+    return build_request(model, tokens)
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("incremental", {"num_layers": 1, "weighting": "average_hard"}),
+        pytest.param("incremental", {"num_layers": 2}, marks=pytest.mark.slow),
+        pytest.param("incremental", {"num_layers": 3}, marks=pytest.mark.slow),
+        pytest.param("exhaustive", {"num_layers": 2}, marks=pytest.mark.slow),
+        pytest.param("partial", {"num_layers": 2}, marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_sweep_transfers_nothing_unasked(monkeypatch, method, options, threads):
+    """The guard sees what goes to a CPU; what comes from it is counted below."""
+    monkeypatch.setattr("os.cpu_count", lambda: threads)
+    request = pose(**options)
+    kernel = METHODS[method].kernel(request)
+    before = list(run_kernel(kernel, request))
+    with jax.transfer_guard("disallow"):
+        after = list(run_kernel(kernel, request))
+    for one, two in zip(before, after, strict=True):
+        np.testing.assert_array_equal(one.changes, two.changes)
+
+
+def test_the_guard_sees_a_transfer_that_no_one_asked_for():
+    request = pose(num_layers=1)
+    kernel = METHODS["incremental"].kernel(request)
+
+    def careless(*arguments, **options):
+        *shared, position, symbol = arguments
+        return kernel.function(*shared, *map(np.array, (position, symbol)), **options)
+
+    kernel_of_host = dataclasses.replace(kernel, function=careless)
+    with jax.transfer_guard("disallow"), pytest.raises(Exception, match="Disallowed"):
+        list(run_kernel(kernel_of_host, request))
+
+
+@pytest.mark.slow
+def test_a_sweep_over_a_mesh_transfers_nothing_unasked():
+    request, mesh = pose(num_layers=2), device_mesh(2)
+    request, blocks = (
+        dataclasses.replace(request, mesh=mesh),
+        METHODS["incremental"].blocks,
+    )
+    list(blocks(request))
+    with jax.transfer_guard_host_to_device("disallow"):
+        list(blocks(request))
+
+
+class Queued:
+    """A result that notes when it is fetched."""
+
+    def __init__(self, events, block):
+        events.append(("started", block))
+        self._fetched = lambda: events.append(("fetched", block))
+
+    def __array__(self, dtype=None, copy=None):
+        self._fetched()
+        return np.zeros(4)
+
+
+@pytest.mark.parametrize("in_flight", [1, 2, 4])
+def test_blocks_are_queued_before_one_is_fetched_and_each_is_fetched_once(
+    in_flight, monkeypatch
+):
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    events, blocks = [], 6
+
+    def start(position, symbol):
+        return Queued(events, int(position[0]) // 4), None
+
+    pairs = Substitutions(np.arange(24), np.arange(24), 24, 25)
+    many = InfluenceRequest(None, np.zeros(1), 0, "activation", pairs)
+    part = Part(0, 24, 4, {})
+    kernel = Kernel(start, (), (part,), None, in_flight)
+    assert sum(len(b.changes) for b in run_kernel(kernel, many)) == 24
+    for block in range(blocks):
+        assert events.count(("fetched", block)) == 1
+        fetched = events.index(("fetched", block))
+        begun = {b for what, b in events[:fetched] if what == "started"}
+        assert begun == set(range(min(blocks, block + in_flight)))
+
+
+@pytest.mark.parametrize(("backend", "least"), [("cpu", 1), ("gpu", 2)])
+def test_an_accelerator_has_the_next_block_before_one_is_fetched(
+    monkeypatch, backend, least
+):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    assert exhaustive.batches_under_way() == least
+    assert change_block.IN_FLIGHT >= 2
+    assert class_layers.IN_FLIGHT >= 2
+    assert ladder.IN_FLIGHT >= 2
+
+
+@pytest.mark.slow
+def test_configurations_of_classes_go_on_without_waiting(monkeypatch):
+    """Batches of lumped rows are the same one at a time and several under way."""
+    monkeypatch.setattr(class_layers, "AT_ONCE", (1,))
+    model, tokens = pose(num_layers=1, mask="none", position=None).model, [0, 1, 1, 0]
+    found = []
+    for count in (1, 3):
+        monkeypatch.setattr(class_layers, "IN_FLIGHT", count)
+        found.append(bounds.compute_influence(model, tokens, method="lumped"))
+    np.testing.assert_array_equal(found[0].lower, found[1].lower)
+
+
+@pytest.fixture(params=[True, False], ids=["threads", "one thread"])
+def threads(request, monkeypatch) -> bool:
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    return request.param
+
+
+def test_results_come_in_the_order_of_the_calls(threads):
+    def call(k: int):
+        return lambda: (time.sleep(0.01 * (k % 3)), k)[1]
+
+    calls = (call(k) for k in range(12))
+    assert list(prefetch(calls, 3, threads)) == list(range(12))
+    assert list(prefetch(iter(()), 3, threads)) == []
+
+
+def test_several_calls_are_made_at_a_time_but_not_more_than_asked():
+    running, most, lock = 0, 0, threading.Lock()
+
+    def call() -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.02)
+        with lock:
+            running -= 1
+
+    for _ in prefetch((call for _ in range(12)), 2):
+        pass
+    assert most == 2
+
+
+def test_no_call_is_made_long_before_its_result_is_asked_for(threads):
+    made = []
+    results = prefetch((lambda k=k: made.append(k) for k in range(50)), 3, threads)
+    next(results)
+    results.close()
+    assert len(made) <= 4
+
+
+def test_an_error_reaches_the_caller(threads):
+    def fail() -> None:
+        raise RuntimeError("of the third call")
+
+    calls = [lambda: 1, lambda: 2, fail, lambda: 4]
+    with pytest.raises(RuntimeError, match="of the third call"):
+        list(prefetch(iter(calls), 2, threads))
+
+
+def test_settings_of_the_callers_thread_hold_in_every_call(threads):
+    def dtype() -> str:
+        return str(jnp.ones(3).dtype)
+
+    def logarithm() -> jax.Array:
+        return jnp.log(-jnp.ones(()))
+
+    with jax.enable_x64(False):
+        assert set(prefetch((dtype for _ in range(6)), 2, threads)) == {"float32"}
+    assert set(prefetch((dtype for _ in range(6)), 2, threads)) == {"float64"}
+    calls = [dtype, dtype, logarithm]
+    with jax.debug_nans(True), pytest.raises(FloatingPointError):
+        list(prefetch(iter(calls), 2, threads))
+    assert jnp.isnan(list(prefetch(iter(calls), 2, threads))[-1])

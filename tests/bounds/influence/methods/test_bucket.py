@@ -1,0 +1,291 @@
+"""Inputs of similar lengths run one set of programs, and nothing sees the padding."""
+
+import dataclasses
+import functools
+import itertools
+from collections import Counter
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bounds
+import jax_models as jm
+from bounds.influence import choice
+from bounds.influence.build import TableOptions, build_request
+from bounds.influence.methods import bucket
+from bounds.influence.methods.bucket import LENGTHS, bucket_length
+from jax_models.model.entry import TokenDropout
+from jax_models.model.mask import SIGHTS, Sight, sees_any, visible
+from jax_models.run.mesh import device_mesh
+from tests.bounds.influence.expect import meet
+from tests.bounds.influence.models import FACTORS, TOKENS, allowed, build, widest_query
+from tests.bounds.influence.test_laws import (
+    RELATIVE,
+    assert_encloses,
+    expected_influence,
+    marked,
+    name,
+)
+from tests.compiled import programs
+from tests.covering import cover
+
+# Keywords of a scan's question; the others are of its answer.
+ASKED = {"target", "positions"}
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Inputs of 12 tokens are padded to 16."""
+    monkeypatch.setattr(bucket, "SHORTEST", 2)
+
+
+@pytest.fixture
+def unpadded(monkeypatch):
+    """Function that asks a question without padding."""
+
+    def ask(function, *given, **options):
+        with monkeypatch.context() as patch:
+            patch.setattr(choice, "bucket_length", lambda _: None)
+            return function(*given, **options)
+
+    return ask
+
+
+def test_lengths_grow_by_less_than_a_seventh():
+    assert set(2 ** np.arange(4, 10)) <= set(LENGTHS)
+    for one, after in itertools.pairwise(LENGTHS):
+        assert one < after < 1.15 * (one + 1)
+    between = [n for n in LENGTHS if 40 <= n < 80] + [84]
+    assert between == [42, 48, 55, 64, 73, 84]
+
+
+@pytest.mark.parametrize("mask", FACTORS["mask"])
+@pytest.mark.parametrize("window", [None, 3])
+def test_rows_of_the_input_see_what_they_saw_and_the_padding_itself(mask, window):
+    before = SIGHTS[mask]
+    before = dataclasses.replace(before, window=window)
+    after = dataclasses.replace(before, end=jnp.int32(9))
+    at = jnp.arange(12, dtype=jnp.int32)
+    seen = np.asarray(visible(after, at, at))
+    np.testing.assert_array_equal(seen[:9, :9], visible(before, at[:9], at[:9]))
+    assert not seen[:9, 9:].any()
+    assert not seen[9:, :9].any()
+    assert (seen[9:, 9:] == np.eye(3, dtype=bool) * before.itself).all()
+    any_seen = sees_any(after, at, 12)
+    np.testing.assert_array_equal(seen.any(axis=1), any_seen)
+    assert not after.everything
+
+
+def check(case, method):
+    model = build(case)
+    question = {"query": widest_query(case["mask"]), "target": case["target"]}
+    question["include_query"] = True
+    request = build_request(model, TOKENS, **question)
+    pads = case["temperature"] != "inverse_log"
+    assert bucket_length(request) == (16 if pads else None)
+    expected = expected_influence(
+        model, TOKENS, query=question["query"], target=case["target"]
+    )
+    result = bounds.compute_influence(model, TOKENS, method=method, **question)
+    assert_encloses(result, expected, RELATIVE if method == "incremental" else 0.0)
+    assert result.ties is None or not result.ties.ambiguous
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("case", marked(cover(FACTORS, 2, allowed)), ids=name)
+def test_changes_of_padded_inputs_are_the_definition(case):
+    check(case, "incremental")
+
+
+@pytest.mark.usefixtures("short", "small_tiles")
+@pytest.mark.parametrize("case", marked(cover(FACTORS, 2, allowed)), ids=name)
+def test_partial_passes_of_padded_inputs_are_the_definition(case):
+    check(case, "partial")
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("case", cover(FACTORS, 1, allowed), ids=name)
+def test_passes_of_padded_inputs_are_the_definition(case):
+    check(case, "exhaustive")
+
+
+RNG = np.random.default_rng(0)
+MEAN = {"pooling": jm.Pooling("mean", True)}
+# Parts of models, further fields, and keywords of scans.
+SCANS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "rotary, all rows": (
+        {"rotary": jm.Rotary(4), "position": None, "num_layers": 3},
+        {},
+        {"rows": "all", "method": "incremental"},
+    ),
+    "slopes, most rows": (
+        {"distance_bias": jm.Alibi(jnp.asarray([0.5, 0.1])), "position": None},
+        {},
+        {"rows": list(range(1, 11)), "method": "partial"},
+    ),
+    "buckets of distances, two rows": (
+        {
+            "distance_bias": jm.DistanceBuckets(
+                jnp.asarray(RNG.normal(size=(2, 8))), max_distance=9
+            ),
+            "position": None,
+        },
+        {},
+        {"rows": [7, 2], "method": "incremental", "target": "log_probabilities"},
+    ),
+    "window and a map": (
+        {"window": 4},
+        {},
+        {"rows": "all", "target": "logits", "reduce": bounds.Frobenius()},
+    ),
+    "table that ends": (
+        {"position": jm.PositionTable(jnp.asarray(RNG.normal(size=(13, 8))))},
+        {},
+        {"rows": "all", "target": bounds.influence.LogProbability(1)},
+    ),
+    "mean of rows": ({}, MEAN, {"target": "pooled", "method": "incremental"}),
+    "mean of rows, subtracted": (
+        {},
+        MEAN,
+        {"target": "pooled", "method": "exhaustive"},
+    ),
+    "distance of means": ({}, MEAN, {"target": "cosine_distance", "method": "partial"}),
+    "last row": ({}, {"pooling": jm.Pooling("last")}, {"target": "pooled"}),
+    "sum over some rows": (
+        {},
+        {},
+        {"target": bounds.influence.LogProbabilitySum((0, 2), (3, 8))},
+    ),
+    "head of the first row": ({}, {"head_row": "first"}, {"target": "logits"}),
+    "float32": ({"dtype": "float32"}, {}, {"method": "incremental"}),
+    "few positions": ({}, {}, {"positions": [3], "method": "exhaustive"}),
+    "hard layers": (
+        {"weighting": "leftmost_hard", "num_layers": 3, "tie_resolution": 1e-6},
+        {},
+        {"method": "incremental", "ties": "ignore"},
+    ),
+    "own rows": (
+        {"mask": "past"},
+        {},
+        {"rows": "own", "target": "logits", "method": "partial"},
+    ),
+    "meshes": (
+        {"mask": "past"},
+        {},
+        {"rows": "all", "run": bounds.Run(mesh=device_mesh(2))},
+    ),
+}
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("case", SCANS)
+def test_scans_of_padded_inputs_are_those_without(case, unpadded):
+    parts, more, question = SCANS[case]
+    model = dataclasses.replace(build(parts), **more)
+    of_table = {f.name for f in dataclasses.fields(TableOptions)}
+    table = TableOptions(**{k: v for k, v in question.items() if k in of_table})
+    others = {k: v for k, v in question.items() if k in ASKED}
+    request = build_request(model, TOKENS, table=table, **others)
+    assert bucket_length(request) == 16
+    found = bounds.scan(model, TOKENS, **question)
+    alone = unpadded(bounds.scan, model, TOKENS, **question)
+    assert found.values.shape == alone.values.shape
+    assert meet(found, alone)
+    assert np.nanmax(np.abs(found.values)) > 0
+    width = np.nanmax(found.upper - found.lower)
+    assert width <= 4 * np.nanmax(alone.upper - alone.lower)
+
+
+@pytest.mark.usefixtures("short")
+def test_the_largest_influences_of_a_padded_input_have_radii(unpadded):
+    ask = functools.partial(
+        bounds.compute_influence, build({"mask": "future"}), TOKENS, rounding="top"
+    )
+    for method in ("incremental", "partial"):
+        found, alone = ask(method=method), unpadded(ask, method=method)
+        assert found.exact
+        assert found.enclosed is not None
+        assert 0 < found.enclosed.sum() <= found.substitutions
+        assert (found.position, found.symbol) == (alone.position, alone.symbol)
+        assert found.max_lower <= alone.max_upper
+        assert alone.max_lower <= found.max_upper
+
+
+@pytest.mark.usefixtures("short")
+def test_a_padded_key_that_is_seen_is_noticed(plant, unpadded):
+    model = build({})
+    alone = unpadded(bounds.scan, model, TOKENS, rows="all")
+    right = Sight.visible
+
+    def wrong(sight, rows, keys):
+        return right(dataclasses.replace(sight, end=None), rows, keys)
+
+    plant(Sight, "visible", wrong)
+    assert not meet(bounds.scan(model, TOKENS, rows="all"), alone)
+
+
+def request(model, **question):
+    return build_request(model, TOKENS, **question)
+
+
+@pytest.mark.usefixtures("short")
+def test_what_depends_on_the_length_keeps_its_own():
+    model = build({})
+    assert bucket_length(request(model)) == 16
+    power = jm.model.position.PowerTerm
+    for term in (power(0, length_power=-1.0), power(0, position_power=-1, offset=-14)):
+        position = jm.Coordinates((term,))
+        assert bucket_length(request(build({"position": position}))) is None
+    position = jm.Coordinates((power(0, position_power=-1),))
+    assert bucket_length(request(build({"position": position}))) == 16
+    vanishing = build({"layer_norm": "post", "layer_norm_epsilon": 0.0})
+    assert bucket_length(request(vanishing)) is None
+    dropout = dataclasses.replace(model, token_dropout=TokenDropout(2, 0.12))
+    assert bucket_length(request(dropout)) is None
+    some = np.where(TOKENS == 2, 0, TOKENS)
+    fixed = build_request(dropout, some, symbols=[0, 1])
+    assert bucket_length(fixed) == 16
+    half = request(model, precision="bfloat16")
+    assert bucket_length(half) is None
+    every = bounds.influence.LogProbabilitySum((0,) * 12)
+    assert bucket_length(request(model, target=every)) is None
+    function = bounds.Callable(
+        lambda _, x: jnp.ones(2) * x.sum(), vocab_size=3, batched=False
+    )
+    assert bucket_length(request(function)) is None
+
+
+def test_long_inputs_and_much_work_keep_their_length(monkeypatch):
+    model = build({"num_layers": 1})
+    ask = functools.partial(build_request, model)
+    lengths = [bucket_length(ask(np.zeros(n, int))) for n in (15, 16, 500, 512, 513)]
+    assert lengths == [None, 16, 512, 512, None]
+    monkeypatch.setattr(bucket, "WORTH", (0.0, 0.0))
+    assert bucket_length(ask(np.zeros(100, int))) is None
+
+
+def test_forty_lengths_compile_six_sets_of_programs():
+    model = build({"num_layers": 3, "d_model": 4, "d_ff": 4, "num_heads": 1})
+    inputs = [RNG.integers(0, 3, n) for n in range(40, 80)]
+    ask = functools.partial(bounds.scan, model, rounding="none")
+    compiled = Counter(programs(lambda: ask(inputs)))
+    del compiled["jit(stage)"]  # JAX's copy of an array
+    assert max(compiled.values()) <= 6
+    assert {"jit(base_outputs)", "jit(_partial_block)"} <= set(compiled)
+    again = programs(lambda: ask([x[::-1].copy() for x in inputs]))
+    assert set(again) <= {"jit(stage)"}
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("method", ["exhaustive", "incremental", "partial"])
+def test_an_input_beyond_the_position_table_is_refused_though_it_is_padded(method):
+    model = build({"mask": "future"})
+    model = dataclasses.replace(model, position=jm.PositionTable(np.ones((11, 8))))
+    for ask in (bounds.compute_influence, bounds.scan):
+        with pytest.raises(
+            jm.InputError, match="n = 12 is beyond the model's position"
+        ):
+            ask(model, TOKENS, method=method)

@@ -1,0 +1,268 @@
+"""`screened`: the maximum is that of `exhaustive`, or the enclosure says that it is not."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds import Screened
+from bounds.influence import choice, compute_influence
+from bounds.influence.rounding import FEWEST
+from bounds.influence.screening import ladder
+from bounds.numbers.kind import ROUNDING
+from jax_models.model.reweight import with_dtype
+from tests.bounds.influence.asking import as_values
+from tests.bounds.influence.expect import refused
+from tests.bounds.influence.models import build
+
+N = 24
+TOKENS = np.random.default_rng(0).integers(0, 3, N)
+
+
+def small(scale=0.5, seed=0, **case):
+    """A softmax model of three layers."""
+    options = {"num_layers": 3, "d_ff": 8, "num_classes": 2, "scale": scale}
+    return build({**options, **case}, seed)
+
+
+def assert_encloses(found, exact, tolerance=1e-8):
+    """Every enclosure holds the exact one, and the maximum is where it is said to be."""
+    asked = ~np.isnan(exact.lower)
+    np.testing.assert_array_equal(~np.isnan(found.lower), asked)
+    assert (found.lower[asked] <= exact.upper[asked]).all()
+    assert (found.upper[asked] >= exact.lower[asked]).all()
+    assert found.max_lower <= exact.max_upper
+    assert found.max_upper >= exact.max_lower
+    if not found.uncertified:
+        assert (found.position, found.symbol) == (exact.position, exact.symbol)
+        assert found.max == pytest.approx(exact.max, rel=tolerance)
+        assert found.max_upper - found.max_lower < tolerance * found.max
+
+
+def compare(model, tokens=TOKENS, **question):
+    """Returns the screen's answer after comparing it with the exhaustive one."""
+    asked = as_values(method="screened", **question)
+    found = compute_influence(model, tokens, **asked)
+    mine = ("rtol", "budget", "progress", "rounding")
+    question = {k: v for k, v in question.items() if k not in mine}
+    exact = compute_influence(model, tokens, method="exhaustive", **question)
+    assert_encloses(found, exact)
+    return found
+
+
+def test_the_maximum_is_exact_with_few_evaluations(quick_compilation):
+    """At a small scale the first level and a few evaluations close the screen.
+
+    It is what computing all would be, and no certificate: its radii are a model's.
+    """
+    found = compare(small(), include_query=True)
+    assert (found.kind, found.hypotheses) == ("exact", (ROUNDING,))
+    assert found.uncertified == 0
+    # The query's own two, and eight of the largest estimates.
+    assert found.evaluated <= 10 < found.substitutions
+    assert [level.rank for level in found.levels] == [0]
+    assert "[exact]" in repr(found)
+
+
+@pytest.mark.parametrize("seed", [1, 3])
+def test_the_largest_estimate_is_evaluated_first(seed, monkeypatch, quick_compilation):
+    """Where attention is peaked errors are large, and upper ends in their order."""
+    monkeypatch.setattr(ladder, "LADDER", ladder.LADDER[:1])
+    # The query's own two, and the two largest estimates.
+    found = compare(small(1.0, seed), include_query=True, budget=4)
+    exact = compute_influence(
+        small(1.0, seed), TOKENS, method="exhaustive", include_query=True
+    )
+    assert found.uncertified > 30, "the errors are too small to tell"
+    others = slice(0, N - 1)
+    at = int(np.nanargmax(exact.position_upper[others]))
+    assert found.position_lower[at] >= exact.position_lower[at] * (1 - 1e-8)
+
+
+def test_a_screen_that_does_not_close_says_so(quick_compilation):
+    """At a scale where bounds are loose the enclosure is honest and the budget holds."""
+    found = compare(small(scale=2.0), budget=5)
+    assert found.kind == "enclosure"
+    assert found.evaluated == 5
+    assert (
+        found.uncertified
+        == (found.upper > found.max_lower).sum()
+        - (found.lower == found.max_lower).sum()
+    )
+    assert found.max <= found.max_upper
+    assert "enclosure" in repr(found)
+
+
+@pytest.fixture
+def enumerating(monkeypatch, quick_compilation):
+    """What one level leaves is enumerated, however few."""
+    monkeypatch.setattr(ladder, "LADDER", ladder.LADDER[:1])
+    monkeypatch.setattr(ladder, "MANY", 1)
+    monkeypatch.setattr(ladder, "block_of", lambda *_: 12)  # asked at a time
+
+
+@pytest.mark.parametrize("rounding", ["all", "top"])
+def test_without_a_budget_what_is_left_is_enumerated(rounding, enumerating):
+    """The largest of all, and it alone has a radius where the top does."""
+    done = []
+    asked = {"budget": None, "progress": lambda *x: done.append(x)}
+    found = compare(small(scale=2.0), rounding=rounding, **asked)
+    assert (found.kind, found.rounding) == ("exact", rounding)
+    assert done[-1][0] == done[-1][1]
+    there = ~np.isnan(found.lower)
+    assert (found.enclosed[there].sum() == FEWEST) == (rounding == "top")
+    assert found.enclosed[found.position, found.symbol]
+
+
+def test_a_screen_without_radii_would_be_noticed(monkeypatch, quick_compilation):
+    """Where float32 rounds estimates by more than their errors."""
+    model, tokens = with_dtype(small(scale=0.02), "float32"), TOKENS
+    exact = compute_influence(with_dtype(model, "float64"), tokens, method="exhaustive")
+    monkeypatch.setattr(ladder, "LADDER", ladder.LADDER[:1])
+
+    def outside(rounding):
+        asked = {"method": Screened(budget=2), "rounding": rounding}
+        found = compute_influence(model, tokens, **asked)
+        return (found.lower > exact.upper).sum() + (found.upper < exact.lower).sum()
+
+    assert outside("all") == 0
+    assert outside("top") > 0
+
+
+def test_auto_screens_where_the_maximum_alone_is_asked(monkeypatch, quick_compilation):
+    """And where that is cheaper by count; it goes to the end."""
+    monkeypatch.setattr(ladder, "LADDER", ladder.LADDER[:1])
+    asked = {"keep": "max"}
+    exact = compute_influence(small(scale=2.0), TOKENS, **asked)
+    assert exact.method == "partial"
+    monkeypatch.setattr(choice, "SCREEN_PAYS", 0.1)
+    monkeypatch.setattr(choice, "WORTH", (0, 0))
+    found = compute_influence(small(scale=2.0), TOKENS, **asked)
+    assert found.method == "screened"
+    assert "what the screen leaves is enumerated" in found.reason
+    assert found.uncertified == 0
+    assert (found.position, found.symbol) == (exact.position, exact.symbol)
+    assert found.max == pytest.approx(exact.max, rel=1e-8)
+
+
+@pytest.mark.slow
+def test_a_tolerance_stops_early(quick_compilation):
+    """A wide tolerance needs no evaluation beyond the first."""
+    wide = compare(small(), rtol=10.0, budget=100)
+    assert wide.max_upper / wide.max_lower - 1 <= 10.0
+    assert len(wide.levels) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_not_a_number_bounds_nothing(bad, monkeypatch, quick_compilation):
+    """A substitution whose error is not finite is never taken to be below the maximum."""
+    screen = ladder.screen_block
+
+    def broken(*arguments, **options):
+        found, _ = screen(*arguments, **options)
+        error = jnp.where(arguments[1] == 3, bad, found.error)
+        return dataclasses.replace(found, error=error), None
+
+    monkeypatch.setattr(ladder, "screen_block", broken)
+    found = compute_influence(small(), TOKENS, method=Screened(budget=8))
+    assert found.uncertified >= 1
+    assert found.max_upper == np.inf
+
+
+@pytest.mark.parametrize("present", [False, True])
+def test_what_overflows_is_refused(present, quick_compilation):
+    """As by other methods, be it a substitute's influence or the base pass already."""
+    model = small()
+    model = dataclasses.replace(model, embedding=model.embedding.at[2].mul(1e200))
+    tokens = TOKENS if present else np.where(TOKENS == 2, 1, TOKENS)
+    with refused("not a finite number"):
+        compute_influence(model, tokens, method=Screened(budget=100))
+
+
+@pytest.mark.slow
+def test_where_nothing_reaches_the_query_the_maximum_is_zero(quick_compilation):
+    """The first substitution is named, as by exact methods."""
+    found = compute_influence(small(mask="future"), TOKENS, method="screened", query=0)
+    assert (found.max, found.max_upper, found.kind) == (0.0, 0.0, "exact")
+    assert (found.position, found.evaluated) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        ({"weighting": "average_hard"}, "layer 1 is average_hard"),
+        ({"num_layers": 1}, "it needs two layers, and the model has 1"),
+        ({"score": "additive"}, "layer 2 has additive ones"),
+    ],
+)
+def test_models_that_it_cannot_do_are_refused_with_the_reason(case, message):
+    """One line that names the layer and what was found."""
+    with refused(message):
+        compute_influence(small(**case), TOKENS, method="screened")
+
+
+def test_auto_is_exact():
+    """`auto` never takes an enclosure for the influences."""
+    found = compute_influence(small(), TOKENS[:6])
+    assert found.exact
+    assert found.evaluated == found.substitutions
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layer_norm", ["none", "pre", "post"])
+@pytest.mark.parametrize("mask", ["none", "future", "strict_past"])
+@pytest.mark.parametrize("num_layers", [2, 3, 4, 5])
+def test_random_models_are_enclosed(layer_norm, mask, num_layers, quick_compilation):
+    """Every architecture at three scales, activations and logits."""
+    case = {"layer_norm": layer_norm, "mask": mask, "num_layers": num_layers}
+    query = 0 if mask == "strict_past" else N - 1
+    for seed, scale in enumerate((0.3, 0.7, 1.5)):
+        for target in ("activation", "logits"):
+            model = small(scale, seed, final_norm=layer_norm == "pre", **case)
+            compare(model, query=query, target=target)
+
+
+@pytest.mark.slow
+def test_screens_of_long_inputs_close():
+    """n = 512, three layers, scale 0.7: as the benchmark, against all passes."""
+    model = small(0.7, d_model=16, d_ff=32, vocab_size=2)
+    tokens = np.random.default_rng(0).integers(0, 2, 512)
+    found = compare(model, tokens)
+    assert found.kind == "exact"
+    assert found.evaluated <= 16
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mask", "position", "most"), [("none", 26, 25), ("future", 1, 148)]
+)
+def test_few_substitutions_are_left_of_peaked_attention(
+    mask, position, most, monkeypatch
+):
+    """n = 1024, scale 1, the third level: of 1023, where 461 and causally 237 were."""
+    monkeypatch.setattr(ladder, "LADDER", ladder.LADDER[2:])
+    shape = {"num_heads": 2, "d_model": 16, "d_ff": 32, "vocab_size": 2}
+    model = jm.random_transformer(
+        jax.random.key(0), num_layers=3, **shape, mask=mask, dtype="float64"
+    )
+    tokens = np.asarray(jax.random.randint(jax.random.key(1), (1024,), 0, 2))
+    found = compute_influence(model, tokens, method=Screened(budget=1))
+    exact = compute_influence(model, tokens, positions=[position], method="exhaustive")
+    # The largest estimate is the maximum, which one evaluation meets.
+    assert (found.position, found.evaluated) == (position, 1)
+    assert found.max == pytest.approx(exact.max, rel=1e-9)
+    assert found.uncertified < most
+
+
+@pytest.mark.slow
+def test_float32_encloses_float64(quick_compilation):
+    """The radius of float32 arithmetic is in the enclosures."""
+    model = small(0.5, dtype="float32")
+    found = compute_influence(model, TOKENS, method="screened")
+    wider = with_dtype(model, "float64")
+    exact = compute_influence(wider, TOKENS, method="exhaustive")
+    assert_encloses(found, exact, tolerance=1e-4)

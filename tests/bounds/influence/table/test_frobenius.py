@@ -1,0 +1,52 @@
+"""Maps of categorical Jacobians: their flags, their symbols, small numbers."""
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bounds.influence.scan import Frobenius, scan
+from bounds.influence.table.frobenius import _norms
+from tests.bounds.influence.expect import refused
+from tests.bounds.influence.test_scan import INPUT, passes
+
+pytestmark = pytest.mark.usefixtures("quick_compilation", "small_tiles")
+
+
+def test_flags_of_a_map_are_booleans():
+    with refused("center = 'tensor'; expected True or False"):
+        Frobenius("tensor")  # pyright: ignore[reportArgumentType]
+
+
+def test_a_tensor_is_transposed_by_symbol_whatever_their_order():
+    model, _, _ = passes("three layers")
+    ask: Any = functools.partial(
+        scan, model, INPUT, rows="all", target="logits", symbols=[0, 1, 2]
+    )
+    tensor = Frobenius(symmetrize="tensor")
+    found, other = (
+        ask(reduce=tensor, target_symbols=order) for order in ([0, 1, 2], [2, 0, 1])
+    )
+    np.testing.assert_allclose(other.values, found.values, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(other.target_symbols, [2, 0, 1])
+    for chosen in ([0, 1], [0, 1, 2]):
+        with refused("symbols that come in to be the target"):
+            ask(reduce=tensor, target_symbols=chosen, symbols=[0, 2])
+    with refused("the target is of no symbols"):
+        ask(reduce=tensor, target="activation")
+
+
+def test_the_norm_of_small_changes_does_not_underflow():
+    block = np.full((2, 4, 3), 1e-170)
+    np.testing.assert_allclose(_norms(block), np.full(4, 1e-170 * 6**0.5))
+    assert (_norms(np.zeros((2, 4, 3))) == 0).all()
+
+
+def test_what_a_function_made_has_no_table_of_axes(tmp_path):
+    model, _, _ = passes("two layers")
+    found = scan(model, INPUT, rows="all", reduce=lambda x: x.sum(axis=0))
+    for write in (found.to_csv, found.plot):
+        with refused(r"only .* have names"):
+            write(tmp_path / "out.csv")
+    found.to_npz(tmp_path / "out.npz")

@@ -1,0 +1,365 @@
+"""What is watched of many rows: pooled vectors and sums of log-probabilities.
+
+The oracle is the definition over passes of 40 digits, and over the model's own rows.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bounds
+import jax_models as jm
+from benchmarks import reference
+from bounds.influence import LogProbabilitySum, SharedBase, find
+from bounds.influence.answer import answer
+from bounds.influence.build import build_request
+from bounds.influence.choice import choose_method
+from jax_models.model.readout import KINDS, Pooling
+from tests.bounds.influence.expect import encloses, meet, refused
+from tests.bounds.influence.many_digits import DIGITS, MP, every_pass, exact_influences
+from tests.bounds.influence.models import TOKENS, build
+from tests.written import written
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+INPUT = TOKENS[:6]
+SUM = LogProbabilitySum((1, 0, 2), (0, 3, 5))
+POOLED = {
+    f"{kind}{' unit' * unit}": Pooling(kind, unit)
+    for kind in KINDS
+    for unit in (False, True)
+}
+MODELS: dict[str, dict[str, Any]] = {
+    "one layer": {"num_layers": 1, "layer_norm": "post"},
+    "float32": {"num_layers": 1, "dtype": "float32"},
+    "two layers": {"layer_norm": "pre", "final_norm": True, "mask": "future"},
+    "three layers": {"num_layers": 3, "head": "masked_lm"},
+    "hard": {"num_layers": 3, "weighting": "average_hard"},
+    "no positions": {"position": None},
+    "tied": {"num_layers": 3, "layer_norm": "post", "mask": "future"},
+}
+
+
+@functools.cache
+def model_of(name):
+    model = build(MODELS[name], seed=1)
+    if name == "tied":  # the last layer stands below too
+        first, last = model.layers[0], model.layers[-1]
+        model = dataclasses.replace(model, layers=(last, first, last))
+    return model
+
+
+@functools.cache
+def passes(name, read):
+    return every_pass(read, model_of(name), INPUT)
+
+
+def pooled(pooling, rows):
+    chosen = {"mean": rows, "first": rows[:1], "last": rows[-1:]}[pooling.kind]
+    mean = chosen.sum(axis=0) / len(chosen)
+    norm = MP.sqrt(sum(x * x for x in mean))
+    return mean / norm if pooling.normalised else mean
+
+
+def summed(target, logits):
+    total = MP.mpf(0)
+    for row, symbol in zip(target.at, target.symbols, strict=True):
+        total += logits[row][symbol] - MP.log(sum(MP.exp(x) for x in logits[row]))
+    return np.asarray([total])
+
+
+def assert_holds(
+    model, target, exact, methods=("exhaustive", "incremental", "partial")
+):
+    for method in methods:
+        found = bounds.compute_influence(model, INPUT, method=method, target=target)
+        assert found.exact
+        assert encloses(found, exact)
+        coarse = 0.1 if model.dtype == np.float32 else 1e-6
+        assert np.nanmax(found.upper - found.lower) <= coarse * np.nanmax(exact)
+
+
+CASES = [
+    *(("two layers", pooling) for pooling in ("mean unit", "first", "last unit")),
+    ("one layer", "mean unit"),
+    ("float32", "mean"),
+    ("hard", "mean unit"),
+    ("tied", "mean unit"),
+    *(
+        pytest.param(name, pooling, marks=pytest.mark.slow)
+        for name in MODELS
+        for pooling in POOLED
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "pooling"), CASES)
+def test_influences_on_the_pooled_vector_are_those_of_the_definition(name, pooling):
+    rows = passes(name, reference.forward)
+    model = dataclasses.replace(model_of(name), pooling=POOLED[pooling])
+    exact = exact_influences(rows, functools.partial(pooled, POOLED[pooling]))
+    assert_holds(model, "pooled", exact)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        x if x == "two layers" else pytest.param(x, marks=pytest.mark.slow)
+        for x in MODELS
+    ],
+)
+def test_influences_on_a_sum_of_log_probabilities_are_those_of_the_definition(name):
+    logits = passes(name, reference.logits)
+    exact = exact_influences(logits, functools.partial(summed, SUM))
+    assert_holds(model_of(name), SUM, exact)
+
+
+def test_the_value_is_the_sum_of_log_probabilities():
+    model = model_of("two layers")
+    logits = jm.apply_logits(model, INPUT)
+    found = jax.nn.log_softmax(logits)[jnp.asarray(SUM.at), jnp.asarray(SUM.symbols)]
+    np.testing.assert_allclose(
+        SUM.value(logits[jnp.asarray(SUM.at)]), [found.sum()], rtol=1e-13
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [("exhaustive", "pooled"), ("incremental", SUM), ("partial", "pooled")],
+    ids=str,
+)
+def test_devices_share_the_substitutions_of_many_rows(method, target):
+    pooling = Pooling("mean", True)
+    model = dataclasses.replace(model_of("one layer"), pooling=pooling)
+    alone, shared = (
+        bounds.compute_influence(
+            model, INPUT, method=method, target=target, run=bounds.Run(mesh)
+        )
+        for mesh in (None, bounds.device_mesh(2))
+    )
+    assert meet(alone, shared)
+    assert (shared.position, shared.symbol) == (alone.position, alone.symbol)
+
+
+def test_targets_that_share_a_base_pass_are_those_asked_alone():
+    """One after another, so that each could read what another one left."""
+    pooling = Pooling("first")
+    model = dataclasses.replace(model_of("one layer"), pooling=pooling)
+    held, other = SharedBase(), LogProbabilitySum((1, 0, 2), (1, 2, 5))
+    for target in (SUM, other, "logits"):
+        question = (
+            build_request(model, INPUT, target=target, shared=shared)
+            for shared in (held, None)
+        )
+        found, alone = (answer(x, choose_method("incremental", x)) for x in question)
+        np.testing.assert_array_equal(found.upper, alone.upper)
+        np.testing.assert_array_equal(found.lower, alone.lower)
+
+
+def tiny(pooling):
+    """A model two of whose symbols are nearly one: influences of 1e-9, to 40 digits."""
+    model = build({"layer_norm": "post", "mask": "future"}, seed=2)
+    embedding = np.asarray(model.embedding).copy()
+    embedding[1] = embedding[0] + 1e-9 * embedding[2]
+    model = dataclasses.replace(
+        model, embedding=jnp.asarray(embedding), pooling=pooling
+    )
+    config, tensors = written(dataclasses.replace(model, pooling=None))
+    at = int(np.flatnonzero(INPUT == 0)[0])
+    changed = INPUT.copy()
+    changed[at] = 1
+    rows, logits = (
+        [read(config, tensors, x, DIGITS) for x in (INPUT, changed)]
+        for read in (reference.forward, reference.logits)
+    )
+    exact = {
+        "pooled": np.subtract(*(pooled(pooling, x) for x in rows)),
+        SUM: np.subtract(*(summed(SUM, x) for x in logits)),
+    }
+    return model, at, {k: float(MP.norm(list(x))) for k, x in exact.items()}
+
+
+def test_changes_far_below_the_output_keep_their_digits():
+    model, at, exact = tiny(Pooling("mean", True))
+    for target, size in exact.items():
+        found = bounds.compute_influence(
+            model, INPUT, target=target, method="incremental", positions=[at]
+        )
+        assert 0 < size < 1e-7
+        assert found.lower[at, 1] <= size <= found.upper[at, 1]
+        assert found.upper[at, 1] - found.lower[at, 1] < 1e-4 * size
+
+
+def beyond(method, vanishing, share):
+    """How far influences are outside, in radii, where an input's mean nearly vanishes.
+
+    Args:
+        method: of the influences.
+        vanishing: the substitution whose mean vector is small, None for the input.
+        share: what is left of that vector.
+    """
+    model = model_of("two layers")
+    mean = np.asarray(jm.apply(model, changed_input(vanishing))).mean(axis=0)
+    bias = model.final_norm.bias - (1 - share) * mean
+    norm = dataclasses.replace(model.final_norm, bias=bias)
+    model = dataclasses.replace(model, final_norm=norm, pooling=Pooling("mean", True))
+    config, tensors = written(dataclasses.replace(model, pooling=None))
+    at = vanishing or FIRST
+    ends = [
+        pooled(
+            model.pooling, reference.forward(config, tensors, changed_input(x), DIGITS)
+        )
+        for x in (None, at)
+    ]
+    exact = float(MP.norm(list(ends[1] - ends[0])))
+    found = bounds.compute_influence(
+        model, INPUT, method=method, target="pooled", positions=[at[0]], symbols=[at[1]]
+    )
+    middle, radius = found.max, (found.max_upper - found.max_lower) / 2
+    assert exact > 1e-2
+    return abs(middle - exact) / radius
+
+
+FIRST = (0, (int(INPUT[0]) + 1) % 3)
+
+
+@pytest.mark.parametrize(
+    ("method", "vanishing", "share"),
+    [
+        ("exhaustive", None, 1e-10),
+        ("exhaustive", FIRST, 1e-4),
+        ("incremental", None, 1e-4),
+        ("incremental", FIRST, 1e-10),
+        ("partial", None, 1e-7),
+        ("partial", FIRST, 1e-10),
+    ],
+)
+def test_pooled_vectors_that_nearly_vanish_are_enclosed(method, vanishing, share):
+    assert beyond(method, vanishing, share) <= 1
+
+
+@pytest.mark.parametrize("vanishing", [None, FIRST], ids=["base", "changed"])
+def test_radii_that_forget_the_division_by_the_norm_are_caught(plant, vanishing):
+    few = 2.0**-51
+    plant(find, "radii_of", lambda _, values, *given, **more: few * np.abs(values))
+    assert beyond("exhaustive", vanishing, 1e-10) > 100
+
+
+def changed_input(at):
+    changed = INPUT.copy()
+    if at is not None:
+        changed[at[0]] = at[1]
+    return changed
+
+
+def test_methods_of_one_row_refuse_by_name():
+    model = dataclasses.replace(model_of("no positions"), pooling=Pooling())
+    for method in ("lumped", "screened"):
+        with refused("the target is of many"):
+            bounds.compute_influence(model, INPUT, method=method, target="pooled")
+    with refused("pooled"):
+        bounds.certify_influence(model, INPUT, target="pooled")  # pyright: ignore
+    with refused("this has none"):
+        bounds.compute_influence(model_of("hard"), INPUT, target="pooled")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: LogProbabilitySum(()), "0 symbols"),
+        (lambda: LogProbabilitySum((1, 2), (0,)), "2 symbols and 1 rows"),
+        (lambda: LogProbabilitySum((1, 2), (3, 3)), "2 symbols and 1 rows"),
+        (lambda: LogProbabilitySum((1.5,)), "1.5"),  # pyright: ignore
+        (lambda: Pooling("max"), "max"),
+        (lambda: Pooling("mean", 1), "true or false"),  # pyright: ignore
+    ],
+)
+def test_bad_values_are_one_line(make, message):
+    with refused(message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [(LogProbabilitySum((1,), (6,)), "row 6"), (LogProbabilitySum((3,)), "symbol 3")],
+)
+def test_rows_and_symbols_that_are_not_there_are_named(target, message):
+    with refused(message):
+        bounds.compute_influence(model_of("hard"), INPUT, target=target)
+
+
+LATE = 7
+
+
+def cooling(num_layers):
+    """A model whose last symbol's scores are large, the more so at later rows.
+
+    Their terms nearly cancel: the two entries of keys that the symbol's query reads are each
+    other's negatives but for a small rest.
+    """
+    model = build({"num_layers": num_layers, "mask": "future", "position": None})
+    first, large = model.layers[0], 1e10
+    embedding, query, key, value = (
+        np.asarray(x).copy()
+        for x in (
+            model.embedding,
+            *(getattr(first.attention, x) for x in ("query", "key", "value")),
+        )
+    )
+    bias = np.asarray(first.attention.key_bias).copy()
+    embedding[:, -1] = 0, 0, 1
+    query[:, :, -1] = key[:, :, -1] = value[:, :, -1] = 0
+    query[:, :2, -1] = large
+    key[:, 1], bias[:, 1] = key[:, 1] / large - key[:, 0], -bias[:, 0]
+    attention = dataclasses.replace(
+        first.attention,
+        query=jnp.asarray(query),
+        key=jnp.asarray(key),
+        key_bias=jnp.asarray(bias),
+        value=jnp.asarray(value),
+        temperature=jm.PowerTemperature((LATE + 1.0) ** 8, -8.0, "position"),
+    )
+    layers = (dataclasses.replace(first, attention=attention), *model.layers[1:])
+    return dataclasses.replace(model, embedding=jnp.asarray(embedding), layers=layers)
+
+
+def beyond_at_a_late_row(num_layers, target, method):
+    """How far the influence of that symbol at the last row is outside, in radii."""
+    model, tokens = cooling(num_layers), np.arange(LATE + 1) % 2
+    changed = tokens.copy()
+    changed[LATE] = 2
+    config, tensors = written(model)
+    before, after = (
+        reference.logits(config, tensors, x, DIGITS) for x in (tokens, changed)
+    )
+    moved = after[LATE] - before[LATE]
+    if target != "logits":
+        moved = summed(target, after) - summed(target, before)
+    found = bounds.compute_influence(
+        model,
+        tokens,
+        target=target,
+        method=method,
+        positions=[LATE],
+        symbols=[2],
+        include_query=True,
+    )
+    middle = (found.max_lower + found.max_upper) / 2
+    assert found.max > 1e-2
+    radius = (found.max_upper - found.max_lower) / 2
+    return float(abs(middle - MP.norm(list(moved)))) / radius
+
+
+COOLING = [(1, LogProbabilitySum((1, 2), (0, LATE))), (2, "logits")]
+
+
+@pytest.mark.parametrize(
+    ("which", "method"),
+    [*((0, x) for x in ("exhaustive", "incremental", "partial")), (1, "incremental")],
+)
+def test_scores_of_rows_with_a_lower_temperature_round_more(which, method):
+    assert beyond_at_a_late_row(*COOLING[which], method) <= 1

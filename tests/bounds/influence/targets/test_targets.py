@@ -1,0 +1,330 @@
+"""What is watched of the logits: exact changes, enclosures, refusals.
+
+The oracle is each target as its definition says, in many digits.
+"""
+
+import dataclasses
+import functools
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bounds
+from benchmarks import reference
+from bounds.influence import (
+    LogitDifference,
+    LogOdds,
+    LogProbabilities,
+    LogProbability,
+    Loss,
+    TargetFunction,
+    find,
+)
+from tests.bounds.influence.expect import encloses, meet, refused
+from tests.bounds.influence.many_digits import DIGITS, MP, every_pass, exact_influences
+from tests.bounds.influence.models import TOKENS, build
+from tests.written import written
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+TARGETS = {
+    "log_probabilities": LogProbabilities(),
+    "log-probability": LogProbability(1),
+    "loss": Loss(2),
+    "difference": LogitDifference(0, 2),
+    "odds": LogOdds((0, 2)),
+    "odds of all": LogOdds((2, 0, 1)),
+    "odds with epsilon": LogOdds((1, 2), 1e-6),
+}
+
+
+def defined(target, logits):
+    """A target of logits [v], as it is defined."""
+    logits = [MP.mpf(x) for x in logits]
+    weights = [MP.exp(x) for x in logits]
+    p = [x / sum(weights) for x in weights]
+    match target:
+        case LogProbabilities():
+            return [MP.log(x) for x in p]
+        case Loss(symbol):
+            return [-MP.log(p[symbol])]
+        case LogProbability(symbol):
+            return [MP.log(p[symbol])]
+        case LogitDifference(symbol, other):
+            return [logits[symbol] - logits[other]]
+        case LogOdds(symbols, epsilon):
+            q = [p[s] + MP.mpf(epsilon) for s in symbols]
+            q = [x / sum(q) for x in q]
+            return [MP.log(x / (1 - x), 2) for x in q]
+    raise TypeError(target)
+
+
+def numbers():
+    """Logits, even ones and such that one rules; changes far below and above them."""
+    rng = np.random.default_rng(0)
+    for spread, size in (
+        (1, 1e-9),
+        (1, 1e-3),
+        (1, 3),
+        (12, 1e-6),
+        (12, 20),
+        (0, 1e-12),
+    ):
+        yield spread * rng.normal(size=5), size * rng.normal(size=5)
+    yield np.asarray([0.0, 35.0, 1.0, -2.0, 3.0]), 1e-4 * rng.normal(size=5)
+    yield np.asarray([40.0, -40.0, 0, 1, 2]), np.asarray([-80.0, 80.0, 0, 0, 0])
+
+
+def assert_exact(target, change, dtype: Any):
+    for logits, moved in numbers():
+        logits, moved = logits.astype(dtype), moved.astype(dtype)
+        ends = [
+            MP.mpf(float(a)) + MP.mpf(float(b))
+            for a, b in zip(logits, moved, strict=True)
+        ]
+        found = np.asarray(change(logits, moved))
+        exact = [
+            a - b
+            for a, b in zip(
+                defined(target, ends), defined(target, map(float, logits)), strict=True
+            )
+        ]
+        error = max(
+            abs(MP.mpf(float(a)) - b) for a, b in zip(found, exact, strict=True)
+        )
+        size = 8 * np.linalg.norm(moved.astype(float))  # no target is as steep
+        assert found.dtype == dtype
+        assert error <= 32 * float(np.finfo(dtype).eps) * (1 + abs(logits).max()) * size
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("name", TARGETS)
+def test_changes_keep_their_digits(name, dtype):
+    target = TARGETS[name]
+    assert_exact(target, jax.jit(target.change), dtype)
+
+
+@pytest.mark.parametrize("name", [x for x in TARGETS if x != "difference"])
+def test_a_subtraction_of_two_values_is_caught(name):
+    target = TARGETS[name]
+    with pytest.raises(AssertionError):
+        assert_exact(
+            target, lambda z, dz: target.value(z + dz) - target.value(z), np.float64
+        )
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_values_are_as_defined(name):
+    target = TARGETS[name]
+    for logits, _ in numbers():
+        found = np.asarray(target.value(jnp.asarray(logits)))
+        np.testing.assert_allclose(
+            found, np.float64(defined(target, map(float, logits))), 1e-12, 1e-13
+        )
+
+
+@pytest.mark.parametrize(
+    "target", [LogProbability(1), Loss(1), LogOdds((1, 2))], ids=str
+)
+def test_the_tiny_change_of_what_is_nearly_certain_keeps_its_digits(target):
+    logits, moved = np.asarray([0, 40.0, 1]), np.asarray([0.1, -0.2, 0.05])
+    ends = [MP.mpf(a) + MP.mpf(b) for a, b in zip(logits, moved, strict=True)]
+    (exact, *_), (before, *_) = (
+        defined(target, x) for x in (ends, [MP.mpf(a) for a in logits])
+    )
+    (found, *_) = np.asarray(target.change(jnp.asarray(logits), jnp.asarray(moved)))
+    assert abs(found - float(exact - before)) <= 1e-14 * abs(float(exact - before))
+
+
+MODELS: dict[str, dict[str, Any]] = {
+    "one layer": {"num_layers": 1, "dtype": "float32"},
+    "two layers": {"num_layers": 2, "head": "masked_lm", "layer_norm": "post"},
+    "lumped": {"num_layers": 2, "position": None, "final_norm": True},
+    "hard": {"num_layers": 2, "weighting": "average_hard"},
+}
+
+
+@functools.cache
+def passes(name):
+    """The model, and the logits of the input and of every substitution."""
+    model = build(MODELS[name], seed=1)
+    return model, every_pass(reference.logits, model, TOKENS[:6])
+
+
+# Every target, and every method on every model, once.
+CASES = [
+    ("one layer", "exhaustive", "odds of all"),
+    ("one layer", "incremental", "loss"),
+    ("one layer", "partial", "difference"),
+    ("two layers", "exhaustive", "loss"),
+    ("two layers", "incremental", "odds"),
+    ("two layers", "partial", "log_probabilities"),
+    ("lumped", "lumped", "log-probability"),
+    ("hard", "exhaustive", "odds with epsilon"),
+    ("hard", "incremental", "log_probabilities"),
+    ("hard", "partial", "odds with epsilon"),
+]
+
+
+@pytest.mark.parametrize(("name", "method", "target"), CASES)
+def test_influences_are_those_of_the_definition(name, method, target):
+    model, logits = passes(name)
+    value = TARGETS[target]
+    asked: Any = target if target == "log_probabilities" else value
+    exact = exact_influences(logits, lambda x: np.asarray(defined(value, x[-1])))
+    exact[-1] = np.nan  # the query's own row is not asked for
+    found = bounds.compute_influence(model, TOKENS[:6], method=method, target=asked)
+    assert found.target == value
+    assert found.exact
+    assert encloses(found, exact)
+    width = float(np.nanmax(found.upper - found.lower))
+    coarse = 0.1 if model.dtype == np.float32 else 1e-6
+    assert width <= coarse * np.nanmax(exact)
+
+
+def nearly_equal_logits():
+    """A model whose first and third logit differ by 1e-9 of what they move."""
+    model = build({"num_layers": 2})
+    readout = model.readout
+    rows = np.asarray(readout.weight).copy()
+    rows[2] = rows[0] + 1e-9 * rows[1]
+    readout = dataclasses.replace(readout, weight=jnp.asarray(rows))
+    return dataclasses.replace(model, readout=readout)
+
+
+def enclosed_difference():
+    model, tokens = nearly_equal_logits(), TOKENS[:6]
+    config, tensors = written(model)
+    weight = DIGITS.numbers(tensors["readout.weight"])
+    difference = {
+        **tensors,
+        "readout.weight": (weight[0] - weight[2])[None],
+        "readout.bias": np.zeros(1),
+    }
+    exact = reference.influence(
+        config, difference, tokens, target="logits", arithmetic=DIGITS
+    )
+    found = bounds.compute_influence(
+        model, tokens, method="incremental", target=LogitDifference(0, 2)
+    )
+    return encloses(found, exact)
+
+
+def test_a_difference_that_cancels_is_enclosed():
+    assert enclosed_difference()
+
+
+def test_a_radius_relative_to_the_difference_alone_is_caught(plant):
+    few = 2.0**-51
+    plant(find, "radii_of", lambda _, values, *given, **more: few * np.abs(values))
+    assert not enclosed_difference()
+
+
+# ------------------------------------------------------------------ one's own function
+
+
+def test_ones_own_function_has_radii_of_moved_weights_or_what_is_stated():
+    model, tokens = build({"head": "masked_lm"}), TOKENS[:6]
+    named = bounds.compute_influence(model, tokens, target="log_probabilities")
+    plain = lambda logits: np.asarray(jax.nn.log_softmax(logits))
+    for apply in (plain, jax.jit(jax.nn.log_softmax)):
+        moved, stated = (
+            bounds.compute_influence(
+                model, tokens, target=TargetFunction(apply, radius=radius)
+            )
+            for radius in (None, 1e-13)
+        )
+        for found in (moved, stated):
+            assert found.exact
+            assert found.method == "exhaustive"
+            assert meet(found, named)
+        assert (moved.rounding, stated.rounding) == ("all", "stated")
+
+
+def test_ones_own_function_that_changes_its_mind_is_estimated():
+    counts = itertools.count()
+    target = TargetFunction(lambda logits: np.asarray(logits) + 1e-9 * next(counts))
+    found = bounds.compute_influence(build({}), TOKENS[:6], target=target)
+    assert found.estimated
+
+
+def test_symbols_that_the_model_does_not_replace_stay():
+    model = dataclasses.replace(build({}), substitutable=(0, 1))
+    target = TargetFunction(jax.jit(lambda logits: logits))
+    found = bounds.compute_influence(model, TOKENS[:6], target=target)
+    assert np.isnan(found.upper[:, 2]).all()
+
+
+# ----------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (LogProbability(3), "names the symbol 3; the model has 3 logits"),
+        (LogOdds((0, 5)), "names the symbol 5"),
+        (LogitDifference(7, 0), "names the symbol 7"),
+        ("odds", "target = 'odds'.*log_probabilities"),
+        (3, "target = 3"),
+    ],
+)
+def test_a_target_that_is_none_of_the_models_is_refused(target, message):
+    with refused(message):
+        bounds.compute_influence(build({}), TOKENS[:6], target=target)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: LogProbability(-1), "symbol = -1"),
+        (lambda: Loss(1.5), "symbol = 1.5"),
+        (lambda: LogitDifference(0, "1"), "other = '1'"),
+        (lambda: LogitDifference(1, 1), "expected two different symbols"),
+        (lambda: LogOdds((1,)), "two or more different"),
+        (lambda: LogOdds((1, 1)), "two or more different"),
+        (lambda: LogOdds(3), "symbols = 3"),
+        (lambda: LogOdds((0, 1), -1), "epsilon = -1"),
+        (lambda: TargetFunction("log"), "apply = 'log'; expected a function"),
+        (lambda: TargetFunction(len, radius=-1.0), "radius = -1"),
+        (lambda: TargetFunction(len, radius=np.nan), "radius = nan"),
+    ],
+)
+def test_a_target_of_what_is_no_symbol_is_refused(make, message):
+    with refused(message):
+        make()
+
+
+def test_targets_of_logits_need_logits():
+    model = build({"num_classes": None})
+    for target in ("log_probabilities", LogProbability(0), TargetFunction(np.asarray)):
+        with refused("no read-out"):
+            bounds.compute_influence(model, TOKENS[:6], target=target)
+
+
+def test_a_function_does_not_see_ties_and_refuses_hard_attention():
+    model = build({"weighting": "leftmost_hard"})
+    with refused("hard attention"):
+        bounds.compute_influence(model, TOKENS[:6], target=TargetFunction(np.asarray))
+
+
+OTHERS = {
+    "certificate": lambda model, target: bounds.certify_influence(
+        model, TOKENS[:6], target=target
+    ),
+    "closed forms": lambda model, target: bounds.closed_form_bounds(
+        model, 6, target=target
+    ),
+    "supremum": lambda model, target: bounds.supremum(model, 4, target=target),
+    "screened": lambda model, target: bounds.compute_influence(
+        model, TOKENS[:6], method="screened", target=target
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_cannot_watch_it_names_it(name):
+    with refused("LogProbability"):
+        OTHERS[name](build({}), LogProbability(1))

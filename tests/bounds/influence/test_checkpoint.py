@@ -1,0 +1,188 @@
+"""A screen that is stopped at any moment goes on from where its checkpoint stands."""
+
+import numpy as np
+import pytest
+
+from bounds.influence import checkpoint, compute_influence
+from bounds.influence.screening import ladder
+from tests.bounds.influence.asking import as_values
+from tests.bounds.influence.expect import refused
+from tests.bounds.influence.screening.test_ladder import TOKENS, small
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+BUDGET = 16
+MODEL = small(scale=2.0, num_heads=1)
+# Of what is refused: it compiles sooner.
+SHALLOW = small(scale=2.0, num_heads=1, num_layers=2)
+
+
+class Killed(Exception):
+    """What stops a screen here."""
+
+
+@pytest.fixture(autouse=True)
+def setting(monkeypatch):
+    """Two levels in blocks of 8, every standing kept, levels chosen without a clock."""
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(ladder, "MOST", 8)
+    monkeypatch.setattr(ladder, "LADDER", ladder.LADDER[:2])
+    monkeypatch.setattr(ladder, "_pays", lambda *arguments: True)
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """What is screened and evaluated, and when to stop."""
+    counts = {"blocks": 0, "evaluated": 0, "stop": np.inf}
+    screen_block, keep = ladder.screen_block, ladder.Climb.keep
+
+    def screen(*arguments, **options):
+        counts["blocks"] += 1
+        return screen_block(*arguments, **options)
+
+    def one_batch(climb, count):
+        keep(climb, count)
+        counts["evaluated"] += count
+        step(0, 0)
+
+    def step(done, total):
+        counts["stop"] -= 1
+        if counts["stop"] < 0:
+            raise Killed
+
+    monkeypatch.setattr(ladder, "screen_block", screen)
+    monkeypatch.setattr(ladder.Climb, "keep", one_batch)
+    return counts, step
+
+
+def ask(path=None, progress=None, model=MODEL, **question):
+    """One screen that does not close before its budget is spent."""
+    question = {"budget": BUDGET, **question}
+    asked = {"method": "screened", "checkpoint": path, "progress": progress}
+    return compute_influence(model, TOKENS, **as_values(**asked, **question))
+
+
+@pytest.mark.slow
+def test_a_stopped_screen_ends_as_one_that_was_not(tmp_path, counted):
+    counts, step = counted
+    whole = ask()
+    blocks, evaluated = counts["blocks"], counts["evaluated"]
+    assert blocks > 8
+    assert evaluated == BUDGET
+    counts |= {"blocks": 0, "evaluated": 0}
+    path, stops = tmp_path / "screen.npz", 0
+    while True:
+        counts["stop"] = 1
+        try:
+            found = ask(path, step)
+            break
+        except Killed:
+            stops += 1
+    assert stops > 5
+    # Blocks that were under way are lost, what was evaluated is not.
+    assert counts["blocks"] <= blocks + (ladder.IN_FLIGHT + 1) * stops
+    assert counts["evaluated"] == evaluated
+    for name in ("lower", "upper"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(whole, name))
+    assert (found.max, found.position) == (whole.max, whole.position)
+    assert (found.evaluated, found.uncertified) == (whole.evaluated, whole.uncertified)
+    sizes = [[(x.screened, x.left) for x in y.levels] for y in (found, whole)]
+    assert sizes[0] == sizes[1]
+    # A screen that is done is not done again.
+    counts["stop"], blocks = np.inf, counts["blocks"]
+    again = ask(path)
+    assert counts["blocks"] == blocks
+    assert again.max_upper == whole.max_upper
+
+
+def test_a_larger_budget_goes_on_from_a_smaller(tmp_path, counted):
+    counts, _ = counted
+    path = tmp_path / "screen.npz"
+    first = ask(path)
+    blocks = counts["blocks"]
+    # What is next is told by the estimates, which are kept.
+    some, whole = ask(path, budget=BUDGET + 4), ask(budget=BUDGET + 4)
+    np.testing.assert_array_equal(some.lower, whole.lower)
+    assert counts["blocks"] == 2 * blocks
+    counts["evaluated"] -= BUDGET + 4
+    blocks = counts["blocks"]
+    further = ask(path, budget=100)
+    assert first.uncertified > further.uncertified == 0
+    assert counts["blocks"] == blocks
+    assert further.evaluated == counts["evaluated"]
+
+
+def test_the_checkpoint_of_another_question_is_refused(tmp_path):
+    path = tmp_path / "screen.npz"
+    ask(path, model=SHALLOW)
+    for other in ({"query": 3}, {"positions": [1, 2]}, {"target": "logits"}):
+        with refused("of another question"):
+            ask(path, model=SHALLOW, **other)
+    with refused("of another question"):
+        asked = as_values(method="screened", checkpoint=path)
+        compute_influence(SHALLOW, TOKENS[::-1], **asked)
+
+
+def test_the_checkpoint_of_an_earlier_format_is_refused(tmp_path):
+    """One that holds no estimates, as the first did."""
+    path = tmp_path / "screen.npz"
+    ask(path, model=SHALLOW)
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file if name != "estimate"}
+    about = str(arrays.pop("about")).replace(
+        checkpoint.FORMAT, "attention-bounds screen 1"
+    )
+    np.savez(path, about=np.asarray(about), **arrays)
+    with refused("or version; name another file"):
+        ask(path, model=SHALLOW)
+
+
+@pytest.mark.parametrize("content", [b"", b"not an archive", b"PK\x03\x04 half of one"])
+def test_what_is_no_checkpoint_is_refused(tmp_path, content):
+    path = tmp_path / "screen.npz"
+    path.write_bytes(content)
+    with refused("no readable checkpoint"):
+        ask(path, model=SHALLOW)
+    assert path.read_bytes() == content
+
+
+def rewritten(path, **changes):
+    """The archive with other arrays; None takes one away."""
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file} | changes
+    np.savez(path, **{k: v for k, v in arrays.items() if v is not None})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"value": None},
+        {"about": np.asarray("[1, 2]")},
+        {"about": np.asarray("null")},
+        {"lower": np.zeros(3)},
+    ],
+    ids=str,
+)
+def test_an_archive_of_something_else_is_refused(tmp_path, changes):
+    path = tmp_path / "screen.npz"
+    ask(path, model=SHALLOW)
+    rewritten(path, **changes)
+    with refused("no readable checkpoint"):
+        ask(path, model=SHALLOW)
+
+
+def test_a_folder_that_is_not_there_is_named_at_once(tmp_path):
+    with refused(r"there is no folder .*nowhere"):
+        ask(tmp_path / "nowhere" / "screen.npz")
+
+
+def test_differences_of_outputs_keep_their_radii_behind_a_checkpoint(
+    tmp_path, monkeypatch
+):
+    """Enumerated by partial passes, which subtract; a finished run is asked again."""
+    monkeypatch.setattr(ladder, "LADDER", ladder.LADDER[:1])
+    monkeypatch.setattr(ladder, "MANY", 1)
+    path = tmp_path / "screen.npz"
+    found, again = (ask(path, budget=None, rounding="all") for _ in range(2))
+    assert found.uncertified == 0
+    np.testing.assert_array_equal(found.lower, again.lower)
+    np.testing.assert_array_equal(found.upper, again.upper)

@@ -1,0 +1,371 @@
+"""Scans are their definition over forward passes, in every mask, head and reduction."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bounds
+import jax_models as jm
+from benchmarks import reference
+from bounds import Run
+from bounds.influence import LogOdds, LogProbability, LogProbabilitySum, Pooled
+from bounds.influence.propagation import change_block
+from bounds.influence.scan import Frobenius, scan
+from bounds.numbers.kind import ROUNDING
+from jax_models.model.readout import Pooling
+from tests.bounds.influence.expect import refused
+from tests.bounds.influence.models import TOKENS, build
+from tests.written import written
+
+pytestmark = pytest.mark.usefixtures("quick_compilation", "small_tiles")
+INPUT = TOKENS[:6]
+N, V = 6, 3
+MODELS: dict[str, dict[str, Any]] = {
+    "one layer": {"num_layers": 1, "mask": "future"},
+    "two layers": {"layer_norm": "pre", "final_norm": True},
+    "three layers": {"num_layers": 3, "head": "masked_lm", "mask": "future"},
+    "hard": {"num_layers": 3, "weighting": "average_hard", "mask": "past"},
+    "float32": {"layer_norm": "post", "dtype": "float32"},
+}
+METHODS = ("exhaustive", "incremental", "partial")
+FAST = ("one layer", "two layers")
+LONG = [x if x in FAST else pytest.param(x, marks=pytest.mark.slow) for x in MODELS]
+
+
+@functools.cache
+def passes(name):
+    """The model, its final rows and logits [n, V, n, ...] of every substitution."""
+    model = build(MODELS[name], seed=1)
+    config, tensors = written(model)
+    tensors = {key: np.asarray(x, np.float64) for key, x in tensors.items()}
+    rows, logits = np.zeros((N, V, N, 8)), np.zeros((N, V, N, 3))
+    for i in range(N):
+        for symbol in range(V):
+            changed = INPUT.copy()
+            changed[i] = symbol
+            rows[i, symbol] = reference.forward(config, tensors, changed)
+            logits[i, symbol] = reference.logits(config, tensors, changed)
+    return model, rows, logits
+
+
+def changes(table):
+    """Of what is watched [n, V, ...] its change, exactly 0 at the symbol that is there."""
+    base = table[np.arange(N), INPUT][:1]
+    moved = table - base[:, None]
+    moved[np.arange(N), INPUT] = 0
+    return moved
+
+
+def log_odds(logits, epsilon=1e-10):
+    shares = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    shares = shares / shares.sum(axis=-1, keepdims=True) + epsilon
+    shares = shares / shares.sum(axis=-1, keepdims=True)
+    return np.log2(shares / (1 - shares))
+
+
+def log_softmax(logits):
+    logits = logits - logits.max(axis=-1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+
+
+def replaced(table):
+    """A table [n, V, ...] with NaN where nothing is replaced."""
+    table = table.copy()
+    table[np.arange(N), INPUT] = np.nan
+    return table
+
+
+def assert_holds(found, exact, coarse=1e-7):
+    """The ends enclose the exact values, are where these are, and are not far apart."""
+    assert found.values.shape == exact.shape
+    np.testing.assert_array_equal(np.isnan(found.values), np.isnan(exact))
+    there = ~np.isnan(exact)
+    largest = np.abs(exact[there]).max()
+    slack = 1e-13 * largest  # of the oracle, which is of float64 too
+    assert (found.lower[there] <= exact[there] + slack).all()
+    assert (exact[there] - slack <= found.upper[there]).all()
+    assert (found.upper - found.lower)[there].max() <= coarse * largest
+
+
+def outside(found, exact):
+    """How many radii a value is away from the exact one, at most."""
+    half = (found.upper - found.lower)[~np.isnan(exact)] / 2
+    return (
+        np.abs(found.values - exact)[~np.isnan(exact)] / np.maximum(half, 1e-300)
+    ).max()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", LONG)
+def test_every_reduction_is_its_definition_over_forward_passes(name, method):
+    model, rows, logits = passes(name)
+    coarse = 0.1 if name == "float32" else 1e-7
+    moved, read = changes(rows), changes(log_softmax(logits))
+    ask: Any = functools.partial(scan, model, INPUT, method=method, ties="ignore")
+    assert_holds(ask(rows="all"), replaced(np.linalg.norm(moved, axis=-1)), coarse)
+    assert_holds(ask(rows=[4, 1], reduce="none"), replaced(moved[:, :, [4, 1]]), coarse)
+    assert_holds(
+        ask(rows=-2), replaced(np.linalg.norm(moved[:, :, -2], axis=-1)), coarse
+    )
+    signed = ask(rows="all", target=LogProbability(1))
+    assert_holds(signed, replaced(read[..., 1]), coarse)
+    assert (signed.values[~np.isnan(signed.values)] < 0).any()
+    largest = ask(rows="all", target="log_probabilities", reduce="max")
+    there = np.nanmax(replaced(np.abs(read)), axis=(1, 3))
+    assert_holds(largest, there, coarse)
+    mean = ask(
+        rows="all", target="log_probabilities", target_symbols=[2, 0], reduce="mean"
+    )
+    norms = np.linalg.norm(read[..., [2, 0]], axis=-1)
+    assert_holds(mean, np.nanmean(replaced(norms), axis=1), coarse)
+    own = ask(rows="own", target="log_probabilities", reduce="none")
+    at = np.arange(N)
+    assert_holds(own, replaced(read)[at, :, at], coarse)
+    assert own.axes == ("position", "symbol", "target")
+    assert own.place((3, 0, 1))["row"] == 3
+
+
+def jacobian_map(moved, center, symmetrize, apc):
+    """The authors' recipe, over a tensor of signed changes."""
+    tensor = moved.copy()
+    for axis in range(4) if center else ():
+        tensor -= tensor.mean(axis=axis, keepdims=True)
+    if symmetrize == "tensor":
+        tensor = (tensor + tensor.transpose(2, 3, 0, 1)) / 2
+    found = np.sqrt((tensor**2).sum(axis=(1, 3)))
+    np.fill_diagonal(found, 0)
+    if apc:
+        by_row, by_column = found.sum(0, keepdims=True), found.sum(1, keepdims=True)
+        found = found - by_row * by_column / found.sum()
+        np.fill_diagonal(found, 0)
+    return (found + found.T) / 2 if symmetrize == "map" else found
+
+
+@pytest.mark.parametrize(
+    ("center", "symmetrize", "apc", "held"),
+    [
+        (True, "tensor", True, True),
+        (False, "tensor", False, True),
+        (True, "map", True, True),
+        (False, "map", True, True),
+        (False, None, False, True),
+        (True, None, True, False),
+        (True, "map", False, False),
+        (False, "map", True, False),
+    ],
+)
+def test_the_map_of_a_categorical_jacobian_is_the_recipe_of_its_authors(
+    center, symmetrize, apc, held, monkeypatch
+):
+    if not held:
+        monkeypatch.setattr("bounds.influence.table.frobenius.host_bytes", lambda: 1)
+    model, _, logits = passes("two layers")
+    reduce = Frobenius(center, symmetrize, apc)
+    found = scan(model, INPUT, rows="all", target="logits", reduce=reduce)
+    exact = jacobian_map(changes(logits), center, symmetrize, apc)
+    assert_holds(found, exact)
+    assert found.axes == ("position", "row")
+
+
+def test_a_tensor_that_does_not_fit_is_refused_with_its_bytes(monkeypatch):
+    monkeypatch.setattr("bounds.influence.table.frobenius.host_bytes", lambda: 2**10)
+    model, _, _ = passes("two layers")
+    with refused(r"2\.53 KiB, more than a quarter"):
+        scan(
+            model, INPUT, rows="all", target="logits", reduce=Frobenius(True, "tensor")
+        )
+
+
+def test_a_dependency_map_is_the_recipe_of_its_authors():
+    model, _, logits = passes("three layers")
+    target = LogOdds((0, 1, 2), 1e-10)
+    found = scan(model, INPUT, rows="all", target=target, reduce="max", diagonal=False)
+    exact = np.nanmax(replaced(np.abs(changes(log_odds(logits)))), axis=(1, 3))
+    np.fill_diagonal(exact, 0)
+    assert_holds(found, exact)
+    np.testing.assert_allclose(found.values, exact, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("mask", "method"),
+    [
+        *(("future", method) for method in METHODS),
+        *(("strict_future", method) for method in METHODS[1:]),
+        *(("none", "partial"), ("past", "exhaustive"), ("strict_past", "incremental")),
+    ],
+)
+def test_rows_that_masks_keep_a_position_from_are_exact_zeros(mask, method):
+    model = build({"num_layers": 2, "mask": mask}, seed=3)
+    found = scan(model, INPUT, rows="all", method=method, ties="ignore")
+    rows = np.zeros((N, V, N, 8))
+    for i, s in np.ndindex(N, V):
+        rows[i, s] = jm.apply(model, np.where(np.arange(N) == i, s, INPUT))
+    assert_holds(found, replaced(np.linalg.norm(changes(rows), axis=-1)))
+    there = ~np.isnan(found.values)
+    zero = (found.values == 0) & there
+    assert (found.upper[zero] == 0).all()
+    assert (found.lower[zero] == 0).all()
+    sights = [layer.attention.sight for layer in model.layers]
+    if all(not sight.after for sight in sights):
+        rows_before = np.arange(N) < np.arange(N)[:, None, None]
+        assert zero[np.broadcast_to(rows_before, zero.shape) & there].all()
+
+
+def test_targets_of_many_rows_are_signed_where_they_are_one_number():
+    model, _, logits = passes("two layers")
+    target = LogProbabilitySum((1, 0, 2), (0, 3, 5))
+    chosen = changes(log_softmax(logits))[:, :, [0, 3, 5], [1, 0, 2]].sum(axis=-1)
+    for method in METHODS:
+        found = scan(model, INPUT, target=target, method=method)
+        assert found.axes == ("position", "symbol")
+        assert_holds(found, replaced(chosen))
+        assert (found.values[~np.isnan(found.values)] < 0).any()
+
+
+def test_a_pooled_vector_has_no_axis_of_rows():
+    model = dataclasses.replace(passes("one layer")[0], pooling=Pooling("mean", True))
+    for method in METHODS:
+        norms = scan(model, INPUT, target="pooled", method=method)
+        signed = scan(model, INPUT, target=Pooled(), reduce="none", method=method)
+        assert signed.axes == ("position", "symbol", "target")
+        assert_holds(norms, np.linalg.norm(signed.values, axis=-1))
+
+
+def test_symbols_may_go_with_the_position_in_any_order():
+    model, rows, _ = passes("two layers")
+    exact = replaced(np.linalg.norm(changes(rows), axis=-1))
+    listed = [[2, 0, -1], [1, -1, -1]]
+    found = scan(model, INPUT, symbols=listed, positions=[4, 2], rows="all")
+    assert found.values.shape == (2, 3, N)
+    for p, (position, symbols) in enumerate(zip((4, 2), listed, strict=True)):
+        for k, symbol in enumerate(symbols):
+            expected = exact[position, symbol] if symbol >= 0 else np.full(N, np.nan)
+            np.testing.assert_allclose(found.values[p, k], expected, rtol=1e-9)
+    ordered = scan(model, INPUT, symbols=[2, 0], positions=[5, 1], rows=[3])
+    np.testing.assert_allclose(
+        ordered.values[..., 0], exact[[5, 1]][:, [2, 0], 3], rtol=1e-9
+    )
+
+
+def test_ones_own_function_is_given_the_axes_that_there_are():
+    model, _, logits = passes("two layers")
+    shapes = []
+
+    def largest(table):
+        shapes.append(table.shape)
+        return np.abs(table).max(axis=0)
+
+    found = scan(model, INPUT, rows=[1, 2], target="logits", reduce=largest)
+    assert set(shapes) == {(V, 2, 3)}
+    assert (found.kind, found.rounding) == ("exact", "all")
+    np.testing.assert_allclose(
+        found.values, np.abs(changes(logits)[:, :, [1, 2]]).max(axis=1), rtol=1e-9
+    )
+    scan(model, INPUT, target=LogProbability(0), reduce=largest)
+    assert shapes[-1] == (V,)
+    with refused("expected one shape for all positions"):
+        scan(
+            model,
+            INPUT,
+            reduce=lambda x, calls=[]: calls.append(0) or np.zeros(len(calls)),
+        )
+    for returned in ("a", None, [[1.0], [1.0, 2.0]], {"a": 1.0}):
+        with refused(r"^reduce returned a .* no array"):
+            scan(model, INPUT, reduce=lambda x, returned=returned: returned)
+
+
+def test_a_batch_of_lengths_is_a_list_of_the_scans_of_each():
+    model, _, _ = passes("two layers")
+    inputs = [INPUT, INPUT[:3], INPUT[1:]]
+    found = scan(model, inputs, rows="all")
+    assert [x.values.shape for x in found] == [(6, 3, 6), (3, 3, 3), (5, 3, 5)]
+    for one, tokens in zip(
+        scan(model, inputs[::-1], rows="all")[::-1], inputs, strict=True
+    ):
+        alone = scan(model, tokens, rows="all")
+        np.testing.assert_array_equal(one.values, alone.values)
+
+
+def test_devices_share_a_scan_out():
+    model, _, _ = passes("two layers")
+    mesh = bounds.device_mesh(2)
+    for method in METHODS:
+        alone = scan(model, INPUT, rows="all", method=method)
+        shared = scan(model, INPUT, rows="all", method=method, run=Run(mesh))
+        np.testing.assert_allclose(shared.values, alone.values, rtol=1e-12)
+
+
+def test_blocks_of_any_size_find_the_same(monkeypatch):
+    model, rows, _ = passes("two layers")
+    exact = replaced(np.linalg.norm(changes(rows), axis=-1))
+    monkeypatch.setattr("bounds.influence.methods.exhaustive.batch_size", lambda *_: 5)
+    assert_holds(scan(model, INPUT, rows="all", method="exhaustive"), exact)
+
+
+def test_a_planted_error_is_far_outside(plant):
+    model, rows, _ = passes("two layers")
+    exact = replaced(np.linalg.norm(changes(rows), axis=-1))
+    right = change_block.change_watched
+    wrong = lambda *asked: right(*asked) * (1 + 1e-9)
+    plant(change_block, "change_watched", wrong)
+    found = scan(model, INPUT, rows="all", method="incremental")
+    assert outside(found, exact) > 1000
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "row": ({"rows": 6}, r"^rows = 6; expected an integer from -6 to 5"),
+    "rows twice": ({"rows": [1, -5]}, "2 rows, 1 of them different"),
+    "no rows": ({"rows": []}, "0 rows"),
+    "row word": ({"rows": "every"}, "rows = 'every'"),
+    "positions twice": ({"positions": [1, 1]}, "positions lists one twice"),
+    "symbols twice": ({"symbols": [1, 1]}, "symbols lists one twice"),
+    "reduce": ({"reduce": "sum"}, "reduce = 'sum'"),
+    "target symbols": ({"target_symbols": [0]}, 'use "logits"'),
+    "target symbol": ({"target": "logits", "target_symbols": [3]}, "target_symbols"),
+    "rows of many": (
+        {"target": LogProbabilitySum((1,)), "rows": [1]},
+        "leave rows out",
+    ),
+    "lists": (
+        {"symbols": [[0, 1], [1, 2]], "positions": [2, 3], "reduce": Frobenius()},
+        "the same at all positions",
+    ),
+    "square": ({"rows": [1], "reduce": Frobenius(symmetrize="map")}, "1 rows and 6"),
+    "row of symbols twice": (
+        {"symbols": [[0, 0], [1, 2]], "positions": [2, 3]},
+        "lists one twice; give each",
+    ),
+    "symbols that stand there": (
+        {"symbols": [INPUT[2]], "positions": [2]},
+        "nothing can be substituted: at every position",
+    ),
+    "no positions": ({"positions": []}, "name other symbols or positions"),
+    "diagonal": ({"diagonal": "no"}, "diagonal = 'no'; expected True or False"),
+    "method": ({"method": "lumped"}, "method = 'lumped'"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_does_not_fit_is_one_line(name):
+    options, message = BAD[name]
+    model, _, _ = passes("two layers")
+    with refused(message):
+        scan(model, INPUT, **options)
+
+
+def test_a_table_beyond_memory_is_refused_with_its_bytes(monkeypatch):
+    monkeypatch.setattr("jax_models.run.device_memory.SMALL", 0)
+    monkeypatch.setattr("jax_models.run.device_memory.host_bytes", lambda: 100)
+    model, _, _ = passes("two layers")
+    with refused(r"the table of 6 x 3 x 6: this takes 2\.53 KiB"):
+        scan(model, INPUT, rows="all")
+
+
+def test_a_scan_is_exact_where_the_radius_of_its_largest_value_is_small():
+    model = build(MODELS["one layer"], seed=1)
+    found = scan(model, INPUT, rows="all")
+    assert (found.kind, found.exact) == ("exact", True)
+    assert (found.hypotheses, found.rtol_exact) == ((ROUNDING,), 0.01)

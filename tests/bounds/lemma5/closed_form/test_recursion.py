@@ -1,0 +1,306 @@
+"""C1 and C2: their formulas with 50 digits, their order, and what a slip would do."""
+
+import itertools
+import math
+
+import mpmath
+import numpy as np
+import pytest
+
+from bounds.lemma5.closed_form import (
+    Additive,
+    DotProduct,
+    HeadConstants,
+    LayerConstants,
+    UniformConstants,
+    head_change,
+    influence_recursion,
+    largest_weight,
+    printed_shape_bound,
+    printed_tight,
+    recursion,
+    single_exponential_bound,
+    uniform_constants,
+)
+from bounds.lemma5.closed_form.recursion import weight_bound
+from tests.bounds.lemma5.closed_form.sharp import CASES
+
+CLOSED = {"C1": single_exponential_bound, "C2": printed_shape_bound}
+GRID = [
+    (a, lipschitz, heads, depth, n)
+    for a in (0.0, 0.3, 7.0, 1200.0)
+    for lipschitz, heads in ((0.7, 1), (3.3, 4))
+    for depth, n in ((1, 2), (3, 2048), (6, 10**12))
+]
+
+
+def by_definition(name, a, lipschitz, heads, depth, n, d):
+    """Returns ln of the bound off and at position i."""
+    a, lipschitz = mpmath.mpf(a), mpmath.mpf(lipschitz)
+    e = mpmath.exp(2 * a)
+    if name == "C1":
+        g = lipschitz * (1 + heads * (1 + 6 * a))
+        off = e / n * depth * lipschitz * heads * (1 + 4 * a) * g ** (depth - 1) * d
+        return mpmath.log(off), mpmath.log(g**depth * d)
+    gamma = 3 * lipschitz * (1 + a) * e
+    own = (heads * gamma) ** depth * d
+    return mpmath.log(own / n), mpmath.log(own)
+
+
+@pytest.mark.parametrize("name", CLOSED)
+@pytest.mark.parametrize(("a", "lipschitz", "heads", "depth", "n"), GRID)
+def test_the_formula_with_fifty_digits(name, a, lipschitz, heads, depth, n):
+    constants = UniformConstants(a, lipschitz, heads, depth)
+    found = CLOSED[name](constants, n, 0.5)
+    with mpmath.workdps(50):
+        exact = by_definition(name, a, lipschitz, heads, depth, n, mpmath.mpf(0.5))
+    for bound, value in zip((found.others, found.own), exact, strict=True):
+        assert bound.log_value >= value
+        assert bound.log_value == pytest.approx(float(value), rel=1e-15, abs=1e-15)
+
+
+def random_layers(rng, depth):
+    layers = []
+    for _ in range(depth):
+        heads = []
+        for _ in range(rng.integers(1, 4)):
+            x, y, z, gain = 10.0 ** rng.uniform(-2, 0.7, size=4)
+            score = DotProduct(x, y) if rng.random() < 0.5 else Additive(x, y, z)
+            heads.append(HeadConstants(score, gain))
+        norm, skip, entering = 10.0 ** rng.uniform(-1, 0.5, size=3)
+        layers.append(LayerConstants(norm, tuple(heads), skip, entering))
+    return layers
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_linear_recursion_is_below_both(seed):
+    rng = np.random.default_rng(seed)
+    layers = random_layers(rng, int(rng.integers(1, 5)))
+    n = int(10 ** rng.uniform(0.31, 7))
+    linear = influence_recursion(layers, n, 0.1, saturating=False)[-1]
+    saturating = influence_recursion(layers, n, 0.1)[-1]
+    assert saturating.others <= linear.others
+    assert saturating.own <= linear.own
+    assert saturating.others <= saturating.own
+    for closed in CLOSED.values():
+        bound = closed(uniform_constants(layers), n, 0.1)
+        assert linear.others <= bound.others
+        assert linear.own <= bound.own
+
+
+def test_uniform_constants_are_the_largest_over_layers_and_heads():
+    dot, additive = DotProduct(0.5, 0.25), Additive(1.5, 1.0, 0.1)
+    one = LayerConstants(2.0, (HeadConstants(dot, 3.0),), 0.5, 4.0)
+    two = LayerConstants(3.0, (HeadConstants(additive, 1.0),) * 2, 7.0)
+    # A: 0.5 · 4 + 0.25 · 2 and 3 · 1.5; L_f: a head's gain counts its input's.
+    assert uniform_constants([one]) == UniformConstants(2.5, 12.0, 1, 1)
+    assert uniform_constants([two]) == UniformConstants(4.5, 7.0, 2, 1)
+    assert uniform_constants([one, two]) == UniformConstants(4.5, 12.0, 2, 2)
+
+
+def missed(closed):
+    """Returns the sharp cases that a closed form does not dominate."""
+    names = []
+    for case in CASES:
+        constants = uniform_constants([case.layer])
+        bound = closed(constants, case.length, case.distance).others
+        if case.exact > bound.value * (1 + 1e-12):
+            names.append(case.name)
+    return set(names)
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_it_dominates_where_lemma_5_is_nearly_attained(name):
+    assert missed(CLOSED[name]) == set()
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_exp_of_a_instead_of_two_a_is_caught(name, monkeypatch):
+    module = __import__(CLOSED[name].__module__, fromlist=["_"])
+    true = module.exp
+    monkeypatch.setattr(module, "exp", lambda x: true(x / 2))
+    assert "moving weight" in missed(CLOSED[name])
+
+
+def grown(layer, path):
+    """The layer with one number ten percent larger."""
+    import dataclasses
+
+    if path in ("norm", "skip_gain", "input_gain"):
+        return dataclasses.replace(layer, **{path: 1.1 * getattr(layer, path)})
+    head = layer.heads[0]
+    if path == "gain":
+        head = dataclasses.replace(head, gain=1.1 * head.gain)
+    else:
+        value = 1.1 * getattr(head.score, path)
+        head = dataclasses.replace(
+            head, score=dataclasses.replace(head.score, **{path: value})
+        )
+    return dataclasses.replace(layer, heads=(head, *layer.heads[1:]))
+
+
+@pytest.mark.parametrize("path", ["norm", "skip_gain", "input_gain", "gain", "mu", "c"])
+@pytest.mark.parametrize("saturating", [False, True])
+def test_the_recursion_grows_with_every_constant(path, saturating):
+    head = HeadConstants(DotProduct(0.3, 0.2), 0.5)
+    layer = LayerConstants(1.1, (head, head), 0.9, 1.2)
+    for n in (2, 100):
+        base, more = (
+            influence_recursion([x, x], n, 0.01, saturating=saturating)[-1]
+            for x in (layer, grown(layer, path))
+        )
+        assert base.others < more.others
+        assert base.own < more.own
+
+
+def test_the_linear_recursion_is_proportional_to_the_distance():
+    layers = random_layers(np.random.default_rng(0), 3)
+    one = influence_recursion(layers, 50, 1.0, saturating=False)[-1]
+    tiny = influence_recursion(layers, 50, 2.0**-300, saturating=False)[-1]
+    shift = 300 * math.log(2)
+    assert one.others.log_value - tiny.others.log_value == pytest.approx(shift)
+    assert influence_recursion(layers, 50, 0.0)[-1].own.log_value == -math.inf
+
+
+def test_nothing_overflows():
+    head = HeadConstants(DotProduct(3.0), 10.0)
+    layers = [LayerConstants(1e120, (head,) * 8, 10.0)] * 50
+    linear = influence_recursion(layers, 10**6, 1.0, saturating=False)[-1]
+    assert 50 * 2 * 120 * math.log(10) < linear.others.log_value < math.inf
+    deep = UniformConstants(1e6, 1e3, 16, 100)
+    assert printed_shape_bound(deep, 100, 1.0).others.log10_value > 8e7
+    # Beyond floats even as a logarithm: an infinite upper bound is still true.
+    assert printed_shape_bound(uniform_constants(layers), 9, 1.0).own.value == math.inf
+    infinite = LayerConstants(math.inf, (head,), 1.0)
+    assert influence_recursion([infinite], 9, 1.0)[-1].others.value == math.inf
+
+
+IDS = [case.name for case in CASES]
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+@pytest.mark.parametrize("saturating", [False, True])
+def test_it_dominates_where_it_is_nearly_attained(case, saturating):
+    score = DotProduct(case.mu)
+    bound = head_change(
+        score,
+        case.layer.norm,
+        case.length,
+        0.0,
+        0.0,
+        case.distance,
+        saturating=saturating,
+    )
+    assert case.exact <= bound.value * (1 + 1e-12)
+    # 1 + 4A at most, times the share of key 1 in the weights.
+    assert bound.value <= (1 + 4 * case.mu) * 2 * case.exact
+
+
+def dominated(cases):
+    """Returns the cases whose exact change exceeds what the recursion says."""
+    return [
+        case.name
+        for case in cases
+        if case.exact
+        > influence_recursion([case.layer], case.length, case.distance)[0].others.value
+        * (1 + 1e-12)
+    ]
+
+
+def test_the_recursion_dominates_them_too():
+    assert dominated(CASES) == []
+
+
+def test_an_off_by_one_length_is_caught(monkeypatch):
+    monkeypatch.setattr(recursion, "weight_bound", lambda a, n: weight_bound(a, n + 1))
+    assert set(dominated(CASES)) == {"uniform, n = 2", "uniform, n = 8"}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_it_dominates_random_changes_of_every_key(seed):
+    """All keys move by up to κ, key 0 by up to σ, the query by up to q."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(2, 9)), 3
+    matrix = rng.normal(size=(d, d))
+    keys = rng.normal(size=(n, d))
+    other, own, query = 10.0 ** rng.uniform(-3, 0, size=3)
+    own = max(own, other)
+    directions = rng.normal(size=(n + 1, d))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    sizes = np.array([own, *[other] * (n - 1), query])
+    steps = directions * sizes[:, None]
+    before, at = keys, rng.normal(size=d)
+    after, moved = keys + steps[:n], at + steps[n]
+    norm = max(np.linalg.norm(x, axis=-1).max() for x in (before, after, at, moved))
+    exact = np.linalg.norm(average(matrix, moved, after) - average(matrix, at, before))
+    score = DotProduct(float(np.linalg.norm(matrix, 2)) * (1 + 1e-14))
+    for saturating in (False, True):
+        bound = head_change(
+            score,
+            float(norm) * (1 + 1e-14),
+            n,
+            query,
+            other,
+            own,
+            saturating=saturating,
+        )
+        assert exact <= bound.value
+
+
+def average(matrix, query, keys):
+    logits = keys @ (matrix.T @ query)
+    weights = np.exp(logits - logits.max())
+    return weights @ keys / weights.sum()
+
+
+def test_a_query_that_turns_round_moves_logits_by_their_full_range():
+    """Keys half +1, half -1, logits a y_j y_w, y_j = 1 -> -1: change 2 tanh a."""
+    a, half = 0.05, 5000
+    keys = np.array([[1.0]] * half + [[-1.0]] * half)
+    matrix = np.array([[a]])
+    ends = [average(matrix, np.array([y]), keys) for y in (1.0, -1.0)]
+    exact = np.linalg.norm(ends[0] - ends[1])
+    assert exact == pytest.approx(2 * math.tanh(a))
+    for score in (DotProduct(a), Additive(a, 1.0, a)):
+        bound = head_change(score, 1.0, 2 * half, 1e3, 0.0, 0.0)
+        assert exact <= bound.value <= 1.01 * exact
+
+
+def test_it_saturates_at_the_diameter():
+    score = Additive(5.0, 5.0, 100.0)
+    bound = head_change(score, 2.0, 3, 1e6, 1e6, 1e6)
+    assert bound.value == pytest.approx(4.0, rel=1e-15)
+    linear = head_change(score, 2.0, 3, 1e6, 1e6, 1e6, saturating=False)
+    assert linear.value > 1e7
+
+
+@pytest.mark.parametrize("visible", [1, 2, 3, 5])
+@pytest.mark.parametrize("a", [0.0, 0.3, 2.0, 20.0])
+def test_it_is_the_largest_weight_over_all_extreme_logits(visible, a):
+    # A weight is monotone in every logit, so the extreme points suffice.
+    logits = np.array(list(itertools.product([-a, a], repeat=visible)))
+    weights = np.exp(logits - a)
+    weights /= weights.sum(axis=1, keepdims=True)
+    bound = largest_weight(a, visible)
+    assert bound.value == pytest.approx(weights.max(), rel=1e-14)
+    assert bound.value >= weights.max() * (1 - 1e-15)
+
+
+@pytest.mark.parametrize("n", [2, 3, 100, 10**9])
+@pytest.mark.parametrize("a", [0.0, 0.5, 5.0, 40.0])
+def test_the_printed_weight_lies_above_it(n, a):
+    constants = printed_tight(
+        scores=[DotProduct(a)], norm=1.0, output_lipschitz=1.0, num_heads=1
+    )
+    relaxed = constants.attention_weight(n)
+    assert largest_weight(a, n) <= relaxed
+    assert relaxed.log_value == pytest.approx(2 * a - math.log(n - 1), abs=1e-13)
+
+
+def test_it_agrees_with_fifty_digits_where_floats_cancel():
+    with mpmath.workdps(50):
+        for a, n in ((1e-9, 3), (17.0, 10**12), (300.0, 10**6)):
+            exact = 1 / (1 + (n - 1) * mpmath.exp(-2 * mpmath.mpf(a)))
+            log_value = largest_weight(a, n).log_value
+            assert log_value >= mpmath.log(exact)
+            assert log_value == pytest.approx(float(mpmath.log(exact)), rel=1e-15)

@@ -1,0 +1,152 @@
+"""LayerNorm: its constant is attained, its range not left, epsilon needed."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from bounds.lemma5.closed_form import (
+    RELU_SLOPE,
+    feed_forward_lipschitz,
+    gelu_slope,
+    layer_norm_change_cap,
+    layer_norm_lipschitz,
+    layer_norm_output_norm,
+)
+
+EPSILONS = [1e-8, 1e-5, 0.1, 3.0]
+
+
+def layer_norm(z, gamma, beta, epsilon):
+    centred = z - z.mean()
+    return centred / np.sqrt((centred**2).mean() + epsilon) * gamma + beta
+
+
+def jacobian(z, gamma, epsilon):
+    """By hand: γ (I - w w^T/(d s²)) P/s."""
+    d = len(z)
+    projection = np.eye(d) - 1 / d
+    w = projection @ z
+    s = math.sqrt(w @ w / d + epsilon)
+    return gamma[:, None] * (np.eye(d) - np.outer(w, w) / (d * s * s)) @ projection / s
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_no_jacobian_is_larger_and_at_equal_entries_it_is_attained(epsilon):
+    rng = np.random.default_rng(0)
+    gamma = np.array([1.0, 1.0, 1.0, -1.0])
+    bound = layer_norm_lipschitz(1.0, epsilon).value
+    for size in (1e-6, 1e-2, 1.0, 100.0):
+        matrix = jacobian(size * rng.normal(size=4), gamma, epsilon)
+        assert np.linalg.norm(matrix, 2) <= bound * (1 + 1e-12)
+    at_equal = np.linalg.norm(jacobian(np.ones(4), gamma, epsilon), 2)
+    assert at_equal == pytest.approx(bound, rel=1e-12)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("size", [1e-3, 0.1, 30.0])
+def test_at_a_row_it_is_attained(size, epsilon):
+    """A ball of radius 0: in a direction across the row, whatever the row's size."""
+    z = size * np.array([1.0, -1.0, 1.0, -1.0])
+    bound = layer_norm_lipschitz(
+        1.0, epsilon, width=4, centred_norm=2 * size, radius=0.0
+    )
+    attained = np.linalg.norm(jacobian(z, np.ones(4), epsilon), 2)
+    assert attained == pytest.approx(bound.value, rel=1e-12)
+
+
+def test_the_jacobian_used_here_is_the_derivative():
+    rng = np.random.default_rng(1)
+    z, step, gamma = rng.normal(size=(3, 5))
+    h = 1e-6
+    ahead, behind = (layer_norm(z + s * step, gamma, 0.0, 0.1) for s in (h, -h))
+    assert (ahead - behind) / (2 * h) == pytest.approx(
+        jacobian(z, gamma, 0.1) @ step, abs=1e-8
+    )
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("seed", range(5))
+def test_the_local_constant_holds_on_its_ball(epsilon, seed):
+    rng = np.random.default_rng(seed)
+    d = 6
+    gamma, beta, z = rng.normal(size=(3, d))
+    centred = float(np.linalg.norm(z - z.mean()))
+    for radius in (0.0, 0.3 * centred, 0.99 * centred, 5 * centred):
+        bound = layer_norm_lipschitz(
+            float(np.abs(gamma).max()),
+            epsilon,
+            width=d,
+            centred_norm=centred * (1 - 1e-14),
+            radius=radius,
+        )
+        assert bound <= layer_norm_lipschitz(float(np.abs(gamma).max()), epsilon)
+        for _ in range(20):
+            a, b = rng.normal(size=(2, d))
+            # One point on the way to equal entries, where the map is steepest.
+            a = a / np.linalg.norm(a) * radius
+            b = -radius * (z - z.mean()) / centred * rng.random()
+            ends = [layer_norm(z + x, gamma, beta, epsilon) for x in (a, b)]
+            change = np.linalg.norm(ends[0] - ends[1])
+            assert change <= bound.value * np.linalg.norm(a - b) * (1 + 1e-12) + 1e-14
+
+
+def test_outputs_stay_in_their_ball_and_reach_its_edge():
+    gamma, beta = np.array([0.5, -2.0]), np.array([3.0, 4.0])
+    cap = layer_norm_change_cap(2.0, 2).value
+    norm = layer_norm_output_norm(2.0, 5.0, 2).value
+    ends = [layer_norm(s * np.array([0.0, 1e6]), gamma, beta, 1e-5) for s in (1, -1)]
+    assert np.linalg.norm(ends[0] - ends[1]) <= cap
+    assert max(np.linalg.norm(end) for end in ends) <= norm
+    assert cap == pytest.approx(2 * 2 * math.sqrt(2))
+    assert norm == pytest.approx(2 * math.sqrt(2) + 5)
+    plain = [layer_norm(s * np.array([0.0, 1e6]), 2.0, 0.0, 1e-5) for s in (1, -1)]
+    assert np.linalg.norm(plain[0] - plain[1]) == pytest.approx(cap)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1e-5, math.nan, math.inf])
+def test_without_epsilon_it_is_refused_with_the_reason(epsilon):
+    with pytest.raises(ValueError, match="has no Lipschitz constant, and Lemma 5"):
+        layer_norm_lipschitz(1.0, epsilon)
+
+
+def constants(w1, w2):
+    """π with the balancing diagonal, and the norm of the half-active Jacobian."""
+    t = np.sqrt(np.linalg.norm(w2, axis=0) / np.linalg.norm(w1, axis=1))
+    product = np.linalg.norm(w2 / t, 2) * np.linalg.norm(t[:, None] * w1, 2)
+    half = np.linalg.norm(np.eye(len(w2)) + w2 @ w1 / 2, 2)
+    return float(product) * (1 + 1e-13), float(half) * (1 + 1e-13)
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("slope", [RELU_SLOPE, gelu_slope()])
+def test_it_bounds_the_jacobian_under_every_pattern(seed, slope):
+    rng = np.random.default_rng(seed)
+    w1, w2 = rng.normal(size=(6, 3)), rng.normal(size=(3, 6)) * 10 ** rng.uniform(-2, 1)
+    if seed % 2:
+        w2 = -w1.T
+    bound = feed_forward_lipschitz(*constants(w1, w2), slope=slope).value
+    worst = max(
+        np.linalg.norm(np.eye(3) + w2 @ (np.array(pattern)[:, None] * w1), 2)
+        for pattern in itertools.product([1 - slope, slope], repeat=6)
+    )
+    assert worst <= bound
+
+
+def test_each_of_the_two_bounds_is_needed():
+    # W2 W1 = -2 I: with half of it the Jacobian vanishes, and π/2 = 1 remains.
+    assert feed_forward_lipschitz(2.0, 0.0).value == 1.0
+    # Without the half norm, one and all of π.
+    assert feed_forward_lipschitz(2.0, math.inf).value == pytest.approx(3.0, rel=1e-15)
+    assert feed_forward_lipschitz(0.0, 1.0).value == 1.0
+
+
+def test_the_slope_of_gelu_is_its_steepest():
+    z = np.linspace(-6, 6, 200_001)
+    phi = np.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+    cdf = np.array([0.5 * math.erfc(-x / math.sqrt(2)) for x in z])
+    slopes = cdf + z * phi
+    assert slopes.max() <= gelu_slope()
+    assert slopes.max() == pytest.approx(gelu_slope(), abs=1e-8)
+    assert slopes.min() == pytest.approx(1 - gelu_slope(), abs=1e-8)

@@ -1,0 +1,98 @@
+"""Methods refuse what they have no rules for by name; slopes are derivatives."""
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bounds import certify_influence, compute_influence
+from bounds.lemma5.constants.row_form import activated
+from bounds.readings import pull, slope, unsupported_operation
+from jax_models import InputError
+from jax_models.model.rows import ACTIVATIONS, Operation
+from tests.bounds.influence.models import build
+
+ROWS = 3
+CASES = [
+    {"combine": "residual"},
+    {"combine": "concat"},
+    {"layer_norm": "pre"},
+    {"gated": True, "activation": "silu"},
+    {"layer_norm": "post", "activation": "gelu"},
+]
+
+
+class Tripled(Operation):
+    """An activation that nobody has a rule for."""
+
+    def __call__(self, *rows):
+        return 3 * rows[0]
+
+    def change(self, *rows):
+        return 3 * rows[1]
+
+
+def test_what_has_no_rule_is_refused_by_name(monkeypatch):
+    layers = build({"activation": "gelu"}).layers
+    assert unsupported_operation(layers, activated) is None
+    monkeypatch.setitem(ACTIVATIONS, "gelu", Tripled())
+    missing = "it needs a rule for activated of Tripled, and has none"
+    assert unsupported_operation(layers, activated) == missing
+    with pytest.raises(InputError, match="a rule for activated of Tripled"):
+        activated(layers[0].feed_forward.bend, None)
+
+
+def test_methods_refuse_what_they_have_no_rule_for_and_others_do_it(monkeypatch):
+    """A new activation: exact by change propagation at once, the rest says why not."""
+    monkeypatch.setitem(ACTIVATIONS, "gelu", Tripled())
+    case = {"activation": "gelu", "num_layers": 2, "d_ff": 7}
+    model, tokens = build(case), np.asarray([0, 1, 0, 2])
+    exact = compute_influence(model, tokens, method="incremental")
+    whole = compute_influence(model, tokens, method="exhaustive")
+    assert exact.max_lower <= whole.max_upper
+    assert whole.max_lower <= exact.max_upper
+    with pytest.raises(InputError, match="rule for defect of Tripled"):
+        compute_influence(model, tokens, method="screened")
+    with pytest.raises(InputError, match="rule for slope strays of Tripled"):
+        certify_influence(model, tokens)
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_cotangents_are_pulled_as_jax_pulls_them(case):
+    """One for all rows, and some for each of them."""
+    layer, rng = build(case).layers[0], np.random.default_rng(0)
+    program = layer.writes
+    width = layer.attention.num_heads * layer.attention.value.shape[1]
+    given = {
+        "y": jnp.asarray(rng.normal(size=(ROWS, 8))),
+        "heads": jnp.asarray(rng.normal(size=(ROWS, width))),
+    }
+    run = lambda row: program.value(row)["out"]
+    jacobians = jax.jit(jax.vmap(jax.jacobian(run)))(given)
+    for wanted in (jnp.eye(8), jnp.asarray(rng.normal(size=(ROWS, 2, 8)))):
+        found = pull(program, program.value(given), {"out": wanted})
+        for name, jacobian in jacobians.items():
+            np.testing.assert_allclose(
+                *np.broadcast_arrays(found[name], wanted @ jacobian), 1e-11, 1e-11
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Unknown(Operation):
+    """An operation that nobody has a rule for."""
+
+    linear: ClassVar[bool] = True
+
+    def __call__(self, *rows):
+        return rows[0]
+
+    change = __call__
+
+
+def test_an_operation_without_a_rule_is_refused_by_name():
+    with pytest.raises(InputError, match="a rule for slope of Unknown"):
+        slope(Unknown(), (None,), jnp.eye(2))

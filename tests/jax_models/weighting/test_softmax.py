@@ -1,0 +1,199 @@
+"""What coincides with the top column's value leaves no rounding behind; slopes."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+
+from jax_models.weighting import (
+    Column,
+    MovedKeys,
+    Softmax,
+    contract,
+    contract_apart,
+    spread_of,
+)
+from jax_models.weighting.base import NARROW, contract_about
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+# Two rows, of different top columns, where most columns have the top one's value.
+LOG2 = np.log(2.0)
+SCORES = LOG2 * np.asarray([[[0.0, -6, -60, -90, -12], [-6.0, 0, -70, -90, -12]]])
+VALUES = np.asarray([[[1.0, 0.3], [1.0, 0.3], [0.0, 0.3], [0.0, 0.1], [1.0, 0.3]]])
+# The fourth column gains weight and takes the common value.
+GAIN = 48 * LOG2
+MOVED = np.asarray([1.0, 0.3]) - VALUES[0, 3]
+SEEN = jnp.ones((2, 5), bool)
+INDEX = jnp.arange(5, dtype=jnp.int32)
+
+
+def truth():
+    """The changes [r, v], in 60 digits."""
+    with mpmath.workdps(60):
+        rows = []
+        for scores in SCORES[0]:
+            old = [mpmath.exp(mpmath.mpf(float(s))) for s in scores]
+            new = list(old)
+            new[3] = mpmath.exp(mpmath.mpf(float(scores[3])) + mpmath.mpf(float(GAIN)))
+            row = []
+            for v in range(2):
+                before = [mpmath.mpf(float(x)) for x in VALUES[0, :, v]]
+                after = list(before)
+                after[3] = before[3] + mpmath.mpf(float(MOVED[v]))
+                row.append(mpmath.fdot(new, after) / sum(new))
+                row[-1] -= mpmath.fdot(old, before) / sum(old)
+            rows.append(row)
+        return np.asarray([[float(x) for x in row] for row in rows])
+
+
+@functools.cache
+def summary_of(settled):
+    return make_summary(SCORES, VALUES, settled=settled)
+
+
+@functools.partial(jax.jit, static_argnames="settled")
+def make_summary(scores, values, *, settled):
+    """The summary of both rows, merged of two tiles."""
+    softmax, keys = Softmax(), [slice(0, 2), slice(2, 5)]
+
+    def tile(k):
+        return scores[..., k], values[:, k], INDEX[k], SEEN[:, k]
+
+    summary = softmax.merge(*[softmax.lift(*tile(k)) for k in keys])
+    if settled:
+        summary = softmax.settle(
+            summary, lambda lift: sum(lift(*tile(k)) for k in keys)
+        )
+    return summary
+
+
+@jax.jit
+def replaced(summary):
+    """The changes [r, v] by `replace` of the fourth column."""
+    values = jnp.asarray(VALUES[:, 3:4]).swapaxes(1, 2)
+    column = Column(
+        index=INDEX[3:4],
+        score=jnp.asarray(SCORES[..., 3:4]),
+        score_change=jnp.full((1, 2, 1), GAIN),
+        value=values,
+        value_change=jnp.asarray(MOVED)[None, :, None],
+        visible=SEEN[:, 3:4],
+    )
+    return Softmax().replace(summary, column)[:, 0, :, 0]
+
+
+@jax.jit
+def moved(summary):
+    """The same by moving all columns, in two tiles."""
+    softmax, parts = Softmax(), []
+    for k in (slice(0, 2), slice(2, 5)):
+        here = jnp.where(INDEX[k] == 3, 1.0, 0.0)
+        keys = MovedKeys(
+            index=INDEX[k],
+            score=jnp.asarray(SCORES[..., k]),
+            score_change=jnp.broadcast_to(GAIN * here, (1, 2, here.size)),
+            visible=SEEN[:, k],
+            spread=spread_of(softmax, jnp.asarray(VALUES[:, k])),
+            carry=lambda w, here=here: contract(w, here[None, :, None] * MOVED),
+        )
+        parts.append(softmax.lift_change(summary, keys))
+    return softmax.read_change(softmax.merge_change(*parts))[0]
+
+
+@pytest.mark.parametrize("form", [replaced, moved])
+def test_a_change_by_weights_below_rounding_keeps_its_digits(form):
+    """What others than the common value hold of the rest is 2^-54 of it."""
+    exact = truth()
+    np.testing.assert_allclose(form(summary_of(settled=True)), exact, rtol=1e-13)
+
+
+def test_it_is_lost_where_the_rest_is_not_settled():
+    """By two to three parts in ten thousand of the first row's change."""
+    exact = truth()
+    lost = np.abs(replaced(summary_of(settled=False)) / exact - 1)
+    assert lost.max() > 1e-5
+
+
+@pytest.mark.parametrize("width", [2, NARROW + 1])
+def test_contracting_apart_is_contracting_about(width):
+    """And of equal values nothing is left."""
+    rng, apart = np.random.default_rng(0), jax.jit(contract_apart)
+    weights, values = rng.random((2, 3, 7)), rng.normal(size=(2, 7, width))
+    for rows in (1, 3):
+        origin = rng.normal(size=(2, rows, width))
+        args = (weights, values, origin)
+        np.testing.assert_allclose(
+            apart(*args), jax.jit(contract_about)(*args), rtol=1e-12, atol=1e-13
+        )
+        assert (apart(weights, 0 * values + 0.1, 0 * origin + 0.1) == 0).all()
+
+
+@jax.jit
+def settle(scores, values, seen):
+    """The summary of one tile, before and after it is settled."""
+    tile = scores, values, INDEX[: scores.shape[-1]], seen
+    summary = Softmax().lift(*tile)
+    return summary, Softmax().settle(summary, lambda lift: lift(*tile))
+
+
+def test_the_mean_of_one_value_is_that_value():
+    """To the bit, whatever the weights; summed as it comes it would be off by some."""
+    scores = 5 * np.random.default_rng(0).normal(size=(1, 40, 5))
+    values = jnp.broadcast_to(jnp.asarray([0.1, 1.0]), (1, 5, 2))
+    summary, settled = settle(scores, values, jnp.ones((40, 5), bool))
+    assert (settled.mean == jnp.asarray([0.1, 1.0])).all()
+    assert (summary.mean != jnp.asarray([0.1, 1.0])).any()
+
+
+def test_a_settled_summary_is_not_merged():
+    """What is relative to one top would go without a word."""
+    settled, other = summary_of(settled=True), summary_of(settled=False)
+    for pair in ((settled, other), (other, settled)):
+        with pytest.raises(AssertionError, match="whole"):
+            Softmax().merge(*pair)
+
+
+def test_a_row_that_sees_one_column_or_none_settles():
+    seen = jnp.asarray([[True, False, False], [False, False, False]])
+    summary, settled = settle(jnp.zeros((1, 2, 3)), jnp.ones((1, 3, 2)), seen)
+    assert (settled.above_top == 0).all()
+    for field in dataclasses.fields(summary):
+        if field.name != "rest_apart":
+            one, two = (getattr(x, field.name) for x in (summary, settled))
+            np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("tile", [4, 2])
+def test_the_slope_in_each_score_is_weight_times_deviation(tile):
+    """A maximum shares its derivative among equals, which softmax must not inherit."""
+    rng = np.random.default_rng(0)
+    drawn, values = rng.normal(size=4), rng.normal(size=(4, 3))
+    weighting = Softmax()
+
+    @jax.jit
+    @jax.jacobian
+    def slope(scores):
+        tiles = [
+            weighting.lift(
+                scores[None, None, at : at + tile],
+                jnp.asarray(values[None, at : at + tile]),
+                jnp.arange(at, at + tile, dtype=jnp.int32),
+                jnp.ones((1, tile), bool),
+            )
+            for at in range(0, 4, tile)
+        ]
+        whole = tiles[0] if len(tiles) == 1 else weighting.merge(*tiles)
+        return weighting.read(whole)[0, 0]
+
+    for tied in ((0, 1, 2, 3), (1, 3), ()):
+        scores = drawn.copy()
+        scores[list(tied)] = scores.max() + 0.5
+        weights = np.exp(scores - scores.max())
+        weights /= weights.sum()
+        expected = weights * (values - weights @ values).T
+        np.testing.assert_allclose(slope(scores), expected, atol=1e-14)
