@@ -5,7 +5,7 @@ pass of the same model and float type, against one evaluation of the last row al
 fair unit for one layer), and against `exhaustive`, all in one run. `exhaustive` is timed on
 its first substitutions and scaled to all of them where all would take longer than --budget;
 the row says how many were run. Beside the times stand the floating-point operations of
-`incremental`, counted in its programs (`bounds/influence/arithmetic.py` says why not by the
+`incremental`, counted in its programs (`benchmarks/operations.py` says why not by the
 compiler), how many a second they are, and the bytes of one block's program. Rows go to
 results.sqlite in --out; a row that is there is not measured again.
 """
