@@ -4,7 +4,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -170,9 +170,16 @@ def _content_sha256(path: str) -> str:
     """SHA-256 of a file, or of the names and hashes of a folder's files."""
     if not os.path.isdir(path):
         return file_sha256(path)
-    files = sorted(file for file in Path(path).iterdir() if file.is_file())
-    listed = [f"{file.name} {file_sha256(file)}" for file in files]
+    listed = [f"{file.name} {file_sha256(file)}" for file in _files_of(path)]
     return sha256("\n".join(listed).encode())
+
+
+def _files_of(path: str) -> list[Path]:
+    """Returns a file, or those of a folder, by name."""
+    there = Path(path)
+    if not there.is_dir():
+        return [there]
+    return sorted(file for file in there.iterdir() if file.is_file())
 
 
 def perform(
@@ -193,9 +200,12 @@ def perform(
     with compile_clock() as clock, tempfile.TemporaryDirectory() as folder:
         try:
             options = found.read([*arguments, f"--out={folder}"])
+            stamps = _stamps(digests)
             _check_files(digests)
             with memory_planned(config["block_memory"]):
                 rows = plain(found.measure(options, MemoryResults()))
+            if _stamps(digests) != stamps:
+                _check_files(digests)
         except InputError as error:
             raise InputError(one_line(error)) from error
         except Exception as error:
@@ -206,6 +216,17 @@ def perform(
         "compile_seconds": clock.seconds,
         "peak_bytes": peak_bytes(),
     }
+
+
+def _stamps(files: Iterable[str]) -> list[tuple[Any, ...]]:
+    """File numbers, sizes and times of files: a file that is written changes one."""
+    # Hashing again would read gigabytes.
+    return [
+        (file, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns)
+        for path in files
+        for file in _files_of(path)
+        for now in [file.stat()]
+    ]
 
 
 def _check_files(files: Mapping[str, str]) -> None:
