@@ -18,6 +18,7 @@ Theorem 6.
 
 import dataclasses
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, get_args
@@ -70,6 +71,8 @@ FIRST_CAP, NEXT_CAP, MOST_CAP = 2, 2, 6
 # none is useful.
 SHORT, ATTEMPTS, ATTEMPT_SECONDS = 128, 6, 20.0
 PERSISTENCE = 3
+# Partial inputs beside a member that are tried however long it takes.
+FEWEST = 8
 DRAWS = 6
 REVERSE_LENGTH, REVERSE_SECONDS = 128, 20.0
 
@@ -481,8 +484,11 @@ def _first_constant(
     clock: "_Clock",
 ) -> list[ClosedInput]:
     """First partial input under which the output is constant, if there is one in time."""
-    for partial in tried:
-        if clock.seconds > ATTEMPT_SECONDS:
+    began = math.inf
+    for count, partial in enumerate(tried):
+        # Programs are compiled before there is a first one, which is not its time.
+        began = min(began, clock.seconds)
+        if count >= FEWEST and clock.seconds - began > ATTEMPT_SECONDS:
             break
         if is_constant(model, partial, query):
             clock("member", partial)

@@ -8,12 +8,12 @@ import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, UInt
 from scipy.special import stdtrit
 
 from bounds.curves.decay import (
@@ -60,6 +60,8 @@ if TYPE_CHECKING:
 
 # Tokens in one call of the compiled program.
 BLOCK = 2**14
+# One end of enclosed values, that of one input a scalar.
+End: TypeAlias = Float[np.ndarray | np.float64, "*inputs"]
 
 
 @register
@@ -105,7 +107,7 @@ def _outputs(
     target: Any,
     inputs: Int[Array, "inputs tokens"],
     rows: Int[Array, "rows"],
-    run: Int[Array, ""],
+    run: UInt[Array, ""],
 ) -> Any:
     """Values of a block of inputs, the largest magnitude, and the ties met."""
 
@@ -357,10 +359,10 @@ def _of_input(
 
 
 def _flips(
-    ends: tuple[Float[np.ndarray, "*inputs"], Float[np.ndarray, "*inputs"]],
+    ends: tuple[End, End],
     lines: tuple[Float[np.ndarray, "*lines"], Float[np.ndarray, "*lines"]],
     axis: int,
-) -> Bool[np.ndarray, "2 *inputs"]:
+) -> Bool[np.ndarray, "2 ..."]:
     """Whether a value certainly, and possibly, has another sign than some on its line.
 
     Lines go along an axis through all symbols of a position. Each has two or more, so

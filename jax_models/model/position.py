@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,8 @@ from jax_models.model.pytree import register
 # known to 60 digits, and its share of a whole turn is split into 22 bits, 22 more and the
 # rest, so that the products of the first two with j < 2^31 are exact, and whole turns drop
 # out of them. What is found is off by a few u, and by a few u of itself where j < 2^22.
+# Positions; those beyond exact integers are floats.
+Places: TypeAlias = Int[np.ndarray, "rows"] | Float[np.ndarray, "rows"]
 PART_BITS = 22
 DIGITS = 60
 
@@ -150,7 +152,7 @@ class Sinusoidal:
         object.__setattr__(self, "scale", scale)
 
     def encode(
-        self, length: int, width: int, at: Int[np.ndarray, "rows"] | None = None
+        self, length: int, width: int, at: Places | None = None
     ) -> Float[np.ndarray, "rows width"]:
         """Returns the encoding in float64, of all positions or those in `at`."""
         if width % 2:
@@ -186,7 +188,7 @@ class PowerTerm:
             object.__setattr__(self, name, number)
 
     def evaluate(
-        self, length: int, at: Int[np.ndarray, "rows"] | None = None
+        self, length: int, at: Places | None = None
     ) -> Float[np.ndarray, "rows"]:
         """Returns the term at all positions, or those in `at`; refuses poles."""
         places = _places(length, at)
@@ -235,7 +237,7 @@ class ResidueTerm:
         object.__setattr__(self, "residues", residues)
 
     def evaluate(
-        self, length: int, at: Int[np.ndarray, "rows"] | None = None
+        self, length: int, at: Places | None = None
     ) -> Float[np.ndarray, "rows"]:
         """Returns the indicator for all positions of `length` [n], or for some."""
         p = _places(length, at) + self.offset
@@ -262,7 +264,7 @@ class Coordinates:
         return self
 
     def encode(
-        self, length: int, width: int, at: Int[np.ndarray, "rows"] | None = None
+        self, length: int, width: int, at: Places | None = None
     ) -> Float[np.ndarray, "rows width"]:
         """Returns the encoding in float64, of all positions or those in `at`."""
         places = _places(length, at)
@@ -289,5 +291,5 @@ def longest_length(position: Position | None) -> int:
     return position.table.shape[0] if table else MAX_LENGTH
 
 
-def _places(length: int, at: np.ndarray | None) -> np.ndarray:
+def _places(length: int, at: Places | None) -> Places:
     return np.arange(length) if at is None else at

@@ -28,7 +28,7 @@ class ConstantTemperature:
     depends_on_length = False
 
     def __call__(
-        self, length: int, rows: Int[Array, "..."], dtype: Any
+        self, length: int, rows: Int[Array, "..."] | None, dtype: Any
     ) -> Float[Array, "..."]:
         """Returns the value as a scalar of `dtype`."""
         return jnp.asarray(self.value, dtype)
@@ -43,7 +43,7 @@ class InverseLogTemperature:
     depends_on_length = True
 
     def __call__(
-        self, length: int, rows: Int[Array, "..."], dtype: Any
+        self, length: int, rows: Int[Array, "..."] | None, dtype: Any
     ) -> Float[Array, "..."]:
         """Returns tau(n) as a scalar of `dtype`."""
         if length == 1:
@@ -72,7 +72,7 @@ class PowerTemperature:
         object.__setattr__(self, "exponent", exponent)
 
     def __call__(
-        self, length: int, rows: Int[Array, "..."], dtype: Any
+        self, length: int, rows: Int[Array, "..."] | None, dtype: Any
     ) -> Float[Array, "..."]:
         """Returns tau as a scalar, or one value per row when `of` is the position."""
         alone = self.of == "length"

@@ -30,6 +30,7 @@ ON_THE_HOST = {
     "bounds.lemma5.certificate.sections",
     "bounds.influence.screening.envelopes",
     "bounds.restriction.scores",
+    "bounds.simulation.measure",
     "jax_models.programs.logic.self_test",
     "jax_models.languages.automaton",
     "jax_models.languages.dyck_source",

@@ -55,10 +55,10 @@ def deviations(
 
 def norm_defect(
     norm: Norm,
-    deviation: Float[Array, "*batch"],
-    known: Float[Array, "*batch"],
-    unknown: Float[Array, "*batch"],
-) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
+    deviation: Float[Array, "*#batch"],
+    known: Float[Array, "*#batch"],
+    unknown: Float[Array, "*#batch"],
+) -> tuple[Float[Array, "*#batch"], Float[Array, "*#batch"]]:
     """Bounds on the effect of an unknown further change e on a norm's output.
 
     For |p| <= known and |e| <= unknown, |f(z + p + e) - f(z + p) - Df(z) e| <= the first

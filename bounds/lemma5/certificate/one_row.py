@@ -308,7 +308,7 @@ def heads_rounding(
     held: LayerBase,
     inner: MovedRows,
     row: RowReference,
-    heads: Float[Array, "heads substitutions d_v"],
+    heads: Float[Array, "heads #substitutions d_v"],
     roundoff: Scalar,
 ) -> ByHead:
     """Distance of the heads' changes from those of the true base, in value space.

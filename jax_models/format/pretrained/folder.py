@@ -50,9 +50,10 @@ class Folder(Source):
     def __init__(self, path: Path) -> None:
         """Reads the configuration and the headers of the weights."""
         if not path.is_dir():
-            raise InputError(
-                f"{str(path)!r} is no folder; expected one with config.json"
-            )
+            advice = "expected one with config.json"
+            if path.suffix == ".gguf":
+                advice = f"GGUF is not read; {CONVERT}"
+            raise InputError(f"{str(path)!r} is no folder; {advice}")
         self.path, self.called = path, repr(str(path))
         if not has_file("file", path / "config.json"):
             raise InputError(self._without("no config.json"))

@@ -127,6 +127,10 @@ def finish(
 ) -> Transformer:
     """Returns the model of all that is held."""
     source, left = parts.folder, sorted(left)
+    if sinks := [name for name in left if name.endswith("sinks")]:
+        raise InputError(
+            f"{source.called} has attention sinks ({show(sinks)}), which no model here has"
+        )
     if left:
         raise InputError(
             f"{source.called} holds tensors that a model of this family does not have: "

@@ -8,11 +8,9 @@ import dataclasses
 from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
-from jax import Array
-from jaxtyping import Float
 
 from jax_models.model.rows.tanh import tanh_change
-from jax_models.model.scores.base import Pairs, PairwiseScore, Scores
+from jax_models.model.scores.base import Pairs, PairwiseScore, Scores, Vector
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +22,7 @@ class AdditiveScore(PairwiseScore):
     word: ClassVar[str] = "additive"
     takes_vector: ClassVar[bool] = True
 
-    def with_vector(self, vector: Float[Array, "heads d_k"] | None) -> Self:
+    def with_vector(self, vector: Vector | None) -> Self:
         """Returns w . tanh(q + k) of this w."""
         return dataclasses.replace(self, vector=vector)
 

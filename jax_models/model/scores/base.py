@@ -21,6 +21,8 @@ Keys = Float[Array, "heads keys d_k"]
 # Changes of keys as each query meets them, and the map that makes keys of rows.
 RowKeys = Float[Array, "heads rows keys d_k"]
 KeyMap = Float[Array, "heads d_k width"]
+# One vector for each head, or its shape alone.
+Vector = Float[Array | jax.ShapeDtypeStruct, "heads d_k"]
 Own = Bool[Array, "rows keys"]  # the key that each row moves
 Pairs = Float[Array, "heads #rows #keys d_k"]
 Scores = Float[Array, "heads rows keys"]
@@ -55,7 +57,7 @@ class Score(abc.ABC):
     # queries, and what all keys share adds the same to all scores of a row.
     bilinear: ClassVar[bool] = False
 
-    def with_vector(self, vector: Float[Array, "heads d_k"] | None) -> Self:
+    def with_vector(self, vector: Vector | None) -> Self:
         """Returns the score with the vector that a layer stores for it, if it takes one."""
         del vector
         return self

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from bounds.restriction import check_certificate, find_counterexample
+from bounds.restriction import check_certificate, find_counterexample, search
 from bounds.restriction.counterexample import prepare
 from jax_models.languages import Automaton
 from tests.bounds.restriction.drawn_models import (
@@ -171,6 +171,13 @@ def test_members_of_sparse_languages_are_told_from_no_neighbour(name, layers, le
     )
     verification = check_certificate(model, found.certificate)
     assert verification.accepted, verification.reasons
+
+
+def test_a_slow_machine_looks_at_the_neighbours_of_a_member_too(monkeypatch):
+    monkeypatch.setattr(search, "ATTEMPT_SECONDS", 0.0)
+    model = drawn(0, num_layers=1, vocab_size=2)
+    found = find_counterexample(model, 12, SPARSE["(01)*"], reverse_pass=False)
+    assert found.method == "member"
 
 
 def test_brackets_of_one_type_are_said_to_be_all_that_is_free():

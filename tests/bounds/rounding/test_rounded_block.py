@@ -23,7 +23,7 @@ def operands(dtype, spread=0.0):
     """Two arrays, whose rows differ in size by many powers of ten."""
     sizes = np.exp(spread * DRAWS.normal(size=(3, 5, 1)))
     rows = DRAWS.normal(size=(3, 5, 40)) * sizes, DRAWS.normal(size=(7, 3, 40)) * 1e-9
-    return tuple(x.astype(dtype) for x in rows)
+    return tuple(jnp.asarray(x.astype(dtype)) for x in rows)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -46,7 +46,8 @@ def test_products_are_off_by_what_rounding_their_operands_allows(name, dtype):
 
 @pytest.mark.parametrize("name", sorted(ROUNDOFF))
 def test_numbers_of_the_type_are_multiplied_exactly(name):
-    one, two = (DRAWS.integers(-99, 100, x) * 1.0 for x in ((3, 5, 40), (7, 3, 40)))
+    shapes = (3, 5, 40), (7, 3, 40)
+    one, two = (jnp.asarray(DRAWS.integers(-99, 100, x) * 1.0) for x in shapes)
     found = round_products(Rounding(name), dot, (one, two), (True, True))
     np.testing.assert_array_equal(found, dot(one, two))
 
@@ -101,7 +102,7 @@ def beside(base, change):
     ("chosen", "moves"), [(by_branch, True), (by_rounds, True), (beside, False)]
 )
 def test_what_a_moved_number_chooses_has_moved(chosen, moves, rounding):
-    base, change = DRAWS.normal(size=(2, 4, 4)), jnp.full((), 2.0)
+    base, change = jnp.asarray(DRAWS.normal(size=(2, 4, 4))), jnp.full((), 2.0)
 
     def full(base, change):
         return jnp.matmul(base[1], chosen(base, change), precision=HIGHEST)
@@ -119,7 +120,7 @@ def test_what_a_moved_number_chooses_has_moved(chosen, moves, rounding):
 
 @pytest.mark.parametrize("rounding", PRECISIONS.values(), ids=PRECISIONS)
 def test_what_moves_is_rounded_and_nothing_else_wherever_it_stands(rounding):
-    base, change = DRAWS.normal(size=(4, 4)), DRAWS.normal(size=(3, 4))
+    base, change = (jnp.asarray(DRAWS.normal(size=(k, 4))) for k in (4, 3))
     vector = (((1,), (0,)), ((), ()))
 
     def full(matrix, x):

@@ -8,8 +8,6 @@ larger. Without layer norms; dot-product and additive scores.
 
 import numpy as np
 
-from jax_models.model.mask import visible
-
 
 def softmax(scores):
     weights = np.exp(scores - scores.max())
@@ -41,7 +39,7 @@ class PlainLayer:
             self.o = [out[:, head] for head in range(self.h)]
         self.w1, self.b1, self.w2 = (np.asarray(x) for x in (f.w1, f.b1, f.w2))
         index = np.arange(n)
-        self.seen = np.asarray(visible(a.sight, index, index))
+        self.seen = np.asarray(a.sight.visible(index[:, None], index))
 
     def scores(self, head, query, keys):
         """Scores of one query row over all keys."""

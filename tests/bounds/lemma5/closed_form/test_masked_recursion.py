@@ -26,7 +26,7 @@ from bounds.lemma5.closed_form.masked_recursion import (
     visible_changes,
 )
 from bounds.numbers.interval import upper
-from jax_models.model.mask import SIGHTS, visible
+from jax_models.model.mask import SIGHTS
 from tests.bounds.lemma5.closed_form.sharp import CASES
 
 AVERAGE = LayerConstants(
@@ -342,7 +342,7 @@ INDEX = np.arange(LENGTH)
 @pytest.mark.parametrize("position", [None, 0, 2, 4])
 def test_changed_rows_are_those_that_are_seen(mask, position):
     """Row i is changed, and of the others those that are said to be."""
-    seen = np.asarray(visible(SIGHTS[mask], INDEX, INDEX))
+    seen = np.asarray(SIGHTS[mask].visible(INDEX[:, None], INDEX))
     places = INDEX if position is None else [position]
     total = seen.sum(axis=1)
     for bits in itertools.product([False, True], repeat=LENGTH):

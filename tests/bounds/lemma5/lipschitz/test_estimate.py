@@ -117,7 +117,10 @@ def test_the_exact_ratio_is_the_definition():
         other[i] = s
         outputs, rows = zip(
             *(
-                (jm.apply_logits(model, x)[2], embed(model, np.asarray(x, np.int32))[i])
+                (
+                    jm.apply_logits(model, x)[2],
+                    embed(model, jnp.asarray(x, jnp.int32))[i],
+                )
                 for x in (tokens, other)
             ),
             strict=True,

@@ -87,6 +87,12 @@ def test_an_unknown_tensor_is_named(tmp_path):
     assert_says(line, "'bert.adapter.weight'", "does not have", "configuration")
 
 
+def test_attention_sinks_are_named(tmp_path):
+    more = {"model.layers.0.self_attn.sinks": np.ones(2, np.float32)}
+    line = refusal(copied("llama", tmp_path, weights_of("llama") | more))
+    assert_says(line, "layers.0.self_attn.sinks", "has attention sinks")
+
+
 def test_two_names_of_one_tensor_are_refused(tmp_path):
     more = {"bert.embeddings.LayerNorm.gamma": np.ones(16, np.float32)}
     line = refusal(copied("bert", tmp_path, weights_of("bert") | more))
@@ -199,8 +205,10 @@ def test_an_index_that_names_what_is_not_there_is_refused(name, tmp_path):
 
 
 def test_a_file_of_another_library_says_how_to_convert_it(tmp_path):
-    (tmp_path / "model.gguf").write_bytes(b"GGUF")
-    assert_says(refusal(tmp_path), "GGUF is not read", "gguf_file=NAME", "save_pretr")
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"GGUF")
+    for where in (tmp_path, path):
+        assert_says(refusal(where), "GGUF is not read", "gguf_file=NAME", "save_pretr")
 
 
 SETTINGS = [
