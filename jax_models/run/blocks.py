@@ -18,37 +18,37 @@ from jax_models.run.compiler import SAFE_ROWS
 from jax_models.run.device_memory import memory_budget
 
 MAX_KEY_TILE = 8192
-# Arrays of the size of a tile that are held at once, with room for what they are beside.
+# Number of arrays of the size of a tile for which the memory budget must have room.
 TILES_ALIVE = 64
 
 
 def tile_elements() -> int:
     """Number of scores that one tile should hold on the default backend.
 
-    As many as suit a cache or keep an accelerator busy, and no more than leave room for
-    `TILES_ALIVE` tiles of float64 in the device's memory.
+    2^19 on a CPU and 2^25 elsewhere, or less, so that `TILES_ALIVE` tiles of float64 fit
+    in the memory budget.
     """
     suited = 2**19 if jax.default_backend() == "cpu" else 2**25
     return max(1, min(suited, memory_budget() // (8 * TILES_ALIVE)))
 
 
 def key_tile(length: int) -> int:
-    """Returns the number of keys in a tile: all of them, or an even share below 8192."""
+    """Returns the number of keys in a tile: `length` keys in equal tiles of at most 8192."""
     tiles = math.ceil(length / MAX_KEY_TILE)
     return math.ceil(length / tiles)
 
 
 def row_block(num_rows: int, per_row: int) -> int:
-    """Number of rows in a block when each holds `per_row` elements."""
+    """Number of rows in a block: equal blocks of at most about `tile_elements()` elements."""
     wanted = max(1, tile_elements() // max(1, per_row))
     blocks = math.ceil(num_rows / wanted)
     return math.ceil(num_rows / blocks)
 
 
 def map_rows(function: Callable[[Any], Any], rows: Any, block: int) -> Any:
-    """Returns `function` of each block of rows, joined again along the first axis.
+    """Applies `function` to blocks of `block` rows and concatenates the results.
 
-    The last block is filled by repeating row 0.
+    The last block is filled up with copies of row 0, whose results are dropped.
     """
     num_rows = jax.tree.leaves(rows)[0].shape[0]
     if num_rows <= block:
@@ -70,10 +70,11 @@ def map_long_axis(
     *,
     out_offset: int = 0,
 ) -> Float[Array, "..."]:
-    """Maps each row [..., width] alone, in key tiles along an axis of over 16,384 rows.
+    """Applies `function`, which maps each row separately, in tiles along a long axis.
 
-    The loop stands between a product and what reduces it, which one CPU compiler computes
-    wrong (`jax_models.run.compiler`). The result has `out_offset` axes before the rows'.
+    Tiles are used if an axis has more than 16,384 rows: the loop keeps a CPU compiler from
+    fusing a product with its reduction, which it computes wrong (`jax_models.run.compiler`).
+    `function` puts `out_offset` axes before those of the rows.
     """
     lengths = rows.shape[:-1]
     if max(lengths, default=1) <= SAFE_ROWS:
@@ -95,10 +96,11 @@ def fold_tiles(
     length: int,
     tile: int,
 ) -> Any:
-    """Returns the merge of `lift` over tiles of 0..length-1, one alive at a time.
+    """Merges `lift(positions, valid)` over tiles of the positions 0 to length - 1, in order.
 
-    Tiles are contiguous, so that callers slice (`slice_tile`) instead of gathering; the
-    last one overlaps its predecessor, and what it repeats is marked invalid.
+    One tile is in memory at a time. Tiles are contiguous, so that `lift` may slice
+    (`slice_tile`) instead of gathering; the last tile overlaps the one before, and its
+    repeated positions are marked invalid.
     """
     tile = min(tile, length)
     tiles = math.ceil(length / tile)
@@ -127,7 +129,7 @@ def fold_tiles(
 
 
 def fold_stacked(merge: Callable[[Any, Any], Any], stacked: Any) -> Any:
-    """Returns the merge of summaries that lie along a first axis, in their order."""
+    """Merges the summaries stacked along the first axis, from first to last."""
 
     def step(summary: Any, one: Any) -> tuple[Any, None]:
         return merge(summary, one), None
@@ -140,18 +142,18 @@ def fold_stacked(merge: Callable[[Any, Any], Any], stacked: Any) -> Any:
 def slice_tile(
     array: Shaped[Array, "..."], at: Int[Array, "tile"], axis: int
 ) -> Shaped[Array, "..."]:
-    """Returns the entries of a contiguous tile of positions along an axis."""
+    """Returns the slice of `array` along `axis` at the contiguous positions `at`."""
     return jax.lax.dynamic_slice_in_dim(array, at[0], at.shape[0], axis)
 
 
 def formed_once(
     when: Bool[Array, ""], function: Callable[..., Any], *arguments: Any
 ) -> Any:
-    """Returns function(*arguments) where `when`, else zeros: a tile that may be empty.
+    """Returns function(*arguments) if `when` holds, else zeros of the same shapes.
 
-    The branch is also a wall: its arguments and its results are formed once, where the
-    CPU compiler would otherwise recompute them inside each of their uses (exponentials
-    once per coordinate of a value, for example).
+    The conditional keeps the CPU compiler from fusing `function` into the uses of its
+    results, where it would recompute them: exponentials once per coordinate of a value,
+    for example.
     """
     shapes = jax.eval_shape(function, *arguments)
 

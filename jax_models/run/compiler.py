@@ -2,8 +2,9 @@
 
 It joins a product to a reduction of its result (`(W @ x.T).max(0)`), and where the inner
 width is 3, 5, 6 or 7 the joined program shifts rows by whole blocks from row 16,384 on in
-float64 and 32,768 in float32 (jax-ml/jax, issue 39103). An option that leaves reductions
-alone avoids that; it slows the kernel of two layers. A clock measures the compiler's time.
+float64 and 32,768 in float32 (jax-ml/jax, issue 39103). An option that excludes reductions
+from this fusion avoids the fault; it slows the kernel of two layers. `CompileClock`
+measures compile time.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ XLA_FLAGS = "XLA_FLAGS"
 
 
 class MiscompilationWarning(UserWarning):
-    """The CPU compiler of this process computes some programs wrong."""
+    """Warning that the CPU compiler of this process computes some programs wrong."""
 
 
 def is_affected() -> bool:
@@ -41,7 +42,7 @@ def lacks_option() -> bool:
 
 
 def avoid_miscompilation() -> None:
-    """Add the option that avoids the defect to XLA_FLAGS, unless it is named there.
+    """Adds the option that avoids the defect to XLA_FLAGS, unless it is named there.
 
     XLA reads the variable when the first backend starts, and not again.
     """
@@ -51,7 +52,7 @@ def avoid_miscompilation() -> None:
 
 
 def warn_of_miscompilation(length: int) -> None:
-    """Warn once in a process that has the defect and computes such a length on a CPU."""
+    """Warns, once per process, if `length` > `SAFE_ROWS` and the CPU compiler is faulty."""
     if length > SAFE_ROWS and is_affected() and jax.default_backend() == "cpu":
         _warn_if_unsound()
 
@@ -69,7 +70,7 @@ def _warn_if_unsound() -> None:
 
 
 def compiles_soundly() -> bool:
-    """Whether this process compiles the smallest affected program right, in both types."""
+    """Whether the smallest affected programs, of float64 and float32, are compiled right."""
     cpu = jax.local_devices(backend="cpu")[0]
     # The caller may be traced, or have no x64; neither must reach the programs here.
     with jax.ensure_compile_time_eval(), jax.enable_x64(True), jax.default_device(cpu):
@@ -80,7 +81,7 @@ def compiles_soundly() -> bool:
 
 
 def _keeps_rows(dtype: np.dtype, rows: int) -> bool:
-    """Whether the largest entry of each row is that row's, where only one is not zero."""
+    """Whether a product fused with a maximum returns row i's maximum, i, at place i."""
     numbers = np.zeros((rows, 3), dtype)
     numbers[:, 0] = np.arange(rows)
     largest = jax.jit(lambda weight, x: (weight @ x.T).max(0))
@@ -94,7 +95,7 @@ COMPILED = f"{EVENTS}backend_compile_duration"
 
 
 class CompileClock:
-    """Listener that measures tracing, lowering and compiling while it is registered."""
+    """Event listener of JAX that sums the time of tracing, lowering and compiling."""
 
     def __init__(self) -> None:
         """Starts with nothing compiled."""
@@ -102,7 +103,7 @@ class CompileClock:
         self._spans: list[tuple[float, float]] = []
 
     def __call__(self, event: str, duration_secs: float, **_: str | int) -> None:
-        """Takes note of an event; several programs may compile at the same time."""
+        """Records the time span of a compilation event; spans of events may overlap."""
         if event.startswith(EVENTS):
             now = time.monotonic()
             self._spans.append((now - duration_secs, now))
@@ -111,7 +112,7 @@ class CompileClock:
 
     @property
     def seconds(self) -> float:
-        """Length of the union of the reported spans, which lie in one another."""
+        """Length of the union of the recorded time spans, which may overlap."""
         total, reached = 0.0, float("-inf")
         for start, stop in sorted(self._spans):
             total += max(0.0, stop - max(start, reached))
@@ -121,7 +122,7 @@ class CompileClock:
 
 @contextlib.contextmanager
 def compile_clock() -> Iterator[CompileClock]:
-    """Yields a clock that runs until the context is left."""
+    """Yields a `CompileClock` that is registered as listener until the context is left."""
     clock = CompileClock()
     jax.monitoring.register_event_duration_secs_listener(clock)
     try:

@@ -1,9 +1,9 @@
 """The memory of a device, and the share that one computation may take.
 
-An accelerator states its own. A CPU has the memory of the machine, or the limit of the
-process's control group (as in a container), divided among the devices that JAX makes of
-the CPU. Free memory is not asked for: sizes that follow from this are the same in every
-run on a machine.
+An accelerator reports its own memory. A CPU device has the machine's memory, or the limit
+of the process's control group (as in a container), divided by the number of CPU devices
+that JAX has. Free memory is not measured, so that block sizes are the same in every run on
+a machine.
 """
 
 import contextlib
@@ -19,8 +19,8 @@ import jax
 
 from jax_models.errors import InputError
 
-# Share of a device's memory that the blocks of a computation may take. The other half is
-# for what the compiler, the allocator and the caller hold.
+# The blocks of a computation may take 1 / SHARE of a device's memory. The other half is
+# for the compiler, the allocator and the caller.
 SHARE = 2
 # Files in which control groups of version 2 and 1 say what a process may take.
 CGROUP_LIMITS = (
@@ -30,18 +30,18 @@ CGROUP_LIMITS = (
 
 
 BYTE_UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-# Less than this is never asked about.
+# Requests of at most this many bytes are never refused.
 SMALL = 2**28
 # A quarter of an hour of a CPU and more, by what it does in ten microseconds, for which
 # a step of Python counts, and in a second, in which a layer is compiled.
 MOST_OPERATIONS, PYTHON_STEP, COMPILED_LAYER = 1e13, 1e5, 1e10
 
-# What `memory_planned` says.
+# The budget that `memory_planned` sets.
 _PLANNED: ContextVar[int | None] = ContextVar("planned", default=None)
 
 
 def memory_budget() -> int:
-    """Returns the bytes that a computation may take: as planned, or of the device."""
+    """Bytes that a computation may take: as planned, else half the device's memory."""
     planned = _PLANNED.get()
     if planned is None:
         return device_bytes(jax.local_devices()[0]) // SHARE
@@ -49,10 +49,10 @@ def memory_budget() -> int:
 
 
 def memory_at_hand() -> int:
-    """Returns the bytes that a computation may take here, whatever was planned.
+    """Returns the bytes that a computation may take on this machine, whatever is planned.
 
-    Where something was, one of the devices that a CPU is divided into computes alone, and
-    has all. Where nothing was, the system is not asked again, in every sweep.
+    Under `memory_planned` a CPU device computes alone and has half of the machine's
+    memory; without a plan this is `memory_budget`, which asks the system only once.
     """
     if _PLANNED.get() is None:
         return memory_budget()
@@ -61,11 +61,10 @@ def memory_at_hand() -> int:
 
 @contextlib.contextmanager
 def memory_planned(planned: int | None) -> Iterator[None]:
-    """Makes computations take what they were planned with, whatever the machine has.
+    """Sets `memory_budget` to `planned` bytes within the context; None sets nothing.
 
-    Sizes that follow from the budget, and the rounding that follows from sizes, are then
-    those of the plan: a process that plans sticks to one, since sizes are fixed where a
-    program is traced.
+    Block sizes, and the rounding that depends on them, are then the same on every machine.
+    They are fixed when a program is traced: use one plan in a process.
     """
     token = _PLANNED.set(planned)
     try:
@@ -76,7 +75,7 @@ def memory_planned(planned: int | None) -> Iterator[None]:
 
 @functools.cache
 def device_bytes(device: Any) -> int:
-    """Returns the memory of a device in bytes, where JAX or the system tells it."""
+    """Memory of a device in bytes: its own, or its share of the machine's."""
     if own := _own_bytes(device):
         return own
     count = sum(one.platform == device.platform for one in jax.local_devices())
@@ -84,7 +83,7 @@ def device_bytes(device: Any) -> int:
 
 
 def _own_bytes(device: Any) -> int:
-    """The memory that a device says it has; 0 where it has that of the machine."""
+    """Memory in bytes that JAX reports for a device; 0 if it reports none, as for a CPU."""
     return int((device.memory_stats() or {}).get("bytes_limit", 0))
 
 
@@ -97,9 +96,9 @@ def bytes_label(size: float) -> str:
 
 
 def require_memory(what: str, needed: float) -> None:
-    """Refuses what cannot fit the memory of the machine, before any is taken.
+    """Raises `InputError` if `needed` bytes exceed the memory of the machine.
 
-    The other way is an abort inside a library, or the system's killer after minutes.
+    Without this check a library would abort, or the system kill the process after minutes.
     """
     if needed > SMALL and needed > (there := host_bytes()):
         raise InputError(
@@ -109,7 +108,7 @@ def require_memory(what: str, needed: float) -> None:
 
 
 def require_operations(what: str, needed: float) -> None:
-    """Refuses what would take hours, before it begins."""
+    """Raises `InputError` if more than `MOST_OPERATIONS` operations are needed."""
     if needed > MOST_OPERATIONS:
         raise InputError(
             f"{what}: this takes {min(needed, 1e99):.2g} operations, and at most "
@@ -118,7 +117,7 @@ def require_operations(what: str, needed: float) -> None:
 
 
 def host_bytes() -> int:
-    """Returns the memory of the machine, or the part that the process may take, in bytes."""
+    """Returns the bytes of the machine's memory, or the process's limit if that is less."""
     if not hasattr(os, "sysconf"):
         return sys.maxsize  # a system that does not tell
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -128,7 +127,7 @@ def host_bytes() -> int:
 def cgroup_limits(
     groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/")
 ) -> list[int]:
-    """Returns the limits in bytes of the control groups that a process is in."""
+    """Returns the memory limits in bytes of a process's control groups and their parents."""
     try:
         lines = groups.read_text().splitlines()
     except OSError:

@@ -1,11 +1,11 @@
-"""The forward pass from embeddings, in the form that is differentiated.
+"""The differentiable forward pass, from embedded rows instead of tokens.
 
-`forward` starts from tokens and holds softmax's top column apart, which serves changes;
-`forward_embeddings` starts from embedded rows, which can be moved continuously. Each
+`forward` starts from tokens and keeps the key of the largest softmax weight apart from the
+others; `forward_embeddings` starts from embedded rows, which may be any real vectors. Each
 block of rows attends by plain weights over all keys and is recomputed in the backward
 pass, so that reverse mode too stores nothing of size n x n. Plain weights also have the
-right derivative where scores are equal: choosing a top column among equals is a kink of
-the summary, though not of softmax.
+right derivative where scores are equal: the choice of one largest weight among equal ones
+is not differentiable, softmax is.
 """
 
 import jax
@@ -80,7 +80,7 @@ def _apply_layer(
     rows: Float[Array, "tokens width"],
     queried: Int[Array, "rows"] | None,
 ) -> Float[Array, "_ width"]:
-    """Returns the layer's output at the queried rows."""
+    """Returns the layer's output at positions `queried`; at all if None."""
     length = rows.shape[0]
     inputs = attention_input(layer, rows)
     store = store_keys(layer.attention, inputs)

@@ -1,4 +1,4 @@
-"""Checked evaluation: what a caller uses, with one clear error for each bad input."""
+"""Evaluation of models with checked inputs: activations, logits and acceptance."""
 
 import warnings
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ TieRule = Literal["error", "warn", "ignore"]
 
 
 class AmbiguousTieWarning(UserWarning):
-    """A hard-attention winner was decided within rounding of another."""
+    """Warning that rounding could change which key a hard-attention row selects."""
 
 
 def describe_tie(
@@ -43,7 +43,7 @@ def describe_tie(
     next_: float,
     dtype: Any,
 ) -> str:
-    """Returns why rounding decides the winner of an ambiguous row, and what to do."""
+    """Returns a message: why rounding may decide an ambiguous row's winner, and remedies."""
 
     def cells_per_rounding(weighting: Weighting) -> float:
         return weighting.score_roundoff(dtype) / weighting.resolution(dtype)
@@ -69,7 +69,7 @@ def describe_tie(
 def check_ties(
     model: Transformer, reports: tuple[TieReport | None, ...], ties: TieRule
 ) -> None:
-    """Raises or warns if a hard layer met an ambiguous row."""
+    """Raises `TieError` or warns, by `ties`, if a layer's report has an ambiguous row."""
     choose_name("ties", ties, get_args(TieRule))
     if ties == "ignore":
         return
@@ -98,8 +98,8 @@ def apply(
     """Returns the final activations y^(L) of a token sequence.
 
     Runs by blocks: memory is O(n d) beside one tile of scores, time O(n^2 d). On a mesh
-    each of D devices has 1/D of both. Rows of the model's `padding`, behind the last token,
-    are seen by none of the others, and say nothing themselves.
+    each of D devices has 1/D of both. No other row attends to the rows of `padding` symbols
+    behind the last token; their own activations have no meaning.
 
     Args:
         model: the transformer.
@@ -165,7 +165,7 @@ def require_readout(
     model: Transformer,
     remedy: str = 'ask for the final activations instead (target="activation")',
 ) -> None:
-    """Raises `InputError` for a model without a read-out, with what to do instead."""
+    """Raises `InputError`, with `remedy` in the message, for a model without a read-out."""
     if model.readout is None:
         raise InputError(
             f"the model has no read-out (readout.weight), so it has no logits; {remedy}"
@@ -173,7 +173,7 @@ def require_readout(
 
 
 def linear_readout(model: Transformer) -> Readout:
-    """Returns the read-out of a model whose logits are affine in the final activation."""
+    """Returns the read-out of a model whose head is one affine map; refuses other heads."""
     require_readout(model)
     operations = [step.operation for step in model.head.steps]
     match operations:

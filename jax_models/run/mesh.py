@@ -1,7 +1,7 @@
-"""Devices along which positions are shared out, of one process or of many.
+"""Meshes of devices, of one process or of many, and arrays that are sharded over them.
 
-A mesh has one axis, `POSITIONS`. What is shared out over it, rows and keys of a forward
-pass or substitutions, is for the callers to say.
+A mesh has one axis, `POSITIONS`. Callers shard the rows and keys of a forward pass over it,
+or substitutions.
 """
 
 import hashlib
@@ -64,7 +64,7 @@ def check_mesh(mesh: Mesh) -> None:
 
 
 def check_agreement(question: bytes) -> None:
-    """Raises `InputError` in every process unless all of them ask the same question."""
+    """Raises `InputError` in every process unless all pass the same bytes `question`."""
     if jax.process_count() == 1:
         return
     digest = np.frombuffer(hashlib.sha256(question).digest(), np.uint8)
@@ -79,7 +79,7 @@ def check_agreement(question: bytes) -> None:
 
 
 def first_says(told: bytes) -> bytes:
-    """Returns the first process's bytes in every process."""
+    """Returns, in every process, the bytes `told` of process 0; all must have one length."""
     if jax.process_count() == 1:
         return told
     size = np.asarray(len(told), np.int32)
@@ -91,12 +91,12 @@ def first_says(told: bytes) -> bytes:
 
 
 def written_out(question: Any, mesh: Mesh) -> bytes:
-    """Returns a question and its devices byte by byte, for `check_agreement`."""
+    """Returns the bytes of a pytree, of the mesh's size and of JAX's version."""
     return repr((mesh.size, jax.__version__)).encode() + in_bytes(question)
 
 
 def place(leaf: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
-    """Returns an array that every process holds alike, put on the devices of a mesh."""
+    """Returns `leaf`, equal in all processes, on the devices of a mesh, sharded as `spec`."""
     value = np.asarray(leaf)
     sharding = NamedSharding(mesh, spec)
     # Asked for, whatever guard of transfers a caller has set.
@@ -105,7 +105,7 @@ def place(leaf: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
 
 
 def gathered(tree: Any) -> Any:
-    """Returns shared-out arrays as whole ones on the host, in every process."""
+    """Returns a tree of sharded arrays as whole NumPy arrays, in every process."""
     if jax.process_count() > 1:
         return multihost_utils.process_allgather(tree, tiled=True)
     return jax.tree.map(np.asarray, tree)

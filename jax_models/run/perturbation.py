@@ -1,12 +1,12 @@
-"""Rows moved by some roundings as they are formed, so that a program rounds anew.
+"""Random relative perturbations of arrays by 16 unit roundoffs u, to estimate rounding.
 
-A program that calls `perturbation` has every row, query, key and value that is formed inside
-times 1 +- 16 u, with signs that are a hash of the number of the run, the place in the
-program, the entry's bits, its coordinate and, of queries and keys, its position. In run 0
-nothing moves. The number is an argument: one program does all runs.
+Within the context `perturbation`, `perturb` multiplies each entry of an array by 1 + 16 u or
+1 - 16 u. The sign is a hash of the run's number, the count of calls of `perturb` before, the
+entry's bits, its coordinate and, if given, its position. Run 0 changes nothing. The number
+is an argument of the traced program: one program serves all runs.
 
-What is traced apart, as a function that `jax.jit` wraps inside such a program is, must not
-call `perturb`: its trace is kept for others.
+A function that `jax.jit` wraps inside such a program must not call `perturb`: JAX would
+reuse its trace in other programs.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int, UInt
 
-# How far an entry is moved, in unit roundoffs.
+# Relative change of an entry, in unit roundoffs.
 UNITS = 16
 
 
 @dataclasses.dataclass(frozen=True)
 class _Perturbation:
-    """The run that a program is traced for, and a count of its calls of `perturb`."""
+    """Number of the run, an argument of the program, and a count of calls of `perturb`."""
 
     run: UInt[Array, ""]
     equal_alike: bool
@@ -40,11 +40,11 @@ _CURRENT: ContextVar[_Perturbation | None] = ContextVar("perturbation", default=
 def perturbation(
     # 0 moves nothing; None leaves it out of the program
     run: UInt[Array, ""] | None,
-    # whether equal numbers move alike wherever they stand, as hard attention needs for
-    # equal keys to stay a tie
+    # whether the sign depends on the run and the entry's bits alone: equal numbers stay
+    # equal, as hard attention needs for equal keys to stay a tie
     equal_alike: bool,
 ) -> Iterator[None]:
-    """Makes `perturb` move its arrays within the block, in the trace of one program."""
+    """Makes `perturb` change arrays within the context, in the trace of one program."""
     token = _CURRENT.set(None if run is None else _Perturbation(run, equal_alike))
     try:
         yield
@@ -54,10 +54,10 @@ def perturbation(
 
 def perturb(
     rows: Float[Array, "*shape"],
-    # of the rows, where equal rows are to move apart
+    # of the rows; None leaves them out of the hash
     positions: Int[Array, "rows"] | None = None,
 ) -> Float[Array, "*shape"]:
-    """Returns an array, its entries moved in a run above 0."""
+    """Returns `rows`, each entry times 1 +- 16 u if a run above 0 is set."""
     current = _CURRENT.get()
     if current is None:
         return rows
@@ -80,7 +80,7 @@ def perturb(
 def _signs(
     rows: Float[Array, "*shape"], key: UInt[Array, "*shape"]
 ) -> Bool[Array, "*shape"]:
-    """A bit for each entry, of its own bits and its key."""
+    """Boolean for each entry: a hash of its bits and its key."""
     words = jax.lax.bitcast_convert_type(rows, _WORDS[rows.dtype.itemsize])
     key = _mixed(key)
     if words.ndim > rows.ndim:
@@ -93,7 +93,7 @@ _WORDS = {2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint32}
 
 
 def _mixed(z: UInt[Array, "*shape"]) -> UInt[Array, "*shape"]:
-    """The finaliser of MurmurHash3 (Appleby), of 32 bits."""
+    """Hash of each entry by the 32-bit finaliser of MurmurHash3 (Appleby)."""
     z = (z ^ (z >> 16)) * jnp.uint32(0x85EBCA6B)
     z = (z ^ (z >> 13)) * jnp.uint32(0xC2B2AE35)
     return z ^ (z >> 16)

@@ -1,14 +1,14 @@
-"""The forward pass with rows and keys shared out over devices.
+"""The forward pass with the positions of the sequence sharded over devices.
 
-Every device keeps an equal stretch of the sequence: its rows, and the keys and values of
-those rows. A few rows of every device are gathered at a time, each device summarises its
-own keys for all of them tile by tile, and the summaries of every tile go to the device that
-a row belongs to, which merges them in order of position. So a device does
-1/D of the work of every layer and holds 1/D of its rows, keys and values; what is
-communicated is inputs [r, d] and summaries, never keys.
+Every device keeps an equal share of consecutive positions: their rows, keys and values. A
+few rows of every device are gathered at a time, each device summarises its own keys for all
+gathered rows, tile by tile, and the summaries of every tile go to the device that
+holds the row, which merges them in order of position. So a device does
+1/D of the work of every layer and holds 1/D of its rows, keys and values; devices
+exchange attention's input rows [r, d] and summaries, never keys.
 
-The merges are those of a single device with the same tiles, in the same order, whatever D
-is. Where D does not divide n the last row is repeated; as a key it is then hidden.
+If D divides `TILES_TOGETHER`, tiles and the order of merges are independent of D. Where n
+is not a multiple of the tiles, copies of the last row fill the end; as keys they are hidden.
 
 Shapes: D devices, n tokens, m = n / D rows of a device (rounded up to whole tiles), h
 heads, k keys of a tile, r rows of a block, t tiles of a device.
@@ -53,8 +53,8 @@ from jax_models.run.mesh import (
 )
 from jax_models.weighting import TieReport
 
-# Tiles come in multiples of this many, so that the usual numbers of devices cut the keys
-# alike and merge the same summaries; eight devices have two tiles each, since a loop of one
+# The number of tiles is a multiple of this, so that 1, 2, 4 or 8 devices have the same
+# tiles and merge the same summaries; eight devices have two tiles each, since a loop of one
 # round is compiled in another way.
 TILES_TOGETHER = 16
 # Blocks of rows that are gathered at once, so that devices wait for one another rarely.
@@ -63,7 +63,7 @@ BLOCKS_TOGETHER = 16
 
 @dataclasses.dataclass(frozen=True)
 class Shares:
-    """The partition of a sequence: n tokens in D shares of m rows, each t tiles of keys."""
+    """Partition of n tokens into D shares of m rows, each share into t tiles of keys."""
 
     length: int  # n
     devices: int  # D
@@ -72,31 +72,31 @@ class Shares:
 
     @property
     def share(self) -> int:
-        """m."""
+        """Number of rows of a device, m."""
         return self.tile * self.tiles
 
     @property
     def together(self) -> int:
-        """Common divisor of the number of tiles and of the number of rows in a block."""
+        """Number that divides the number of all tiles and the number of rows in a block."""
         return math.lcm(TILES_TOGETHER, self.devices)
 
     def block(self, per_row: int) -> int:
-        """Number of rows scored at once against a tile."""
+        """Number of rows scored at once against a tile, for `per_row` scores in a row."""
         rows = row_block(self.share * self.devices, per_row)
         return self.together * math.ceil(rows / self.together)
 
     def own_rows(self, per_row: int) -> int:
-        """Number of each device's rows that are gathered at once."""
+        """Number of each device's rows gathered at once, for `per_row` scores in a row."""
         rows = BLOCKS_TOGETHER * self.block(per_row)
         return min(rows // self.devices, self.share)
 
     def merged_rows(self, per_row: int) -> int:
-        """Number of rows merged at once; independent of D."""
+        """Number of rows merged at once; equal for all D that divide `TILES_TOGETHER`."""
         return self.own_rows(per_row) * self.devices // self.together
 
 
 def share_out(length: int, devices: int, max_tile: int = MAX_KEY_TILE) -> Shares:
-    """Partition of n tokens over D devices; the last share may be padded."""
+    """Partition of `length` tokens over `devices`; the last shares may be padded."""
     together = math.lcm(TILES_TOGETHER, devices)
     tiles = together * math.ceil(length / (together * max_tile))
     return Shares(length, devices, math.ceil(length / tiles), tiles // devices)
@@ -105,9 +105,9 @@ def share_out(length: int, devices: int, max_tile: int = MAX_KEY_TILE) -> Shares
 def forward_sharded(
     model: Transformer, tokens: Int[Array, "tokens"], mesh: Mesh
 ) -> tuple[Array, tuple[TieReport | None, ...]]:
-    """Returns `forward` over the devices of a mesh, of one process or of many.
+    """Returns the final activations [n, d] and each layer's tie report, computed on a mesh.
 
-    Model and tokens are the same in all processes; the results are whole in each.
+    Model and tokens must be equal in all processes; each process gets the whole results.
     """
     check_mesh(mesh)
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((model, tokens))):
@@ -117,13 +117,13 @@ def forward_sharded(
         )
     check_agreement(written_out((model, tokens), mesh))
     shares = share_out(tokens.shape[0], mesh.size)
-    # Beyond the end the last row again: what it finds is what the last row finds.
+    # Positions beyond the end repeat the last row, and so does its output.
     at = np.minimum(np.arange(shares.share * mesh.size), shares.length - 1)
     model, encodings = of_input(model, tokens), None
     if model.position is not None:
         every = model.position.encode(shares.length, model.embedding_width)
         encodings = place(np.asarray(every).astype(model.dtype)[at], mesh, SHARED_OUT)
-    # A device embeds its share alone, and needs no table of all positions for it.
+    # A device embeds only its share, whose position encodings it is given.
     bare = dataclasses.replace(model, position=None)
     bare = jax.tree.map(lambda x: place(x, mesh, EVERYWHERE), bare)
     shared_tokens = place(np.asarray(tokens)[at], mesh, SHARED_OUT)
@@ -134,7 +134,7 @@ def forward_sharded(
 
 @functools.lru_cache(maxsize=64)
 def _compiled(shares: Shares, mesh: Mesh) -> Any:
-    """The pass over every device's share; the reports of each along a first axis."""
+    """Compiled pass over all shares; the devices' tie reports are stacked on a first axis."""
     pass_ = jax.shard_map(
         functools.partial(_forward_share, shares),
         mesh=mesh,
@@ -151,7 +151,7 @@ def _forward_share(
     tokens: Int[Array, "tokens"],
     encodings: Float[Array, "tokens d_embedding"] | None,
 ) -> tuple[Array, tuple[TieReport | None, ...]]:
-    """Activations and report of one device's tokens."""
+    """Final activations of one device's tokens, and each layer's tie report of these rows."""
     y = symbol_rows(model, tokens, encodings)
     reports = []
     for layer in model.layers:
@@ -165,13 +165,13 @@ def _forward_share(
 def _apply_share(
     shares: Shares, layer: Layer, rows: Float[Array, "rows width"]
 ) -> tuple[Array, TieReport | None]:
-    """The layer's output at one device's rows, and their report."""
+    """The layer's output rows of one device, from its input rows, and their tie report."""
     attention, length = layer.attention, shares.length
     start = jax.lax.axis_index(POSITIONS).astype(jnp.int32) * shares.share
     index = start + jnp.arange(shares.share, dtype=jnp.int32)
     positions = jnp.minimum(index, length - 1)
-    # What is pointwise is done by tiles too: every product then has the same shape
-    # whatever D is, and so the same rounding.
+    # Maps of single rows are computed by tiles too: every matrix product then has the same
+    # shape for all D, and so the same rounding.
     inputs, tiles = jax.lax.map(
         lambda tile: _prepare_tile(layer, length, *tile), _tiled(shares, (rows, index))
     )
@@ -180,7 +180,7 @@ def _apply_share(
     per_row = scores_per_row(attention, shares.tile)
 
     def summarise_tiles(block: tuple[Array, Array]) -> Any:
-        """Summaries of some rows over every tile here, fields [r, t, h, ...]."""
+        """Summaries of r rows over each tile of this device, fields [r, t, h, ...]."""
         at, u = block
         queries = project_queries(attention, u, length, at)
 
@@ -203,7 +203,7 @@ def _apply_share(
             lambda x: jax.lax.all_gather(x, POSITIONS, tiled=True), block
         )
         here = map_rows(summarise_tiles, everyones, shares.block(per_row))
-        # Of all rows over the tiles here, to the own rows over the tiles of all devices.
+        # From all rows' summaries of the tiles here, to the own rows' of all devices' tiles.
         own = jax.tree.map(
             lambda x: jax.lax.all_to_all(
                 x, POSITIONS, split_axis=0, concat_axis=1, tiled=True
