@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """A public name; all are loaded, and JAX, where one is first used."""
+    """Returns a public name; the first use of one loads JAX and all of them."""
     return find_public(__name__, name)
 
 
 def __dir__() -> list[str]:
-    """Public names."""
+    """Returns the list of public names."""
     return find_public(__name__, "__all__")

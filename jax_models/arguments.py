@@ -1,7 +1,9 @@
-"""Plain arguments, each kind checked in one place: names, integers, numbers.
+"""Checks of plain arguments: names, integers, numbers, arrays, paths, alphabets.
 
-What a caller passes, what a file says and what a flag says are the same question; the
-message names the thing, what was found and what was expected. Results print in a line too.
+One check serves the arguments of functions, the entries of files and the values of flags.
+Its first argument `what` is the name of the checked thing in the message of `InputError`,
+which also states the value that was found and the expected one. `BriefRepr` prints results
+in one line.
 """
 
 import contextlib
@@ -30,26 +32,26 @@ SPEC_BYTES, CONFIG_BYTES, INPUT_BYTES = 2**20, 2**26, 2**30
 
 
 def show(value: Any) -> str:
-    """Returns a value as a message shows it: on one line, the middle left out."""
+    """Returns the `repr` of a value on one line, the middle of a long one left out."""
     text = " ".join(repr(value).split())
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 20]} ... {text[-15:]}"
 
 
 def choose_name(what: str, name: Any, allowed: Sequence[str]) -> str:
-    """Returns the name if it is allowed."""
+    """Returns `name`, or raises `InputError` if it is not one of `allowed`."""
     if not isinstance(name, str) or name not in allowed:
         raise InputError(f"{what} = {show(name)}; expected one of {', '.join(allowed)}")
     return name
 
 
 def choose_names(what: str, names: Any, allowed: Sequence[str]) -> list[str]:
-    """Returns names if all of them are allowed."""
+    """Returns `names` as a list; raises `InputError` if one of them is not in `allowed`."""
     some = expect_sequence(what, names, f"some of {', '.join(allowed)}, in a list")
     return [choose_name(what, name, allowed) for name in some]
 
 
 def expect_sequence(what: str, values: Any, expected: str) -> list[Any]:
-    """Returns the entries of a sequence, an iterator or an array; text is none."""
+    """Returns the entries of an iterable or array; refuses text, bytes and scalars."""
     single = getattr(values, "shape", None) == ()
     if isinstance(values, str | bytes) or single or not isinstance(values, Iterable):
         raise InputError(f"{what} = {show(values)}; expected {expected}")
@@ -57,9 +59,9 @@ def expect_sequence(what: str, values: Any, expected: str) -> list[Any]:
 
 
 def not_finite_at(array: np.ndarray) -> tuple[int, ...] | None:
-    """Returns where an array of floats has its first entry that is not finite.
+    """Returns the index of the first entry that is not finite, None if all are finite.
 
-    A sum of squares that is finite says that all are, in half the time of looking.
+    If the sum of squares is finite, so are all entries: this test takes half the time.
     """
     flat = array.reshape(-1)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -70,19 +72,19 @@ def not_finite_at(array: np.ndarray) -> tuple[int, ...] | None:
 
 
 def expect_kind(what: str, value: Any, kind: Any, expected: str) -> None:
-    """Raises `InputError` for a value that is not of a type, or of some types."""
+    """Raises `InputError` unless `value` is an instance of `kind`, a type or several."""
     if not isinstance(value, kind):
         raise InputError(f"{what} = {show(value)}; expected {expected}")
 
 
 def expect_hook(what: str, value: Any) -> None:
-    """Raises `InputError` for what is neither None nor a function."""
+    """Raises `InputError` unless `value` is None or callable."""
     if value is not None and not callable(value):
         raise InputError(f"{what} = {show(value)}; expected a function, or None")
 
 
 def expect_array(what: str, value: Any) -> np.ndarray:
-    """Returns a value as an array, of whatever type and shape."""
+    """Returns a value as a NumPy array of any type and shape."""
     try:
         return np.asarray(value)
     except (TypeError, ValueError, OverflowError) as error:
@@ -90,7 +92,7 @@ def expect_array(what: str, value: Any) -> np.ndarray:
 
 
 def refuse_empty(what: str, tokens: Any) -> None:
-    """Raises `InputError` for an array of strings of n = 0 symbols [..., n]."""
+    """Raises `InputError` if `tokens` [..., n] have length n = 0."""
     if tokens.ndim and not tokens.shape[-1]:
         raise InputError(
             f"{what}: the empty word (n = 0) has no position to be read at; expected "
@@ -99,7 +101,7 @@ def refuse_empty(what: str, tokens: Any) -> None:
 
 
 def expect_strings(what: str, value: Any) -> np.ndarray:
-    """Returns symbol ids [n] or [count, n], n >= 1; any other array is refused."""
+    """Returns symbol ids as an array [n] or [count, n] with n >= 1; refuses all else."""
     array = expect_array(what, value)
     refuse_empty(what, array)
     if array.ndim not in (1, 2) or array.dtype.kind not in "iu" or not array.size:
@@ -118,7 +120,7 @@ def expect_integer(
     # by default 2^31 - 1; inf for any
     most: float | None = None,
 ) -> int:
-    """Returns an integer of Python, NumPy or JAX as Python's; no boolean, no 1.0."""
+    """Returns an integer of Python, NumPy or JAX as an `int`; refuses booleans and 1.0."""
     found = _item(value)
     whole = isinstance(found, int) and not isinstance(found, bool)
     low = -MAX_COUNT - 1 if least is None else least
@@ -138,14 +140,14 @@ def expect_integer(
 
 
 def expect_length(value: Any) -> int:
-    """Returns a length n that positions can be counted in, in 32 bits."""
+    """Returns a length n from 1 to 2^31 - 1, the range of 32-bit positions."""
     return expect_integer("length n", value, 1, MAX_LENGTH)
 
 
 def expect_integers(
     what: str, values: Any, least: int | None = None, most: float | None = None
 ) -> list[int]:
-    """Returns a sequence of integers as a list of Python's."""
+    """Returns a sequence of integers as a list of `int`, each checked by `expect_integer`."""
     if isinstance(values, np.ndarray):
         values = values.tolist() if values.ndim else [values]
     return [
@@ -178,20 +180,20 @@ def expect_number(
 
 
 def ascii_number(text: str) -> str:
-    """The text of a number, if no character but ASCII is in it, and no underscore."""
+    """Returns `text`; raises `ValueError` if it has a non-ASCII character or underscore."""
     if not text.isascii() or "_" in text:
         raise ValueError(f"{show(text)} is no number; expected the digits 0 to 9")
     return text
 
 
 def refuse_unread(what: str, value: Any, default: Any, why: str) -> None:
-    """Raises `InputError` for an argument, other than its default, that nothing reads."""
+    """Raises `InputError` if an argument that has no effect differs from its default."""
     same = value is default or value == default
     if not isinstance(same, bool | np.bool_) or not same:  # arrays compare by entry
         raise InputError(f"{what} = {show(value)} has no effect: {why}; leave it out")
 
 
-# What a path may name that is no file to read.
+# Tests of a file's mode, and the words for a path that is no ordinary file.
 KINDS = (
     (stat.S_ISDIR, "is a folder; name the file in it"),
     (stat.S_ISFIFO, "is a pipe"),
@@ -202,7 +204,7 @@ KINDS = (
 
 
 def expect_file(what: str, path: str | os.PathLike[str]) -> Path:
-    """Returns the path of an ordinary file, or a link to one."""
+    """Returns `path` as a `Path`; refuses all but an ordinary file or a link to one."""
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"{what} = {show(path)}; expected a path")
     try:
@@ -223,12 +225,12 @@ def expect_file(what: str, path: str | os.PathLike[str]) -> Path:
 
 
 def has_file(what: str, path: Path) -> bool:
-    """Whether a file is there; what is no file is refused as `expect_file` does."""
+    """Whether `path` exists; raises `InputError` if it exists and is no ordinary file."""
     return os.path.lexists(path) and bool(expect_file(what, path))
 
 
 def read_file(what: str, path: str | os.PathLike[str], most: int) -> bytes:
-    """Content of an ordinary file of at most `most` bytes."""
+    """Returns the content of an ordinary file; refuses one of more than `most` bytes."""
     with open(expect_file(what, path), "rb") as file:
         content = file.read(most + 1)
     if len(content) > most:
@@ -240,7 +242,7 @@ def read_file(what: str, path: str | os.PathLike[str], most: int) -> bytes:
 
 
 def _item(value: Any) -> Any:
-    """A number of NumPy or JAX as Python's; all else as it is."""
+    """Returns a scalar of NumPy or JAX as a Python number; other values unchanged."""
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         with contextlib.suppress(NotImplementedError):  # a random key has none
             return value.item()
@@ -262,7 +264,7 @@ def read_alphabet(text: str) -> tuple[str, ...]:
 
 
 def check_alphabet(alphabet: Sequence[str]) -> tuple[str, ...]:
-    """Returns an alphabet once its symbols are known to be different names."""
+    """Returns an alphabet as a tuple; its symbols must be distinct names, not empty."""
     if not isinstance(alphabet, str):
         alphabet = expect_sequence("alphabet", alphabet, "symbols, as in ab")
     symbols = tuple(alphabet)
@@ -283,7 +285,7 @@ def check_alphabet(alphabet: Sequence[str]) -> tuple[str, ...]:
 
 
 def expect_keys(where: str, entry: Any, allowed: Sequence[str]) -> dict[str, Any]:
-    """Returns the entry if it is an object with allowed keys only."""
+    """Returns `entry` if it is a dictionary whose keys are all in `allowed`."""
     if not isinstance(entry, dict):
         raise InputError(f"{where} is {type(entry).__name__}; expected an object")
     for key in entry:
@@ -300,7 +302,7 @@ T = TypeVar("T")
 
 
 def refuse_moved(function: str, given: Iterable[str], moved: Mapping[str, str]) -> None:
-    """Raises a `TypeError` that names the new place of the first keyword that moved."""
+    """Raises `TypeError` if a keyword in `given` has a new place, its value in `moved`."""
     for name in given:
         if name in moved:
             raise TypeError(
@@ -311,7 +313,7 @@ def refuse_moved(function: str, given: Iterable[str], moved: Mapping[str, str]) 
 def refusing_moved(
     moved: Mapping[str, str],
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorator of a function whose keywords in `moved` have another place."""
+    """Returns a decorator that makes a function refuse the keywords in `moved`."""
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         @functools.wraps(function)
@@ -325,17 +327,17 @@ def refusing_moved(
 
 
 class BriefRepr:
-    """Dataclass, decorated with `repr=False`, whose fields print in a few characters each."""
+    """Base of dataclasses, declared with `repr=False`, that print long fields abbreviated."""
 
     def __repr__(self) -> str:
-        """The fields of the dataclass, but those with `repr=False`."""
+        """Class name and fields; fields with `repr=False` are left out."""
         fields: Any = dataclasses.fields(self)  # pyright: ignore[reportArgumentType]
         shown = [f"{x.name}={_brief(getattr(self, x.name))}" for x in fields if x.repr]
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
 def _brief(value: Any) -> str:
-    """Text of a value, of a long one its type and size alone."""
+    """`repr` of a value; for arrays, and if it is long, only type and size."""
     if getattr(value, "shape", ()):
         return f"{value.dtype}{list(value.shape)}"
     text = repr(value)

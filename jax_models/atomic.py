@@ -1,7 +1,7 @@
-"""Files that are whole or not there, whatever kills the writer.
+"""Atomic writing of files: a file is complete or absent, even if the writer is killed.
 
-A file is written beside its final place, flushed to the disk and renamed over it, so
-that a reader never sees half of one.
+The content goes to a temporary file in the same folder, is flushed to the disk, and the
+file is renamed to its final name, so that no reader sees a part.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ def write_atomically(
     # place as it was
     check: Callable[[Path], None] = lambda written: None,
 ) -> None:
-    """Writes a file in a folder that exists, whole or not at all."""
+    """Writes `data` to `path` atomically; the folder must exist."""
     path = Path(path)
     # Not mkstemp: its files are readable by their owner only.
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
@@ -40,7 +40,7 @@ def write_atomically(
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes a rename durable, where the system can open folders."""
+    """Flushes a folder and the renames in it to the disk, if the system can open folders."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -1,7 +1,7 @@
-"""The request of a signal to end, which long loops read between two of their steps.
+"""Interrupts that a signal handler only records, and long loops raise between steps.
 
-A signal's handler that raises does so wherever Python is at that moment: within a garbage
-collection the exception is printed and forgotten, within a compiler it is a crash.
+A handler that raises an exception does so wherever Python is at that moment: in a garbage
+collection the exception is printed and lost, in a compiler it crashes the process.
 """
 
 import signal
@@ -12,11 +12,11 @@ request_interrupt = _requests.append
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM: whatever handles an interrupt handles it too."""
+    """Raised for SIGTERM; handlers of `KeyboardInterrupt` catch it too."""
 
 
 def raise_requested() -> None:
-    """Raises the requested interrupt in the main thread, `Terminated` if by SIGTERM."""
+    """Raises the first requested interrupt, in the main thread only."""
     if _requests and threading.current_thread() is threading.main_thread():
         terminated = _requests[0] == signal.SIGTERM
         raise Terminated if terminated else KeyboardInterrupt

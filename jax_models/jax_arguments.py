@@ -1,4 +1,4 @@
-"""Arguments of JAX's kinds, checked in one place: random keys and float types."""
+"""Checks of arguments of JAX: random keys and float types."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from jax_models.errors import InputError
 
 
 def expect_key(key: Any) -> np.ndarray | jax.Array:
-    """Returns the numbers of one random key of JAX, of either form."""
+    """Returns the key data [words] of one JAX random key, typed or raw."""
     try:
         numbers = jax.random.key_data(key)
     except (TypeError, ValueError):
@@ -23,7 +23,7 @@ def expect_key(key: Any) -> np.ndarray | jax.Array:
 
 
 def check_float_type(dtype: Any, what: str) -> None:
-    """Refuses what is neither float32 nor float64, and float64 unless x64 is enabled."""
+    """Raises `InputError` unless `dtype` is float32, or float64 with x64 enabled in JAX."""
     try:
         known = isinstance(dtype, str | type | np.dtype)
         known = known and np.dtype(dtype) in (np.float32, np.float64)

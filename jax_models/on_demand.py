@@ -1,7 +1,7 @@
-"""Packages that load what they promise when it is first used.
+"""Public names of packages, imported when the first of them is used.
 
-A command answers --help and signals before JAX is there, which takes seconds to load; and
-whatever a package holds can be imported only behind the package itself.
+JAX takes seconds to import. Since importing a module imports its package first, a package
+that imported JAX would delay the command line's answer to --help and to signals.
 """
 
 import importlib
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def find_public(package: str, name: str) -> Any:
-    """Returns a name that a package promises in its module `public`, or a module in it."""
+    """Returns the object of a name in `package.public`, or a loaded module of the package."""
     special = name.startswith("__") and name != "__all__"
     if not special and name != "public":
         public = importlib.import_module(f"{package}.public")
