@@ -40,9 +40,9 @@ from jax_models.weighting.hard import (
 @register
 @dataclasses.dataclass(frozen=True)
 class AverageSummary:
-    """The best cells, and the value sums of the best two.
+    """The three best score cells of each row, and the value sums of the first two.
 
-    The second is consulted when the only key of the best cell leaves.
+    The second sum is read when the only key of the best cell is removed.
     """
 
     levels: Levels  # of heads and rows
@@ -51,12 +51,12 @@ class AverageSummary:
 
     @property
     def mean(self) -> Attended:
-        """The attended value."""
+        """The attended value: mean value of the keys of the best cell."""
         return self.first_sum / _count(self.levels.first)
 
     @property
     def second_mean(self) -> Attended:
-        """Mean value of the second cell."""
+        """Mean value of the keys of the second-best cell."""
         return self.second_sum / _count(self.levels.second)
 
 
@@ -67,14 +67,17 @@ def _count(level: Level) -> Float[Array, "... 1"]:
 @register
 @dataclasses.dataclass(frozen=True)
 class AverageChange:
-    """Old and new members of the best cell among the moved keys seen so far."""
+    """Sums over moved keys by their membership in the best cell before and after the move.
+
+    Values are v before and v' after; "mean" is the attended value before.
+    """
 
     levels: Levels  # of heads and columns, of the moved keys
     carried: Float[Array, "heads columns d_v"]  # sum of v' - v over the new best cell
     # sum of v - mean over old members that are new members
     kept: Float[Array, "heads columns d_v"]
     kept_count: Float[Array, "heads columns"]
-    # sum of v - mean over old members that are not
+    # sum of v - mean over old members that are no new members
     left: Float[Array, "heads columns d_v"]
     left_count: Float[Array, "heads columns"]
     # sum of v - mean over new members that were not old ones
@@ -89,7 +92,7 @@ class AverageHardmax(HardWeighting):
     name: ClassVar[str] = "average_hard"
 
     def weights(self, scores: ByKey, visible: Bool[Array, "..."]) -> ByKey:
-        """Returns equal weights on the best cell."""
+        """Returns equal weights on the visible keys of the best cell, else 0."""
         cells = self.seen_cells(scores, visible)
         members = (cells == cells.max(axis=-1, keepdims=True)) & visible
         return members.astype(scores.dtype) / jnp.maximum(
@@ -104,7 +107,7 @@ class AverageHardmax(HardWeighting):
         visible: Visible,
         count: Count = None,
     ) -> AverageSummary:
-        """Summarises a tile of keys."""
+        """Returns the summary of a tile of keys for every row."""
         cells = self.seen_cells(scores, visible)
         levels = lift_levels(scores, cells, visible, count)
 
@@ -115,7 +118,7 @@ class AverageHardmax(HardWeighting):
         return AverageSummary(levels, sum_at(levels.first), sum_at(levels.second))
 
     def merge(self, first: AverageSummary, second: AverageSummary) -> AverageSummary:
-        """Joins two summaries."""
+        """Returns the summary of both sets of keys."""
         levels = merge_levels(first.levels, second.levels)
 
         def sum_at(cell: Array) -> Array:
@@ -140,19 +143,19 @@ class AverageHardmax(HardWeighting):
     def replaced_factors(
         self, summary: AverageSummary, column: Column, cells: tuple[Array, Array]
     ) -> tuple[Array, Array, Array]:
-        """Returns the factors of `HardWeighting.replaced_factors`."""
+        """Returns the factors of `replaced_value` for each replaced column."""
         levels = jax.tree.map(lambda x: x[..., None], summary.levels)
         left = leave(summary.levels, column, cells)
         member, count = left.first, levels.first.count
         lone = member & (count <= 1)
-        # What is left of the best cell once the column is taken out.
+        # The best cell and its count of keys without the column.
         cell = jnp.where(lone, levels.second.cell, levels.first.cell)
         others = jnp.where(
             lone, levels.second.count, count - member.astype(count.dtype)
         )
         joins, beats = left.cell == cell, left.cell > cell
         stays = member & jnp.where(lone, beats, joins)
-        # The share of the mean that it arrives with, and that of what is left.
+        # Weights of the column after the change, and of the other keys of its cell.
         share = jnp.where(joins, 1 / (others + 1), beats.astype(count.dtype))
         rest = 1 - share
         # The second cell is consulted only when the leaving column was alone.
@@ -169,7 +172,7 @@ class AverageHardmax(HardWeighting):
         return summary.mean, summary.second_mean
 
     def lift_change(self, summary: AverageSummary, moved: MovedKeys) -> AverageChange:
-        """Summarises a tile of moved keys."""
+        """Returns the change summary of a tile of moved keys."""
         old_cells = to_cells(moved.score, self.tie_resolution)
         scores = moved.score + moved.score_change
         cells = self.seen_cells(scores, moved.visible)
@@ -201,7 +204,7 @@ class AverageHardmax(HardWeighting):
     def merge_change(
         self, first: AverageChange, second: AverageChange
     ) -> AverageChange:
-        """Joins two change summaries; only the sides at the best cell keep members."""
+        """Joins two change summaries; a side below the joint best cell has no new members."""
         levels = merge_levels(first.levels, second.levels)
         at_best = [s.levels.best == levels.best for s in (first, second)]
 
@@ -228,11 +231,11 @@ class AverageHardmax(HardWeighting):
         )
 
     def read_change(self, change: AverageChange) -> Moved:
-        """Returns the change of the mean.
+        """Returns the change of the attended value.
 
-        The old members' deviations sum to zero, so those that left sum to what was kept
-        with the other sign. The sum over the fewer is the one that is rounded less; where
-        nobody left, it is exactly zero.
+        The deviations of all old members from their mean sum to zero, so that `kept` equals
+        -`left`. The sum over fewer keys is used: it is rounded less, and it is exactly zero
+        if no key left the best cell.
         """
         few_left = (change.left_count <= change.kept_count)[..., None]
         stayed = jnp.where(few_left, -change.left, change.kept)
@@ -242,11 +245,11 @@ class AverageHardmax(HardWeighting):
     def replace_set(
         self, summary: AverageSummary, moved: MovedKeys
     ) -> tuple[AverageChange, Array]:
-        """Summarises a row of which only some keys moved.
+        """Returns the change summary of rows with some keys moved, and whether it is known.
 
-        The deviations of all old members sum to zero, so those of the members that
-        stayed sum to those of the moved ones with the other sign. Where all of the best
-        cell moved, the second cell is the best that is left, until it is empty too.
+        The deviations of all old members from their mean sum to zero, so that the sum over
+        members that did not move is minus the sum over those that did. If all keys of the
+        best cell moved, the best unmoved keys are those of the second cell, if any.
         """
         levels, was, certain = remove_levels(summary.levels, moved, self.tie_resolution)
         dtype = moved.score.dtype

@@ -1,21 +1,23 @@
 """The weighting interface: mergeable summaries, one replaced column, all columns moved.
 
-For one query row a weighting turns scores into weights and reads the weighted mean of
-the values. Every weighting here is a *mergeable summary*:
+For each query row a weighting turns scores into weights; the row's attended value is the
+weighted sum of the values. A column is a key with its value. Every weighting has *mergeable
+summaries* of the columns that a row sees:
 
 * `lift` summarises a tile of keys, `merge` joins the summaries of two tiles and is
   associative, `read` gives the attended value;
-* `replace` gives the exact change of the attended value when one key/value column is
-  replaced, from the summary alone;
-* `lift_change`, `merge_change`, `read_change` do the same when every column has moved.
+* `replace` gives the exact change of the attended value when one column is replaced, from
+  the summary of all columns;
+* `lift_change`, `merge_change`, `read_change` give its change when all columns have moved:
+  their keys and values have changed.
 
-A column may stand for a class of equal keys: `count` says how many, and `index` is then
-the first or last of them, whichever the tie order looks at.
+A column may stand for several equal keys: `count` is their number, and `index` the position
+of the first or last of them, whichever wins a tie.
 
-The last two return *changes*: they never subtract two attended values.
+`replace` and `read_change` never subtract two attended values.
 
-Axes `columns` are replaced columns, or moved configurations of all keys. Scores are those
-after the temperature.
+Axes `columns` are alternative replaced columns, or alternative moves of all keys. Scores
+are already divided by the temperature.
 """
 
 import abc
@@ -30,8 +32,8 @@ from jaxtyping import Bool, Float, Int
 
 from jax_models.model.pytree import register
 
-# Types of signatures. Scores are of query rows and the keys of a tile, `Index` their
-# positions, `Count` the equal keys that each stands for, one where it is None.
+# Types of signatures. Scores are of query rows and the keys of a tile; `Index` holds the
+# keys' positions, `Count` the number of equal keys that each stands for, 1 if None.
 ByKey = Float[Array, "... keys"]
 Scores = Float[Array, "heads rows keys"]
 Values = Float[Array, "heads keys d_v"]
@@ -39,7 +41,7 @@ Index = Int[Array, "keys"]
 Visible = Bool[Array, "rows keys"]
 Count = Float[Array, "keys"] | None
 Attended = Float[Array, "heads rows d_v"]
-# Of each row when a column is replaced, and of each configuration when all have moved.
+# For each row and replaced column a number or a value; for each move of all columns one.
 ByColumn = Float[Array, "heads rows columns"]
 Replaced = Float[Array, "rows heads d_v columns"]
 Moved = Float[Array, "heads columns d_v"]
@@ -49,9 +51,9 @@ Cells = tuple[ByColumn, ByColumn]  # of a column's scores before and after
 @register
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """Columns i before and after their replacement, seen from query rows r.
+    """Alternative replacements of one column each, with their scores at query rows.
 
-    The columns are the last axis: they are what is batched, and the widest.
+    The columns are the last axis, the longest one.
     """
 
     index: Int[Array, "columns"]  # position of the column
@@ -65,20 +67,20 @@ class Column:
 
     @property
     def value_after(self) -> Float[Array, "heads d_v columns"]:
-        """The value after."""
+        """Values of the columns after their replacement."""
         moved = self.value + self.value_change
         return moved if self.new_value is None else self.new_value
 
 
 @dataclasses.dataclass(frozen=True)
 class MovedKeys:
-    """A tile of keys that have all moved, seen from one row in several configurations.
+    """A tile of keys that have all moved, in alternative moves (the axis `columns`).
 
-    Values enter only through contractions, so that the caller chooses how they are
-    stored: `spread(w, o) = sum_k w_k (v_k - o)` with the old values, about an origin, and
-    `carry(w) = sum_k w_k (v'_k - v_k)`, both from weights of (heads, columns, keys);
-    and `arrive(w, o) = sum_k w_k (v'_k - o)` where the new values are known better than as
-    sums of the two. `spread_of` is the first of them.
+    Values v_k before and v'_k after the move enter only through contractions with weights w
+    [heads, columns, keys], so that the caller chooses how they are stored:
+    `spread(w, o) = sum_k w_k (v_k - o)` about an origin o, which `spread_of` makes of
+    stored values; `carry(w) = sum_k w_k (v'_k - v_k)`; and, if v'_k is known more exactly
+    than as v_k plus its change, `arrive(w, o) = sum_k w_k (v'_k - o)`.
     """
 
     index: Int[Array, "keys"]
@@ -96,7 +98,7 @@ class MovedKeys:
         weights: Float[Array, "heads columns keys"],
         origin: Float[Array, "heads #columns d_v"],
     ) -> Moved:
-        """Returns sum_k w_k (v'_k - o)."""
+        """Returns sum_k w_k (v'_k - o), v' the values after the move, o the origin."""
         if self.arrive is not None:
             return self.arrive(weights, origin)
         return self.spread(weights, origin) + self.carry(weights)
@@ -107,10 +109,13 @@ class MovedKeys:
 class TieReport:
     """Smallest distance from a tie that decisions of a hard weighting met.
 
-    gap is the smallest distance met between the worst score of a row's best cell and
-    the best score below it, spread the widest distance inside a best cell. A row is
-    ambiguous when the score below stands in the neighbouring cell, or when the cells
-    are narrower than the scores are rounded and more than one score is near the best.
+    A hard weighting groups scores in cells, and decides by the best cell of each row.
+
+    gap: the smallest difference between the least score of a row's best cell and the best
+    score below that cell. spread: the widest range of scores in a row's best cell.
+    ambiguous: whether any row is. A row is ambiguous if the score below is in the
+    neighbouring cell, or if cells are no wider than the rounding of scores and more than one
+    score is near the best.
     """
 
     gap: Float[Array, ""]  # +inf where nothing was compared
@@ -122,7 +127,7 @@ class TieReport:
 
     @staticmethod
     def empty(dtype: Any) -> "TieReport":
-        """Returns the report of no comparison at all."""
+        """Returns the report of no rows."""
         return TieReport(
             gap=jnp.asarray(jnp.inf, dtype),
             spread=jnp.zeros((), dtype),
@@ -132,7 +137,7 @@ class TieReport:
         )
 
     def merge(self, other: "TieReport") -> "TieReport":
-        """Returns the report of both, keeping the more worrying row."""
+        """Joins two reports; keeps the ambiguous row, else that of the smaller gap."""
         nearer = (self.ambiguous == other.ambiguous) & (other.gap < self.gap)
         worse = (other.ambiguous & ~self.ambiguous) | nearer
         return TieReport(
@@ -145,37 +150,40 @@ class TieReport:
 
 
 class Weighting(abc.ABC):
-    """A map from scores to weights. Finals are frozen dataclasses without array fields."""
+    """A map from scores to weights. Finals are frozen dataclasses without array fields.
+
+    A final class is a weighting that models use, as opposed to an abstract base.
+    """
 
     name: ClassVar[str]
     hard: ClassVar[bool]
-    # Which of equal columns it reads: 1 the first, -1 the last, 0 all of them alike.
+    # Which of several columns with equal scores has the weight: 1 first, -1 last, 0 all.
     side: ClassVar[int] = 0
 
     def resolution(self, dtype: Any) -> float:
-        """Returns the width of a score cell; 0 where scores stand for themselves."""
+        """Returns the width of a score cell; 0 if scores are not grouped in cells."""
         del dtype
         return 0.0
 
     def score_roundoff(self, dtype: Any) -> float:
-        """Bound on a score's rounding over its magnitude; 0 if scores count as exact."""
+        """Bound on the relative rounding error of a score; 0 if scores count as exact."""
         del dtype
         return 0.0
 
     def least_touching(
         self, summary: Any, queries: Float[Array, "heads rows d_k"]
     ) -> Float[Array, "heads rows"]:
-        """Returns, per row, the least score of a key that a row can tell has moved."""
+        """Least score of a key that can affect a row's attended value; -inf for softmax."""
         del summary
         return jnp.full(queries.shape[:2], -jnp.inf, queries.dtype)
 
     def for_scores(self, steps: int) -> "Weighting":
-        """Returns the weighting for scores that `steps` roundings went into."""
+        """Returns this weighting for scores computed with `steps` roundings."""
         return self
 
     @abc.abstractmethod
     def weights(self, scores: ByKey, visible: Bool[Array, "..."]) -> ByKey:
-        """Returns the weights; hidden keys get 0, an empty row all zeros."""
+        """Returns the weights; 0 for hidden keys, all zeros for a row that sees nothing."""
 
     def attend(self, scores: Scores, values: Values, visible: Visible) -> Attended:
         """Returns the attended values; zero for a row that sees nothing."""
@@ -190,7 +198,7 @@ class Weighting(abc.ABC):
         visible: Visible,
         count: Count = None,
     ) -> Any:
-        """Summarises a tile of keys for every row."""
+        """Returns the summary of a tile of keys for every row."""
 
     @abc.abstractmethod
     def merge(self, first: Any, second: Any) -> Any:
@@ -199,10 +207,10 @@ class Weighting(abc.ABC):
     def settle(
         self, summary: Any, fold: Callable[[Callable[..., Array]], Array]
     ) -> Any:
-        """Returns the summary of all keys with what a second pass over them adds.
+        """Returns the summary of all keys, completed by a second pass over the keys.
 
-        `fold` sums over the tiles of keys what its argument, called as
-        `lift` is, makes of one.
+        `fold(f)` calls f on every tile with the arguments of `lift` and returns the sum of
+        the arrays that it returns. By default nothing is added.
         """
         return summary
 
@@ -216,7 +224,7 @@ class Weighting(abc.ABC):
 
     @abc.abstractmethod
     def lift_change(self, summary: Any, moved: MovedKeys) -> Any:
-        """Summarises a tile of moved keys against the row's own `summary`."""
+        """Change summary of a tile of moved keys; `summary` is of all keys before."""
 
     @abc.abstractmethod
     def merge_change(self, first: Any, second: Any) -> Any:
@@ -224,31 +232,31 @@ class Weighting(abc.ABC):
 
     @abc.abstractmethod
     def read_change(self, change: Any) -> Moved:
-        """Returns the change of the attended value."""
+        """Returns the change of the attended value, from the change summary of all keys."""
 
     def perturb(self, summary: Any, moved: MovedKeys) -> Moved:
         """Returns the change of the attended value when all keys move."""
         return self.read_change(self.lift_change(summary, moved))
 
     def ties(self, summary: Any, rows: Int[Array, "..."]) -> TieReport | None:
-        """Returns the tie report of base summaries; None for a soft weighting."""
+        """Returns the tie report of summaries at positions `rows`; None for softmax."""
         return None
 
     def ties_replaced(
         self, summary: Any, column: Column, rows: Int[Array, "..."]
     ) -> TieReport | None:
-        """Returns the tie report of the rows after each replacement; None if soft."""
+        """Returns the tie report of `rows` after each replacement; None for softmax."""
         return None
 
     def ties_changed(
         self,
         change: Any,
-        # their positions
+        # positions of the rows
         rows: Int[Array, "..."],
         # entries that count; all by default
         relevant: Bool[Array, "..."] | None = None,
     ) -> TieReport | None:
-        """Returns the tie report of moved rows; None for a soft weighting."""
+        """Returns the tie report of rows after all keys have moved; None for softmax."""
         return None
 
 
@@ -274,7 +282,7 @@ def contract_apart(
     values: Float[Array, "... keys d_v"],
     origin: Float[Array, "heads #columns d_v"],
 ) -> Moved:
-    """Returns sum_k w_k (v_k - o): what equals the origin leaves no rounding behind.
+    """Returns sum_k w_k (v_k - o); a value that equals the origin adds exactly zero.
 
     A matrix product where one origin serves all rows.
 
@@ -304,18 +312,18 @@ def contract_about(
     values: Float[Array, "... keys d_v"],
     origin: Float[Array, "heads #columns d_v"],
 ) -> Moved:
-    """sum_k w_k (v_k - o) as a product less the origin; see `contract_apart`."""
+    """sum_k w_k (v_k - o), computed as sum_k w_k v_k less (sum_k w_k) o."""
     return contract(weights, values) - weights.sum(axis=-1)[..., None] * origin
 
 
 def spread_of(
     weighting: Weighting, values: Float[Array, "..."]
 ) -> Callable[[Array, Array], Array]:
-    """Returns `MovedKeys.spread` of stored values.
+    """Returns the function `MovedKeys.spread` of stored values.
 
     Args:
-        weighting: softmax takes values apart, since its weights may be as small as what
-            rounding leaves of those that coincide.
+        weighting: for softmax the origin is subtracted from each value, since weights may
+            be as small as the rounding of sums of large terms that cancel.
         values: without the axis of heads where all heads share them.
     """
     product = contract_about if weighting.hard else contract_apart
@@ -323,7 +331,7 @@ def spread_of(
 
 
 def tallied(members: Bool[Array, "... keys"], count: Count, dtype: Any) -> ByKey:
-    """Number of keys that each member stands for, 0 for the others."""
+    """Number of equal keys that each key stands for (`count`), 0 if it is no member."""
     weights = members.astype(dtype)
     return weights if count is None else weights * count
 
@@ -331,7 +339,7 @@ def tallied(members: Bool[Array, "... keys"], count: Count, dtype: Any) -> ByKey
 def same_position(
     first: Int[Array, "..."], second: Int[Array, "..."], dtype: Any
 ) -> Bool[Array, "..."]:
-    """Returns where two arrays of positions agree, compared as floats of `dtype`.
+    """Returns whether two arrays of positions are equal, compared as floats of `dtype`.
 
     Exact up to 2^24 in float32. The detour avoids a fault of the CPU compiler of jaxlib
     0.10.2 and 0.12.0.1 with AVX-512, which cannot select instructions for a broadcast pair

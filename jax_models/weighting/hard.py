@@ -1,12 +1,11 @@
 """The part that hard weightings share: decisions on score cells, and distances from a tie.
 
-Of a row the best keys are known, and what would be without them: a replaced column
-multiplies the differences of those values by factors that its cell decides.
-
 A score s becomes the integer cell round(s / resolution), held as a float. Equal scores
 computed by different reductions then compare equal, and "best" is transitive, so that
 merging summaries does not depend on the order. `Levels` keeps the three best distinct
-cells of a row: enough to know the best two after any one column has left.
+cells of a row: enough to know the best two after any one column, a key with its value, has
+been removed. If a column is replaced, the change of the attended value is a combination of
+three differences of values, with factors that depend on the cells (`replaced_value`).
 """
 
 import abc
@@ -37,14 +36,14 @@ from jax_models.weighting.base import (
 
 
 def default_resolution(dtype: Any) -> float:
-    """Returns the width of a cell in score units: 1e-9 in float64, 1e-4 in float32."""
+    """Returns the default width of a score cell: 1e-9 for float64, else 1e-4."""
     return 1e-9 if jnp.finfo(dtype).bits == 64 else 1e-4
 
 
 def to_cells(
     scores: Float[Array, "..."], resolution: float | None
 ) -> Float[Array, "..."]:
-    """Returns the cells of scores; -inf stays -inf. No gradient flows through."""
+    """Returns the cells round(score / resolution), -inf for -inf, without gradients."""
     resolution = default_resolution(scores.dtype) if resolution is None else resolution
     return jnp.round(jax.lax.stop_gradient(scores) / resolution)
 
@@ -52,7 +51,7 @@ def to_cells(
 @register
 @dataclasses.dataclass(frozen=True)
 class Level:
-    """The keys of one cell [...]."""
+    """Range of scores and number of the keys in one score cell of each row."""
 
     cell: Float[Array, "..."]  # -inf where there is no such level
     low: Float[Array, "..."]  # smallest score of the cell
@@ -61,18 +60,18 @@ class Level:
 
     @staticmethod
     def empty(like: Float[Array, "..."]) -> "Level":
-        """The level of no key, of an array's shape and type."""
+        """Returns the level without keys, with fields of the shape and type of `like`."""
         none = jnp.full_like(like, jnp.inf)
         return Level(-none, none, -none, jnp.zeros_like(none))
 
     def where(self, condition: Bool[Array, "..."]) -> "Level":
-        """The level where a condition holds, the empty one elsewhere."""
+        """Returns the level if `condition` holds, else the empty level, entry by entry."""
         return jax.tree.map(
             lambda x, none: jnp.where(condition, x, none), self, Level.empty(self.low)
         )
 
     def without(self, left: Float[Array, "..."]) -> "Level":
-        """The level when some keys have left; the empty one when all have."""
+        """Returns the level without `left` of its keys; the empty level if none remain."""
         count = self.count - left
         return dataclasses.replace(self, count=count).where(count > 0)
 
@@ -88,7 +87,7 @@ class Levels:
 
     @property
     def best(self) -> Float[Array, "..."]:
-        """The best cell, -inf for a row that sees nothing."""
+        """Number of the best cell; -inf for a row that sees nothing."""
         return self.first.cell
 
     @property
@@ -98,7 +97,7 @@ class Levels:
 
     @property
     def all(self) -> tuple[Level, Level, Level]:
-        """The three, best first."""
+        """The three levels, best first."""
         return self.first, self.second, self.third
 
 
@@ -109,10 +108,10 @@ def lift_levels(
     # number of equal keys that each stands for
     count: Count = None,
     *,
-    # two after a change: reports read no more, the others are left empty
+    # how many levels are computed; the rest are empty. Tie reports read two
     known: int = 3,
 ) -> Levels:
-    """Returns the levels of a tile of keys."""
+    """Returns the best distinct levels of a tile of keys."""
     cells = jnp.where(visible, cells, -jnp.inf)
     found = []
     for _ in range(known):
@@ -131,7 +130,7 @@ def lift_levels(
 
 
 def best_levels(*given: Level, known: int = 3) -> Levels:
-    """Best distinct cells among levels of disjoint sets of keys, joining equal ones."""
+    """Returns the `known` best levels of the union; levels with equal cells are joined."""
     left, found = list(given), []
     for _ in range(known):
         cell = functools.reduce(jnp.maximum, (one.cell for one in left))
@@ -149,31 +148,31 @@ def best_levels(*given: Level, known: int = 3) -> Levels:
 
 
 def merge_levels(first: Levels, second: Levels) -> Levels:
-    """Returns the levels of two disjoint sets of keys."""
+    """Returns the levels of the union of two disjoint sets of keys."""
     return best_levels(*first.all, *second.all)
 
 
 def is_member(cell: Float[Array, "..."], levels: Levels) -> Bool[Array, "..."]:
-    """Whether an old column, its cell recomputed, was in the row's best cell.
+    """Whether a column of the row is in its best cell, by the column's recomputed cell.
 
-    The recomputed score may differ from the one in `levels` in its last bits and so,
-    on a cell's edge, land in the neighbouring cell. In a row that is not ambiguous no
-    score stands in that neighbour, so a column found there is a member of the best.
+    The recomputed score may differ from that in `levels` in its last bits and so,
+    on a cell's edge, fall in the neighbouring cell. In a row that is not ambiguous no
+    score is in that neighbour, so that a column found there is a member of the best cell.
     """
     return cell >= jnp.where(levels.ambiguous, levels.best, levels.best - 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Leaving:
-    """The level that a replaced column leaves, and the cell where it arrives."""
+    """Whether a replaced column was in the best or second cell, and its new cell."""
 
-    first: Bool[Array, "..."]  # whether it was in the best cell
-    second: Bool[Array, "..."]  # whether in the second
-    cell: Float[Array, "..."]  # of the new column
+    first: Bool[Array, "..."]  # whether the column was in the best cell
+    second: Bool[Array, "..."]  # whether the column was in the second cell
+    cell: Float[Array, "..."]  # the column's new cell
 
 
 def leave(levels: Levels, column: Column, cells: Cells) -> Leaving:
-    """The level that a replaced column leaves, and the new column's cell."""
+    """Returns the `Leaving` of each column, whose cells before and after are `cells`."""
     (old, new), change = cells, column.score_change
     levels = jax.tree.map(lambda x: x[..., None], levels)
     member = is_member(old, levels)
@@ -193,10 +192,11 @@ def remove_levels(
     ],
     Bool[Array, "heads columns"],
 ]:
-    """Returns the levels of a row's keys without those that moved.
+    """Returns the levels without moved keys, the members that moved, and if both are certain.
 
-    With them: the moved keys that were in each of the three, and whether that is certain: a
-    score that was computed anew may stand beside the cell of the second or third level.
+    The members are Booleans of the moved keys in the first, second and third level. They are
+    uncertain if a recomputed cell is next to that of the second or third level, which the
+    key may be in.
     """
     old = to_cells(moved.score, resolution)
     base = jax.tree.map(lambda x: x[..., None], levels)
@@ -218,15 +218,15 @@ def remove_levels(
 
 
 def reaches(found: Levels, before: Levels) -> Bool[Array, "..."]:
-    """Whether the two best levels after a replacement are known.
+    """Whether the two best levels in `found`, after keys have moved, are certain.
 
-    A key in none of a row's levels is below the third.
+    Unmoved keys that are in none of the levels `before` are below the third of those.
     """
     return found.second.cell >= before.third.cell
 
 
 def levels_replaced(levels: Levels, column: Column, cells: Cells) -> Levels:
-    """Returns the two best levels of rows after one column left each and one came."""
+    """Returns the two best levels of rows after each replacement of one column."""
     leaving, score = leave(levels, column, cells), column.score + column.score_change
     levels = jax.tree.map(lambda x: x[..., None], levels)
     dtype = levels.first.count.dtype
@@ -238,10 +238,10 @@ def levels_replaced(levels: Levels, column: Column, cells: Cells) -> Levels:
 
 @dataclasses.dataclass(frozen=True)
 class HardWeighting(Weighting):
-    """A weighting that decides on cells; finals add no fields.
+    """A weighting that depends on score cells; subclasses add no fields.
 
-    A cell means something only while it is wider than the rounding of the scores in it:
-    with k roundings in a score, to first order, while k u |s| < resolution.
+    Cells are meaningful while they are wider than the rounding error of a score s: with k
+    roundings in a score, to first order, while k u |s| < resolution.
     """
 
     tie_resolution: float | None = dataclasses.field(
@@ -254,13 +254,13 @@ class HardWeighting(Weighting):
     hard: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Normalises the resolution, so that 1 and 1.0 are one structure."""
+        """Makes the resolution a float, so that 1 and 1.0 give equal pytree structures."""
         if self.tie_resolution is not None:
             width = expect_number("tie_resolution", self.tie_resolution, 0, above=True)
             object.__setattr__(self, "tie_resolution", width)
 
     def for_scores(self, steps: int) -> Self:
-        """Returns the weighting for scores that `steps` roundings went into."""
+        """Returns the weighting for scores that are computed with `steps` roundings each."""
         return dataclasses.replace(self, score_steps=steps)
 
     def resolution(self, dtype: Any) -> float:
@@ -270,17 +270,17 @@ class HardWeighting(Weighting):
         return self.tie_resolution
 
     def score_roundoff(self, dtype: Any) -> float:
-        """Returns k u: how far a score may be rounded, over its magnitude."""
+        """Returns k u, a first-order bound on the relative rounding error of a score."""
         return self.score_steps * float(jnp.finfo(dtype).eps) / 2
 
     def ties(self, summary: Any, rows: Int[Array, "..."]) -> TieReport:
-        """Returns the tie report of base summaries, which have `levels`."""
+        """Returns the tie report of summaries at positions `rows`."""
         return report_ties(self, summary.levels, rows)
 
     def ties_replaced(
         self, summary: Any, column: Column, rows: Int[Array, "..."]
     ) -> TieReport:
-        """Returns the tie report of the rows after each replacement."""
+        """Returns the tie report of `rows` after each replacement of a visible column."""
         after = levels_replaced(summary.levels, column, self._cells(column))
         return report_ties(self, after, rows[:, None], column.visible)
 
@@ -290,18 +290,17 @@ class HardWeighting(Weighting):
         rows: Int[Array, "..."],
         relevant: Bool[Array, "..."] | None = None,
     ) -> TieReport:
-        """Returns the tie report of moved rows, whose change has `levels` too."""
+        """Returns the tie report of rows after all keys have moved."""
         return report_ties(self, change.levels, rows, relevant)
 
     def least_touching(
         self, summary: Any, queries: Float[Array, "heads rows d_k"]
     ) -> Float[Array, "heads rows"]:
-        """Returns the lowest score in the second of a row's cells, less its rounding.
+        """Returns the least score of each row's second-best cell, less a margin for rounding.
 
-        Cells are in the order of their scores, so that a key in one of the best two cells,
-        or above them, scores no less. What is computed anew may come out lower by
-        rounding: by less than a cell, or where cells are narrower than that by the
-        rounding of both scores.
+        A key whose score is in one of the best two cells, or above them, scores no less. A
+        recomputed score may be lower by rounding: the margin is the width of a cell plus
+        the rounding of both scores. -inf for a row without a second cell.
         """
         del queries
         low, high = summary.levels.second.low, summary.levels.first.high
@@ -318,25 +317,25 @@ class HardWeighting(Weighting):
         other: Float[Array, "..."],
         other_index: Int[Array, "..."],
     ) -> Bool[Array, "..."]:
-        """Whether a key is before another: by its cell, and where `side` says by position."""
+        """Whether a key wins over another: by its cell, in a tie by position and `side`."""
         earlier = self.side * index < self.side * other_index
         return (cell > other) | ((cell == other) & earlier)
 
     def replace(self, summary: Any, column: Column) -> Replaced:
-        """Returns the change of the attended value."""
+        """Returns the change of the attended value at each row for each replaced column."""
         factors = self.replaced_factors(summary, column, self._cells(column))
-        # Turned outside: the next operation reads them as they lie.
+        # Transposed here, so that the next operation reads its operands contiguously.
         one, two, three = (x.swapaxes(0, 1)[:, :, None] for x in factors)
         about = (x.swapaxes(0, 1)[..., None] for x in self.around(summary))
         change = replaced_value((one, two, three), column, *about)
         return jnp.where(column.visible[:, None, None], change, 0.0)
 
     def seen_cells(self, scores: ByKey, visible: Bool[Array, "..."]) -> ByKey:
-        """Cells of keys, -inf where they are not seen."""
+        """Score cells of keys, -inf for keys that the row does not see."""
         return jnp.where(visible, to_cells(scores, self.tie_resolution), -jnp.inf)
 
     def _cells(self, column: Column) -> Cells:
-        """The cells of a column's scores before and after."""
+        """Cells of the columns' scores before and after their replacement."""
         after = column.score + column.score_change
         old, new = (to_cells(x, self.tie_resolution) for x in (column.score, after))
         return old, new
@@ -345,20 +344,20 @@ class HardWeighting(Weighting):
     def replaced_factors(
         self, summary: Any, column: Column, cells: Cells
     ) -> tuple[ByColumn, ByColumn, ByColumn]:
-        """The factors of `replaced_value`, for columns that rows see."""
+        """Returns the factors of `replaced_value`, valid for columns that the rows see."""
 
     @abc.abstractmethod
     def around(self, summary: Any) -> tuple[Attended, Attended]:
-        """Attended values, and those when the only best key leaves."""
+        """Returns the attended values, and those if the only best key is removed."""
 
     @abc.abstractmethod
     def replace_set(self, summary: Any, moved: MovedKeys) -> tuple[Any, Array]:
-        """Summarises a row of which only some keys moved, from its summary alone.
+        """Returns the change summary of rows in which keys move, and whether it is known.
 
-        `replace` for several columns at once, all the keys that moved: what is left of
-        the summary without them is merged with them in their new places. The Booleans are
-        false where too many of the best keys moved: the best of the others is not in the
-        summary, and the row must be seen again as a whole.
+        It is computed from the summary alone: the moved keys are removed and merged again
+        with their new scores and values. It is not known if so many of the best keys moved
+        that the best of the unmoved keys is not in the summary; then all keys of the row
+        must be read again.
         """
 
 
@@ -367,12 +366,12 @@ def replaced_value(
     column: Column,
     # the value before
     attended: Array,
-    # attended to without the best key
+    # the value if the only best key is removed
     other: Array,
 ) -> Array:
-    """Returns the change of an attended value of which one column is replaced.
+    """Returns the change of an attended value when one column is replaced.
 
-    Of finite differences: what a factor of 0 leaves out is multiplied too.
+    All differences must be finite, also those whose factor is 0.
     """
     by_other, by_value, by_change = factors
     return (
@@ -388,11 +387,12 @@ def decided(
     # entries that count; all by default
     relevant: Bool[Array, "..."] | None = None,
 ) -> tuple[Float[Array, "..."], Float[Array, "..."], Bool[Array, "..."]]:
-    """Returns the gap of every row, the spread of its best cell, and if it is ambiguous.
+    """Returns each row's gap, the spread of its best cell, and whether it is ambiguous.
 
-    A row is ambiguous when the score below its best cell stands in the neighbouring
-    one; and, where a cell is no wider than the rounding of the best score, when the best
-    cell holds several keys or the score below may be rounded onto it.
+    The gap is the least score of the best cell less the best score below that cell. A row
+    is ambiguous if the score below is in the neighbouring cell; also, if cells are no wider
+    than the rounding of the best score, if the best cell has several keys or the gap is
+    within rounding.
     """
     (one, two), dtype = (levels.first, levels.second), levels.first.low.dtype
     best = one.cell > -jnp.inf

@@ -1,10 +1,11 @@
 """Softmax: the top column apart, then (maximum, sum of exp, weighted sum) of the rest.
 
-The top column is held apart because a *dominant* column may leave: what remains is then
-the rest, and the rest cannot be had by subtracting a weight near 1 from a total.
+A column is a key with its value; the top column has the largest score. It is summarised
+separately because it may be replaced while its weight is near 1: the sums over all other
+columns cannot be computed by subtracting its weight from a total.
 
-Values are taken relative to the top one's: what a dominant column leaves of the others is
-then not a small difference of large numbers (`replaced_factors` has the formulas). No two
+Values are taken relative to the top column's, so that the contribution of the others
+is not a small difference of large numbers (`replaced_factors` has the formulas). No two
 attended values are subtracted.
 
 When every key moves, with old weights a_m (sum 1), score changes d_m, new weights
@@ -15,7 +16,7 @@ old top column's, so that mean = sum a_m v_m is as small as the weight of all ot
                      - mean sum_m a_m (e^{d_m} - e^c) ] / Z.
 
 A term of the first sum is a e^d (v' - v) + a (e^d - e^c) v where |d - c| <= 1, and as it
-stands otherwise: a column that comes to dominate leaves nothing of its old value behind. The
+stands otherwise, so that no digits are lost where a column comes to dominate. The
 differences are taken by expm1 of d - c, never as a subtraction of exponentials, so a small
 change keeps its digits; c, the weighted mean of the d_m seen so far, keeps a large common
 shift (a new query) from cancelling, since then Z >= e^c by Jensen. Tiles choose their own c
@@ -64,12 +65,12 @@ HIGHEST = jax.lax.Precision.HIGHEST
 @register
 @dataclasses.dataclass(frozen=True)
 class SoftmaxChange:
-    """Sums over the moved keys seen so far; the last four are times e^-reference.
+    """Sums over a set of moved keys; `total`, `gained` and `shifted` are times e^-reference.
 
-    Values v are relative to the top column's.
-
-    Old weights are held relative to their own peak: those that underflow beside a
-    dominant column are all that is left once it has gone.
+    a is a key's old weight, d its score change; its values v before and v' after are
+    relative to the top column's. Old weights are stored relative to their largest, the
+    peak: beside a dominant column in another set they would underflow, and they matter if
+    that column's score falls.
     """
 
     # largest log old weight, -inf where nothing was seen
@@ -92,7 +93,7 @@ def raised_scores(scores: ByKey, count: Count) -> ByKey:
 def _sum_products(
     old: Float[Array, "heads #columns keys"], change: Float[Array, "heads columns keys"]
 ) -> Float[Array, "heads columns"]:
-    """Sum of old times change over the keys; where all columns share, a matrix product."""
+    """Sum of old times change over the keys; a matrix product if `old` has one column."""
     if old.shape[1] == 1:
         product = jnp.matmul(change, old.swapaxes(1, 2), precision=HIGHEST)
         return product[..., 0]
@@ -109,7 +110,7 @@ def moved_weights(
     # e^(peak + c) times e^-reference
     scale: Float[Array, "heads columns 1"],
 ) -> tuple[Float[Array, "heads columns keys"], Float[Array, "heads columns keys"]]:
-    """a e^d and a (e^d - e^c) of each key, times e^-reference."""
+    """Returns a e^d and a (e^d - e^c) of each key, both times e^-reference."""
     new = jnp.exp(log_new)
     # a (e^x - 1) from whichever of the two exponentials is the larger; hidden keys have
     # weight 0 before and after.
@@ -118,7 +119,7 @@ def moved_weights(
 
 
 def _sum(parts: Sequence[Array], terms: Sequence[Array]) -> Array:
-    """The sum of parts times terms, three of each."""
+    """Sum of the products of three parts with three terms."""
     a, b, c = (part * term for part, term in zip(parts, terms, strict=True))
     return a + b + c
 
@@ -126,7 +127,7 @@ def _sum(parts: Sequence[Array], terms: Sequence[Array]) -> Array:
 def _relative(
     score: Float[Array, "..."], reference: Float[Array, "..."]
 ) -> Float[Array, "..."]:
-    """exp(score - reference), 0 where the score is -inf, whatever the reference."""
+    """exp(score - reference), and 0 if the score is -inf, even if the reference is too."""
     hidden = score == -jnp.inf
     return jnp.where(
         hidden, 0.0, jnp.exp(jnp.where(hidden, -jnp.inf, score - reference))
@@ -136,7 +137,7 @@ def _relative(
 def _raised(
     scores: ByKey, visible: Bool[Array, "..."]
 ) -> tuple[ByKey, Float[Array, "... 1"]]:
-    """Weights before they are divided by their sum, and that sum, or 1."""
+    """Weights before their division by their sum, and that sum, or 1 if it is 0."""
     top = jnp.max(scores, axis=-1, where=visible, initial=-jnp.inf, keepdims=True)
     apart = jnp.where(visible, scores - jnp.where(visible, top, 0.0), -jnp.inf)
     raised = jnp.exp(apart)
@@ -158,7 +159,7 @@ class Softmax(Weighting):
         return raised / total
 
     def attend(self, scores: Scores, values: Values, visible: Visible) -> Attended:
-        """See `Weighting.attend`: divides what is attended to, not every weight."""
+        """Returns the attended values; divides them by the sum, not each weight."""
         raised, total = _raised(scores, visible)
         return contract(raised, values) / total
 
@@ -170,7 +171,7 @@ class Softmax(Weighting):
         visible: Visible,
         count: Count = None,
     ) -> SoftmaxSummary:
-        """Summarises a tile of keys; equal scores make the first key the top."""
+        """Summarises a tile of keys; of equal largest scores the first is the top column."""
         scores = jnp.where(visible, raised_scores(scores, count), -jnp.inf)
         top = jnp.max(scores, axis=-1, keepdims=True)
         key = jnp.arange(scores.shape[-1], dtype=jnp.int32)
@@ -192,8 +193,8 @@ class Softmax(Weighting):
         )
 
     def merge(self, first: SoftmaxSummary, second: SoftmaxSummary) -> SoftmaxSummary:
-        """Joins two summaries that are not settled; the lesser top joins the rest."""
-        # What is relative to a top that joins the rest would have to be formed again.
+        """Joins two summaries without `rest_apart`; the lesser top column joins the rest."""
+        # `rest_apart` is relative to the top column, which may change here.
         assert first.rest_apart is second.rest_apart is None, "settle what is whole"
         keep = (first.top_score > second.top_score) | (
             (first.top_score == second.top_score)
@@ -222,7 +223,7 @@ class Softmax(Weighting):
     def settle(
         self, summary: SoftmaxSummary, fold: Callable[[Callable[..., Array]], Array]
     ) -> SoftmaxSummary:
-        """Returns the summary with the rest relative to the top column."""
+        """Returns the summary with `rest_apart`: the rest's values less the top column's."""
 
         def apart(
             scores: Scores,
@@ -239,11 +240,11 @@ class Softmax(Weighting):
         return dataclasses.replace(summary, rest_apart=fold(apart))
 
     def read(self, summary: SoftmaxSummary) -> Attended:
-        """Returns the mean value."""
+        """Returns the attended value."""
         return summary.mean
 
     def replace(self, summary: SoftmaxSummary, column: Column) -> Replaced:
-        """Returns the change of the mean; see `replaced_factors`."""
+        """Returns the change of the attended value for each replaced column."""
 
         def scalars(summary: SoftmaxSummary, column: Column) -> tuple[Any, Array]:
             weights = replaced_weights(summary, column)
@@ -254,7 +255,7 @@ class Softmax(Weighting):
         return apply_factors(summary, column, factors, lift)
 
     def lift_change(self, summary: SoftmaxSummary, moved: MovedKeys) -> SoftmaxChange:
-        """Summarises a tile of moved keys against the summaries of their rows."""
+        """Change summary of a tile of moved keys; `summary` is of all keys before."""
         top_score = jnp.where(summary.top_score == -jnp.inf, 0.0, summary.top_score)
         score = raised_scores(moved.score, moved.count)
         log_old = score - top_score[..., None] - summary.lse_above_top[..., None]
@@ -272,7 +273,8 @@ class Softmax(Weighting):
         # An empty tile contributes nothing at any reference; -inf would make NaN of 0 * inf.
         largest = jnp.where(largest == -jnp.inf, 0.0, largest)[..., None]
         scale = jnp.exp(finite_peak - largest)
-        # Told by a number, of NaN too: a mask that hides nothing is a constant, and no wall.
+        # From numbers (NaN too), not the mask: a constant condition would be removed, and
+        # with it the barrier that `formed_once` is.
         seen = (peak != -jnp.inf).any()
         new, difference = formed_once(
             seen, moved_weights, old, log_new - largest, relative, scale
@@ -287,7 +289,7 @@ class Softmax(Weighting):
         shifted = moved.carry(jnp.where(far, 0.0, new)) + moved.spread(
             stayed, top_value
         )
-        # A tile of which no key moves far, as most are, has nothing that arrives.
+        # In most tiles no score changes by more than 1 from the centre.
         arrived = jax.lax.cond(
             far.any(),
             lambda: moved.spread_new(arriving, top_value),
@@ -355,7 +357,7 @@ class Softmax(Weighting):
         )
 
     def read_change(self, change: SoftmaxChange) -> Moved:
-        """Returns mean' - mean; zero for a row that sees nothing."""
+        """Returns the change of the attended value; zero for a row that sees nothing."""
         total = jnp.where(change.total > 0, change.total, 1)
         moved = change.shifted - change.gained[..., None] * change.mean
         return moved / total[..., None]

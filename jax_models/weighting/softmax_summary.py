@@ -1,6 +1,7 @@
-"""Summary of a row's keys under softmax, and the row when one of its columns is replaced.
+"""Summary of a row's keys under softmax, and the row's change when a column is replaced.
 
-The top column stands apart, and sums over the rest.
+A column is a key with its value, the top column the one with the largest score. The summary
+holds the top column, and sums over all others, the rest.
 """
 
 import dataclasses
@@ -22,7 +23,7 @@ from jax_models.weighting.base import (
 @register
 @dataclasses.dataclass(frozen=True)
 class SoftmaxSummary:
-    """The top column, and the sums of all others relative to their own maximum."""
+    """The top column, and sums over all others relative to their largest score."""
 
     top_score: Float[Array, "heads rows"]  # -inf where the row sees nothing
     top_index: Int[Array, "heads rows"]  # -1 where the row sees nothing
@@ -35,7 +36,7 @@ class SoftmaxSummary:
 
     @property
     def rest_odds(self) -> Float[Array, "heads rows"]:
-        """Log of all other weights over the top one's; -inf without others."""
+        """Log of the sum of all other weights over the top weight; -inf without others."""
         # Relative to the top score: beside a large score a logarithm would be rounded as
         # coarsely as the score, and alike in all runs with moved inputs.
         some = self.rest_sum > 0
@@ -68,7 +69,7 @@ class SoftmaxSummary:
 
     @property
     def rest_weight(self) -> Float[Array, "heads rows"]:
-        """1 - (weight of the top column), accurate however small it is."""
+        """1 - (weight of the top column), with small relative error even if it is tiny."""
         return _logistic(self.rest_odds)
 
     @property
@@ -80,7 +81,7 @@ class SoftmaxSummary:
     @property
     def mean(self) -> Attended:
         """The attended value; zero for a row that sees nothing."""
-        # Of values that are all the top one's it is that to the bit.
+        # If all values equal the top column's, the mean equals it to the bit.
         if self.rest_apart is not None:
             return self.top_value + self.above_top
         # Not `top_weight`: a row that sees nothing has no value to weigh, and with its
@@ -94,8 +95,8 @@ class SoftmaxSummary:
 
     @property
     def rest_above_top(self) -> Attended:
-        """The mean value without the top column less the top column's."""
-        # What others add where most have the top's value: `settle` sums them apart.
+        """Mean value of the rest less the top column's value."""
+        # Where most values equal the top's, `rest_apart` sums the few differences.
         if self.rest_apart is None:
             return self.rest_mean - self.top_value
         some = self.rest_sum > 0
@@ -103,7 +104,7 @@ class SoftmaxSummary:
 
     @property
     def above_top(self) -> Attended:
-        """The attended value less the top column's."""
+        """The attended value less the top column's value."""
         return self.rest_weight[..., None] * self.rest_above_top
 
 
@@ -114,7 +115,7 @@ def _logistic(odds: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def difference(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Returns a - b where both may be -inf (then 0): the log-odds of two empty sides."""
+    """Returns a - b, and 0 where a = b, even if both are -inf."""
     return jnp.where(a == b, 0.0, a - b)
 
 
@@ -123,8 +124,7 @@ def difference(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "
 class ReplacedWeights:
     """A row's weights when column i is replaced; 0, 0, 1, 1, 0 where it is hidden.
 
-    `rest` is all other columns for a column that is not the top one, and for the top one the
-    rest proper: their weights are multiplied by new_rest / old_rest.
+    The weights of all other columns are multiplied by new_rest / old_rest.
     """
 
     is_top: Bool[Array, "heads rows columns"]  # whether it is the top column
@@ -140,10 +140,10 @@ class ReplacedWeights:
 
     @property
     def others(self) -> ByColumn:
-        """The factor of every other column's weight.
+        """Factor by which every other column's weight is multiplied.
 
-        Infinite where those weights may have underflowed beside a dominant column that
-        leaves: they are then too small to be multiplied, and all that is left.
+        Infinite if the other weights are so small that they may have underflowed; 1 if the
+        row sees no other column.
         """
         left = ~self.lone & (self.old_rest < self._least)
         factor = self.new_rest / jnp.where(self.old_rest > 0, self.old_rest, 1)
@@ -151,7 +151,7 @@ class ReplacedWeights:
 
     @property
     def others_change(self) -> ByColumn:
-        """That factor less one, and its size at most where the factor is not known."""
+        """The factor `others` less 1; bounded in size where `others` is infinite."""
         before = jnp.maximum(self.old_rest, self._least)
         return jnp.where(self.lone, 0.0, -self.gain / before)
 
@@ -163,11 +163,12 @@ class ReplacedWeights:
 def replaced_weights(summary: SoftmaxSummary, column: Column) -> ReplacedWeights:
     """Returns the weights of a row when column i is replaced.
 
-    A column of e^x beside others that sum to m has weight e^x / (e^x + m); when x moves to
-    x + s, that moves by (1 - e^-|s|) times its weight after and the others' before, or the
-    other way round: nothing cancels or overflows. The unit of a column that is not the top
-    one is the sum of all, of which it is at most half, so that m = 1 - e^x; that of the top
-    one is the sum of the others.
+    A column with exponential e^x beside others that sum to m has weight e^x / (e^x + m). If
+    x becomes x + s with s > 0, the weight grows by (1 - e^-s) times its weight after times
+    the others' weight before; if s < 0, it falls by (1 - e^s) times its weight before times
+    the others' weight after: nothing cancels or overflows. For the top column exponentials
+    are relative to the sum of all others, so that m = 1; for another column, to the sum of
+    all, of which it is at most half, so that m = 1 - e^x.
     """
     is_top = same_position(
         column.index, summary.top_index[..., None], column.score.dtype
@@ -211,20 +212,22 @@ def replaced_weights(summary: SoftmaxSummary, column: Column) -> ReplacedWeights
 def replaced_factors(
     summary: SoftmaxSummary, weights: ReplacedWeights
 ) -> tuple[ByColumn, ...]:
-    """Factors of v' - v, v' - top, v - top and rest mean - top.
+    """Factors of v' - v, v' - top, v - top and rest mean - top in the mean's change.
 
-    With values relative to the top one, mean = (rest weight) * (rest mean), and a column of
-    weight t that gets t', the others' weights times f = (1 - t')/(1 - t),
+    The mean is the attended value, v and v' are the column's values before and after, top
+    is the top column's value, rest mean the mean of all others' values. With values
+    relative to top, mean = (rest weight) * (rest mean). If a column's weight t becomes t',
+    the other weights are multiplied by f = (1 - t')/(1 - t), and
 
         mean' - mean = t' v' - f t v - (1 - f) mean
                      = t' (v' - v) + (t' - f t) v - (1 - f) mean;
 
-    the first where the weight moves much, so that t' v' keeps its digits beside a large v,
-    the second where it moves little. For the top column itself, v = 0 and what moves beside
-    its value is the rest's weight.
+    the first if the score moves by more than 1, so that t' v' keeps its digits beside a
+    large v, the second if it moves by less. For the top column itself v = 0, and the change
+    is t' (v' - v) - (t' - t) (rest mean).
     """
     w = weights
-    # 1 - f = gain / (1 - t), and t' - f t is that too.
+    # 1 - f = t' - f t = gain / (1 - t).
     turn = w.gain / jnp.where(w.is_top, 1.0, w.old_rest)
     kept = w.old * (w.new_rest / jnp.where(w.is_top, 1.0, w.old_rest))
     far = ~w.is_top & ~w.near
@@ -238,7 +241,7 @@ def replaced_factors(
 def replace_by(
     summary: SoftmaxSummary, column: Column, weights: ReplacedWeights
 ) -> Replaced:
-    """Change of the mean as in `Softmax.replace`, from weights that have been formed."""
+    """Change of the attended value for each replaced column, from the new weights."""
     factors = replaced_factors(summary, weights)
     return apply_factors(summary, column, factors, summary.rest_above_top)
 
@@ -246,8 +249,11 @@ def replace_by(
 def apply_factors(
     summary: SoftmaxSummary, column: Column, factors: tuple[Array, ...], lift: Array
 ) -> Replaced:
-    """The factors times what they multiply."""
-    # Turned outside: the next operation reads them as they lie.
+    """Change of the attended value for each replaced column, from four factors.
+
+    `lift` is the mean value of the rest less the top column's value.
+    """
+    # Transposed here, so that the next operation reads its operands contiguously.
     turned = tuple(x.swapaxes(0, 1)[:, :, None] for x in factors)
     top, lift = (x.swapaxes(0, 1)[..., None] for x in (summary.top_value, lift))
     return replaced_mean(turned, column, top, lift)
@@ -261,7 +267,7 @@ def replaced_mean(
     # the mean value without the top column less the top column's
     lift: Array,
 ) -> Array:
-    """Returns the change of a mean of which one column is replaced."""
+    """Change of the attended value from factors with axes [rows, heads, 1, columns]."""
     direct, arriving, staying, rest = factors
     return (
         direct * column.value_change

@@ -1,8 +1,8 @@
 """Unique-hard attention: all weight on one key of the best cell.
 
-The leftmost and the rightmost variant differ in one comparison only. The summary holds
-the winner and the runner-up under the tie order, so that removing the winner needs no
-second look at the row.
+The winner is the key that has all weight; the runner-up is the winner without it. The
+leftmost and the rightmost variant differ in one comparison only. The summary holds both, so
+that the winner can be removed without reading the row's keys again.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ from jax_models.weighting.hard import (
 @register
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A key that may win; the cell is -inf where there is none."""
+    """A key with its score cell, position and value; the cell is -inf if there is no key."""
 
     cell: Float[Array, "heads rows"]
     index: Int[Array, "heads rows"]
@@ -50,7 +50,7 @@ class Candidate:
 @register
 @dataclasses.dataclass(frozen=True)
 class UniqueSummary:
-    """The winner, the runner-up, and the best cells for the tie report."""
+    """The winner, the runner-up, and the best score cells, which tie reports need."""
 
     winner: Candidate
     runner_up: Candidate
@@ -60,7 +60,7 @@ class UniqueSummary:
 @register
 @dataclasses.dataclass(frozen=True)
 class UniqueChange:
-    """The winner among the moved keys seen so far, as a change of the old winner."""
+    """The winner among moved keys, with its new value less the attended value before."""
 
     cell: Float[Array, "heads columns"]
     index: Int[Array, "heads columns"]
@@ -82,12 +82,12 @@ def _choose(
 @register
 @dataclasses.dataclass(frozen=True)
 class _UniqueHardmax(HardWeighting):
-    """The shared rule; `side` is the only difference between the two finals."""
+    """The rule of both variants, which differ only in `side`."""
 
     side: ClassVar[int]  # +1: the smaller index wins a tie, -1: the larger
 
     def _best(self, cells: ByKey, index: Index) -> Bool[Array, "... keys"]:
-        """One-hot of the winning key; all False for a row that sees nothing."""
+        """True at the winning key, else False; all False for a row that sees nothing."""
         best = (cells == cells.max(axis=-1, keepdims=True)) & (cells > -jnp.inf)
         # As floats: see `same_position`.
         order = (self.side * index).astype(cells.dtype)
@@ -95,7 +95,7 @@ class _UniqueHardmax(HardWeighting):
         return best & (order == ordered.min(axis=-1, keepdims=True))
 
     def weights(self, scores: ByKey, visible: Bool[Array, "..."]) -> ByKey:
-        """Returns weight 1 on the winner."""
+        """Returns weight 1 for the winner, else 0."""
         cells = self.seen_cells(scores, visible)
         key = jnp.arange(scores.shape[-1], dtype=jnp.int32)
         return self._best(cells, key).astype(scores.dtype)
@@ -108,7 +108,7 @@ class _UniqueHardmax(HardWeighting):
         visible: Visible,
         count: Count = None,
     ) -> UniqueSummary:
-        """Summarises a tile of keys."""
+        """Returns the summary of a tile of keys for every row."""
         cells = self.seen_cells(scores, visible)
         levels = lift_levels(scores, cells, visible, count)
 
@@ -136,7 +136,7 @@ class _UniqueHardmax(HardWeighting):
         return _choose(wins, first, second), _choose(wins, second, first)
 
     def merge(self, first: UniqueSummary, second: UniqueSummary) -> UniqueSummary:
-        """Joins two summaries."""
+        """Returns the summary of both sets of keys."""
         winner, loser = self._pick(first.winner, second.winner)
         runner_up, _ = self._pick(first.runner_up, second.runner_up)
         runner_up, _ = self._pick(loser, runner_up)
@@ -151,7 +151,7 @@ class _UniqueHardmax(HardWeighting):
     def replaced_factors(
         self, summary: UniqueSummary, column: Column, cells: tuple[Array, Array]
     ) -> tuple[Array, Array, Array]:
-        """Returns the factors of `HardWeighting.replaced_factors`, each 0 or 1."""
+        """Returns the factors, 0 or 1, of `replaced_value` for each replaced column."""
         dtype = column.score.dtype
         winner, runner_up = (
             (x.cell[..., None], x.index[..., None])
@@ -169,7 +169,7 @@ class _UniqueHardmax(HardWeighting):
         return summary.winner.value, summary.runner_up.value
 
     def lift_change(self, summary: UniqueSummary, moved: MovedKeys) -> UniqueChange:
-        """Summarises a tile of moved keys."""
+        """Returns the change summary of a tile of moved keys."""
         scores = moved.score + moved.score_change
         cells = self.seen_cells(scores, moved.visible)
         now = self._best(cells, moved.index)
@@ -185,7 +185,7 @@ class _UniqueHardmax(HardWeighting):
         )
 
     def merge_change(self, first: UniqueChange, second: UniqueChange) -> UniqueChange:
-        """Joins two change summaries: the better winner stands."""
+        """Joins two change summaries: the better of both winners is kept."""
         wins = self.beats(first.cell, first.index, second.cell, second.index)
         return UniqueChange(
             jnp.where(wins, first.cell, second.cell),
@@ -195,16 +195,17 @@ class _UniqueHardmax(HardWeighting):
         )
 
     def read_change(self, change: UniqueChange) -> Moved:
-        """Returns the change of the winner's value."""
+        """Returns the change of the attended value, the winner's."""
         return change.change
 
     def replace_set(
         self, summary: UniqueSummary, moved: MovedKeys
     ) -> tuple[UniqueChange, Array]:
-        """Summarises a row of which only some keys moved.
+        """Returns the change summary of rows with some keys moved, and whether it is known.
 
-        The winner stands unless it moved, then the runner-up. Where that moved too, no
-        key that stayed is before the place it had.
+        The best unmoved key is the winner, or the runner-up if the winner moved. If both
+        moved, the result is known only if a moved key wins over the runner-up's old place,
+        since no unmoved key does.
         """
         levels, _, certain = remove_levels(summary.levels, moved, self.tie_resolution)
         winner, runner_up = summary.winner, summary.runner_up
