@@ -2,9 +2,9 @@
 
 Shapes: h heads, r query rows, k keys, d model width, e = d_k, v = d_v. Projections are
 head-major, [h, rows, e]; scores are [h, r, k], already divided by the temperature. Queries
-are projected and scaled; of a change they are, as keys, those before it. Positions of keys
-are None where these are the same at all, rows `before` where projections are linear, and
-what has moved where nothing has.
+are projected and scaled. In functions of changes, `queries` and `keys` are those before the
+change; a change that is None is zero. Rows `before` the change may be None if
+projections are linear, positions of keys if keys do not depend on them.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from jax_models.run.blocks import fold_tiles, key_tile, map_long_axis, slice_til
 from jax_models.run.perturbation import perturb
 
 HIGHEST = jax.lax.Precision.HIGHEST
-# What attention reads: rows that query, and rows that keys are made of; their positions.
+# Attention's input rows that queries, and that keys and values are made of; positions.
 Inputs = Float[Array, "#rows width"]
 KeyInputs = Float[Array, "keys width"]
 Positions = Int[Array, "#rows"]
@@ -38,7 +38,7 @@ def project(
     bias: Float[Array, "heads out"] | None,
     rows: Float[Array, "... width"],
 ) -> Float[Array, "heads ... out"]:
-    """Returns the projection of rows by every head."""
+    """Returns weight row + bias for every head and row."""
     projected = map_long_axis(
         lambda part: jnp.einsum("hed,...d->h...e", weight, part, precision=HIGHEST),
         rows,
@@ -54,7 +54,7 @@ def project(
 def score_scale(
     attention: Attention, length: int, rows: Int[Array, "..."]
 ) -> Float[Array, "..."]:
-    """Divisor of a row's raw scores: sqrt(d_k) times the temperature."""
+    """Divisor of raw scores: the score's own, sqrt(d_k) or 1, times the temperature."""
     scale = jnp.ones((), attention.query.dtype)
     square = attention.scoring.square_scale(attention.key_width)
     if square != 1:
@@ -65,7 +65,7 @@ def score_scale(
 def temperature(
     attention: Attention, length: int, rows: Int[Array, "..."]
 ) -> Float[Array, "..."]:
-    """Temperature of rows: one number, or one per row where it depends on positions."""
+    """Temperature: a scalar, or one number per row if it depends on the row's position."""
     dtype = attention.query.dtype
     if attention.temperature is None:
         return jnp.ones((), dtype)
@@ -75,7 +75,7 @@ def temperature(
 def project_queries(
     attention: Attention, rows: Inputs, length: int, positions: Positions
 ) -> Rows:
-    """Returns queries; of bilinear scores already divided by the scale."""
+    """Returns queries of rows; divided by the score scale if the score is bilinear."""
     queries = project(attention.query, attention.query_bias, rows)
     if attention.query_norm is not None:
         queries = attention.query_norm(queries)
@@ -90,7 +90,7 @@ def project_query_changes(
     positions: Positions,
     before: Inputs | None = None,
 ) -> Rows:
-    """Returns the changes of `project_queries` when its rows change."""
+    """Returns the change of `project_queries` when its rows change by `change`."""
     queries = project(attention.query, None, change)
     if attention.query_norm is not None:
         assert before is not None
@@ -103,7 +103,7 @@ def project_query_changes(
 def project_keys(
     attention: Attention, rows: KeyInputs, length: int, positions: Places | None
 ) -> Keys:
-    """Returns keys of the rows that attention reads."""
+    """Returns keys of attention's input rows."""
     keys = project(attention.key_by_head, attention.key_bias_by_head, rows)
     if attention.key_norm is not None:
         keys = attention.key_norm(keys)
@@ -117,7 +117,7 @@ def project_key_changes(
     positions: Places | None,
     before: KeyInputs | None = None,
 ) -> Keys:
-    """Returns the changes of `project_keys` when its rows change."""
+    """Returns the change of `project_keys` when its rows change by `change`."""
     keys = project(attention.key_by_head, None, change)
     if attention.key_norm is not None:
         assert before is not None
@@ -129,7 +129,7 @@ def project_key_changes(
 def project_values(
     attention: Attention, rows: KeyInputs
 ) -> Float[Array, "heads keys d_v"]:
-    """Returns values of rows."""
+    """Returns values of attention's input rows."""
     values = project(attention.value_by_head, attention.value_bias_by_head, rows)
     return perturb(values)
 
@@ -137,7 +137,7 @@ def project_values(
 def project_value_changes(
     attention: Attention, change: KeyInputs
 ) -> Float[Array, "heads keys d_v"]:
-    """Returns the changes of `project_values` when its rows change."""
+    """Returns the change of `project_values` when its rows change by `change`."""
     return project(attention.value_by_head, None, change)
 
 
@@ -147,7 +147,7 @@ def _turned(
     length: int,
     positions: Positions | None,
 ) -> Float[Array, "... rows d_k"]:
-    """Queries or keys, turned by their positions."""
+    """Queries or keys after the rotary rotation by their positions, if there is one."""
     if attention.rotary is None:
         return rows
     assert positions is not None
@@ -163,7 +163,7 @@ def _scaled(
 
 
 def per_row(scale: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Returns a score scale in the shape that divides rows, or a scalar."""
+    """Returns a scale of rows as [rows, 1], a scalar one unchanged."""
     return scale[:, None] if scale.ndim else scale
 
 
@@ -175,7 +175,7 @@ def compute_scores(
     positions: Positions,
     key_positions: Places | None = None,
 ) -> Scores:
-    """Returns the scores of projected queries and keys."""
+    """Returns the scores of projected queries and keys, biases of the distance included."""
     scores = attention.scoring.scores(queries, keys)
     scores = _over_scale(attention, scores, length, positions)
     if attention.distance_bias is None:
@@ -188,7 +188,7 @@ def compute_scores(
 def _over_scale(
     attention: Attention, scores: Scores, length: int, positions: Positions
 ) -> Scores:
-    """Scores or their changes, divided by the scale unless the queries are already."""
+    """Scores or their changes, divided by the score scale unless the queries are."""
     if attention.scoring.bilinear:
         return scores
     return scores / per_row(score_scale(attention, length, positions))
@@ -203,7 +203,7 @@ def score_changes(
     moved_queries: Rows | None = None,
     moved_keys: Keys | None = None,
 ) -> Scores:
-    """Returns the changes of scores when queries move, or keys, or both."""
+    """Returns the changes of scores when queries, keys or both change."""
     changes = attention.scoring.changes(queries, keys, moved_queries, moved_keys)
     return _over_scale(attention, changes, length, positions)
 
@@ -218,7 +218,7 @@ def own_score_changes(
     length: int,
     positions: Positions,
 ) -> Scores:
-    """Returns the changes when rows move their queries and one key each, their `own`."""
+    """Returns score changes when each row's query and one key, marked in `own`, change."""
     moves = moved_queries, moved_keys, own
     changes = attention.scoring.own_changes(queries, keys, *moves)
     return _over_scale(attention, changes, length, positions)
@@ -235,7 +235,7 @@ def score_changes_of_rows(
     key_positions: Places | None = None,
     before: KeyInputs | None = None,
 ) -> Scores:
-    """Returns the changes when queries move, and the rows of all keys."""
+    """Returns score changes when queries change, and the input rows of all keys."""
     scoring, key = attention.scoring, attention.key_by_head
     if attention.linear_keys:
         changes = scoring.changes_of_rows(key, queries, keys, moved_queries, rows)
@@ -253,16 +253,16 @@ def score_changes_of_rows(
 @register
 @dataclasses.dataclass(frozen=True)
 class KeyStore:
-    """All keys of a layer, or some of them, ready to be attended to."""
+    """Projected keys and values of a layer, of all positions or of some."""
 
     keys: Float[Array, "heads tokens d_k"]
     values: Float[Array, "heads tokens d_v"]
-    # which of them no row sees; None for none
+    # keys that no row sees; None if there are none
     hidden: Bool[Array, "tokens"] | None = None
 
     @property
     def length(self) -> int:
-        """n."""
+        """Number of keys."""
         return self.keys.shape[1]
 
 
@@ -272,7 +272,7 @@ def store_keys(
     length: int | None = None,
     positions: Places | None = None,
 ) -> KeyStore:
-    """Returns the keys and values of all n rows, or of some at their positions."""
+    """Returns keys and values of rows at `positions`, by default 0 to the last of n rows."""
     if positions is None:
         positions = jnp.arange(rows.shape[0], dtype=jnp.int32)
     keys = project_keys(attention, rows, length or rows.shape[0], positions)
@@ -284,10 +284,10 @@ def summarise(
     queries: Rows,
     positions: Positions,
     store: KeyStore,
-    # whether changes are to be formed from it (`Weighting.settle`)
+    # whether `Weighting.settle` completes the summaries, as changes need
     settled: bool = False,
 ) -> Any:
-    """Returns the summaries of a block of query rows over all keys, tile by tile."""
+    """Returns the weighting's summaries of query rows over all keys, tile by tile."""
     length, weighting = store.length, attention.weighting
 
     def fold(lift: Callable[..., Any], merge: Callable[[Any, Any], Any]) -> Any:
@@ -316,9 +316,9 @@ def lift_keys(
     length: int,
     lift: Callable[..., Any] | None = None,
 ) -> Any:
-    """Returns the summaries of a block of query rows over the valid keys of one tile.
+    """Returns `lift` of query rows' scores and the valid keys of one tile.
 
-    `lift` is by default the weighting's.
+    By default `lift` is the weighting's, which summarises the tile.
     """
     scores = compute_scores(attention, queries, tile.keys, length, positions, index)
     seen = visible(attention.sight, positions, index) & valid[None, :]

@@ -1,7 +1,8 @@
 """One attention sublayer: its weights and rules. Computations are in `attending`.
 
 Shapes: h heads, g of them with keys and values of their own, d model width, e = d_k,
-v = d_v.
+v = d_v. Grouped heads share keys and values: each group of h / g heads has one key and one
+value matrix.
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ from jax_models.weighting import Weighting
 
 Schedule = ConstantTemperature | InverseLogTemperature | PowerTemperature
 
-# The one piece of attention that those do who ask which positions a row sees.
+# Name of the sliding window in `Attention.pieces`.
 WINDOW = "a sliding window"
 
 
@@ -35,7 +36,7 @@ class Attention:
     """Weights and rules of one attention sublayer; weights are stored (out, in)."""
 
     query: Array  # [h, e, d]
-    key: Array  # [g, e, d]; each group of h / g heads in a row has one
+    key: Array  # [g, e, d]; one for each group of h / g consecutive heads
     value: Array  # [g, v, d]
     output: Array | None  # [d, h v]; None where heads are concatenated instead
     query_bias: Array | None = None  # [h, e]
@@ -51,8 +52,8 @@ class Attention:
     score: str = dataclasses.field(
         default="scaled_dot_product", metadata={"static": True}
     )
-    query_norm: Norm | None = None  # of each head's queries [e], before they turn
-    key_norm: Norm | None = None  # of its keys
+    query_norm: Norm | None = None  # of each head's queries [e], before rotation
+    key_norm: Norm | None = None  # of each head's keys [e], before rotation
     distance_bias: DistanceBias | None = None
     window: int | None = dataclasses.field(default=None, metadata={"static": True})
     rotary: Rotary | None = dataclasses.field(default=None, metadata={"static": True})
@@ -60,11 +61,10 @@ class Attention:
     end: Array | None = dataclasses.field(default=None, metadata={"late": True})
 
     def __post_init__(self) -> None:
-        """Tells the weighting how many roundings go into a score.
+        """Sets the weighting's number of roundings in a score.
 
-        To first order, over the magnitude of the score: d products and a bias in the
-        query and in the key, what turns both, d_k products, and the division by the
-        score scale.
+        To first order, relative to the score: d products and a bias in the query and in the
+        key, `placing_steps`, d_k products, and the division by the score scale.
         """
         if isinstance(self.window, np.integer):
             object.__setattr__(self, "window", int(self.window))
@@ -74,42 +74,42 @@ class Attention:
 
     @property
     def num_heads(self) -> int:
-        """H."""
+        """Number of heads H."""
         return self.query.shape[0]
 
     @property
     def key_width(self) -> int:
-        """d_k."""
+        """Width d_k of queries and keys."""
         return self.query.shape[1]
 
     @property
     def value_width(self) -> int:
-        """d_v."""
+        """Width d_v of values."""
         return self.value.shape[1]
 
     @property
     def key_heads(self) -> int:
-        """Number of heads with keys and values of their own: g, a divisor of H."""
+        """Number g of key and value matrices, a divisor of H."""
         return self.key.shape[0]
 
     @property
     def key_by_head(self) -> Array:
-        """Key matrix that each head sees [h, e, d]."""
+        """Key matrix of each head [h, e, d]."""
         return self._by_head(self.key)
 
     @property
     def value_by_head(self) -> Array:
-        """Value matrix that each head sees [h, v, d]."""
+        """Value matrix of each head [h, v, d]."""
         return self._by_head(self.value)
 
     @property
     def key_bias_by_head(self) -> Array | None:
-        """Theirs [h, e]."""
+        """Key bias of each head [h, e]."""
         return None if self.key_bias is None else self._by_head(self.key_bias)
 
     @property
     def value_bias_by_head(self) -> Array | None:
-        """Theirs [h, v]."""
+        """Value bias of each head [h, v]."""
         return None if self.value_bias is None else self._by_head(self.value_bias)
 
     @property
@@ -122,28 +122,28 @@ class Attention:
     def _by_head(
         self, grouped: Float[Array, "key_heads ..."]
     ) -> Float[Array, "heads ..."]:
-        """Numbers of groups, repeated for each of a group's heads."""
+        """Array with an entry for each group, repeated for each head of the group."""
         # Stored once for each group, read by head: methods need no rule for groups.
         count = self.num_heads // self.key_heads
         return grouped if count == 1 else jnp.repeat(grouped, count, axis=0)
 
     @property
     def scoring(self) -> Score:
-        """The score named `score`, with the layer's own numbers."""
+        """The score named `score`, with `score_vector` if it takes one."""
         return SCORES[self.score].with_vector(self.score_vector)
 
     @property
     def sight(self) -> Sight:
-        """Positions that a row sees."""
+        """Rule for the positions that a row sees: mask, window and end of the input."""
         return dataclasses.replace(SIGHTS[self.mask], window=self.window, end=self.end)
 
     @property
     def placing_steps(self) -> int:
-        """The roundings by which positions enter scores.
+        """Number of roundings in a score by rotation, distance bias and query and key norms.
 
-        Of a pair that is turned, of each: a cosine or sine, a product and a sum. A bias
-        of the distance is a product, a sum and a quotient. A norm is a mean, the
-        centred row, half a sum of squares, a root, and two for each of scale and bias.
+        Rotation, in the query and in the key: a cosine or sine, a product and a sum. A bias
+        of the distance: a product, a sum and a quotient. A norm: a mean, the centred row,
+        half a sum of squares, a root, and two for each of scale and bias.
         """
         norms = (self.query_norm is not None) + (self.key_norm is not None)
         steps = 6 * (self.rotary is not None) + 3 * (self.distance_bias is not None)
@@ -151,9 +151,10 @@ class Attention:
 
     @property
     def pieces(self) -> tuple[str, ...]:
-        """Features beyond projections, scores and masks of version 1, by name.
+        """Names of this sublayer's features beyond projections, scores and masks.
 
-        What computes with the weights itself, and not by `attending`, asks it first.
+        Code that computes with the weights itself, without `attending`, must refuse the
+        features that it does not support.
         """
         found = {
             "a norm of queries": self.query_norm,
@@ -166,20 +167,20 @@ class Attention:
 
     @property
     def linear_keys(self) -> bool:
-        """Whether all keys are made of rows by one linear map and a bias."""
+        """Whether the keys of all positions are one affine map of their input rows."""
         return self.rotary is None and self.key_norm is None
 
     @property
     def formed_width(self) -> int:
-        """Count of numbers that a pair holds where all rows have moved; 0 if none."""
+        """Numbers held for each (query, key) pair when all rows change; 0 if none."""
         return self.hidden_width if self.linear_keys else self.key_width
 
     @property
     def hidden_width(self) -> int:
-        """Count of numbers that a pair holds before they are summed; 0 if none."""
+        """Numbers held for each (query, key) pair before their sum, the score; 0 if none."""
         return self.scoring.hidden_width(self.key_width)
 
     @property
     def pair_width(self) -> int:
-        """Count of numbers that a pair holds while it is scored, 1 if its score alone."""
+        """Numbers held for each (query, key) pair during scoring, at least its score."""
         return max(1, self.hidden_width)

@@ -19,21 +19,21 @@ from jax_models.model.rows import Affine, Norm, Operation
 class Padding:
     """A symbol that fills sequences up to one length, whose rows no row sees.
 
-    It stands behind the last token, and is never put in the place of one.
+    Padding is behind the last token, and is never a substitute for a token.
     """
 
     symbol: int = dataclasses.field(metadata={"static": True})
 
     def __post_init__(self) -> None:
-        """Refuses what is no symbol."""
+        """Raises `InputError` unless the symbol is an integer >= 0."""
         expect_integer("padding", self.symbol, 0)
 
     def hides(self, tokens: Any) -> Any:
-        """Whether a row is hidden from all rows [n]."""
+        """Returns tokens == symbol: whether each of `tokens` [n] is padding."""
         return tokens == self.symbol
 
     def leave(self, tokens: Int[np.ndarray, "padded"]) -> Int[np.ndarray, "tokens"]:
-        """Returns tokens without the padding behind them; refuses it elsewhere."""
+        """Returns tokens without the padding at the end; refuses padding before a token."""
         there = np.flatnonzero(tokens != self.symbol)
         refuse_empty("tokens without padding", there)
         if there[-1] != there.size - 1:
@@ -48,20 +48,22 @@ class Padding:
 @register
 @dataclasses.dataclass(frozen=True)
 class TokenDropout:
-    """embedding[x] (1 - share) / (1 - masked) where x is not the mask, else 0.
+    """embedding[x] (1 - share) / (1 - masked) if x is not the mask symbol, else 0.
+
+    masked is the fraction of mask symbols in the input.
 
     The rule of ESM-2, as if masked tokens were dropped out (Lin et al. 2023). A token that
-    becomes `<mask>`, or no longer is one, moves every row; any other substitution leaves
+    becomes `<mask>`, or no longer is one, changes every row; any other substitution leaves
     the scale as it is.
     """
 
     mask: int = dataclasses.field(metadata={"static": True})
     share: float = dataclasses.field(metadata={"static": True})
-    # Of one input; None where the input is still to come.
+    # (1 - share) / (1 - masked) of one input; None before `of_input`.
     scale: Array | None = None
 
     def __post_init__(self) -> None:
-        """Refuses a mask that is no symbol, and a share that is none."""
+        """Raises `InputError` unless the mask is an integer >= 0 and 0 <= share < 1."""
         expect_integer("token_dropout.mask", self.mask, 0)
         share = expect_number("token_dropout.share", self.share, 0)
         if share >= 1:
@@ -71,7 +73,7 @@ class TokenDropout:
     def of_input(
         self, tokens: Any, dtype: jnp.dtype, padding: Padding | None = None
     ) -> "TokenDropout":
-        """Returns it with the scale of an input [n], whose padding does not count."""
+        """Returns the rule with the scale of `tokens` [n]; padding is not counted."""
         if self.scale is not None:
             return self
         there: dict[str, Any] = {}
@@ -83,7 +85,7 @@ class TokenDropout:
     def __call__(
         self, rows: Float[Array, "... d_embedding"], symbols: Int[Array, "..."]
     ) -> Float[Array, "... d_embedding"]:
-        """Returns embeddings [..., E] of symbols [...] as they enter; it has a scale."""
+        """Returns embedding `rows` [..., E] of `symbols` scaled, zero for the mask symbol."""
         assert self.scale is not None
         return jnp.where((symbols == self.mask)[..., None], 0, rows * self.scale)
 
@@ -112,7 +114,7 @@ class Entry:
     def __call__(
         self, rows: Float[Array, "... d_embedding"]
     ) -> Float[Array, "... width"]:
-        """The first layer's input, of embedded rows."""
+        """Returns the first layer's input of embedded rows."""
         for operation in self.operations:
             rows = operation(rows)
         return rows
@@ -122,7 +124,7 @@ class Entry:
         rows: Float[Array, "... d_embedding"],
         moved: Float[Array, "... d_embedding"],
     ) -> Float[Array, "... width"]:
-        """Returns the exact change of the first layer's input."""
+        """Exact change of the first layer's input when `rows` change by `moved`."""
         for operation in self.operations:
             read = (moved,) if operation.linear else (rows, moved)
             rows, moved = operation(rows), operation.change(*read)

@@ -1,4 +1,4 @@
-"""Random transformers with explicit keys: one family, any architecture."""
+"""Random transformers, drawn with explicit keys for any `Architecture`."""
 
 import dataclasses
 import math
@@ -117,7 +117,7 @@ class Architecture:
 
 
 PLAIN = Architecture()
-# Numbers are drawn by powers of two between these; beyond, compiling is the least of it.
+# `gaussian_numbers` draws a power of two of numbers in this range; larger draws are exact.
 FEWEST_DRAWN, MOST_DRAWN_AHEAD = 64, 2**14
 # Keywords of version 0.1.
 MOVED = {
@@ -266,7 +266,7 @@ def random_transformer(
 
 
 def _weighting_names(weighting: Any, num_layers: int) -> list[str]:
-    """Name of each layer's weighting."""
+    """Names of all layers' weightings, from one name or one per layer."""
     every = [weighting] * num_layers if isinstance(weighting, str) else weighting
     names = choose_names("weighting", every, tuple(WEIGHTINGS))
     if len(names) != num_layers:
@@ -275,7 +275,7 @@ def _weighting_names(weighting: Any, num_layers: int) -> list[str]:
 
 
 def _first_layers(same_layers: Any, weightings: Sequence[str]) -> tuple[int, ...]:
-    """For each layer, the first layer that has its weights."""
+    """Index, for each layer, of the first layer with the same weights."""
     num_layers = len(weightings)
     if same_layers is None:
         return tuple(range(num_layers))
@@ -298,7 +298,7 @@ def _first_layers(same_layers: Any, weightings: Sequence[str]) -> tuple[int, ...
 
 
 def _position(key: PRNGKeyArray, kind: Any, shape: tuple[int, int], dtype: Any) -> Any:
-    """Position encoding; a table of Gaussian numbers has `shape`."""
+    """Position encoding named or given by `kind`; a drawn table has `shape`."""
     names = ("none", "sinusoidal", "table")
     if kind is not None and not isinstance(kind, get_args(Position)):
         choose_name("position", kind, names)
@@ -314,9 +314,9 @@ def _position(key: PRNGKeyArray, kind: Any, shape: tuple[int, int], dtype: Any) 
 
 @dataclasses.dataclass(frozen=True)
 class _Draw:
-    """Gaussian weights of the parts of an architecture.
+    """Methods that draw Gaussian weights of the parts of an architecture.
 
-    Which key draws which tensor is part of the family: a change gives other models.
+    Models are reproducible by key: another use of the keys here gives other models.
     """
 
     parts: Architecture
@@ -333,14 +333,14 @@ class _Draw:
         return gaussian_numbers(key, shape, self.dtype, 0.1 * self.scale)
 
     def dense(self, kind: Any, keys: Any, width: int) -> Any:
-        """Map of rows to `width` coordinates, of a class that holds weight and bias."""
+        """Returns kind(weight, bias), an affine map from d_model to `width` coordinates."""
         weight = self.gaussian(keys[0], width, self.d_model, fan_in=self.d_model)
         return kind(weight, self.bias(keys[1], width))
 
     def norm(
         self, key: PRNGKeyArray, name: str | None = None, size: int | None = None
     ) -> Norm:
-        """Norm of rows of `size` coordinates, by default the architecture's."""
+        """Norm `name` of rows of `size` coordinates; by default `parts.norm`, d_model."""
         kind = NORMS[name or self.parts.norm]
         keys = jax.random.split(key)[: len(kind.tensors())]
         scale, *others = (self.bias(key, size or self.d_model) for key in keys)
@@ -349,7 +349,7 @@ class _Draw:
     def attention(
         self, keys: Any, num_heads: int, score: str, layer_key: PRNGKeyArray
     ) -> dict[str, Any]:
-        """Weights of an attention sublayer, by their fields."""
+        """Weights of an attention sublayer by the names of `Attention`'s fields."""
         parts, d_model, width = self.parts, self.d_model, self.d_model // num_heads
         groups = parts.key_value_heads or num_heads
         own = {"query": num_heads, "key": groups, "value": groups}
@@ -382,7 +382,7 @@ class _Draw:
         return found
 
     def feed_forward(self, keys: Any, d_ff: int) -> tuple[FeedForward, list[Norm]]:
-        """Feed-forward block, and both norms of the layer."""
+        """Feed-forward block, and the two norms of a layer."""
         parts, d_model = self.parts, self.d_model
         read = d_model * (1 + (parts.combine == "concat"))
         block = FeedForward(
@@ -475,9 +475,9 @@ def gaussian_numbers(
 ) -> Float[Array, "..."]:
     """Returns Gaussian numbers, from a program that serves many shapes.
 
-    A number depends on the key and its place in the row of all, not on how many follow
-    (JAX's default generator, partitionable), so the first of a longer draw are those of
-    `jax.random.normal`; compiling that for every shape of a small model took a second.
+    The numbers are those of `jax.random.normal`, except that a power of two of them is drawn
+    and the first are taken: with JAX's default, partitionable generator a number depends
+    only on the key and its index. This avoids compiling a program for every shape.
     """
     size = math.prod(map(int, shape))
     if size > MOST_DRAWN_AHEAD:

@@ -1,9 +1,9 @@
 """A layer: attention, the feed-forward block, and the row programs around them.
 
-Where norms stand and how heads and rows meet is said once, here: `Layer.reads` makes of
-the layer's input y what attention reads, `Layer.writes` of y and the heads' outputs the
-layer's output. Shapes: d model width, f feed-forward width, m the width that enters the
-block (d, or d + H d_v where the heads are concatenated).
+Row programs (`model/rows/program.py`) place norms and residual sums: `Layer.reads` computes
+attention's input from the layer's input y, `Layer.writes` computes the layer's output from y
+and the heads' outputs. Shapes: d model width, f feed-forward width, m the input width of the
+feed-forward block (d, or d + H d_v if the heads are concatenated).
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ from jax_models.model.rows import (
 class FeedForward:
     """W2 act(W1 z + b1) + b2, without the residual connection around it.
 
-    With a gate W2 (act(G z + g) * (W1 z + b1)) + b2, as SwiGLU and GEGLU have it.
+    With a gate: W2 (act(G z + g) * (W1 z + b1)) + b2, as in SwiGLU and GEGLU.
     """
 
     w1: Float[Array, "d_ff read"]
@@ -51,11 +51,11 @@ class FeedForward:
 
     @property
     def hidden(self) -> int:
-        """Width of a row between both maps: f, or 2 f with a gate."""
+        """Number of hidden numbers of a row: f, or 2 f with a gate."""
         return self.w1.shape[0] * (1 if self.gate is None else 2)
 
     def steps(self, enters: str) -> tuple[Step, ...]:
-        """Returns the block as steps from a row to the row `block`."""
+        """Returns the block's steps from the row named `enters` to the row `block`."""
         leaves = Affine(self.w2, self.b2)
         into = Affine(self.w1, self.b1)
         if self.gate is None:
@@ -84,7 +84,7 @@ COMBINATIONS: tuple[str, ...] = get_args(Combine)
 class Layer:
     """Attention and a feed-forward block, combined by residual sums or concatenation.
 
-    With "parallel" both read y, and the sum of both is added to it.
+    With "parallel" both read the layer's input y, and both outputs are added to y.
     """
 
     attention: Attention
@@ -98,14 +98,14 @@ class Layer:
 
     @property
     def reads(self) -> Program:
-        """From y to what attention reads."""
+        """Program from the layer's input y to attention's input."""
         if self.layer_norm != "pre" or self.norm1 is None:
             return Program((), "y")
         return Program((Step("read", self.norm1, ("y",)),), "read")
 
     @property
     def writes(self) -> Program:
-        """From y and the heads' outputs, side by side, to the layer's output."""
+        """Program from y and the concatenated head outputs `heads` to the layer's output."""
         attention = self.attention
         if self.combine == "concat":
             join = Join(attention.query.shape[2])
@@ -136,10 +136,10 @@ class Layer:
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """Operations of both programs, in order."""
+        """Operations of `reads` and `writes`, in order."""
         return tuple(x.operation for x in (*self.reads.steps, *self.writes.steps))
 
     def _block(self, enters: str, stream: str, name: str) -> tuple[Step, ...]:
-        """The feed-forward block and the sum around it."""
+        """Steps of the block, which reads row `enters`, and of its sum with row `stream`."""
         steps = self.feed_forward.steps(enters)
         return (*steps, Step(name, Sum(), (stream, "block")))

@@ -18,14 +18,14 @@ MASKS: tuple[str, ...] = get_args(Mask)
 
 @dataclasses.dataclass(frozen=True)
 class Sight:
-    """Positions that a row sees: all or one side, its own or not, and how far."""
+    """Rule for the positions that a row sees: before, after, its own, within a window."""
 
     before: bool = True
     after: bool = True
     itself: bool = True
-    window: int | None = None  # how far it sees: less than this, None for any distance
-    # Length of the input where padding follows it: a number that programs take as an
-    # argument. Rows of the padding see at most themselves and are seen by no other.
+    window: int | None = None  # seen positions are less than this away; None for all
+    # Length of the input if padding follows it, a scalar array; None without padding. Rows
+    # of the padding see at most themselves and are seen by no other.
     end: Any = None
 
     @property
@@ -36,11 +36,11 @@ class Sight:
 
     @property
     def reach(self) -> float:
-        """The largest distance of a position that is seen."""
+        """Largest distance of a position that a row sees."""
         return math.inf if self.window is None else self.window - 1
 
     def visible(self, rows: Any, keys: Any) -> Bool[Any, "..."]:
-        """Whether each row sees each key."""
+        """Whether each of `rows` sees each of `keys`, positions that broadcast."""
         seen = jnp.ones(jnp.broadcast_shapes(rows.shape, keys.shape), bool)
         if not self.after:
             seen = keys <= rows if self.itself else keys < rows
@@ -55,13 +55,13 @@ class Sight:
         return seen & (((rows < self.end) & (keys < self.end)) | own)
 
     def present(self, positions: Int[Array, "keys"]) -> Bool[Array, "keys"] | None:
-        """Booleans of the positions before the padding; None without padding."""
+        """Whether each position is before the padding; None without padding."""
         return None if self.end is None else positions < self.end
 
     def run(
         self, row: Int[Array, "..."], length: int
     ) -> tuple[Int[Array, "..."], Int[Array, "..."]]:
-        """Returns the first position that a row sees, and the first behind the last."""
+        """Returns the first position that a row sees, and 1 + the last; ignores padding."""
         itself = int(self.itself)
         first = row * 0 if self.before else row + 1 - itself
         end = row * 0 + length if self.after else row + itself
@@ -73,7 +73,7 @@ class Sight:
         )
 
     def count(self, row: int, length: int) -> int:
-        """Number of positions that a row sees."""
+        """Number of positions of `length` that a row sees; ignores padding."""
         before, after = min(row, self.reach), min(length - 1 - row, self.reach)
         return int(before * self.before + self.itself + after * self.after)
 
@@ -110,5 +110,6 @@ def sees_any(
     some = rows > 0 if sight.before else rows < length - 1
     if sight.end is None:
         return some
-    # Neither the last row nor the padding sees what a strict mask leaves of the padding.
+    # Under a strict mask rows of the padding see nothing; nor does, if rows see only what
+    # is after them, the last row before the padding.
     return some & (rows < (sight.end if sight.before else sight.end - 1))

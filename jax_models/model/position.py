@@ -2,8 +2,8 @@
 
 Formulas are evaluated on the host, sines as if rounded once to float64, and then cast, so
 that a float32 model and a float64 one encode the same numbers. Positions j count from 0;
-terms use p = j + offset with offset 1 by default. A formula encodes the positions `at` which
-rows are wanted, by default all.
+terms use p = j + offset with offset 1 by default. The argument `at` lists the positions to
+encode; None stands for all.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ def exact_context() -> Any:
 
 
 def falling_frequencies(base: float, width: int) -> Shaped[np.ndarray, "frequencies"]:
-    """Returns base^(-2m/width), m = 0 … width/2 - 1, of mpmath's numbers."""
+    """Returns base^(-2m/width), m = 0 … width/2 - 1, as mpmath numbers of 60 digits."""
     exact = exact_context().mpf
     return np.array([exact(base) ** (exact(-2 * m) / width) for m in range(width // 2)])
 
@@ -52,7 +52,7 @@ def sine_and_cosine(
     places: Int[np.ndarray, "positions"],
     frequencies: Shaped[np.ndarray, "frequencies"] | Sequence[Any],
 ) -> Float[np.ndarray, "positions coordinates"]:
-    """Returns sin(j f) and beside them cos(j f), j the places and f in radians."""
+    """Returns [sin(j f), cos(j f)] for positions j in `places`, frequencies f in radians."""
     context, count = exact_context(), len(frequencies)
     scale = 2.0**PART_BITS
     j = places.astype(np.float64)
@@ -70,7 +70,7 @@ def sine_and_cosine(
 
 
 def _sine(turns: np.ndarray, rest: np.ndarray) -> np.ndarray:
-    """sin of 2 pi (turns + rest), turns being exact: half turns are taken away first."""
+    """sin(2 pi (turns + rest)) for exact `turns`, reduced by half turns first."""
     half = np.round(2 * turns)
     small = np.sin(2 * np.pi * (turns - half / 2 + rest))
     return np.where(half % 2 == 0, small, -small)
@@ -85,7 +85,7 @@ class PositionTable:
     depends_on_length = False
 
     def extended(self, length: int, padded: int) -> "PositionTable":
-        """The table of an input, with rows of zeros up to its padded length."""
+        """Returns the table, of `length` rows or more, with zero rows up to `padded` rows."""
         self.require_length(length)
         more = max(0, padded - self.table.shape[0])
         if not more:
@@ -94,7 +94,7 @@ class PositionTable:
         return dataclasses.replace(self, table=table)
 
     def encode(self, length: int, width: int) -> Float[Array, "tokens d_embedding"]:
-        """Returns the first `length` rows; refuses more than there are."""
+        """Returns the first `length` rows; raises `InputError` if there are fewer."""
         self.require_length(length)
         return self.table[:length]
 
@@ -111,17 +111,18 @@ class PositionTable:
 @register
 @dataclasses.dataclass(frozen=True)
 class PairTable(PositionTable):
-    """A table of texts and pairs of them: the second text is what a separator precedes.
+    """A table for single texts and pairs; the second text begins after the first separator.
 
-    `second` [d], the second token type's row less the first's, is added to its rows.
+    `second` [d], the second token type's row less the first's, is added to the rows of all
+    positions after the first separator symbol.
     """
 
     second: Array
     separator: int = dataclasses.field(metadata={"static": True})
 
     def of_input(self, tokens: Array | np.ndarray) -> PositionTable:
-        """Returns the table of one input."""
-        # In NumPy no program is compiled for the length of tokens that are known.
+        """Returns the position table of the input `tokens`, with `second` added."""
+        # NumPy tokens: no program is compiled for their length.
         on: Any = np if isinstance(tokens, np.ndarray) else jnp
         here = on.asarray(tokens == self.separator, np.int32)
         behind = on.cumsum(here, dtype=np.int32) > here
@@ -141,7 +142,7 @@ class Sinusoidal:
     depends_on_length = False
 
     def extended(self, length: int, padded: int) -> "Sinusoidal":
-        """The formula, which holds at all lengths."""
+        """Returns this encoding, a formula that holds at all lengths."""
         del length, padded
         return self
 
@@ -178,7 +179,7 @@ class PowerTerm:
 
     @property
     def depends_on_length(self) -> bool:
-        """True where a longer input has another term at a position, or a pole."""
+        """Whether the term at a position depends on n, or some lengths have a pole."""
         pole = self.position_power < 0 and self.offset < 0
         return self.length_power != 0 or pole
 
@@ -190,7 +191,7 @@ class PowerTerm:
     def evaluate(
         self, length: int, at: Places | None = None
     ) -> Float[np.ndarray, "rows"]:
-        """Returns the term at all positions, or those in `at`; refuses poles."""
+        """Returns the term at each position; raises `InputError` at a pole."""
         places = _places(length, at)
         p = places + self.offset
         if self.alternating and not self.offset.is_integer():
@@ -239,7 +240,7 @@ class ResidueTerm:
     def evaluate(
         self, length: int, at: Places | None = None
     ) -> Float[np.ndarray, "rows"]:
-        """Returns the indicator for all positions of `length` [n], or for some."""
+        """Returns 1 where p mod modulus is in `residues`, else 0, for each position."""
         p = _places(length, at) + self.offset
         return np.isin(p % self.modulus, self.residues).astype(np.float64)
 
@@ -255,11 +256,11 @@ class Coordinates:
 
     @property
     def depends_on_length(self) -> bool:
-        """True where a longer input has other encodings, or none."""
+        """Whether a position's encoding depends on n, or some lengths have none."""
         return any(term.depends_on_length for term in self.terms)
 
     def extended(self, length: int, padded: int) -> "Coordinates":
-        """The formula, which holds at all lengths."""
+        """Returns this encoding, a formula that holds at all lengths."""
         del length, padded
         return self
 
@@ -286,7 +287,7 @@ Position = PositionTable | Sinusoidal | Coordinates
 
 
 def longest_length(position: Position | None) -> int:
-    """Returns the rows of a position table, or the largest n where there is none."""
+    """Returns the number of rows of a position table, else `MAX_LENGTH`."""
     table = isinstance(position, PositionTable)
     return position.table.shape[0] if table else MAX_LENGTH
 

@@ -1,4 +1,4 @@
-"""Frozen dataclasses as pytrees, distinct classes distinct.
+"""Frozen dataclasses as pytrees whose structures differ if their classes do.
 
 `jax.tree_util.register_dataclass` compares two trees by their fields alone (seen in JAX
 0.10 and 0.11): a leftmost-hard and an average-hard weighting, which have the same
@@ -19,11 +19,11 @@ Class = TypeVar("Class", bound=type)
 def register(cls: Class) -> Class:
     """Registers a dataclass as a pytree and returns it.
 
-    Fields with metadata `static=True` belong to the structure, all others are children. Of
-    a field with `shared=True`, a tuple, an object that stands there several times is one
-    child, and stays one object: which entries are the same belongs to the structure. A
-    field with `late=True`, static or not, belongs to the pytree only where it is not None,
-    so that stored digests of structures hold as such fields come.
+    Fields with metadata `static=True` belong to the structure, all others are children. A
+    field with `shared=True` is a tuple: if one object is several of its entries, it is one
+    child, and one object after unflattening; the structure records which entries are equal.
+    A field with `late=True`, static or not, belongs to the pytree only if it is not None, so
+    that adding such a field to a class leaves stored digests of structures valid.
     """
     fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)
     late = tuple(f.name for f in fields if f.metadata.get("late"))
@@ -81,7 +81,7 @@ def register(cls: Class) -> Class:
 
 
 def _same_entries(entries: Any) -> tuple[tuple[Any, ...], tuple[int, ...]] | None:
-    """The objects in a tuple and which of them stands where; None if none stands twice."""
+    """Distinct objects of a tuple, and each entry's index among them; None if all differ."""
     if not isinstance(entries, tuple) or not all(
         map(dataclasses.is_dataclass, entries)
     ):
@@ -94,7 +94,7 @@ def _same_entries(entries: Any) -> tuple[tuple[Any, ...], tuple[int, ...]] | Non
 
 
 def map_once(function: Callable[[Any], Any], entries: Iterable[Any]) -> tuple[Any, ...]:
-    """Results of a function on entries, called once for an object that stands there often."""
+    """Tuple of `function` of each entry, called once for entries that are one object."""
     entries, made = tuple(entries), {}
     for one in entries:
         if id(one) not in made:
@@ -103,9 +103,9 @@ def map_once(function: Callable[[Any], Any], entries: Iterable[Any]) -> tuple[An
 
 
 def in_bytes(tree: Any) -> bytes:
-    """Returns a pytree of arrays and numbers byte by byte, its structure included.
+    """Returns the structure, shapes, types and content of a pytree of arrays as bytes.
 
-    Two trees with the same bytes are the same question: digests are made of these bytes.
+    Digests are made of these bytes.
     """
     leaves, structure = jax.tree.flatten(tree)
     arrays = [np.asarray(leaf) for leaf in leaves]

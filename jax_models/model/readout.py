@@ -1,4 +1,4 @@
-"""Read-outs: the model's head, the logit that accepts a string, and pooled rows."""
+"""Maps of final activations: read-outs and heads (logits), acceptance, pooled rows."""
 
 import dataclasses
 
@@ -19,37 +19,37 @@ KINDS = ("mean", "first", "last")
 class Pooling:
     """The mean of all rows, the first or the last; over its Euclidean norm where asked.
 
-    One vector of a sequence, as sentence encoders have it.
+    One vector for a sequence, as in sentence encoders, divided by its norm if `normalised`.
     """
 
     kind: str = dataclasses.field(default="mean", metadata={"static": True})
     normalised: bool = dataclasses.field(default=False, metadata={"static": True})
 
     def __post_init__(self) -> None:
-        """Refuses another kind."""
+        """Raises `InputError` for an unknown kind and a `normalised` that is no boolean."""
         choose_name("pooling.kind", self.kind, KINDS)
         expect_kind("pooling.normalised", self.normalised, bool, "true or false")
 
     def rows(self, length: int) -> np.ndarray:
-        """Returns the positions that it reads."""
+        """Returns the positions in a sequence of `length` whose rows are pooled."""
         return np.arange(length)[
             {"mean": slice(None), "first": [0]}.get(self.kind, [-1])
         ]
 
     def __call__(self, rows: Float[Array, "rows width"]) -> Float[Array, "width"]:
-        """Returns one vector of the rows that it reads."""
+        """Returns the pooled vector of rows at the positions `self.rows`."""
         joined = rows.mean(axis=0)
         return self._unit(joined)(joined) if self.normalised else joined
 
     def change(
         self, rows: Float[Array, "rows width"], changes: Float[Array, "... rows width"]
     ) -> Float[Array, "... width"]:
-        """Returns the change of the vector by those of the rows that it reads."""
+        """Returns the change of the pooled vector when its rows change by `changes`."""
         joined, moved = rows.mean(axis=0), changes.mean(axis=-2)
         return self._unit(joined).change(joined, moved) if self.normalised else moved
 
     def _unit(self, row: Float[Array, "width"]) -> RmsNorm:
-        """A row over its Euclidean norm: over its root mean square and the root of d."""
+        """Returns the norm that divides a row by its Euclidean norm."""
         ones = jnp.ones_like(row)
         return RmsNorm(ones / row.shape[0] ** 0.5, 0.0)
 
@@ -63,7 +63,7 @@ class Readout:
     bias: Array | None = None  # [classes]
 
     def __call__(self, rows: Float[Array, "... width"]) -> Float[Array, "... classes"]:
-        """Returns the logits."""
+        """Returns the logits of final activations `rows`."""
         return linear(rows, self.weight, self.bias)
 
     def operations(

@@ -1,12 +1,12 @@
-"""Relative positions in scores: biases of the distance, and turned queries and keys.
+"""Relative positions in scores: biases of the distance, and rotary positions.
 
-No substitution changes them. A new bias is a class here, its row in `format/pieces.py` and
-its line of docs/model-format.md.
+Neither depends on tokens. A new bias is a class here, a row in `format/pieces.py` and a line
+of docs/model-format.md.
 
-Turned (rotary) coordinates (a, b) of pair m at position p become those of
-(a + ib) e^(i p f_m), so that the product of a query and a key depends on how far apart they
-stand. Sines and cosines are formed on the host, as if rounded once to float64, and then
-cast, as position formulas are.
+Rotary positions turn queries and keys: the coordinates (a, b) of pair m at position p, as
+the complex number a + ib, are multiplied by e^(i p f_m), so that the inner product of a
+query and a key depends on their distance. Sines and cosines are formed on the host, as if
+rounded once to float64, and then cast, as position formulas are.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ from jax_models.model.position import (
 )
 from jax_models.model.pytree import register
 
-# Below it the power of a float finds where a bucket starts, but for one.
+# Up to it a power of floats gives the start of a bucket to within one.
 MOST_DISTANCE = 2**31
 
 
@@ -50,7 +50,7 @@ class Alibi:
     def biases(
         self, rows: Int[Array, "rows"], keys: Int[Array, "keys"], length: int
     ) -> Float[Array, "heads rows keys"]:
-        """Addition to scores."""
+        """Returns the number added to the score of each row and key."""
         del length
         apart = jnp.abs(rows[:, None] - keys[None, :]).astype(self.slopes.dtype)
         return -self.slopes[:, None, None] * apart
@@ -61,10 +61,10 @@ class Alibi:
 class DistanceBuckets:
     """A number for each head and bucket of distances: near ones alone, far ones together.
 
-    Of b buckets, or b/2 for either side where both are told apart, the first half hold
-    the distances 0, 1, …, and bucket e + m those from e (D/e)^(m/e') up: e = b/2 is that
-    half, e' the other, D the largest distance that is told from larger ones. Where sides
-    are not told apart what comes after the row is at distance 0.
+    There are b buckets, or, if `bidirectional`, b for keys up to the row and b for keys after
+    it. The first e = floor(b/2) hold one distance each, 0, 1, …; bucket e + m begins at
+    distance e (D/e)^(m/(b - e)), D = `max_distance`; the last has no upper end. If not
+    `bidirectional`, keys after the row count as distance 0.
 
     Raises:
         InputError: for a largest distance within the first half.
@@ -86,7 +86,7 @@ class DistanceBuckets:
     def biases(
         self, rows: Int[Array, "rows"], keys: Int[Array, "keys"], length: int
     ) -> Float[Array, "heads rows keys"]:
-        """Addition to scores."""
+        """Returns the number added to the score of each row and key."""
         shape = (self.table.shape[1], self.bidirectional, self.max_distance)
         buckets = jnp.asarray(distance_buckets(length, *shape))
         which = keys[None, :] - rows[:, None] + (length - 1)
@@ -100,7 +100,7 @@ DistanceBias = Alibi | DistanceBuckets
 def distance_buckets(
     length: int, count: int, bidirectional: bool, max_distance: int
 ) -> Int[np.ndarray, "offsets"]:
-    """Returns the bucket of j - i = 1 - n, …, n - 1, formed of integers alone."""
+    """Bucket of each offset j - i = 1 - n, …, n - 1 of key j from row i, by integers only."""
     sides = 2 if bidirectional else 1
     if count % sides or count < 2 * sides:
         raise InputError(
@@ -143,13 +143,18 @@ class LinearScaling:
         _expect_numbers(self, "rotary.scaling.")
 
     def scaled(self, frequencies: np.ndarray) -> Shaped[np.ndarray, "frequencies"]:
-        """Returns the frequencies that are used for those of theta."""
+        """Returns the frequencies that replace `frequencies`, those of theta."""
         return frequencies / self.factor
 
 
 @dataclasses.dataclass(frozen=True)
 class Llama3Scaling:
-    """Low frequencies over a factor, high ones as they are, those between in between."""
+    """Low frequencies over a factor, high ones as they are, those between in between.
+
+    Low and high are measured in turns within `original_length` positions: at most
+    `low_frequency_factor` and at least `high_frequency_factor`; between them the scaled and
+    the unscaled frequency are interpolated linearly.
+    """
 
     factor: float
     low_frequency_factor: float
@@ -165,7 +170,7 @@ class Llama3Scaling:
             )
 
     def scaled(self, frequencies: np.ndarray) -> Shaped[np.ndarray, "frequencies"]:
-        """Returns the frequencies that are used for those of theta."""
+        """Returns the frequencies that replace `frequencies`, those of theta."""
         turns = self.original_length * frequencies / (2 * exact_context().pi)
         low, high = self.low_frequency_factor, self.high_frequency_factor
         kept = np.clip((turns - low) / (high - low), 0, 1)
@@ -185,7 +190,7 @@ class ListedFrequencies:
         object.__setattr__(self, "frequencies", listed)
 
     def scaled(self, frequencies: np.ndarray) -> Shaped[np.ndarray, "frequencies"]:
-        """Returns the frequencies that are used for those of theta."""
+        """Returns the frequencies that replace `frequencies`, those of theta."""
         if len(self.frequencies) != len(frequencies):
             raise InputError(
                 f"rotary.scaling.frequencies lists {len(self.frequencies)}; expected "
@@ -201,9 +206,8 @@ Scaling = LinearScaling | Llama3Scaling | ListedFrequencies
 class Rotary:
     """Turns the first `dims` coordinates of queries and keys, the others not.
 
-    Frequencies are theta^(-2m/dims), m = 0 … dims/2 - 1, and what a scaling makes of
-    them. Pair m is coordinates (m, m + dims/2) with the pairing "half", and (2m, 2m + 1)
-    with "interleaved".
+    Frequencies are theta^(-2m/dims), m = 0 … dims/2 - 1, changed by `scaling`. Pair m is
+    coordinates (m, m + dims/2) with the pairing "half", and (2m, 2m + 1) with "interleaved".
 
     Raises:
         InputError: for odd dims, and numbers out of range.
@@ -227,7 +231,7 @@ class Rotary:
 
     @property
     def frequencies(self) -> np.ndarray:
-        """Radians from one position to the next, of mpmath's numbers [dims / 2]."""
+        """Frequencies [dims / 2] in radians per position, mpmath numbers unless listed."""
         found = falling_frequencies(self.theta, self.dims)
         return found if self.scaling is None else self.scaling.scaled(found)
 
@@ -237,7 +241,7 @@ class Rotary:
         positions: Int[Array, "#rows"],
         length: int,
     ) -> Float[Array, "... rows d_k"]:
-        """Returns queries or keys turned by their positions; linear in the rows."""
+        """Returns queries or keys `rows` turned by `positions`; linear in the rows."""
         tables = _tables(self, length, np.dtype(rows.dtype))
         cos, sin = (jnp.asarray(x).at[positions].get(mode="clip") for x in tables)
         a, b = self._pairs(rows)

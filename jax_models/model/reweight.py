@@ -69,9 +69,9 @@ def with_temperature(
 def at_length(model: Transformer, length: int) -> Transformer:
     """Returns the model as it is at one length, its temperatures plain numbers.
 
-    At that length it computes the same; models that differ in their schedules alone then
-    have one structure and share one compiled computation. A temperature that depends on the
-    row's position is kept.
+    At that length it computes the same. Models that differ only in temperature schedules
+    then have one pytree structure and share one compiled program. A temperature that depends
+    on the row's position is kept.
     """
 
     def settle(attention: Attention) -> Attention:

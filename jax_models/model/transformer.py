@@ -70,9 +70,9 @@ class Transformer:
     )
 
     def __repr__(self) -> str:
-        """One line: what its layers are and their sizes, no numbers.
+        """One line: number and kinds of layers, sizes and float type, no weights.
 
-        Of a tree that holds something else in place of arrays, as JAX makes, no sizes.
+        Sizes are left out if the tree holds other objects in place of arrays, as in JAX.
         """
         layers = [layer for layer in self.layers if isinstance(layer, Layer)]
         said = [f"{len(self.layers)} layers"]
@@ -91,24 +91,24 @@ class Transformer:
 
     @property
     def width(self) -> int:
-        """d."""
+        """Width d of the layers' rows."""
         if self.entry is None or self.entry.projection is None:
             return self.embedding_width
         return self.entry.projection.shape[0]
 
     @property
     def embedding_width(self) -> int:
-        """E, d but where the entry projects."""
+        """Width E of embeddings; E = d unless the entry projects."""
         return self.embedding.shape[1]
 
     @property
     def vocab_size(self) -> int:
-        """V."""
+        """Number V of symbols."""
         return self.embedding.shape[0]
 
     @property
     def head(self) -> Program:
-        """From the final activation `final` to the logits; only with a read-out."""
+        """Program from the final activation, row `final`, to logits; needs a read-out."""
         assert self.readout is not None
         operations, steps, read = self.readout.operations(self.embedding), [], "final"
         for at, operation in enumerate(operations):
@@ -118,7 +118,7 @@ class Transformer:
 
     @property
     def classes(self) -> int | None:
-        """The width of the logits; None without a read-out."""
+        """Number of logits; None without a read-out."""
         if self.readout is None:
             return None
         width = self.width
@@ -129,7 +129,7 @@ class Transformer:
 
     @property
     def is_hard(self) -> bool:
-        """Whether any layer decides by score cells."""
+        """Whether any layer has a hard weighting."""
         return any(layer.attention.weighting.hard for layer in self.layers)
 
 
@@ -144,7 +144,7 @@ def read_logits(
 def encode_positions(
     model: Transformer, length: int
 ) -> Float[Array, "tokens d_embedding"]:
-    """Returns the position encoding in the model's float type."""
+    """Returns the position encodings of `length` positions in the model's float type."""
     require_activations(model, length)
     warn_of_miscompilation(length)
     width = model.embedding_width
@@ -154,7 +154,7 @@ def encode_positions(
 
 
 def require_activations(model: Transformer, length: int) -> None:
-    """Raises `InputError` if the rows of a length do not fit the memory."""
+    """Raises `InputError` if activations of `length` rows do not fit the memory."""
     # A formula takes 5/2 rows of float64 while it is formed; its rows, the activations and
     # what attention reads of them are then held together.
     row = model.width * (5 * 8 // 2 + 4 * model.dtype.itemsize)
@@ -164,15 +164,16 @@ def require_activations(model: Transformer, length: int) -> None:
 def embedded(
     model: Transformer, tokens: Int[Array, "tokens"]
 ) -> Float[Array, "tokens d_embedding"]:
-    """Returns embedding[x] + position."""
+    """Returns embedding[x] + position for each token x, before the entry."""
     model = of_input(model, tokens)
     return _symbol_embeddings(model, tokens) + encode_positions(model, tokens.shape[0])
 
 
 def of_input(model: Transformer, tokens: Array | np.ndarray) -> Transformer:
-    """Returns the model as it is for one input: what depends on all its tokens is formed.
+    """Returns the model with the position table and token dropout of the input `tokens`.
 
-    The same model for inputs that have `shared_symbols` where this one has them.
+    Both may depend on all tokens. Inputs of one length, with padding and `shared_symbols`
+    at the same positions, have the same model.
     """
     if isinstance(model.position, PairTable):
         require_activations(model, tokens.shape[0])
@@ -184,7 +185,7 @@ def of_input(model: Transformer, tokens: Array | np.ndarray) -> Transformer:
 
 
 def shared_symbols(model: Transformer) -> list[int]:
-    """Returns symbols that move rows beyond their own; none once a model is of an input."""
+    """Returns symbols that change rows at other positions; none after `of_input`."""
     found, dropout = [], model.token_dropout
     if dropout is not None and dropout.scale is None:
         found.append(dropout.mask)
@@ -203,7 +204,7 @@ def _symbol_embeddings(
 def embed(
     model: Transformer, tokens: Int[Array, "tokens"]
 ) -> Float[Array, "tokens width"]:
-    """Returns y^(0), embedding[x] + position behind the entry."""
+    """Returns y^(0), the first layer's input: the entry of embedding[x] + position."""
     model = of_input(model, tokens)
     return symbol_rows(model, tokens, encode_positions(model, tokens.shape[0]))
 
@@ -214,7 +215,7 @@ def symbol_rows(
     # position encodings; None adds nothing
     places: Float[Array, "... d_embedding"] | None,
 ) -> Float[Array, "... width"]:
-    """The first layer's input for symbols at places, of a model of one input."""
+    """Returns the first layer's input for symbols, of a model after `of_input`."""
     rows = _symbol_embeddings(model, symbols)
     rows = rows if places is None else perturb(rows + places)
     return rows if model.entry is None else perturb(model.entry(rows))
@@ -226,7 +227,7 @@ def symbol_changes(
     new: Int[Array, "..."],
     places: Float[Array, "... d_embedding"] | None,
 ) -> Float[Array, "... width"]:
-    """Returns the exact changes of `symbol_rows` when other symbols come in."""
+    """Returns the exact changes of `symbol_rows` when symbols `old` become `new`."""
     rows = _symbol_embeddings(model, old)
     change = perturb(_symbol_embeddings(model, new) - rows)
     if model.entry is None:
@@ -256,13 +257,13 @@ def combine_heads(
 def join_heads(
     heads: Float[Array, "heads rows d_v"],
 ) -> Float[Array, "rows concatenated"]:
-    """Returns head outputs side by side."""
+    """Returns head outputs concatenated along each row."""
     return heads.swapaxes(0, 1).reshape(heads.shape[1], -1)
 
 
 def apply_layer(
     layer: Layer,
-    # the whole input
+    # input rows of all positions
     rows: Float[Array, "tokens width"],
     # positions of the rows to compute; all by default
     queried: Int[Array, "rows"] | None = None,
@@ -271,7 +272,7 @@ def apply_layer(
     # `combine_heads` by default
     combine: Callable[[Layer, Array, Array], Any] | None = None,
 ) -> tuple[Any, TieReport | None]:
-    """Returns the layer's output and, for a hard weighting, its tie report."""
+    """Returns the output rows and, for a hard weighting, the tie report of the layer."""
     length = rows.shape[0]
     inputs = attention_input(layer, rows)
     store = store_keys(layer.attention, inputs)
@@ -296,20 +297,20 @@ def apply_layer(
 def read_heads(
     attention: Attention, positions: Int[Array, "rows"], summary: Any
 ) -> tuple[Float[Array, "rows concatenated"], TieReport | None]:
-    """Attended values of rows' heads, side by side, and a tie report of each row."""
+    """Attended values of all heads, concatenated along each row; each row's tie report."""
     weighting = attention.weighting
-    # A report for each row: which row is named then does not depend on the blocks.
+    # A report for each row: the row that is named then does not depend on the blocks.
     reports = jax.vmap(weighting.ties, in_axes=(1, 0))(summary, positions)
     return join_heads(weighting.read(summary)), reports
 
 
 def scores_per_row(attention: Attention, tile: int) -> int:
-    """Count of numbers that a row holds while it is scored against a tile of keys."""
+    """Numbers that each row holds while it is scored against a tile of keys."""
     return attention.num_heads * tile * attention.pair_width
 
 
 def reduce_reports(reports: TieReport) -> TieReport:
-    """Returns the most worrying of stacked reports [b, ...]."""
+    """Joins reports stacked on the first axis; `row` is the first ambiguous one, if any."""
     at = jnp.argmin(jnp.where(reports.ambiguous, -jnp.inf, reports.gap))
     return TieReport(
         gap=reports.gap.min(),
@@ -321,7 +322,7 @@ def reduce_reports(reports: TieReport) -> TieReport:
 
 
 def check_tokens(vocab_size: int, tokens: Any) -> Int[Array, "tokens"]:
-    """Returns tokens as an int32 array; refuses all but integers in [0, V)."""
+    """Returns tokens [n] as an int32 array; raises `InputError` unless all are in [0, V)."""
     if not isinstance(tokens, jax.Array):
         given, tokens = tokens, expect_array("tokens", tokens)
         if tokens.dtype.kind not in "biufc":  # a text, None, or another object

@@ -1,9 +1,10 @@
-"""Row programs: what a layer does to its rows, apart from attention, as straight lines.
+"""Row programs: the operations of a layer on single rows, apart from attention.
 
-A program is data. A *reading* of a program is a function that goes through its steps with
-one rule per operation: here are its value and its exact change. Rows are named. Operations
-are affine maps, joined rows, activations of each entry, and norms, which divide a row by its
-root mean square, centred first or not; the last two with the facts that bounds rest on.
+A program is a sequence of steps without branches, each an operation on named rows. A
+*reading* of a program is a function that goes through its steps with one rule per operation:
+here are its value and its exact change. Operations are affine maps, sums, products and
+concatenation, activations of each entry, and norms, which divide a row by its root mean
+square, centred first or not. Activations and norms state constants that bounds rest on.
 """
 
 import abc
@@ -26,23 +27,23 @@ Rows = Mapping[str, Array]
 
 
 class Operation(abc.ABC):
-    """A map of one row or several to a row. Finals are values."""
+    """A map of one row or several to a row. Subclasses are frozen dataclasses."""
 
-    # Whether it is affine in its rows: its change is then a function of theirs alone.
+    # Whether the map is affine: its change then depends only on the rows' changes.
     linear: ClassVar[bool] = False
-    # The degree in its rows of what it multiplies up, whose roundings count as often.
+    # Degree of the map as a polynomial of its rows: rounding errors of rows count as often.
     degree: ClassVar[int] = 1
 
     @abc.abstractmethod
     def __call__(self, *rows: Array) -> Array:
-        """Returns the row [..., d'] from its rows [..., d]."""
+        """Returns the output row [..., d'] of input rows [..., d]."""
 
     @abc.abstractmethod
     def change(self, *rows: Array) -> Array:
         """Returns op(rows + changes) - op(rows) without subtracting two outputs.
 
-        A linear operation takes the changes of its rows alone; another one the base row,
-        broadcastable to its change, and the change.
+        The arguments of a linear operation are the changes of its rows; those of another
+        one its rows, broadcastable to their changes, and then the changes.
         """
 
 
@@ -131,11 +132,11 @@ class Product(Operation):
 
 
 class Activation(Operation):
-    """A function of each entry. Finals state proved bounds."""
+    """A function of each entry. Subclasses state proved bounds."""
 
     # The largest |second derivative|, rounded up.
     curvature: ClassVar[float] = math.inf
-    # How many roundings its evaluation adds to those of a product.
+    # Number of roundings of an evaluation beyond those of a product.
     roundings: ClassVar[int] = 0
 
     @abc.abstractmethod
@@ -144,21 +145,21 @@ class Activation(Operation):
 
     @abc.abstractmethod
     def exact(self, z: Any, context: Any) -> Any:
-        """Returns the value of a number of an mpmath context."""
+        """Returns the activation of z, a number of the mpmath `context`."""
 
 
 class Steady(Activation):
-    """One whose slopes are bounded: constants over all inputs rest on that."""
+    """An activation with bounded slopes, as bounds over all inputs need."""
 
     # The largest slope s, rounded up, at least 1/2; no slope is below 1 - s.
     steepest: ClassVar[float]
 
 
 class Norm(Operation):
-    """c / sqrt(mean(c^2) + epsilon) * scale + bias, c = `centre`(z). Final ones: dataclasses.
+    """c / sqrt(mean(c^2) + epsilon) * scale + bias, c = `centre`(z). Subclasses: dataclasses.
 
-    What is proved of norms rests on this alone: c is an orthogonal projection of z, and
-    |c / sqrt(mean(c^2) + epsilon)| is at most the root of the width.
+    Bounds use only that c is an orthogonal projection of z, and that the Euclidean norm of
+    c / sqrt(mean(c^2) + epsilon) is at most the root of the width.
     """
 
     if TYPE_CHECKING:
@@ -167,7 +168,7 @@ class Norm(Operation):
         epsilon: float
 
         def __init__(self, *tensors: Any) -> None:
-            """Tensors in the order of `tensors`, and the epsilon."""
+            """Takes the tensors in the order of the method `tensors`, and the epsilon."""
 
     @classmethod
     def tensors(cls) -> tuple[str, ...]:
@@ -189,7 +190,7 @@ class Norm(Operation):
         return jnp.abs(self.scale).max()
 
     def deviation(self, centred: Float[Array, "... width"]) -> Float[Array, "... 1"]:
-        """Divisor of centred rows."""
+        """Returns sqrt(mean(c^2) + epsilon) of centred rows c."""
         variance = (centred * centred).mean(axis=-1, keepdims=True)
         return jnp.sqrt(variance + self.epsilon)
 
@@ -199,7 +200,7 @@ class Norm(Operation):
         return centred / self.deviation(centred) * self.scale + self.bias
 
     def change(self, *rows: Array) -> Float[Array, "... width"]:
-        """Returns norm(row + moved) - norm(row).
+        """Returns norm(row + moved) - norm(row), `rows` being row and moved.
 
         With centred z, dz and s = sqrt(mean(z^2) + epsilon):
         dz / s' - z (s'^2 - s^2) / (s s' (s + s')), s'^2 - s^2 = mean(dz (2 z + dz)).
@@ -222,17 +223,17 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """Steps in order; each reads rows that are given or came before."""
+    """Steps in order; each reads rows that are given or written by earlier steps."""
 
     steps: tuple[Step, ...]
     output: str
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """The rows that readings of changes ask of the base, the output left out.
+        """Names of the rows, except the output, whose values readings of changes need.
 
-        Those that operations read which are not linear, that norms write, and that are
-        read more than once.
+        They are the rows that nonlinear operations read, that norms write, and that more
+        than one step reads.
         """
         reads = [name for step in self.steps for name in step.inputs]
         found = [name for step in self.bent for name in step.inputs]
@@ -241,11 +242,11 @@ class Program:
         return tuple(dict.fromkeys(x for x in found if x != self.output))
 
     def value(self, given: Rows) -> dict[str, Array]:
-        """Returns all rows by their names."""
+        """Returns all rows by name, given ones included."""
         return self.run(given, lambda step, *rows: perturb(step.operation(*rows)))
 
     def run(self, given: Mapping[str, Any], rule: Callable[..., Any]) -> dict[str, Any]:
-        """Results by name of a rule (of a step and what it reads) on all rows."""
+        """Returns `given` and, by each step's name, rule(step, *its input rows)."""
         rows = dict(given)
         for step in self.steps:
             read = (rows[name] for name in step.inputs)
@@ -253,10 +254,11 @@ class Program:
         return rows
 
     def change(self, base: Rows, given: Rows) -> dict[str, Array]:
-        """Returns the exact changes of all rows by their names.
+        """Returns the exact changes of all rows by name.
 
-        The base has the rows that nonlinear operations read, broadcastable to their changes;
-        `given` the changes of first rows, and of others that are known.
+        `base` holds the rows that nonlinear operations read, broadcastable to their changes;
+        `given` holds the changes of the program's input rows, and of any rows whose change
+        is known already.
         """
         changes = dict(given)
         for step in self.steps:
@@ -274,7 +276,7 @@ class Program:
         return tuple(step for step in self.steps if not step.operation.linear)
 
     def reaches(self, source: str, past: str) -> bool:
-        """Whether the output reads `source` by a way that does not lead through `past`."""
+        """Whether the output depends on row `source` other than through row `past`."""
         reached = {source}
         for step in self.steps:
             if step.name != past and reached & set(step.inputs):

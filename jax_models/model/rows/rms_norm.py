@@ -21,7 +21,7 @@ class RmsNorm(Norm):
 
     @property
     def bias(self) -> Float[Array, "width"]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Nothing."""
+        """Zeros: this norm has no bias."""
         return jnp.zeros_like(self.scale)
 
     def centre(self, rows: Any) -> Any:

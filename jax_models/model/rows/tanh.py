@@ -15,7 +15,7 @@ def tanh_change(z: Float[Array, "..."], dz: Float[Array, "..."]) -> Float[Array,
     """Returns tanh(z + dz) - tanh(z).
 
     On one side of zero, tanh(b) - tanh(a) = 2 (e^-2a - e^-2b) / ((1 + e^-2a)(1 + e^-2b)),
-    whose numerator is e^-2a times an expm1: saturation cancels nothing.
+    whose numerator is e^-2a times an expm1: accurate where tanh saturates.
     """
     end = z + dz
     sign = jnp.where(z + end >= 0, 1.0, -1.0).astype(z.dtype)
@@ -43,7 +43,7 @@ class Tanh(Steady):
         return jnp.tanh(*rows)
 
     def change(self, *rows: Array) -> Array:
-        """See `tanh_change`."""
+        """Returns tanh(z + dz) - tanh(z)."""
         return tanh_change(*rows)
 
     def slope(self, z: Array) -> Array:

@@ -1,7 +1,7 @@
 """Additive scores: a vector times the hyperbolic tangents of query plus key.
 
-An influence is a small difference of large activations: changes have an error relative to
-themselves, however small they are beside the output.
+Changes of scores are computed with a small error relative to the change itself, even if it
+is small beside the score.
 """
 
 import dataclasses
@@ -23,11 +23,11 @@ class AdditiveScore(PairwiseScore):
     takes_vector: ClassVar[bool] = True
 
     def with_vector(self, vector: Vector | None) -> Self:
-        """Returns w . tanh(q + k) of this w."""
+        """Returns the score with w = `vector`."""
         return dataclasses.replace(self, vector=vector)
 
     def pair_scores(self, queries: Pairs, keys: Pairs) -> Scores:
-        """See `PairwiseScore.pair_scores`."""
+        """Returns w . tanh(q + k) of queries q and keys k that broadcast."""
         return (jnp.tanh(queries + keys) * self.vector[:, None, None]).sum(axis=-1)
 
     def pair_changes(
@@ -37,7 +37,7 @@ class AdditiveScore(PairwiseScore):
         moved_queries: Pairs | None,
         moved_keys: Pairs | None,
     ) -> Scores:
-        """See `PairwiseScore.pair_changes`; saturation cancels nothing."""
+        """Returns w . (tanh(q + k + change) - tanh(q + k)), accurate where tanh saturates."""
         moved = [x for x in (moved_queries, moved_keys) if x is not None]
         inner = tanh_change(queries + keys, sum(moved[1:], moved[0]))
         return (inner * self.vector[:, None, None]).sum(axis=-1)

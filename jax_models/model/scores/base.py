@@ -1,7 +1,8 @@
-"""Scores: numbers of (query, key) pairs, and their exact changes.
+"""Scores of (query, key) pairs, and their exact changes.
 
-Scores here are raw: what a layer divides them by, sqrt(d_k) and its temperature, is the
-attention's. Shapes: h heads, r query rows, k keys, e = d_k.
+Scores here are raw: attention divides them by sqrt(d_k), if at all, and by its temperature.
+In functions of changes, queries and keys are those before the change. Shapes: h heads, r
+query rows, k keys, e = d_k.
 """
 
 import abc
@@ -15,10 +16,10 @@ from jax import Array
 from jaxtyping import Bool, Float
 
 HIGHEST = jax.lax.Precision.HIGHEST
-# Projected queries, over the scale where scores are bilinear, and keys; or their changes.
+# Projected queries, already divided if scores are bilinear, and keys; or their changes.
 Rows = Float[Array, "heads #rows d_k"]
 Keys = Float[Array, "heads keys d_k"]
-# Changes of keys as each query meets them, and the map that makes keys of rows.
+# Changes of keys, different ones for each query; the map from rows to keys.
 RowKeys = Float[Array, "heads rows keys d_k"]
 KeyMap = Float[Array, "heads d_k width"]
 # One vector for each head, or its shape alone.
@@ -29,10 +30,10 @@ Scores = Float[Array, "heads rows keys"]
 
 
 class RowMoves(Protocol):
-    """Rows that keys are made of, each moved in every configuration of a block."""
+    """Changes of the rows that keys are made of, for each of r alternative changes."""
 
     def formed(self) -> Float[Array, "keys width rows"]:
-        """Returns their changes."""
+        """Returns the changes as an array."""
         ...
 
     def products(
@@ -42,19 +43,19 @@ class RowMoves(Protocol):
         ...
 
     def once(self, function: Callable[..., Array], *arguments: Any) -> Array:
-        """Returns function(*arguments), formed once if its uses would repeat it."""
+        """Returns function(*arguments), computed once, not anew in each use."""
         ...
 
 
 class Score(abc.ABC):
-    """Score of a query and a key; finals hold the numbers that a layer stores."""
+    """Score of a query and a key; subclasses hold the weights that a layer stores for it."""
 
-    # What messages call it.
+    # Name of the score in messages.
     word: ClassVar[str]
     # Whether a layer stores a vector [h, e] for it.
     takes_vector: ClassVar[bool] = False
-    # Whether it is linear in the query and in the key. What divides scores then divides
-    # queries, and what all keys share adds the same to all scores of a row.
+    # Whether the score is linear in the query and in the key. Then dividing queries divides
+    # scores, and a vector added to all keys adds one number to all scores of a row.
     bilinear: ClassVar[bool] = False
 
     def with_vector(self, vector: Vector | None) -> Self:
@@ -64,15 +65,15 @@ class Score(abc.ABC):
 
     @abc.abstractmethod
     def square_scale(self, key_width: int) -> int:
-        """Square of the divisor of scores beside the temperature."""
+        """Square of the divisor of scores, without the temperature: d_k or 1."""
 
     @abc.abstractmethod
     def hidden_width(self, key_width: int) -> int:
-        """Count of numbers that a pair holds before they are summed; 0 if none."""
+        """Numbers held for each pair before their sum, the score; 0 if none."""
 
     @abc.abstractmethod
     def scores(self, queries: Rows, keys: Keys) -> Scores:
-        """Returns the scores."""
+        """Returns the score of each query and key."""
 
     @abc.abstractmethod
     def changes(
@@ -81,22 +82,22 @@ class Score(abc.ABC):
         keys: Keys,
         # None where none has moved
         moved_queries: Rows | None,
-        # not None as well
+        # None where none has moved, not both
         moved_keys: Keys | None,
     ) -> Scores:
-        """Returns the changes of scores, no two of them subtracted."""
+        """Returns the score changes, without subtracting two scores."""
 
     @abc.abstractmethod
     def own_changes(
         self, queries: Rows, keys: Keys, moved_queries: Rows, moved_keys: Rows, own: Own
     ) -> Scores:
-        """Returns the changes when rows move their queries and one key each, their `own`."""
+        """Returns score changes when each row's query and one key, set in `own`, change."""
 
     @abc.abstractmethod
     def changes_of_keys(
         self, queries: Rows, keys: Keys, moved_queries: Rows, moved_keys: RowKeys
     ) -> Scores:
-        """Returns the changes when queries move, and all keys for each."""
+        """Returns score changes when queries change, and all keys change for each query."""
 
     def changes_of_rows(
         self,
@@ -106,18 +107,18 @@ class Score(abc.ABC):
         moved_queries: Rows,
         rows: RowMoves,
     ) -> Scores:
-        """Returns the changes of scores where keys are a linear map of rows."""
+        """Returns score changes when queries change, and the rows that `key` maps to keys."""
         moved = jnp.einsum("hed,kdr->hrke", key, rows.formed(), precision=HIGHEST)
         return self.changes_of_keys(queries, keys, moved_queries, moved)
 
 
 @dataclasses.dataclass(frozen=True)
 class PairwiseScore(Score):
-    """A score of hidden units of its pair, [h, r, k, e]; finals take pairs that broadcast."""
+    """A score that is a sum over hidden units [h, r, k, e] of each (query, key) pair."""
 
     @abc.abstractmethod
     def pair_scores(self, queries: Pairs, keys: Pairs) -> Scores:
-        """Returns the scores."""
+        """Returns the scores of queries and keys that broadcast."""
 
     @abc.abstractmethod
     def pair_changes(
@@ -126,10 +127,10 @@ class PairwiseScore(Score):
         keys: Pairs,
         # None where none has moved
         moved_queries: Pairs | None,
-        # not None as well
+        # None where none has moved, not both
         moved_keys: Pairs | None,
     ) -> Scores:
-        """Returns the changes of scores."""
+        """Returns the score changes of queries and keys that broadcast."""
 
     def square_scale(self, key_width: int) -> int:
         """Returns 1."""
@@ -137,7 +138,7 @@ class PairwiseScore(Score):
         return 1
 
     def hidden_width(self, key_width: int) -> int:
-        """Returns e."""
+        """Returns e, the width of keys."""
         return key_width
 
     def scores(self, queries: Rows, keys: Keys) -> Scores:

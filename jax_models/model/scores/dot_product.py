@@ -32,16 +32,16 @@ class DotProductScore(Score):
     bilinear: ClassVar[bool] = True
 
     def square_scale(self, key_width: int) -> int:
-        """Returns d_k, or 1."""
+        """Returns d_k if the score is scaled, else 1."""
         return key_width if self.scaled else 1
 
     def hidden_width(self, key_width: int) -> int:
-        """Returns 0: a product of matrices sums as it goes."""
+        """Returns 0: a matrix product holds no terms of single pairs."""
         del key_width
         return 0
 
     def scores(self, queries: Rows, keys: Keys) -> Scores:
-        """See `Score.scores`."""
+        """Returns q . k of each query q and key k."""
         return map_long_axis(
             lambda part: jnp.einsum("hre,hke->hrk", queries, part, precision=HIGHEST),
             keys,
@@ -55,7 +55,7 @@ class DotProductScore(Score):
         moved_queries: Rows | None,
         moved_keys: Keys | None,
     ) -> Scores:
-        """See `Score.changes`: (q + dq) . dk + dq . k."""
+        """Returns (q + dq) . dk + dq . k, dq and dk the moved queries and keys, or None."""
         if moved_keys is None:
             assert moved_queries is not None
             return self.scores(moved_queries, keys)
@@ -67,7 +67,7 @@ class DotProductScore(Score):
     def own_changes(
         self, queries: Rows, keys: Keys, moved_queries: Rows, moved_keys: Rows, own: Own
     ) -> Scores:
-        """See `Score.own_changes`."""
+        """Returns (q + dq) . dk + dq . k, dk = 0 except at the one key that `own` marks."""
         change = self.scores(moved_queries, keys)
         extra = ((queries + moved_queries) * moved_keys).sum(axis=-1)
         return change + jnp.where(own, extra[..., None], 0.0)
@@ -75,7 +75,7 @@ class DotProductScore(Score):
     def changes_of_keys(
         self, queries: Rows, keys: Keys, moved_queries: Rows, moved_keys: RowKeys
     ) -> Scores:
-        """See `Score.changes_of_keys`."""
+        """Returns (q + dq) . dk + dq . k with other changes dk of the keys for each query."""
         after = queries + moved_queries
         by_keys = jnp.einsum("hre,hrke->hrk", after, moved_keys, precision=HIGHEST)
         return by_keys + self.scores(moved_queries, keys)
@@ -88,7 +88,7 @@ class DotProductScore(Score):
         moved_queries: Rows,
         rows: RowMoves,
     ) -> Scores:
-        """See `Score.changes_of_rows`; the keys of moved rows are not formed."""
+        """Returns the score changes for dk = key (change of the row), dk not formed."""
         after = queries + moved_queries
         back = jnp.einsum("hed,hre->hdr", key, after, precision=HIGHEST)
 
