@@ -1,4 +1,4 @@
-"""A model of a config and tensors, each tensor checked by name, shape and finiteness."""
+"""Models from the config and tensors of a file, and the tensors of a model by name."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -34,13 +34,16 @@ Tensors = dict[str, Any]  # arrays of NumPy or JAX by their names in a file
 
 
 class _Reader:
-    """Takes tensors by name, checking each shape, and knows what was not taken."""
+    """Tensors taken by name, each checked; `left` holds those that were not taken."""
 
     def __init__(self, tensors: Tensors) -> None:
         self.left = dict(tensors)
 
     def take(self, name: str, *shape: int | str) -> Array:
-        """Returns a required tensor; strings in the shape stand for any size >= 1."""
+        """Returns a required tensor as a JAX array; checks its shape and that it is finite.
+
+        Strings in `shape` stand for any size >= 1.
+        """
         if name not in self.left:
             raise InputError(
                 f"tensor {name!r} is missing; expected shape {_show(shape)}"
@@ -62,7 +65,7 @@ class _Reader:
         return jnp.asarray(found)
 
     def take_optional(self, name: str, *shape: int | str) -> Array | None:
-        """Returns the tensor or None."""
+        """Returns the tensor, checked as by `take`, or None if it is missing."""
         return self.take(name, *shape) if name in self.left else None
 
 
@@ -180,7 +183,7 @@ def _entry(reader: _Reader, width: int, config: dict[str, Any]) -> Entry | None:
 def _head(
     reader: _Reader,
     entry: list[Any],
-    # d, of what the head reads
+    # width of the head's input rows
     width: int,
     embedding: Float[Array, "symbols d_embedding"],
 ) -> Head:
@@ -315,7 +318,7 @@ def _expect_symbol(what: str, symbol: int, vocab_size: int) -> None:
 def _position(
     reader: _Reader, said: Any, vocab_size: int, width: int
 ) -> Position | None:
-    """A table, one of pairs by its separator, or a formula."""
+    """Position encoding: a table, a table of pairs (`said`: its separator) or a formula."""
     if isinstance(said, int):
         table = reader.take("position", "n_max", width)
         _expect_symbol("position.separator =", said, vocab_size)
@@ -337,7 +340,11 @@ def _check_padding(
     position: Any,
     layers: Sequence[Layer],
 ) -> None:
-    """Refuses one that is no symbol or may be put in, and what goes with n, it counted."""
+    """Raises `InputError` if `padding` is no symbol, or is substitutable, or n matters.
+
+    n matters if a temperature or position encoding depends on the length, in which padding
+    would be counted.
+    """
     _expect_symbol("padding =", padding, vocab_size)
     if substitutable is None or padding in substitutable:
         raise InputError(
@@ -358,7 +365,7 @@ def _check_padding(
 
 
 def name_tensors(model: Transformer) -> Tensors:
-    """Returns the model's tensors by their names in the file."""
+    """Returns the model's tensors by their names in a file; a repeated layer's once."""
     named: dict[str, Any] = {"embedding": model.embedding}
     if isinstance(model.position, PositionTable):
         named["position"] = model.position.table

@@ -1,7 +1,7 @@
-"""The JSON config of a model file: what is not a tensor, both ways.
+"""The JSON config of a model file, all of a model but its tensors: decoded and encoded.
 
-The keys, their defaults and where they stand: docs/model-format.md, sections 4 and 5. The
-entry of a layer wins over the top level, and what all layers agree on is written there.
+docs/model-format.md, sections 4 and 5, lists the keys and their defaults. A key of a layer's
+entry wins over the same key at the top level, where values that all layers share are written.
 """
 
 import dataclasses
@@ -43,8 +43,9 @@ from jax_models.weighting import WEIGHTINGS
 # Norms of one head's queries and keys, with entries and tensors of these names.
 NORMED = ("query_norm", "key_norm")
 FORMATS = ("attention-bounds/1", "attention-bounds/2")
-# What version 1 can say, written wherever it can: hashes of files are keys of results. Words
-# that it has; by their ends, tensors that it lacks, and those of a layer that it requires.
+# Limits of version 1 of the format, which is written if it can hold the model: hashes of
+# files are keys of results. By key, the values that it has; name endings of tensors that it
+# lacks, and of tensors that it requires in every layer.
 VERSION_1: dict[str, tuple[Any, ...]] = {
     "norm": ("layer_norm",),
     "activation": ("relu", "gelu"),
@@ -68,7 +69,7 @@ NOT_IN_1 = (
 )
 ALWAYS_IN_1 = ("ffn.b1", "ffn.b2")
 HEAD_ROWS = ("first", "last")
-# What a layer says where layers differ in it; its entry wins over the top level's.
+# Keys that stand in layers' entries if layers differ, else at the top level; defaults.
 SAID_ONCE = {
     "combine": "residual",
     "tie_resolution": None,
@@ -86,7 +87,7 @@ LAYER_KEYS = [
     *"weighting mask score temperature key_value_heads norm1".split(),
     *SAID_ONCE,
 ]
-# What a file holds once for all layers, and a model in each.
+# Keys that a file has once for all layers, with defaults; a model has them in each layer.
 DEFAULTS = {
     "norm": "layer_norm",
     "layer_norm": "none",
@@ -97,13 +98,13 @@ DEFAULTS = {
 
 def decode_config(
     config: Any,
-    # of the file's tensors; None where they are not looked at
+    # names of the file's tensors; None checks none of them
     names: Collection[str] | None = None,
     *,
-    # whether it is one of `describe_model`, whose layers name all they have
+    # whether the config is from `describe_model`: its layers may have the keys of `DEFAULTS`
     described: bool = False,
 ) -> dict[str, Any]:
-    """Returns the checked config with defaults filled in and layers resolved."""
+    """Returns the config, checked, with defaults in every layer and objects for entries."""
     expect_keys("config", config, TOP_KEYS)
     if config.get("format") not in FORMATS:
         raise InputError(
@@ -164,7 +165,7 @@ def decode_config(
 
 
 def _newer(config: dict[str, Any], names: Collection[str] | None) -> str | None:
-    """The first feature of a model that version 1 cannot hold, or None."""
+    """Words for the first feature of a config that version 1 cannot hold, or None."""
     for entry in (config, *config["layers"]):
         for name, words in VERSION_1.items():
             if entry.get(name, words[0]) not in words:
@@ -182,13 +183,13 @@ def _newer(config: dict[str, Any], names: Collection[str] | None) -> str | None:
 
 
 def _norms_alone(model: Transformer) -> list[Norm]:
-    """The norms that stand in no layer."""
+    """The norms outside layers: of the entry and the final one, if any."""
     found = [model.entry and model.entry.norm, model.final_norm]
     return [norm for norm in found if norm is not None]
 
 
 def _decode_norm(where: str, entry: Any) -> dict[str, Any] | None:
-    """The entry of a norm of queries or keys, by the keys of the top level."""
+    """Checked entry of a norm of queries or keys, with defaults; None if there is none."""
     if entry is None:
         return None
     expect_keys(where, entry, ["norm", "layer_norm_epsilon"])
@@ -207,12 +208,12 @@ def _encode_norm(norm: Norm | None) -> dict[str, Any] | None:
 
 def decode_shared(
     where: str,
-    # where it is said
+    # config entry of the file or of a layer
     entry: dict[str, Any],
-    # holds where `entry` does not say it
+    # values of keys that `entry` lacks
     top: dict[str, Any],
 ) -> dict[str, Any]:
-    """The entries that a file holds once for all layers, checked."""
+    """Values of the keys of `DEFAULTS`, from `entry`, else from `top`, checked."""
     found = {key: entry.get(key, top[key]) for key in DEFAULTS}
     choose_name(f"{where}norm", found["norm"], tuple(NORMS))
     choose_name(f"{where}layer_norm", found["layer_norm"], NORM_PLACEMENTS)
@@ -222,7 +223,7 @@ def decode_shared(
 
 
 def _decode_repeat(at: int, layers: list[Any]) -> dict[str, Any]:
-    """The entry of a layer that an earlier one is, weights and all."""
+    """Checked entry of a layer that repeats an earlier one: {"same_as": its index}."""
     where, entry = f"layers[{at}]", layers[at]
     expect_keys(where, entry, ["same_as"])
     of = expect_integer(f"{where}.same_as", entry["same_as"], 0)
@@ -293,7 +294,7 @@ def _decode_layer(where: str, entry: Any, top: dict[str, Any]) -> dict[str, Any]
 
 
 def describe_model(model: Transformer, names: Collection[str]) -> dict[str, Any]:
-    """Returns the config of a model whose layers may differ in everything."""
+    """Returns the config of a model with all keys in layers' entries, even `DEFAULTS`."""
     config: dict[str, Any] = {"layers": []}
     for k, layer in enumerate(model.layers):
         attention, first = layer.attention, first_place(model, k)
@@ -344,13 +345,13 @@ def describe_model(model: Transformer, names: Collection[str]) -> dict[str, Any]
 
 
 def first_place(model: Transformer, at: int) -> int:
-    """Returns where the layer at a place stands first."""
+    """Returns the first index at which the layer with index `at` stands."""
     layers = model.layers
     return next(k for k in range(at + 1) if layers[k] is layers[at])
 
 
 def encode_config(model: Transformer, names: Collection[str]) -> dict[str, Any]:
-    """Returns the JSON config of a model."""
+    """Returns a file's config of a model; its layers must agree in `DEFAULTS`."""
     config = describe_model(model, names)
     layers = [entry for entry in config["layers"] if "same_as" not in entry]
     norms = [norm for layer in model.layers for norm in (layer.norm1, layer.norm2)]

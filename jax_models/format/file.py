@@ -1,6 +1,6 @@
 """Models as safetensors files: load, save, and the bytes that are hashed.
 
-A file's metadata has the one key `config`; what may be in it `build` says.
+A file's metadata has one key, `config`, a JSON text; `format/config.py` reads it.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""The check of a model, one for all functions that take one: that a file may say it.
+"""The check of a model, for all public functions that take one.
 
-What the reader of files refuses is spelled out there alone: a model in memory is read as
-if it came from a file.
+A model in memory is encoded and decoded as if it came from a file, so that the rules are
+stated only in the decoder of files.
 """
 
 import dataclasses
@@ -34,10 +34,10 @@ _KNOWN: dict[tuple[int, bool], weakref.ref[Transformer]] = {}
 def check_model(model: Any) -> Transformer:
     """Returns a model that is known to be one, as every public function takes it.
 
-    It is what a file may hold, but that layers may differ in everything: the fields have
-    their types, the shapes fit, all numbers are finite, temperatures are positive. A plain
-    number as temperature is a constant one; NumPy arrays and lists become JAX's and
-    tuples. Under tracing nothing is checked.
+    It must be a model that a file may hold, except that layers may differ in every setting:
+    fields have their types, shapes fit, all numbers are finite, temperatures are positive.
+    In the result numbers as temperatures are constant schedules, NumPy arrays JAX arrays,
+    lists tuples. Values of traced models are not checked.
     """
     if not isinstance(model, Transformer):
         raise InputError(
@@ -55,7 +55,7 @@ def check_model(model: Any) -> Transformer:
     config = describe_model(model, tensors)
     for entry in config["layers"]:
         if "weighting" in entry:
-            entry["weighting"] = Softmax.name  # one's own has no name in files
+            entry["weighting"] = Softmax.name  # custom weightings have no name in files
     build_model(config, tensors, described=True)
     if any(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(model)):
         model = jax.tree.map(
@@ -67,7 +67,7 @@ def check_model(model: Any) -> Transformer:
 
 
 def _settled(model: Transformer) -> Transformer:
-    """The model with tuples for lists, and constant temperatures for plain numbers."""
+    """Returns the model with tuples for lists, constant temperatures for plain numbers."""
     found: dict[str, Any] = {}
     for name in ("layers", "vocabulary", "substitutable", "special"):
         value = getattr(model, name)
@@ -103,14 +103,14 @@ _hints = functools.cache(typing.get_type_hints)
 
 
 def _expect_type(where: str, value: Any, hint: Any) -> None:
-    """Raises `InputError` where a value, or a field within, has not its annotated type."""
+    """Raises `InputError` if a value, or a field in it, is not of its annotated type."""
     unions = (types.UnionType, typing.Union)
     options = typing.get_args(hint) if typing.get_origin(hint) in unions else (hint,)
     kinds = [typing.get_origin(option) or option for option in options]
-    # Shapes are the reader's to check, which names the tensor.
+    # `build_model` checks shapes, and names the tensor.
     kinds = [getattr(kind, "array_type", kind) for kind in kinds]
     if typing.Literal in kinds:
-        return  # the reader knows the names
+        return  # `build_model` checks the names
     also = {Array: (np.ndarray,), float: (int, np.number), int: (np.integer,)}
     allowed = [kind for one in kinds for kind in (one, *also.get(one, ()))]
     if not isinstance(value, tuple(allowed)):
@@ -123,5 +123,5 @@ def _expect_type(where: str, value: Any, hint: Any) -> None:
     elif dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
             hint = _hints(type(value))[field.name]
-            if hint is not str:  # a row of a table, whose names the reader knows too
+            if hint is not str:  # `build_model` checks strings
                 _expect_type(f"{where}.{field.name}", getattr(value, field.name), hint)

@@ -1,4 +1,4 @@
-"""Pieces of models as entries of a config, both ways: words of docs/model-format.md."""
+"""Parts of models decoded from and encoded as config entries; see docs/model-format.md."""
 
 import dataclasses
 import math
@@ -49,13 +49,13 @@ LINEAR, EMBEDDING = "linear", "embedding"
 
 
 def _kind(where: str, entry: Any, kinds: Iterable[str]) -> str:
-    """The kind that an entry names, checked."""
+    """The `kind` of an entry, or the entry itself if it is no object; one of `kinds`."""
     named = entry.get("kind") if isinstance(entry, dict) else entry
     return choose_name(f"{where}.kind", named, tuple(kinds))
 
 
 def norm_word(norm: Norm) -> str:
-    """The name of a norm in files; its class's where files have none."""
+    """Name of a norm in files; the class's name if files have none for it."""
     names = (name for name, kind in NORMS.items() if kind is type(norm))
     return next(names, type(norm).__name__)
 
@@ -102,7 +102,7 @@ def encode_temperature(temperature: Schedule | None) -> dict[str, Any] | None:
 
 
 def _number(value: Any) -> Any:
-    """A number as a float; all else as it is, for a check to refuse."""
+    """A scalar as a float; other values unchanged, which a later check refuses."""
     scalar = isinstance(value, int | float) or getattr(value, "shape", None) == ()
     try:
         return float(value) if scalar and not isinstance(value, bool) else value
@@ -115,7 +115,7 @@ RESIDUE_KEYS = "coordinate modulus residues offset".split()
 
 
 def decode_position(entry: Any) -> Sinusoidal | Coordinates | int | None:
-    """Returns the position formula that the config names, of pairs the separator."""
+    """Returns the formula that `position` of a config names; for "pairs" the separator."""
     if entry is None:
         return None
     kind = _kind("position", entry, ("sinusoidal", "coordinates", "pairs"))
@@ -156,7 +156,7 @@ def _decode_term(at: int, entry: Any) -> PowerTerm | ResidueTerm:
 
 
 def encode_position(position: Any) -> dict[str, Any] | None:
-    """Returns the config entry of a position formula; None for a table or none."""
+    """Returns the config entry of a formula or table of pairs; else None."""
     if isinstance(position, PairTable):
         return {"kind": "pairs", "separator": position.separator}
     if position is None or isinstance(position, PositionTable):
@@ -170,7 +170,7 @@ def encode_position(position: Any) -> dict[str, Any] | None:
     return {"kind": "coordinates", "terms": terms}
 
 
-# What a config names, and the shape of the tensor for the heads' number.
+# By kind in a config: the class, and the axes of its tensor after that of heads.
 DISTANCES: dict[str, tuple[type[DistanceBias], tuple[str, ...]]] = {
     "alibi": (Alibi, ()),
     "buckets": (DistanceBuckets, ("buckets",)),
@@ -190,13 +190,13 @@ def check_distance(where: str, entry: Any) -> dict[str, Any] | None:
 
 
 def decode_distance(entry: dict[str, Any], tensor: Float[Array, "..."]) -> DistanceBias:
-    """The distance bias of a checked entry and its tensor."""
+    """Returns the distance bias with a checked entry's options and the tensor."""
     options = {name: value for name, value in entry.items() if name != "kind"}
     return DISTANCES[entry["kind"]][0](tensor, **options)
 
 
 def encode_distance(bias: DistanceBias | None) -> dict[str, Any] | None:
-    """Returns the config entry of a bias."""
+    """Returns the config entry of a distance bias."""
     if bias is None:
         return None
     kind = next(name for name, (one, _) in DISTANCES.items() if one is type(bias))
@@ -204,7 +204,7 @@ def encode_distance(bias: DistanceBias | None) -> dict[str, Any] | None:
 
 
 def tensor_of(bias: DistanceBias | None) -> Any:
-    """The tensor that a file holds for a distance bias."""
+    """The slopes or table that a file holds as the tensor of a distance bias."""
     if bias is None:
         return None
     return bias.slopes if isinstance(bias, Alibi) else bias.table
@@ -223,7 +223,7 @@ SCALINGS = {
 
 
 def decode_rotary(where: str, entry: Any, score: str) -> Rotary | None:
-    """The rotary positions that a layer's `rotary` entry describes."""
+    """Returns the rotary positions that a layer's `rotary` entry describes."""
     if entry is None:
         return None
     expect_keys(where, entry, [field.name for field in dataclasses.fields(Rotary)])
@@ -255,7 +255,7 @@ def encode_rotary(rotary: Rotary | None) -> dict[str, Any] | None:
 
 
 def decode_head(entry: Any) -> list[Any] | None:
-    """Returns the checked config entry of a head, None where there is none."""
+    """Returns the config entry of a head after checking it; None if there is none."""
     if entry is None:
         return None
     if not isinstance(entry, list) or not entry:
@@ -274,7 +274,7 @@ def decode_head(entry: Any) -> list[Any] | None:
 
 
 def encode_head(readout: Readout | Head | None) -> list[Any] | None:
-    """Returns the config entry of a head; None of a read-out, or where there is none."""
+    """Returns the config entry of a `Head`; None for a `Readout` or no read-out."""
     if not isinstance(readout, Head):
         return None
     entry: list[Any] = []

@@ -1,8 +1,8 @@
 """A Hugging Face folder: its configuration, and its tensors read one by one.
 
 The weights are `model.safetensors`, or shards that `model.safetensors.index.json` lists, else
-torch's `pytorch_model.bin`, its shards, or one `.pt` or `.pth`. A tensor is read from its
-file when it is asked for, so that a file is never in memory whole.
+torch's `pytorch_model.bin`, its shards, or one `.pt` or `.pth`. Each tensor is read from its
+file when `read` is called, so that a file is never in memory whole.
 """
 
 import itertools
@@ -21,7 +21,7 @@ from jax_models.format.pretrained.parts import Source, kind_of
 from jax_models.format.pretrained.torch_file import read_torch
 
 FILES = ("model.safetensors", "pytorch_model.bin")  # or their shards, by an index
-# What trainers write beside a model.
+# Names of files that trainers write beside a model.
 BESIDE = re.compile(r"(optimizer|scheduler|scaler|rng_state|training_args).*")
 # Bytes that are read of an open file, at most.
 AT_ONCE = 2**25
@@ -38,7 +38,7 @@ SHOWN = 12  # files of a folder in a message
 
 
 class Folder(Source):
-    """Content of a checkpoint's folder."""
+    """The configuration and tensors of a checkpoint's folder."""
 
     shapes = "config.json says"
     missing = AGAIN
@@ -81,9 +81,9 @@ class Folder(Source):
         return name in self._where
 
     def unwrap(self, prefix: str) -> str:
-        """Takes a wrapper's prefix off all names (`module.`); returns the rest of `prefix`.
+        """Removes the leading parts that all names share (`module.`); returns the new prefix.
 
-        The base model's own is no wrapper where there is no head.
+        They are kept if they begin with `prefix`, the base model's own.
         """
         ends = (end(self._where).split(".")[:-1] for end in (min, max))
         common = itertools.takewhile(
@@ -97,25 +97,25 @@ class Folder(Source):
         return prefix.removeprefix(wrapper)
 
     def rename(self, old: str, new: str) -> None:
-        """Gives a tensor another name."""
+        """Renames a tensor in this source."""
         for held in (self._stored, self._where):
             held[new] = held.pop(old)
         self.left ^= {old, new}
 
     def stored(self, names: Iterable[str]) -> list[str]:
-        """Returns tensors' names as they stand in the file, sorted."""
+        """Returns the names in the files of tensors `names`, sorted."""
         return sorted(self._stored[name] for name in names)
 
     def where(self, key: str) -> str:
-        """The name of a configuration key in messages."""
+        """Words for a configuration key in messages: the key and the file."""
         return f"{key} of {str(self.path / 'config.json')!r}"
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Returns the shape of a tensor that is there."""
+        """Returns the shape of a tensor of this source."""
         return self._header(name)[0]
 
     def kind(self, name: str) -> str:
-        """Returns the type of a tensor that is there, by its name in a file."""
+        """Returns the type of a tensor of this source, in safetensors' words ("F32")."""
         return self._header(name)[1]
 
     def _header(self, name: str) -> tuple[tuple[int, ...], str]:
@@ -126,20 +126,20 @@ class Folder(Source):
         return tuple(header.get_shape()), header.get_dtype()
 
     def read(self, name: str) -> np.ndarray:
-        """Returns a tensor that is there."""
+        """Returns a copy of a tensor of this source."""
         file, stored = self._open(self._where[name]), self._stored[name]
         torch = isinstance(file, dict)
         tensor = file[stored].copy() if torch else file.get_tensor(stored)
         self._read += tensor.nbytes
         if self._read > AT_ONCE:
-            # The pages of a map count as memory for as long as it is open.
+            # Pages of an open memory map count as memory of the process.
             del self._files[self._where[name]]
             self._read = 0
         return tensor
 
     @property
     def kinds(self) -> set[str]:
-        """The types of all tensors, by their names in a file."""
+        """The types of all tensors, in safetensors' words."""
         return {self.kind(name) for name in self._where}
 
     def _open(self, file: str) -> Any:
@@ -156,7 +156,7 @@ class Folder(Source):
         return self._files[file]
 
     def _find_tensors(self) -> dict[str, str]:
-        """Every tensor's name and the file that holds it."""
+        """Name of the file that holds each tensor, by the tensor's name."""
         loose = [x.name for end in ("*.pt", "*.pth") for x in self.path.glob(end)]
         loose = [name for name in loose if not BESIDE.fullmatch(name)]
         for file in (*FILES, *(loose if len(loose) == 1 else ())):
@@ -168,7 +168,7 @@ class Folder(Source):
         raise InputError(self._without(f"none of {wanted}, nor a single .pt or .pth"))
 
     def _find_shards(self, path: Path) -> dict[str, str]:
-        """The shard of every tensor, by the index that lists them."""
+        """Name of the shard that holds each tensor, from the index file, checked."""
         listed = read_json(path).get("weight_map")
         if not isinstance(listed, dict) or not all(
             isinstance(file, str) for file in listed.values()
@@ -178,7 +178,7 @@ class Folder(Source):
                 f"the file of every tensor; {AGAIN}"
             )
         for file in sorted(set(listed.values())):
-            # A path elsewhere is nobody's shard.
+            # A path into another folder is no shard.
             if Path(file).name != file or not has_file("file", self.path / file):
                 raise InputError(
                     f"{str(path)!r} names {file!r}, and the folder has no "
@@ -194,7 +194,7 @@ class Folder(Source):
         return listed
 
     def _without(self, what: str) -> str:
-        """The error of a folder that lacks a file: what is there, and what to do."""
+        """Message for a folder that lacks a file: `what`, the files there, and a remedy."""
         names = sorted(x.name for x in self.path.iterdir())
         advice = "expected the folder of a checkpoint"
         if any(x.endswith(".gguf") for x in names):
@@ -209,9 +209,9 @@ class Folder(Source):
 
 
 def _rename(name: str) -> str:
-    """A tensor's name today: torch.compile puts its word before the part it compiled.
+    """A tensor's present name: without `_orig_mod.`, which torch.compile inserts.
 
-    Old folders of TensorFlow's time say gamma and beta of norms.
+    Norms' `gamma` and `beta` of old checkpoints become `weight` and `bias`.
     """
     name = name.replace("_orig_mod.", "")
     for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
@@ -221,14 +221,14 @@ def _rename(name: str) -> str:
 
 
 def list_files(path: Path) -> str:
-    """Returns the names of a folder's files, as a message lists them."""
+    """Returns the names of the first `SHOWN` files of a folder, for messages."""
     names = sorted(x.name for x in path.iterdir())
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return " ".join((", ".join(names[:SHOWN]) + more).split()) or "nothing"
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Returns the object that a file of a checkpoint holds."""
+    """Returns the JSON object in a file of a checkpoint as a dictionary."""
     if not has_file("file", path):
         raise InputError(
             f"{str(path.parent)!r} has no file {path.name}; expected the folder of a "

@@ -16,13 +16,13 @@ from jax_models.format.pretrained.parts import Parts, Source, heads_of, kind_of
 from jax_models.model.position import Coordinates, Position, PositionTable, Sinusoidal
 from jax_models.model.transformer import Transformer
 
-# Put before all names by what wraps a module: torch.compile, DistributedDataParallel.
+# Prefixes of all names that torch.compile and DistributedDataParallel add.
 WRAPPERS = ("_orig_mod.", "module.")
 CONVERT = "{k: v.numpy() for k, v in module.state_dict().items()}"
 
 
 class State(Source):
-    """Arrays by name; what wraps all names is taken away."""
+    """The arrays of a state dict by name, without the prefixes of wrappers."""
 
     called = "the state"
     shapes = "the other tensors say"
@@ -30,7 +30,7 @@ class State(Source):
     unknown = "say what they are by embedding=, position=, readout=, or leave them out"
 
     def __init__(self, state: Any, config: dict[str, Any]) -> None:
-        """Holds the arrays."""
+        """Checks that `state` maps names to NumPy arrays; removes wrappers' prefixes."""
         if not isinstance(state, Mapping):
             raise InputError(
                 f"state is {type(state).__name__}; expected arrays by name: {CONVERT}"
@@ -54,31 +54,31 @@ class State(Source):
         return name in self._arrays
 
     def where(self, key: str) -> str:
-        """The name of a configuration key in messages: an argument."""
+        """Words for a configuration key in messages: the key, an argument of `from_torch`."""
         return key
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Returns the shape of an array that is there."""
+        """Returns the shape of an array of the state."""
         return self._arrays[name].shape
 
     def kind(self, name: str) -> str:
-        """Returns the type of an array that is there, by its name in a file."""
+        """Returns the type of an array of the state, in safetensors' words ("F32")."""
         return kind_of(self._arrays[name])
 
     def read(self, name: str) -> np.ndarray:
-        """Returns a copy of an array that is there: the caller's may change later."""
+        """Returns a copy of an array of the state, which the caller may change later."""
         return self._arrays[name].copy()
 
     @property
     def kinds(self) -> set[str]:
-        """The types of the state's arrays, by their names in a file."""
+        """The types of the state's arrays, in safetensors' words."""
         return self._kinds
 
     def rows_of(self, what: str, given: Any) -> Float[np.ndarray, "rows width"]:
-        """Returns an array of rows that an argument names or is.
+        """Returns the rows [rows, d] given as an array, or as the name of one in the state.
 
-        Axes of length 1 of one that is named are left out: modules keep positions
-        [n, 1, d].
+        `what` is the argument's name. From three axes, one of length 1 is removed: modules
+        store positions as [n, 1, d].
         """
         if isinstance(given, str):
             name = given.removeprefix(self.wrapper)
@@ -112,17 +112,17 @@ def _begin_with(names: Iterable[str], prefix: str) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Module:
-    """The tensor names of a torch module, and its settings by default."""
+    """Tensor names of a kind of torch module, and its default settings."""
 
     layers: str
-    layer: Mapping[str, str]  # of one, as `Parts.move_layer` takes them
+    layer: Mapping[str, str]  # names in one layer, the argument of `Parts.move_layer`
     final_norm: str
     norm_first: bool = False
     activation: str = "relu"
     causal: bool = False
     embedding: str | None = None
     position: str | None = None
-    readout: str | None = None  # behind whatever holds the module
+    readout: str | None = None  # name's end; the module may be part of another
     ends_in_norm: bool = False  # whether the final norm must be there
 
 
@@ -229,12 +229,12 @@ def from_torch(
 
 
 def _is_mask(name: str) -> bool:
-    """Whether a tensor is the mask that GPT-2 keeps in a layer."""
+    """Whether a tensor name is that of the attention mask that GPT-2 stores in a layer."""
     return name.endswith(tuple(x.partition("#")[2] for x in gpt2.LEFT_BEHIND))
 
 
 def _find(source: State) -> tuple[Module, str]:
-    """The one module of the state, and what its tensors' names begin with."""
+    """The kind of the one module in the state, and the prefix of its tensors' names."""
     found, firsts = [], []
     for kind in MODULES.values():
         first = f"{kind.layers}0.{kind.layer['fused'].format('weight')}"
@@ -264,7 +264,7 @@ def _put_position(parts: Parts, source: State, position: Any) -> None:
 
 
 def _put_layers(parts: Parts, kind: Module, prefix: str, heads: int) -> int:
-    """Holds all layers and the norm behind them; returns how many there are."""
+    """Adds all layers and the norm after them to `parts`; returns the number of layers."""
     source, begin = parts.folder, f"{prefix}{kind.layers}"
     of_layers = [x.removeprefix(begin) for x in source.left if x.startswith(begin)]
     numbers = {x.partition(".")[0] for x in of_layers}
@@ -284,7 +284,7 @@ def _put_layers(parts: Parts, kind: Module, prefix: str, heads: int) -> int:
 
 
 def _put_readout(parts: Parts, source: State, readout: str) -> None:
-    """Holds a map to classes: the embedding where it is the same table."""
+    """Adds the read-out named `readout` to `parts`, as the embedding if they are equal."""
     name = readout.removeprefix(source.wrapper).removesuffix(".weight")
     weight = source.rows_of("readout", f"{name}.weight").astype(parts.dtype)
     tied = np.array_equal(weight, parts.tensors["embedding"])

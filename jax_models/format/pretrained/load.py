@@ -1,7 +1,8 @@
 """`from_pretrained`: a Hugging Face folder as a model, compared with stored outputs.
 
-Of sentence-transformers, `modules.json` lists what follows the transformer: a pooling, whose
-folder has a `config.json` of one mode, and a division by the Euclidean norm.
+In folders of sentence-transformers, `modules.json` lists the modules after the transformer:
+a pooling, whose folder has a `config.json` with one mode, and a division by the Euclidean
+norm.
 """
 
 import json
@@ -41,9 +42,9 @@ from jax_models.jax_arguments import check_float_type
 from jax_models.model.transformer import Transformer
 from jax_models.run.evaluate import apply, apply_logits
 
-# Stands between two texts where a vocabulary has no template.
+# Symbol between two texts, if a tokenizer has no template for pairs.
 BETWEEN = "[SEP]"
-# Heads that are of one row of a sequence.
+# Heads that are applied to one row of a sequence.
 OF_SEQUENCES = ("pooler", "classifier")
 
 
@@ -91,7 +92,7 @@ def from_pretrained(
 def read_folder(
     folder: Any, dtype: Any = None, head: str | None = None, tokenizer: Any = None
 ) -> tuple[Transformer, list[str]]:
-    """The model of a folder, and the names of the tensors that were skipped."""
+    """Returns the model of a folder, and the names of tensors that were not read."""
     source = Folder(Path(folder))
     family = _family(source)
     parts = Parts(source, float_type(source, dtype))
@@ -122,10 +123,10 @@ def read_folder(
 
 def finish(
     parts: Parts,
-    # tensors that nothing was made of, and something should
+    # names of tensors that were not read, but should have been
     left: Iterable[str],
 ) -> Transformer:
-    """Returns the model of all that is held."""
+    """Returns the model of `parts`; raises `InputError` if `left` is not empty."""
     source, left = parts.folder, sorted(left)
     if sinks := [name for name in left if name.endswith("sinks")]:
         raise InputError(
@@ -143,7 +144,7 @@ def finish(
 
 
 def _put_symbols(parts: Parts, folder: Path, tokenizer: Any) -> None:
-    """Holds which symbols texts hold, and which are special, as a tokenizer names them."""
+    """Adds substitutable and special symbols, and the separator, by the tokenizer."""
     if tokenizer is None and not any(
         has_file("tokenizer", folder / x) for x in (WHOLE, LISTED)
     ):
@@ -169,9 +170,9 @@ def _family(source: Folder) -> Family:
 
 
 def float_type(source: Source, dtype: Any) -> Any:
-    """Returns the float type asked for, a source's own where none is.
+    """Returns the float type `dtype`; for None float64 if the source has any, else float32.
 
-    Half precision becomes float32, and one line says so.
+    Half precision becomes float32, with a warning.
     """
     kinds = source.kinds & set(FLOATS)
     if dtype is None:
@@ -187,7 +188,7 @@ def float_type(source: Source, dtype: Any) -> Any:
 
 
 def _find_embedding(folder: Folder, parts: Parts, name: str) -> None:
-    """Gives the decoder the embedding's name where it alone is stored and is both."""
+    """Renames the decoder's tensor to `name` if the tied embedding itself is not stored."""
     if name in folder or parts.decoder not in folder:
         return
     if not parts.tied:
@@ -199,7 +200,7 @@ def _find_embedding(folder: Folder, parts: Parts, name: str) -> None:
 
 
 def _default_head(source: Folder, family: Family, prefix: str) -> str:
-    """The head that the configuration's architecture has."""
+    """Name of the head of the class that `architectures` of the configuration names."""
     listed, where = source.get("architectures", []), source.where("architectures")
     heads = [x for x in HEADS if x != "pooler."]
     if listed == [] and (
@@ -227,14 +228,14 @@ def _default_head(source: Folder, family: Family, prefix: str) -> str:
 
 
 def _is_skipped(name: str, family: Family, prefix: str, head: str) -> bool:
-    """Whether nothing has to be made of a tensor: a head that was not asked for, too."""
+    """Whether a tensor is ignored: it is known to be unused, or of a head not asked for."""
     plain = name.removeprefix(prefix)
     if head == "causal_lm" and plain == "lm_head.bias":  # these read-outs have none
         return False
     if family.is_left_behind(plain) or plain.startswith(HEADS):
         return True
     body = (prefix,) if prefix else tuple(f"{part}." for part in family.body)
-    # A second body is no head.
+    # With a prefix, a tensor outside the base model is of a head.
     return (
         head == "none"
         and not name.startswith(body)
@@ -243,7 +244,7 @@ def _is_skipped(name: str, family: Family, prefix: str, head: str) -> bool:
 
 
 def find_separator(path: Path, symbols: dict[int, str]) -> int | None:
-    """The separator of a tokenizer's pairs; None where all types are 0."""
+    """Symbol between the texts of a pair; None if none, or all token types are 0."""
     name: Any = BETWEEN
     if path.suffix == ".json":
         name, said = None, read_json(path).get("post_processor") or {}
@@ -261,7 +262,7 @@ def find_separator(path: Path, symbols: dict[int, str]) -> int | None:
 
 
 def _between(path: Path, pieces: list[dict[str, dict[str, Any]]]) -> str | None:
-    """The name of the symbol between the sequences A and B of a template."""
+    """Name of the symbol between sequences A and B of a template; None if B has type 0."""
     said = [(kind, x["id"], x["type_id"]) for one in pieces for kind, x in one.items()]
     at = next(k for k, piece in enumerate(said) if piece[:2] == ("Sequence", "B"))
     if said[at][2] == 0:
@@ -275,7 +276,7 @@ def _between(path: Path, pieces: list[dict[str, dict[str, Any]]]) -> str | None:
     return name
 
 
-# Modes that are read, by the format's words for them.
+# Supported pooling modes, with their names in the model format.
 MODES = {
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_cls_token": "first",
@@ -285,7 +286,7 @@ OTHERWISE = "leave {} out to read the rows alone"
 
 
 def read_pooling(folder: Path, width: int) -> dict[str, Any] | None:
-    """Returns the format's entry for the pooling of a folder, None where it has none."""
+    """Returns the config entry `pooling` for a folder; None if it has no pooling."""
     listed, normalised = folder / "modules.json", False
     path = folder / "1_Pooling" / "config.json"
     if has_file("file", listed):
@@ -344,9 +345,8 @@ def _read(path: Path) -> Any:
         raise InputError(f"{str(path)!r} is not JSON: {error}") from error
 
 
-# Largest difference of a row over the largest row's norm, by float type; some 1e4
-# roundoffs. The largest row, since a row that cancels by construction is what rounding
-# leaves of it.
+# Allowed Euclidean norm of a row's difference over that of the largest row, by float type;
+# some 1e4 roundoffs. Not over that of the same row, which may be zero up to rounding.
 ALLOWED = {"float64": 1e-11, "float32": 2e-3}
 
 
@@ -355,9 +355,9 @@ def compare_outputs(
     # a safetensors file of tokens [n], and rows [n, d], logits [n, c] or both
     path: str | os.PathLike[str],
 ) -> dict[str, float]:
-    """Distance of a model's outputs from stored ones, over the largest row's norm.
+    """Returns `largest_difference` of a model's rows and logits from stored ones, by name.
 
-    More than rounding in the model's float type is an error.
+    Raises `InputError` if one is above `ALLOWED` for the model's float type.
     """
     path = expect_file("--check", path)
     try:
@@ -392,7 +392,7 @@ def compare_outputs(
 
 
 def largest_difference(found: np.ndarray, wanted: np.ndarray) -> float:
-    """The largest difference of a row over the largest row's norm."""
+    """Largest norm of a row of found - wanted, over that of `wanted` unless this is 0."""
     largest = np.linalg.norm(wanted, axis=-1).max()
     apart = np.linalg.norm(found - wanted, axis=-1).max()
     return float(apart / largest if largest > 0 else apart)

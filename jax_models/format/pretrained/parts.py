@@ -1,7 +1,8 @@
-"""A source of tensors, and the configuration and tensors that a family makes of them.
+"""Sources of checkpoints' tensors, and their conversion to this package's model format.
 
-Each tensor is taken by name, so that those left over are known. docs/model-format.md says
-what the words of `Parts` mean; `build_model` checks them.
+A `Source` gives a checkpoint's configuration and tensors; each tensor is taken by name, so
+that unread ones are known. `Parts` collects the config and tensors of the model format,
+which docs/model-format.md defines and `build_model` checks.
 """
 
 import abc
@@ -15,24 +16,24 @@ import numpy as np
 from jax_models.arguments import choose_name, choose_names, not_finite_at, show
 from jax_models.errors import InputError
 
-# Float types by their names in a file, and what they become.
+# Float types by their names in safetensors files, and the types that they are read as.
 FLOATS = {"F64": np.float64, "F32": np.float32, "F16": np.float32, "BF16": np.float32}
 KINDS = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
 
 def kind_of(array: np.ndarray) -> str:
-    """Returns an array's type by its name in a file."""
+    """Returns the name of an array's type in safetensors files ("F32")."""
     return KINDS.get(str(array.dtype), str(array.dtype))
 
 
 class Source(abc.ABC):
-    """A configuration and tensors: a folder's, or arrays that are held."""
+    """A checkpoint's configuration and tensors: of a folder, or arrays in memory."""
 
     config: dict[str, Any]
     left: set[str]  # names of tensors that were not taken
-    called: str  # what messages call it
-    # Ends of messages: what a shape was read from, of a tensor that is missing, and of
-    # tensors that nothing was made of.
+    called: str  # name of the source in messages
+    # Ends of messages: where an expected shape comes from; the remedy for a missing tensor,
+    # and for tensors that were not read.
     shapes: ClassVar[str]
     missing: ClassVar[str]
     unknown: ClassVar[str]
@@ -42,32 +43,32 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def where(self, key: str) -> str:
-        """The name of a configuration key in messages."""
+        """Words for a configuration key in messages."""
 
     @abc.abstractmethod
     def shape(self, name: str) -> tuple[int, ...]:
-        """Returns the shape of a tensor that is there."""
+        """Returns the shape of a tensor of the source."""
 
     @abc.abstractmethod
     def kind(self, name: str) -> str:
-        """Returns the type of a tensor that is there, by its name in a file."""
+        """Returns the type of a tensor of the source, in safetensors' words ("F32")."""
 
     @abc.abstractmethod
     def read(self, name: str) -> np.ndarray:
-        """Returns a tensor that is there, in memory that nobody changes later."""
+        """Returns a tensor of the source, in memory that nothing else writes to."""
 
     @property
     @abc.abstractmethod
     def kinds(self) -> set[str]:
-        """The types of all tensors, by their names in a file."""
+        """The types of all tensors, in safetensors' words."""
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The configuration's value, or the default where it has none."""
+        """Value of a configuration key; `default` if the key is missing or null."""
         found = self.config.get(key)
         return default if found is None else found
 
     def number(self, key: str, default: Any = None) -> int:
-        """Returns a whole number of the configuration that is at least 1."""
+        """Returns a configuration value that must be an integer >= 1."""
         found = self.get(key, default)
         if type(found) is not int or found < 1:
             raise InputError(
@@ -77,7 +78,7 @@ class Source(abc.ABC):
         return found
 
     def flag(self, key: str, default: bool) -> bool:
-        """Returns true or false of the configuration."""
+        """Returns a configuration value that must be a boolean."""
         found = self.get(key, default)
         if type(found) is not bool:
             raise InputError(
@@ -86,12 +87,12 @@ class Source(abc.ABC):
         return found
 
     def rows(self, name: str) -> int:
-        """Number of rows of a tensor, 1 where it is missing."""
+        """Number of rows of a tensor; 1 if it is missing or a scalar."""
         shape = self.shape(name) if name in self else ()
         return shape[0] if shape else 1
 
     def take(self, name: str, *shape: int) -> np.ndarray:
-        """Returns a tensor of a shape, half precision as float32."""
+        """Returns a tensor, checked for shape and finiteness; half precision as float32."""
         if name not in self:
             raise InputError(
                 f"{self.called} has no tensor {name!r}; expected shape {shape}, as "
@@ -118,7 +119,7 @@ class Source(abc.ABC):
         return tensor
 
     def same(self, *names: str) -> str:
-        """Returns the first of a tensor's names that is stored; all that are, agree."""
+        """Returns the first stored one of a tensor's names; stored copies must be equal."""
         stored = [name for name in names if name in self] or [names[0]]
         for other in stored[1:]:
             shape = self.shape(other)
@@ -150,53 +151,56 @@ QKV = ("query", "key", "value")
 
 @dataclasses.dataclass
 class Parts:
-    """A model on its way from a folder, in the words of the format."""
+    """Config and tensors of the model format, collected from a source.
+
+    Methods named `put` and `move` add tensors: `move` reads them from the source.
+    """
 
     folder: Source
     dtype: Any
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
     tensors: dict[str, Any] = dataclasses.field(default_factory=dict)
     head_width: int = 0  # of queries, keys and values
-    turned: bool = False  # whether the folder has the maps of layers (in, out)
-    biases: bool = True  # whether maps and norms of layers have some
-    decoder: str = ""  # the folder's name for the map to symbols
-    tied: bool = True  # whether that is the embedding
+    turned: bool = False  # whether the source stores the maps of layers as (in, out)
+    biases: bool = True  # whether maps and norms of layers have biases
+    decoder: str = ""  # name in the source of the map to symbols, the decoder
+    tied: bool = True  # whether the decoder is the embedding
     second: np.ndarray | None = None  # the second token type's row less the first's
 
     def put(self, name: str, tensor: np.ndarray) -> None:
-        """Holds a tensor under its name in the format, in the model's float type.
+        """Adds a tensor under its name in the format, in the model's float type.
 
-        Without another copy: a source's tensors are nobody else's.
+        The array may share the tensor's memory, which nothing else may write to.
         """
         tensor = np.ascontiguousarray(tensor, self.dtype)
         self.tensors[name] = jax.device_put(tensor, may_alias=True)
 
     @property
     def width(self) -> int:
-        """d of the model whose embedding and entry are held."""
+        """Model width d, from the embedding and entry, which must have been added."""
         projected = self.tensors.get("entry.projection")
         if projected is None:
             return self.tensors["embedding"].shape[1]
         return projected.shape[0]
 
     def move_readout(self, source: str, bias: bool = True) -> None:
-        """Holds a map to classes, as many as the folder's tensor has rows."""
+        """Adds the source's map `source` as the read-out, with one class for each row."""
         classes = self.folder.rows(f"{source}.weight")
         self.move("readout.weight", f"{source}.weight", classes, self.width)
         if bias:
             self.move("readout.bias", f"{source}.bias", classes)
 
     def move(self, name: str, source: str, *shape: int) -> None:
-        """Holds a tensor of the folder under its name in the format."""
+        """Adds tensor `source` of the source under its name in the format."""
         self.put(name, self.folder.take(source, *shape))
 
     def move_affine(self, name: str, source: str, out: int, width: int) -> None:
-        """Holds the `weight` and `bias` of a map of a head."""
+        """Adds the `weight` and `bias` of a head's affine map."""
         self.move(f"{name}.weight", f"{source}.weight", out, width)
         self.move(f"{name}.bias", f"{source}.bias", out)
 
     def move_norm(self, name: str, source: str, width: int, bias: bool = True) -> None:
-        """Holds a layer norm's scale and bias, zeros where it has none."""
+        """Adds a layer norm's scale and bias; zeros as bias if `bias` is false."""
         self.move(f"{name}.scale", f"{source}.weight", width)
         if bias:
             self.move(f"{name}.bias", f"{source}.bias", width)
@@ -206,7 +210,7 @@ class Parts:
     def move_heads(
         self, layer: int, name: str, source: str, heads: int, d: int, bias: bool = True
     ) -> None:
-        """Holds the query, key or value map of all heads [h e, d] by heads [h, e, d]."""
+        """Adds a query, key or value map of all heads, [h e, d], as an array [h, e, d]."""
         to = f"layers.{layer}.attention.{name}"
         rows = heads * self.head_width
         weight = self.folder.take(f"{source}.weight", rows, d)
@@ -218,16 +222,16 @@ class Parts:
     def move_layer(
         self,
         layer: int,
-        # first part of the names of its tensors in the folder
+        # prefix of the names of the layer's tensors in the source
         source: str,
-        # name of each map and norm there, up to weight or bias; "fused" is query, key and
-        # value in one, "by_head" with the three of a head side by side
+        # name in the source of each map and norm, without weight or bias; "fused" is query,
+        # key and value in one map, "by_head" is one map ordered by heads
         names: Mapping[str, str],
         heads: int,
         # width of the block
         inner: int,
     ) -> None:
-        """Holds a layer: attention and two maps, with biases or all without, two norms."""
+        """Adds a layer: attention, two maps and two norms, with biases if `self.biases`."""
         d, to = self.width, f"layers.{layer}."
         one_map = {"fused", "by_head"} & names.keys()
         for kind in one_map:
@@ -254,9 +258,10 @@ class Parts:
     def split_heads(
         self, layer: int, source: str, heads: int, by_head: bool = False
     ) -> None:
-        """Holds queries, keys and values that the folder has in one map, in this order.
+        """Adds the query, key and value maps, which the source stores as one map.
 
-        All heads' queries first, then keys, then values; or the three of each head.
+        Its rows are all heads' queries, then keys, then values; if `by_head`, the query,
+        key and value of the first head, then those of the second, and so on.
         """
         d, to = self.width, f"layers.{layer}.attention."
         parts = {"": self._take_map(source.format("weight"), 3 * d, d)}
@@ -276,7 +281,7 @@ def read_activation(folder: Source, key: str, default: str | None = None) -> str
 
 
 def heads_of(folder: Source, d: int, key: str) -> tuple[int, int]:
-    """The number of heads, and the width of one where they share d."""
+    """Returns the number of heads, a divisor of d, and the width of a head."""
     heads = folder.number(key)
     if d % heads:
         raise InputError(
@@ -288,7 +293,7 @@ def heads_of(folder: Source, d: int, key: str) -> tuple[int, int]:
 def read_layer_types(
     folder: Source, default: Sequence[str], known: Sequence[str]
 ) -> list[str]:
-    """The type of each layer, as the configuration lists them."""
+    """Returns `layer_types` of the configuration, or `default`; all must be `known`."""
     where, types = folder.where("layer_types"), folder.get("layer_types", default)
     choose_names(where, types, tuple(known))
     if len(types) != len(default):
@@ -301,10 +306,10 @@ def expect_default(
     key: str,
     # values of the key; its absence is allowed
     allowed: Sequence[Any],
-    # what is supported
+    # end of the message
     why: str,
 ) -> None:
-    """Refuses a setting of the configuration that nothing here does."""
+    """Raises `InputError` if a configuration value is present and not in `allowed`."""
     found = folder.get(key)
     if found is not None and found not in allowed:
         raise InputError(
@@ -312,7 +317,7 @@ def expect_default(
         )
 
 
-# Families whose padding is known where the configuration does not speak of it.
+# Default padding symbols by model type, for configurations without `pad_token_id`.
 PADDING = {
     **dict.fromkeys(("bert", "electra", "albert", "distilbert"), 0),
     **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), 1),
@@ -320,7 +325,7 @@ PADDING = {
 
 
 def padding_of(folder: Source) -> int | None:
-    """Returns the symbol of padding; None where there is none."""
+    """Returns the padding symbol of a configuration; None if there is none."""
     default = PADDING.get(folder.config["model_type"])
     found = folder.config.get("pad_token_id", default)
     if found is not None and type(found) is not int:
@@ -332,9 +337,10 @@ def padding_of(folder: Source) -> int | None:
 
 
 def put_padding(parts: Parts) -> None:
-    """Holds the padding, which rows do not see, and all other symbols as substitutable.
+    """Adds the padding to `parts.config`, and all other symbols as substitutable.
 
-    A symbol that also ends or begins texts, as some decoders pad with, is seen.
+    A padding symbol that also begins or ends texts, as in some decoders, is not hidden from
+    rows: it is not added as padding.
     """
     folder, vocab_size = parts.folder, parts.tensors["embedding"].shape[0]
     padding = padding_of(folder)

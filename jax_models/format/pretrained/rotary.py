@@ -1,4 +1,4 @@
-"""Rotary positions of a configuration, as layers of the format have them; YaRN's scaling."""
+"""Conversion of a configuration's rotary positions to the model format; YaRN."""
 
 import dataclasses
 import math
@@ -15,18 +15,18 @@ from jax_models.format.pretrained.parts import Source
 
 @dataclasses.dataclass(frozen=True)
 class Yarn:
-    """YaRN's scaling of rotary positions for longer texts, as a configuration has it.
+    """Settings of YaRN, which scales rotary frequencies for longer texts (Peng et al. 2024).
 
-    Pairs that turn more than `beta_fast` times within the original length keep their
-    frequency, those that turn less than `beta_slow` times have it over the factor, between
-    them a ramp in the pair's number decides (Peng et al. 2024).
+    Coordinate pairs that turn more than `beta_fast` times within the original length keep
+    their frequency; for those that turn less than `beta_slow` times it is divided by the
+    factor; between them the two are interpolated linearly in the pair's index.
     """
 
     factor: float
     original_length: float
     beta_fast: float
     beta_slow: float
-    truncate: bool  # whether the ramp ends at whole pairs
+    truncate: bool  # whether interpolation starts and ends at integer indices
     attention_factor: float
 
     @classmethod
@@ -37,7 +37,7 @@ class Yarn:
         # the original length where the entry has none
         length: Any,
     ) -> "Yarn":
-        """Scaling of an entry."""
+        """Returns the settings in an entry `found` of a configuration, called `where`."""
 
         def number(name: str, default: Any = None) -> float:
             value = default if found.get(name) is None else found[name]
@@ -61,12 +61,12 @@ class Yarn:
 
     @property
     def temperature(self) -> float:
-        """Temperature of the scores."""
+        """Temperature that has the effect of the attention factor on scores."""
         # Queries and keys are both multiplied by the attention factor.
         return self.attention_factor**-2
 
     def frequencies(self, theta: float, dims: int) -> Float[np.ndarray, "frequencies"]:
-        """Frequencies of the pairs of a head."""
+        """Scaled frequencies of the dims / 2 coordinate pairs of a head."""
         turns = np.array([self.beta_fast, self.beta_slow])
         pair = dims * np.log(self.original_length / (turns * 2 * math.pi))
         low, high = pair / (2 * math.log(theta))
@@ -93,11 +93,10 @@ def rotary_of(
     # turned share of a head by default; None where whole heads turn
     share: float | None = None,
 ) -> dict[str, Any]:
-    """Settings of all layers for the rotary positions of a configuration.
+    """Returns the config keys of layers for a configuration's rotary positions.
 
-    They stand in `rope_parameters`, or in `rope_theta` and `rope_scaling` before it; where
-    a configuration has both, they have to mean one thing: readers differ in the one
-    they take.
+    Configurations have `rope_parameters`, or the older `rope_theta` and `rope_scaling`; if
+    both are present, they must agree.
     """
     keys = [x for x in ("rope_parameters", "rope_scaling") if folder.get(x)]
     length = folder.get("max_position_embeddings")
@@ -143,7 +142,7 @@ def rotary_of(
 
 
 def settings_of(dims: int, theta: float, scaling: Scaling | None) -> dict[str, Any]:
-    """A layer's settings for rotary positions of that theta and scaling."""
+    """Returns a layer's keys `rotary` and, for YaRN, `temperature` in the format."""
     entry: dict[str, Any] = {"dims": dims, "theta": theta}
     if not isinstance(scaling, Yarn):
         return {"rotary": entry | ({} if scaling is None else {"scaling": scaling})}
@@ -154,13 +153,13 @@ def settings_of(dims: int, theta: float, scaling: Scaling | None) -> dict[str, A
 
 
 def read_scaling(
-    # key that has it, as a message names it
+    # words for the key of `found` in messages
     where: str,
     found: Any,
     # YaRN's original length where the entry has none
     length: Any = None,
 ) -> Scaling | None:
-    """Scaling of positions as the format has it, or YaRN's; None for none."""
+    """Returns the `scaling` entry in the format, or `Yarn`; None without scaling."""
     if not isinstance(found, dict):
         raise InputError(f"{where} is {show(found)}; expected an object")
     kind = found.get("rope_type", found.get("type", "default"))

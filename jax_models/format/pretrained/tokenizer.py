@@ -33,10 +33,10 @@ from jax_models.format.pretrained.folder import list_files, read_json
 
 WHOLE, LISTED = "tokenizer.json", "vocab.txt"
 PAIRS = ("vocab.json", "merges.txt")  # of byte pairs, with which alone nothing is read
-# What else is said of special symbols.
+# Files that name special symbols.
 BESIDE = ("tokenizer_config.json", "special_tokens_map.json")
-# What sentence-transformers lower before anything else; their `max_seq_length` cuts texts,
-# and nothing is cut here.
+# File of sentence-transformers that says whether texts are lowered first. Its
+# `max_seq_length` is ignored: texts are not cut.
 SENTENCES = "sentence_bert_config.json"
 # Names in brackets, as BERT, IgLM and ESM-2 have them: special beside letters. Beside pieces
 # of words those are that BERT has by what they do; the others ([unused1]) are pieces.
@@ -97,7 +97,10 @@ class Tokenizer(BriefRepr):
         raise_case: bool = True,
         **more: Any,
     ) -> list[np.ndarray]:
-        """Returns `encode` of each text, by its place in a source, with one warning."""
+        """Returns `encode` of each text; keys of `texts` name their place in `source`.
+
+        Warnings count over all texts.
+        """
         found = []
         for place, text in texts.items():
             try:
@@ -116,7 +119,7 @@ class Tokenizer(BriefRepr):
     def _read(
         self, text: str, raise_case: bool, allow_unknown: bool | None = None
     ) -> tuple[list[int], int, int]:
-        """Tokens, how many letters were raised, and how many runs are unknown."""
+        """Tokens, number of letters read as upper case, and number of unknown runs."""
         text = text.removeprefix("\ufeff")  # a byte-order mark
         found, raised = self._split(text), 0
         unknown = [] if allow_unknown else self._unknown_places(text, found)
@@ -154,7 +157,7 @@ class Tokenizer(BriefRepr):
         return int(np.isin(found.ids, self.special).sum())
 
     def _unknown_places(self, text: str, found: Any) -> list[int]:
-        """Places of characters in no token but the unknown one, blanks apart."""
+        """Indices of characters, except white space, that only the unknown token covers."""
         known, covered = np.zeros((2, len(text)), bool)
         name = None if self.unknown is None else self.names[self.unknown]
         for symbol, (first, last) in zip(found.ids, found.offsets, strict=True):
@@ -170,17 +173,17 @@ class Tokenizer(BriefRepr):
 
     @functools.cached_property
     def _own(self) -> list[str]:
-        """The names that stand for text."""
+        """Names of the symbols that stand for text: not special, unknown or in brackets."""
         apart = {*self.special, self.unknown}
         names = (self.names[symbol] for symbol in sorted(self.named - apart))
         return [name for name in names if not BRACKETED.fullmatch(name)]
 
     def name(self, symbol: int) -> str:
-        """Returns the string of a symbol, its number where it has none."""
+        """Returns the name of a symbol, its number as a string if it has none."""
         return self.names[symbol] if symbol < len(self.names) else str(symbol)
 
     def symbol(self, name: str) -> int:
-        """Returns the number of a symbol.
+        """Returns the number of the symbol with a name.
 
         Raises:
             InputError: the vocabulary does not have it.
@@ -191,7 +194,7 @@ class Tokenizer(BriefRepr):
 
     @functools.cached_property
     def ends(self) -> tuple[int, int]:
-        """Number of special symbols that every text begins and ends with."""
+        """Numbers of special symbols before and after the tokens of every text."""
         masks = (self._core.encode(name).special_tokens_mask for name in self._own)
         mask = next((x for x in masks if 0 in x), [0])
         return mask.index(0), mask[::-1].index(0)
@@ -279,9 +282,9 @@ def find_tokenizer(path: str | os.PathLike[str]) -> Path:
 def read_symbols(
     path: Path, rows: int = MOST_SYMBOLS
 ) -> tuple[dict[int, str], set[int]]:
-    """Returns the names of a tokenizer's symbols, of numbers below `rows`, and the special.
+    """Returns the names of a tokenizer's symbols, numbers below `rows`, and special symbols.
 
-    A model must not depend on whether the package `tokenizers` is installed.
+    The file is read without the package `tokenizers`, which may not be installed.
     """
     if path.suffix == ".json":
         stated: Any = read_json(path)
@@ -310,7 +313,7 @@ def read_symbols(
 def list_substitutes(
     free: Collection[int], named: Collection[int], special: Collection[int], path: str
 ) -> list[int]:
-    """Returns the free symbols that texts hold; warns of rows that have no name."""
+    """Returns the symbols of `free` that are named and not special; warns of unnamed ones."""
     if unnamed := len(set(free).difference(named)):
         warnings.warn(
             f"{unnamed} rows of the embedding have no name in {path!r}: no text holds "
@@ -332,7 +335,7 @@ def _configurations(path: Path) -> list[dict[str, Any]]:
 
 
 def _entries(path: Path) -> list[str]:
-    """The lines of a `vocab.txt`, whose order numbers them."""
+    """Lines of a `vocab.txt`: the names of symbols 0, 1, 2 and so on."""
     try:
         content = read_file("vocabulary", path, CONFIG_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -342,14 +345,14 @@ def _entries(path: Path) -> list[str]:
 
 
 def _find_letters(entries: list[str]) -> tuple[bool, list[str]]:
-    """Whether a `vocab.txt` is of letters, and its special symbols."""
+    """Whether all entries not in brackets are single letters, and the special entries."""
     named = [name for name in entries if BRACKETED.fullmatch(name)]
     letters = all(len(name) == 1 for name in set(entries).difference(named))
     return letters, named if letters else [x for x in named if SPECIAL.fullmatch(x)]
 
 
 def _of_vocabulary(package: Any, path: Path) -> Any:
-    """Pre-tokenizer that splits texts into the entries of a `vocab.txt`."""
+    """Tokenizer of the package `tokenizers` for a `vocab.txt`, by letters or word pieces."""
     entries, said = _entries(path), _configurations(path)
     symbols = {name: symbol for symbol, name in enumerate(entries)}
     unknown, first, last = (
@@ -390,7 +393,7 @@ def _of_vocabulary(package: Any, path: Path) -> Any:
 
 
 def _named_special(said: list[dict[str, Any]]) -> list[str]:
-    """The symbols that a configuration names by what they do."""
+    """Names in `..._token` and `additional_special_tokens` of configurations."""
     found: list[Any] = []
     for one in said:
         found += [value for key, value in one.items() if key.endswith("_token")]

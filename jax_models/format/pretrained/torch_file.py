@@ -2,8 +2,9 @@
 
 The archive has a stored entry `NAME/data/KEY` of numbers for each storage, and
 `NAME/data.pkl`, a pickle of the tensors' names and their views of storages. The pickle is
-read opcode by opcode: nothing is imported or called. Names of globals are bytes, which no
-other opcode makes; three calls are known, and every other opcode and name is refused.
+interpreted opcode by opcode: nothing that it names is imported or called. Names of globals
+are `bytes`, which no other opcode makes; three calls are known, and every other opcode and
+name is refused.
 """
 
 import math
@@ -46,19 +47,19 @@ SAVE = (
 
 
 class Group(tuple):
-    """A tuple of a pickle, how deep it is, and of how many objects written out."""
+    """A tuple of a pickle, its depth of nesting, and its number of objects written out."""
 
     depth = weight = 1
 
 
 class State(dict):
-    """A dictionary of a pickle, how deep it is, and of how many objects written out."""
+    """A dictionary of a pickle, its depth of nesting, and its number of objects."""
 
     depth = weight = 1
 
 
 def read_torch(path: Path) -> dict[str, np.ndarray]:
-    """Returns the tensors of a file by name, as views of its map."""
+    """Returns the tensors of a torch file by name, as views of the memory-mapped file."""
     try:
         entries = _find_entries(path, np.asarray(np.memmap(path, np.uint8, "r")))
         order = entries.get("byteorder", np.frombuffer(b"little", np.uint8)).tobytes()
@@ -89,7 +90,7 @@ def _expect(right: bool, found: str) -> None:
 
 
 def _find_entries(path: Path, content: np.ndarray) -> dict[str, np.ndarray]:
-    """The bytes of every entry of an archive, by its name behind the archive's."""
+    """Bytes of every entry of an archive, by the entry's name without the root folder."""
     older = content[:2].tobytes() == b"\x80\x02"
     _expect(not older, "is of torch's format before version 1.6, which is not read")
     with zipfile.ZipFile(path) as archive:
@@ -119,7 +120,7 @@ def _find_entries(path: Path, content: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _run(content: bytes, entries: dict[str, np.ndarray]) -> Any:
-    """The object that the opcodes of a pickle build."""
+    """Returns the object that a pickle builds, by interpreting its opcodes."""
     stack, marks, memo = [], [], {}
     for opcode, argument, _ in pickletools.genops(content):
         name = opcode.name
@@ -165,7 +166,7 @@ def _run(content: bytes, entries: dict[str, np.ndarray]) -> Any:
 def _nest(held: Any, members: list[Any]) -> Any:
     held.depth = max([held.depth, *(1 + getattr(x, "depth", 0) for x in members)])
     _expect(held.depth <= NESTING, f"is nested more than {NESTING} deep")
-    # What stands in many places is written out in messages, and hashed, as often.
+    # An object that is in many places is counted each time: so often it would be printed.
     held.weight += sum(
         len(x) if isinstance(x, str) else getattr(x, "weight", 1) for x in members
     )
@@ -185,7 +186,7 @@ def _find_storage(
 
 
 def _call(what: Any, arguments: Any) -> Any:
-    """The record of a call: of a tensor or parameter, or an empty dictionary."""
+    """Result of a pickled call: a tensor, a parameter's tensor, or an empty dictionary."""
     if what == DICTIONARY and not arguments:
         return State()
     if what == PARAMETER:
@@ -193,7 +194,7 @@ def _call(what: Any, arguments: Any) -> Any:
     _expect(what == TENSOR, f"calls {show(what)}, no part of a state dict")
     storage, offset, shape, strides = arguments[:4]
     sizes = (offset, *shape, *strides)
-    # Of a view that is no whole run of numbers the size does not bound what it spans.
+    # Only of a contiguous storage does the size bound the span of a view.
     whole = storage.ndim == 1 and storage.flags.c_contiguous and len(shape) <= MOST_AXES
     whole = whole and all(type(x) is int and x >= 0 for x in sizes)
     _expect(whole, f"has a tensor of shape {show(shape)}, strides {show(strides)}")

@@ -1,4 +1,4 @@
-"""The families of checkpoints that are read: a file each, and a row of this table."""
+"""The supported families of checkpoints, `FAMILIES`; each family has a file."""
 
 import dataclasses
 import functools
@@ -24,29 +24,29 @@ Put = Callable[[Parts, str], None]
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """Reader of the folders of some model types.
+    """Functions and tensor names for reading the folders of some model types.
 
-    Names are those of the base model alone, without the prefix that it has beside a head.
-    In `left_behind`, # stands for a number.
+    Names are without the prefix that the base model's tensors have if there is a head. In
+    `left_behind`, # stands for a number.
     """
 
     put: Put  # everything but the head
-    heads: Mapping[str, Put]  # by what `head=` calls them
-    body: tuple[str, ...]  # how its tensors' names begin
+    heads: Mapping[str, Put]  # by their names for the argument `head`
+    body: tuple[str, ...]  # first parts of the base model's tensor names
     embedding: str  # the tensor that a decoder may be tied to
     decoder: str  # of the head that predicts symbols
-    left_behind: tuple[str, ...] = ()  # names that its writers left, and nothing reads
-    tied: bool = True  # embedding and decoder, where the configuration says nothing
+    left_behind: tuple[str, ...] = ()  # names of stored tensors that are not needed
+    tied: bool = True  # default: whether the decoder is the embedding
 
     def find_prefix(self, names: Iterable[str]) -> str:
-        """Prefix of most of the base model's tensor names: "bert.", or empty."""
+        """Most frequent prefix of the base model's tensor names, as "bert."; may be empty."""
         parts = "|".join(map(re.escape, self.body))
         pattern = re.compile(rf"((?:\w+\.)*?)(?:{parts})\.")
         found = Counter(m[1] for m in map(pattern.match, names) if m)
         return max(found, key=lambda prefix: (found[prefix], prefix), default="")
 
     def is_left_behind(self, name: str) -> bool:
-        """Whether a tensor of the base model is one that nothing reads."""
+        """Whether a tensor of the base model is one of `left_behind`."""
         return re.sub(r"\d+", "#", name) in self.left_behind
 
 
@@ -186,8 +186,8 @@ ARCHITECTURES = {
     "ForTokenClassification": "token_classifier",
 }
 
-# Heads that are no `head=`, or were not asked for: how their tensors' names begin. Among them
-# are BERT's next sentence and ALBERT's order of sentences.
+# Prefixes of tensor names of all heads, also of those that are not supported, such as BERT's
+# next sentence and ALBERT's order of sentences.
 HEADS = tuple(
     "cls. classifier. classifier_ decoder. discriminator_predictions. embed_out. "
     "generator_ head. lm_head. multiple_choice_head. pooler. pre_classifier. predictions. "

@@ -11,7 +11,7 @@ from jax_models.format.pretrained.parts import (
     read_activation,
 )
 
-# No tensor is missing where layers share theirs, however many there are to be.
+# Layers share tensors, so that missing tensors cannot reveal a wrong number of layers.
 MOST_LAYERS = 10_000
 LAYER = {
     "query": "attention.query",
@@ -26,10 +26,10 @@ LAYER = {
 
 
 def put_albert(parts: Parts, prefix: str) -> None:
-    """Holds everything but the head.
+    """Adds everything but the head to `parts`.
 
-    A place has the inner layers of its group, each of which is one layer, stored at the
-    first place where it stands.
+    Each of `num_hidden_layers` places consists of the inner layers of its group. A group's
+    layers are stored at its first place and repeated by `same_as` at later ones.
     """
     folder = parts.folder
     d, vocab_size = folder.number("hidden_size"), folder.number("vocab_size")
@@ -71,9 +71,9 @@ def put_albert(parts: Parts, prefix: str) -> None:
 
 
 def group_of(place: int, places: int, groups: int) -> int:
-    """Returns the group that stands at a place: k G / L rounded down, in floating point.
+    """Returns the group at a place: int(place / (places / groups)), in floating point.
 
-    As transformers divides: of 14 groups in 18 places, group 6 stands at place 9.
+    The package transformers divides so: of 14 groups in 18 places, group 6 stands at place 9.
     """
     return int(place / (places / groups))
 

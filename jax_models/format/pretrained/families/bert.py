@@ -31,7 +31,7 @@ LAYER = {
 
 
 def put_bert(parts: Parts, prefix: str) -> None:
-    """Holds everything but the head."""
+    """Adds everything but the head to `parts`."""
     folder = parts.folder
     d, vocab_size = folder.number("hidden_size"), folder.number("vocab_size")
     heads, parts.head_width = heads_of(folder, d, "num_attention_heads")
@@ -61,9 +61,10 @@ def put_bert(parts: Parts, prefix: str) -> None:
 
 
 def embed_positions(parts: Parts, prefix: str, vocab_size: int, width: int) -> None:
-    """Holds embedding, positions and the norm behind them.
+    """Adds embedding, positions and the norm after them to `parts`.
 
-    The row of the first type is added to every position's: that of RoBERTa's pairs too.
+    The first token type's row is added to the row of every position. Models whose positions
+    count from the padding use this type for both texts of a pair.
     """
     folder = parts.folder
     parts.move("embedding", f"{prefix}word_embeddings.weight", vocab_size, width)
@@ -81,7 +82,7 @@ COUNT_FROM_PADDING = ("roberta", "xlm-roberta", "camembert", "esm")
 
 
 def take_positions(parts: Parts, prefix: str, width: int) -> np.ndarray:
-    """Table of positions from the first that a token may have."""
+    """Returns the position table from the row of a text's first token on."""
     folder = parts.folder
     length = folder.number("max_position_embeddings")
     table = folder.take(f"{prefix}position_embeddings.weight", length, width)
@@ -100,13 +101,13 @@ def take_positions(parts: Parts, prefix: str, width: int) -> np.ndarray:
 def masked_lm_of(
     dense: str,
     norm: str,
-    # of the last map, which may have one under the decoder's name too: equal where the
-    # decoder is the embedding, else the one that counts
+    # name of the last map's bias. A bias under the decoder's name must be equal if the
+    # decoder is the embedding; else it is used instead
     bias: str,
-    # by default that of the layers
+    # by default the layers' activation
     activation: str | None = None,
 ) -> Callable[[Parts, str], None]:
-    """Returns the head of a masked language model: dense, activation, norm, decoder."""
+    """Returns a function that adds a masked LM head: dense, activation, norm, decoder."""
 
     def put(parts: Parts, prefix: str) -> None:
         folder = parts.folder
@@ -149,9 +150,9 @@ electra_masked_lm = masked_lm_of(
 
 
 def put_decoder(parts: Parts, at: int) -> str:
-    """Holds the weight of a head's last map; returns the word of its operation.
+    """Adds the decoder as step `at` of a head; returns "linear", or "embedding" if tied.
 
-    A decoder that is stored is the embedding again where the two are tied.
+    If decoder and embedding are tied, a stored decoder must equal the embedding.
     """
     folder, name, embedding = parts.folder, parts.decoder, parts.tensors["embedding"]
     where = folder.where("tie_word_embeddings")
@@ -175,14 +176,14 @@ def put_decoder(parts: Parts, at: int) -> str:
 
 
 def pooler(parts: Parts, prefix: str, dense: str = "pooler.dense") -> None:
-    """Dense and tanh of the row that is watched, the first by custom."""
+    """Adds the pooler head: a dense map and tanh."""
     d = parts.width
     parts.move_affine("head.0", f"{prefix}{dense}", d, d)
     parts.config["head"] = ["linear", "tanh"]
 
 
 def discriminator(parts: Parts, prefix: str) -> None:
-    """ELECTRA's discriminator: one number of every row, of a symbol put in its place."""
+    """Adds ELECTRA's discriminator: for each row a logit that its symbol was replaced."""
     d, source = parts.width, "discriminator_predictions.dense"
     parts.move_affine("head.0", source, d, d)
     parts.move_affine("head.2", f"{source}_prediction", 1, d)
@@ -190,7 +191,7 @@ def discriminator(parts: Parts, prefix: str) -> None:
 
 
 def classifier(parts: Parts, prefix: str, dense: str = "pooler.dense") -> None:
-    """BERT's classifier: the pooler and a map to the classes."""
+    """Adds BERT's classifier: the pooler and a map to the classes."""
     pooler(parts, prefix, dense)
     classes = parts.folder.rows("classifier.weight")
     parts.move_affine("head.2", "classifier", classes, parts.width)
@@ -198,7 +199,7 @@ def classifier(parts: Parts, prefix: str, dense: str = "pooler.dense") -> None:
 
 
 def two_maps(activation: str) -> Callable[[Parts, str], None]:
-    """A classifier of two maps: RoBERTa's with tanh, ELECTRA's with gelu."""
+    """Returns a function that adds a classifier: dense, activation and a map to classes."""
 
     def put(parts: Parts, prefix: str) -> None:
         d = parts.width
@@ -211,5 +212,5 @@ def two_maps(activation: str) -> Callable[[Parts, str], None]:
 
 
 def token_classifier(parts: Parts, prefix: str) -> None:
-    """A map of every row to the classes."""
+    """Adds a map of every row to the classes."""
     parts.move_readout("classifier")

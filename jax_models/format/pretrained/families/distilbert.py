@@ -17,7 +17,7 @@ LAYER = {
 
 
 def put_distilbert(parts: Parts, prefix: str) -> None:
-    """Holds everything but the head."""
+    """Adds everything but the head to `parts`."""
     folder = parts.folder
     d, vocab_size = folder.number("dim"), folder.number("vocab_size")
     heads, parts.head_width = heads_of(folder, d, "n_heads")
@@ -45,7 +45,7 @@ masked_lm = masked_lm_of(
 
 
 def classifier(parts: Parts, prefix: str) -> None:
-    """Dense, ReLU and a map to the classes, of the row that is watched."""
+    """Adds the classifier: dense, ReLU and a map to the classes."""
     folder, d = parts.folder, parts.width
     parts.move_affine("head.0", "pre_classifier", d, d)
     parts.move_affine("head.2", "classifier", folder.rows("classifier.weight"), d)

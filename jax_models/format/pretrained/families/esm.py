@@ -19,7 +19,7 @@ LAYER = bert.LAYER | {"norm1": "attention.LayerNorm", "norm2": "LayerNorm"}
 
 
 def put_esm(parts: Parts, prefix: str) -> None:
-    """Holds everything but the head."""
+    """Adds everything but the head to `parts`."""
     folder = parts.folder
     d, vocab_size = folder.number("hidden_size"), folder.number("vocab_size")
     heads, parts.head_width = heads_of(folder, d, "num_attention_heads")
@@ -56,16 +56,17 @@ def put_esm(parts: Parts, prefix: str) -> None:
 
 
 def _rotary(parts: Parts) -> dict[str, Any]:
-    """Rotary positions, by the frequencies that are stored where they are not theta's.
+    """Returns the config entry `rotary`, with stored frequencies if theta's differ.
 
-    They count for transformers, the first layer's for all; half precision rounded some.
+    The package transformers uses stored frequencies, which half precision may have rounded.
+    Those stored for the model win over those of a layer, which stand for all layers.
     """
     folder, dims = parts.folder, parts.head_width
     theta = folder.get("rope_theta", 10000.0)
     entry: dict[str, Any] = {"dims": dims, "theta": theta}
     listed = sorted(x for x in folder.left if x.endswith("rotary_embeddings.inv_freq"))
     if listed:
-        # The model's own, named without a layer, wins.
+        # The shortest name is the model's own, without a layer.
         stored = folder.take(min(listed, key=len), dims // 2).astype(np.float64)
         expected = expect_number("rope_theta", theta, 0, above=True) ** (
             -np.arange(0, dims, 2) / dims

@@ -16,12 +16,12 @@ LAYER = {
     "w2": "mlp.c_proj",
     "norm2": "ln_2",
 }
-# The mask, and what is written in its place.
+# The mask, and the score of masked positions.
 LEFT_BEHIND = ("h.#.attn.bias", "h.#.attn.masked_bias")
 
 
 def put_gpt2(parts: Parts, prefix: str) -> None:
-    """Holds everything but the head.
+    """Adds everything but the head to `parts`.
 
     `scale_attn_by_inverse_layer_idx` divides the scores of layer k by k + 1: a temperature.
     """
@@ -58,10 +58,10 @@ def _scores(parts: Parts, layer: int) -> dict[str, object]:
 
 
 def causal_lm(parts: Parts, prefix: str) -> None:
-    """The next token's logits: the embedding as the map, or one of its own."""
+    """Adds the head that predicts the next token: the embedding, or a map of its own."""
     parts.config["head"] = [put_decoder(parts, 0)]
 
 
 def classifier(parts: Parts, prefix: str) -> None:
-    """A map to the classes, of the row that is watched, the last by custom."""
+    """Adds a map to the classes, without bias."""
     parts.move_readout("score", bias=False)

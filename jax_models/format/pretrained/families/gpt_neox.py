@@ -20,7 +20,7 @@ LAYER = {
     "w2": "mlp.dense_4h_to_h",
     "norm2": "post_attention_layernorm",
 }
-# The mask, what is written in its place, and the frequencies.
+# The mask, the score of masked positions, and the rotary frequencies.
 LEFT_BEHIND = tuple(
     f"layers.#.attention.{name}"
     for name in ("bias", "masked_bias", "rotary_emb.inv_freq")
@@ -28,7 +28,7 @@ LEFT_BEHIND = tuple(
 
 
 def put_gpt_neox(parts: Parts, prefix: str) -> None:
-    """Holds everything but the head."""
+    """Adds everything but the head to `parts`."""
     folder = parts.folder
     d, vocab_size = folder.number("hidden_size"), folder.number("vocab_size")
     heads, width = heads_of(folder, d, "num_attention_heads")

@@ -19,7 +19,7 @@ from jax_models.format.pretrained.rotary import rotary_of
 
 
 def put_llama(parts: Parts, prefix: str) -> None:
-    """Holds everything but the head."""
+    """Adds everything but the head to `parts`."""
     folder = parts.folder
     d, vocab_size = folder.number("hidden_size"), folder.number("vocab_size")
     heads = folder.number("num_attention_heads")
@@ -73,10 +73,10 @@ def put_llama(parts: Parts, prefix: str) -> None:
 
 
 def _windows(folder: Source, count: int) -> list[dict[str, int]]:
-    """The window of each layer; None where a row sees all before it.
+    """Returns each layer's config key `window`; {} for a layer without one.
 
-    All of Mistral's layers slide; Qwen's where it is switched on, from one layer on or
-    those that are listed.
+    In Mistral all layers have a window. In Qwen those have one, if `use_sliding_window`,
+    that `layer_types` lists, or else from layer `max_window_layers` on.
     """
     kind, slides = folder.config["model_type"], [True] * count
     qwen = kind in ("qwen2", "qwen3")

@@ -29,7 +29,7 @@ THETA = {
 
 
 def put_modernbert(parts: Parts, prefix: str) -> None:
-    """Holds everything but the head."""
+    """Adds everything but the head to `parts`."""
     folder = parts.folder
     d, vocab_size = folder.number("hidden_size"), folder.number("vocab_size")
     heads, parts.head_width = heads_of(folder, d, "num_attention_heads")
@@ -67,7 +67,7 @@ def put_modernbert(parts: Parts, prefix: str) -> None:
 
 
 def _attention(folder: Source, kind: str, width: int) -> dict[str, Any]:
-    """Rotary positions and window of a type of layer."""
+    """Returns the config keys `rotary` and `window` of layers of type `kind`."""
     older, default = THETA[kind]
     found = (folder.get("rope_parameters") or {}).get(kind) or {}
     if older in folder.config and folder.config[older] is None:
@@ -96,7 +96,7 @@ def _attention(folder: Source, kind: str, width: int) -> dict[str, Any]:
 
 
 def masked_lm(parts: Parts, prefix: str) -> None:
-    """Dense, activation, norm, and the decoder."""
+    """Adds the masked LM head: dense, activation, norm and the decoder."""
     _head(parts)
     last = put_decoder(parts, 3)
     if parts.folder.flag("decoder_bias", True):
@@ -105,7 +105,7 @@ def masked_lm(parts: Parts, prefix: str) -> None:
 
 
 def classifier(parts: Parts, prefix: str) -> None:
-    """Dense, activation, norm and a map to the classes, of the first row."""
+    """Adds the first row's classifier: dense, activation, norm and a map to the classes."""
     expect_default(
         parts.folder, "classifier_pooling", ["cls"], "a classifier reads the first row"
     )
@@ -113,7 +113,7 @@ def classifier(parts: Parts, prefix: str) -> None:
 
 
 def token_classifier(parts: Parts, prefix: str) -> None:
-    """Dense, activation, norm and a map of every row to the classes."""
+    """Adds every row's classifier: dense, activation, norm and a map to the classes."""
     _head(parts)
     classes = parts.folder.rows("classifier.weight")
     parts.move_affine("head.3", "classifier", classes, parts.width)
