@@ -17,14 +17,16 @@ from bounds.numbers import interval
 
 
 class Sense(enum.Enum):
-    """The direction of an inequality; its value is how it reads."""
+    """Direction of an inequality; the value is its wording in a sentence."""
 
     UPPER = "at most"
     LOWER = "at least"
 
 
 def directed(value: float, spec: str, sense: Sense) -> str:
-    """A number as text whose digits are cut in the direction of a sense.
+    """Text of `value` in the format `spec`, rounded up for UPPER and down for LOWER.
+
+    A `spec` without "." and an infinite or NaN value are formatted without this rounding.
 
     >>> directed(2.00001, ".3g", Sense.UPPER), directed(2.00001, ".3g", Sense.LOWER)
     ('2.01', '2')
@@ -46,8 +48,8 @@ class _Inequality:
     """quantity <= value (UPPER) or quantity >= value (LOWER), for a quantity >= 0.
 
     Attributes:
-        log_value: ln of the value; -inf where it is zero, +inf where an upper one says
-            nothing. Rounded in the direction of the sense.
+        log_value: ln of the value; -inf for the value zero, +inf for an upper bound
+            that says nothing. Rounded in the direction of the sense.
         sense: The direction.
         quantity: What is bounded, in the notation of the source.
         hypotheses: What must hold, one sentence each.
@@ -93,14 +95,14 @@ class _Inequality:
         return interval.upper(x) if self.sense is Sense.UPPER else interval.lower(x)
 
     def __float__(self) -> float:
-        """The value, as `value`: infinite or zero where it is beyond the range of floats."""
+        """Returns `value`."""
         return self.value
 
     @property
     def size(self) -> str:
-        """The value in five digits, or as a power of ten where it is far from 1.
+        """The value in five digits; above 10^4 and below 10^-4 as a power of ten.
 
-        Digits are cut in the direction of the sense: what is shown is a bound too.
+        Rounded in the direction of the sense, so that the text is a true bound too.
         """
         exponent = self.log10_value
         if 4 < abs(exponent) < math.inf:
@@ -108,7 +110,7 @@ class _Inequality:
         return directed(self.value, ".5g", self.sense)
 
     def __repr__(self) -> str:
-        """The number with its direction; what is bounded is said by `print`."""
+        """Type, direction and size without the quantity, as in `Bound(<= 1)`."""
         direction = "<=" if self.sense is Sense.UPPER else ">="
         return f"{type(self).__name__}({direction} {self.size})"
 
@@ -116,10 +118,10 @@ class _Inequality:
         return f"{self.quantity} {self.sense.value} {self.size}"
 
     def __format__(self, spec: str) -> str:
-        """As `str` without a format, else the value in it: `f"{bound:.3f}"`.
+        """Text as by `str` for an empty `spec`, else the value as in `f"{bound:.3f}"`.
 
-        Digits are cut in the direction of the sense. What is further from 1 than floats
-        have digits stays a power of ten.
+        Rounded in the direction of the sense. A value above 10^15 or below 10^-15 is
+        written as a power of ten whatever `spec` is.
         """
         if not spec:
             return str(self)
@@ -166,7 +168,8 @@ class Claim(_Inequality):
     def implied_by(self, bound: Bound) -> bool:
         """Whether a proved bound on the same quantity makes the claim true.
 
-        False says nothing about truth. Another quantity or direction is a ValueError.
+        A claim that is not implied may still be true. A bound on another quantity, or of
+        the other sense, is a ValueError.
         """
         if not isinstance(bound, Bound):
             raise TypeError(f"a claim follows from a Bound, not a {type(bound)}")

@@ -58,7 +58,7 @@ def log(x: Interval) -> Interval:
 def log_complement(x: Interval) -> Interval:
     """An interval around ln(1 - x), for x in [0, 1), with all digits of a small x.
 
-    Below 2^-32 it is the series to x^7; what that leaves is less than x^8.
+    An x below 2^-32 takes the series to x^7, whose remainder is less than x^8.
     """
     if not x.b < _SMALL:
         return _CONTEXT.log(1 - x)
@@ -82,7 +82,7 @@ def maximum(*numbers: Interval) -> Interval:
 
 
 def hull(low: Interval, high: Interval) -> Interval:
-    """An interval around every number from the low end of one to the high end of another."""
+    """Interval from the lower end of `low` to the upper end of `high`."""
     return _CONTEXT.mpf([low.a, high.b])
 
 
@@ -103,7 +103,7 @@ def lower(x: Interval) -> float:
 
 
 def log_upper(x: Interval) -> float:
-    """A float at least ln of every number of the interval; -inf where that is zero."""
+    """A float at least ln x for every x of the interval; -inf if its upper end is 0."""
     if x.b == 0:
         return -math.inf
     if x.b == math.inf:
@@ -112,5 +112,5 @@ def log_upper(x: Interval) -> float:
 
 
 def log_lower(x: Interval) -> float:
-    """A float at most ln of every number of the interval, all of them above zero."""
+    """A float at most ln x for every x of an interval above 0."""
     return lower(_CONTEXT.log(x.a))

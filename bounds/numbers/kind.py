@@ -24,7 +24,7 @@ STATED = "the radius that was stated of every evaluation"
 
 
 class OfKind:
-    """A result with a kind."""
+    """Base class of results that have a `kind`."""
 
     kind: Kind
     # Largest relative radius of an exact value.
@@ -32,20 +32,20 @@ class OfKind:
 
     @property
     def exact(self) -> bool:
-        """True where the largest value is known but for a small rounding radius."""
+        """True if `kind` is "exact": its radius is at most `rtol_exact` times the value."""
         return self.kind == "exact"
 
     @property
     def estimated(self) -> bool:
-        """True where nothing encloses the largest value."""
+        """True if `kind` is "estimated": the error of the value is unknown."""
         return self.kind == "estimated"
 
 
 def kind_of(value: float, lower: float, upper: float) -> Kind:
-    """Kind of a value of at least 0 whose ends are radii of rounding.
+    """Kind of a value >= 0 that rounding leaves between `lower` and `upper`.
 
-    "exact" where both ends are within `RTOL_EXACT` times the value, else "enclosure". A
-    value of 0 is exact where its upper end is 0: nothing that is read has moved.
+    "exact" if both ends are within `RTOL_EXACT` times the value from it, else "enclosure".
+    A value of 0 is exact if both ends are 0.
     """
     most = RTOL_EXACT * value
     near = value - lower <= most and upper - value <= most  # of NaN nothing is
@@ -57,7 +57,7 @@ def kind_of_largest(
     lower: Float[np.ndarray, "*values"],
     upper: Float[np.ndarray, "*values"],
 ) -> Kind:
-    """Kind of the largest absolute value of many, NaN for none, by `kind_of`."""
+    """`kind_of` the largest absolute value without NaNs; "exact" if all are NaN."""
     if np.isnan(values).all():
         return "exact"  # of nothing
 
@@ -69,7 +69,7 @@ def kind_of_largest(
 
 
 def kind_of_ends(lower: float, upper: float, enclosed: bool) -> Kind:
-    """Kind of one value of any sign, from the ends that were kept."""
+    """Kind of a value between `lower` and `upper`; "estimated" unless `enclosed`."""
     if not enclosed:
         return "estimated"
     middle, radius = abs(lower / 2 + upper / 2), upper / 2 - lower / 2

@@ -21,7 +21,8 @@ SQUARINGS = 6
 def spectral_norms(matrices: Float[Array, "*batch a b"]) -> Float[Array, "*batch"]:
     """Returns upper bounds on the spectral norms of matrices [..., a, b].
 
-    Rounding is not included: of the computed number, at most (8 + 2 d) d u relatively.
+    Rounding is not included: at most (8 + 2 d) d u times the norm, d = min(a, b) and u
+    the unit roundoff.
     """
     largest = jnp.abs(matrices).max(axis=(-2, -1), keepdims=True)
     scaled = matrices / jnp.where(largest > 0, largest, 1)
@@ -49,14 +50,14 @@ def _product(
 def euclidean_norms(
     vectors: Float[np.ndarray, "*batch entries"],
 ) -> Float[np.ndarray, "*batch"]:
-    """Norms in float64 over the last axis, on the host."""
+    """Euclidean norms over the last axis of NumPy arrays, scaled against overflow."""
     scale = np.abs(vectors).max(axis=-1, initial=0.0)
     divisor = np.where((scale > 0) & np.isfinite(scale), scale, 1.0)
     return divisor * np.linalg.norm(vectors / divisor[..., None], axis=-1)
 
 
 def scaled_norm(change: Float[Array, "*batch entries"]) -> Float[Array, "*batch"]:
-    """Norms over the last axis, traced."""
+    """Euclidean norms over the last axis of JAX arrays, scaled against overflow."""
     largest = jnp.abs(change).max(axis=-1)
     scale = jnp.where(largest > 0, largest, 1)
     return largest * jnp.sqrt(((change / scale[..., None]) ** 2).sum(axis=-1))

@@ -61,8 +61,9 @@ def temperature_label(temperature: dict[str, Any] | None) -> str:
 def enclosure_label(value: float, lower: float, upper: float) -> str:
     """A non-negative number with its radius, as in `0.40612345 +- 3.1e-07`.
 
-    The digits that are known, and a radius that reaches both ends from there; `0 (below
-    1.6e-14)` where the true number may be 0, `0` where it is.
+    `value` has the digits that the distance of `lower` and `upper` leaves known; the radius
+    around these digits includes both ends. For `lower` = 0 the text is `0 (below 1.6e-14)`
+    with `upper` rounded up, and `0` if `upper` is 0 too.
     """
     if lower == 0:
         return "0" if upper == 0 else f"0 (below {_rounded_up(Decimal(upper))})"
@@ -76,7 +77,7 @@ def enclosure_label(value: float, lower: float, upper: float) -> str:
 
 
 def _rounded_up(number: Decimal) -> str:
-    """The least number of two digits that is not below a given one."""
+    """Text of a number rounded up to two significant digits."""
     context = Context(prec=2, rounding=ROUND_CEILING)
     return f"{float(context.plus(number)):.2g}"
 
@@ -138,7 +139,7 @@ def column_table(
     columns: Iterable[tuple[str, str]],
     show: Callable[[str, Any], str],
 ) -> list[str]:
-    """Lines of a table of columns, each a header and a key, without empty columns."""
+    """Lines of a text table of `rows`, from (header, key) pairs, without empty columns."""
     rows = list(rows)
     shown = [c for c in columns if any(row.get(c[1]) is not None for row in rows)]
     lines = [[header for header, _ in shown]]
@@ -149,13 +150,13 @@ def column_table(
 
 
 def ruled(table: Sequence[str]) -> list[str]:
-    """Lines of a table with rules above, below and under its heading."""
+    """Lines of `table` with rules of dashes before and after the first, and at the end."""
     rule = "-" * len(table[0])
     return [rule, table[0], rule, *table[1:], rule]
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of cells as text, columns aligned to the right."""
+    """Joins each line of cells to one text, with columns aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [
         "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))

@@ -31,7 +31,7 @@ SCALAR_STEPS = 16
 
 
 def rounding_steps(model: Transformer, length: int) -> float:
-    """Unit roundoffs that one evaluation accumulates, from the model's shapes alone."""
+    """Number of roundings of one evaluation at `length` tokens, from shapes alone."""
     steps = 0.0
     for layer in model.layers:
         steps += layer_steps(model, layer, length)
@@ -48,7 +48,7 @@ def rounding_steps(model: Transformer, length: int) -> float:
 
 
 def layer_steps(model: Transformer, layer: Layer, length: int) -> float:
-    """Unit roundoffs of one layer."""
+    """Number of roundings of one layer at `length` keys: steps(layer)."""
     attention = layer.attention
     heads, width = attention.num_heads, attention.value_width
     steps = summation_depth(length) + SCALAR_STEPS
@@ -60,7 +60,7 @@ def layer_steps(model: Transformer, layer: Layer, length: int) -> float:
 
 
 def summation_depth(length: int) -> int:
-    """Most additions that one term of a sum over n keys goes through."""
+    """Most additions that one term of a sum over `length` keys goes through."""
     return min(length, MAX_KEY_TILE) + math.ceil(length / MAX_KEY_TILE)
 
 
@@ -94,7 +94,7 @@ def gamma_upper(count: int) -> float:
 
 
 def term_roundoff(count: int) -> float:
-    """Rounding in float64 of a change by `count` operations, relative to its terms.
+    """Rounding error in float64 of a change, over the sum of its terms' magnitudes.
 
     γ_k, k = 2 (count + 8): inner products with `count` terms in all and a few scalar
     operations, on operands that round as much themselves.
@@ -107,12 +107,11 @@ def layer_roundoff(
     depth: float,  # additions that one term of a sum over keys goes through
     score_range: float | Float[Array, ""],  # largest |score|
 ) -> Float[Array, ""]:
-    """Rounding in float64 of a layer's part of a change, relative to its terms.
+    """Rounding error in float64 of a layer's part of a change, over its terms' magnitudes.
 
-    e^(2 u steps(layer)) - 1 over the magnitudes of the terms of a sum: a certificate adds
-    this to its radii, layer by layer. A product of k factors 1 + δ, |δ| <= u, and
-    inverses of such, is within this distance of 1 for k u up to twice the exponent,
-    whatever k is.
+    It is e^(2 u steps) - 1, which a certificate adds to its radii layer by layer. A product
+    of k factors 1 + δ, |δ| <= u, and inverses of such, is within this distance of 1 for k u
+    up to twice the exponent, whatever k is.
     """
     heads, width = layer.attention.num_heads, layer.attention.value_width
     d, key_width = layer.attention.query.shape[2], layer.attention.key_width
@@ -122,7 +121,7 @@ def layer_roundoff(
 
 
 def tiled_summation(length: int) -> tuple[int, int]:
-    """Tile size, and the additions per term of a sum over n keys by tiles.
+    """Tile size, and additions per term, of a sum over n = `length` keys by tiles.
 
     A tile of t keys is t additions deep; joining n / t tile sums, one after another,
     adds about 6 operations each, so t = sqrt(6 n) is best.

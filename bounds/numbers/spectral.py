@@ -35,7 +35,7 @@ _SMALLEST_NORMAL = 2.0**-1022
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Enclosure:
-    """A real matrix that is near a float one.
+    """A real matrix, known by a float matrix and a bound on their distance.
 
     Attributes:
         middle: (m, n) float64.
@@ -58,7 +58,7 @@ class Enclosure:
         return Enclosure(middle, upper(rounded + mine * (right + its) + left * its))
 
     def __add__(self, other: "Enclosure") -> "Enclosure":
-        """The sum; a float sum is off by at most u times itself."""
+        """The sum; its radius covers both radii and the rounding of the float sum."""
         with np.errstate(over="ignore", invalid="ignore"):
             middle = self.middle + other.middle
         rounded = gamma(1) * interval(frobenius_upper(middle))
@@ -132,7 +132,7 @@ def frobenius_upper(matrix: Float[np.ndarray, "..."]) -> float:
 
 
 def largest_row_norm(rows: Float[np.ndarray, "rows columns"]) -> float:
-    """Upper bound on the norm of every row of a matrix; infinite as in `norm_upper`."""
+    """Upper bound on the largest Euclidean norm of a row; infinite as in `norm_upper`."""
     scaled, exponent = _scaled(rows)
     if exponent is None:
         return _without_scale(scaled)
@@ -144,7 +144,7 @@ def largest_row_norm(rows: Float[np.ndarray, "rows columns"]) -> float:
 def _scaled(
     matrix: Float[np.ndarray, "..."],
 ) -> tuple[Float[np.ndarray, "..."], int | None]:
-    """The matrix over 2^e, largest entry in [1/2, 1), and e; None where no e does."""
+    """matrix / 2^e, largest modulus in [1/2, 1), and e; e is None if that is 0 or inf."""
     matrix = np.asarray(matrix, np.float64)
     largest = float(np.max(np.abs(matrix), initial=0.0))
     if largest == 0 or not math.isfinite(largest):
@@ -160,19 +160,19 @@ def _without_scale(matrix: np.ndarray) -> float:
 
 
 def _frobenius(scaled: np.ndarray) -> Interval:
-    """Upper bound (as an interval) for entries of modulus about one or less."""
+    """Upper bound on the Frobenius norm, for entries of modulus about one or less."""
     return _root(float(np.sum(scaled * scaled)), scaled.size)
 
 
 def _root(squares: float, count: int) -> Interval:
-    """Upper bound on the root of a computed sum of this many squares."""
+    """Upper bound on the root of a sum of `count` squares, computed as `squares`."""
     remaining, underflow = _lost(count)
     return sqrt(interval(squares) / remaining + underflow)
 
 
 @functools.cache
 def _lost(count: int) -> tuple[Interval, Interval]:
-    """Factor that rounding leaves of a sum of squares at least, and its underflow at most."""
+    """Least factor that rounding leaves of a sum of squares, and its largest underflow."""
     return 1 - gamma(count + 1), count * interval(_UNDERFLOW)
 
 

@@ -1,14 +1,11 @@
-"""The quantities the influence bounds speak about, and the hypotheses they share.
+"""Texts of the quantities and hypotheses of bounds, and checks of their arguments.
 
-Two statements about the same thing must say so in the same words, so that a printed
-claim can be held against a proved bound. Positions are j (the one that is read) and i
-(the one whose symbol changes), y^(k) the activations after layer k.
-
-The quantities that the approximation bounds speak about, and their two senses.
-
-Scores s of one row have the maximum m and the maximisers M; S_τ(s) is the softmax of s/τ,
-ah(s), lh(s) and rh(s) are the average-, leftmost- and rightmost-hard weights. A gap γ > 0
-means that every score outside M is at most m - γ.
+Bounds and claims on one quantity share its text, so that they can be compared. In bounds
+on influence, j is the position that is read, i the position whose symbol changes, and
+y^(k) and y'^(k) are the activations after layer k for the two inputs. In bounds on
+approximation, the scores s of one row have the maximum m and the maximisers M; S_τ(s) is
+the softmax of s/τ; ah(s), lh(s) and rh(s) are the average-, leftmost- and rightmost-hard
+weights; a gap γ > 0 means that every score outside M is at most m - γ.
 """
 
 import math
@@ -40,7 +37,7 @@ _Kind = TypeVar("_Kind")
 
 
 def nonnegative(name: str, value: float) -> float:
-    """The value as a float; a ValueError outside [0, ∞]. Infinite where none is known."""
+    """The value as a float; a ValueError outside [0, ∞]."""
     found = number(value)
     if not found >= 0:
         raise ValueError(f"{name} is {shown(value)}, expected a number >= 0")
@@ -99,7 +96,7 @@ def number(value: Any) -> float:
 
 
 def instance(name: str, value: Any, *kinds: type[_Kind]) -> _Kind:
-    """The value, if it is of one of the kinds; else a ValueError says what it is."""
+    """The value, if it is an instance of one of `kinds`; else a ValueError."""
     if not isinstance(value, kinds):
         expected = " or ".join(kind.__name__ for kind in kinds)
         raise ValueError(f"{name} is {shown(value)}, expected {expected}")
@@ -109,7 +106,7 @@ def instance(name: str, value: Any, *kinds: type[_Kind]) -> _Kind:
 def several(
     name: str, values: Sequence[Any], *kinds: type[_Kind], least: int = 0
 ) -> tuple[_Kind, ...]:
-    """The values as a tuple; a ValueError for too few, or one of no such kind."""
+    """The values as a tuple; a ValueError for fewer than `least`, or one not of `kinds`."""
     try:
         found = tuple(values)
     except TypeError:
@@ -122,7 +119,7 @@ def several(
 
 
 def nonnegatives(name: str, values: Sequence[float]) -> tuple[float, ...]:
-    """The values as floats, if they are a sequence of numbers in [0, ∞]."""
+    """The values as floats; a ValueError unless all are numbers in [0, ∞]."""
     each = enumerate(several(name, values))
     return tuple(nonnegative(f"{name}[{index}]", value) for index, value in each)
 
@@ -136,7 +133,7 @@ def choice(name: str, value: str, options: Sequence[str]) -> str:
 
 
 def shown(value: Any) -> str:
-    """The value in a message: what has a long text is named by its type."""
+    """Text of a value for a message; its type where the text is over 40 characters."""
     text = " ".join((repr if isinstance(value, str) else str)(value).split())
     return text if len(text) <= 40 else f"of type {type(value).__name__}"
 
@@ -144,14 +141,14 @@ def shown(value: Any) -> str:
 def upper_bound(
     value: Interval, quantity: str, hypotheses: tuple[str, ...], source: str
 ) -> Bound:
-    """quantity <= value, from an enclosure of the value."""
+    """The bound quantity <= value, from an interval that encloses the value."""
     return Bound(log_upper(value), Sense.UPPER, quantity, hypotheses, source)
 
 
 def lower_bound(
     value: Interval, quantity: str, hypotheses: tuple[str, ...], source: str
 ) -> Bound:
-    """quantity >= value > 0, from an enclosure of the value."""
+    """The bound quantity >= value > 0, from an interval that encloses the value."""
     return Bound(log_lower(value), Sense.LOWER, quantity, hypotheses, source)
 
 
@@ -163,7 +160,7 @@ def corrected_bound(
 ) -> Bound:
     """An upper bound of the corrected Lemma 5, from an enclosure of its value.
 
-    `quantity` is that of `others` or `own`; `form` names the form of the lemma.
+    `quantity` is the text that `others` or `own` returns; `form` names the lemma's form.
     """
     return Bound(
         log_value=log_upper(value),
@@ -175,10 +172,10 @@ def corrected_bound(
 
 
 def others(layer: int) -> str:
-    """The change at a position j that is not i, after this many layers."""
+    """Text of the change at a position j that is not i, after `layer` layers."""
     return f"|y_j^({layer}) - y'_j^({layer})|, j != i"
 
 
 def own(layer: int) -> str:
-    """The change at the position i itself, after this many layers."""
+    """Text of the change at the position i itself, after `layer` layers."""
     return f"|y_i^({layer}) - y'_i^({layer})|"

@@ -27,18 +27,18 @@ Step: TypeAlias = Callable[[float], float]
 
 
 def sixteen_units(unit: float) -> float:
-    """16 u: far enough that results of the moved number round anew."""
+    """16 u for the unit roundoff u: enough that results of a moved number round anew."""
     return UNITS * unit
 
 
 def move_alike(tree: Any, run: int, step: Step = sixteen_units) -> Any:
-    """Pytree with every float moved; equal entries of an array move alike."""
+    """`tree` with every float moved, equal entries of an array in the same direction."""
     # Equal entries stay equal: symbols, heads, ties.
     return _moved(tree, run, step, alike=True)
 
 
 def move_apart(tree: Any, run: int) -> Any:
-    """Pytree with every float moved, each entry of an array by itself."""
+    """`tree` with every float moved, each entry of an array with a sign of its own."""
     return _moved(tree, run, sixteen_units, alike=False)
 
 
@@ -48,7 +48,7 @@ def float_leaves(tree: Any) -> list[Any]:
 
 
 def unit_of(tree: Any) -> float:
-    """Largest unit roundoff of a pytree's arrays of floats; float64's without any."""
+    """Largest unit roundoff of a pytree's arrays of floats; 2^-53 if it has none."""
     arrays = [x for x in float_leaves(tree) if np.ndim(x)]
     units = [float(jnp.finfo(jnp.result_type(x)).eps) / 2 for x in arrays]
     return max(units, default=2.0**-53)
@@ -72,7 +72,7 @@ def _is_float(leaf: Any) -> bool:
 
 
 def _move(leaf: Any, step: Step | float, salt: int, alike: bool) -> Any:
-    """Moved leaf of a tree, of its type."""
+    """The leaf moved, of the same type; unchanged if it holds no floats."""
     if not _is_float(leaf):
         return leaf
     values = np.array(leaf, order="C")  # of 0 axes too
@@ -89,7 +89,7 @@ def _times(
     salt: int,
     step: float,
 ) -> Any:
-    """values (1 +- step), with signs by the keys."""
+    """values (1 +- step), each sign a hash of the entry's key and `salt`."""
     factor = np.where(_signs(keys, salt), 1 - step, 1 + step)
     with np.errstate(over="ignore"):  # an infinite result has an infinite radius
         return jnp.asarray(values * factor.astype(values.dtype))
@@ -98,7 +98,7 @@ def _times(
 def _signs(
     keys: Shaped[np.ndarray, "*entries"], salt: int
 ) -> Bool[np.ndarray, "*entries"]:
-    """A bit of each integer, by the finaliser of splitmix64 (Steele et al. 2014)."""
+    """Hash of each key and `salt` to a bit: finaliser of splitmix64 (Steele et al. 2014)."""
     z = np.atleast_1d(keys).astype(np.uint64)  # arrays wrap around without a warning
     z = z + np.uint64(salt * 0x9E3779B97F4A7C15 % 2**64)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -1,4 +1,4 @@
-"""Half precisions for the products of changes, and such a product.
+"""Matrix products of changes in half precision.
 
 An operand is rounded after a power of two has been taken out of each of its rows, so
 that the type's range does not matter, and split into parts: numbers of the type whose
@@ -30,7 +30,7 @@ Precision = Literal["bfloat16", "float16"]
 
 @dataclasses.dataclass(frozen=True)
 class Rounding:
-    """Rounding of the operands of products."""
+    """Half-precision type of products, and the number of parts of each operand."""
 
     name: str  # of the float type
     fixed: int = 1  # parts of an operand that no substitution moves
@@ -61,7 +61,7 @@ class Rounding:
         return total * _over_rows(scales, axes)
 
     def _parts(self, array: Numbers, count: int) -> list[Numbers]:
-        """Parts of an array: numbers of the float type, in the array's own type."""
+        """`count` parts of half-precision numbers, in the type of `array`, with a sum near it."""
         kind, parts = jnp.finfo(self.name), []
         for _ in range(count):
             # A pair of conversions may be left out by the compiler; this may not.
@@ -70,7 +70,7 @@ class Rounding:
         return parts
 
     def _dot(self, first: Numbers, second: Numbers, dimensions: Any) -> Numbers:
-        """Product of two parts, which are numbers of the float type."""
+        """Product of two parts, whose entries are numbers of the half precision."""
 
         def emulated(a: Numbers, b: Numbers) -> Numbers:
             return jax.lax.dot_general(a, b, dimensions, precision=HIGHEST)
@@ -89,14 +89,14 @@ class Rounding:
 
 
 def _row_scale(array: Numbers, contracted: Sequence[int], _: Sequence[int]) -> Numbers:
-    """A power of two that divides each row, over the axes that are summed."""
+    """Power of two near the largest entry over `LARGEST` of each row; 1 for zeros."""
     largest = jnp.abs(array).max(axis=contracted, keepdims=True) / LARGEST
     scale = jax.lax.reduce_precision(largest, jnp.finfo(array.dtype).nexp, 0)
     return jnp.where(scale > 0, scale, 1)
 
 
 def _over_rows(scales: Sequence[Numbers], axes: Sequence[Any]) -> Numbers:
-    """Product of both operands' scales, with the axes of their `dot_general`."""
+    """Products of the row scales of both operands, shaped as their `dot_general`."""
     shared = len(axes[0][2])
     rows = []
     for scale, (array, contracted, batched) in zip(scales, axes, strict=True):
@@ -122,7 +122,7 @@ PRECISIONS = {"bfloat16": Rounding("bfloat16", fixed=2), "float16": Rounding("fl
 
 
 def choose_precision(model: Any, precision: Any) -> Rounding | None:
-    """Rounding of products of a model's changes; None for no precision."""
+    """`Rounding` by its name, None for None; an InputError if the model excludes it."""
     if precision is None:
         return None
     choose_name("precision", precision, tuple(PRECISIONS))

@@ -1,7 +1,8 @@
-"""From the moves of results to their radii.
+"""Rounding radii of results, from their changes in runs with moved inputs.
 
-With v a result's size and m its largest move in some runs, over the v above 1e-3 of the
-largest let w be the median of m / v, at least 16 u, and m_0 that of m. Then
+A moved input differs by a few roundings, and the change of a result is its move. With v
+a result's magnitude and m its largest move in some runs, over the v above 1e-3 of the
+largest let w be the median of m / v, at least 16 u, and m_0 the median of m. Then
 
     R = max(4 (m + w v), floor),             of a change that was computed as a change,
     R = max(4 (m + max(w v, m_0)), floor),   of a difference of two results,
@@ -52,7 +53,7 @@ UNDERFLOWS = 2.0**10
 
 @dataclasses.dataclass(frozen=True)
 class Usual:
-    """Usual moves of all results of one question, which enter each radius."""
+    """Medians w and m_0 of the moves of all results, and the floor of their radii."""
 
     relative: float  # w
     absolute: float  # m_0, 0 where nothing is subtracted
@@ -69,7 +70,7 @@ class Usual:
         subtracted: bool,  # results are differences of two
         largest: float | None = None,  # v_max, where these are not all results
     ) -> "Usual":
-        """Usual moves of all results, or of some that were moved."""
+        """w, m_0 and the floor, from all results or, with `largest`, from some."""
         info = jnp.finfo(dtype)
         unit, finite = float(info.eps) / 2, np.isfinite(sizes)
         if largest is None:
@@ -88,7 +89,7 @@ class Usual:
     def radii(
         self, sizes: Float[np.ndarray, "*results"], moves: Float[np.ndarray, "*results"]
     ) -> Float[np.ndarray, "*results"]:
-        """Radii R of results, infinite where they are no numbers."""
+        """Radii R of results; infinite where R is NaN."""
         with np.errstate(over="ignore", invalid="ignore"):
             usual = np.maximum(self.relative * sizes, self.absolute)
             found = np.maximum(RATIO * (moves + usual), self.floor)
@@ -96,7 +97,7 @@ class Usual:
 
 
 def farthest(shape: tuple[int, ...], moves: Iterable[np.ndarray]) -> np.ndarray:
-    """Largest moves m over some runs, infinite where one is no number."""
+    """Largest move m of each result over some runs; infinite where one is NaN."""
     found = np.zeros(shape)
     for far in moves:
         found = np.maximum(found, np.where(np.isnan(far), np.inf, far))

@@ -38,7 +38,7 @@ GOLDEN = (5**0.5 - 1) / 2
 
 
 def measure_error(request: InfluenceRequest) -> MeasuredError | None:
-    """Errors in half precision of a sample of substitutions; None without any."""
+    """Relative errors of half precision on a sample of substitutions; None without any."""
     if not len(request.pairs):
         return None
     chosen = sample_of(len(request.pairs))
@@ -78,7 +78,7 @@ def relative_errors(
 def summarised(
     errors: Float[np.ndarray, "errors"], substitutions: int, reference: str
 ) -> MeasuredError:
-    """Quantiles of relative errors of values that may have moved."""
+    """`MeasuredError` with the median, 99th percentile and maximum of `errors`."""
     found = np.zeros(3)
     if errors.size:
         found = np.quantile(errors, (0.5, 0.99, 1), method="higher")
@@ -89,7 +89,7 @@ def summarised(
 def what_moved(
     request: InfluenceRequest,
 ) -> Bool[np.ndarray, "substitutions"] | Bool[np.ndarray, "substitutions rows"]:
-    """True of the values read that a substitution may have moved."""
+    """Mask of the results that a substitution may change: the watched row, or each row."""
     reached = request.reached()
     return reached[:, 0] if request.reading is None else reached
 
@@ -109,7 +109,7 @@ def decide_ranked(
     name: str,  # of the half precision
     run: Run,
 ) -> Enclosures:
-    """Largest estimates decided in float64; their error unless all were."""
+    """Influences, the largest in float64; the estimates left have a measured error."""
     sizes = way.sizes(request), INCREMENTAL.sizes(request)
     known = Proposals(request, run, name, way.name, sizes)
     _estimate(known, request, name)
@@ -150,7 +150,7 @@ def decide_ranked(
 
 
 def _estimate(known: Proposals, request: InfluenceRequest, name: str) -> None:
-    """Adds influences in half precision, infinite where float32 has no number."""
+    """Adds all influences in half precision to `known`; infinity for any not finite."""
     low = dataclasses.replace(
         request,
         model=with_dtype(request.model, "float32"),

@@ -47,7 +47,7 @@ def _run(
     entering: Sequence[bool],
     arguments: Sequence[Any],
 ) -> list[Any]:
-    """Results of a program, of whose arguments some have moved."""
+    """Results of a program with rounded products; `entering` marks its moved arguments."""
     jaxpr = program.jaxpr
     moving = _moving(jaxpr, entering)
     held = dict(zip(jaxpr.constvars, program.consts, strict=True))
@@ -81,7 +81,7 @@ def _run(
 def _rounded(
     rounding: Rounding, equation: Any, moves: Sequence[bool]
 ) -> dict[str, Any]:
-    """Parameters of an operation, the products of its programs rounded."""
+    """Parameters of an operation, the products in its nested programs rounded."""
     parameters = dict(equation.params)
     for name, programs in _programs(equation, moves).items():
         rounded = tuple(
@@ -110,7 +110,7 @@ def _has_product(jaxpr: Jaxpr) -> bool:
 
 
 def _closed(equation: Any) -> Iterator[ClosedJaxpr]:
-    """Programs in the parameters of an operation."""
+    """Yields the nested programs among the parameters of an operation."""
     for value in equation.params.values():
         for one in value if isinstance(value, tuple | list) else (value,):
             if isinstance(one, ClosedJaxpr):
@@ -122,7 +122,7 @@ def _which(variables: Sequence[Any], moving: set[Any]) -> list[bool]:
 
 
 def _moving(jaxpr: Jaxpr, entering: Sequence[bool]) -> set[Any]:
-    """Variables of a program that move, where some of its arguments do."""
+    """Moved variables of a program, of whose arguments `entering` marks the moved."""
     moving = {x for x, moves in zip(jaxpr.invars, entering, strict=True) if moves}
     for equation in jaxpr.eqns:
         moves = _which(equation.invars, moving)
@@ -133,12 +133,12 @@ def _moving(jaxpr: Jaxpr, entering: Sequence[bool]) -> set[Any]:
 
 
 def _results(jaxpr: Jaxpr, entering: Sequence[bool]) -> list[bool]:
-    """True of the results of a program that move."""
+    """Mask of the moved results of a program; `entering` marks its moved arguments."""
     return _which(jaxpr.outvars, _moving(jaxpr, entering))
 
 
 def _leaving(equation: Any, moves: Sequence[bool]) -> list[bool]:
-    """True of the moving results of an operation with a moving argument."""
+    """Mask of the moved results of an operation with a moved argument."""
     programs = _programs(equation, moves)
     # A moved condition of a loop or branch moves all results.
     chosen = equation.primitive.name == "cond" and moves[0]
@@ -153,7 +153,7 @@ def _leaving(equation: Any, moves: Sequence[bool]) -> list[bool]:
 def _programs(
     equation: Any, moves: Sequence[bool]
 ) -> dict[str, list[tuple[ClosedJaxpr, list[bool]]]]:
-    """Programs of an operation by parameter, and which of their arguments move."""
+    """Nested programs by parameter, each with a mask of its moved arguments."""
     name, parameters, moves = equation.primitive.name, equation.params, list(moves)
     if name == "scan":
         body = parameters["jaxpr"]
@@ -177,7 +177,7 @@ def _programs(
 
 
 def _settled(body: Jaxpr, moves: list[bool], first: int, last: int) -> list[bool]:
-    """Moves of a loop body's arguments over all rounds; the carry is [first, last)."""
+    """Mask of a loop body's arguments that move in any round; [first, last) is the carry."""
     while True:
         carried = moves[first:last]
         found = _results(body, moves)[: last - first]
