@@ -45,7 +45,7 @@ def no_rule(reading: str, operation: Operation) -> InputError:
 def unsupported_attention(
     layers: tuple[Layer, ...], known: tuple[str, ...] = ()
 ) -> str | None:
-    """Reason that a part of attention has no rule, or None.
+    """Reason that a method has no rule for a part of a layer's attention, or None.
 
     Forward passes and exact changes use `jax_models.model.attending`, which has all parts;
     `known` names the parts that the method follows itself.
@@ -59,9 +59,9 @@ def unsupported_attention(
 
 
 def unsupported_dropout(model: Transformer) -> str | None:
-    """Reason that a method that moves one row first is unsupported, or None.
+    """Reason that a substitution may change the embeddings of other rows, or None.
 
-    The model is that of one input where no substitution changes its scale of embeddings.
+    A token dropout whose scale is fixed, as in the model of one input, is supported.
     """
     dropout = model.token_dropout
     if isinstance(model.position, PairTable):
@@ -96,9 +96,9 @@ def unsupported_model(model: Transformer) -> str | None:
 
 
 def of_one_text(model: Transformer, symbols: Collection[int]) -> Transformer:
-    """The model for inputs of some symbols: tokens of the first type alone.
+    """The model for inputs of `symbols`, all tokens of which are of the first type.
 
-    Where the separator of pairs is among the symbols, the model is unchanged.
+    Unchanged if the model has no token types, or their separator is among `symbols`.
     """
     table = model.position
     if not isinstance(table, PairTable) or table.separator in symbols:
@@ -111,7 +111,7 @@ def unsupported_operation(
     reading: Callable[..., Any],
     apart: type[Operation] | tuple[()] = (),
 ) -> str | None:
-    """Reason that a reading, or attention's, has no rule for a layer, or None.
+    """Reason that an operation or attention part of the layers has no rule, or None.
 
     `reading` is a `functools.singledispatch` over operations that are not linear, without
     those of the classes `apart`.
@@ -130,7 +130,7 @@ def unsupported_operation(
 
 
 def norm_before(layer: Layer) -> Norm | None:
-    """The norm in front of a layer's attention, or None; an error for anything else."""
+    """The norm before a layer's attention, or None; an `InputError` for other programs."""
     match [step.operation for step in layer.reads.steps]:
         case []:
             return None
@@ -222,7 +222,7 @@ def _(operation: Norm, base, cotangents: Cotangents) -> tuple[Cotangents, ...]:
 def pull(
     program: Program, base: Mapping[str, Array], given: Mapping[str, Array]
 ) -> dict[str, Array]:
-    """Cotangents of all rows that lead to those given, by name.
+    """Cotangents of the rows of a program by name, from those given for rows it writes.
 
     `base` must hold the rows [rows, width] that nonlinear steps read; `given` holds
     cotangents [outputs, width], or [rows, outputs, width] of every row.

@@ -1,4 +1,4 @@
-"""Edits of each position in turn, and what they do to an output."""
+"""Changes of an output by substitutions or deletions at each position in turn."""
 
 from collections.abc import Sequence
 from typing import Any

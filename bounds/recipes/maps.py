@@ -1,4 +1,4 @@
-"""Maps of what each position of an input says of every other, by a language model."""
+"""Maps of the dependence of positions on one another, by a language model."""
 
 import dataclasses
 import math
@@ -108,7 +108,7 @@ def categorical_jacobian(
 def dependency_question(
     letters: Sequence[int], positions: Sequence[int], epsilon: float = 1e-10
 ) -> Question:
-    """The scan that gives a dependency map, in bits."""
+    """Arguments of the scan that computes a dependency map, in bits."""
     odds = LogOdds(tuple(letters), epsilon)
     rows = tuple(positions)
     return Question(tuple(letters), odds, rows, reduce="max", diagonal=False)
@@ -117,13 +117,13 @@ def dependency_question(
 def jacobian_question(
     letters: Sequence[int], positions: Sequence[int], reduce: Frobenius = PUBLISHED
 ) -> Question:
-    """The scan that gives the map of a categorical Jacobian."""
+    """Arguments of the scan that computes the norms of a categorical Jacobian."""
     same = tuple(letters)
     return Question(same, "logits", tuple(positions), same, reduce)
 
 
 def in_nats(scan: Scan) -> Scan:
-    """A scan of bits in nats."""
+    """The scan with values and their ends converted from bits to nats."""
     names = ("values", "lower", "upper")
     scaled = {name: getattr(scan, name) * math.log(2) for name in names}
     return dataclasses.replace(scan, **scaled)

@@ -134,14 +134,14 @@ def wild_type_marginals(
 
 
 def masked_scores(scan: Scan, letters: Sequence[int], unit: Unit = "nats") -> Scan:
-    """Log-odds of letters, of a scan of own rows' logits under the mask."""
+    """Log-odds of letters at masked positions, from a scan of the rows' own logits."""
     assert scan.base_of is not None
     base = _UnmaskedOdds(scan.base_of.request, scan, tuple(letters), unit)
     return dataclasses.replace(_scores(scan, letters, unit), base_of=base)
 
 
 def mask_of(model: Transformer, mask: int | None) -> int:
-    """Number of the mask; by default that of the model's token dropout."""
+    """Symbol of the mask; by default the mask of the model's token dropout."""
     if mask is not None:
         return expect_integer("mask", mask, 0, model.vocab_size - 1)
     if model.token_dropout is None:
@@ -151,7 +151,7 @@ def mask_of(model: Transformer, mask: int | None) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class _UnmaskedOdds(Base):
-    """Log-odds of the unmasked input."""
+    """Log-odds of the letters against the wild type, in the unmasked input."""
 
     scan: Scan
     letters: tuple[int, ...]
@@ -166,7 +166,7 @@ class _UnmaskedOdds(Base):
 
 
 def _scores(scan: Scan, letters: Sequence[int], unit: Unit) -> Scan:
-    """Log-odds of letters from the logits, base and change, of own rows [P, 1, V]."""
+    """Log-odds of letters, from a scan of changes of own rows' logits [P, 1, V]."""
     choose_name("unit", unit, get_args(Unit))
     base = scan.base_of
     assert base is not None and scan.base is not None
@@ -201,7 +201,7 @@ def _against_wild_type(
     unit: Unit,
     join: Any = np.subtract,
 ) -> Float[np.ndarray, "positions letters"]:
-    """Entries of letters, each joined with that of the wild type; NaN at it."""
+    """`join` of each letter's entry and the wild type's, in `unit`; NaN for the wild type."""
     own = scan.tokens[scan.positions][:, None]
     wild = np.take_along_axis(table, own, axis=1)
     found = join(table[:, list(letters)], wild) / (math.log(2) if unit == "bits" else 1)

@@ -1,4 +1,4 @@
-"""Questions of recipes: the arguments of a scan that a definition sets."""
+"""Arguments of scans that the definitions of recipes fix, and checks of symbols and positions."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ Unit = Literal["nats", "bits"]
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """Arguments of a scan; the fields have their meaning there."""
+    """Arguments of `scan` that a recipe fixes; fields are named as its parameters."""
 
     symbols: tuple[int, ...]  # the substitutes
     target: Any
@@ -28,7 +28,7 @@ class Question:
     diagonal: bool = True
 
     def scan(self, model: Any, tokens: Any, **options: Any) -> Scan:
-        """Scan of one input."""
+        """Calls `scan` for one input with these arguments and `options`."""
         fields = dataclasses.fields(self)
         return scan(
             model, tokens, **{x.name: getattr(self, x.name) for x in fields}, **options
@@ -36,7 +36,7 @@ class Question:
 
 
 def letters_of(model: Transformer, symbols: Sequence[int] | None) -> tuple[int, ...]:
-    """Letters of a recipe: by default all that the model substitutes."""
+    """The symbols of a recipe, checked; by default all that the model substitutes."""
     model = check_model(model)
     if symbols is None:
         return tuple(model.substitutable or range(model.vocab_size))
@@ -46,7 +46,7 @@ def letters_of(model: Transformer, symbols: Sequence[int] | None) -> tuple[int, 
 def residues_of(
     model: Transformer, tokens: Any, positions: Sequence[int] | None
 ) -> Sequence[int]:
-    """Positions of a recipe: by default those of symbols that are not special."""
+    """The positions of a recipe, checked; by default all without a special symbol."""
     model = check_model(model)
     checked = np.asarray(check_tokens(model.vocab_size, tokens))
     if positions is not None:
@@ -58,7 +58,7 @@ def residues_of(
 
 
 def require_language_model(model: Transformer) -> None:
-    """Refuses a model whose logits are not of its symbols."""
+    """Raises `InputError` unless the model has one logit for each symbol."""
     if check_model(model).classes != model.vocab_size:
         raise InputError(
             f"the model has {model.classes} logits and {model.vocab_size} symbols; this "

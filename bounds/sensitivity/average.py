@@ -1,7 +1,8 @@
-"""Average sensitivity of a scalar target: as_n, the mean of s(x) over uniform inputs.
+"""Average sensitivity of a scalar target f: as_n, the mean of s(x) over uniform inputs.
 
-The target is the decision of a model by default. Against length its means have rows, a
-fitted power of n and a figure.
+s(x) is the number of positions of x at which some substitution changes the sign of f, or
+its real form (`average_sensitivity`). The sign of f is a model's decision by default.
+`SensitivityCurve` has the means of several lengths, a fitted power of n and a figure.
 """
 
 import dataclasses
@@ -82,7 +83,7 @@ class AcceptMargin(Target):
     def change(
         self, base: Float[Array, "classes"], change: Float[Array, "*batch classes"]
     ) -> Float[Array, "*batch 1"]:
-        """Change of the logit."""
+        """Change of the margin, from the change of a row of logits."""
         return change[..., self.class_, None]
 
 
@@ -109,7 +110,7 @@ def _outputs(
     rows: Int[Array, "rows"],
     run: UInt[Array, ""],
 ) -> Any:
-    """Values of a block of inputs, the largest magnitude, and the ties met."""
+    """Values of `target` at a block of inputs, the largest magnitude met, and ties."""
 
     def one(tokens: Int[Array, "tokens"]) -> Any:
         outputs, largest, report = base_outputs(model, target, tokens, rows, run)
@@ -314,7 +315,7 @@ def _interval(
 def _of_all_inputs(
     request: InfluenceRequest, source: SampledInputs, form: Form, ties: TieRule
 ) -> Float[np.ndarray, "inputs 2"]:
-    """Ends of s(x) of every input, whose neighbours are among the inputs."""
+    """Lower and upper end of s(x) for each of all inputs of a length."""
     free = request.tokens.size - (source.end is not None)
     shape = (len(source.symbols),) * free
     tokens = np.asarray(source.symbols, np.int32)[np.indices(shape).reshape(free, -1).T]
@@ -341,7 +342,7 @@ def _of_input(
     ties: TieRule,
     run: Run,
 ) -> Float[np.ndarray, "2"]:
-    """Ends of s(x) of one input, from a scan of its neighbours."""
+    """Lower and upper end of s(x) of one input x, from a scan of all substitutions."""
     # Every cell of a transformer has a radius, as "all" demands: no end is an estimate.
     found = answer(request, "auto", ties, run=run, rounding="all")
     assert found.enclosed[~np.isnan(found.values)].all()
@@ -363,7 +364,7 @@ def _flips(
     lines: tuple[Float[np.ndarray, "*lines"], Float[np.ndarray, "*lines"]],
     axis: int,
 ) -> Bool[np.ndarray, "2 ..."]:
-    """Whether a value certainly, and possibly, has another sign than some on its line.
+    """Masks of values that certainly, and possibly, differ in sign from one on their line.
 
     Lines go along an axis through all symbols of a position. Each has two or more, so
     that one whose own sign is open possibly differs, as it does from itself.
@@ -381,7 +382,7 @@ def _flips(
 def _quarter_squares(
     low: Float[np.ndarray, "*values"], high: Float[np.ndarray, "*values"]
 ) -> Float[np.ndarray, "2 *values"]:
-    """Ends of a quarter of the square of a change."""
+    """Lower and upper end of a quarter of the square of a change in [low, high]."""
     least = np.maximum(0.0, np.maximum(low, -high))
     return np.stack([least**2, np.maximum(low**2, high**2)]) / 4
 
@@ -389,7 +390,7 @@ def _quarter_squares(
 def _require_unit(
     low: Float[np.ndarray, "*values"], high: Float[np.ndarray, "*values"]
 ) -> None:
-    """Refuses values that certainly lie outside [-1, 1]."""
+    """Raises `InputError` if a value in [low, high] certainly lies outside [-1, 1]."""
     if (outside := (low > 1) | (high < -1)).any():
         value = float(((low + high) / 2)[outside][0])
         raise InputError(
@@ -415,7 +416,7 @@ class SensitivityCurve:
 
     @functools.cached_property
     def fit(self) -> DecayFit:
-        """Power law of the means in the positions; of a growing mean it is negative."""
+        """Power law fitted to means over positions; a growing mean has a negative exponent."""
         return fit_decay(*points(self.rows, "mean", "positions"))
 
     @property
@@ -441,7 +442,7 @@ class SensitivityCurve:
         return sensitivity_figure(self.rows, label)
 
     def _power(self) -> str:
-        """Fitted power of n with its interval, for a reader."""
+        """Text of the fitted power of n with its 95 % interval."""
         ends = exponent_interval(self.fit)
         assert ends is not None
         assert self.fit.exponent is not None

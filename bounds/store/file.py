@@ -1,4 +1,4 @@
-"""The file under a result store: its lock, its schema, and what its errors mean."""
+"""The SQLite file of a result store: its lock, its schema, and errors with advice."""
 
 import contextlib
 import os
@@ -54,7 +54,7 @@ class StoreBusyError(StoreError):
 
 
 def prepare(connection: sqlite3.Connection, path: Path, *, fresh: bool) -> None:
-    """Check a file, and make the table in a new one or in place of another schema's."""
+    """Check a store's file; make its table, with `fresh` in place of another schema's."""
     version = check(connection, path, fresh=fresh)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
@@ -71,7 +71,7 @@ def prepare(connection: sqlite3.Connection, path: Path, *, fresh: bool) -> None:
 def check(connection: sqlite3.Connection, path: Path, *, fresh: bool = False) -> int:
     """Returns the schema version of a sound store, 0 for an empty file.
 
-    With `fresh` it may be another than this program's.
+    With `fresh` the version may differ from this program's; the rest is then unchecked.
     """
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
@@ -103,7 +103,7 @@ def check(connection: sqlite3.Connection, path: Path, *, fresh: bool = False) ->
 
 
 def damaged(path: Path, verdict: str) -> StoreError:
-    """Returns the error for a store whose content is not what was written."""
+    """Returns the error for a damaged store; `verdict` names the damage."""
     return StoreError(
         f"{path}: the store is damaged ({verdict}); restore a copy, or move it away "
         "to compute its results again"
@@ -111,12 +111,12 @@ def damaged(path: Path, verdict: str) -> StoreError:
 
 
 def log_of(path: Path) -> Path:
-    """Returns where SQLite keeps the write-ahead log of a file."""
+    """Returns the path of SQLite's write-ahead log of a file."""
     return path.with_name(path.name + "-wal")
 
 
 def refuse_special_file(path: Path) -> None:
-    """Refuses a folder, and a device, pipe or socket, which SQLite would open."""
+    """Raises `StoreError` if the path is a folder, device, pipe or socket."""
     if path.exists() and not path.is_file():
         what = "folder" if path.is_dir() else "device, pipe or socket"
         raise StoreError(
@@ -127,7 +127,7 @@ def refuse_special_file(path: Path) -> None:
 
 @contextlib.contextmanager
 def lock(path: Path, wait_seconds: float) -> Iterator[None]:
-    """Hold the right to write a store.
+    """Hold the exclusive right to write a store; `StoreBusyError` after `wait_seconds`.
 
     The lock is SQLite's exclusive lock on an empty file beside the store: portable,
     and released by the system when the process dies. Not on the store itself, which
@@ -157,7 +157,7 @@ def lock(path: Path, wait_seconds: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into ones that say what to do."""
+    """Turn SQLite's errors on `path` into a `StoreError` with advice."""
     try:
         yield
     except sqlite3.Error as error:

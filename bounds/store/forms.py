@@ -1,10 +1,10 @@
-"""Forms of stored results: the JSON that may stand where, checked wherever a row is read.
+"""Forms of stored results: schemas of their JSON, checked whenever a row is read.
 
 A form is a type (`float` takes whole numbers too, `dict` any content), None, `SIZE` (a
 finite number that is not negative), a range of whole numbers, a tuple of forms of which one
 fits, a list of the form of its entries and, where it is fixed, their number, or a dict of
-the forms of its keys: those that end in ? may be missing, and = has a predicate of the
-whole.
+the forms of its keys: those that end in ? may be missing, and the key = holds a
+predicate of the whole dict.
 """
 
 import json
@@ -21,7 +21,7 @@ SIZE = "size"
 
 
 def each(names: str, form: Form) -> dict[str, Form]:
-    """One form for several keys, between which are spaces."""
+    """Maps each of several names, which spaces separate, to `form`."""
     return dict.fromkeys(names.split(), form)
 
 
@@ -45,23 +45,23 @@ _KINDS = {
 
 
 def fields(*names: str, **own: Form) -> dict[str, Form]:
-    """Form of an object with these keys, and with others of their own forms."""
+    """Form of an object: keys `names` in their usual forms, keys of `own` in those given."""
     listed = " ".join(names).split()
     return {x: _KINDS.get(x.rstrip("?"), (float, None)) for x in listed} | own
 
 
 def only(number: int) -> Form:
-    """Form of one whole number."""
+    """Form that admits one whole number only."""
     return range(number, number + 1)
 
 
 def ordered(lower: str, upper: str) -> Callable[[Mapping[str, Any]], bool]:
-    """Whether the ends of an interval, if there are any, are in order."""
+    """Predicate of an object: entry `lower` <= entry `upper`, or one of them is None."""
     return lambda one: None in (one[lower], one[upper]) or one[lower] <= one[upper]
 
 
 def is_row(row: Mapping[str, Any]) -> bool:
-    """Whether the names of a row that mean the same everywhere have their forms."""
+    """Whether the entries of a row that `_KINDS` names have these forms or are None."""
     return all(
         _fit([x], (_KINDS[name], None)) for name, x in row.items() if name in _KINDS
     )
@@ -79,7 +79,7 @@ def decode(text: str, form: Form = dict) -> Any:
 
 
 def _fit(values: list[Any], form: Form) -> bool:
-    """Whether all of some values have a form; an `OverflowError` says no."""
+    """Whether all values have the form; may raise `OverflowError` if one has not."""
     match form:
         case dict():
             known = {name.rstrip("?"): one for name, one in form.items() if name != "="}
@@ -115,7 +115,7 @@ def _fit(values: list[Any], form: Form) -> bool:
 
 
 def _is_plain(value: Any, depth: int = MOST_DEPTH) -> bool:
-    """Whether any JSON value can be shown and written: finite, of text, not too deep."""
+    """Whether a JSON value has finite numbers, encodable text and at most `depth` levels."""
     match value:
         case dict():
             return _is_plain([*value, *value.values()], depth)

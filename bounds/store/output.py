@@ -36,7 +36,7 @@ def has_package(name: str) -> bool:
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
-    """Writes a file atomically, making its folder; what stood there stays if that fails."""
+    """Writes a file atomically and makes its folder; if that fails, an old file stays."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, data)
@@ -54,7 +54,7 @@ def write_csv(
     columns: Sequence[str],
     rows: Iterable[Mapping[str, Any]],
 ) -> None:
-    """Writes rows as CSV, atomically: true and false, all digits, nothing for missing."""
+    """Writes rows as CSV, atomically; a missing value is an empty field."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
@@ -107,7 +107,7 @@ def plain(value: Any) -> Any:
 
 
 def _cell(value: Any) -> Any:
-    """Value of a field of a CSV file."""
+    """Field of a CSV file for a value: empty for None and NaN, JSON for lists and dicts."""
     value = plain(value)
     match value:
         case None:
@@ -151,7 +151,7 @@ def save_figure(
 
 
 def save_as_named(figure: "Figure", path: str | os.PathLike[str]) -> None:
-    """Writes a figure in the format of the file's suffix, an `InputError` if none."""
+    """Writes a figure in the format of the path's suffix; an `InputError` if unknown."""
     stem, suffix = os.path.splitext(os.fspath(path))
     if suffix[1:] not in FORMATS:
         raise InputError(f"{os.fspath(path)}: figures are {', '.join(FORMATS)} files")

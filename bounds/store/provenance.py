@@ -51,7 +51,7 @@ def provenance() -> Provenance:
 
 
 def _commit() -> str | None:
-    """Returns the commit of the checkout this file belongs to, if it does."""
+    """Returns the commit of the checkout that tracks this file, or None."""
     here = Path(__file__).resolve()
     # An installed copy may lie inside some other project's checkout; only a file that
     # git tracks says that the commit is ours. Optional locks are off so that asking

@@ -45,7 +45,7 @@ __all__ = [
 
 # The configuration of the one row that is no cell: what the store's sweep consists of.
 SWEEP = {"command": "batch", "cell": "sweep"}
-# Of what a sweep consists of, and of its cells, which are read without who recorded them.
+# Forms of payloads by the kind of cell: the row of a sweep, and the runs that it sweeps.
 FORMS = {
     "sweep": {"keys": [str], "swept": [str]},
     "run": {
@@ -105,11 +105,11 @@ class ResultStore:
         )
 
     def seconds(self, config: Mapping[str, Any]) -> float | None:
-        """Returns the wall time of a finished cell, None where `find` does."""
+        """Returns the wall time of a finished cell in seconds, or None without one."""
         return self._find("seconds", config)
 
     def failure(self, config: Mapping[str, Any]) -> str | None:
-        """Message of a failed cell; None where none failed."""
+        """Message of a failed cell, or None if no such cell failed."""
         return self._find("message", config, "failed")
 
     def record(
@@ -140,7 +140,7 @@ class ResultStore:
         self._write(SWEEP, "done", canonical_json(sweep), None, 0.0, None)
 
     def table(self, keys: Collection[str] | None = None) -> Table:
-        """Returns a row for each cell, or those of some keys; see `read_cells`."""
+        """Returns a row for each cell, or for the cells with the given keys alone."""
         with explained(self.path):
             return _read_rows(self._connection, self.path, keys)
 
@@ -152,7 +152,7 @@ class ResultStore:
     def _find(
         self, column: str, config: Mapping[str, Any], status: str = "done"
     ) -> Any:
-        """Returns a column of the row of a cell; None where there is none."""
+        """Returns a column of the row of a cell with the status; None without such a row."""
         query = f"SELECT {column} FROM cells WHERE key = ? AND status = ?"
         with explained(self.path):
             row = self._connection.execute(query, [cell_key(config), status]).fetchone()
@@ -202,7 +202,7 @@ class ResultStore:
 
 
 class MemoryResults(ResultStore):
-    """A store in memory: a result does not depend on where it is kept."""
+    """A result store in memory, with the same methods as one in a file."""
 
     def __init__(self) -> None:
         """Opens an empty store."""
@@ -248,7 +248,7 @@ def read_cells(
 
 
 def _results(connection: sqlite3.Connection, path: Path) -> Table:
-    """Returns the table of the sweep, where the rows are of one."""
+    """Returns the table of the recorded sweep, or without one a row for each cell."""
     query = "SELECT payload FROM cells WHERE key = ?"
     sweep = connection.execute(query, [cell_key(SWEEP)]).fetchone()
     if sweep is None:
@@ -260,7 +260,7 @@ def _results(connection: sqlite3.Connection, path: Path) -> Table:
 def _read_file(
     path: str | os.PathLike[str], read: Callable[[sqlite3.Connection, Path], Table]
 ) -> Table:
-    """Reads a store that need not be open."""
+    """Applies `read` to a store, opened read-only; an empty file gives an empty table."""
     try:
         path = expect_file("result store", path)
     except InputError as error:
@@ -294,7 +294,7 @@ def _read_rows(
 
 
 def _flat(cell: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Returns a row with its JSON columns spread out; its own columns come first."""
+    """Returns a cell's row, JSON columns spread out; a result's equal names are dropped."""
     config, versions = (
         _decode(path, cell["key"], cell.pop(name), dict)
         for name in ("config", "versions")

@@ -21,8 +21,8 @@ class Cell:
         config: Everything the result depends on; the key of its row in the store.
         label: The cell in a few words, for progress and messages.
         compute: Does the work and returns the result to record.
-        checkpoint: A file that holds work under way, of no use once that is recorded.
-        form: Of that result; a row of another form is refused where it is read.
+        checkpoint: File of unfinished work, deleted once the result is recorded.
+        form: Form of the result; a row of another form is refused when it is read.
     """
 
     config: Mapping[str, Any]
@@ -43,7 +43,7 @@ class Failure:
 def missing_cells(
     store: ResultStore, cells: Iterable[Cell], *, fresh: bool
 ) -> list[Cell]:
-    """Returns the cells without a result; all, and without work under way, if `fresh`."""
+    """Returns the cells without a result; if `fresh` all, with checkpoints deleted."""
     missing = [
         cell for cell in cells if fresh or store.find(cell.config, cell.form) is None
     ]
@@ -68,7 +68,7 @@ Outcomes = Generator[tuple[Cell, Outcome], None, None]
 
 
 def compute(work: Callable[[], Mapping[str, Any]]) -> Outcome:
-    """Outcome of a cell's work; raises every error but an `InputError`."""
+    """Outcome of a cell's work; an `InputError` is its message, other errors are raised."""
     start, payload, message = time.perf_counter(), None, None
     try:
         payload = work()
@@ -87,7 +87,7 @@ def run_here(cells: Iterable[Cell], go_on: GoOn = lambda: True) -> Outcomes:
 
 
 def keep(store: ResultStore, cell: Cell, outcome: Outcome) -> list[Failure]:
-    """Records an outcome; returns the failure, if it is one."""
+    """Records the outcome of a cell; returns a list with its failure, if it failed."""
     told = outcome.seconds, outcome.origin
     if outcome.payload is None:
         store.record_failure(cell.config, message := str(outcome.message), *told)
@@ -98,7 +98,7 @@ def keep(store: ResultStore, cell: Cell, outcome: Outcome) -> list[Failure]:
 
 
 def run_cells(store: ResultStore, cells: Sequence[Cell]) -> list[Failure]:
-    """Compute cells and record each at once; returns those whose input is refused."""
+    """Compute cells and record each at once; returns the failures."""
     ran = run_here(cells)
     return [failure for one in ran for failure in keep(store, *one)]
 
@@ -109,13 +109,13 @@ def _forget(checkpoint: Path | None) -> None:
 
 
 def finish_cells(store: ResultStore, cells: Sequence[Cell]) -> None:
-    """Compute the cells that are not kept yet; the first that fails ends it."""
+    """Compute and record the cells without a result; an `InputError` if one fails."""
     for cell, outcome in run_here(missing_cells(store, cells, fresh=False)):
         for failure in keep(store, cell, outcome):
             raise InputError(f"{failure.label}: {failure.message}")
 
 
 def found_rows(store: ResultStore, cells: Iterable[Cell]) -> list[dict[str, Any]]:
-    """Returns the results of the cells that are finished, in order."""
+    """Returns the stored results of the finished cells, in the order of `cells`."""
     found = (store.find(cell.config, cell.form) for cell in cells)
     return [row for row in found if row is not None]

@@ -153,7 +153,7 @@ class Table(Rows):
     rows: tuple[Mapping[str, Any], ...]
 
     def __repr__(self) -> str:
-        """One line: how many rows and columns, and the first names of these."""
+        """Numbers of rows and columns, and the names of the first columns, in one line."""
         names = self.columns
         shown = [*names[:SHOWN], *(["..."] if len(names) > SHOWN else [])]
         size = f"{len(self)} row{'s' * (len(self) != 1)} of {len(names)} column"
@@ -222,5 +222,5 @@ def sweep_table(stored: Table, keys: Sequence[str], swept: Sequence[str]) -> Tab
 
 
 def _one(value: Any) -> Any:
-    """Returns the value of a flag; of one that lists, its only entry."""
+    """Returns the only entry of a list of one entry, and any other value as it is."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
