@@ -1,4 +1,4 @@
-"""Arguments of scans that the definitions of recipes fix, and checks of symbols and positions."""
+"""Arguments of scans that recipes fix, and checks of their symbols and positions."""
 
 import dataclasses
 from collections.abc import Sequence

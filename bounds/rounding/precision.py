@@ -61,7 +61,7 @@ class Rounding:
         return total * _over_rows(scales, axes)
 
     def _parts(self, array: Numbers, count: int) -> list[Numbers]:
-        """`count` parts, half-precision numbers in the type of `array`, that add up near it."""
+        """`count` parts of half-precision numbers, in `array`'s type, that add up near it."""
         kind, parts = jnp.finfo(self.name), []
         for _ in range(count):
             # A pair of conversions may be left out by the compiler; this may not.

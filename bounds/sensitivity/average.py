@@ -416,7 +416,7 @@ class SensitivityCurve:
 
     @functools.cached_property
     def fit(self) -> DecayFit:
-        """Power law fitted to means over positions; a growing mean has a negative exponent."""
+        """Power law fitted to means over positions; negative exponents grow."""
         return fit_decay(*points(self.rows, "mean", "positions"))
 
     @property

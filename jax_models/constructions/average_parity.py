@@ -45,8 +45,8 @@ def average_parity_transformer(
     with one neuron for each k below `max_length`; the position encoding brings 1/n. The
     logit 1/(2n) - OUT is 1/(2n) for an even number of ones and -1/(2n) for an odd one.
 
-    With leftmost- or rightmost-hard attention the same scores return one bit: an answer
-    that all the others leave as it is.
+    With leftmost- or rightmost-hard attention the same scores return one bit, and no
+    other bit changes the answer.
 
     Conditioning. Each tooth rounds by a few units u of k/n <= 1, and 2n teeth add up
     to n times that, far below the margin 1/(2n) while n^2 u << 1: n up to 10^6 in

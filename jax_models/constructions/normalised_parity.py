@@ -58,13 +58,13 @@ def _neuron(read: Form, write: Form) -> Neuron:
 
 
 def _erase(coordinate: int, *, signed: bool = False) -> list[Neuron]:
-    """The neurons that take a coordinate, non-negative if not signed, down to 0."""
+    """Neurons that set a coordinate to 0; unless `signed`, one of at least 0."""
     signs = (1, -1) if signed else (1,)
     return [_neuron({coordinate: s}, {coordinate: -s}) for s in signs]
 
 
 def _normalise(layer: Layer, scale: float, epsilon: float, dtype: Any) -> Layer:
-    """The layer with a layer norm behind each sublayer, the second one scaled."""
+    """The layer with a layer norm after each sublayer, the second times `scale`."""
 
     def norm(scale: float) -> LayerNorm:
         return LayerNorm(
@@ -77,7 +77,7 @@ def _normalise(layer: Layer, scale: float, epsilon: float, dtype: Any) -> Layer:
 
 
 def _marking_neurons() -> list[Neuron]:
-    """Layer 1: 1/N times marks that are 0, 1 or -1, and nothing else."""
+    """Neurons of layer 1, which leave rows of 1/N times 0, 1 or -1."""
     y = Coordinate
     count = {y.BIT: 1.0, y.QUERY: 1.0}  # the constant 1 of a row
     hat = [

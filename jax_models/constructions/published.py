@@ -8,7 +8,7 @@ a row is 0 and a layer norm with the constant epsilon only divides a row by
 No neuron has a bias, so they commute with that. Those of layer 2 erase every coordinate but
 the answer, which the last norm turns into +-sqrt(h) if epsilon = 0.
 
-Margins need no run. Row p behind layer 1 is r_p (y_p + mark_p),
+Margins are closed forms, without a forward pass. Row p after layer 1 is r_p (y_p + mark_p),
 r_p = (v_p + m_p + epsilon (v_p + epsilon))^-1/2, with v_p = |y_p|^2/h and m_p = |mark_p|^2/h
 of a row and its mark before the norms, both read off the construction. With o the answer of
 layer 2's heads at the query q the logit is
@@ -72,7 +72,7 @@ _AT_START = -1024.0
 
 
 def twofold(form: Form, half: int) -> Form:
-    """The addition to (y, -y) where `form` is added to y, the first `half` coordinates."""
+    """The form on y, the first `half` coordinates, and its negative on -y, the second."""
     return {**form, **{at + half: -factor for at, factor in form.items()}}
 
 
@@ -87,7 +87,7 @@ def twofold_terms(terms: Sequence[PowerTerm], half: int) -> list[PowerTerm]:
 
 @dataclasses.dataclass(frozen=True)
 class _Halves:
-    """A model in terms of y alone, the first half of its activations."""
+    """Parts of a model on activations (y, -y), written for y alone."""
 
     size: int
     terms: Sequence[PowerTerm]
@@ -96,7 +96,7 @@ class _Halves:
     answer: int  # coordinate
 
     def double(self, logit: float, epsilon: float, dtype: Any) -> Transformer:
-        """The model on (y, -y) with layer norms, whose logit is a multiple of the answer."""
+        """The model on (y, -y) with layer norms; the logit is `logit` times the answer."""
         epsilon = expect_number("epsilon", epsilon, 0)
         half, width = self.size, 2 * self.size
         norm = LayerNorm(jnp.ones(width, dtype), jnp.zeros(width, dtype), epsilon)
@@ -247,13 +247,13 @@ class _Rows(NamedTuple):
     marked: Float[np.ndarray, "tokens"]
 
     def sizes(self, epsilon: float) -> Float[np.ndarray, "tokens"]:
-        """r_p, which falls with epsilon."""
+        """Factors r_p of the rows after layer 1; they fall with epsilon."""
         return 1 / np.sqrt(self.marked + epsilon * (self.before + epsilon))
 
 
 @dataclasses.dataclass(frozen=True)
 class _Case:
-    """Strings of one answer size.
+    """All strings that share one |logit|.
 
     Attributes:
         half: h.
@@ -269,7 +269,7 @@ class _Case:
     answer: Callable[[np.ndarray, np.ndarray], float]
 
     def size(self, low: float, high: float) -> float:
-        """Upper bound on |logit| for low <= epsilon <= high; |logit| where they are one."""
+        """Upper bound on |logit| for low <= epsilon <= high; equal to it if low = high."""
         most, least = self.rows.sizes(low), self.rows.sizes(high)
         squared = self.answer(most, least) ** 2
         query = self.rows.marked[-1] * least[-1] ** 2
@@ -405,7 +405,7 @@ def largest_epsilon(
 
 
 def _descend(case: _Case, high: float, margin: float) -> float:
-    """Largest epsilon up to `high` at which one case has the margin."""
+    """Largest epsilon up to `high` at which the case has at least the margin."""
     step = 1.0
     while step > _PRECISION:
         low = high / (1 + step)

@@ -1,9 +1,8 @@
 """Recurrent networks: the contrast, whose state one symbol may change at every distance.
 
 h_t = relu(W h_{t-1} + U[x_t] + b) from h_0 = 0, and logits read off h_t. Weights are a
-pytree, everything that computes is a pure function of them. What soft attention cannot hold
-on to for long strings (Hahn 2020, Theorem 6), two rectified units do for strings of every
-length: PARITY.
+pytree, and all functions of them are pure. PARITY of long strings is beyond soft attention
+(Hahn 2020, Theorem 6); two rectified units compute it at every length.
 """
 
 import dataclasses
@@ -41,7 +40,7 @@ class ElmanNetwork:
 
     @property
     def vocab_size(self) -> int:
-        """V."""
+        """Number of symbols, V."""
         return self.embedding.shape[0]
 
 

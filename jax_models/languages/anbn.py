@@ -29,11 +29,11 @@ class AnBn(Language):
     def draw(
         self, key: PRNGKeyArray, length: int, count: int
     ) -> Int[Array, "inputs tokens"]:
-        """Draws a^floor(n/2) b^ceil(n/2), one symbol changed in half."""
+        """Draws a^floor(n/2) b^ceil(n/2), with one symbol changed in half of the cases."""
         return turn_one(key, _halves(length), count)
 
     def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
-        """Tells which rows are a^m b^m: none of an odd length."""
+        """Decides for each row whether it is a^m b^m, which is of even length."""
         length = strings.shape[1]
         if length % 2:
             return np.zeros(len(strings), bool)

@@ -1,10 +1,10 @@
-"""Deterministic finite automata: regular languages, and sources whose states say what comes.
+"""Deterministic finite automata, as regular languages and as sources of words.
 
 A language that is not regular still has an automaton for each length (a counter, or the
-one word of that length), so that it answers whatever states can decide.
+one word of that length).
 
 As a source, in state s a word ends with probability e_s, or goes on with symbol a with
-probability P_{sa}, into state δ(s, a). What a prefix of length n looks like is known from
+probability P_{sa}, into state δ(s, a). The law of prefixes of length n follows from
 two vectors: forward weights α_t(s) = P(t symbols, then state s), and backward weights
 β_m(s) = P(at least m more symbols | s). Given that a word has n symbols, symbol t follows
 state s with probability P_{sa} β_{n-t}(δ(s, a)) / β_{n-t+1}(s): sampling is exact, without
@@ -234,16 +234,16 @@ class AutomatonSource(Source):
 
     @property
     def first_symbol(self) -> tuple[float, ...]:
-        """Distribution of the symbol that follows in the first state."""
+        """Distribution of the first symbol of a word, END last."""
         return (*self.probabilities[self.start], self.end_probabilities[self.start])
 
     @property
     def _following(self) -> Float[np.ndarray, "states classes"]:
-        """Distribution of what follows each state."""
+        """Distribution of the next symbol, END last, in each state."""
         return np.column_stack([self.probabilities, self.end_probabilities])
 
     def states(self, tokens: Int[Array, "... tokens"]) -> Int[Array, "... tokens"]:
-        """Returns the states after 1, 2, …, n symbols; S where no word goes."""
+        """Returns the states after 1, 2, …, n symbols; S where no word begins so."""
         num_states, num_symbols = np.shape(self.transitions)
         moves = np.full((num_states + 1, num_symbols + 1), num_states, np.int32)
         possible = np.asarray(self.probabilities) > 0
@@ -270,7 +270,7 @@ class AutomatonSource(Source):
     def draw(
         self, key: PRNGKeyArray, length: int, count: int
     ) -> Int[Array, "inputs tokens"]:
-        """Draws prefixes from the first symbol to the last."""
+        """Draws prefixes symbol by symbol, each given that `length` symbols are reached."""
         odds = jnp.asarray(np.asarray(self.probabilities))
         table = jnp.asarray(np.asarray(self.transitions, np.int32))
 
@@ -299,7 +299,7 @@ class AutomatonSource(Source):
         return law / law.sum()
 
     def joint(self, length: int) -> Float[np.ndarray, "symbols classes"]:
-        """Returns the law of the last symbol and what follows it."""
+        """Returns the joint law of a prefix's last symbol and the next symbol."""
         return self.joint_states(length) @ self._following
 
     def optimal_entropy(self, length: int) -> float:
@@ -342,7 +342,7 @@ def follow(
     start: int,
     count: int,
 ) -> Int[Array, "inputs tokens"]:
-    """Draws paths; a symbol has its odds times the weight of the state after it."""
+    """Draws strings; a symbol weighs its odds times `laters` of the state it leads to."""
     chance = jax.random.uniform(key, (len(laters), count), odds.dtype)
 
     def step(state: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:

@@ -6,7 +6,7 @@ their number. It belongs to the input of a model, not to the string, so membersh
 one that stands last, and a sampler appends it on request.
 
 A source generates words symbol by symbol: it ends a word or goes on with a symbol, with
-probabilities that depend on what it has said. Classes of the next symbol are the symbols
+probabilities that depend on the symbols so far. Classes of the next symbol are the symbols
 in the order of their ids, then END; there are C = V + 1, V the number of symbols in the
 alphabet. A *prefix of length n* is the first n symbols of a word, given that the word has
 at least n; lengths count symbols, without an end token. Entropies are in nats.
@@ -147,7 +147,7 @@ class Language(abc.ABC):
 
 
 class BitStrings(Language):
-    """Some bit strings; samples are uniform over all of them."""
+    """A set of bit strings; samples are uniform over all bit strings, members or not."""
 
     symbols = ("0", "1")
     distribution = "uniform over all bit strings of the length, members or not"

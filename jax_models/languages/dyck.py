@@ -63,7 +63,7 @@ def type_brackets(
     steps: Int[Array, "tokens"],
     num_types: int,
 ) -> Int[Array, "tokens"]:
-    """Gives every opening bracket a uniform type and its mate the same."""
+    """Returns brackets of a path: openings of uniform types, and mates of equal types."""
     if num_types == 1:
         return (1 - steps) // 2
     types = jax.random.randint(key, steps.shape, 0, num_types, jnp.int32)
@@ -91,7 +91,7 @@ def _draw(
 
 
 def _final_heights(strings: np.ndarray) -> np.ndarray:
-    """Final height of each row that is a prefix of a word, -1 for the others."""
+    """Final height of each row that is a prefix of a word, -1 for any other row."""
     if not strings.shape[1]:
         return np.zeros(len(strings), np.int64)
     steps = 1 - 2 * (strings % 2)
@@ -153,7 +153,7 @@ class DyckWords(_Brackets):
         return _draw(key, word_path, length, count, self.num_types)
 
     def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
-        """Tells which rows are words."""
+        """Decides for each row whether it is a word."""
         return _final_heights(strings) == 0
 
 
@@ -180,5 +180,5 @@ class DyckPrefixes(_Brackets):
         return _draw(key, prefix_path, length, count, self.num_types)
 
     def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
-        """Tells which rows are prefixes of words."""
+        """Decides for each row whether it is a prefix of a word."""
         return _final_heights(strings) >= 0

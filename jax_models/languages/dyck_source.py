@@ -39,7 +39,7 @@ class BracketSource(Source):
 
     @abc.abstractmethod
     def up_probabilities(self, heights: np.ndarray) -> np.ndarray:
-        """Returns u_h, of an opening bracket, for heights of any shape."""
+        """Returns u_h, the probability of an opening bracket, for each height h."""
 
     @abc.abstractmethod
     def step_law(self, length: int) -> np.ndarray:
@@ -53,7 +53,7 @@ class BracketSource(Source):
 
     @property
     def first_symbol(self) -> tuple[float, ...]:
-        """An opening bracket or END."""
+        """Distribution of the first symbol: an opening bracket, or END, which is last."""
         up = float(self.up_probabilities(np.zeros(())))
         return (*(up / self.num_types, 0.0) * self.num_types, 1 - up)
 
@@ -135,9 +135,9 @@ def type_walks(
     num_types: int,
     max_height: int,
 ) -> Int[Array, "inputs tokens"]:
-    """Gives every opening bracket a uniform type and its mate the same, with a stack.
+    """Returns brackets of walks: openings of uniform types, and mates of equal types.
 
-    For whole batches it is several times faster than the sort of `dyck.type_brackets`.
+    A stack of types is, for batches, several times faster than `dyck.type_brackets`.
     """
     count, n = steps.shape
     kinds = jax.random.randint(key, (n, count), 0, num_types, jnp.int32)
@@ -160,10 +160,10 @@ def type_walks(
 def open_brackets(
     tokens: Int[Array, "... tokens"], num_types: int, max_height: int | None = None
 ) -> tuple[Array, Array, Array]:
-    """Reads prefixes with a stack.
+    """Returns the open brackets after each symbol: number, innermost type and validity.
 
-    After each symbol: the number of open brackets, the type of the innermost (of no meaning
-    where there is none), and whether the string is a prefix so far.
+    The type has no meaning where no bracket is open; validity is True while the string is
+    a prefix of a word.
     """
     n = tokens.shape[-1]
     reached = _highest(n, max_height)
@@ -311,8 +311,8 @@ class BoundedDyckSource(BracketSource):
 def height_law(length: int, up_probability: float) -> Float[np.ndarray, "heights"]:
     """Returns P(H_n = h | at least n symbols).
 
-    Summed outwards from the mode by the ratios of neighbours, so that the digits of
-    what matters do not depend on n.
+    Computed outwards from the mode by the ratios of neighbours, so that the accuracy near
+    the mode does not depend on n.
     """
     heights, logs, _ = _relative(length, up_probability)
     law = np.zeros(length + 1)
@@ -366,8 +366,8 @@ def limiting_height_law(
     """Returns the quasi-stationary law of the height, over even and then over odd n.
 
     ν(h) ~ (h+1) (p/q)^{h/2} on the heights of one parity: with r = p/q and even h,
-    (1 - r)²/(1 + r) (h+1) r^{h/2}, with odd h, (1 - r)²/2 (h+1) r^{(h-1)/2}. It is what a
-    walk that has survived looks like, not the stationary law of one that starts again.
+    (1 - r)²/(1 + r) (h+1) r^{h/2}, with odd h, (1 - r)²/2 (h+1) r^{(h-1)/2}. It is the
+    law of a walk that has survived, not the stationary law of one that starts again.
     """
     p, q = up_probability, 1 - up_probability
     law, h = np.zeros((2, heights)), np.arange(heights)
@@ -380,7 +380,7 @@ def limiting_height_law(
 
 
 def _relative(length: int, up_probability: float) -> tuple[np.ndarray, np.ndarray, int]:
-    """The heights of the right parity, ln P(h)/P(mode) of each, and the mode."""
+    """Heights of the parity of `length`, ln P(h)/P(mode) of each, and the mode."""
     require_memory(f"a law of {length} heights", 64 * length)
     n, p = length, up_probability
     heights = np.arange(n % 2, n + 1, 2)

@@ -53,7 +53,7 @@ class FlipFlop(Language):
     def draw(
         self, key: PRNGKeyArray, length: int, count: int
     ) -> Int[Array, "inputs tokens"]:
-        """Draws members."""
+        """Draws members; their instructions and bits are as in `distribution`."""
         if length % 2 or length < 4:
             raise InputError(
                 f"flip_flop has no member of {length} symbols; use an even number from "
@@ -62,7 +62,7 @@ class FlipFlop(Language):
         return _draw(key, length // 2, count)
 
     def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
-        """Tells which rows are members."""
+        """Decides for each row whether it is a member."""
         if strings.shape[1] % 2 or strings.shape[1] < 4:
             return np.zeros(len(strings), bool)
         told, bits = strings[:, 0::2], strings[:, 1::2]

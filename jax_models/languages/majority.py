@@ -20,5 +20,5 @@ class Majority(BitStrings):
     name = "majority"
 
     def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
-        """Tells which rows have more ones than zeros."""
+        """Decides for each row whether it has more ones than zeros."""
         return 2 * strings.sum(axis=1) > strings.shape[1]

@@ -30,14 +30,14 @@ class Ones(Language):
         return turn_one(key, np.ones(length, np.int32), count)
 
     def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
-        """Tells which rows have no zero."""
+        """Decides for each row whether it has no zero."""
         return (strings == 1).all(axis=1)
 
 
 def turn_one(
     key: PRNGKeyArray, word: Int[np.ndarray, "tokens"], count: int
 ) -> Int[Array, "inputs tokens"]:
-    """Draws copies of a bit string, half of them with a bit turned, int32."""
+    """Draws copies of `word`, each with one bit flipped with probability 1/2, int32."""
     length = len(word)
     turned, place = jax.random.split(key)
     at = jax.random.randint(place, (count, 1), 0, max(length, 1))

@@ -4,8 +4,8 @@ PARITY as a source: words with an even number of ones, symbol by symbol.
 
 From an even count of ones the word ends with probability p and goes on with 0 or 1, each
 (1 - p)/2; from an odd count it goes on with 0 or 1, each 1/2. The kernel between parities
-has rank one: given that a word has at least n symbols, the parities S_1 … S_{n-1} are
-independent, even with probability (1 - p)/(2 - p), and S_n is a fair coin.
+has rank one: given that a word has at least n symbols, the parities S_t of its first t
+symbols, t = 1 … n - 1, are independent, even with probability (1 - p)/(2 - p), and S_n is a fair coin.
 """
 
 import dataclasses
@@ -53,14 +53,14 @@ class ParitySource(Source):
 
     @property
     def even_probability(self) -> float:
-        """π_e = (1 - p)/(2 - p), that S_t is even for 0 < t < n."""
+        """Probability (1 - p)/(2 - p) that t symbols have an even count, 0 < t < n."""
         p = self.end_probability
         return (1 - p) / (2 - p)
 
     def draw(
         self, key: PRNGKeyArray, length: int, count: int
     ) -> Int[Array, "inputs tokens"]:
-        """Draws the parities, whose differences the symbols are."""
+        """Draws the parities of all prefixes; the symbols are their differences mod 2."""
         p = self.end_probability
         odd = jnp.full((length,), 1 / (2 - p)).at[-1].set(0.5)
         states = (jax.random.uniform(key, (count, length)) < odd).astype(jnp.int32)
@@ -84,7 +84,7 @@ class ParitySource(Source):
         """Returns the law of x_n and what follows it.
 
         x_n is a fair coin. For n >= 2 the count is even with probability (1 - p)/(2 - p)
-        after a 0, 1/(2 - p) after a 1; the first symbol alone decides it.
+        after a 0, 1/(2 - p) after a 1; for n = 1 it is even after a 0, odd after a 1.
         """
         even = 1.0 if length == 1 else self.even_probability
         after_even, after_odd = np.array(self.first_symbol), np.array([0.5, 0.5, 0.0])
@@ -96,7 +96,7 @@ class ParitySource(Source):
         )
 
     def optimal_entropy(self, length: int) -> float:
-        """Returns the optimum, which is the same at every n >= 1."""
+        """Returns the entropy of the next symbol given the prefix, equal for all n >= 1."""
         del length
         return self.optimal_cross_entropy
 
@@ -130,5 +130,5 @@ class Parity(BitStrings):
     name = "parity"
 
     def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
-        """Tells which rows have an even number of ones."""
+        """Decides for each row whether it has an even number of ones."""
         return strings.sum(axis=1) % 2 == 0

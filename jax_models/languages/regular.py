@@ -124,7 +124,7 @@ class RegularLanguage(Language):
     def draw(
         self, key: PRNGKeyArray, length: int, count: int
     ) -> Int[Array, "inputs tokens"]:
-        """Draws uniform words, each symbol by the number of words that it leaves."""
+        """Draws uniform words, each symbol by the number of words that go on so."""
         table = jnp.asarray(np.asarray(self.automaton.transitions, np.int32))
         require_memory(f"words of {length} symbols", 16 * length * len(table))
         accepts = np.isin(np.arange(len(table)), list(self.automaton.accepting))
@@ -150,7 +150,7 @@ class RegularLanguage(Language):
         return follow(key, jnp.ones(table.shape), table, laters, start, count)
 
     def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
-        """Runs the automaton on each row."""
+        """Decides for each row whether the automaton accepts it."""
         return self.automaton.contains(strings)
 
     def source(self, end_probability: float) -> AutomatonSource:
@@ -191,7 +191,7 @@ class RegularLanguage(Language):
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; refuses a repeated key, of which all but the last would be lost."""
+    """A JSON object as a dict; an `InputError` for a repeated key."""
     names: set[str] = set()
     for name, _ in pairs:
         if name not in names:

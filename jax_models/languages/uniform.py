@@ -41,5 +41,5 @@ class UniformStrings(Language):
         return jax.random.randint(key, (count, length), 0, self.num_symbols, jnp.int32)
 
     def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
-        """Every string is a member."""
+        """Returns True for each row: every string is a member."""
         return np.ones(len(strings), bool)

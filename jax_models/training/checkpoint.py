@@ -1,8 +1,8 @@
-"""Where a training run stands, kept in one file, so that a killed run goes on to the bit.
+"""The state of a training run in one file, from which a killed run goes on bit by bit.
 
 The file is a safetensors file, replaced as a whole: every array of the state under its
-own name, and in the metadata the configuration of the run. A run of another
-configuration is told which entry differs.
+own name, and in the metadata the configuration of the run. A checkpoint of
+another configuration is refused with the first entry that differs.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ HISTORY = "history."
 def describe_difference(
     there: Mapping[str, Any], here: Mapping[str, Any]
 ) -> str | None:
-    """The first entry in which two configurations differ, or None."""
+    """Text on the first entry in which two configurations differ, or None."""
     for name in (*here, *(name for name in there if name not in here)):
         one, other = there.get(name), here.get(name)
         if one == other and (name in there) == (name in here):
@@ -127,7 +127,7 @@ def _named(state: Any) -> dict[str, Any]:
 
 
 def _restored(path: Path, arrays: Mapping[str, np.ndarray], like: Any) -> Any:
-    """Returns the arrays of a file in the structure of a state."""
+    """Returns the arrays of a file in the structure of the state `like`."""
     names = _named(like)
     for name, leaf in names.items():
         found = arrays.get(name)

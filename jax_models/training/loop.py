@@ -80,8 +80,8 @@ def measure_losses(
     """Estimates the cross-entropy of the symbol after a whole sequence, by length.
 
     Args:
-        network: what predicts.
-        source: what the sequences are from; hashable.
+        network: the network that predicts.
+        source: the source of the sequences; hashable.
         lengths: n, each at least 1.
         key: a JAX random key; the sequences of a length depend on it and n alone.
         count: sequences per length, at least 2.
@@ -180,7 +180,7 @@ class Measuring:
 
 
 def begin(network: Any, training: Training, measuring: Measuring) -> Standing:
-    """Returns where a run begins."""
+    """Returns the standing of a run before its first step."""
     none = np.zeros((0, len(measuring.lengths)))
     history = {"loss": np.zeros(0), "optimal": np.zeros(0)}
     history |= {"after": np.zeros(0, np.int64), "mean": none, "standard_error": none}
@@ -195,7 +195,7 @@ def measured(
     # of the run: the same sequences are measured every time
     key: PRNGKeyArray,
 ) -> Standing:
-    """Returns a standing with its losses by length recorded, if any are asked for."""
+    """Returns the standing, its losses at `measuring.lengths` added to its history."""
     if not measuring.lengths:
         return standing
     found = measure_losses(
@@ -224,7 +224,7 @@ def describe(standing: Standing) -> str:
 
 
 def finish(standing: Standing, measuring: Measuring) -> TrainingRun:
-    """The result that a run's state holds."""
+    """The `TrainingRun` of a finished run's standing."""
     history = standing.history
     measured = tuple(
         (int(after), LengthLosses(measuring.lengths, mean, error))
@@ -249,7 +249,7 @@ def _run_chunk(
     training: Training,
     count: int,
 ) -> tuple[Any, tuple[Array, Array], Array]:
-    """Returns the state after `count` steps, their losses, and whether it is finite."""
+    """Returns the state after `count` steps, losses, optima, and if weights are finite."""
     optimiser = training.optimiser()
 
     def loss(network: Any, key: PRNGKeyArray, length: int) -> tuple[Array, Array]:
@@ -331,7 +331,7 @@ def diverged(
     kept: str | os.PathLike[str] | None,
     step: int,
 ) -> InputError:
-    """Returns the error for numbers that are not finite."""
+    """Returns the error for a loss or weight that is not finite."""
     keeps = "" if kept is None else f"; {kept} holds step {step}"
     return InputError(
         f"{what}; lower the learning rate ({training.learning_rate}){keeps}"
@@ -346,8 +346,8 @@ def train(
     Args:
         network: the first weights; a transformer with a read-out (`init_transformer`),
             or another network that can be trained.
-        source: what to learn; it is compiled in, so it is hashable.
-        training: how.
+        source: the source to learn; it is compiled in, so it is hashable.
+        training: the settings.
         key: a JAX random key of the batches; the same key gives the same model.
 
     Returns:
@@ -380,13 +380,13 @@ def run_training(
 
     Args:
         network: the first weights.
-        source: what to learn; it is compiled in, so it is hashable.
-        training: how.
+        source: the source to learn; it is compiled in, so it is hashable.
+        training: the settings.
         key: a JAX random key of the batches.
         measuring: the losses by length that are recorded; none by default.
         checkpoint: file that the run's standing is kept in; by default none is.
         fresh: whether to start over, whatever the checkpoint holds.
-        about: what the caller calls the run's settings, in JSON types; a checkpoint of
+        about: further settings of the run by name, in JSON types; a checkpoint with
             others is refused by the first name that differs.
         progress: called with the standing, weights included, once at the start and
             after every checkpoint; `describe` says it in words.

@@ -1,12 +1,9 @@
-"""Networks that can be trained: they give logits of the next symbol.
+"""Logits of the next symbol by networks that can be trained, and their loss.
 
-`compute_logits` and `refusal` are open functions over network classes: a further kind of
-network is one registration of each.
-
-The loss: cross-entropy of the next symbol, in nats per symbol.
-
-The expectation over the next symbol is taken exactly, the one over sequences is the mean
-of the batch.
+`compute_logits` and `check_network` dispatch on the class of the network: a further kind
+of network registers a rule of each. The loss is the cross-entropy of the next symbol, in
+nats per symbol: its expectation over the next symbol is exact, its expectation over
+sequences is the mean of the batch.
 """
 
 import functools
@@ -41,7 +38,7 @@ def compute_logits(
 
 @functools.singledispatch
 def check_network(network: Any, training: Training) -> Any:
-    """Returns a network that is known to be one that can be trained so."""
+    """Returns the network; an `InputError` unless it can be trained with the settings."""
     raise _unknown(network)
 
 
@@ -127,7 +124,7 @@ def cross_entropy(
 
     Args:
         network: a transformer with a read-out, or another network that can be trained.
-        source: what the sequences are from.
+        source: the source of the sequences.
         tokens: sequences.
         all_positions: whether every prefix is predicted, or only the whole sequence.
         reading: where the prediction after the whole sequence is read.
@@ -144,7 +141,7 @@ def losses_of(
     # place of the prediction after the whole sequence
     reading: Reading,
 ) -> tuple[Float[Array, "inputs"], Float[Array, "inputs"]]:
-    """Returns each sequence's cross-entropy, and that of the source itself.
+    """Returns each sequence's cross-entropy, and the source's entropy, its least value.
 
     Means over the predicted prefixes, in nats per symbol.
     """

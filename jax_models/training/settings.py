@@ -93,7 +93,7 @@ class Training:
         return min(self.checkpoint_every or self.steps, self.steps)
 
     def draw_length(self, key: PRNGKeyArray, step: Int[Array, ""]) -> Int[Array, ""]:
-        """Length of a step, drawn uniformly from the lengths that have joined."""
+        """Index in `lengths` of a step's length, uniform over those that have joined."""
         joined = jnp.asarray(self.num_lengths, jnp.int32)
         if self.growth:
             past = step.astype(jnp.float32) / jnp.float32(self.growth * self.steps)
