@@ -39,8 +39,8 @@ class Coordinate(IntEnum):
 def xor_neurons(total: dict[int, float], count: int, out: int) -> list[Neuron]:
     """Returns neurons that add the parity of the integer form `total` to coordinate `out`.
 
-    The parity of s = `total` in {0 … count} is R(s) - 2 R(s - 1) + 2 R(s - 2) - …: a saw of slopes
-    +1 and -1 with teeth at the odd integers.
+    The parity of s = `total` in {0 … count} is R(s) - 2 R(s - 1) + 2 R(s - 2) - …: a saw of
+    slopes +1 and -1 with teeth at the odd integers.
     """
     return [
         Neuron({**total, CONSTANT: -k}, {out: 2.0 * (-1) ** k if k else 1.0})

@@ -38,7 +38,8 @@ class Coordinate(IntEnum):
 def flat_hat() -> tuple[tuple[float, float], ...]:
     """Returns pairs (shift, slope) of the neurons that add up to a hat function.
 
-    The sum of slope R(x + shift u), R the ReLU, is u at x = 0 and 0 at every other multiple of u.
+    The sum of slope R(x + shift u), R the ReLU, is u at x = 0 and 0 at every other multiple
+    of u.
     """
     return (0.75, 2), (0.25, -2), (-0.25, -2), (-0.75, 2)
 

@@ -5,7 +5,8 @@ PARITY as a source: words with an even number of ones, symbol by symbol.
 From an even count of ones the word ends with probability p and goes on with 0 or 1, each
 (1 - p)/2; from an odd count it goes on with 0 or 1, each 1/2. The kernel between parities
 has rank one: given that a word has at least n symbols, the parities S_t of its first t
-symbols, t = 1 … n - 1, are independent, even with probability (1 - p)/(2 - p), and S_n is a fair coin.
+symbols, t = 1 … n - 1, are independent, even with probability (1 - p)/(2 - p), and S_n is
+a fair coin.
 """
 
 import dataclasses

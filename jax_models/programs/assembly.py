@@ -3,8 +3,8 @@
 A form {c: a, ...} is the number sum_c a y_c; the key `CONSTANT` adds a constant. A head
 is given by the forms that make its query, key and value vectors and by the coordinates
 to which each component of the attended value is added; a neuron by the form that it
-reads and the coordinates that it adds to. A construction then reads like the argument
-that it works.
+reads and the coordinates that it adds to. The code of a construction
+then follows its proof.
 """
 
 import dataclasses
@@ -145,7 +145,7 @@ def build_recogniser(
     least: float,
     position: Sequence[PowerTerm] = (),
 ) -> Transformer:
-    """Transformer of one logit that accepts from `least` on; "$" is no substitute."""
+    """Transformer with one logit that accepts where it is at least `least`."""
     first = layers[0].feed_forward.w1
     width, dtype = first.shape[1], first.dtype
     return Transformer(

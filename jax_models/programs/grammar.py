@@ -20,7 +20,7 @@ Rule = Generator["Rule", Any, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A line and a column of a text, both from 1; no line where a text has but one."""
+    """A line and a column of a text, both from 1; `line` is None in a one-line text."""
 
     line: int | None
     column: int
@@ -36,7 +36,7 @@ class Place:
 
 
 class Tree:
-    """A dataclass that is a node of a tree: its fields, or tuples there, hold others."""
+    """Base class of dataclasses that are nodes; fields, or tuples in them, hold nodes."""
 
 
 def children(node: Any) -> tuple[Any, ...]:
@@ -51,7 +51,7 @@ def children(node: Any) -> tuple[Any, ...]:
 
 
 def map_children(change: Callable[[Any], Any], node: Any) -> Any:
-    """Returns a dataclass with a function applied to each node that it holds."""
+    """Returns a copy of a dataclass with `change` applied to each node that it holds."""
 
     def put(value: Any) -> Any:
         if isinstance(value, tuple):
@@ -102,7 +102,7 @@ class Operator:
 
 
 class Operand(NamedTuple):
-    """A value, the characters it was read from, and the operator outside brackets."""
+    """A value, its first token, the offset of its end, and its operator if unbracketed."""
 
     value: Any
     first: Token
@@ -111,7 +111,7 @@ class Operand(NamedTuple):
 
 
 class Parser:
-    """One reading of a text from left to right, with one token of lookahead."""
+    """Parser of one text, from left to right, with one token of lookahead."""
 
     pattern: ClassVar[re.Pattern[str]]  # named groups are kinds; every text matches
     refused: ClassVar[Mapping[str, str]]  # messages of the kinds that are no token
@@ -158,11 +158,11 @@ class Parser:
 
     @property
     def found(self) -> str:
-        """The token ahead as a message names it."""
+        """The name of the token ahead in messages."""
         return self.names.get(self.next.kind, "{!r}").format(self.next.text)
 
     def take(self) -> Token:
-        """Returns the token ahead and goes past it; the end stays ahead."""
+        """Returns the token ahead and advances past it, but not past the end."""
         token = self.next
         if token.kind != "end":
             self.previous = token
@@ -170,22 +170,22 @@ class Parser:
         return token
 
     def accept(self, *kinds: str) -> Token | None:
-        """Takes a token of one of some kinds, if such a one is ahead."""
+        """Takes the token ahead if it is of one of the kinds; else returns None."""
         return self.take() if self.next.kind in kinds else None
 
     def expect(self, what: str, *kinds: str, after: str = "") -> Token:
-        """Takes a token of one of some kinds; a message names what was expected."""
+        """Takes the token ahead; an `InputError` unless it is of one of the kinds."""
         if self.next.kind not in kinds:
             self.miss(what, after)
         return self.take()
 
     def miss(self, what: str, after: str = "") -> NoReturn:
-        """Refuses the token ahead, found after another, where something else belongs."""
+        """Raises an `InputError` at the token ahead, in whose place `what` was expected."""
         found = self.found + after
         self.next.place.fail(self.missed.format(found=found, what=what))
 
     def run(self, rule: Rule) -> Any:
-        """Result of a rule, the rules that it needs run on a stack."""
+        """Returns the result of a rule; the rules that it yields are run on a stack."""
         stack, value = [rule], None
         while stack:
             try:
@@ -199,7 +199,7 @@ class Parser:
         return value
 
     def expression(self, least: int = 0) -> Rule:
-        """Reads the longest expression whose operators bind at least that tightly."""
+        """Reads the longest expression with operators of strength `least` or more."""
         first = self.next
         operator = self.prefix.get(first.kind)
         if operator and operator.strength >= least:
@@ -224,5 +224,5 @@ class Parser:
         raise NotImplementedError
 
     def apply(self, operator: Operator, token: Token, *left: Operand) -> Rule:
-        """Reads what is right of an operator; returns its value, of no left if prefix."""
+        """Reads an operator's right operand; returns the value. A prefix has no `left`."""
         raise NotImplementedError

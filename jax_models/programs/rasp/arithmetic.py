@@ -27,7 +27,7 @@ BIT: Polynomial = (1,)
 
 
 def magnitude(of: IntegerType) -> Polynomial:
-    """Returns a bound on the magnitude of integers of a range."""
+    """Returns a polynomial of n that bounds the magnitude of integers of a type."""
     ends = (of.low, of.high)
     return (
         max(abs(end.offset) for end in ends),
@@ -36,7 +36,7 @@ def magnitude(of: IntegerType) -> Polynomial:
 
 
 def conjunction(circuit: Circuit, forms: Sequence[AffineForm]) -> AffineForm:
-    """Returns whether all of some Booleans are true: relu(sum - (count - 1))."""
+    """Returns the conjunction of Booleans as a form: relu(sum - (count - 1))."""
     kept = list(dict.fromkeys(form for form in forms if form != constant(1)))
     if constant(0) in kept:
         return constant(0)
@@ -46,14 +46,14 @@ def conjunction(circuit: Circuit, forms: Sequence[AffineForm]) -> AffineForm:
 
 
 def disjunction(circuit: Circuit, forms: Sequence[AffineForm]) -> AffineForm:
-    """Returns whether one of some Booleans is true."""
+    """Returns the disjunction of Booleans as a form."""
     return -conjunction(circuit, [-form + 1 for form in forms]) + 1
 
 
 def both_or_neither(
     circuit: Circuit, first: AffineForm, second: AffineForm
 ) -> AffineForm:
-    """Returns whether two Booleans are equal: 1 - |first - second|."""
+    """Returns the equality of two Booleans as a form: 1 - |first - second|."""
     for form, other in ((first, second), (second, first)):
         if form.is_constant:
             return other if form.constant else -other + 1
@@ -62,7 +62,7 @@ def both_or_neither(
 
 
 def at_least_one(circuit: Circuit, value: IntegerValue) -> AffineForm:
-    """Returns whether an integer is 1 or more: relu(D) - relu(D - 1)."""
+    """Returns [D >= 1] of an integer D as a form: relu(D) - relu(D - 1)."""
     low, high = value.range.low, value.range.high
     if low.slope >= 0 and low(1) >= 1:
         return constant(1)
@@ -74,7 +74,7 @@ def at_least_one(circuit: Circuit, value: IntegerValue) -> AffineForm:
 
 
 def is_zero(circuit: Circuit, value: IntegerValue) -> AffineForm:
-    """Returns whether an integer is 0: relu(D + 1) - 2 relu(D) + relu(D - 1)."""
+    """Returns the form [D = 0] of an integer D: relu(D + 1) - 2 relu(D) + relu(D - 1)."""
     form = value.form
     if form.is_constant:
         return constant(form.constant == 0)
@@ -97,7 +97,7 @@ def _score_nearest(
 
 
 def times_length(circuit: Circuit, form: AffineForm) -> AffineForm:
-    """Returns n times a Boolean: n b = b + (n - 1) b.
+    """Returns n b of a Boolean b as a form: n b = b + (n - 1) b.
 
     A head without mask and the score 2 b j - j^2, j from 0, attends to j = b, or to
     j = 0 where n = 1; there it reads (n - 1) j.
@@ -135,7 +135,7 @@ def as_boolean(value: Value) -> AffineForm:
 
 
 def as_integer(value: Value) -> IntegerValue:
-    """Returns an integer as it is and a Boolean as 0 or 1."""
+    """Returns an integer value unchanged, and a Boolean as an integer of 0 or 1."""
     if isinstance(value, BooleanValue):
         return IntegerValue(value.form, syntax.BIT)
     assert isinstance(value, IntegerValue)
@@ -166,7 +166,7 @@ def _choose_integer(
 ) -> IntegerValue:
     """second + c D with D = first - second, c D = relu(D - G(1 - c)) - relu(-D - ...).
 
-    G = G_1 n + G_0 is a bound of |D|, so that both rectifiers are shut where c = 0.
+    c is the condition, and G = G_1 n + G_0 bounds |D|, so that both terms are 0 for c = 0.
     """
     found = syntax.joined(first.range, second.range)
     if condition.is_constant:
@@ -254,7 +254,7 @@ def segments(
     low: Linear,
     number: int,
 ) -> tuple[AffineForm, ...]:
-    """Returns the thermometer of an integer: how far it fills segments of n - 1.
+    """Returns the thermometer of an integer b: its parts B_k in segments of n - 1.
 
         B_k = clip(b - low - k (n - 1), 0, n - 1),   k = 0, 1, …
 

@@ -57,14 +57,14 @@ _OPERANDS: dict[type, tuple[type[Type], str]] = {
 
 @dataclasses.dataclass(frozen=True)
 class _Checker:
-    """Types of names, and of expressions as they are found."""
+    """Checks expressions by the types of `names`, and records theirs in `types`."""
 
     names: dict[str, Type]
     types: dict[Expression, Type]
     in_lookup: bool = False  # in its predicate or value, where variables have an index
 
     def find(self, node: Expression, *wanted: Any) -> Any:
-        """The type; `wanted` is the one expected, and its words in a message."""
+        """Type of an expression; `wanted` is the type required, and the words of its error."""
         found = self.types[node] = self._find(node)
         return _expect(node, found, *wanted) if wanted else found
 
@@ -135,7 +135,7 @@ class _Checker:
 
 
 def _expect(node: Expression, found: Type, wanted: type[Type], wants: str) -> Any:
-    """The type of an expression if it is the one wanted; a Boolean is an integer too."""
+    """`found` if it is of the type wanted, else an error; a Boolean is an integer too."""
     if not isinstance(found, wanted):
         node.place.fail(f"{wants}, and this is {_a(found)}")
     return found
@@ -163,7 +163,7 @@ def _require_possible(node: Expression, symbol: str, of: Any) -> None:
 
 
 def _joined(node: Expression, one: Type, other: Type, what: str) -> Type:
-    """The type of a value that is of one of two types."""
+    """Type of a value of type `one` or `other`; an error unless these can be joined."""
     match one, other:
         case SymbolType(), SymbolType():
             return SymbolType(tuple(dict.fromkeys(one.symbols + other.symbols)))
@@ -260,7 +260,7 @@ Vectors = dict[str, np.ndarray]
 
 
 def _evaluate(node: Expression, vectors: Vectors, at_row: Vectors) -> np.ndarray:
-    """The vector [c, n]; in a lookup, `at_row` holds the variables at i [c, 1]."""
+    """Values of an expression [c, n]; in a lookup `at_row` has the variables at i [c, 1]."""
 
     def of(part: Expression) -> np.ndarray:
         return _evaluate(part, vectors, at_row)

@@ -5,14 +5,12 @@ position encoding. The scores are scaled so that the best is 1 or more above the
 real arithmetic, at every length, so that softmax at a temperature of
 docs/theory/softmax-approximation.md, section 10, Theorem 26, computes the same.
 
-Up to which length floats compute a compiled program exactly.
-
-All numbers of a compiled program are integers but for 1/i and the means of Booleans. A
+Floats compute a compiled program exactly up to a length (`longest_exact_length`). All numbers of a compiled program are integers but for 1/i and the means of Booleans. A
 sum of integers whose magnitudes add up to at most 2^p, p the bits of a float, is exact
 in any order, and so is a product below 2^p. The means and 1/i enter one kind of score,
 which floats miss by less than a quarter of its gap up to a length that `_mean_limit`
-gives. So the same keys are attended to as in real arithmetic, and what they bring back
-are integers again: nothing that is rounded goes further.
+gives. So the same keys are attended to as in real arithmetic, and the values
+attended to are integers again: no rounded number goes further.
 """
 
 import dataclasses
@@ -89,7 +87,7 @@ def longest_exact_length(plan: ProgramPlan, dtype: Any) -> int:
 
 
 def check_length(plan: ProgramPlan, length: int, dtype: Any) -> None:
-    """Raises unless floats are proved to run a program at a length."""
+    """Raises `InputError` unless floats are proved to run the plan exactly at `length`."""
     check_float_type(dtype, "the model asked for")
     longest = longest_exact_length(plan, dtype)
     if length > longest:
@@ -142,9 +140,9 @@ def _score_size(head: PlannedHead, size: Callable[[AffineForm], int]) -> int:
 
 
 def _resolves(score: int, steps: int, bits: int) -> bool:
-    """Whether k u |score| is below a cell, so that the engine trusts what it sees.
+    """Whether `steps` roundings of a score stay below the width of a cell of ties.
 
-    With k >= 4 the score is then below 2^p too: an integer score is exact.
+    With 4 steps or more the score is then below 2^bits too: an integer score is exact.
     """
     return steps * score < TIE_RESOLUTION * 2**bits
 

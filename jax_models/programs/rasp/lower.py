@@ -1,4 +1,4 @@
-"""From a checked program to a plan: one pass over what its result depends on.
+"""Lowers a checked program to a plan, in one pass over the names that its result needs.
 
 Every name is lowered once. A Boolean becomes a form of value 0 or 1, an integer a form
 of integer value with its range, a symbol one Boolean for each that it can be.
@@ -62,7 +62,7 @@ Lower = Callable[[Expression], Value]
 
 @dataclasses.dataclass(frozen=True)
 class _Criterion:
-    """A part of a predicate: components of the score, and its check."""
+    """A part of a predicate: its score, the values to fetch, and its check on these."""
 
     score: tuple[tuple[AffineForm, AffineForm], ...]
     fetched: tuple[tuple[AffineForm, Polynomial], ...]
@@ -123,9 +123,9 @@ def _choose_or_nothing(
     brought: IntegerValue,
     default: Value,
 ) -> IntegerValue:
-    """`choose`, where a row that sees nothing brings back 0.
+    """`choose` after a lookup under a strict mask, where a row that sees no key has 0.
 
-    The range need not hold 0, and the choice must be shut for that too.
+    The range of `brought` need not hold that 0, which no condition may let through.
     """
     wide = syntax.joined(brought.range, syntax.exactly(0))
     chosen = choose(circuit, conditions, IntegerValue(brought.form, wide), default)
@@ -140,7 +140,7 @@ def _conjuncts(node: Expression) -> list[Expression]:
 
 
 def _compares_ends(node: Expression, is_boolean: Callable[..., bool]) -> bool:
-    """Whether it says that a number or symbol at i is one at j."""
+    """Whether a predicate equates a number or symbol at i with one at j."""
     if not isinstance(node, syntax.Compare) or node.operator != "=":
         return False
     sides = {syntax.indices(node.left), syntax.indices(node.right)}
@@ -224,11 +224,11 @@ def _test(
     lower: Lower,
     is_boolean: Callable[..., bool],
 ) -> _Criterion:
-    """A Boolean combination of Booleans at i and at j.
+    """Criterion of a Boolean combination of Booleans at i and at j.
 
-    For every assignment of the Booleans at i what is left is a Boolean at j; the
-    assignments that leave the same one are a group, and the score is n times the sum
-    over groups of [the assignment is in it] [what it leaves].
+    Every assignment of the Booleans at i leaves a Boolean at j. Assignments that leave
+    the same Boolean are a group, and the score is n times the sum over groups of
+    [the assignment at i is in the group] [the Boolean at j is true].
     """
     rows = list(dict.fromkeys(_atoms(node, is_boolean)))
     if len(rows) > MOST_ROW_CONDITIONS:
@@ -317,7 +317,7 @@ def _needed(program: CheckedProgram) -> set[str]:
 
 
 class _Lowering:
-    """Values of expressions, each made once."""
+    """Values of a program's expressions in one circuit, each computed once."""
 
     def __init__(self, program: CheckedProgram) -> None:
         self.program = program
@@ -403,7 +403,7 @@ class _Lowering:
         return IntegerValue(form, found)
 
     def _prefix_sum(self, node: Expression) -> AffineForm:
-        """A sum is taken apart: each Boolean in it is counted."""
+        """Form of the prefix sum of an expression; a sum is taken term by term."""
         match node:
             case syntax.Sum(terms=terms):
                 parts = (self._prefix_sum(term) * factor for factor, term in terms)

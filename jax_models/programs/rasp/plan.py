@@ -7,7 +7,7 @@ which `jax_models.programs.rasp.compile` says up to which length floats compute 
 Heads and neurons go each as early as they can. Time runs in half layers: what the embedding
 writes is ready at 0, what the heads of layer l write at 2l + 1, what its neurons write at
 2l + 2. Heads of one layer share a mask; a head goes to the first layer whose mask is free or
-its own. What is asked for twice is built once.
+its own. Equal heads, neurons and positions are built once.
 """
 
 import dataclasses
@@ -55,11 +55,11 @@ class AffineForm(Tree):
 
     @property
     def is_constant(self) -> bool:
-        """Whether it depends on no coordinate."""
+        """True if the form depends on no coordinate."""
         return not self.terms
 
     def written(self) -> Form:
-        """The form as the assembly of weights takes it."""
+        """The form as a mapping from coordinate, or `CONSTANT`, to coefficient."""
         form: dict[int, float] = {c: float(a) for c, a in self.terms}
         if self.constant:
             form[CONSTANT] = float(self.constant)
@@ -143,7 +143,7 @@ class SymbolValue:
     forms: tuple[AffineForm, ...]
 
     def form(self, symbol: str) -> AffineForm:
-        """Whether it is this symbol."""
+        """The form that is 1 where the value is `symbol`, and 0 elsewhere."""
         if symbol not in self.symbols:
             return AffineForm()
         return self.forms[self.symbols.index(symbol)]
@@ -164,7 +164,7 @@ class ProgramPlan:
 
     @property
     def width(self) -> int:
-        """d."""
+        """Width d of the residual stream."""
         return len(self.bounds)
 
     def gap(self, length: int) -> float:
@@ -215,7 +215,7 @@ class Circuit:
         return self._layers[index]
 
     def position(self, power: int, length_power: int, offset: int) -> AffineForm:
-        """The coordinate (j + offset)^power n^length_power, j from 0."""
+        """Form of the coordinate (j + offset)^power n^length_power, j from 0."""
         what = ("position", power, length_power, offset)
         if what not in self._known:
             degree = max(power, 0) + length_power
@@ -235,7 +235,7 @@ class Circuit:
     def rectify(
         self, parts: Sequence[tuple[AffineForm, int]], bound: Polynomial
     ) -> AffineForm:
-        """A coordinate that holds the sum of coefficient * relu(form)."""
+        """Form of the coordinate that holds the sum of coefficient * relu(form)."""
         what = ("rectify", tuple(parts))
         if what not in self._known:
             # The neurons of layer l read what is ready at 2l + 1.
@@ -255,7 +255,7 @@ class Circuit:
         score: Sequence[tuple[AffineForm, AffineForm]],
         value: Sequence[tuple[AffineForm, Polynomial]],
     ) -> tuple[AffineForm, ...]:
-        """Coordinates that hold what a head attends to, 0 in a row that sees nothing."""
+        """Forms of the coordinates of a head's values, 0 in a row that sees no key."""
         what = ("attend", mask, tuple(score), tuple(form for form, _ in value))
         if what not in self._known:
             query, key = (tuple(pair[side] for pair in score) for side in (0, 1))
@@ -272,7 +272,7 @@ class Circuit:
         return self._known[what]
 
     def plan(self, result: Value) -> ProgramPlan:
-        """The plan of all that was collected."""
+        """The plan of the collected layers, with the given result."""
         layers = tuple(
             PlannedLayer(one.mask or "none", tuple(one.heads), tuple(one.neurons))
             for one in self._layers

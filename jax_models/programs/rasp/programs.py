@@ -1,7 +1,7 @@
 """Programs for the languages and tasks of the literature, as texts.
 
-Each says at every position what holds of the prefix that ends there; what a checker
-that knows nothing of programs says is in the tests.
+Each computes at every position a property of the prefix that ends there; the tests
+compare it with a direct check of the property.
 
 Source:
     docs/rasp.md, section 8.

@@ -6,8 +6,8 @@ they say the same, wherever they stand in the text.
 
 The text is ASCII. Symbols stand between quotation marks, comments run from `#` or `--` to
 the end of the line. The end of a line ends a definition, as `;` does, unless a bracket is
-open. No operator follows the default of a lookup: parentheses say whether it is meant for
-that or for all.
+open. No operator follows the default of a lookup: parentheses show whether it applies to
+the default or to the whole lookup.
 
 Source:
     Yang, Strobl, Chiang and Angluin, Simulating Hard Attention Using Soft Attention;
@@ -46,7 +46,7 @@ MASKS: dict[str, Mask] = {
 
 @dataclasses.dataclass(frozen=True)
 class Linear:
-    """n -> slope n + offset."""
+    """The function n -> slope n + offset."""
 
     slope: int
     offset: int
@@ -105,7 +105,7 @@ class BooleanType(IntegerType):
 
 @dataclasses.dataclass(frozen=True)
 class SymbolType:
-    """One of these symbols, in this order."""
+    """Type of a symbol that is one of `symbols`, in this order."""
 
     symbols: tuple[str, ...]
 
@@ -146,7 +146,7 @@ def prefix_summed(of: IntegerType) -> IntegerType:
 @dataclass_transform(frozen_default=True)
 @dataclasses.dataclass(frozen=True)
 class Node(Tree):
-    """Anything that has a place in the text; a subclass is a frozen dataclass."""
+    """A node with its place in the text; a subclass is a frozen dataclass."""
 
     place: Place = dataclasses.field(compare=False, repr=False)
 
@@ -268,7 +268,7 @@ def indices(node: Expression) -> frozenset[str]:
 
 
 def without_index(node: Expression) -> Expression:
-    """Returns a part of a lookup as a vector: its variables without index."""
+    """Returns a part of a lookup with the indices of its variables removed."""
     if isinstance(node, Variable):
         return dataclasses.replace(node, index="")
     return map_children(without_index, node)
@@ -281,7 +281,7 @@ _FACTOR = 7  # strength of what no operator enters
 
 
 class _Parser(Parser):
-    """One reading of a program."""
+    """Parser of the text of a program."""
 
     pattern = re.compile(
         r"""(?P<space>[ \t\r]+|--.*|\#.*)
@@ -334,7 +334,7 @@ class _Parser(Parser):
         return iter(kept)
 
     def program(self) -> Program:
-        """Returns the program that the text is."""
+        """Reads the whole text; returns its `Program`."""
         definitions = []
         while self._after_ends() not in ("return", "end"):
             definitions.append(self._definition())
@@ -493,7 +493,7 @@ class _Parser(Parser):
 
 
 def _is_bare(operand: Operand, kind: type) -> bool:
-    """Whether an operand is a node of a kind that begins where it does, in no brackets."""
+    """Whether an operand is a node of the kind that is not in brackets."""
     return (
         isinstance(operand.value, kind) and operand.value.place == operand.first.place
     )
