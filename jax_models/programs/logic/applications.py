@@ -1,6 +1,6 @@
 """Formulas for what attention is known to do: n-grams, induction, hops, languages.
 
-What each says is defined without formulas in the tests or in `jax_models.languages`.
+The tests or `jax_models.languages` define the same properties without formulas.
 """
 
 from collections.abc import Sequence
@@ -103,7 +103,7 @@ def hops(alphabet: Sequence[str], output: str, num_hops: int) -> Formula:
 
 
 def _latest_after(symbol: Formula, value: Formula) -> Formula:
-    """The symbol stands here, and `value` holds at the latest position after one."""
+    """`symbol` holds here, and `value` at the latest position whose predecessor has it."""
     after = Previous(symbol)
     return And(symbol, Since(Not(after), And(after, value)))
 

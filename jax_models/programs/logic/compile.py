@@ -1,4 +1,4 @@
-"""Formulas as transformers, read up to the length at which rounding cannot flip a truth.
+"""Formulas as transformers, and the length up to which rounding flips no truth value.
 
 Every head that picks a position out has scores whose deficits against the right one, over
 the temperature, are at least g (k - loss) or g (k² - loss) for the k-th other position
@@ -107,7 +107,7 @@ def exact_length(model: Transformer) -> int:
 
 
 def require_compiled(model: Transformer) -> None:
-    """Checks what all compiled models have: soft attention, one coordinate read."""
+    """Raises `InputError` unless a model has soft attention and reads one coordinate."""
     model = check_model(model)
     weightings = {layer.attention.weighting.name for layer in model.layers}
     readout = model.readout
@@ -121,7 +121,7 @@ def require_compiled(model: Transformer) -> None:
 
 
 def require_exact(model: Transformer, length: int) -> None:
-    """Checks that rounding cannot flip a truth value of a model at a length."""
+    """Raises `InputError` if rounding could flip a truth value of a model at a length."""
     longest = exact_length(model)
     if length <= longest:
         return
@@ -141,7 +141,7 @@ def require_exact(model: Transformer, length: int) -> None:
 def _condition(
     model: Transformer, attention: Attention, head: int, u: float
 ) -> Holds | None:
-    """Condition on a head, by the kind of its keys; None for a uniform head."""
+    """Predicate of n that a head's result is near enough; None for a uniform head."""
     query = _with_bias(attention.query, attention.query_bias, head)
     if not query.any():
         return None
@@ -179,14 +179,14 @@ def _condition(
 
 
 def _with_bias(weight: Any, bias: Any, head: int) -> np.ndarray:
-    """A head's forms [e, d + 1], the constant last."""
+    """Query or key forms of a head [e, d + 1], their constants in the last column."""
     forms = np.asarray(weight, np.float64)[head]
     last = np.zeros(len(forms)) if bias is None else np.asarray(bias, np.float64)[head]
     return np.concatenate([forms, last[:, None]], axis=1)
 
 
 def _read(weight: Any, head: int) -> list[int]:
-    """The coordinates that a head's forms read."""
+    """Coordinates with a nonzero entry in a head's weights [e, d]."""
     return np.flatnonzero(np.asarray(weight)[head].any(axis=0)).tolist()
 
 
@@ -200,13 +200,13 @@ def _power_terms(model: Transformer) -> dict[int, list[PowerTerm]]:
 
 
 def _largest_integer(model: Transformer) -> float:
-    """At least Σ|λ| + |λ_0| of a comparison by votes, |λ_0 - Σλ| of another."""
+    """Largest absolute entry of the embedding and of every w1: a bound on integers."""
     parts = [model.embedding, *(layer.feed_forward.w1 for layer in model.layers)]
     return max(float(np.abs(np.asarray(part)).max()) for part in parts)
 
 
 def _written(model: Transformer, coordinates: list[int]) -> tuple[float, int]:
-    """Addition of heads to some coordinates: the sum of |factors|, and their number."""
+    """Sum of |entries|, and number of nonzero ones, of output rows of `coordinates`."""
     written = [
         np.asarray(layer.attention.output)[coordinates] for layer in model.layers
     ]
@@ -223,7 +223,7 @@ def _exp(exponent: float) -> float:
 
 
 def _selected(n: int, u: float, tilt: float, loss: float) -> bool:
-    """Whether weights e^{-g (k (1 - tilt) - loss)} of others leave a Boolean clear."""
+    """Whether other positions of weight e^{-g (k (1 - tilt) - loss)} add at most 1/4."""
     if tilt >= 0.5 or loss >= 0.5:
         return False
     odds = 2 * _exp(SHARPNESS * loss) / math.expm1(SHARPNESS * (1 - tilt))
@@ -235,7 +235,7 @@ def _lookup_losses(n: int, u: float) -> tuple[float, float]:
 
 
 def _predicate_lookup(n: int, u: float, inexact: float) -> bool:
-    """Whether a predicate is read at the right position."""
+    """Whether a looked up predicate of a position is within 1/4 of its truth."""
     tilt, loss = _lookup_losses(n, u)
     # The sharpness is g / (1 - inexact), so that g (k² - ...) is left.
     share = 1 / (1 - inexact)
@@ -243,7 +243,7 @@ def _predicate_lookup(n: int, u: float, inexact: float) -> bool:
 
 
 def _found(gamma: float, tilt: float, loss: float) -> float:
-    """Error of Σ j α_j, by Lemma 7 with the deficits that rounding leaves."""
+    """Error of a looked up position Σ j α_j, by Lemma 7 for deficits with rounding."""
     if tilt >= 0.5 or loss >= 0.5:
         return math.inf
     left = gamma * (1 - tilt)
@@ -251,7 +251,7 @@ def _found(gamma: float, tilt: float, loss: float) -> float:
 
 
 def _count_lookup(n: int, u: float, gamma: float, largest: float) -> bool:
-    """Whether Σ λ C of looked up counts is within 1/4, Σ|λ| = e^γ/64."""
+    """Whether Σ λ C of looked up counts C is within 1/4, for Σ|λ| = e^γ/64."""
     factors = max(1.0, math.exp(gamma - SHARPNESS))
     rounding = (n + 24) * (n + 1) * u
     total = factors * (_found(gamma, *_lookup_losses(n, u)) + rounding)
@@ -284,7 +284,7 @@ def build_transformer(
     mode: Mode,
     dtype: Any,
 ) -> Transformer:
-    """Returns the transformer of a plan: one logit, the truth of the formula from 1/2."""
+    """Returns the transformer of a plan; its formula is true where the logit >= 1/2."""
     check_float_type(dtype, "the model asked for")
     width = len(plan.coordinates)
     symbols = [

@@ -1,7 +1,7 @@
-"""The modes in which a formula becomes weights: what each may use, what it expresses.
+"""Modes of compiling formulas: means that a model may use, operators it expresses.
 
 Soft attention picks out one position only if its scores are large against log n. The
-modes differ in where that comes from: a temperature that falls with the length or with
+modes differ in the source of large scores: a temperature that falls with the length or with
 the position, or positions and lengths in the position encoding; and in whether every
 layer has a future mask and may not know n.
 """
@@ -76,7 +76,7 @@ def mask_of(side: Side) -> Literal["future", "past"]:
 def refusals(
     formula: Formula, alphabet: tuple[str, ...], mode: Mode
 ) -> dict[str, Formula | Count]:
-    """Every reason in words why a mode cannot express a formula, with the first such part."""
+    """Reasons why a mode cannot express a formula, each with the first part it is for."""
     reasons: dict[str, Formula | Count] = {}
     for part in walk(formula):
         match part:
@@ -106,7 +106,7 @@ def require_expressible(
     # place where a part of the formula was read, as in "column 5"
     place: Callable[[Formula | Count], str] | None = None,
 ) -> None:
-    """Checks that a mode can express a formula over an alphabet."""
+    """Raises `InputError` unless a mode can express a formula over an alphabet."""
     reasons = refusals(formula, alphabet, mode)
     if not reasons:
         return

@@ -137,7 +137,7 @@ def locate_formula(
 
 
 class _Parser(Parser):
-    """One reading of a formula."""
+    """Parser of the text of a formula, which records the places of parts."""
 
     # Integers are shorter than Python reads, so that their sums can still be written.
     pattern = re.compile(
@@ -322,7 +322,7 @@ class _Parser(Parser):
         return self._located(value, token)
 
     def require(self, operand: Operand, kind: type, use: str = "") -> Any:
-        """The value of an operand, a formula or a number, whichever is wanted."""
+        """The value of an operand if it is of `kind`, a formula or a number; else an error."""
         if isinstance(operand.value, kind):
             return operand.value
         found = self._shown(operand)
@@ -335,7 +335,7 @@ class _Parser(Parser):
         )
 
     def _located(self, value: Formula | Term, token: Token) -> Formula | Term:
-        """A value, its parts that are new noted as made by a token."""
+        """Returns the value; records the token's place for all parts without a place."""
         new = [*children(value)] if isinstance(value, Term) else [value]
         while new:
             part = new.pop()
@@ -398,7 +398,7 @@ def format_formula(formula: Formula) -> str:
 
 
 def _parts(formula: Formula) -> tuple[int, list[Part]]:
-    """Binding strength of a formula, and its text."""
+    """Binding strength of a formula, and its text with sub-formulas to be written."""
     match formula:
         case syntax.And(Comparison() as low, Comparison() as high) if (
             high.terms == tuple((-factor, count) for factor, count in low.terms)

@@ -55,7 +55,7 @@ class Coordinate:
 
 @dataclasses.dataclass(frozen=True)
 class PlannedHead:
-    """Attention to one value; score = sum of query times key, over base ** -exponent.
+    """A head with one value; score = sum of query times key, over base ** -exponent.
 
     Without query and key the scores are 0 and the head averages over what it sees.
     """
@@ -69,7 +69,7 @@ class PlannedHead:
 
     @property
     def reads(self) -> set[int]:
-        """The coordinates that it needs."""
+        """Coordinates that the head reads."""
         return coordinates_of(*self.query, *self.key, self.value)
 
 
@@ -82,13 +82,13 @@ class PlannedNeuron:
 
     @property
     def reads(self) -> set[int]:
-        """The coordinates that it needs."""
+        """Coordinates that the neuron reads."""
         return coordinates_of(self.read)
 
 
 @dataclasses.dataclass(frozen=True)
 class FormulaPlan:
-    """All that a formula needs, each head and each neuron once."""
+    """Coordinates, heads and neurons that compute a formula, each once."""
 
     coordinates: tuple[Coordinate, ...]
     heads: tuple[PlannedHead, ...]
@@ -99,7 +99,7 @@ class FormulaPlan:
 
 @dataclasses.dataclass(frozen=True)
 class PlannedLayer:
-    """The steps of one layer."""
+    """The heads of one layer, which share a mask, and its neurons."""
 
     mask: Mask
     heads: tuple[PlannedHead, ...]
@@ -107,7 +107,7 @@ class PlannedLayer:
 
     @property
     def exponent(self) -> int:
-        """The layer's temperature is base ** -exponent."""
+        """Exponent e of the layer's temperature base ** -e, the largest of its heads."""
         return max((head.exponent for head in self.heads), default=0)
 
 
@@ -165,7 +165,7 @@ def _undominated(front: list[_Progress]) -> list[_Progress]:
 
 
 class _Steps:
-    """The steps of a plan as bits, with what each must wait for."""
+    """Heads and neurons of a plan as bits, each with the bits that it depends on."""
 
     def __init__(self, plan: FormulaPlan) -> None:
         self.heads = dict(enumerate(plan.heads))
@@ -185,19 +185,19 @@ class _Steps:
         return [b for b in bits if not done >> b & 1 and not self.needs[b] & ~done]
 
     def useful_masks(self, done: int) -> list[Mask]:
-        """The masks of the heads that could be done next; any if there is none."""
+        """Masks of the heads that could be done next; "future" alone without such heads."""
         found = {self.heads[bit].mask for bit in self._ready(done, self.heads)}
         return [mask for mask in get_args(Mask) if mask in found] or ["future"]
 
     def after_layer(self, done: int, mask: Mask) -> int:
-        """State after a layer of that mask."""
+        """Bits of all steps that are done after one more layer, which has that mask."""
         for bit in self._ready(done, self.heads):
             if self.heads[bit].mask == mask:
                 done |= 1 << bit
         return done | sum(1 << bit for bit in self._ready(done, self.neurons))
 
     def layer(self, bits: int, mask: Mask) -> PlannedLayer:
-        """The layer of some steps."""
+        """The layer of the heads and neurons in `bits`."""
         heads = (head for bit, head in self.heads.items() if bits >> bit & 1)
         neurons = (one for bit, one in self.neurons.items() if bits >> bit & 1)
         return PlannedLayer(mask, tuple(heads), tuple(neurons))
@@ -214,7 +214,7 @@ MAX_CONJUNCTS = 64
 
 
 class Builder:
-    """A plan in the making, over an alphabet."""
+    """Makes a plan over an alphabet, step by step."""
 
     def __init__(self, alphabet: Sequence[str]) -> None:
         """Begins an empty plan."""
@@ -234,7 +234,7 @@ class Builder:
         symbols: Sequence[float] | None = None,
         terms: tuple[PowerTerm | ResidueTerm, ...] = (),
     ) -> int:
-        """Returns a fresh coordinate, holding what the input puts into it."""
+        """Returns a fresh coordinate, whose value is given by symbol and position."""
         per_symbol = symbols or [0.0] * len(self.alphabet)
         self._coordinates.append(
             Coordinate(name, tuple(constant + x for x in per_symbol), terms)
@@ -265,7 +265,7 @@ class Builder:
         key: Sequence[Mapping[int, float]] = (),
         exponent: int = 0,
     ) -> int:
-        """Returns the coordinate of what a head attends to; uniform without a query."""
+        """Returns the coordinate of a head's attended value; uniform without a query."""
         frozen = tuple(map(freeze, query)), tuple(map(freeze, key))
         head: Score = (mask, exponent, *frozen, freeze(value))
         if head not in self._known:
@@ -277,7 +277,7 @@ class Builder:
     def neuron(self, read: Mapping[int, float], write: Mapping[int, float]) -> None:
         """Adds write[c] * relu(read) to coordinates made by the same step.
 
-        What depends on the symbol alone is put into the embedding instead.
+        A neuron that reads the symbol alone is put into the embedding instead.
         """
         if all(self._is_of_symbol(c) for c in read if c != CONSTANT):
             for coordinate, factor in write.items():
@@ -361,7 +361,7 @@ class Builder:
         return negated
 
     def finish(self, truth: Mapping[Formula, int], output: int) -> FormulaPlan:
-        """Returns the plan."""
+        """Returns the plan of all that was made; `truth` and `output` are its fields."""
         return FormulaPlan(
             tuple(
                 dataclasses.replace(
@@ -410,7 +410,7 @@ def add_rounded(
     number: Mapping[int, float],
     gates: Iterable[Mapping[int, float]] = (),
 ) -> None:
-    """Adds to a coordinate an approximate Boolean, rounded, where all gates are 0.
+    """Adds the rounded approximate Boolean `number` to `into` where all gates are 0.
 
     R(x; g) = relu(2x - 1/2 - 2G) - relu(2x - 3/2 - 2G), G the sum of the gates: the
     rounded x where G = 0, and 0 where G >= 1, as long as x <= 5/4.

@@ -1,4 +1,4 @@
-"""A compiled model against the evaluator: every short string, random longer ones.
+"""Tests of a compiled model against the evaluator, on all short and random long strings.
 
 The truth is compared at every position, not at the last alone. The margin of a model is
 its smallest distance |logit − 1/2| from the threshold: 1/2 where every Boolean of the
@@ -38,7 +38,8 @@ _SYMBOLS_AT_ONCE = 2**16  # what is held is so many rows of the model
 def apply_eagerly(model: Transformer, strings: ArrayLike) -> np.ndarray:
     """Returns the final activations of strings of one length, computed by NumPy.
 
-    Of softmax layers with relu, residual sums, dot-product scores and no layer norm.
+    Layers have softmax, relu, residual sums, dot-product scores and no layer norm; any other
+    model is an `InputError`.
     """
     tokens = expect_strings("strings", strings)
     if tokens.min() < 0 or tokens.max() >= model.vocab_size:
@@ -90,7 +91,7 @@ def _linear(rows: np.ndarray, weight: Any, bias: Any) -> np.ndarray:
 
 
 def _project(weight: Any, bias: Any, rows: np.ndarray) -> np.ndarray:
-    """Rows [b, n, d] by every head [b, h, n, e]."""
+    """Projections [b, h, n, e] of rows [b, n, d] by every head."""
     product = np.einsum("hed,bnd->bhne", np.asarray(weight), rows, optimize=True)
     return product if bias is None else product + np.asarray(bias)[:, None, :]
 
@@ -143,7 +144,7 @@ class Margin:
 
 
 def require_testable(model: Transformer, longest: int) -> None:
-    """Refuses a test of strings that memory or hours do not suffice for."""
+    """Raises `InputError` if a test up to length `longest` takes too much memory or time."""
     width = model.width + max(len(x.feed_forward.w1) for x in model.layers)
     what = f"a self-test of length n = {longest}"
     require_memory(what, 8 * width * longest)
@@ -158,10 +159,10 @@ def strings_to_test(
     # the mode's `exact_length`
     most: int,
 ) -> Iterator[tuple[np.ndarray, bool]]:
-    """Yields strings of one length, shortest first, and whether all of that length are there.
+    """Yields the strings of each length, shortest first, and whether they are all of them.
 
-    Beyond the lengths that are tested whole, random ones up to `longest` or `LONGEST`: each
-    has its own frequencies of the symbols, so that there are long runs of one symbol.
+    Longer lengths, up to `longest` or `LONGEST`, have random strings: each has its own
+    frequencies of the symbols, so that there are long runs of one symbol.
     """
     all_of = 0
     while all_of < min(longest, most) and num_symbols ** (all_of + 1) <= MOST_STRINGS:
@@ -209,9 +210,9 @@ def check_strings_of_model(
     strings: Int[np.ndarray, "inputs tokens"],
     logits_of: Callable[[Transformer, np.ndarray], np.ndarray] = eager_logits,
 ) -> Margin:
-    """Checks a model against the evaluator at every position; the margin over all.
+    """Checks a model against the evaluator at every position; returns the margin.
 
-    The first position where they differ is an error.
+    An `InputError` names the first position where model and evaluator differ.
     """
     logits = logits_of(model, strings)
     expected = evaluate_formula(formula, strings, alphabet)
@@ -239,7 +240,7 @@ def run_self_test(
     groups: Sequence[tuple[np.ndarray, bool]],
     progress: Callable[[int, int, int], None] = lambda done, total, length: None,
 ) -> dict[str, Any]:
-    """Counts of what was tested, and the margin."""
+    """Tests a model on groups of strings; returns counts of the test and the margin."""
     complete = [strings for strings, is_all in groups if is_all]
     # NumPy takes the bulk. What is run is the engine: it takes the last strings of the
     # longest complete length, whose pass compiles once, and one of the longest.
@@ -266,7 +267,7 @@ def run_self_test(
 
 
 def count_strings(groups: Sequence[tuple[np.ndarray, bool]]) -> dict[str, Any]:
-    """Counts of a test that was passed."""
+    """Lengths and numbers of strings and positions of a test without mismatches."""
     complete = [strings.shape[1] for strings, is_all in groups if is_all]
     return {
         "all_strings_up_to": max(complete, default=0),

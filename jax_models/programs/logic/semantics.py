@@ -84,7 +84,7 @@ def satisfies(
 
 
 def check_strings(strings: ArrayLike, alphabet: Sequence[str]) -> np.ndarray:
-    """Returns symbol ids [n] or [count, n], n >= 1, known to be of an alphabet."""
+    """Returns strings as ids [n] or [count, n]; an `InputError` outside the alphabet."""
     tokens = expect_strings("strings", strings)
     wrong = np.argwhere((tokens < 0) | (tokens >= len(alphabet)))
     if wrong.size:
@@ -97,7 +97,7 @@ def check_strings(strings: ArrayLike, alphabet: Sequence[str]) -> np.ndarray:
 
 
 def check_symbols(formula: Formula, alphabet: Sequence[str]) -> None:
-    """Checks that an alphabet has every symbol of a formula."""
+    """Raises `InputError` unless an alphabet has every symbol of a formula."""
     expect_kind("formula", formula, Formula, "one, such as parse_formula returns")
     named = {part.name for part in walk(formula) if isinstance(part, syntax.Symbol)}
     missing = sorted(named - set(alphabet))
@@ -114,7 +114,7 @@ def _decide(
     tokens: np.ndarray,
     alphabet: Sequence[str],
 ) -> Shaped[np.ndarray, "... tokens"]:
-    """Returns a sub-formula from what it is made of."""
+    """Returns the values of `part` at every position, from those of its operands."""
     match part:
         case syntax.Symbol(name):
             return tokens == alphabet.index(name)

@@ -32,7 +32,7 @@ MOST_BITS = 13_000
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 class Interned(type):
-    """A class of frozen fields whose instances of equal fields are one object."""
+    """Metaclass of frozen dataclasses whose instances of equal fields are one object."""
 
     def __init__(cls, *of: Any) -> None:
         """Makes the class a dataclass."""
@@ -128,11 +128,11 @@ class Not(Prefixed):
 
 
 class And(Joined):
-    """True where both are."""
+    """True where both operands are."""
 
 
 class Or(Joined):
-    """True where one is, or both."""
+    """True where one operand is, or both."""
 
 
 class Previous(Prefixed):
@@ -360,7 +360,7 @@ class Term(Tree):
 
     @property
     def is_constant(self) -> bool:
-        """Whether no count is left."""
+        """True if the term has no count."""
         return not self.terms
 
     def __add__(self, other: "Term") -> "Term":

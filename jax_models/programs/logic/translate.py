@@ -1,4 +1,4 @@
-"""From a formula to its plan: one coordinate per sub-formula, each an exact Boolean.
+"""Plans of formulas, with one coordinate per sub-formula, each an exact Boolean.
 
 On the side "prefix" a row sees j <= i, the mark is [i = 1] and a head picks the rightmost
 maximiser of a score that it sees; on the side "suffix" it sees j >= i, the mark is
@@ -365,7 +365,7 @@ def of_position(builder: Builder, predicate: syntax.Predicate) -> int:
 def of_count(
     builder: Builder, mode: Mode, side: Side, truth: int, predicate: syntax.Predicate
 ) -> int:
-    """Returns the coordinate of θ(C).
+    """Returns the coordinate of θ(C), of a predicate θ and the count C of a Boolean.
 
     θ of the position is looked up at C where C >= 1; where it is 0 the answer is θ(0).
 
@@ -388,7 +388,7 @@ def of_count(
 def _add_by_halves(
     builder: Builder, mode: Mode, into: int, truth: int, values: int, none: int
 ) -> None:
-    """Adds θ(C) in mode FU, where C >= 1.
+    """Adds θ(C) to the coordinate `into` where C >= 1, in mode FU.
 
     The cubic scores (κ/i)(3Cj² - 2j³) find the position C if 2C >= i, else they find
     i - C, a count of at least i/2 too; with the position known, a second lookup by
@@ -438,7 +438,7 @@ def plan_formula(
     """Returns the plan of a formula that the mode can express."""
     builder = Builder(alphabet)
     truth: dict[Formula, int] = {}
-    # What a conjunction is one of, and a disjunction.
+    # The operands of each conjunction and disjunction, nested equal ones taken apart.
     flat: dict[Formula, tuple[Formula, ...]] = {}
     for part in walk(formula):
         if not isinstance(part, syntax.Count):
@@ -490,7 +490,7 @@ def _flatten(
     part: syntax.And | syntax.Or,
     flat: Mapping[Formula, tuple[Formula, ...]],
 ) -> tuple[Formula, ...]:
-    """The different operands of a nest of one connective, in order."""
+    """Different operands of nested equal connectives, or the two sides if too many."""
     sides = (part.left, part.right)
     joined: dict[Formula, None] = {}
     for side in sides:

@@ -64,7 +64,7 @@ class _Checker:
     in_lookup: bool = False  # in its predicate or value, where variables have an index
 
     def find(self, node: Expression, *wanted: Any) -> Any:
-        """Type of an expression; `wanted` is the type required, and the words of its error."""
+        """Type of an expression; `wanted` is the type required, and words for an error."""
         found = self.types[node] = self._find(node)
         return _expect(node, found, *wanted) if wanted else found
 
