@@ -322,7 +322,7 @@ class _Parser(Parser):
         return self._located(value, token)
 
     def require(self, operand: Operand, kind: type, use: str = "") -> Any:
-        """The value of an operand if it is of `kind`, a formula or a number; else an error."""
+        """The value of an operand of `kind`, a formula or a number; an error for another."""
         if isinstance(operand.value, kind):
             return operand.value
         found = self._shown(operand)

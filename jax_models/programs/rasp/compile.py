@@ -6,11 +6,12 @@ real arithmetic, at every length, so that softmax at a temperature of
 docs/theory/softmax-approximation.md, section 10, Theorem 26, computes the same.
 
 Floats compute a compiled program exactly up to a length (`longest_exact_length`). All
-numbers of a compiled program are integers but for 1/i and the means of Booleans. A sum of integers whose magnitudes add up to at most 2^p, p the bits of a float, is exact
-in any order, and so is a product below 2^p. The means and 1/i enter one kind of score,
-which floats miss by less than a quarter of its gap up to a length that `_mean_limit`
-gives. So the same keys are attended to as in real arithmetic, and the values
-attended to are integers again: no rounded number goes further.
+numbers of a compiled program are integers but for 1/i and the means of Booleans. A sum of
+integers whose magnitudes add up to at most 2^p, p the bits of a float, is exact in any
+order, and so is a product below 2^p. The means and 1/i enter one kind of score, which
+floats miss by less than a quarter of its gap up to a length that `_mean_limit` gives. So
+the same keys are attended to as in real arithmetic, and the values attended to are
+integers again: no rounded number goes further.
 """
 
 import dataclasses
