@@ -30,7 +30,7 @@ _SMALL = _CONTEXT.mpf(2) ** -32
 
 
 def interval(value: float | int) -> Interval:
-    """The interval that holds exactly this number."""
+    """The interval from `value` to `value`."""
     return _CONTEXT.mpf(value)
 
 

@@ -68,7 +68,7 @@ End: TypeAlias = Float[np.ndarray | np.float64, "*inputs"]
 @register
 @dataclasses.dataclass(frozen=True)
 class AcceptMargin(Target):
-    """One logit less a threshold: not negative where a string is accepted."""
+    """Logit `class_` less a threshold: not negative where a string is accepted."""
 
     name = "accept_margin"
     label = "|Δ margin|, nats"
@@ -400,7 +400,7 @@ def _require_unit(
 
 
 def as_row(found: Sensitivity) -> dict[str, Any]:
-    """Row of one length; ends of the 95 % interval are None where all inputs are listed."""
+    """Row of a table for one length; the interval's ends are None where there is none."""
     row = {**vars(found), "mean": found.mean, "n": found.length}
     ends = row.pop("interval") or (None, None)
     del row["length"], row["form"]

@@ -68,7 +68,7 @@ def is_row(row: Mapping[str, Any]) -> bool:
 
 
 def decode(text: str, form: Form = dict) -> Any:
-    """Value of a JSON text of a form; ValueError for other text."""
+    """Value of a JSON text that has the form; a ValueError for any other text."""
     try:
         value = json.loads(text)
         if _fit([value], form):

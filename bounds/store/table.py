@@ -164,7 +164,7 @@ class Table(Rows):
 
 
 def _of_one_kind(values: list[Any]) -> list[Any]:
-    """Returns a column's values in one kind: their own, or JSON texts."""
+    """Returns a column's values if of one type, int and float as floats, else as JSON."""
     values = [plain(value) for value in values]
     kinds = {type(value) for value in values if value is not None}
     if any(isinstance(v, int) and not -(2**63) <= v < 2**63 for v in values):

@@ -284,7 +284,7 @@ def _parity(length: int, ones: int, c: float) -> _Case:
     rows = _Rows(before, before + (p == ones) / length**2 / half)
 
     def answer(most: np.ndarray, least: np.ndarray) -> float:
-        """r_k/N (e^a_k/Z_1 - e^-a_k/Z_2), heads 1 and 2 in the order that k prefers."""
+        """r_k/N (e^a_k/Z_1 - e^-a_k/Z_2), Z_1 of the head that prefers k."""
         upper, lower = c * most[-1] * most, c * least[-1] * least
         # e^a_k Z_2 - e^-a_k Z_1, term by term; that of p = k is 0.
         terms = np.sinh(upper[ones] - np.where(same, lower, -upper))

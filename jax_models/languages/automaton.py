@@ -88,7 +88,7 @@ class Automaton:
         # in a batch the end token stands last in all or none
         tokens: ArrayLike,
     ) -> Int[np.ndarray, "... tokens"]:
-        """Returns tokens without an end token that stands last."""
+        """Returns the tokens without a final end token; an `InputError` for non-symbols."""
         strings = np.asarray(tokens)
         if strings.size == 0:
             return strings.astype(np.int64)
@@ -303,7 +303,7 @@ class AutomatonSource(Source):
         return self.joint_states(length) @ self._following
 
     def optimal_entropy(self, length: int) -> float:
-        """Returns Σ_s α_n(s) H(what follows s), nats, n >= 1."""
+        """Returns Σ_s α_n(s) H(next symbol | state s), α_n normalised, nats, n >= 1."""
         entropies = np.array([entropy(row) for row in self._following])
         return float(self.joint_states(length).sum(axis=0) @ entropies)
 

@@ -33,7 +33,7 @@ END = "$"
 
 
 def check_sample(length: int, count: int) -> None:
-    """Raises `InputError` for strings that cannot be drawn."""
+    """Raises an error for a length or count below 1, or beyond the memory."""
     expect_integer("length n", length, 1)
     expect_integer("number of strings", count, 1)
     # Random bits, the counters they are made of, and tokens.

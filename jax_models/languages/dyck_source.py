@@ -49,7 +49,7 @@ class BracketSource(Source):
     def draw_steps(
         self, key: PRNGKeyArray, length: int, count: int
     ) -> Int[Array, "inputs tokens"]:
-        """Draws walks given that they survive: steps +1 and -1, int32."""
+        """Draws walks of `length` steps, +1 and -1, that stay at 0 or above, int32."""
 
     @property
     def first_symbol(self) -> tuple[float, ...]:
@@ -290,7 +290,7 @@ class BoundedDyckSource(BracketSource):
         )
 
     def up_probabilities(self, heights: np.ndarray) -> np.ndarray:
-        """Returns p below depth D, and 0 there."""
+        """Returns p for heights below the depth D, and 0 for D."""
         return np.where(np.asarray(heights) < self.depth, self.up_probability, 0.0)
 
     def step_law(self, length: int) -> np.ndarray:

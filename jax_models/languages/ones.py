@@ -26,7 +26,7 @@ class Ones(Language):
     def draw(
         self, key: PRNGKeyArray, length: int, count: int
     ) -> Int[Array, "inputs tokens"]:
-        """Draws 1^n, with one zero in half of the strings."""
+        """Draws 1^n, with one zero in half of the cases."""
         return turn_one(key, np.ones(length, np.int32), count)
 
     def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:

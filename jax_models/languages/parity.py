@@ -82,7 +82,7 @@ class ParitySource(Source):
         return math.log1p(-p) + (length - 1) * math.log1p(-p / 2) if length else 0.0
 
     def joint(self, length: int) -> Float[np.ndarray, "2 3"]:
-        """Returns the law of x_n and what follows it.
+        """Returns the joint law of the symbol x_n and the next symbol.
 
         x_n is a fair coin. For n >= 2 the count is even with probability (1 - p)/(2 - p)
         after a 0, 1/(2 - p) after a 1; for n = 1 it is even after a 0, odd after a 1.

@@ -31,7 +31,7 @@ class Place:
         return f"line {self.line}, " * bool(self.line) + f"column {self.column}"
 
     def fail(self, message: str) -> NoReturn:
-        """Raises an `InputError` that begins with the place."""
+        """Raises an `InputError` whose message begins with the subject and the place."""
         raise InputError(f"{self.subject}{self}: {message}")
 
 
@@ -62,7 +62,7 @@ def map_children(change: Callable[[Any], Any], node: Any) -> Any:
 
 
 def walk(node: Any) -> Iterator[Any]:
-    """Yields the nodes of a tree, equal ones once and each after those that it holds."""
+    """Yields the different nodes of a tree, each after the nodes that it holds."""
     seen: set[Tree] = set()
     stack: list[tuple[Any, bool]] = [(node, False)]
     while stack:
@@ -216,7 +216,7 @@ class Parser:
             operator, value = after, (yield self.apply(after, self.take(), operand))
 
     def operator_after(self, operand: Operand) -> Operator | None:
-        """Returns the infix operator that follows an operand, if one does."""
+        """Returns the infix operator ahead, which follows `operand`, or None."""
         return self.infix.get(self.next.kind)
 
     def atom(self) -> Rule:

@@ -293,7 +293,7 @@ def advance(
     # checkpoint that holds `standing`, named if the chunk fails
     kept: str | os.PathLike[str] | None,
 ) -> Standing:
-    """Returns the standing after one more chunk."""
+    """Returns the standing after `training.chunk` more steps, or the steps left."""
     count = min(training.chunk, training.steps - standing.step)
     state, recorded, finite = _run_chunk(
         standing.state,

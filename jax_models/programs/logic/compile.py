@@ -268,7 +268,7 @@ def _cubic_lookup(n: int, u: float) -> bool:
 
 
 def _vote(n: int, u: float, size: float, parts: int) -> bool:
-    """Whether Σ λ ρ + λ_0/i of some parts is within 1/(4 i) and the vote then clear.
+    """Whether Σ λ ρ + λ_0/i, of `parts` terms, is within 1/(4 i), and its vote clear.
 
     At odds of at least 4 for true and at most 1/8 for false, 1/20 is left for the sum.
     """

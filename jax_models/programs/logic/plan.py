@@ -40,13 +40,13 @@ def freeze(form: Mapping[int, float]) -> Terms:
 
 
 def coordinates_of(*forms: Terms) -> set[int]:
-    """Returns the coordinates that forms read."""
+    """Returns the coordinates with a coefficient in the forms, without `CONSTANT`."""
     return {c for form in forms for c, _ in form} - {CONSTANT}
 
 
 @dataclasses.dataclass(frozen=True)
 class Coordinate:
-    """The input's value of one coordinate; heads and neurons may add to this value."""
+    """Value of a coordinate before the first layer; heads and neurons may add later."""
 
     name: str
     symbols: tuple[float, ...]  # per symbol of the alphabet
@@ -293,7 +293,7 @@ class Builder:
     def _embed_neuron(
         self, read: Mapping[int, float], coordinate: int, factor: float
     ) -> None:
-        """Adds factor * relu(read), which the symbol decides, to a coordinate."""
+        """Adds factor * relu(read), a function of the symbol, to the embedding."""
         target = self._coordinates[coordinate]
         values = []
         for at, before in enumerate(target.symbols):
@@ -344,7 +344,7 @@ class Builder:
         return made
 
     def negation(self, truth: int) -> int:
-        """Returns the coordinate 1 - truth of a Boolean one."""
+        """Returns the coordinate 1 - truth, for the coordinate `truth` of a Boolean."""
         source = self._coordinates[truth]
         if not source.terms:
             return self.combination("not", 1.0, {truth: -1.0})

@@ -40,7 +40,7 @@ class Interned(type):
         dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
 
     def __call__(cls: type[Made], *args: Any, **kwargs: Any) -> Made:
-        """Returns the instance with these fields, made now or before."""
+        """Returns the one instance with the given fields, made now if there is none."""
         new = type.__call__(cls, *args, **kwargs)
         return _INTERNED.setdefault((cls, *vars(new).values()), new)
 
@@ -195,7 +195,7 @@ class Comparison(FormulaNode):
 
 
 def collect(terms: Iterable[tuple[int, Count]]) -> tuple[tuple[int, Count], ...]:
-    """Returns the terms with equal counts collected, and without those that cancel."""
+    """Returns terms with the factors of equal counts added, without factors of 0."""
     factors: dict[Count, int] = {}
     for factor, count in terms:
         if not isinstance(count, Count):
@@ -238,19 +238,19 @@ class Predicate(Node):
         vars(self).update(modulus=modulus, residues=residues)
 
     def holds(self, numbers: np.ndarray) -> np.ndarray:
-        """Decides θ of each of some integers, as booleans of the same shape."""
+        """Returns θ(k) for each integer k of an array, as booleans of the same shape."""
         kind = np.int64 if self.modulus < 2**63 else object
         return np.isin(np.asarray(numbers, kind) % self.modulus, self.residues)
 
 
 class AtPosition(FormulaNode):
-    """θ(i), of the position i."""
+    """θ(i), the predicate θ of the position i."""
 
     predicate: Predicate
 
 
 class OfCount(FormulaNode):
-    """θ(C), of one count."""
+    """θ(C), the predicate θ of one count C."""
 
     predicate: Predicate
     count: Count
@@ -329,7 +329,7 @@ def _balanced(
 
 
 def at_least_one(terms: Iterable[tuple[int, Count]], constant: int) -> Formula:
-    """Returns Σ λ_k C_k + constant ≥ 1, the one form that comparisons have."""
+    """Returns the formula Σ λ_k C_k + constant ≥ 1; a `Constant` without any count."""
     kept = collect(terms)
     return Comparison(kept, constant) if kept else Constant(constant >= 1)
 

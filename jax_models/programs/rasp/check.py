@@ -40,7 +40,7 @@ class CheckedProgram:
 
     @property
     def result(self) -> syntax.Variable:
-        """The variable that is returned."""
+        """The variable that the program returns."""
         return self.program.result
 
 

@@ -149,7 +149,7 @@ def _resolves(score: int, steps: int, bits: int) -> bool:
 
 
 def _mean_limit(bits: int) -> float:
-    """Returns the n^2 up to which a score from a mean is less than 1/4 off.
+    """Returns the n^2 up to which a score from a mean errs by less than 1/4.
 
     With the unit u = 2^-p, to first order: 1/i is off by u/i; C/i by u; the neuron for
     b/i by 2u beside that, and S, their difference, by 5u in all. The score

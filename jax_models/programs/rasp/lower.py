@@ -158,7 +158,7 @@ def _equality(circuit: Circuit, node: Expression, lower: Lower) -> _Criterion:
 
 
 def _same_symbol(circuit: Circuit, row: SymbolValue, column: SymbolValue) -> _Criterion:
-    """The score n times the sum over symbols of [x is s at i] [y is s at j]."""
+    """Criterion of score n times the sum over symbols s of [x(i) = s] [y(j) = s]."""
     shared = [symbol for symbol in row.symbols if symbol in column.symbols]
     if not shared:
         return _Criterion((), (), lambda fetched: constant(0), True)
@@ -172,7 +172,7 @@ def _same_symbol(circuit: Circuit, row: SymbolValue, column: SymbolValue) -> _Cr
 def _pairing(
     circuit: Circuit, at_row: Sequence[AffineForm], at_column: Sequence[AffineForm]
 ) -> _Criterion:
-    """The score n sum_s u_s(i) v_s(j), of Booleans u of which at most one is true."""
+    """Criterion of score n sum_s u_s(i) v_s(j), of Booleans u with at most one true."""
     fetched = tuple((v, BIT) for v in at_column)
     if list(at_row) == [constant(1)]:
         length = circuit.position(0, 1, 1)
@@ -192,7 +192,7 @@ def _pairing(
 def _same_integer(
     circuit: Circuit, node: syntax.Compare, row: IntegerValue, column: IntegerValue
 ) -> _Criterion:
-    """The score n sum_k (2 A_k B_k - B_k^2) of thermometers A of a(i), B of b(j)."""
+    """Criterion of score n sum_k (2 A_k B_k - B_k^2), thermometers A of a(i), B of b(j)."""
     number = num_segments(column.range)
     if number > MOST_SEGMENTS:
         node.place.fail(
@@ -254,7 +254,7 @@ def _test(
 
 
 def _atoms(node: Expression, is_boolean: Callable[..., bool]) -> list[Expression]:
-    """The largest Booleans of a predicate that are at i alone."""
+    """The largest Boolean parts of a predicate whose variables are all at i."""
     if syntax.indices(node) == {"i"}:
         return [node]
     if syntax.indices(node) <= {"j"}:
@@ -307,7 +307,7 @@ def plan_program(program: CheckedProgram) -> ProgramPlan:
 
 
 def _needed(program: CheckedProgram) -> set[str]:
-    """The names that the result depends on."""
+    """The names of variables that the program's result depends on."""
     needed = {program.result.name}
     for name, expression in reversed(tuple(program.definitions.items())):
         if name in needed:

@@ -72,7 +72,7 @@ def constant(value: int) -> AffineForm:
 
 
 def coordinate(index: int) -> AffineForm:
-    """Returns the form that reads one coordinate."""
+    """Returns the form whose value is the coordinate of that index."""
     return AffineForm(((index, 1),))
 
 
@@ -98,7 +98,7 @@ class PlannedHead:
 
     @property
     def uniform(self) -> bool:
-        """Whether all scores are 0, so that the head averages what it sees."""
+        """True if all scores are 0: the head averages over the keys that a row sees."""
         return not self.query
 
 
@@ -137,7 +137,7 @@ class IntegerValue:
 
 @dataclasses.dataclass(frozen=True)
 class SymbolValue:
-    """A symbol: one form for each that it can be, of which one is 1 and the rest 0."""
+    """A symbol: a form for each possible symbol, 1 for the true one and 0 otherwise."""
 
     symbols: tuple[str, ...]
     forms: tuple[AffineForm, ...]

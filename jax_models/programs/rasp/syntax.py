@@ -120,12 +120,12 @@ POSITIONS = IntegerType(Linear(0, 1), Linear(1, 0))
 
 
 def exactly(value: int) -> IntegerType:
-    """Returns the type of one integer."""
+    """Returns the type whose only value is the given integer."""
     return IntegerType(Linear(0, value), Linear(0, value))
 
 
 def joined(first: IntegerType, second: IntegerType) -> IntegerType:
-    """Returns a range that holds both: linear ends, for every length from 1 on."""
+    """Returns a type that includes both types, for every length n >= 1."""
 
     def end(a: Linear, b: Linear, extreme: Callable[[int, int], int]) -> Linear:
         # Slope and value at n = 1 bound a linear function on n >= 1.
@@ -155,7 +155,7 @@ class Node(Tree):
 
 
 class Variable(Node):
-    """A vector by its name, `pos` and `in` among them; in a lookup at i or at j."""
+    """A vector by its name, such as `pos` or `in`; `index` is set inside lookups."""
 
     name: str
     index: Literal["", "i", "j"] = ""
@@ -206,7 +206,7 @@ class Compare(Node):
 
 
 class Member(Node):
-    """Whether a symbol is one of those listed."""
+    """Whether the operand, a symbol, is one of `symbols`."""
 
     operand: "Expression"
     symbols: tuple[str, ...]
@@ -500,7 +500,7 @@ def _is_bare(operand: Operand, kind: type) -> bool:
 
 
 def _terms(operand: Operand, sign: int = 1) -> tuple[tuple[int, Expression], ...]:
-    """Returns the terms of a sum in no brackets, or another operand as one term."""
+    """Returns the terms of an unbracketed sum, or any other operand as one term."""
     bare = _is_bare(operand, Sum)
     terms = operand.value.terms if bare else ((1, operand.value),)
     return tuple((sign * factor, term) for factor, term in terms)
