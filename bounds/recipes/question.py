@@ -46,7 +46,7 @@ def letters_of(model: Transformer, symbols: Sequence[int] | None) -> tuple[int, 
 def residues_of(
     model: Transformer, tokens: Any, positions: Sequence[int] | None
 ) -> Sequence[int]:
-    """The positions of a recipe, checked; by default all without a special symbol."""
+    """Positions, checked; by default those of substitutable, not special symbols."""
     model = check_model(model)
     checked = np.asarray(check_tokens(model.vocab_size, tokens))
     if positions is not None:

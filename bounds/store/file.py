@@ -71,7 +71,7 @@ def prepare(connection: sqlite3.Connection, path: Path, *, fresh: bool) -> None:
 def check(connection: sqlite3.Connection, path: Path, *, fresh: bool = False) -> int:
     """Returns the schema version of a sound store, 0 for an empty file.
 
-    With `fresh` the version may differ from this program's; the rest is then unchecked.
+    With `fresh` another version than this program's is returned without further checks.
     """
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)

@@ -54,7 +54,7 @@ class ParitySource(Source):
 
     @property
     def even_probability(self) -> float:
-        """Probability (1 - p)/(2 - p) that t symbols have an even count, 0 < t < n."""
+        """Probability (1 - p)/(2 - p) that the first t < n symbols have evenly many ones."""
         p = self.end_probability
         return (1 - p) / (2 - p)
 

@@ -20,7 +20,7 @@ Rule = Generator["Rule", Any, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A line and a column of a text, both from 1; `line` is None in a one-line text."""
+    """A line and a column of a text, both from 1; `line` is None where none is shown."""
 
     line: int | None
     column: int

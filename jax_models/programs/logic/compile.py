@@ -107,7 +107,7 @@ def exact_length(model: Transformer) -> int:
 
 
 def require_compiled(model: Transformer) -> None:
-    """Raises `InputError` unless a model has soft attention and reads one coordinate."""
+    """Raises `InputError` unless attention is soft and one coordinate >= 1/2 accepts."""
     model = check_model(model)
     weightings = {layer.attention.weighting.name for layer in model.layers}
     readout = model.readout

@@ -125,7 +125,7 @@ def _choose_or_nothing(
 ) -> IntegerValue:
     """`choose` after a lookup under a strict mask, where a row that sees no key has 0.
 
-    The range of `brought` need not hold that 0, which no condition may let through.
+    The range of `brought` need not include that 0; `choose` gets a range that does.
     """
     wide = syntax.joined(brought.range, syntax.exactly(0))
     chosen = choose(circuit, conditions, IntegerValue(brought.form, wide), default)
