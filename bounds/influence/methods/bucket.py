@@ -41,7 +41,7 @@ MOST = 0.8
 
 
 def bucket_length(request: InfluenceRequest) -> int | None:
-    """Length that a request is padded to; None where it keeps its own."""
+    """Length to which a request's tokens are padded, or None if they are not padded."""
     # Nothing here depends on the substitutions, so that the parts of a sweep agree.
     model, n = request.model, request.tokens.size
     if not SHORTEST <= n <= LONGEST or not isinstance(model, Transformer):
@@ -65,7 +65,7 @@ def padded_target(request: InfluenceRequest) -> Any:
 
 
 def padded_request(request: InfluenceRequest) -> InfluenceRequest:
-    """Request about the padded input; the same where the length is kept."""
+    """Request for the padded input; `request` itself if it is not to be padded."""
     length = bucket_length(request)
     if length is None:
         return request
@@ -89,7 +89,7 @@ def padded_request(request: InfluenceRequest) -> InfluenceRequest:
 
 
 def padded_model(model: Transformer, length: int, padded: int) -> Transformer:
-    """Model that sees `length` of `padded` tokens."""
+    """Model for `padded` tokens whose attention sees only the first `length`."""
     # An array is an argument of the programs, so that all lengths share one; `Sight` alone
     # reads it.
     end = jnp.asarray(np.int32(length))
@@ -104,12 +104,12 @@ def padded_model(model: Transformer, length: int, padded: int) -> Transformer:
 
 
 def _grows(count: int, length: int) -> bool:
-    """True of a number of rows or positions that is near the length."""
+    """True if `count` is at least the share `MOST` of the length."""
     return count >= MOST * length
 
 
 def _room(request: InfluenceRequest, length: int) -> int:
-    """Number of substitutions that sizes of blocks are chosen for."""
+    """Number of substitutions that sets block sizes, padded if most positions have some."""
     count, n = len(request.pairs), request.tokens.size
     places = np.unique(request.position).size
     if not _grows(places, n):
@@ -134,11 +134,11 @@ class InBuckets(Method):
         return self.way.subtracts
 
     def refuse(self, request: InfluenceRequest) -> str | None:
-        """Refuses what the method does."""
+        """Reason why the wrapped method refuses the request, or None."""
         return self.way.refuse(request)
 
     def cost(self, request: InfluenceRequest) -> float:
-        """Forward passes without the padding."""
+        """Cost by the wrapped method of the input without padding, in forward passes."""
         return self.way.cost(request)
 
     def kernel(self, request: InfluenceRequest) -> Kernel | None:
@@ -154,8 +154,8 @@ class InBuckets(Method):
         return self.way.sizes(padded_request(request))
 
     def blocks(self, request: InfluenceRequest) -> Iterator[Block]:
-        """Changes of all substitutions, without those of rows of the padding."""
-        # Of a target of many rows there is one.
+        """Changes of the target under all substitutions, without rows of the padding."""
+        # A target that joins many rows has one result.
         watched = request.rows_each
         for block in self.way.blocks(padded_request(request)):
             yield dataclasses.replace(block, changes=block.changes[:, :watched])

@@ -15,14 +15,14 @@ from jax_models import Transformer
 def without_token(
     tokens: Int[Array, "tokens"], position: Int[Array, ""], count: int
 ) -> Int[Array, "count"]:
-    """The first `count` tokens of the input without one; the last token fills them up."""
+    """First `count` tokens after deleting the one at `position`; the last is repeated."""
     at = jnp.arange(count, dtype=jnp.int32)
     behind = jnp.minimum(at + 1, tokens.shape[0] - 1)
     return tokens[jnp.where(at < position, at, behind)]
 
 
 def is_causal(model: Transformer) -> bool:
-    """True where no row depends on what follows, nor on how much."""
+    """True if no row depends on later tokens or on the length of the input."""
     sights = [layer.attention.sight for layer in model.layers]
     return unsupported_padding(model) is None and not any(x.after for x in sights)
 
@@ -32,6 +32,6 @@ def reached_by_deletion(
     rows: Int[np.ndarray, "rows"],
     position: Int[np.ndarray, "deletions"],
 ) -> Bool[np.ndarray, "deletions rows"]:
-    """True of the rows that a deletion may move."""
+    """True where deleting the token at a position may change a watched row."""
     at = position[:, None]
     return rows > at if is_causal(model) else rows != at

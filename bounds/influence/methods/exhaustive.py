@@ -41,7 +41,7 @@ def base_outputs(
     rows: Int[Array, "rows"],
     run: UInt[Array, ""] | None = None,
 ) -> tuple[Float[Array, "rows width"], Float[Array, ""], TieReport]:
-    """Rows that the target reads, the largest magnitude subtracted, and the ties met."""
+    """Base outputs that the target reads, the largest magnitude compared, and the ties."""
     # Run 0 moves nothing; None leaves moves out of the program.
     with perturbation(run, model.is_hard):
         final, reports = forward(model, tokens, rows)
@@ -54,7 +54,7 @@ def base_outputs(
 @register
 @dataclasses.dataclass(frozen=True)
 class Passes:
-    """Passes of changed inputs, and the outputs that theirs are compared with."""
+    """Arguments of forward passes of changed inputs, and the base outputs to subtract."""
 
     model: Transformer
     target: Target
@@ -66,7 +66,7 @@ class Passes:
 
     @classmethod
     def prepare(cls, request: InfluenceRequest) -> tuple["Passes", Ties | None]:
-        """Base pass of a request, and its ties."""
+        """`Passes` with a request's base outputs, and base ties; None without hard layers."""
         model, target = request.model, request.target_value
         given = model, target, jnp.asarray(request.tokens), jnp.asarray(request.rows)
         run = request.moved_run
@@ -77,7 +77,7 @@ class Passes:
 
     @classmethod
     def trace(cls, request: InfluenceRequest) -> tuple[jax.stages.Traced, "Passes"]:
-        """Traced base pass, and the shapes of the passes."""
+        """Traced base pass, and `Passes` with shapes in place of arrays."""
         asked = (request.model, request.target_value, request.tokens, request.rows)
         *given, run = shapes_of((*asked, request.moved_run))
         base = base_outputs.trace(*given, run)
@@ -90,7 +90,7 @@ class Passes:
         return cls(model, target, tokens, rows, outputs, run, request.deletes)
 
     def rows_without(self, position: Int[Array, ""]) -> Int[Array, "rows"]:
-        """Rows that are read of the input without the token at a position."""
+        """Rows that the target reads in the input without the token at `position`."""
         length, rows = self.tokens.shape[0], self.rows
         if self.target.is_joint:
             return jnp.asarray(self.target.rows(length - 1).astype(np.int32))
@@ -103,7 +103,7 @@ class Passes:
         finals: Float[Array, "substitutions rows width"],
         position: Int[Array, "substitutions"],
     ) -> Float[Array, "substitutions watched classes"]:
-        """Changes of the target; 0 at a deleted position's own row."""
+        """Changes of the target from its base; 0 at a deleted position's own row."""
         target, base = self.target, self.outputs
         changed = read_target(self.model, finals, target.reads)
         if not self.deletes:
@@ -124,7 +124,7 @@ def _rerun(
     *,
     chosen: Chosen = None,
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
-    """Differences of a block of passes from the base, and their ties."""
+    """Changes of the target under a block of substitutions, and the ties of their passes."""
     model, tokens = passes.model, passes.tokens
 
     def one(at: Int[Array, ""], to: Int[Array, ""]) -> Any:
@@ -146,7 +146,7 @@ def _rerun(
 def batch_size(
     model: Transformer, length: int, memory_limit: int | None = None, watched: int = 1
 ) -> int:
-    """Number of forward passes at once: a tile of scores, at most 32."""
+    """Number of forward passes run together: at most 32, fewer for long inputs."""
     heads = max((x.attention.num_heads for x in model.layers), default=1)
     per_pass = heads * key_tile(length) * min(length, 256)
     suited = int(max(1, min(32, 4 * tile_elements() // per_pass)))
@@ -198,7 +198,7 @@ def _batch(request: InfluenceRequest) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Exhaustive(Method):
-    """A forward pass for each substitution, minus the base: the oracle of all others."""
+    """A forward pass for each substitution, minus the base: the oracle of other methods."""
 
     name = "exhaustive"
     subtracts = True
@@ -213,7 +213,7 @@ class Exhaustive(Method):
         return float(request.position.size)
 
     def kernel(self, request: InfluenceRequest) -> Kernel | None:
-        """Kernel of batches of substituted inputs; None of a function."""
+        """Kernel of batches of changed inputs; None if the model is a bare function."""
         if not isinstance(request.model, Transformer):
             return None
         passes, ties = Passes.prepare(request)
@@ -228,7 +228,7 @@ class Exhaustive(Method):
         return Outline(base, _rerun, (passes,), _parts(request))
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes | None:
-        """Inputs of a batch."""
+        """Number of inputs in a batch, and for a `Transformer` the bytes held."""
         if not isinstance(request.model, Transformer):
             return BlockSizes(INPUTS_AT_ONCE)
         size = _batch(request)
@@ -236,7 +236,7 @@ class Exhaustive(Method):
         return BlockSizes(size, held=batches_under_way() * size * each)
 
     def blocks(self, request: InfluenceRequest) -> Iterator[Block]:
-        """Changes of all substitutions, in order; of a function, by its calls."""
+        """Changes of the target under all substitutions, in order; calls a bare function."""
         if isinstance(request.model, Transformer):
             return super().blocks(request)
         return function_blocks(request)

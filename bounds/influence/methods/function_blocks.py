@@ -1,4 +1,4 @@
-"""Influences on a function of the tokens that is not ours: called again and again.
+"""Influences on a caller's function of the tokens: it is called for every changed input.
 
 The effect of rounding on such a function is seen where its parameters can be moved
 (`bounds.influence.moved`), or where the caller states a radius r(x) of each evaluation:
@@ -32,7 +32,7 @@ SMALLEST = float(np.finfo(np.float64).smallest_subnormal)
 
 @dataclasses.dataclass(frozen=True)
 class FunctionBase:
-    """Results of a function for the input itself."""
+    """Results of a caller's function for the unchanged input."""
 
     found: Shaped[np.ndarray, "*watched classes"]  # of the function's own type
     outputs: Float[np.ndarray, "watched classes"]  # the same in float64
@@ -41,7 +41,7 @@ class FunctionBase:
 
 
 def function_base(request: InfluenceRequest) -> FunctionBase:
-    """Base pass of a `Callable`, checked if it asks for that; once for a question."""
+    """Cached result of a request's `Callable` for its input; checks it if `model.check`."""
     return request.shared.find(request, lambda: _form_base(request))
 
 
@@ -73,7 +73,7 @@ def _compare(
     rows: Int[np.ndarray, "rows"],
     raw: Shaped[np.ndarray, "inputs *watched_classes"],
 ) -> None:
-    """Refuses a batch whose base, or largest or least move, is not its single pass."""
+    """Raises if any of up to four inputs of a batch has another result when it is alone."""
     found = _by_row(raw)
     with np.errstate(invalid="ignore", over="ignore"):
         moved = np.nan_to_num(np.abs(found - found[0]).max(axis=(1, 2)), posinf=0)
@@ -106,7 +106,7 @@ def _compare(
 
 
 def function_blocks(request: InfluenceRequest) -> Iterator[Block]:
-    """Yields the changes of a `Callable` under all substitutions."""
+    """Yields the changes of a `Callable`'s results under all substitutions."""
     model, base = request.model, function_base(request).outputs
     for start in range(0, request.position.size, INPUTS_AT_ONCE):
         stop = min(start + INPUTS_AT_ONCE, request.position.size)
@@ -141,7 +141,7 @@ def evaluation_radii(request: InfluenceRequest) -> Float[np.ndarray, "substituti
 def changed_inputs(
     request: InfluenceRequest, chosen: np.ndarray | slice
 ) -> Int[np.ndarray, "substitutions tokens"]:
-    """Inputs with the chosen substitutions made."""
+    """One changed input for each chosen substitution."""
     at, symbols = request.position[chosen], request.symbol[chosen]
     changed = np.repeat(request.tokens[None], at.size, axis=0)
     changed[np.arange(at.size), at] = symbols
@@ -151,7 +151,7 @@ def changed_inputs(
 def _by_row(
     found: Shaped[np.ndarray, "inputs *watched_classes"],
 ) -> Float[np.ndarray, "inputs watched classes"]:
-    """Results for inputs in float64, with the axes that they lack."""
+    """Results in float64, with axes of length 1 where rows or classes are missing."""
     missing = {1: (1, 2), 2: (1,), 3: ()}[found.ndim]
     return np.expand_dims(found.astype(np.float64), missing)
 
@@ -160,7 +160,7 @@ def norm_rounding(
     norm: Float[np.ndarray, "*norms"],  # of differences, or of entries of them
     size: int,  # entries of a difference
 ) -> Float[np.ndarray, "*norms"]:
-    """Rounding of a difference, its norm, and the ends; 0 where none differs."""
+    """Bound on the rounding of a difference, its norm and its ends; 0 if the norm is 0."""
     rounding = gamma_upper(size + SCALAR_STEPS) * norm + SMALLEST
     return np.where(norm > 0, rounding, 0.0)
 

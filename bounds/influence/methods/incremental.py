@@ -3,7 +3,7 @@
 With three layers and more, where all but the last are hard few rows change, and only
 those are computed (`sparse`), O(n) per changed row; otherwise all rows move, O(n^2) per
 position and layer. Nothing of size n x n, let alone n x n x d, is stored, and no two
-outputs are subtracted. `change_block` holds the programs; here is the method.
+outputs are subtracted. `change_block` holds the programs, this module the method.
 """
 
 import dataclasses
@@ -44,14 +44,14 @@ SPARSE_PASSES = 40
 
 
 def is_sparse(request: InfluenceRequest) -> bool:
-    """True where only changed rows are followed: L >= 3, all but the last hard."""
+    """True if only changed rows are computed: L >= 3, hard below the last, one row read."""
     layers = request.model.layers
     below = (layer.attention.weighting.hard for layer in layers[:-1])
     return len(layers) > 2 and all(below) and not request.watches_many
 
 
 def follow(request: InfluenceRequest, state: IncrementalState) -> Iterator[Window]:
-    """Yields the changes of windows of substitutions, of a request that `is_sparse`."""
+    """Yields windows of substitutions with their changes, for a request that `is_sparse`."""
     query = jnp.asarray([request.query], jnp.int32)
     bases = (state.first, *state.middle)
     last = _prepare_last(request.model.layers[-1], bases[-1].output, query)
@@ -70,7 +70,7 @@ _change_watched = jax.jit(change_watched)
 
 
 def _base_ties(request: InfluenceRequest, state: IncrementalState) -> Ties | None:
-    """Ties of the base pass; None where no layer is hard."""
+    """Ties of the base pass; None if no layer is hard."""
     if not request.model.is_hard:
         return None
     reports = [base.ties for base in (state.first, *state.middle)]
@@ -93,7 +93,7 @@ def _function(request: InfluenceRequest) -> Callable[..., Any]:
 def _watched(
     request: InfluenceRequest,
 ) -> tuple[Int[np.ndarray, ""], None] | tuple[None, Int[np.ndarray, "rows"]]:
-    """Arguments `query` and `rows` of `prepare`: one row, or many."""
+    """Arguments `query` and `rows` of `prepare`; None for the one that is not used."""
     return (
         (None, request.rows)
         if request.watches_many
@@ -173,7 +173,7 @@ class Incremental(Method):
         return 1 + 3 * count
 
     def kernel(self, request: InfluenceRequest) -> Kernel | None:
-        """Kernel of blocks of substitutions; None where changed rows are followed."""
+        """Kernel of blocks of substitutions; None if the request `is_sparse`."""
         # Sets of rows are sized on the host as they are found: not a function of a block.
         if is_sparse(request):
             return None
@@ -188,7 +188,7 @@ class Incremental(Method):
         )
 
     def outline(self, request: InfluenceRequest) -> Outline | None:
-        """Traced programs of the kernel."""
+        """Traced programs of the kernel; None if the request `is_sparse`."""
         if is_sparse(request):
             return None
         asked = request.model, request.target_value, request.tokens
@@ -200,14 +200,14 @@ class Incremental(Method):
         return Outline(base, _function(request), shared, tuple(_parts(request)))
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes | None:
-        """Substitutions of a block; None where changed rows are followed."""
+        """Sizes of blocks of substitutions; None if the request `is_sparse`."""
         # Sets of rows are sized as they are found.
         if is_sparse(request):
             return None
         return _block_sizes(request)
 
     def blocks(self, request: InfluenceRequest) -> Iterator[Block]:
-        """Changes of all substitutions, in order."""
+        """Yields the changes of the target under all substitutions, in order."""
         if not is_sparse(request):
             yield from super().blocks(request)
             return

@@ -56,7 +56,7 @@ def refuse_length(model: Transformer, length: int) -> str | None:
 
 
 def _lump(request: InfluenceRequest) -> tuple[Places, int] | str:
-    """Position encodings and number of classes of a request, or the reason against."""
+    """Position encodings and number of row classes of a request, or why it is refused."""
     n = request.tokens.size
     if refusal := refuse_length(request.model, n):
         return refusal
@@ -99,7 +99,7 @@ class Lumped(Method):
         return 3 * min(request.position.size, kinds) * (k / request.tokens.size) ** 2
 
     def blocks(self, request: InfluenceRequest) -> Iterator[Block]:
-        """Changes of all substitutions, in order."""
+        """Yields the changes of the target under all substitutions, in order."""
         model, n = request.model, request.tokens.size
         places = request.places
         assert places is not None

@@ -97,7 +97,7 @@ Span = tuple[Any, Any]
 @register
 @dataclasses.dataclass(frozen=True)
 class BasePass:
-    """Arrays that all passes share; no rows and stores where every row can move."""
+    """Base arrays that all passes share; `rows`, `stores` are empty unless `is_bounded`."""
 
     # the input of every layer, and the last one's output
     rows: tuple[Float[Array, "tokens width"], ...]
@@ -110,12 +110,12 @@ class BasePass:
 
 
 def by_columns(model: Transformer) -> bool:
-    """True where the first layer goes by replaced columns: its weights are soft."""
+    """True if the first layer is computed by replaced columns: if its weights are soft."""
     return not model.layers[0].attention.weighting.hard
 
 
 def is_bounded(model: Transformer) -> bool:
-    """True where masks keep some rows from some positions."""
+    """True if some layer's mask hides some positions from some rows."""
     return not all(_everywhere(layer.attention.sight) for layer in model.layers)
 
 
@@ -130,7 +130,7 @@ def spans(
     watched: Span,  # first and last watched row
     least: Any = min,  # `jnp.minimum` of traced numbers, `np.minimum` of arrays
 ) -> list[Span]:
-    """Spans of rows to form: of every layer's input, then of the last one's output."""
+    """First and last row to compute of each layer's input, and of the last's output."""
 
     def grown(span: Span, sight: Sight, backward: bool) -> Span:
         reach = int(min(length, sight.reach))
@@ -159,7 +159,7 @@ def spans(
 def prepare_passes(
     model: Transformer, tokens: Int[Array, "tokens"], run: UInt[Array, ""] | None
 ) -> BasePass:
-    """Base pass of an input."""
+    """Base arrays of an input, for passes of its changed inputs."""
     with perturbation(run, model.is_hard):
         return _prepare(model, tokens)
 
@@ -246,7 +246,7 @@ def changed_rows(
 
 @dataclasses.dataclass(frozen=True)
 class Tiles:
-    """Tiles that cover the rows of a span; all rows where a tile holds them."""
+    """Tiles of `size` rows over `span`; one tile of all rows if `size` >= `length`."""
 
     length: int
     size: int
@@ -260,7 +260,7 @@ class Tiles:
         count: int,  # sequences
         axis: int = 1,  # of the rows in what is formed
     ) -> tuple[Any, TieReport | None]:
-        """Formed rows [sequences, ..., tokens, ...], and the most worrying ties."""
+        """Rows from `form` in the tiles and from `stay` elsewhere, and the merged ties."""
         if self.size >= self.length:
             return form(jnp.arange(self.length, dtype=jnp.int32))
         within = jnp.arange(self.size, dtype=jnp.int32)
@@ -294,7 +294,7 @@ def _column_rows(
 ) -> Callable[
     [Int[Array, "tile"]], tuple[Float[Array, "sequences tile width"], TieReport | None]
 ]:
-    """Forms rows of the first layer's output from its replaced columns."""
+    """Function that maps positions to changed rows of the first layer's output."""
     layer, first, heads = model.layers[0], base.first, base.heads
     assert first is not None and heads is not None
     replaced = replace_tokens(model, tokens, first, position, symbol)
@@ -322,7 +322,7 @@ def _own_heads(
     rows: Float[Array, "sequences width"],
     position: Int[Array, "sequences"],
 ) -> Float[Array, "sequences concatenated"]:
-    """Values that replaced rows attend to, their own column among them."""
+    """Attended values of the replaced rows, with their own key and value replaced too."""
     attention, kept = layer.attention, base.store
     assert kept is not None
     n, inputs = kept.length, attention_input(layer, rows)
@@ -344,7 +344,7 @@ def _changed_store(
     kept: KeyStore | None,
     tiles: Tiles,
 ) -> KeyStore:
-    """Keys and values of changed inputs, formed anew in a span of rows."""
+    """Keys and values of changed inputs: computed in the tiles, from `kept` elsewhere."""
 
     def form(at: Int[Array, "tile"]) -> tuple[KeyStore, None]:
         some = attention_input(layer, slice_tile(y, at, 1))
@@ -362,7 +362,7 @@ def _rows_at(
     rows: Float[Array, "sequences tokens width"],
     at: Int[Array, "tile"],
 ) -> tuple[Float[Array, "sequences tile width"], TieReport | None]:
-    """Rows of a layer's output, and their ties."""
+    """Rows of a layer's output at positions `at`, and their ties."""
     attention, n = layer.attention, rows.shape[1]
     y = rows if at.shape[0] == n else rows[:, at]
     inputs = attention_input(layer, y)
@@ -409,7 +409,7 @@ def _attended(
     at: Int[Array, "rows"],
     store: KeyStore,
 ) -> Float[Array, "rows concatenated"]:
-    """Values that rows attend to softly among the first `count` keys."""
+    """Soft attention of rows that see none but the first `count` keys."""
     if key_tile(length) < length:
         summary = summarise(attention, queries, at, store)
         return read_heads(attention, at, summary)[0]
@@ -440,7 +440,7 @@ def _partial_block(
     chosen: Chosen,
     tiling: tuple[int, int],  # sequences together, rows of a tile
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
-    """Changes of the target of one block, some sequences together."""
+    """Changes of the target under a block of substitutions, and the ties of their passes."""
     model, tokens, rows = passes.model, passes.tokens, passes.rows
     together, tile = tiling
 
@@ -468,7 +468,7 @@ def _tile(model: Transformer, length: int) -> int:
 
 
 def _block_sizes(request: InfluenceRequest) -> tuple[int, int]:
-    """Substitutions of a block, and the number of them that go together."""
+    """Number of substitutions in a block, and number of them computed at a time."""
     model, n, mesh = request.model, request.tokens.size, request.mesh
     # Of each device.
     count = request.position.size if request.room is None else request.room
@@ -487,7 +487,7 @@ def _block_sizes(request: InfluenceRequest) -> tuple[int, int]:
 
 
 def _held(request: InfluenceRequest, together: int) -> float:
-    """Upper bound on the bytes of the base pass and of the substitutions together."""
+    """Upper bound on the bytes of the base pass and of the substitutions under way."""
     model, n = request.model, request.tokens.size
     each = pass_bytes(model, n, request.rows_each)
     return base_bytes(model, n) + batches_under_way() * together * each
@@ -510,7 +510,7 @@ class Partial(Method):
     by_length = True
 
     def refuse(self, request: InfluenceRequest) -> str | None:
-        """Refuses functions, and models whose passes cannot be cut."""
+        """Refuses bare functions, no layers, deletions if not causal, and some dropout."""
         model = request.model
         if not isinstance(model, Transformer):
             return "it needs the model's layers, and a bare function has none to see"
@@ -524,7 +524,7 @@ class Partial(Method):
         return unsupported_dropout(model)
 
     def cost(self, request: InfluenceRequest) -> float:
-        """Forward passes, by the rows that change."""
+        """Estimated cost in forward passes, from the number of rows that change."""
         model, n, rows = request.model, request.tokens.size, request.rows
         tile, watched = _tile(model, n), (rows.min(), rows.max())
         sights = [layer.attention.sight for layer in model.layers]
@@ -569,7 +569,7 @@ class Partial(Method):
         return Outline(base, _partial_block, shared, _parts(request))
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes:
-        """Substitutions of a block."""
+        """Number of substitutions in a block, and the bytes held."""
         block, together = _block_sizes(request)
         return BlockSizes(block, held=_held(request, together))
 

@@ -55,7 +55,7 @@ class Proposed(Screen):
     requires_all_radii = True
 
     def __post_init__(self) -> None:
-        """Checks both arguments."""
+        """Raises if `precision` is unknown or `method` has a precision of its own."""
         choose_name("precision", self.precision, get_args(Cheap))
         half = self.method.precision if isinstance(self.method, Incremental) else None
         if half is not None:
@@ -85,11 +85,11 @@ class Proposed(Screen):
         return unsupported_proposal(request, self.way, self.precision)
 
     def cost(self, request: InfluenceRequest) -> float:
-        """Forward passes of the cheap precision."""
+        """Cost in forward passes by the method that computes."""
         return self.way.cost(request)
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes | None:
-        """Sizes of the method's blocks."""
+        """Sizes of the blocks of the method that computes."""
         return self.way.sizes(request)
 
     def enclose(
@@ -104,7 +104,7 @@ class Proposed(Screen):
 def unsupported_proposal(
     request: InfluenceRequest, way: Method, precision: str
 ) -> str | None:
-    """Reason why no lower precision can propose the maximum, or None."""
+    """Reason why `precision` cannot propose the maximum of a request, or None."""
     model = request.model
     if not isinstance(model, Transformer):
         return f"a function that is not ours has no {precision} form"
@@ -154,7 +154,7 @@ def decide_proposed(request: InfluenceRequest, way: Method, run: Run) -> Enclosu
 
 
 def _rounded(request: InfluenceRequest) -> InfluenceRequest:
-    """The question about the model in float32."""
+    """Request with the model rounded to float32 and an empty shared base."""
     model = with_dtype(request.model, "float32")
     return dataclasses.replace(request, model=model, shared=SharedBase())
 
@@ -162,7 +162,7 @@ def _rounded(request: InfluenceRequest) -> InfluenceRequest:
 def _whole(
     request: InfluenceRequest, way: Method, chosen: Int[np.ndarray, "chosen"]
 ) -> Int[np.ndarray, "together"]:
-    """All substitutions of the blocks that hold the chosen ones."""
+    """Indices of all substitutions in the blocks that contain a chosen one."""
     # The last digit of a result may depend on the place in its block, and equal
     # influences are told apart by their digits.
     kernel = way.kernel(request)
