@@ -80,7 +80,7 @@ def norm_defect(
 
 
 class Moved(NamedTuple):
-    """A row that an operation reads, with its changes."""
+    """Base rows that an operation reads, their known changes, bounds on unknown ones."""
 
     base: Float[Array, "rows width"]
     known: Float[Array, "rows width substitutions"]
@@ -92,7 +92,7 @@ class Moved(NamedTuple):
 def defect(
     operation: Operation, *rows: Moved
 ) -> Float[Array, "rows *width substitutions"]:
-    """Bounds on a nonlinear operation's deviation; of each entry if `entrywise`."""
+    """Bounds on the deviation from the base derivative; of each entry if `entrywise`."""
     raise no_rule("defect", operation)
 
 

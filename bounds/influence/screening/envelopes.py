@@ -73,7 +73,7 @@ class Factors:
 @register
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """The sums P, and K and T for queries, of every stretch."""
+    """The sums P, T and K of changed columns for every stretch of rows."""
 
     plain: Float[Array, "heads stretches rank d_v substitutions"]  # P
     scored: Float[Array, "heads stretches rank d_k d_v substitutions"]  # T
@@ -107,7 +107,7 @@ def factorise(
         def times(
             columns: Float[Array, "heads columns rank"],
         ) -> Float[Array, "heads stretch rank"]:
-            """Weights times columns."""
+            """Weights of the stretch's rows times `columns`."""
             parts = jax.lax.map(
                 lambda start: product("hjn,hnr->hjr", weights_of(start), columns),
                 starts,
@@ -117,7 +117,7 @@ def factorise(
         def transposed(
             rows: Float[Array, "heads stretch rank"],
         ) -> Float[Array, "heads rank columns"]:
-            """Transposed weights times rows."""
+            """Transposed weights of the stretch's rows times `rows`."""
             parts = rows.reshape(heads, -1, tile, rank).swapaxes(0, 1)
 
             def add(
@@ -213,7 +213,7 @@ TILE_ELEMENTS = 2**20
 @register
 @dataclasses.dataclass(frozen=True)
 class Envelopes:
-    """Bounds on the weights of groups of rows."""
+    """Bounds env_cm and value_cm for groups of rows, with factors of the weights."""
 
     group: Int[Array, "rows heads"]  # the group of each row
     weight: ByGroup
@@ -229,7 +229,7 @@ def group_rows(
     lse: Float[np.ndarray, "rows"],
     groups: int,
 ) -> Int[np.ndarray, "groups size"]:
-    """Groups of equal size of one head's rows, filled up by repeating rows."""
+    """Indices of one head's rows in groups of equal size; short groups repeat rows."""
     n = queries.shape[0]
     finite = [np.isfinite(x).all() for x in (queries, keys, lse[lse > -np.inf])]
     if not all(finite):
@@ -271,7 +271,7 @@ def make_envelopes(
     rank: int,
     stretch: int,
 ) -> Envelopes:
-    """Envelopes of a softmax layer; factors of `rank` terms only if it is not 0."""
+    """Envelopes of a softmax layer, with factors of `rank` terms unless `rank` is 0."""
     queries, keys = np.asarray(prepared.queries), np.asarray(prepared.store.keys)
     lse = np.asarray(prepared.summary.lse)
     members = np.stack(
@@ -295,7 +295,7 @@ def measure_groups(
     factors: Factors | None,
     members: Int[Array, "heads groups size"],
 ) -> tuple[ByGroup, ByGroup, ByGroup | None, ByGroup | None]:
-    """Maxima over groups of weights and values, and of the parts that factors miss."""
+    """Maxima over groups of a_jm and a_jm |v_m - b_j|, then the same with |rho_jm|."""
     store, n = prepared.store, prepared.store.length
     size, width = members.shape[2], attention.value_width
     if factors is not None:

@@ -78,7 +78,7 @@ FEWEST_IN_BLOCK, MOST = 8, 64
 
 
 def block_sizes(request: InfluenceRequest) -> BlockSizes:
-    """Block sizes whose tiles fit a CPU's cache; refuses too small a memory limit."""
+    """Sizes of a level's blocks and row tiles; raises if the memory limit is too small."""
     INCREMENTAL.sizes(request)  # exact evaluations have to fit as well
     model, n = request.model, request.tokens.size
     which = 0 if jax.default_backend() == "cpu" else 1
@@ -144,11 +144,11 @@ class Climb:
 
     @property
     def least(self) -> float:
-        """Lower end of the maximum."""
+        """Lower end of the enclosure of the maximum; 0 without evaluations."""
         return 0.0 if self.best is None else float(self.ends()[0].max())
 
     def left(self, rtol: float = 0.0) -> Int[np.ndarray, "left"]:
-        """Unevaluated substitutions that may exceed the maximum by more than `rtol`."""
+        """Unevaluated substitutions whose upper end exceeds (1 + `rtol`) times `least`."""
         open_ = np.isnan(self.value) & (self.upper > self.least * (1 + rtol))
         return np.flatnonzero(open_)
 
@@ -179,7 +179,7 @@ class Climb:
         self._evaluate(chosen[np.isnan(self.value[chosen])], self.runs)
 
     def evaluate_left(self, rtol: float, budget: int) -> None:
-        """Evaluates what may exceed the maximum, the largest estimates first."""
+        """Evaluates `left(rtol)`, largest estimates first, up to `budget` evaluations."""
 
         def undecided() -> np.ndarray:
             room = min(TOGETHER, budget - self.evaluated)
@@ -200,7 +200,7 @@ class Climb:
         self._decide(lambda: next(parts, NONE), runs)
 
     def _decide(self, undecided: Undecided, runs: int) -> None:
-        """Evaluates a few substitutions at a time, and times them."""
+        """Evaluates and times the batches that `undecided` returns, until one is empty."""
         began = 0.0
 
         def timed() -> np.ndarray:
@@ -282,7 +282,7 @@ class Climb:
 
     @property
     def batch(self) -> int:
-        """Substitutions of a block on all devices."""
+        """Number of substitutions in a block, over all devices."""
         mesh = self.request.mesh
         return self.sizes.substitutions * count_devices(mesh)
 
@@ -323,7 +323,7 @@ class Climb:
         self.save()
 
     def save(self, *, at_once: bool = False) -> None:
-        """Saves the state of the climb, if it has a checkpoint."""
+        """Saves the state to the checkpoint, if there is one."""
         if self._checkpoint is None:
             return
         levels = self.levels[: self.step]  # one under way is not yet closed
@@ -343,7 +343,7 @@ class Climb:
         found: ScreenedBlock,
         again: Sequence[ScreenedBlock],
     ) -> None:
-        """Stores estimates, their errors, and the moves of both."""
+        """Stores a block's estimates and error bounds, and their moves in moved runs."""
 
         def told(one: ScreenedBlock) -> tuple[np.ndarray, np.ndarray]:
             change, error = jax.device_get((one.change, one.error))
@@ -361,7 +361,7 @@ class Climb:
         self.move[part] = far if again else np.nan
 
     def _enclose(self, part: Int[np.ndarray, "chosen"]) -> None:
-        """Narrows enclosures by the estimates."""
+        """Intersects the enclosures of the influences in `part` with estimate +- error."""
         estimate, error = self.estimate[part], self.error[part]
         asked = self.request, estimate, self.move[part], self.magnitude
         radius = radii_of(*asked, subtracted=False)
@@ -375,7 +375,7 @@ class Climb:
         self.lower[part] = np.maximum(self.lower[part], lower)
 
     def evaluation_seconds(self) -> float:
-        """Seconds of one exact evaluation, without the first batch, which compiles."""
+        """Mean seconds of an exact evaluation after the first batch; 0 without any."""
         warm = self._evaluating[1:]
         return sum(warm) / max(TOGETHER * len(warm), 1)
 
@@ -398,14 +398,14 @@ def cheapest(request: InfluenceRequest) -> Method:
 
 
 def block_of(request: InfluenceRequest, way: Method) -> int:
-    """Substitutions of a block on all devices."""
+    """Number of substitutions in a block, over all devices."""
     sizes = way.sizes(request)
     assert sizes is not None
     return sizes.substitutions * count_devices(request.mesh)
 
 
 def next_size(size: int, seconds: float, block: int) -> int:
-    """Size of an enumeration's next part, in whole blocks, from the last's seconds."""
+    """Size of an enumeration's next part, from the last part's size and its seconds."""
     # Capped: the first part's seconds are mostly compiling.
     wanted = min(4.0, PART_SECONDS / max(seconds, 1e-3)) * size
     found = max(1, int(wanted / block)) * block
@@ -420,7 +420,7 @@ MANY = 64
 
 
 def _pays(climb: Climb, count: int, budget: int) -> bool:
-    """True if a level promises to cost less than evaluating all that are left."""
+    """True if a level should cost less than `count` evaluations, or these exceed `budget`."""
     first = climb.levels[0]
     # By counts of products a term of the factors costs a substitution some twelfth of
     # the first level. The preparation of a level is left out.
@@ -449,13 +449,13 @@ class Screened(Screen):
     name = "screened"
 
     def __post_init__(self) -> None:
-        """Checks both limits."""
+        """Raises if `rtol` is negative or `budget` is below 1."""
         expect_number("rtol", self.rtol, 0)
         if self.budget is not None:
             expect_integer("budget, in exact evaluations,", self.budget, 1)
 
     def refuse(self, request: InfluenceRequest) -> str | None:
-        """Refuses all but softmax models of two and more layers."""
+        """Refuses one layer, hard attention, and operations without error bounds."""
         model = request.model
         if not isinstance(model, Transformer):
             return "it needs the model's layers, and a bare function has none to see"
@@ -481,7 +481,7 @@ class Screened(Screen):
         return BASE_PASSES + LEVEL_PASSES * request.position.size / request.tokens.size
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes:
-        """Substitutions of a block of a level."""
+        """Sizes of a level's blocks of substitutions and of its row tiles."""
         return block_sizes(request)
 
     def enclose(

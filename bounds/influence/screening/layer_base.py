@@ -75,7 +75,7 @@ def tile_weights(
     index: Int[Array, "keys"],
     length: int,
 ) -> tuple[Float[Array, "heads rows keys"], Bool[Array, "rows keys"]]:
-    """Weights of a tile of keys, and True where the mask shows them."""
+    """Softmax weights of rows on a tile of keys, and True where a row sees a key."""
     scores = compute_scores(attention, rows.queries, keys, length, rows.at)
     seen = visible(attention.sight, rows.at, index)
     finite = jnp.where(rows.lse == -jnp.inf, 0.0, rows.lse)
@@ -86,7 +86,7 @@ def tile_weights(
 def weigh_rows(
     attention: Attention, prepared: PreparedLayer, positions: Int[Array, "rows"]
 ) -> RowStatistics:
-    """Moments of the rows of a softmax layer, in two sweeps over the keys."""
+    """Moments of the base weights of the rows at `positions`, in two sweeps over the keys."""
     store, n = prepared.store, prepared.store.length
 
     def run(block: tuple[Array, Array, Array, Array]) -> Any:
@@ -264,7 +264,7 @@ def make_screened_layer(
     cotangents: Float[Array, "rows classes width"],
     reader: LastReads | None = None,
 ) -> tuple[ScreenedLayer, Float[Array, "columns classes width"]]:
-    """The layer's base, and the cotangents of its input rows from those of its output.
+    """The `ScreenedLayer`, and cotangents of the layer's input rows from those of its output.
 
     `reader` is the last layer, if it reads this layer's output.
     """

@@ -65,7 +65,8 @@ HIGHEST = jax.lax.Precision.HIGHEST
 ByColumn: TypeAlias = Float[Array, "heads columns substitutions"]
 
 
-# The replaced row i in a middle layer: its reference z, and the row's distance from z.
+# The replaced row i in a middle layer: its reference z, which is the row if all rows had
+# their known changes alone, and the row's distance from z.
 #
 # Source: docs/screened.md, section 2.9.
 
@@ -73,7 +74,7 @@ ByColumn: TypeAlias = Float[Array, "heads columns substitutions"]
 @register
 @dataclasses.dataclass(frozen=True)
 class MovedOwn:
-    """Row i after the layer, and its part of the screen's error."""
+    """Change of each replaced row i after a layer, and its part of the screen's error."""
 
     change: Float[Array, "width substitutions"]  # of the reference
     unknown: Float[Array, "substitutions"]  # distance of the row from the reference
@@ -91,7 +92,7 @@ def move_own_row(
     moved: MovedColumns | None,  # None where all changes of the layer's input are known
     row_tile: int,
 ) -> MovedOwn:
-    """Row i after a middle layer."""
+    """Change of each replaced row after a middle layer, and its part of the error."""
     attention, prepared, position = layer.attention, base.prepared, inputs.position
     n, at = prepared.store.length, jnp.arange(position.shape[0])
     row = BaseRow(
@@ -172,7 +173,7 @@ def reach_row(
     heads: Float[Array, "substitutions concatenated"],
     further: Float[Array, "heads substitutions"],
 ) -> Float[Array, "substitutions"]:
-    """Largest distance of row i from its reference after the layer.
+    """Upper bound on the distance of row i from its reference after the layer.
 
     `heads` is the known change of the heads; `further` bounds their unknown change.
     """
@@ -191,14 +192,14 @@ def reach_row(
 @register
 @dataclasses.dataclass(frozen=True)
 class GroupSums:
-    """Sums over all columns but i, an upper bound for every row of a group."""
+    """Upper bounds, for the rows of each group, on sums over all columns but i."""
 
     sums: Float[Array, "8 heads groups substitutions"]  # 5 `ColumnSums`, 3 `Missed`
     largest: Float[Array, "2 heads substitutions"]  # largest key and value change
     field: Field | None  # the known part of the first order
 
     def at_rows(self, group: Int[Array, "rows heads"]) -> tuple[ColumnSums, Missed]:
-        """Sums at rows of the given groups."""
+        """Upper bounds on the sums of rows, `group` being the group of each row."""
         found = jax.vmap(lambda x, g: x[:, g], (1, 1), 1)(self.sums, group)
         largest = self.largest[:, :, None]
         return ColumnSums(*found[:5], *largest), Missed(*found[5:])
@@ -210,7 +211,7 @@ def sum_columns(
     values: Float[Array, "heads columns d_v"],
     here: Bool[Array, "columns substitutions"],
 ) -> GroupSums:
-    """Sums of the columns' changes for every group, without those at `here`."""
+    """`GroupSums` of the columns' changes, without columns where `here` is True."""
 
     def sizes(change: Float[Array, "heads columns width substitutions"]) -> ByColumn:
         return jnp.where(here, 0, jnp.sqrt((change**2).sum(axis=2)))
@@ -282,7 +283,7 @@ def screen_layer(
     row_tile: int,
     exact: bool,
 ) -> LayerStep:
-    """Changes of the rows after a middle layer, and its part of the estimate."""
+    """Changes of the rows after a middle layer, and its parts of estimate and error."""
     layer, base, envelopes = middle.layer, middle.base, middle.envelopes
     n, position = base.prepared.store.length, state.position
     inputs = read_inputs(layer, base.prepared.rows, state)
@@ -362,7 +363,7 @@ def _screen_rows(
     columns: Columns,
     reached: tuple[bool, bool],
 ) -> tuple[Array, Array, Array | None, Array, Array | None]:
-    """Known and unknown changes, reads, defects, and part of the field of a tile."""
+    """A tile's known changes, norms of unknown ones, reads, defects and pulled field."""
     layer, base = middle.layer, middle.base
     attention, statistics = layer.attention, tile.statistics
     by_head = (tile.queries, tile.summary)
@@ -430,7 +431,7 @@ def _touched(
     position: Int[Array, "substitutions"],
     reached: tuple[bool, bool],
 ) -> Bool[Array, "rows substitutions"]:
-    """True where a row other than the replaced one can change at all."""
+    """True where a row can change under the masks; False at the replaced row."""
     before, after = reached
     rows, columns = at[:, None], position[None]
     return ((rows < columns) & before) | ((rows > columns) & after)

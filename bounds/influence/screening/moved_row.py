@@ -33,7 +33,7 @@ OfHeads: TypeAlias = Float[Array, "heads substitutions"]
 @register
 @dataclasses.dataclass(frozen=True)
 class BaseRow:
-    """Base of the row of each substitution; one for all, or one for each."""
+    """Base query and softmax summary of one row for all substitutions, or one for each."""
 
     position: Int[Array, "rows"]
     query: Float[Array, "heads rows d_k"]  # scaled
@@ -55,7 +55,7 @@ class UnknownChangeNorms:
 @register
 @dataclasses.dataclass(frozen=True)
 class ColumnTile:
-    """A tile of columns as the rows of a block see it."""
+    """A tile of columns: scores and weights by the rows, score changes, and values."""
 
     rows: RowTile
     score: Float[Array, "heads rows columns"]
@@ -83,7 +83,7 @@ class KnownRow:
     def tiles(
         self,
     ) -> Callable[[Int[Array, "columns"], Bool[Array, "columns"]], ColumnTile]:
-        """Function from the positions of a tile of columns to the `ColumnTile`."""
+        """Function that maps the positions of a tile of columns to its `ColumnTile`."""
         attention, base, inputs = self.attention, self.base, self.inputs
         # Formed once for all tiles.
         now, position = base.query + self.query_change, inputs.position
@@ -114,7 +114,7 @@ class KnownRow:
 @register
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-    """Row of each substitution with all known changes made."""
+    """Changes of each substitution's row when all known changes are made."""
 
     heads: Float[Array, "heads substitutions d_v"]  # change of the outputs
     # Change of the log-partition function.
@@ -122,7 +122,7 @@ class Configuration:
 
 
 def configure_row(row: KnownRow, tile: int) -> Configuration:
-    """Exact configuration of the rows with known changes; `tile` columns at once."""
+    """Exact `Configuration` of the rows with known changes, `tile` columns at a time."""
     attention, weighting, columns = row.attention, row.attention.weighting, row.tiles()
 
     def lift(at: Int[Array, "columns"], valid: Bool[Array, "columns"]) -> Any:

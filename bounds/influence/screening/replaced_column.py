@@ -58,7 +58,7 @@ class State:
 @register
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """Changes of attention's input: the rows, or their norms under pre-norm."""
+    """Changes of attention's input: of the rows, or of the normed rows under pre-norm."""
 
     change: Float[Array, "rows width substitutions"]  # known, row i's included
     others: Float[Array, "rows width substitutions"]  # known, zero at row i
@@ -69,7 +69,7 @@ class Inputs:
 
 
 def read_inputs(layer: Layer, rows: Float[Array, "rows width"], state: State) -> Inputs:
-    """Changes of attention's input."""
+    """Changes of a layer's attention input, from the changes of the layer's rows."""
     everywhere = jnp.arange(rows.shape[0], dtype=jnp.int32)
     here = same_position(everywhere[:, None], state.position, rows.dtype)
     change = jnp.where(here[:, None], state.own, state.known)
@@ -113,7 +113,7 @@ def move_columns(
 @register
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """Column i of each substitution, as all rows see it."""
+    """Replaced column i of each substitution: its key and value, and their changes."""
 
     position: Int[Array, "substitutions"]
     keys: Float[Array, "heads substitutions d_k"]
@@ -182,7 +182,7 @@ def replace_column(
     statistics: RowStatistics,
     columns: Columns,
 ) -> tuple[Replaced, ReplacedColumn]:
-    """Effect of the replacement on rows at positions `at`, and the lemma's column."""
+    """Effect of the replacement on rows `at`, and the column for the softmax lemma."""
     position = columns.position
 
     def scores(
@@ -236,7 +236,7 @@ def turn_derivative(
     first: Float[Array, "rows heads d_v substitutions"],
     common: ByRow,
 ) -> Float[Array, "rows heads d_v substitutions"]:
-    """Known changes by the reference's derivative, less those by the base's derivative.
+    """Effect of known changes by the derivative after replacement, less by the base's.
 
     With f the factor of the other columns' weights, t and t' the weight of column i,
 

@@ -39,7 +39,7 @@ READS = "reads"  # a key among names of rows; no row has this name
 @register
 @dataclasses.dataclass(frozen=True)
 class LastReads:
-    """The last layer as a reader of rows."""
+    """The last layer and the query of its watched row, with maps to keys, values, scores."""
 
     layer: Layer
     query: Float[Array, "heads d_k"]  # of the watched row, scaled
@@ -52,7 +52,7 @@ class LastReads:
         Float[Array, "heads d_v width"],
         Float[Array, "heads 1 width"],
     ]:
-        """W_k, W_v and q^T W_k, behind any pre-norm."""
+        """W_k, W_v and q^T W_k of every head; under pre-norm they apply to normed rows."""
         attention = self.layer.attention
         key, value = attention.key_by_head, attention.value_by_head
         score = jnp.einsum("he,hed->hd", self.query, key, precision=HIGHEST)
@@ -66,7 +66,7 @@ class LastReads:
     def derivative(
         self, rows: Float[Array, "rows width"]
     ) -> Float[Array, "*rows maps width"]:
-        """Maps of the rows, stacked; one matrix for all rows without a pre-norm."""
+        """Derivative of the stacked maps at rows; one for all rows without a pre-norm."""
         maps = jnp.concatenate([x.reshape(-1, x.shape[-1]) for x in self.maps])
         program = self.layer.reads
         return pull(program, {"y": rows}, {program.output: maps})["y"]
@@ -74,7 +74,7 @@ class LastReads:
     def norms_of(
         self, rows: int, of_entries: bool, derivative: Float[Array, "*rows maps inputs"]
     ) -> Float[Array, "rows reads *inputs"]:
-        """Norms of the maps times a derivative; of each column with `of_entries`."""
+        """Norms of each map's part of `derivative`; of each column if `of_entries`."""
         norm: Callable[[Array], Array] = _columns if of_entries else spectral_norms
         lead, width = derivative.shape[:-2], derivative.shape[-1]
         found, first = [], 0
@@ -203,7 +203,7 @@ def move_row_map(
 def carry_columns(
     operation: Operation, base: tuple[Any, ...], *changes: Array
 ) -> Array:
-    """Exact change of an operation's output for a tile of changes, in their layout.
+    """Exact change of an operation's output for a tile of changes, in the same layout.
 
     `base` are the base inputs [j, d] of a nonlinear operation.
     """
@@ -230,7 +230,7 @@ def _norms(
     of_entries: bool,
     derivative: Float[Array, "*rows out read"],
 ) -> Float[Array, "rows *entries"]:
-    """Norms of derivatives, of the entries on either side or together."""
+    """Norms of derivatives; by output if `to_entries`, by input entry if `of_entries`."""
     if to_entries and of_entries:
         found = jnp.abs(derivative)
     elif to_entries or of_entries:
@@ -248,7 +248,7 @@ def _norms(
 def _by_source(
     found: dict[str, Array], heads: int, norms: Callable[[Array], Array]
 ) -> Float[Array, "rows *entries sources"]:
-    """Norms of the derivative by the row and by each of its heads."""
+    """Norms of the derivatives by the row and by each head's output."""
     by_row = norms(found["y"])
     by_head = [jnp.zeros_like(by_row)] * heads  # of rows that do not read attention
     if "heads" in found:
@@ -261,7 +261,7 @@ def _carry(
     found: Float[Array, "rows *defects substitutions"],
     to_entries: bool,
 ) -> Float[Array, "rows *moved substitutions"]:
-    """Effect of defects of rows or entries on rows or entries."""
+    """Product of gains and defects; of each output entry if `to_entries`."""
     of_entries = found.ndim == 3
     if of_entries:
         terms = "jgf,jfi->jgi" if to_entries else "jf,jfi->ji"

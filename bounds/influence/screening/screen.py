@@ -111,7 +111,7 @@ def screen_last_row(
 def _unknown_columns(
     reader: LastReads, state: State, inputs: Inputs
 ) -> Float[Array, "3 heads columns substitutions"]:
-    """Norms of unknown changes of keys, values and the row's scores."""
+    """Norms of unknown changes of the last layer's keys, values and watched scores."""
     norms = reader.map_norms[:, None, None]
     found = norms * inputs.unknown
     if state.reads is not None:
@@ -127,7 +127,7 @@ def _mean_keys(base: ScreenedLayer) -> Float[Array, "heads rows d_k"]:
 @register
 @dataclasses.dataclass(frozen=True)
 class ScreenBase:
-    """Base and adjoint passes, which all substitutions and symbols share."""
+    """Base and adjoint passes of an input, which all its substitutions share."""
 
     first: PreparedLayer
     middle: tuple[ScreenedLayer, ...]
@@ -148,7 +148,7 @@ class ScreenLevel:
 @register
 @dataclasses.dataclass(frozen=True)
 class ScreenedBlock:
-    """Estimates of a block of substitutions."""
+    """Estimated changes of the target and error bounds of a block of substitutions."""
 
     change: Float[Array, "substitutions classes"]  # estimated change of the target
     error: Float[Array, "substitutions"]  # R
@@ -225,7 +225,7 @@ def screen_states(
     target: str,
     row_tile: int,
 ) -> tuple[ScreenedBlock, tuple[State, ...]]:
-    """Screens a block of substitutions; also gives the changes between the layers."""
+    """Estimates of a block of substitutions, and the changes before each later layer."""
     model, base = level.model, level.base
     states = [enter(level, position, symbol, row_tile)]
     zeros = jnp.zeros(position.shape, model.dtype)

@@ -159,7 +159,7 @@ class HeadDefect:
 def head_defect(
     sums: ColumnSums, missed: Missed, row: MovedRow, column: ReplacedColumn
 ) -> HeadDefect:
-    """Bounds on a head's distance from its base derivative, column i taken apart."""
+    """Bounds on a head's change beyond its base derivative, column i treated separately."""
     spread, spread2, cross, cross2 = row.spread
     moved = row.query + row.query_change
     dq, t = row.query_change, column.new
