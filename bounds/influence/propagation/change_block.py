@@ -125,7 +125,7 @@ def first_rows(
     tile: int,  # rows at once
     wanted: Int[Array, "rows"] | None = None,
 ) -> tuple[Float[Array, "substitutions rows width"], TieReport | None]:
-    """Changes of rows after the first layer, and the ties."""
+    """Changes of the `wanted` rows (all by default) after the first layer, and the ties."""
     columns, own = change.columns, change.own
     if wanted is None:
         wanted = jnp.arange(first.store.length, dtype=jnp.int32)
@@ -145,7 +145,7 @@ def move_rows(
     change: Float[Array, "tokens width"],
     wanted: Int[Array, "rows"] | None = None,
 ) -> tuple[Float[Array, "rows width"], TieReport | None]:
-    """Changes of a layer's rows when all its input rows change, and the ties."""
+    """Changes of a layer's `wanted` output rows when all input rows change, and the ties."""
     # `base` holds the wanted rows, all by default.
     attention, n = layer.attention, base.store.length
     weighting, everywhere = attention.weighting, jnp.arange(n, dtype=jnp.int32)
@@ -238,7 +238,7 @@ def propagate_to(
     tile: int,
     wanted: Int[Array, "rows"] | None = None,
 ) -> tuple[Float[Array, "substitutions rows width"], list[TieReport | None]]:
-    """Changes of all (or the wanted) rows after some layers, and tie reports."""
+    """Changes of the `wanted` rows (all by default) after `layers`, and tie reports."""
     # Only the last layer's rows, and its base pass, are the wanted ones.
     at = wanted if len(layers) == 1 else None
     changes, ties = first_rows(layers[0], bases[0], first, tile, at)
@@ -322,7 +322,7 @@ def block_sizes(
     memory_limit: int | None = None,
     watched: int = 0,  # numbers of one substitution's watched rows, where they are many
 ) -> BlockSizes:
-    """Sizes of a block of substitutions that suit the device and fit the limit."""
+    """Sizes of blocks and row tiles that suit the device and fit the memory limit."""
     attention = model.layers[0].attention
     on_cpu = jax.default_backend() == "cpu"
     widest = max(model.width, attention.num_heads * attention.value_width)
@@ -349,7 +349,7 @@ def block_sizes(
 def block_bytes(
     model: Transformer, length: int, substitutions: int, rows: int, watched: int = 0
 ) -> float:
-    """Upper bound on the bytes of a block of substitutions, arguments left out."""
+    """Upper bound on the bytes that a block of substitutions adds to its arguments."""
     # Each pair of a tile of the first layer's rows has some arrays of the model's width,
     # of the block's neurons and of the heads; replaced rows have a tile of scores.
     widths = []
@@ -446,7 +446,7 @@ def carry_block(
 
 
 def merge_reports(model: Transformer, reports: list[TieReport | None]) -> TieReport:
-    """Merges reports into one; empty where no layer is hard."""
+    """One report merged from those of hard layers; empty if there are none."""
     merged = TieReport.empty(model.dtype)
     for report in reports:
         merged = merged if report is None else merged.merge(report)

@@ -72,7 +72,7 @@ class ChangedRows:
         row: Int[np.ndarray, "given"],
         change: Float[np.ndarray, "given width"],
     ) -> "ChangedRows":
-        """Sets of `count` substitutions from rows in order; unchanged rows drop out."""
+        """Changed rows of `count` substitutions, from rows sorted by `owner` and `row`."""
         kept = (change != 0).any(axis=1)
         start = np.searchsorted(owner[kept], np.arange(count + 1))
         return ChangedRows(start, row[kept], change[kept])
@@ -88,7 +88,7 @@ class ChangedRows:
         return np.repeat(np.arange(self.sizes.size), self.sizes)
 
     def part(self, first: int, end: int) -> "ChangedRows":
-        """Sets of the substitutions from `first` up to `end`."""
+        """Changed rows of the substitutions from `first` up to, not including, `end`."""
         rows = slice(self.start[first], self.start[end])
         start = self.start[first : end + 1] - self.start[first]
         return ChangedRows(start, self.row[rows], self.change[rows])
@@ -99,7 +99,7 @@ class ChangedRows:
         row: Int[np.ndarray, "asked"],
         length: int,
     ) -> Int[np.ndarray, "asked"]:
-        """Index of each (owner, row) in the sets, -1 where they do not hold it."""
+        """Index of each (substitution, row) among the changed rows; -1 if it is unchanged."""
         if not self.row.size:
             return np.full(row.shape, -1)
         held = self.owner * length + self.row
@@ -110,7 +110,7 @@ class ChangedRows:
 def capacities(
     sizes: Int[np.ndarray, "substitutions"], length: int
 ) -> Int[np.ndarray, "substitutions"]:
-    """Capacity that a set of each size is seen through, at most `length`."""
+    """Least frame capacity that holds each size of a set, at most `length`."""
     ladder = [1]
     while length > SHORT and 2 * ladder[-1] * GROWTH <= length:
         ladder.append(ladder[-1] * GROWTH)
@@ -120,7 +120,7 @@ def capacities(
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-    """Rows to be computed anew, some to a line, and the moved keys of each line."""
+    """Rows to compute anew in lines, with the moved keys of each line's substitution."""
 
     task: Int[np.ndarray, "lines rows"]  # index of an asked row; -1 where there is none
     # positions of the keys; n where there is none
@@ -137,7 +137,7 @@ def frames(
     width: int,  # rows of a line, all of one substitution
     lines: int,  # of every frame
 ) -> Iterator[tuple[Frame, int]]:
-    """Yields frames of rows whose sets share a capacity, and their count of used lines."""
+    """Yields frames that hold the asked rows, each with its number of used lines."""
     if not owner.size:
         return
     begins = np.flatnonzero(np.diff(owner, prepend=-1))
@@ -166,7 +166,7 @@ def frames(
 @register
 @dataclasses.dataclass(frozen=True)
 class Lines:
-    """A frame on the device."""
+    """A `Frame` on the device, with slot, position and input change of each row."""
 
     slot: Int[Array, "lines rows"]  # where the base pass holds each row
     at: Int[Array, "lines rows"]  # its position
@@ -195,7 +195,7 @@ def _moved_keys(
     line: Lines,
     query_changes: Float[Array, "heads rows d_k"] | None,
 ) -> tuple[Any, MovedKeys]:
-    """Base summaries of one line's rows, and its moved keys as those rows see them."""
+    """Base summaries of one line's rows, and its moved keys with the rows' scores."""
     attention, n = layer.attention, base.store.length
     queries, summary, _ = take_rows(base, line.slot)
     real = line.index < n
@@ -225,7 +225,7 @@ def replace_rows(
 ) -> tuple[
     tuple[Float[Array, "lines rows width"], Bool[Array, "lines rows"]], TieReport
 ]:
-    """Changes of rows with unmoved queries, where they are decided, and those ties."""
+    """Changes of rows by replaced keys, True where the summary decides, and the ties."""
     attention = layer.attention
     weighting = attention.weighting
     assert isinstance(weighting, HardWeighting)
@@ -251,7 +251,7 @@ def replace_rows(
 def rescan_rows(
     layer: Layer, base: PreparedLayer, lines: Lines, count: Int[Array, ""]
 ) -> tuple[Float[Array, "lines rows width"], TieReport]:
-    """Changes of rows that see all keys again, and their ties."""
+    """Changes of rows, computed from all keys, moved or not, and their ties."""
     attention, n = layer.attention, base.store.length
     weighting = attention.weighting
 
@@ -318,7 +318,7 @@ def _outputs(
     lines: Lines,
     heads: Float[Array, "lines rows concatenated"],
 ) -> Float[Array, "lines rows width"]:
-    """Changes of the output rows from those of the heads."""
+    """Changes of the output rows from changes of the heads and of the input rows."""
     _, _, rows = take_rows(base, lines.slot)
     return change_rows(layer, rows, lines.row_change, heads)
 
@@ -330,7 +330,7 @@ def _over_lines(
     per_line: int,  # elements
     layer: Layer,
 ) -> Any:
-    """Results and merged ties over blocks of lines, only as many as are used."""
+    """Results of `function` over blocks of the first `count` lines, and merged ties."""
     total = lines.at.shape[0]
     block = row_block(total, per_line)
     while total % block:

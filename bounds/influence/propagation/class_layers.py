@@ -1,7 +1,7 @@
 """Change propagation through layers of classes: k rows stand for all n.
 
 Every class row moves: in each layer its query and all keys and values, in change form,
-as in `deep`, with the count of each class in the sums over keys. The replaced row is a
+as in `move_rows`, with the count of each class in the sums over keys. The replaced row is a
 class of one row that changes, so counts are the same before and after. No two outputs
 are subtracted, whatever the depth.
 """
@@ -51,7 +51,7 @@ from jax_models.weighting import MovedKeys, TieReport, contract, spread_of
 AT_ONCE = (16, 128, 1024)
 # Batches under way at a time.
 IN_FLIGHT = 2
-# A length for temperatures that are numbers, and do not ask for one.
+# A length for temperatures that are numbers, and do not depend on the length.
 ANY = 1
 
 
@@ -64,7 +64,7 @@ def move_classes(
     one: Configurations,
     query_only: bool,  # as in the last layer
 ) -> tuple[Float[Array, "rows width"], Float[Array, "rows width"], TieReport | None]:
-    """Output rows of a layer without a mask, their changes, and the ties met."""
+    """Output rows of classes in a layer without a mask, their changes, and the ties."""
     attention, weighting = layer.attention, layer.attention.weighting
     inputs = read_rows(layer, rows)
     moved = read_change(layer, rows, change)
@@ -124,7 +124,7 @@ def change_configurations(
     configurations: Configurations,
     run: UInt[Array, ""] | None,
 ) -> tuple[Float[Array, "configurations entries"], TieReport]:
-    """Changes of the target under configurations, and a report over all ties."""
+    """Changes of the target under configurations, and one report of all ties."""
 
     def find(one: Configurations) -> tuple[Array, TieReport]:
         rows = symbol_rows(model, one.symbol, encodings[one.place])
@@ -152,7 +152,7 @@ def change_configurations(
 
 
 def batch_size(model: Transformer, configurations: Configurations) -> int:
-    """Number of configurations at once: a tile of scores of all of them."""
+    """Number of configurations computed at a time: their scores fill at most a tile."""
     k = configurations.symbol.shape[1]
     per_pair = max(x.attention.num_heads * x.attention.pair_width for x in model.layers)
     room = tile_elements() // (per_pair * k * k)
@@ -171,7 +171,7 @@ def run_configurations(
     target: Target,
     run: UInt[Array, ""] | None,
 ) -> Iterator[tuple[Float[np.ndarray, "configurations entries"], Ties | None]]:
-    """Yields changes of batches of configurations, and the ties met."""
+    """Yields the target's changes under batches of configurations, and each batch's ties."""
     model, batch = at_length(model, length), batch_size(model, configurations)
     shared = jax.device_put((model, target, encodings))
 

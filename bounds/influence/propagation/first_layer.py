@@ -65,9 +65,9 @@ def centred_store(
     inputs: Float[Array, "tokens width"],
     positions: Int[Array, "tokens"] | None,
 ) -> tuple[KeyStore, Float[Array, "heads d_v"], Float[Array, "width"]]:
-    """Keys and values of the rows u_w - c, the offset of the values, and the centre c.
+    """Keys and values of `inputs` - c, the offset of the values, and the centre c.
 
-    Keys are of the rows u_w themselves, with their bias, unless `shares_offsets`.
+    Keys are of `inputs` themselves, with their bias, unless `shares_offsets`.
 
     A weighted mean of values is one of centred values plus the same offset, at every
     row that sees anything, so the offset drops out of all changes. Left in, its
@@ -106,7 +106,7 @@ def shares_offsets(attention: Attention) -> bool:
 def common_part(
     rows: Float[Array, "rows width"], attention: Attention
 ) -> Float[Array, "width"]:
-    """A row near all rows: their mean where it far exceeds differences, else 0."""
+    """Mean of the rows, by entry, where it far exceeds differences from it, else 0."""
     # Any row would do. 0 rounds nothing: zeros and sums of whole numbers stay exact.
     there = attention.sight.present(jnp.arange(rows.shape[0], dtype=jnp.int32))
     there = None if there is None else there[:, None]
@@ -135,7 +135,7 @@ class PreparedLayer:
 @register
 @dataclasses.dataclass(frozen=True)
 class Replaced:
-    """A block of substitutions as seen by the first layer."""
+    """Changes of the replaced rows in the first layer, for a block of substitutions."""
 
     position: Int[Array, "substitutions"]
     row_change: Float[Array, "substitutions width"]  # of y^(0) at the replaced position
@@ -149,7 +149,7 @@ class Replaced:
 @register
 @dataclasses.dataclass(frozen=True)
 class ReplacedColumns:
-    """The replaced columns, before and after, as the other rows see them."""
+    """Keys and values of the replaced positions in the first layer, and their changes."""
 
     position: Int[Array, "substitutions"]
     keys: Float[Array, "heads substitutions d_k"]
@@ -162,10 +162,12 @@ class ReplacedColumns:
 
 @dataclasses.dataclass(frozen=True)
 class FirstChange:
-    """Changes that the first layer's other rows see, and those of the replaced rows."""
+    """Replaced columns, which all rows see, and the replaced rows' own changes."""
 
     columns: ReplacedColumns
-    own: Float[Array, "substitutions width"]  # replaced rows after the first layer
+    own: Float[
+        Array, "substitutions width"
+    ]  # changes of replaced rows after the first layer
 
 
 def prepare_first(
@@ -297,7 +299,7 @@ def take_rows(first: PreparedLayer, slots: Int[Array, "*rows"]) -> Any:
 
 
 def slice_rows(first: PreparedLayer, at: Int[Array, "rows"]) -> Any:
-    """Queries, summary and base of a contiguous tile of rows, all being prepared."""
+    """Queries, summary and base of a contiguous tile of rows, if all are prepared."""
     return (
         slice_tile(first.queries, at, 1),
         jax.tree.map(lambda x: slice_tile(x, at, 1), first.summary),
@@ -334,12 +336,12 @@ def own_rows(
 
 
 def report_each(at: Int[Array, "rows"], ties: TieReport | None) -> TieReport | None:
-    """Repeats a report for each row, as `map_rows` joins what it maps."""
+    """Tie report repeated for each row, for `map_rows` to concatenate; None if None."""
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (*at.shape, *x.shape)), ties)
 
 
 def join_reports(ties: TieReport | None) -> TieReport | None:
-    """Merges repeated reports into one; None of None."""
+    """One tie report merged from those along the first axis; None if `ties` is None."""
     return None if ties is None else reduce_reports(ties)
 
 
@@ -386,5 +388,5 @@ def _own(
     weights: Float[Array, "heads substitutions keys"],
     own: Bool[Array, "substitutions keys"],
 ) -> Float[Array, "heads substitutions"]:
-    """Row i's weight of its own column, from its weights of all."""
+    """Weight of row i for its own column, from its weights for all columns."""
     return jnp.where(own, weights, 0.0).sum(axis=-1)

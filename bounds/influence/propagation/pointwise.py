@@ -43,7 +43,7 @@ def base_rows(
     rows: Float[Array, "*rows width"],
     heads: Float[Array, "*rows concatenated"],
 ) -> tuple[RowBase, Float[Array, "*rows width"]]:
-    """Base quantities, and the layer's output rows."""
+    """Base quantities of a layer's rows, and its output rows."""
     program = layer.writes
     found = program.value({"y": rows, "heads": heads})
     kept = {name: found[name] for name in program.kept}
@@ -54,7 +54,7 @@ MOST_FLIPS = 8
 
 
 def order_neurons(layer: Layer, base: RowBase) -> RowBase:
-    """Base with the neurons nearest to their kink, of each row, in order."""
+    """`base` with flip distances and each row's 8 nearest neurons, if they are of use."""
     # Only `change_many_rows` uses them: for a ReLU block that reads the heads linearly.
     block = relu_block(layer)
     if block is None or block.w1.shape[0] < 2 * MOST_FLIPS:
@@ -67,7 +67,7 @@ def order_neurons(layer: Layer, base: RowBase) -> RowBase:
 def flip_distance(
     u: Float[Array, "rows hidden"], w1: Float[Array, "hidden features"]
 ) -> Float[Array, "rows hidden"]:
-    """Least change of the block's input that flips the neurons at u.
+    """Least norm of a change of the block's input that flips each neuron at u.
 
     In float32, which a CPU orders ten times faster than float64, rounded towards zero:
     used for both the order and the count of the neurons that may flip, it misses none.
@@ -80,7 +80,7 @@ def flip_distance(
 
 
 class ReluBlock(NamedTuple):
-    """A layer seen from its heads: skip x + W2 relu(u + W1 x)."""
+    """Output of a layer by the change x of its heads: skip x + W2 relu(u + W1 x)."""
 
     row: str  # name of u, the neurons' input
     w1: Float[Array, "hidden concatenated"]
@@ -89,7 +89,7 @@ class ReluBlock(NamedTuple):
 
 
 def has_relu_block(layer: Layer) -> bool:
-    """True where a layer is a `ReluBlock` from its heads; nothing is computed."""
+    """True if a layer has the form of a `ReluBlock`; computes no arrays."""
     bent = layer.writes.bent
     if len(bent) != 1 or not isinstance(bent[0].operation, Relu):
         return False
@@ -101,7 +101,7 @@ def _reader(layer: Layer, relu: Step) -> Step:
 
 
 def relu_block(layer: Layer) -> ReluBlock | None:
-    """The layer seen from its heads; None where it is no such block."""
+    """`ReluBlock` of a layer; None unless `has_relu_block`."""
     if not has_relu_block(layer):
         return None
     program = layer.writes
@@ -148,7 +148,7 @@ def change_rows(
 def change_many_rows(
     layer: Layer, base: RowBase, heads: Float[Array, "rows concatenated substitutions"]
 ) -> Moved:
-    """Change of output rows whose own input is unchanged."""
+    """Change of output rows by changes of heads, the input rows being unchanged."""
     block = relu_block(layer)
     if block is None:
         width = layer.attention.query.shape[2]

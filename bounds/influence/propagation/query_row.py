@@ -99,7 +99,7 @@ def prepare_query_row(
 @register
 @dataclasses.dataclass(frozen=True)
 class MovedQuery:
-    """Change of the query row itself in each configuration of a block."""
+    """Change of the query row itself under each substitution of a block."""
 
     row_change: Float[Array, "substitutions width"]
     query_change: Float[Array, "heads substitutions d_k"]  # divided by the score scale
@@ -108,7 +108,7 @@ class MovedQuery:
 def move_query(
     layer: Layer, last: QueryRow, row_change: Float[Array, "substitutions width"]
 ) -> MovedQuery:
-    """Moved query of each configuration, from the change of its row."""
+    """Change of the query under each substitution, from the change of its row."""
     attention = layer.attention
     row, n = last.rows[last.position], last.rows.shape[0]
     moved, before = read_change(layer, row, row_change), attention_input(layer, row)
@@ -118,26 +118,26 @@ def move_query(
 
 @dataclasses.dataclass(frozen=True)
 class RowTile:
-    """A tile of rows in each configuration: most see a column replaced, one is its own.
+    """Changes of a tile of rows under each substitution, its own row kept apart.
 
-    The configuration's own row stands apart, so that it enters sums over rows without a
-    pass over the whole tile.
+    A substitution's own row is the replaced one. Kept apart, it enters sums over rows
+    without a pass over the whole tile.
     """
 
     at: Int[Array, "rows"]  # contiguous positions
     valid: Bool[Array, "rows"]  # rows that belong to this tile
-    # zero for a configuration's own row
+    # zero for a substitution's own row
     changes: Changes
     position: Int[Array, "substitutions"]  # own row of each; -1 where not apart
     own: Float[Array, "width substitutions"]  # change of that row
 
     @property
     def here(self) -> Bool[Array, "rows substitutions"]:
-        """True where a row is the configuration's own."""
+        """True where a row is the substitution's own."""
         return same_position(self.at[:, None], self.position, self.own.dtype)
 
     def formed(self) -> Changes:
-        """Changes of all rows."""
+        """Changes of all rows of the tile, own rows included."""
         return jnp.where(self.here[:, None], self.own, self.changes)
 
     def products(self, queries: Sums) -> Float[Array, "heads rows substitutions"]:
@@ -163,7 +163,7 @@ class RowTile:
 
 
 def lift_rows(layer: Layer, last: QueryRow, moved: MovedQuery, rows: RowTile) -> Any:
-    """Change summary of a tile of rows, of the layer's input, that have all moved."""
+    """Change summary of the query row over a tile of input rows that have all moved."""
     attention, at, n = layer.attention, rows.at, last.rows.shape[0]
     keys, inputs = slice_tile(last.keys, at, 1), slice_tile(last.inputs, at, 0)
     before = slice_tile(last.rows, at, 0)

@@ -69,7 +69,7 @@ IN_FLIGHT = 2
 
 @jax.jit
 def least_scores(layer: Layer, base: PreparedLayer) -> Float[Array, "heads rows"]:
-    """Least score that touches each row; every score touches a soft one."""
+    """Least score with which a moved key touches each row; any touches a soft row."""
     return layer.attention.weighting.least_touching(base.summary, base.queries)
 
 
@@ -82,7 +82,7 @@ def touched_rows(
     moved: Int[Array, "moved"],
     change: Float[Array, "moved width"],
 ) -> tuple[Bool[Array, "moved rows"], Bool[Array, "moved"]]:
-    """True of the rows that each moved key touches, and of keys whose query moves."""
+    """True where a moved key touches a row, and for moved rows whose query changes."""
     attention, n = layer.attention, base.store.length
     inner = read_change(layer, base.rows[moved], change)
     before = attention_input(layer, base.rows[moved])
@@ -121,7 +121,7 @@ class SoughtLayer:
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """Changes of consecutive substitutions."""
+    """Final changes under consecutive substitutions, changed-row counts, and ties."""
 
     change: Float[np.ndarray, "substitutions width"]  # of the final query row
     # changed rows of each layer below the last
@@ -135,7 +135,7 @@ class Window:
 
 @dataclasses.dataclass(frozen=True)
 class _Written:
-    """Form of windows that processes exchange: arrays of one shape."""
+    """Conversion of windows to arrays of one shape, for exchange between processes."""
 
     count: int  # of substitutions, the last filled up
     num_layers: int
@@ -164,7 +164,7 @@ class _Written:
 def make_steps(
     model: Transformer, bases: tuple[PreparedLayer, ...], query: int
 ) -> tuple[SoughtLayer, ...]:
-    """Layers of a model with their wanted rows: all, and of the last the query's."""
+    """Layers of a model with their wanted rows: all rows, in the last only the query."""
     everywhere = np.arange(bases[0].store.length, dtype=np.int32)
     one = np.asarray([query], np.int32)
     last = len(bases) - 1
@@ -219,12 +219,12 @@ def change_windows(
 
 
 def window_size(length: int) -> int:
-    """Substitutions that go together: marks of all their rows fit in memory."""
+    """Number of substitutions in a window: a mark for each of their rows fits memory."""
     return int(np.clip(2**23 // length, 16, 1024))
 
 
 def _follow(steps: tuple[SoughtLayer, ...], rows: ChangedRows) -> Window:
-    """Changes at the top of some layers, from the changed rows below them."""
+    """Changes after the last of `steps`, from the changed rows below the first."""
     p, width = rows.sizes.size, rows.change.shape[1]
     if not steps:
         change = np.zeros((p, width), rows.change.dtype)
@@ -259,7 +259,7 @@ def _joined(parts: list[Window]) -> Window:
 
 
 def _runs(owner: Int[np.ndarray, "asked"], count: int) -> Iterator[tuple[int, int]]:
-    """Consecutive substitutions that ask for at most `ROWS_KEPT` rows, or one alone."""
+    """Yields runs of substitutions with at most `ROWS_KEPT` rows in all, or a single one."""
     ends, first = np.searchsorted(owner, np.arange(1, count + 1)), 0
     while first < count:
         done = ends[first - 1] if first else 0
@@ -274,10 +274,10 @@ def _touched(
 ) -> tuple[
     Int[np.ndarray, "asked"], Int[np.ndarray, "asked"], Bool[np.ndarray, "changed"]
 ]:
-    """Rows that may change, as (substitution, slot in the step) in order, and queries.
+    """Substitution and slot of each row that may change, and True if a query moves.
 
-    These are the rows that a changed one touches, and the changed ones themselves. The
-    last result is true of the changed rows whose own query moves.
+    Rows that may change are touched by a changed row, or are changed rows. The
+    last result is True for each changed row whose own query moves.
     """
     wanted, owner = step.wanted, rows.owner
     own = np.minimum(np.searchsorted(wanted, rows.row), wanted.size - 1)
@@ -312,7 +312,7 @@ def _next_rows(
     slot: Int[np.ndarray, "asked"],
     asks: Bool[np.ndarray, "changed"],
 ) -> tuple[ChangedRows, Ties]:
-    """Changed rows above a layer, from those below it."""
+    """Changed rows above a layer from the changed rows below it, and the ties."""
     n, at = step.base.store.length, step.wanted[slot]
     own = rows.find(owner, at, n)
     if rows.row.size:
@@ -329,7 +329,7 @@ def _next_rows(
     def compute(
         program: Callable[..., Any], tasks: Int[np.ndarray, "tasks"], c: int, width: int
     ) -> Iterator[tuple[Int[np.ndarray, "lines rows"], Any, Any, Any]]:
-        """Tasks of each frame, which of them are some, their results, and the ties."""
+        """Yields the tasks of each frame, True where valid, their results and ties."""
         size = {"width": width, "lines": _lines(c, width)}
         for frame, used in frames(rows, owner[tasks], n, c, **size):
             valid = frame.task >= 0
