@@ -20,7 +20,7 @@ from jax_models import Transformer
 
 @dataclasses.dataclass(frozen=True)
 class Base:
-    """The input itself of a scan, on the axes of its table.
+    """Target values of a scan's unchanged input, on the axes of the scan's table.
 
     An axis that the base does not have is of length 1.
     """
@@ -38,7 +38,7 @@ class Base:
         return None if found is None else self._on_axes(found[0])
 
     def radii(self) -> Float[np.ndarray, "*axes"]:
-        """Radii of the values that there are; NaN of a function."""
+        """Radii of `values`, which must not be None; NaN for a bare function."""
         runs = RUNS if isinstance(self.request.model, Transformer) else 0
         found = [_watched_values(one) for one in requests(self.request, runs)]
         (values, largest), *again = [one for one in found if one is not None]
@@ -64,7 +64,7 @@ class Base:
 def _watched_values(
     request: InfluenceRequest,
 ) -> tuple[Float[np.ndarray, "watched classes"], float] | None:
-    """Values of the watched rows' targets and the largest size; None without values."""
+    """Target's values at watched rows, and the largest magnitude; None without values."""
     if not isinstance(request.model, Transformer):
         values = function_base(request).outputs
         return choose(values, request.chosen), float(np.abs(values).max())

@@ -150,7 +150,7 @@ class Frobenius(Reduction):
         values: Float[np.ndarray, "positions rows"],
         diagonal: Bool[np.ndarray, "positions rows"],
     ) -> Float[np.ndarray, "positions rows"]:
-        """Sets the diagonal to 0, subtracts the average product and symmetrises."""
+        """Map with diagonal 0, less the average product if `apc`, symmetrised if "map"."""
         values = np.where(diagonal, 0.0, values)
         if self.apc:
             values = np.where(diagonal, 0.0, values - _average_product(values))
@@ -168,7 +168,7 @@ def _places(
 def _norms(
     block: Float[np.ndarray, "symbols rows classes"],
 ) -> Float[np.ndarray, "rows"]:
-    """Norms over symbols and target symbols."""
+    """Norm of each row's changes over symbols and target entries."""
     # Scaled by their largest: squares of small numbers underflow.
     top = np.abs(block).max(axis=(0, 2), initial=0.0)
     scaled = block / np.where(top > 0, top, 1.0)[:, None]
@@ -178,7 +178,7 @@ def _norms(
 def _centred(
     block: Float[np.ndarray, "symbols rows classes"],
 ) -> Float[np.ndarray, "symbols rows classes"]:
-    """Subtracts the means over each axis in turn."""
+    """`block` less its means over each of the three axes in turn."""
     for axis in range(3):
         block = block - block.mean(axis=axis, keepdims=True)
     return block

@@ -34,18 +34,18 @@ class Reduction:
     square = False
 
     def check(self, layout: "Layout") -> None:
-        """Refuses layouts that it is not defined for."""
+        """Raises `InputError` for a layout that the reduction is not defined for."""
 
     def make(
         self, layout: "Layout", pieces: Callable[[], Iterable[Piece]]
     ) -> np.ndarray:
-        """Computes a reduction not `by_cell`; each call of `pieces` gives all anew."""
+        """Values of a reduction not `by_cell`; each `pieces()` yields all readings anew."""
         raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Axes of a table, the substitution in each cell, and what is made of the cells."""
+    """Axes of a table, the substitution in each cell, and the reduction of the cells."""
 
     positions: Int[np.ndarray, "positions"]
     symbols: Int[np.ndarray, "positions symbols"]  # padded with -1
@@ -98,7 +98,7 @@ class Layout:
     def only(
         self, rows: np.ndarray | slice, count: int = 0
     ) -> tuple[Self, Int[np.ndarray, "substitutions"]]:
-        """Layout of some positions of the table, and their substitutions in order.
+        """Layout of the table's positions at `rows`, and their substitutions in order.
 
         Further substitutions fill these up to `count`; they have no cell.
         """
@@ -129,7 +129,7 @@ class Layout:
 
     @property
     def made_axes(self) -> tuple[str, ...]:
-        """Names of the axes of the reduction, those of length 1 included."""
+        """Names of the axes of the reduction's values before `trim`."""
         made = self.reduction
         if made.own_axes:
             return AXES[:1]
@@ -161,7 +161,7 @@ class Layout:
         return found
 
     def pieces(self, blocks: Iterable[np.ndarray]) -> Iterator[Piece]:
-        """Readings by position, from blocks of those of all substitutions in order."""
+        """Yields readings by position, from blocks of readings in substitution order."""
         last = self.cells.max(axis=1, initial=-1)
         order = np.argsort(last, kind="stable")
         order = order[last[order] >= 0]
@@ -180,7 +180,7 @@ class Layout:
             held, start, order = [found[behind - start :]], behind, order[whole:]
 
     def in_order(self, table: np.ndarray) -> Iterator[np.ndarray]:
-        """Readings of all substitutions, position by position, from the table of all."""
+        """Yields each position's readings in substitution order, from the whole table."""
         for row in np.argsort(
             self.cells.max(axis=1, initial=-1), kind="stable"
         ).tolist():

@@ -42,7 +42,7 @@ class Residues:
     first: int = 1
 
     def __post_init__(self) -> None:
-        """Checks the number."""
+        """Raises if `first` is no integer."""
         expect_integer("first", self.first, -(10**9), 10**9)
 
     def __call__(self, symbol: int) -> str:
@@ -125,7 +125,7 @@ class Named:
     named_target: bool = False  # the target's symbols are those of the vocabulary
 
     def columns(self) -> list[str]:
-        """Columns of its lines."""
+        """Names of the columns of the scan's lines."""
         has_target = "target" in self.scan.axes
         names = SYMBOL_NAMES if self.name is not None else ()
         if names and self.named_target and has_target:
@@ -140,7 +140,7 @@ class Named:
         ]
 
     def cells(self) -> np.ndarray:
-        """Cells in which there is a number, by position and symbol."""
+        """Indices of the cells that are not NaN, sorted by position and symbol."""
         scan, cells = self.scan, np.argwhere(~np.isnan(self.scan.values))
         keys = [cells[:, axis] for axis in range(cells.shape[1] - 1, 0, -1)]
         if "symbol" in scan.axes:
@@ -149,7 +149,7 @@ class Named:
         return cells[np.lexsort([*keys, scan.positions[cells[:, 0]]])]
 
     def line(self, at: tuple[int, ...]) -> dict[str, Any]:
-        """Line of a cell."""
+        """Values of the line of one cell, by column."""
         scan, name = self.scan, self.name
         line: dict[str, Any] = {"record": self.record, **scan.place(at)}
         ends = scan.values[at], scan.lower[at], scan.upper[at]
@@ -172,7 +172,7 @@ class Named:
 
 
 def write_lines(path: str | os.PathLike[str], scans: Sequence[Named]) -> None:
-    """Writes a line for each cell of scans of one form."""
+    """Writes a CSV file with a line for each cell of scans with the same columns."""
     write_csv(path, scans[0].columns(), _lines(scans))
 
 
@@ -183,7 +183,7 @@ def _lines(scans: Sequence[Named]) -> Iterator[dict[str, Any]]:
 
 
 def largest_lines(scans: Sequence[Named], count: int) -> list[dict[str, Any]]:
-    """Lines of the cells of largest absolute value over all scans, in their order."""
+    """Lines of the `count` cells of largest absolute value over all scans, in order."""
     found = []
     for number, one in enumerate(scans):
         cells = one.cells()

@@ -26,7 +26,7 @@ class Table(Reduction):
 
     @property
     def kind(self) -> Kind:  # type: ignore[override]
-        """Kind of the reading."""
+        """Kind of the reading: "signed" with `by_target`, else "norm"."""
         return "signed" if self.by_target else "norm"
 
 
@@ -126,7 +126,7 @@ def _of_each(
     pieces: Callable[[], Iterable[Piece]],
     function: Callable[[np.ndarray], np.ndarray],
 ) -> np.ndarray:
-    """Applies a function to the readings of each position."""
+    """Results of `function` on the readings of each position; NaN without readings."""
     values = np.full((len(layout.positions), *layout.shape), np.nan)
     for row, _, found in pieces():
         values[row] = function(found)
@@ -134,7 +134,7 @@ def _of_each(
 
 
 def bytes_of(*shape: int) -> float:
-    """Bytes of values of a shape with both ends."""
+    """Bytes of float64 values of a shape with their lower and upper ends."""
     return 3 * 8 * float(np.prod([float(x) for x in shape]))
 
 

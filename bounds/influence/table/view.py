@@ -26,8 +26,8 @@ class View:
     """Cells of a scan along the axes of a shape; over other axes, the cell largest in size.
 
     `shape` stays "auto" for scans without rows whose symbols are too many or no axis. `top`
-    is the end of the scale: the largest size but those of a row's own position, which
-    outshine all others.
+    is the end of the scale: the largest size but those of a row's own position, which are
+    far larger.
     """
 
     shape: str
@@ -75,7 +75,7 @@ def largest_label(scan: Scan, quantity: str) -> str:
 
 
 def end_of_scale(values: np.ndarray, own: np.ndarray) -> float:
-    """Largest absolute value that is not a row's own, or of all; 1 where it is 0."""
+    """Largest absolute value where not `own`; if 0, that of all; if still 0, 1."""
     scale = values[~np.isnan(values) & ~own]
     scale = scale if scale.size and scale.any() else values[~np.isnan(values)]
     return float(np.abs(scale).max(initial=0)) or 1.0
@@ -107,7 +107,7 @@ def _largest(
 
 
 def _spread(scan: Scan, *tables: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Symbols put in anywhere, increasing, and tables with a column for each."""
+    """All symbols of the scan, increasing, and `tables` with a column for each."""
     symbols = np.unique(scan.symbols)
     symbols = symbols[symbols >= 0]
     own = np.broadcast_to(scan.symbols, tables[0].shape)
