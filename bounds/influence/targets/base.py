@@ -48,7 +48,7 @@ class Target(abc.ABC):
     def value(
         self, base: Float[Array, "*rows width"]
     ) -> Float[Array, "classes"] | None:
-        """Value whose change it is; None of what compares two outputs."""
+        """Value of the target; None for a target that compares two outputs."""
         return None
 
     def compare(
@@ -60,7 +60,7 @@ class Target(abc.ABC):
         return other - one
 
     def of(self, model: Transformer) -> Self:
-        """The target of a model; raises `InputError` where the model has none."""
+        """The target for a model; raises `InputError` if the model does not support it."""
         return self
 
     def rows(self, length: int) -> Int[np.ndarray, "rows"]:
@@ -68,11 +68,11 @@ class Target(abc.ABC):
         raise NotImplementedError
 
     def padded(self, count: int) -> Self | None:
-        """Joint target whose rows from `count` on are padding; None where it has none."""
+        """Joint target whose rows from `count` on are padding; None if not supported."""
         return None
 
     def entry_symbols(self, width: int) -> Int[np.ndarray, "width"] | None:
-        """Symbols of its entries; None where they have none."""
+        """Vocabulary symbol of each entry of the target; None if entries have none."""
         return None
 
     @property
@@ -91,7 +91,7 @@ class Target(abc.ABC):
 
 
 def require_symbols(target: Target, named: Sequence[int], model: Transformer) -> None:
-    """Raises `InputError` for a symbol without a logit."""
+    """Raises `InputError` if the model has no logit for a symbol in `named`."""
     classes = model.classes
     assert classes is not None
     for symbol in named:
@@ -103,5 +103,5 @@ def require_symbols(target: Target, named: Sequence[int], model: Transformer) ->
 
 
 def is_count(text: str) -> bool:
-    """True of a text of digits that an integer is read from."""
+    """True if `text` consists of one to `MAX_DIGITS` ASCII digits."""
     return text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS

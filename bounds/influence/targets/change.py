@@ -50,7 +50,7 @@ def _change_at_exit(
     output: Float[Array, "width"],
     change: Float[Array, "*batch width"],
 ) -> tuple[Float[Array, "classes"], Float[Array, "*batch classes"]]:
-    """Row behind the exit, and its change."""
+    """Row that targets read after the exit, and its change."""
     program = exit_program(model, reads)
     base = program.value({"y": output})
     return base[program.output], program.change(base, {"y": change})[program.output]
@@ -59,14 +59,14 @@ def _change_at_exit(
 def read_target(
     model: Transformer, final: Float[Array, "*rows width"], reads: str
 ) -> Float[Array, "*rows classes"]:
-    """Plain target of final activations."""
+    """Final activations, or their logits unless `reads` is "activation"."""
     return final if reads == "activation" else read_logits(model, final)
 
 
 def value_of(
     target: Target, rows: Float[Array, "rows width"]
 ) -> Float[Array, "watched classes"] | None:
-    """Values of the rows that a target reads, one of each or of all; None without one."""
+    """Target's value for each row, or one for all rows if joint; None without a value."""
     if target.is_joint:
         value = target.value(rows)
         return None if value is None else value[None]
@@ -78,7 +78,7 @@ def differences(
     base: Float[Array, "*substitutions rows width"],  # of all, or of each of them
     changed: Float[Array, "substitutions rows width"],
 ) -> Float[Array, "substitutions watched classes"]:
-    """Subtracts values of the rows that a target reads, or the rows where it has none."""
+    """Changed values less base values; without values, the rule for changes of rows."""
     if base.ndim == changed.ndim:
         of_one = functools.partial(differences, target)
         return jax.vmap(lambda x, y: of_one(x, y[None])[0])(base, changed)

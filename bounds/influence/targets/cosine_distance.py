@@ -41,7 +41,7 @@ class CosineDistance(Pooled):
     label = "1 - cos(base, changed) of pooled vectors"
 
     def value(self, base: Float[Array, "rows width"]) -> None:
-        """None: it compares two vectors."""
+        """None: the distance compares two vectors."""
         return
 
     def change(

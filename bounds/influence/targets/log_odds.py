@@ -1,4 +1,4 @@
-"""Log-odds of symbols among some of them."""
+"""Log-odds of each of some symbols against the rest of these symbols."""
 
 import dataclasses
 import math
@@ -61,7 +61,7 @@ class LogOdds(Target):
     def change(
         self, base: Float[Array, "vocab"], change: Float[Array, "*batch vocab"]
     ) -> Float[Array, "*batch symbols"]:
-        """Change of each, by logarithms of 1 + relative changes."""
+        """Change of each symbol's log-odds, by logarithms of 1 + relative changes."""
         of = jnp.asarray(self.symbols)
         if not self.epsilon:
             moved = [
@@ -92,20 +92,20 @@ class LogOdds(Target):
 
     @classmethod
     def parse(cls, given: Sequence[str], symbol: NumberSymbol) -> Any:
-        """Symbols, and an epsilon if there is one."""
+        """`LogOdds` of symbols and perhaps epsilon; None for another number of arguments."""
         if len(given) not in (1, 2):
             return None
         symbols = tuple(symbol(name) for name in given[0].split(","))
         return cls(symbols, *map(_number, given[1:]))
 
     def _others(self) -> Int[Array, "symbols symbols-1"]:
-        """For each symbol the others."""
+        """All symbols but one, in a row for each symbol left out."""
         return jnp.asarray([[t for t in self.symbols if t != s] for s in self.symbols])
 
     def _against(
         self, numbers: Float[Array, "*batch symbols"]
     ) -> Float[Array, "*batch symbols"]:
-        """For each symbol the sum over the others, nothing subtracted."""
+        """Sum of `numbers` over all symbols but one, for each left out; no subtraction."""
         count = len(self.symbols)
         others = jnp.asarray(
             [[t for t in range(count) if t != s] for s in range(count)]

@@ -32,7 +32,7 @@ def log_mean_exponential(
 def relative_to_likeliest(
     logits: Float[Array, "vocab"], change: Float[Array, "*batch vocab"]
 ) -> Float[Array, "*batch vocab"]:
-    """Changes of logits less that of the likeliest symbol's."""
+    """Changes of logits less the change of the likeliest symbol's logit."""
     top = jnp.argmax(logits, axis=-1)
     return change - jnp.take(change, top, axis=-1)[..., None]
 

@@ -65,7 +65,7 @@ class LogProbabilitySum(Target):
         return self
 
     def rows(self, length: int) -> Int[np.ndarray, "rows"]:
-        """Rows that predict a symbol."""
+        """Rows whose symbols count; raises `InputError` beyond the length."""
         assert self.at is not None
         if max(self.at) >= length:
             raise InputError(
@@ -89,12 +89,12 @@ class LogProbabilitySum(Target):
 
     @property
     def noun(self) -> str:
-        """The number of rows."""
+        """The quantity in words, with its number of rows."""
         return f"the log-probabilities of {len(self.symbols)} rows, summed"
 
     @classmethod
     def parse(cls, given: Sequence[str], symbol: NumberSymbol) -> Any:
-        """Symbols or a word of `AHEAD`, and the first row."""
+        """Target of symbols, or of a word of `AHEAD`, from a first row; None if unfit."""
         if len(given) not in (1, 2):
             return None
         first = _row(given[1]) if given[1:] else 0
@@ -106,7 +106,7 @@ class LogProbabilitySum(Target):
     def _own(
         self, rows: Float[Array, "*batch rows vocab"]
     ) -> Float[Array, "*batch rows 1"]:
-        """Entry of each row's symbol."""
+        """Entry of each row at the row's symbol."""
         at = jnp.broadcast_to(jnp.asarray(self.symbols)[:, None], (*rows.shape[:-1], 1))
         return jnp.take_along_axis(rows, at, axis=-1)
 

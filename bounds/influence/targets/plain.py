@@ -1,4 +1,4 @@
-"""The rows that targets read, as targets."""
+"""Targets that are a row of the output itself: the final activation or the logits."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ from jax_models.model.pytree import register
 
 
 class _Row(Target):
-    """A row itself."""
+    """Target that is the row it reads."""
 
     def change(
         self, base: Float[Array, "width"], change: Float[Array, "*batch width"]

@@ -23,7 +23,7 @@ class Pooled(Target):
     reads = "activation"
     is_joint = True
 
-    # That of the model asked about.
+    # Pooling of the model, set by `of`.
     pooling: Pooling | None = dataclasses.field(
         default=None, repr=False, metadata=STATIC
     )
@@ -41,7 +41,7 @@ class Pooled(Target):
         base: Float[Array, "rows width"],
         change: Float[Array, "*batch rows width"],
     ) -> Float[Array, "*batch width"]:
-        """Pooled changes."""
+        """Change of the pooled vector."""
         return self._of_model.change(self._real(base), self._real(change))
 
     def of(self, model: Transformer) -> Self:
@@ -58,18 +58,18 @@ class Pooled(Target):
         return self._of_model.rows(length)
 
     def padded(self, count: int) -> Self:
-        """The pooling of the first `count` of its rows."""
+        """Target that pools the first `count` rows alone."""
         return dataclasses.replace(self, count=jnp.asarray(np.int32(count)))
 
     @property
     def noun(self) -> str:
-        """Its name."""
+        """The quantity in words."""
         return "the pooled vector"
 
     def _real(
         self, rows: Float[Array, "*batch rows width"]
     ) -> Float[Array, "*batch rows width"]:
-        """Rows whose mean is that of the rows before the padding."""
+        """Rows with padding set to 0, scaled to the mean of the rows before the padding."""
         if self.count is None:
             return rows
         size = rows.shape[-2]

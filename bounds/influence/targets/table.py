@@ -1,4 +1,4 @@
-"""The table of targets by name, and the check of one that is asked for."""
+"""The table of targets by name, and checks of a requested target."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -46,12 +46,12 @@ Watched: TypeAlias = str | Target | TargetFunction
 
 
 def as_value(target: Any) -> Any:
-    """Target of a name; a value is its own."""
+    """Target of a name; `target` itself if it is not a name."""
     return _NAMED[target]() if isinstance(target, str) else target
 
 
 def check_target(model: Transformer, target: Any) -> Any:
-    """Target of a model: a value, or the name of a row itself."""
+    """Checked target for a model: a value, or the name "activation" or "logits"."""
     if not isinstance(target, Target | TargetFunction):
         choose_name("target", target, tuple(_NAMED))
     value = as_value(target)
@@ -66,7 +66,7 @@ def check_head_row(
     rows: Sequence[int],  # not looked at where the target has rows of its own
     length: int,
 ) -> None:
-    """Raises `InputError` where a head of sequences is watched at another row."""
+    """Raises `InputError` if a head of sequences is read at a row other than its own."""
     value = as_value(target)
     if model.head_row is None or value.reads == "activation":
         return
