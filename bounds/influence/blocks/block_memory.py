@@ -15,7 +15,7 @@ from jax_models.run.device_memory import bytes_label, memory_at_hand, memory_bud
 
 @dataclasses.dataclass(frozen=True)
 class BlockSizes:
-    """Sizes that a method works in, on each device."""
+    """Sizes of a method's blocks and row tiles on each device, and the bytes held."""
 
     substitutions: int
     rows: int | None = None  # of a tile; None where a method has no tiles of rows

@@ -60,7 +60,7 @@ _over_devices = jax.jit(reduce_reports)
 def _compiled(
     function: Callable[..., Any], options: tuple[tuple[str, Any], ...], mesh: Mesh
 ) -> Callable[..., Any]:
-    """Program of all devices' shares; their ties are stacked along a first axis."""
+    """Compiled `function` on each device's share of a block; ties stacked by device."""
 
     def run(
         shared: Any,
@@ -126,7 +126,7 @@ def run_blocks(
     symbol: Int[np.ndarray, "substitutions"],
     mesh: Mesh | None,
 ) -> Iterator[tuple[slice, Any, Any]]:
-    """Yields (substitutions, results, ties) of every block; the last is filled up."""
+    """Yields (slice of substitutions, results, ties) by block; short blocks are padded."""
     # Programs of many devices meet in collectives: one thread starts them, in order.
     threads, devices, function = mesh is None, count_devices(mesh), kernel.function
     shared = kernel.shared  # put there once, not with every block

@@ -82,7 +82,7 @@ def _returning(value: T) -> Callable[[], T]:
 
 
 def as_caller() -> Callable[[], contextlib.ExitStack]:
-    """Context manager, for another thread, of the calling thread's JAX settings."""
+    """Function that enters the calling thread's JAX settings in another thread."""
     # Settings made by a context manager hold in the thread that made them alone.
     settings = {name: getattr(jax.config, name) for name in _SETTINGS}
 
@@ -116,7 +116,7 @@ def distribute(
     write: Callable[[T | None], Any],
     read: Callable[[Any], T],
 ) -> Iterator[T]:
-    """Yields the results of calls in order, in every process; see the module."""
+    """Yields the results of calls in order, in every process; devices take calls in turn."""
     devices = list(mesh.devices.flat)
     here, places = jax.process_index(), _places(devices)
     own = [k for k, (process, _) in enumerate(places) if process == here]
