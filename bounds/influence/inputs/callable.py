@@ -1,4 +1,4 @@
-"""A function of the tokens that is not ours, as all methods call it: on many inputs."""
+"""A caller's function of the tokens, wrapped to be called on many inputs at once."""
 
 import collections.abc
 import copy
@@ -174,7 +174,7 @@ class Callable:
         return self.evaluate(whole, rows)[: len(tokens)]
 
     def _call(self, params: tuple[Any, ...], tokens: Any, rows: Any) -> Any:
-        """Results for inputs [inputs, tokens] at those rows; traced, or on the host."""
+        """Results for inputs [inputs, tokens] at `rows`; traced, or on the host."""
         told = (rows,) if self._form == "rows" else ()
 
         def one(x: Any) -> Any:
@@ -229,7 +229,7 @@ class Callable:
 
 
 def _numbers(found: np.ndarray) -> np.ndarray:
-    """Refuses an array of what float64 does not hold."""
+    """`found` itself; raises for integers beyond 2^53 and for entries not real."""
     if jnp.issubdtype(found.dtype, jnp.integer):
         if (
             found.size

@@ -44,7 +44,7 @@ class Configurations:
         return self.slot.shape[0]
 
     def __getitem__(self, part: Any) -> "Configurations":
-        """Some of the configurations."""
+        """Configurations at `part`, an index or a slice."""
         return jax.tree.map(lambda x: x[part], self)
 
 
@@ -94,7 +94,7 @@ def _as_bytes(rows: Shaped[np.ndarray, "rows width"]) -> Shaped[np.ndarray, "row
 
 
 def tie_orders(model: Transformer) -> tuple[bool, bool]:
-    """Two flags: some layer reads the leftmost, some the rightmost of ties."""
+    """True if some layer reads the leftmost of ties, and if some reads the rightmost."""
     weightings = [layer.attention.weighting for layer in model.layers]
     return (
         any(weighting.side == 1 for weighting in weightings),
@@ -143,7 +143,7 @@ class InputClasses:
         position: Int[np.ndarray, "substitutions"],
         symbol: Int[np.ndarray, "substitutions"],
     ) -> Configurations:
-        """Configurations of substitutions, one each."""
+        """Configurations of the given substitutions, one for each."""
         b, c = position.size, self.count.size
         at_query = position == self.query
         leaving = (self.of[position][:, None] == np.arange(c)) & ~at_query[:, None]
@@ -173,7 +173,7 @@ class InputClasses:
 def _joined(
     columns: Int[np.ndarray, "substitutions keys"],
 ) -> Int[np.ndarray, "substitutions"]:
-    """One integer for each row of small integers."""
+    """One integer for each row of `columns`, equal only for equal rows."""
     joined = np.zeros(len(columns), np.int64)
     for column in columns.T:
         joined = joined * (column.max() - column.min() + 1) + (column - column.min())

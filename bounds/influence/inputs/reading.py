@@ -28,7 +28,7 @@ class Reading:
     def __call__(
         self, changes: Float[np.ndarray, "*batch rows classes"]
     ) -> Float[np.ndarray, "*batch rows"] | Float[np.ndarray, "*batch rows classes"]:
-        """Values in float64 of changes of the chosen entries."""
+        """Number or numbers of each row in float64, from changes of the chosen entries."""
         changes = np.asarray(changes, np.float64)
         if self.kind == "signed":
             return changes
@@ -40,5 +40,5 @@ class Reading:
 
 
 def choose(changes: Any, chosen: Chosen) -> Any:
-    """Entries that count, of an array [..., rows, classes] of JAX or NumPy."""
+    """Entries `chosen` of the last axis of a JAX or NumPy array; all if None."""
     return changes if chosen is None else changes[..., np.asarray(chosen)]

@@ -43,11 +43,11 @@ class SharedBase:
         return self.held
 
     def derive(self, model: Any, key: Any, form: Callable[[], Any]) -> Any:
-        """Derivative of a model, formed once: a moved or a padded one.
+        """Model derived from another, such as a moved or a padded one; formed once.
 
         Args:
             model: the model that it is derived from.
-            key: name of the derivative among those of the model.
+            key: name of the derived model among those of `model`.
             form: forms it.
         """
         held = self._derived.get(key)
