@@ -48,7 +48,7 @@ MOVED = {
 
 
 def of_each_input(ask: Callable[P, Any]) -> Callable[P, Any]:
-    """Decorates a question so that of many inputs it gives a list of answers."""
+    """Decorates a function of model and input: it times it, and maps it over many inputs."""
 
     # `ask` takes a model and one input; the options hold for all inputs.
     @functools.wraps(ask)
@@ -74,7 +74,7 @@ def of_each_input(ask: Callable[P, Any]) -> Callable[P, Any]:
 
 
 def is_batch(tokens: Any) -> bool:
-    """True of many inputs: [inputs, tokens], or a list of inputs of any lengths."""
+    """True for many inputs: [inputs, tokens], or a list of inputs of any lengths."""
     if isinstance(tokens, list | tuple) and tokens:
         return all(expect_array("tokens", one).ndim == 1 for one in tokens)
     return getattr(tokens, "ndim", None) == 2
@@ -95,9 +95,9 @@ def answer(
     run: Run | None = None,
     rounding: Rounding = "auto",
 ) -> Any:
-    """`Influence` or, of a request with a table, `Scan`.
+    """`Influence` of a request, or its `Scan` if the request has a table.
 
-    A `Choice` may be of a request that differs in its input alone.
+    A `Choice` as `method` may come from a request that differs in its input alone.
     """
     choose_name("ties", ties, get_args(TieRule))
     choose_name("rounding", rounding, get_args(Rounding))
@@ -119,7 +119,7 @@ def answer(
 
 
 def proposal_reason(choice: Choice, found: Found) -> str:
-    """Reason of a proposal, with the numbers proposed and decided."""
+    """Reason for the choice of `Proposed`, with the number of values decided in float64."""
     way = choice.way
     assert isinstance(way, Proposed)
     return (
@@ -136,7 +136,7 @@ def settle(
     ties: TieRule = "error",
     keep: Keep = "pairs",
 ) -> Any:
-    """Ends and kind of the values found, as an `Influence` or a `Scan`."""
+    """`Influence` or `Scan` of the values in `found`, with their ends; judges ties."""
     met = found.ties
     if met is not None:
         judge_ties(request.model, met, f"row {met.row}", ties)
@@ -173,7 +173,7 @@ def _influence(
     keep: Keep,
     stated: dict[str, Any],
 ) -> Influence:
-    """One value for each substitution: the largest, and the tables that are kept."""
+    """`Influence` with the largest value, and with the tables that `keep` names."""
     pairs, values, (lower, upper, enclosed) = request.pairs, found.values, ends
     best, largest = None, (0.0, 0.0, 0.0)
     if np.isfinite(values).any():  # the first of equals; never one that was estimated
@@ -218,7 +218,7 @@ def tabulate(
     upper: Float[np.ndarray, "substitutions"],
     enclosed: Bool[np.ndarray, "substitutions"],
 ) -> dict[str, np.ndarray]:
-    """Tables [length, vocab_size] by their names in a result."""
+    """Tables [length, vocab_size] of the ends, by their names in `Influence`."""
     shape = pairs.length, pairs.vocab_size
     tables: dict[str, Any] = {}
     for name, entries in (("lower", lower), ("upper", upper), ("enclosed", enclosed)):
@@ -235,7 +235,7 @@ def by_position(
     upper: Float[np.ndarray, "substitutions"],
     enclosed: Bool[np.ndarray, "substitutions"],
 ) -> dict[str, Any]:
-    """Arrays over positions by their names in a result."""
+    """Arrays of maxima over the symbols of a position, by their names in `Influence`."""
     # Substitutions are in the order of (position, symbol). Ends are maxima over symbols,
     # NaN where nothing is substituted; the symbol is the smallest of the largest value,
     # -1 where there is none, and `position_enclosed` is that of this symbol.
@@ -264,7 +264,7 @@ def _scan(
     values: tuple[np.ndarray, ...],  # with lower, upper and enclosed
     stated: dict[str, Any],
 ) -> Scan:
-    """Table of the values, without its axes of length 1."""
+    """`Scan` of the values, without the axes that the layout drops."""
     layout = request.layout
     assert layout is not None
     axes, symbols = layout.made_axes, layout.symbols

@@ -57,7 +57,7 @@ Edit = Literal["replace", "delete"]
 def watch_rows(
     request: InfluenceRequest, rows: Any, instead: Sequence[int] | None
 ) -> tuple[InfluenceRequest, bool]:
-    """The request with the requested rows, and True if there is no axis of rows."""
+    """The request that watches `rows`, and True if its table has no axis of rows."""
     n = request.tokens.size
     if rows is None:
         return request, True
@@ -89,7 +89,7 @@ _change_watched = jax.jit(change_watched)
 
 
 def watched_width(request: InfluenceRequest) -> tuple[int, bool]:
-    """Number of entries of the watched quantity, and True if it is of one row each."""
+    """Number of entries of the target, and True if each row has a target of its own."""
     model = request.model
     if isinstance(model, Callable):
         base = function_base(request)
@@ -244,7 +244,7 @@ def _with_table(
     symbols: Symbols | None,
     positions: Sequence[int] | None,
 ) -> InfluenceRequest:
-    """Request whose values are laid out in a table, and reduced."""
+    """Request with the checked layout of a scan's table and the reading of its cells."""
     expect_kind("diagonal", table.diagonal, bool, "True or False")
     rows, reduction = table.rows, as_reduction(table.reduce)
     every = isinstance(rows, str) and rows == "all"
@@ -315,7 +315,7 @@ def _with_table(
 
 
 def require_deletable(model: Any, target: Any, length: int) -> None:
-    """Refuses deletions of what is defined for one length alone."""
+    """Raises `InputError` unless tokens can be deleted, for this model and target."""
     if not isinstance(model, Transformer) or isinstance(target, TargetFunction):
         raise InputError(
             "tokens are deleted from inputs of a Transformer alone, watched by a target "
@@ -332,7 +332,7 @@ def require_deletable(model: Any, target: Any, length: int) -> None:
 
 
 def require_cells(reduction: Reduction, table: TableOptions) -> None:
-    """Refuses reductions over substitutes, and own rows, where tokens are deleted."""
+    """Raises `InputError` for table options that a scan of deletions does not support."""
     own = isinstance(table.rows, str) and table.rows == "own"
     if reduction.by_cell and table.diagonal and not own:
         return
@@ -344,7 +344,7 @@ def require_cells(reduction: Reduction, table: TableOptions) -> None:
 
 @contextlib.contextmanager
 def _naming(padding: int) -> Iterator[None]:
-    """Adds to errors that positions are counted without the padding."""
+    """Adds to an `InputError` that positions exclude padding, unless `padding` is 0."""
     try:
         yield
     except InputError as error:
@@ -357,7 +357,7 @@ def _naming(padding: int) -> Iterator[None]:
 
 
 def check_callable(model: Any) -> None:
-    """Refuses all but a `Callable`."""
+    """Raises `InputError` unless `model` is a `Callable`."""
     if not isinstance(model, Callable):
         raise InputError(
             f"model is a {type(model).__name__}; expected a Transformer, such as "

@@ -1,4 +1,4 @@
-"""State of a screen or a proposal kept in a file, so that one that was killed goes on.
+"""State of a screen or a proposal, kept in a file from which a killed run resumes.
 
 The file is a NumPy archive (npz), replaced as a whole. It names the question by a
 digest of the model, the input, the substitutions and the levels. The tolerance and the
@@ -69,12 +69,12 @@ _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 
 
 class Checkpoint:
-    """A file that holds the state of one question."""
+    """A file with the state of a screen or a proposal for one request."""
 
     def __init__(
         self, path: str | os.PathLike[str], request: InfluenceRequest, *rules: Any
     ) -> None:
-        """Names the file and the question, of which `rules` are a part."""
+        """Stores the path, and the digest of the request and `rules`."""
         self._path = Path(path)
         if not self._path.parent.is_dir():
             raise InputError(
@@ -85,7 +85,7 @@ class Checkpoint:
         self._saved = time.monotonic()
 
     def read(self) -> ScreenProgress | None:
-        """State that the file holds; None where there is no file."""
+        """State in the file, or None without a file; raises for another question's file."""
         try:
             content = self._content()
             if content is None:
@@ -109,7 +109,7 @@ class Checkpoint:
         return state
 
     def _state(self, file: Any, about: Any) -> ScreenProgress:
-        """State from an archive of this question."""
+        """State from an archive and its parsed entry `about`; raises on wrong shapes."""
         known = {name: file[name] for name in ARRAYS}
         if any(x.shape != (self._count,) for x in known.values()):
             raise ValueError(f"its arrays are not of {self._count} substitutions")
@@ -127,7 +127,7 @@ class Checkpoint:
         return told.removeprefix(b"file") if told else None
 
     def save(self, state: ScreenProgress, *, at_once: bool = False) -> None:
-        """Keeps a state in process 0, if the last is some seconds old or `at_once`."""
+        """Writes a state in process 0, if the last write is some seconds ago or `at_once`."""
         if jax.process_index():
             return
         if not at_once and time.monotonic() - self._saved < SECONDS_BETWEEN_SAVES:
@@ -155,12 +155,12 @@ def checkpoint_name(
     question: Mapping[str, Any],  # without the tolerance and the budget
     what: str = "screen",  # or "proposal"
 ) -> str:
-    """Name of a question's file, in a folder of many."""
+    """Name of a checkpoint file: `what` and a hash of `question`."""
     return f"{what}-{sha256(canonical_json(question).encode())[:16]}.npz"
 
 
 def _digest(request: InfluenceRequest, rules: tuple[Any, ...]) -> str:
-    """Hash of everything that the enclosures depend on."""
+    """Hash of the model, input, substitutions, target and rules of a checkpoint."""
     asked = (request.model, request.tokens, request.position, request.symbol)
     if leaves := jax.tree.leaves(request.target_value):  # its text may not show them
         asked = (*asked, leaves)

@@ -54,7 +54,7 @@ class Choice:
 def choose_method(
     method: Way | str, request: InfluenceRequest, keep: Keep = "pairs"
 ) -> Choice:
-    """Method of a request, of the input that is padded where that saves compiling."""
+    """Choice for a request; the method pads the input where that saves compiling."""
     among = _ALL if request.layout is None else _OF_TABLES
     choice = _choose(method, request, among, keep)
     if not choice.way.by_length or bucket_length(request) is None:
@@ -70,7 +70,7 @@ def _choose(
     among: Sequence[Method | Screened],  # in the order in which equal costs are taken
     keep: Keep = "pairs",
 ) -> Choice:
-    """Requested method, if it can do the request; for "auto" the cheapest that can."""
+    """Choice of the requested way; for "auto" of the cheapest method, or of a screen."""
     if isinstance(method, Proposed) and SCREENED in among:
         return _choose_proposed(method, request)
     named = {way.name: way for way in among}
@@ -111,7 +111,7 @@ def _choose(
 
 
 def _choose_proposed(proposed: Proposed, request: InfluenceRequest) -> Choice:
-    """Proposal with the method that computes."""
+    """Choice of `proposed`, with a method chosen to compute the values."""
     inner = _choose(proposed.method, request, tuple(METHODS.values()))
     assert isinstance(inner.way, Method)
     way = dataclasses.replace(proposed, method=inner.way)
@@ -125,7 +125,7 @@ def _choose_proposed(proposed: Proposed, request: InfluenceRequest) -> Choice:
 
 
 def precision_of(method: Way | str) -> Precision | None:
-    """Half precision of the products of changes; None for the model's float type."""
+    """Half precision to which `method` rounds products; None for the model's float type."""
     return method.precision if isinstance(method, Incremental) else None
 
 

@@ -48,7 +48,7 @@ class Decider:
     alone: bool = False
 
     def decide(self, undecided: Undecided) -> None:
-        """Decides what is undecided until nothing is."""
+        """Computes and stores the substitutions that `undecided` returns, until none is left."""
         while (chosen := undecided()).size:
             for at, found in self._compute(chosen):
                 both = np.stack([found.values, found.moves])
@@ -63,7 +63,7 @@ class Decider:
     def _compute(
         self, chosen: Int[np.ndarray, "chosen"]
     ) -> Iterator[tuple[Int[np.ndarray, "block"], Readings]]:
-        """Indices and readings of the chosen substitutions, block by block."""
+        """Yields indices and readings of the chosen substitutions, block by block."""
         request, batch, done = self.request, self.batch, 0
         if batch is None:
             whole = self.way.kernel(request)
@@ -116,14 +116,14 @@ class Proposals:
     def decide(
         self, request: InfluenceRequest, way: Method, undecided: Undecided
     ) -> None:
-        """Adds exact values of what is undecided until nothing is."""
+        """Adds exact values of the substitutions that `undecided` returns, until none is left."""
         given = self._known, request, way, RUNS
         Decider(*given, lambda _: self._save()).decide(undecided)
 
     def ends(
         self, request: InfluenceRequest, way: Method
     ) -> tuple[Float[np.ndarray, "substitutions"], Float[np.ndarray, "substitutions"]]:
-        """Lower and upper ends of the decided values, NaN where none is."""
+        """Lower and upper ends of the decided values; NaN where no value is decided."""
         asked = request, self.value, self.value_move, magnitude_of(request, way)
         radius = radii_of(*asked, subtracted=way.subtracts)
         return np.maximum(self.value - radius, 0), self.value + radius
@@ -136,7 +136,7 @@ class Proposals:
         left: Int[np.ndarray, "left"],
         error: MeasuredError | None = None,
     ) -> Enclosures:
-        """The decided values, with the ends of all."""
+        """`Enclosures` of the decided values, with the ends of all influences."""
         found = self.value, self.value_move, magnitude_of(request, way), None
         return Enclosures(*found, *ends, left, error=error)
 
@@ -151,7 +151,7 @@ def remaining_blocks(
     way: Method,  # `in_blocks`
     runs: int,  # with moved inputs
 ) -> Iterator[Readings]:
-    """Readings of a float32 model after the first `done` substitutions."""
+    """Readings after the first `done` substitutions; runs move embeddings as well."""
     if done == len(request.pairs):
         return iter(())
 
@@ -164,6 +164,6 @@ def remaining_blocks(
 
 
 def _moved_with_embeddings(request: InfluenceRequest, run: int) -> InfluenceRequest:
-    """Question about the float32 model, embeddings and positions moved as well."""
+    """Request about the moved model, its embeddings and positions moved as well."""
     moved = move_alike(request.model, run)
     return dataclasses.replace(request, model=moved, shared=MovedBase(run), run=run)

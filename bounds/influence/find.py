@@ -44,7 +44,7 @@ from jax_models.run.mesh import check_agreement, written_out
 def find(
     request: InfluenceRequest, choice: Choice, rounding: Done, run: Run | None = None
 ) -> Found:
-    """Values of all substitutions, checked over all processes; see `with_top`."""
+    """Values of all substitutions by a method, or enclosures by a screen."""
     way, run = choice.way, run or Run()
     refuse_vanishing_rows(request)
     if len(request.pairs) and request.mesh is not None:
@@ -57,7 +57,7 @@ def find(
 
 
 def agree(request: InfluenceRequest, choice: Choice, *asked_too: Any) -> None:
-    """Raises `InputError` in every process unless all of them ask one question."""
+    """Raises `InputError` in every process unless all have one request and choice."""
     assert request.mesh is not None
     arrays = (request.model, request.tokens, request.position, request.symbol)
     arrays += (jax.tree.leaves(request.target),)  # which its text may not show
@@ -84,7 +84,7 @@ def compute_values(
 def _fill(
     request: InfluenceRequest, way: Method, runs: int, progress: Progress | None
 ) -> tuple[Float[np.ndarray, "*axes"], Float[np.ndarray, "*axes"], Ties | None]:
-    """Values, moves and ties; each substitution has a cell of its own."""
+    """Values and moves in the substitutions' cells, NaN in others, and the ties."""
     layout, count, ties = request.layout, len(request.pairs), None
     slots = np.arange(count) if layout is None else layout.slots(count)
     axes = (count,) if layout is None else layout.cells.shape
@@ -107,7 +107,7 @@ def _fill(
 def run_tables(
     request: InfluenceRequest, way: Method, runs: int, progress: Progress | None = None
 ) -> tuple[list[np.ndarray], Ties | None]:
-    """Tables of run 0 and of some runs with moved inputs, and the ties of run 0."""
+    """Tables of run 0 and of `runs` runs with moved inputs, and the ties of run 0."""
     layout, found, ties = request.layout, [], None
     assert layout is not None
     for run, moved in enumerate(requests(request, runs)):
@@ -134,7 +134,7 @@ def _pieces(
     progress: Progress,
     met: list[Ties | None],
 ) -> Iterator[Any]:
-    """Readings by position; the ties so far stand in `met`."""
+    """Readings by position; sets `met[0]` to the ties of all blocks so far."""
 
     def values() -> Iterator[np.ndarray]:
         for _, block in _blocks(request, way, 0, progress):
@@ -161,7 +161,7 @@ def compare(
 def _blocks(
     request: InfluenceRequest, way: Method, runs: int, progress: Progress | None
 ) -> Iterator[tuple[slice, Readings]]:
-    """Readings of all substitutions, which must be finite; the diagonal's are 0."""
+    """Yields readings by block, 0 on a zeroed diagonal; raises if one is not finite."""
     layout, done, largest, farthest_at = request.layout, 0, -np.inf, 0
     if not len(request.pairs):
         return
@@ -184,7 +184,7 @@ def _blocks(
 
 
 def has_top(request: InfluenceRequest, choice: Choice, rounding: Done) -> bool:
-    """True where runs with moved inputs of the largest values follow their `find`."""
+    """True if moved runs of the largest values alone are to follow `find`."""
     square = request.layout is not None and request.layout.reduction.square
     # A map needs all positions at once.
     return rounding == "top" and isinstance(choice.way, Method) and not square
@@ -193,7 +193,7 @@ def has_top(request: InfluenceRequest, choice: Choice, rounding: Done) -> bool:
 def top_rows(
     request: InfluenceRequest, choice: Choice, values: Float[np.ndarray, "rows *axes"]
 ) -> Int[np.ndarray, "top"]:
-    """Substitutions, or positions of a table, with the largest values; sorted."""
+    """Sorted indices of substitutions, or positions of a table, that `top_of` chooses."""
     sizes = np.nan_to_num(np.abs(values), nan=0.0).reshape(len(values), -1).max(axis=1)
     each = 1 if request.layout is None else max(1, request.layout.cells.shape[1])
     return top_of(sizes, max(1, block_of(choice.sizes) // each))
@@ -202,7 +202,7 @@ def top_rows(
 def top_moves(
     request: InfluenceRequest, choice: Choice, rows: Int[np.ndarray, "top"]
 ) -> Float[np.ndarray, "top *axes"]:
-    """Moves of the values of `top_rows`."""
+    """Moves of the values at `rows`, which `top_rows` chose."""
     # They fill blocks, so nothing is compiled anew.
     assert isinstance(choice.way, Method)
     some = request.only(rows, block_of(choice.sizes))
@@ -210,7 +210,7 @@ def top_moves(
 
 
 def with_top(request: InfluenceRequest, choice: Choice, found: Found) -> Found:
-    """Adds the moves of the largest values."""
+    """`found` with the moves of the values that `top_rows` chooses."""
     rows = top_rows(request, choice, found.values)
     return found.with_moves(rows, top_moves(request, choice, rows))
 
@@ -220,7 +220,7 @@ def ends_of(
 ) -> tuple[
     Float[np.ndarray, "*axes"], Float[np.ndarray, "*axes"], Bool[np.ndarray, "*axes"]
 ]:
-    """Lower and upper ends of all values, and where they enclose."""
+    """Lower and upper ends of all values, and True where they enclose."""
     if isinstance(found, Enclosures):
         return found.lower, found.upper, found.enclosed
     assert isinstance(way, Method)
@@ -241,7 +241,7 @@ def ends_of(
 def _stated(
     request: InfluenceRequest, values: Float[np.ndarray, "*axes"]
 ) -> Float[np.ndarray, "*axes"]:
-    """Radii of the values of a function whose evaluations have stated radii."""
+    """Radii of a function's values from stated radii of its evaluations; NaN if unknown."""
     layout = request.layout
     if layout is None:
         width = function_base(request).outputs.shape[1]
@@ -270,7 +270,7 @@ def _stated(
 def _still(
     request: InfluenceRequest, values: Float[np.ndarray, "*axes"]
 ) -> Bool[np.ndarray, "..."]:
-    """True where no substitution can move the value; broadcastable to the values."""
+    """True where no substitution can move the value; broadcastable to `values`."""
     layout = request.layout
     assert layout is not None
     ours = isinstance(request.model, Transformer)

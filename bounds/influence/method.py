@@ -2,7 +2,7 @@
 
 A method computes every influence, a screen encloses them. Both are frozen values that
 carry their options, and state why they cannot do a request (`refuse`, None where they
-can). Neither knows about devices: what runs in blocks is a `Kernel`. Devices, memory,
+can). Neither depends on devices: blocks are run by a `Kernel`. Devices, memory,
 a checkpoint file and progress are those of a `Run`.
 """
 
@@ -94,7 +94,7 @@ class Way(abc.ABC):
 
     @abc.abstractmethod
     def cost(self, request: InfluenceRequest) -> float:
-        """Forward passes; of a screen, before those for the substitutions it leaves."""
+        """Estimated forward passes, for a screen without those for substitutions it leaves."""
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes | None:
         """Sizes of the blocks; None where they are found during the run."""
@@ -111,7 +111,7 @@ class Method(Way):
     subtracts: bool = False
 
     def kernel(self, request: InfluenceRequest) -> Kernel | None:
-        """Programs of the blocks; None where no function of a block does."""
+        """Kernel that computes blocks; None if no one function of a block computes them."""
         return None
 
     def outline(self, request: InfluenceRequest) -> Outline | None:
@@ -119,14 +119,14 @@ class Method(Way):
         return None
 
     def blocks(self, request: InfluenceRequest) -> Iterator[Block]:
-        """Changes of all substitutions, in order."""
+        """Iterator over the changes under all substitutions, in order."""
         kernel = self.kernel(request)
         assert kernel is not None
         return run_kernel(kernel, request)
 
     @property
     def in_blocks(self) -> bool:
-        """True of a method with a kernel."""
+        """True if the method's class defines `kernel`."""
         return type(self).kernel is not Method.kernel
 
 
@@ -141,7 +141,7 @@ class Screen(Way):
 
 
 def refusal(way: Way, request: InfluenceRequest) -> str | None:
-    """Reason why a request cannot be done in a way, None if it can."""
+    """Reason why `way` cannot do a request, or None."""
     if request.precision is not None and not way.supports_half_precision:
         return "its products are not of changes alone"
     return way.refuse(request)

@@ -37,19 +37,19 @@ class MovedBase(SharedBase):
         self._run = run
 
     def find(self, request: InfluenceRequest, form: Callable[[], Any]) -> Any:
-        """Moved base pass of these model, tokens and rows."""
+        """Base pass of a request's model, tokens and rows, with every entry moved."""
         return super().find(request, lambda: move_apart(form(), self._run))
 
 
 def moved_model(model: Transformer, run: int) -> Transformer:
-    """Copy of a model with moved weights; runs are counted from 1."""
+    """Copy of a model with moved weights, but for embedding and positions; `run` >= 1."""
     # Sums and differences of embeddings and positions move as they are formed.
     given = {"embedding": model.embedding, "position": model.position}
     return dataclasses.replace(move_alike(model, run), **given)
 
 
 def moved_request(request: InfluenceRequest, run: int) -> InfluenceRequest:
-    """The question about the moved model; runs are counted from 1.
+    """Request about the moved model; runs are counted from 1.
 
     The base pass is formed anew from the moved weights and moved entry by entry, as is
     what programs form from it (`jax_models.run.perturbation`). Two exceptions: hard
@@ -70,7 +70,7 @@ def moved_request(request: InfluenceRequest, run: int) -> InfluenceRequest:
 
 @dataclasses.dataclass(frozen=True)
 class Readings:
-    """Values of consecutive substitutions."""
+    """Values of consecutive substitutions, with their moves and the ties so far."""
 
     # axes of a scan are [rows] or [rows, classes]
     values: Float[np.ndarray, "substitutions *scan"]
@@ -90,7 +90,7 @@ def read_blocks(
     # of a transformer; `moved_request` by default
     move: Move | None = None,
 ) -> Iterator[Readings]:
-    """Yields the values of a request's substitutions in order, block by block."""
+    """Yields the values of a request's substitutions and their moves, block by block."""
     asked = map(blocks, requests(request, runs, move))
     for base, *again in zip(*asked, strict=True):
         these = slice(done, done + len(base.changes))
@@ -107,7 +107,7 @@ def read_blocks(
 def requests(
     request: InfluenceRequest, runs: int, move: Move | None = None
 ) -> list[InfluenceRequest]:
-    """The question, followed by the same question in some runs with moved inputs."""
+    """The request, followed by the same request in `runs` runs with moved inputs."""
     if isinstance(request.model, Transformer):
         move = move or moved_request
         return [request, *(move(request, run + 1) for run in range(runs))]
@@ -117,7 +117,7 @@ def requests(
 
 
 def moved_function(request: InfluenceRequest, run: int, sign: int) -> InfluenceRequest:
-    """The question about a function whose parameters moved up (1) or down (-1)."""
+    """Request about a function with its parameters moved up (`sign` 1) or down (-1)."""
     model = request.model
     moved, shared = request.shared.derive(
         model,
@@ -157,7 +157,7 @@ def _zero_unreached(
 ) -> tuple[
     Float[np.ndarray, "substitutions *scan"], Float[np.ndarray, "substitutions *scan"]
 ]:
-    """Sets values and moves to 0 where no watched row can move, and only there."""
+    """Values and moves, 0 where no watched row can move; other moves are above 0."""
     if not isinstance(request.model, Transformer):
         return values, np.where(moves == 0, LEAST, moves)
     reached = request.reached(these)
@@ -169,7 +169,7 @@ def _zero_unreached(
 
 
 def magnitude_of(request: InfluenceRequest, way: Method) -> float:
-    """Largest magnitude among the inputs of a request's program."""
+    """Largest magnitude of subtracted outputs, or else of parameters and base pass."""
     if not isinstance(request.model, Transformer):
         return largest_magnitude((request.model.arrays, function_base(request).outputs))
     shared = request.shared
@@ -190,7 +190,7 @@ def radii_of(
     *,
     subtracted: bool,  # results are differences of two outputs
 ) -> Float[np.ndarray, "*results"]:
-    """Radii of results, or of what is made of them; NaN where no run was made."""
+    """Radii of values from their moves; NaN where value or move is unknown."""
     sizes, known = np.abs(values), np.isfinite(values) & ~np.isnan(moves)
     model = request.model
     ours = isinstance(model, Transformer)
@@ -223,7 +223,7 @@ def _step(request: InfluenceRequest) -> float:
 
 
 def all_readings(request: InfluenceRequest, method: Method, runs: int) -> Readings:
-    """Readings of all substitutions, at least one, with the moves of some runs."""
+    """Readings of all substitutions, at least one, with moves in `runs` runs."""
     found = list(read_blocks(request, method.blocks, runs))
     values, moves = (
         np.concatenate([getattr(x, name) for x in found])
@@ -235,7 +235,7 @@ def all_readings(request: InfluenceRequest, method: Method, runs: int) -> Readin
 def found_by(
     method: Method, request: InfluenceRequest
 ) -> Float[np.ndarray, "substitutions *scan"]:
-    """Values that a method finds of every substitution."""
+    """Values of all substitutions by a method."""
     return all_readings(request, method, 0).values
 
 
@@ -244,7 +244,7 @@ def moved_radii(
 ) -> tuple[
     Float[np.ndarray, "substitutions *scan"], Float[np.ndarray, "substitutions *scan"]
 ]:
-    """Values that a method finds of every substitution, and the radii of all."""
+    """Values of all substitutions by a method, and their radii."""
     found = all_readings(request, method, RUNS)
     asked = request, found.values, found.moves, magnitude_of(request, method)
     return found.values, radii_of(*asked, subtracted=method.subtracts)

@@ -51,16 +51,16 @@ class InfluenceRequest:
 
     @property
     def position(self) -> Int[np.ndarray, "substitutions"]:
-        """Replaced positions."""
+        """Position of each substitution."""
         return self.pairs.position
 
     @property
     def symbol(self) -> Int[np.ndarray, "substitutions"]:
-        """Substitutes."""
+        """Substitute symbol of each substitution."""
         return self.pairs.symbol
 
     def block(self, most: int, count: int) -> int:
-        """Substitutions of a block of at most `most`, for a part of `count` of them."""
+        """Block size for a part of `count` (or `room`) substitutions, at most `most`."""
         return min(most, count if self.room is None else self.room)
 
     def only(self, rows: slice | np.ndarray, count: int = 0) -> Self:
@@ -99,7 +99,7 @@ class InfluenceRequest:
 
     @property
     def target_value(self) -> Any:
-        """The target as a value, rows themselves included."""
+        """The target as a value, also where `target` is "activation" or "logits"."""
         return as_value(self.target)
 
     @property

@@ -161,7 +161,7 @@ class Found:
         chosen: Int[np.ndarray, "chosen"],
         moves: Float[np.ndarray, "chosen *axes"],
     ) -> Self:
-        """Replaces the moves at chosen indices of the first axis."""
+        """Copy with `moves` at the `chosen` indices of the first axis."""
         found = self.moves.copy()
         found[chosen] = moves
         return dataclasses.replace(self, moves=found)
@@ -211,7 +211,7 @@ class Answer(OfKind):
     measured_error: MeasuredError | None = None
 
     def __post_init__(self) -> None:
-        """Keeps estimates and exact answers apart."""
+        """Asserts that a measured error comes with kind "estimated"."""
         assert self.measured_error is None or self.kind == "estimated"
 
 

@@ -27,7 +27,7 @@ OPERATIONS = 2.0**32
 
 
 def choose_rounding(request: InfluenceRequest, way: Way, asked: Rounding) -> Done:
-    """Choice of the results that have a radius; refuses radii that cannot be had."""
+    """Choice of the results that have a radius; raises if `asked` cannot be met."""
     if way.requires_all_radii:
         if asked in ("top", "none"):
             raise InputError(
@@ -73,7 +73,7 @@ def hypotheses_of(rounding: Done) -> tuple[str, ...]:
 
 
 def runs_of(rounding: Done) -> int:
-    """Number of runs of all substitutions with moved inputs."""
+    """Number of runs with moved inputs that compute all substitutions."""
     return RUNS if rounding == "all" else 0
 
 

@@ -42,7 +42,7 @@ def reached(
     position: Int[np.ndarray, "substitutions"],
     symbol: Int[np.ndarray, "substitutions"],
 ) -> Bool[np.ndarray, "substitutions rows"]:
-    """True of the rows that a substitution may move."""
+    """True where a substitution may move a row."""
     if shared_symbols(model):  # rows beyond the replaced one move
         return np.ones((position.size, 1 if rows is None else rows.size), bool)
     # Masks keep the position from other rows, or the two symbols have one embedding.
@@ -93,7 +93,7 @@ def _checked(what: str, chosen: Any, size: int) -> Int[np.ndarray, "chosen"]:
 
 
 def choose_query(query: int | None, model: Any) -> int:
-    """Query as asked; by default the row of a head of sequences, else the last."""
+    """`query`; by default 0 for a head of sequences on the first row, else -1."""
     if query is not None:
         return query
     return 0 if getattr(model, "head_row", None) == "first" else -1
@@ -122,7 +122,7 @@ def list_substitutions(
     special: Sequence[int] = (),
     include_query: bool = False,
 ) -> Substitutions:
-    """Every substitution that is asked for, in order.
+    """Substitutions of the listed positions by the listed symbols, in order.
 
     Substitutable tokens change to substitutable symbols; tokens at listed `positions`,
     and listed `symbols`, may also be special ones.
@@ -200,7 +200,7 @@ def padded(
 def fix_input(
     model: Transformer, tokens: Int[np.ndarray, "tokens"], pairs: Substitutions
 ) -> Transformer:
-    """Model specialised to one input, unless a substitution would change it."""
+    """Model specialised to `tokens`; `model` itself if a shared symbol comes or goes."""
     replaced = [pairs.symbol, tokens[pairs.position]]
     if np.isin(replaced, shared_symbols(model)).any():
         return model

@@ -1,4 +1,4 @@
-"""Refuses rows that vanish before a norm with epsilon 0: it divides by their rounding.
+"""Refuses rows that vanish before a norm of epsilon 0, which divides by rounding then.
 
 A row vanishes where the norm's divisor is no larger than twice its change by one
 roundoff of every parameter, or than the rounding of the row's mean. Checked are the
@@ -64,7 +64,7 @@ def refuse_vanishing_rows(request: InfluenceRequest, *at: int) -> None:
 
 
 def not_finite(request: InfluenceRequest, at: int) -> InputError:
-    """Error of a substitution whose influence is not a finite number."""
+    """`InputError` for an influence that is not finite; raises if a row vanishes."""
     refuse_vanishing_rows(request, at)
     position, symbol = request.pairs[at]
     edit = "deleted," if request.deletes else f"symbol {symbol}"
@@ -83,7 +83,7 @@ def _refusal(told: str, position: int, norm: str) -> InputError:
 
 
 def _seen(request: InfluenceRequest) -> Bool[np.ndarray, "tokens"]:
-    """Positions that some watched row sees through all layers."""
+    """True at positions that some watched row sees through all layers."""
     sights = [layer.attention.sight for layer in request.model.layers]
     seen = np.zeros(request.tokens.size, bool)
     for row in request.rows.tolist():
@@ -113,7 +113,7 @@ def _check_input(
 def _vanished(
     norm: Norm, rows: Float[Array, "rows width"], moved: Float[Array, "rows width"]
 ) -> Bool[np.ndarray, "rows"]:
-    """True of rows that leave only rounding to divide by, judged by moved ones."""
+    """True for rows whose divisor is at most rounding, from the same rows when moved."""
     centred = norm.centre(rows)
     size, change, whole = (
         np.sqrt(np.square(np.asarray(x, np.float64)).mean(axis=-1))
@@ -147,7 +147,7 @@ def _put_in(
     at: Int[Array, "substitutions"],
     symbols: Int[Array, "substitutions"],
 ) -> Float[Array, "substitutions width"]:
-    """Rows that enter the first layer where symbols are put in."""
+    """Input rows of the first layer at positions `at` with `symbols` put in."""
     model = of_input(model, tokens)
     places = encode_positions(model, tokens.shape[0])[at]
     return symbol_rows(model, symbols, places)

@@ -198,7 +198,7 @@ def _batch(request: InfluenceRequest) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Exhaustive(Method):
-    """A forward pass for each substitution, minus the base: the oracle of other methods."""
+    """A forward pass for each substitution, minus the base: the oracle of all others."""
 
     name = "exhaustive"
     subtracts = True
