@@ -48,7 +48,7 @@ class Decider:
     alone: bool = False
 
     def decide(self, undecided: Undecided) -> None:
-        """Computes and stores the substitutions that `undecided` returns, until none is left."""
+        """Computes and stores the substitutions that `undecided` returns until empty."""
         while (chosen := undecided()).size:
             for at, found in self._compute(chosen):
                 both = np.stack([found.values, found.moves])
@@ -116,7 +116,7 @@ class Proposals:
     def decide(
         self, request: InfluenceRequest, way: Method, undecided: Undecided
     ) -> None:
-        """Adds exact values of the substitutions that `undecided` returns, until none is left."""
+        """Adds exact values of the substitutions that `undecided` returns until empty."""
         given = self._known, request, way, RUNS
         Decider(*given, lambda _: self._save()).decide(undecided)
 

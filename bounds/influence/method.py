@@ -94,7 +94,7 @@ class Way(abc.ABC):
 
     @abc.abstractmethod
     def cost(self, request: InfluenceRequest) -> float:
-        """Estimated forward passes, for a screen without those for substitutions it leaves."""
+        """Estimated forward passes; of a screen, those before it evaluates any exactly."""
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes | None:
         """Sizes of the blocks; None where they are found during the run."""

@@ -200,7 +200,7 @@ def padded(
 def fix_input(
     model: Transformer, tokens: Int[np.ndarray, "tokens"], pairs: Substitutions
 ) -> Transformer:
-    """Model specialised to `tokens`; `model` itself if a shared symbol comes or goes."""
+    """Model specialised to `tokens`, or `model` if a substitution moves other rows too."""
     replaced = [pairs.symbol, tokens[pairs.position]]
     if np.isin(replaced, shared_symbols(model)).any():
         return model

@@ -57,7 +57,7 @@ def bucket_length(request: InfluenceRequest) -> int | None:
 
 
 def padded_target(request: InfluenceRequest) -> Any:
-    """Target of the padded input; None where one of many rows reads the padding."""
+    """Target for the padded input; None if a target of many rows cannot omit padding."""
     value = request.target_value
     if not value.is_joint or not _grows(request.rows.size, request.tokens.size):
         return request.target
@@ -109,7 +109,7 @@ def _grows(count: int, length: int) -> bool:
 
 
 def _room(request: InfluenceRequest, length: int) -> int:
-    """Number of substitutions that sets block sizes, padded if most positions have some."""
+    """Number of substitutions to size blocks for, padding included if most positions are."""
     count, n = len(request.pairs), request.tokens.size
     places = np.unique(request.position).size
     if not _grows(places, n):
@@ -119,7 +119,7 @@ def _room(request: InfluenceRequest, length: int) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class InBuckets(Method):
-    """A method that answers requests about padded inputs."""
+    """A method that computes requests by another method, `way`, on padded inputs."""
 
     way: Method
 

@@ -205,7 +205,7 @@ class Exhaustive(Method):
     by_length = True
 
     def refuse(self, request: InfluenceRequest) -> str | None:
-        """Refuses nothing."""
+        """None: no request is refused."""
         return None
 
     def cost(self, request: InfluenceRequest) -> float:

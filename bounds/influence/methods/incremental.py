@@ -147,7 +147,7 @@ class Incremental(Method):
     by_length = True
 
     def refuse(self, request: InfluenceRequest) -> str | None:
-        """Refuses models with an operation whose change has no rule."""
+        """Reason to refuse: bare function, no layer, deletions, or unsupported dropout."""
         if not isinstance(request.model, Transformer):
             return "it needs the model's layers, and a bare function has none to see"
         if not request.model.layers:

@@ -83,7 +83,7 @@ class Lumped(Method):
     name = "lumped"
 
     def refuse(self, request: InfluenceRequest) -> str | None:
-        """Refuses models and inputs with many classes of rows."""
+        """Reason to refuse: the model, many watched rows, or many classes of rows."""
         if refusal := refuse_model(request.model) or one_row(request):
             return refusal
         found = _lump(request)

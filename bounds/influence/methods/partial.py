@@ -1,8 +1,8 @@
 """`partial`: passes of the changed inputs over rows that can move and are read.
 
 As exact as `exhaustive`, with the same subtraction of outputs, in fewer operations: the
-first layer by replaced columns, rows that masks keep from the position not at all, and
-of the last layer the watched rows.
+first layer goes by replaced columns, rows that cannot see the position are skipped, and
+the last layer computes the watched rows alone.
 
 Rows that masks keep from the replaced position come from the base pass with their keys
 and values; so does, in the first layer, where one column is replaced, the sum of the
@@ -510,7 +510,7 @@ class Partial(Method):
     by_length = True
 
     def refuse(self, request: InfluenceRequest) -> str | None:
-        """Refuses bare functions, no layers, deletions if not causal, and some dropout."""
+        """Reason to refuse: bare function, no layer, deletions if not causal, or dropout."""
         model = request.model
         if not isinstance(model, Transformer):
             return "it needs the model's layers, and a bare function has none to see"

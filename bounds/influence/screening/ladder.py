@@ -171,7 +171,7 @@ class Climb:
 
     @functools.cached_property
     def magnitude(self) -> float:
-        """Largest magnitude of the inputs of exact evaluations."""
+        """Largest magnitude of parameters and base pass of exact evaluations."""
         return magnitude_of(self.request, INCREMENTAL)
 
     def evaluate(self, chosen: Int[np.ndarray, "chosen"]) -> None:
@@ -188,7 +188,7 @@ class Climb:
         self._decide(undecided, self.runs)
 
     def move_top(self, count: int) -> None:
-        """Makes runs with moved inputs of the `count` largest evaluated influences."""
+        """Computes the moves of the `count` largest evaluated influences, where missing."""
         known = np.flatnonzero(np.isfinite(self.value))
         order = np.argsort(-self.value[known], kind="stable")[:count]
         some = known[order]
@@ -455,7 +455,7 @@ class Screened(Screen):
             expect_integer("budget, in exact evaluations,", self.budget, 1)
 
     def refuse(self, request: InfluenceRequest) -> str | None:
-        """Refuses one layer, hard attention, and operations without error bounds."""
+        """Reason to refuse: one layer, hard attention, or an operation without bounds."""
         model = request.model
         if not isinstance(model, Transformer):
             return "it needs the model's layers, and a bare function has none to see"
