@@ -1,4 +1,4 @@
-"""Answers of calls about one input or many: values, their ends, and the view returned."""
+"""Results of calls about one input or many: `Influence` or `Scan`, of values and ends."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""The table of methods and screens, and the choice of one for a question."""
+"""The table of methods and screens, and the choice of one for a request."""
 
 import dataclasses
 from collections.abc import Sequence

@@ -2,7 +2,9 @@
 
 A cheap way estimates or encloses all influences first: float32 with radii
 (`methods.proposed`), half precision (`bounds.rounding.ranked`), the levels of a screen
-(`screening`). They differ in which substitutions are undecided, and in their order.
+(`screening`). They differ in which substitutions are undecided, and in their order. A run
+with moved inputs repeats a computation with its floats off by a few roundings; the
+distance that it moves a value is the value's *move*.
 """
 
 import dataclasses

@@ -1,5 +1,8 @@
 """Values of a request: by a method block by block, or enclosed by a screen; their ends.
 
+A run with moved inputs repeats a computation with its floats off by a few roundings; the
+distance that it moves a value is the value's *move*, of which radii are made.
+
 A table whose cells are readings of one substitution each is filled block by block, and
 the moves of a cell are those of its reading. Any other reduction is computed once with
 the given inputs and once in each run with moved ones, and its results are compared.
@@ -71,7 +74,7 @@ def agree(request: InfluenceRequest, choice: Choice, *asked_too: Any) -> None:
 def compute_values(
     request: InfluenceRequest, way: Method, runs: int, progress: Progress | None = None
 ) -> Found:
-    """Values by a method, with their moves in some runs with moved inputs."""
+    """Values by a method, with their moves in `runs` runs with moved inputs."""
     if request.layout is None or request.layout.reduction.by_cell:
         values, moves, ties = _fill(request, way, runs, progress)
     else:

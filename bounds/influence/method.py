@@ -1,4 +1,4 @@
-"""Ways to find influences, and the way a question runs.
+"""Ways to find influences, and the options of a run.
 
 A method computes every influence, a screen encloses them. Both are frozen values that
 carry their options, and state why they cannot do a request (`refuse`, None where they

@@ -1,4 +1,4 @@
-"""Classes of equal rows: what an unmasked model sees of an input.
+"""Classes of equal rows, to which an input of an unmasked model is reduced.
 
 Without a mask a layer maps equal input rows to equal output rows, so an input is a
 multiset of rows, held as classes with counts; unique-hard attention also reads where in

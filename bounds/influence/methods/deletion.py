@@ -1,4 +1,4 @@
-"""Rows of an input without one of its tokens, beside those of the whole input.
+"""Rows of an input without one of its tokens, compared with rows of the whole input.
 
 Row j of the input is compared with the row that carries its token afterwards: j before
 the deleted position, j - 1 behind it. The deleted position's own row has none.

@@ -157,7 +157,7 @@ class Incremental(Method):
         return unsupported_dropout(request.model)
 
     def cost(self, request: InfluenceRequest) -> float:
-        """Forward passes, as measured for one, two and more layers."""
+        """Estimated cost in forward passes, as measured for one, two and more layers."""
         # The number of changed rows is not known before: few in a hard model that tells
         # positions apart. Equal columns of average-hard attention all move at once.
         model, count = request.model, request.position.size

@@ -90,7 +90,7 @@ class Lumped(Method):
         return found if isinstance(found, str) else None
 
     def cost(self, request: InfluenceRequest) -> float:
-        """Forward passes, by the number of classes."""
+        """Estimated cost in forward passes, from the number of classes."""
         found = _lump(request)
         assert not isinstance(found, str)
         k = found[1] + 2

@@ -409,7 +409,7 @@ def _attended(
     at: Int[Array, "rows"],
     store: KeyStore,
 ) -> Float[Array, "rows concatenated"]:
-    """Soft attention of rows that see none but the first `count` keys."""
+    """Softmax-attended values of rows that see none but the first `count` keys."""
     if key_tile(length) < length:
         summary = summarise(attention, queries, at, store)
         return read_heads(attention, at, summary)[0]

@@ -1,9 +1,10 @@
-"""Change propagation through layers of classes: k rows stand for all n.
+"""Change propagation through layers of classes: k rows represent all n.
 
 Every class row moves: in each layer its query and all keys and values, in change form,
 as in `move_rows`, with the count of each class in the sums over keys. The replaced row is a
 class of one row that changes, so counts are the same before and after. No two outputs
-are subtracted, whatever the depth.
+are subtracted, whatever the depth. A *configuration* is an input as classes, with one
+substitution.
 """
 
 import functools

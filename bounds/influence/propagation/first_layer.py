@@ -1,6 +1,6 @@
 """The first layer: exact changes of its rows when one token is replaced.
 
-Only row i itself has a new input, so every other row sees one replaced key/value column
+Only the replaced row i has a new input, so any other row sees one replaced key/value column
 (`replace`, O(d) per row), and row i sees its query moved against unchanged keys and its
 own new column (`perturb`, O(n d) per position).
 """

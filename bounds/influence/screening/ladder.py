@@ -10,7 +10,9 @@ estimates and not by upper ends, because errors dominate these where weights are
 Without a budget all that are left are enumerated, in parts of about a minute.
 
 An estimate decides only which substitution is evaluated next: the maximum's lower end is
-that of an exact evaluation, its upper end the largest upper end of those left.
+that of an exact evaluation, its upper end the largest upper end of those left. A run with
+moved inputs repeats a computation with its floats off by a few roundings; the distance that
+it moves a result is the result's *move*, of which radii are made.
 
 Source: docs/screened.md, section 4.
 
@@ -487,7 +489,7 @@ class Screened(Screen):
     def enclose(
         self, request: InfluenceRequest, run: Run, rounding: Done
     ) -> Enclosures:
-        """Climbs the ladder of levels, then evaluates the substitutions they leave."""
+        """Screens level by level, then evaluates the substitutions that the levels leave."""
         climb = Climb(request, run, rounding)
         rtol = self.rtol
         budget = request.position.size if self.budget is None else self.budget

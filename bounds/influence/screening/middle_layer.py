@@ -363,7 +363,7 @@ def _screen_rows(
     columns: Columns,
     reached: tuple[bool, bool],
 ) -> tuple[Array, Array, Array | None, Array, Array | None]:
-    """A tile's known changes, norms of unknown ones, reads, defects and pulled field."""
+    """Known change, rest, last layer's reads, defect and pulled field of a tile of rows."""
     layer, base = middle.layer, middle.base
     attention, statistics = layer.attention, tile.statistics
     by_head = (tile.queries, tile.summary)

@@ -66,7 +66,7 @@ class ColumnTile:
 
     @property
     def weights(self) -> Float[Array, "heads rows columns"]:
-        """Base weights."""
+        """Base attention weights of the tile's columns, from `log_weights`."""
         return jnp.exp(self.log_weights)
 
 

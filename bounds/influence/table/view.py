@@ -40,7 +40,7 @@ class View:
 
 
 def view_scan(scan: Scan, shape: str = "auto") -> View:
-    """View of a scan: "auto" is a map where it has rows, a heat map of few symbols."""
+    """View of a scan; "auto" is a map if it has rows, a heat map if it has few symbols."""
     check_shape(shape, scan.axes)
     if shape == "auto" and "row" in scan.axes:
         shape = "map"
@@ -57,7 +57,7 @@ def view_scan(scan: Scan, shape: str = "auto") -> View:
 
 
 def check_shape(shape: str, axes: Sequence[str]) -> None:
-    """Refuses a shape of figure that a scan of these axes lacks the axis for."""
+    """Raises `InputError` if `axes` lack an axis that the shape of a figure needs."""
     choose_name("figure", shape, tuple(SHAPES))
     for needed in SHAPES[shape]:
         if needed not in axes:
@@ -68,7 +68,7 @@ def check_shape(shape: str, axes: Sequence[str]) -> None:
 
 
 def largest_label(scan: Scan, quantity: str) -> str:
-    """Label of the largest absolute value at each position."""
+    """`quantity`, named a largest absolute value if a figure by position shows that."""
     chosen = len(scan.axes) > 1 or bool((scan.values < 0).any())
     named = not chosen or quantity.startswith("largest")
     return quantity if named else f"largest absolute value: {quantity}"
@@ -84,7 +84,7 @@ def end_of_scale(values: np.ndarray, own: np.ndarray) -> float:
 def _largest(
     scan: Scan, axes: tuple[str, ...]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Values, radii and substitutes over axes: over others, of the cell largest in size."""
+    """Values, radii and substitutes along `axes`, of the largest cell over other axes."""
     values = scan.values
     radii = np.maximum(scan.upper - values, values - scan.lower)
     others = [i for i, axis in enumerate(scan.axes) if axis not in axes]

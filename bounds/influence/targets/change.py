@@ -40,7 +40,7 @@ def change_target(
     change: Float[Array, "*batch width"],
     reads: str,
 ) -> Float[Array, "*batch classes"]:
-    """Change of a plain target, from that of a row before the final norm."""
+    """Change of the row that targets read, from that of a row before the final norm."""
     return _change_at_exit(model, reads, output, change)[1]
 
 

@@ -16,7 +16,7 @@ TERMS = 14
 
 
 def exponential_remainder(c: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
-    """e^c - 1 - c, by its series where the three cancel."""
+    """e^c - 1 - c, by its Taylor series where |c| < 1/2, as the terms cancel there."""
     series = jnp.zeros_like(c)
     for k in range(TERMS + 1, 1, -1):
         series = series * c + 1 / math.factorial(k)

@@ -87,7 +87,7 @@ class LogOdds(Target):
         return self
 
     def entry_symbols(self, width: int) -> Int[np.ndarray, "width"]:
-        """The symbols."""
+        """`symbols`, one for each entry of the target."""
         return np.asarray(self.symbols)
 
     @classmethod

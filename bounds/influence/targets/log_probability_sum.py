@@ -83,7 +83,7 @@ class LogProbabilitySum(Target):
         base: Float[Array, "rows vocab"],
         change: Float[Array, "*batch rows vocab"],
     ) -> Float[Array, "*batch 1"]:
-        """Changes of the sum."""
+        """Change of the sum of the log-probabilities."""
         found = -log_mean_exponential(base, change - self._own(change))[..., 0]
         return found.sum(axis=-1, keepdims=True)
 

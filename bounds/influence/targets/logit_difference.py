@@ -39,7 +39,7 @@ class LogitDifference(Target):
     def change(
         self, base: Float[Array, "vocab"], change: Float[Array, "*batch vocab"]
     ) -> Float[Array, "*batch 1"]:
-        """Difference of the two changes."""
+        """Change of the first logit less change of the second."""
         return self.value(change)
 
     def of(self, model: Transformer) -> Self:
