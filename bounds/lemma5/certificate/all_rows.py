@@ -1,10 +1,11 @@
-"""A middle layer: the changes of all its output rows, one matrix product per head.
+"""Changes of all output rows of a middle layer, with one matrix product per head.
 
-For row j the reference is the base pass with column i at its centre; all other columns
-enter by the sizes of their changes, weighted with the base weights a_jw and with a_jw
-times (slope of the score) times |v_w - b_j|: two products of an n x n matrix, formed
-tile by tile, with the matrix of sizes. The effect of row j's own query is followed to
-first order by its covariance of values and slopes.
+Column i is the substituted row as the attention of other rows reads it. For row j the
+reference is the base pass with column i at its centre; all other columns enter by the
+sizes of their changes, weighted with the base weights a_jw and with a_jw times (slope of
+the score) times |v_w - b_j|: two products of an n x n matrix, formed tile by tile, with
+the matrix of sizes. The effect of row j's own query is followed to first order by its
+covariance of values and slopes. Changes are known by a centre and a radius around it.
 """
 
 import functools
@@ -74,9 +75,9 @@ def move_all_rows(
     moved: MovedRows,
     roundoff: Roundoff,
 ) -> MovedRows:
-    """Changes of every output row j != i of a layer, whose input rows are `moved`.
+    """Centres and radii of the changes of a layer's output rows, its input rows `moved`.
 
-    Rows j = i are filled with numbers of no meaning: `move_one_row` is for them.
+    Row i, the substituted one, is filled with meaningless numbers: `move_one_row` is for it.
     """
     inner = read_inputs(layer, held.rows, moved, held.radius.rows)
     own = inner.substituted()
@@ -93,8 +94,8 @@ def replace_column(
 ) -> RowMoves:
     """Centres and radii of the held rows' changes when only input row i moves.
 
-    With radius 0 around row i's move the centres are exact, and the radii rounding
-    alone. Rows j = i have no meaning here either.
+    Where the radius of row i's change is 0 the centres are exact, and the radii contain
+    rounding alone. Row i itself is filled with meaningless numbers.
     """
     norm = norm_before(layer)
     if norm is not None:
@@ -130,7 +131,7 @@ def _tile(
     roundoff: Roundoff,
     rows: Any,
 ) -> RowMoves:
-    """Centres and radii of the changes of a tile of output rows."""
+    """Centres and radii of a tile of output rows' changes; `others` None: none moves."""
     at, by_row, base, known, spread, streams = rows
     attention, constants = layer.attention, held.constants
     queries, summary = swap_rows(by_row)
@@ -180,7 +181,7 @@ def _deviation(
     column: OwnColumn,
     moved: tuple[OwnQuery, tuple[Array, Array, Array, Array]] | None,
 ) -> ByPair:
-    """Radii of the heads around their centres, rounding left out."""
+    """Radii of the changes of the heads' outputs around their centres, without rounding."""
     attention, constants = layer.attention, held.constants
     still = jnp.zeros_like(column.weight)
     slack, remainder, values, largest = (still,) * 4

@@ -1,4 +1,8 @@
-"""The base pass of the layers, shared by all substitutions of a certification."""
+"""The base pass of the layers, shared by all substitutions of a certification.
+
+The base pass is the evaluation on the unchanged input. Changes are known by a centre and
+a radius around it; row i is the substituted row.
+"""
 
 import dataclasses
 import functools
@@ -47,7 +51,7 @@ _finish = jax.jit(certified_norms, static_argnames="target")
 
 @dataclasses.dataclass(frozen=True)
 class BasePass:
-    """The base passes of all layers, and how much each of them rounds."""
+    """The base passes of all layers, with the relative rounding on each layer."""
 
     model: Transformer
     query: int
@@ -61,9 +65,9 @@ class BasePass:
     def certify(
         self, target: str, own: OwnMove, at_query: bool
     ) -> Float[Array, "substitutions"]:
-        """Upper bounds on the norms of the changes of the target.
+        """Upper bounds on the norms of the target's changes, from those of row i, `own`.
 
-        In a model of one layer all substitutions are of the query's own token
+        In a model of one layer either all substitutions are of the query's own token
         (`at_query`), or none.
         """
         centre, radius = self._move(own, at_query)
@@ -142,7 +146,7 @@ def prepare_pass(request: InfluenceRequest) -> BasePass:
 
 
 def _batch(request: InfluenceRequest) -> int:
-    """Substitutions at once; a power of two, so that requests share programs."""
+    """Number of substitutions of a batch; a power of two, so that requests share programs."""
     layers, n = request.model.layers, request.tokens.size
     widest = max(
         [4 * request.model.width * max(x.attention.num_heads for x in layers)]
@@ -157,7 +161,7 @@ def _batch(request: InfluenceRequest) -> int:
 
 @jax.jit
 def score_bound(layer: Layer, held: LayerBase) -> Float[Array, ""]:
-    """Upper bound on every |score| of a layer."""
+    """Upper bound on the absolute scores of the held rows of a layer."""
     scale = row_scale(layer.attention, held.rows.shape[0], held.position)
     return score_rule(layer.attention.scoring).largest_score(
         held.constants, held.queries, held.store.keys, scale
@@ -166,7 +170,7 @@ def score_bound(layer: Layer, held: LayerBase) -> Float[Array, ""]:
 
 @functools.partial(jax.jit, static_argnames="length")
 def lone_row(own: OwnMove, length: int) -> MovedRows:
-    """Changes of all rows when only row i has moved."""
+    """Centres and radii of all rows' changes where only row i moves, by `own`."""
     p, d = own.centre.shape
     still = MovedRows(
         own.position,
@@ -181,8 +185,8 @@ def runs(
 ) -> Iterator[tuple[slice, int, bool]]:
     """Yields (slice of the positions, substitutions to fill up to, at the query).
 
-    In a model of one layer the query's own token is a question of its own, for which
-    the query moves: its slices are apart, and small.
+    In a model of one layer substitutions of the query's own token have slices of their own,
+    of at most 16, since the query vector moves only there.
     """
     at_query = positions == request.query
     one_layer = len(request.model.layers) == 1

@@ -97,22 +97,22 @@ class BasePass:
 
     @property
     def value_size(self) -> Float[Array, "heads"]:
-        """The largest head value before the output projection."""
+        """Largest norm of a value of each head, before the output projection."""
         return vector_norms(self.store.values).max(axis=-1)
 
     @property
     def key_size(self) -> Float[Array, "heads"]:
-        """The largest key."""
+        """Largest norm of a key of each head."""
         return vector_norms(self.store.keys).max(axis=-1)
 
 
 def centred(rows: Rows, radius: Radii) -> Radii:
-    """Radius of rows once the rounding of centring is added."""
+    """`radius` of rows, plus the rounding of subtracting each row's mean."""
     return radius + gamma_upper(rows.shape[-1] + 2) * vector_norms(rows)
 
 
 def behind_norm(norm: Norm, rows: Rows, radius: Radii) -> Radii:
-    """Radius after a norm, from that of the centred row before it."""
+    """Radius of a norm's output rows; `radius` is that of its centred input rows."""
     longest = norm.largest * rows.shape[-1] ** 0.5
     rounded = longest + vector_norms(norm.bias)
     carried = least(times(norm_gain(norm, rows, radius), radius), 2 * longest)
@@ -121,9 +121,10 @@ def behind_norm(norm: Norm, rows: Rows, radius: Radii) -> Radii:
 
 @functools.singledispatch
 def rounded(operation: Operation, rows: list[Entries], off: list[Entries]) -> Entries:
-    """Error of each entry that an operation writes.
+    """Upper bounds on the errors of the entries that an operation writes.
 
-    `off` are the errors of the entries of `rows`, without those of the section's corners.
+    `off` are the errors of the entries of its inputs `rows`, without the errors that come
+    from the section's corners (its input rows, whose radii are carried on apart).
     """
     raise no_rule("rounded", operation)
 
@@ -166,9 +167,9 @@ def row_radius(
 ) -> tuple[dict[str, Array], Array]:
     """Radii of the rows that nonlinear operations read, and of the output rows.
 
-    Before a norm one for each row, the rounding of its centring included; before an
-    activation entry by entry. `balls` are the radii of the layer's input and of the attended
-    rows (`entering`).
+    A row before a norm has one radius, the rounding of its centring included; a row before
+    an activation has one for each entry. `balls` are the radii of the layer's input and of
+    the attended rows (`entering`).
     """
     values, balls, kept = dict(values), dict(balls), {}
     off = {name: jnp.zeros_like(x) for name, x in values.items()}
@@ -198,7 +199,7 @@ def _own(
     balls: dict[str, Array],
     kept: dict[str, Array],
 ) -> Entries:
-    """Rounding of a section's own; adds the radii before activations to `kept`."""
+    """Rounding of a section's output entries; puts radii before activations into `kept`."""
     values, off = dict(values), dict(off)
     for step in section.program.steps:
         rows, entries = ([x[name] for name in step.inputs] for x in (values, off))
@@ -217,7 +218,7 @@ def base_radius(
     known: Float[Array, "tokens"],
     scale: Float[Array, "rows"],
 ) -> BaseRadius:
-    """Radii of a layer's base pass; `known` are those of its input."""
+    """Radii of a layer's base pass `held`; `known` are the radii of its input rows."""
     constants, rows, inputs = held.constants, held.rows, held.inputs
     wanted, queries, store = held.position, held.queries, held.store
     attention = layer.attention
@@ -267,7 +268,7 @@ def base_radius(
 
 
 def embedding_radius(model: Transformer, rows: Rows) -> Radii:
-    """Radii of rows of embedding and position encoding."""
+    """Radii of the first layer's input rows: the rounding of adding the position code."""
     if model.position is None:
         return jnp.zeros(rows.shape[:-1], rows.dtype)
     return gamma_upper(1) * vector_norms(rows)
@@ -276,10 +277,10 @@ def embedding_radius(model: Transformer, rows: Rows) -> Radii:
 def mean_radius(
     log_weight: Float[Array, "heads rows"], largest: Float[Array, "heads #rows"]
 ) -> Float[Array, "heads rows"]:
-    """Error of a weighted mean through its weights, at most.
+    """Upper bound on the error that the weights of a weighted mean cause.
 
     |sum (a_w - a^_w) v_w| <= (e^x - 1) sum a^_w |v_w - p| for any point p where all
-    weights are known within a factor e^x (`log_weight` is x), and at most 2 max |v_w - p|
-    (`largest`) whatever they are.
+    weights are known within a factor e^x (`log_weight` is x), and it is at most
+    2 max |v_w - p| (`largest` is the maximum) for any weights.
     """
     return largest * least(jnp.expm1(log_weight), 2.0)

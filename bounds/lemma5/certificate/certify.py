@@ -74,7 +74,7 @@ class Certificate(OfKind):
 
     @property
     def uncertified(self) -> int:
-        """Number of substitutions of which nothing is certified: their bound is +inf."""
+        """Number of substitutions whose bound is +inf, so that nothing is certified."""
         return int(np.isposinf(self.upper).sum())
 
     @property
@@ -108,7 +108,7 @@ class Certifier:
     def blocks(
         self, request: InfluenceRequest
     ) -> Iterator[Float[np.ndarray, "substitutions"]]:
-        """Upper bounds of blocks of pairs; a model without layers is one exact block."""
+        """Upper bounds of blocks of pairs; a model without layers has one block."""
         if request.model.layers:
             yield from self.blocks_of_layers(request)
         else:
@@ -185,7 +185,7 @@ MOST_DIFFERENCES = 2**24
 def bound_all_inputs(
     request: InfluenceRequest, alone: Float[np.ndarray, "substitutions"]
 ) -> tuple[Float[np.ndarray, "substitutions"], Bound | None]:
-    """The smaller of `alone` and the closed form, and the latter where it is smaller."""
+    """Minimum of `alone` and the closed-form bound; that bound, or None if none is less."""
     model, pairs = request.model, request.pairs
     if not len(pairs) or model.vocab_size * model.embedding.size > MOST_DIFFERENCES:
         return alone, None

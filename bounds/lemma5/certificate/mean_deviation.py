@@ -52,7 +52,11 @@ def inflate(
     scale: Float[Array, "rows"],
     roundoff: Float[Array, ""],
 ) -> Inflation:
-    """Inflation of rows; `roundoff` is that of sums over keys."""
+    """Additive and log-weight errors of base numbers of rows, as an `Inflation`.
+
+    `radius` holds the radii of the rows' base numbers, `roundoff` the relative rounding of
+    sums over keys.
+    """
     constants, bound = held.constants, held.radius
     score, query, steep = radius.score.T, radius.query.T, radius.slope.T
     # Scores enter a weight twice, once in its own exponential and once in the sum.
@@ -73,7 +77,7 @@ def inflate(
 
 
 def inflated(weight: Numbers, log_weight: Numbers) -> Numbers:
-    """Upper bound on a weight that is known within e^(± log_weight)."""
+    """Upper bound on the true weight, where `weight` is within a factor e^(± log_weight)."""
     return least(1.0, times(jnp.exp(log_weight), weight))
 
 
@@ -86,17 +90,17 @@ def own_score_error(
     ],
     key: tuple[Numbers, Float[Array, "heads rows #columns"]],
 ) -> Float[Array, "heads rows columns"]:
-    """Upper bound on column i's score error against the mean of the others.
+    """Upper bound on column i's score error against the mean of the other columns.
 
     The query is off by dq, column i's key by dk. Against the others' common part dq.g,
     g their mean slope, the error is at most |dq| |slope - g| + (slope in the key) |dk|
     and a term of second order: |dq| |dk| for dot products, half the curvature times
     (|dq| + |dk|)^2 for additive scores, whose error is also at most |w| (|dq| + |dk|)
-    and at most 2 |w|_1, each beside the common part |dq| |w|.
+    and at most 2 |w|_1, plus the common part |dq| |w| in both cases.
 
-    `query` holds |dq|, of dot products over the scale, and |slope - g| at the reference;
-    `key` the radius of the attention's input at column i, and the slope in that input at the
-    reference, over the scale.
+    `query` holds |dq|, for dot products divided by the score scale, and |slope - g| at the
+    reference; `key` the radius of the attention's input at column i, and the norm of the
+    score's slope in that input at the reference, divided by the score scale.
     """
     query_size, steepness = query
     radius, key_slope = key
@@ -123,7 +127,7 @@ def odds_change(weight: Numbers, remain: Numbers, exponent: Numbers) -> Numbers:
 
 @dataclasses.dataclass(frozen=True)
 class ColumnMove:
-    """Column i of the lemma: its reference and its change."""
+    """The reference numbers of column i in the lemma, and bounds on its changes."""
 
     weight: Numbers  # a_i
     remain: Numbers  # 1 - a_i, with all its digits
@@ -135,7 +139,7 @@ class ColumnMove:
 
 @dataclasses.dataclass(frozen=True)
 class OtherMoves:
-    """All columns of the lemma but i, in sums over their weights c_w."""
+    """Sums over all columns of the lemma but i, weighted with c_w."""
 
     slack: Numbers  # S
     # |l|, l the part of sum_w c_w d_w (v_w - m) that the centre follows.
@@ -153,7 +157,7 @@ def mean_deviation(
 
     `log_weight` is x where the true weights are known within a factor e^x only; then S and
     the two sums over c_w are the computed ones. `farthest` bounds the same distance by
-    convexity, whatever the scores, and stands where an exponential has overflowed.
+    convexity for any scores, and is returned where an exponential has overflowed.
     """
     factor, linear = jnp.exp(jnp.asarray(log_weight)), others.linear
     sums = (others.slack, others.remainder, others.values)

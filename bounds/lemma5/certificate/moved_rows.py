@@ -44,14 +44,14 @@ class MovedRows:
         return self.centre[at, :, slot], self.radius[at, slot]
 
     def substituted(self) -> "OwnMove":
-        """Changes of the substituted rows."""
+        """Centre and radius of the change of each substitution's own row."""
         return OwnMove(self.position, *self.take(self.position))
 
 
 @register
 @dataclasses.dataclass(frozen=True)
 class OwnMove:
-    """Centres and radii of the change of row i alone."""
+    """Centre and radius of the change of the substituted row i, for each substitution."""
 
     position: Slots
     centre: Moves
@@ -61,7 +61,7 @@ class OwnMove:
 def sizes(
     rows: Float[Array, "tokens width substitutions"],
 ) -> Float[Array, "tokens substitutions"]:
-    """Norms of the rows' changes."""
+    """Euclidean norms of the rows' changes, over the width."""
     return vector_norms(rows, axis=1)
 
 
@@ -71,7 +71,7 @@ def read_inputs(
     moved: MovedRows,
     base: Float[Array, "tokens"],
 ) -> MovedRows:
-    """Changes of the attention's inputs: those after a norm before it, if there is one.
+    """Changes of the rows that attention reads: `moved`, carried through a norm before it.
 
     `base` are the radii of the base input `rows`.
     """
@@ -87,7 +87,7 @@ def read_inputs(
 def behind_norm(
     norm: Norm, rows: Rows, centre: Rows, radius: Radii, base: Radii
 ) -> tuple[Rows, Radii]:
-    """Centre and radius of changes after a layer norm; `base` are the base rows' radii."""
+    """Centre and radius of changes after a norm; `base` are the radii of the base `rows`."""
     gain = norm_gain(norm, rows + centre, radius + base)
     # A row that is not off at all stays so, even where the gain is unbounded.
     carried = least(times(gain, radius), 2 * norm.largest * rows.shape[-1] ** 0.5)
@@ -97,7 +97,7 @@ def behind_norm(
 
 @jax.jit
 def put_row(moved: MovedRows, at: Slots, centre: Moves, radius: Sizes) -> MovedRows:
-    """The rows with row at[p] of each substitution p replaced."""
+    """`moved` with centre and radius of row at[p] replaced, for each substitution p."""
     slot = jnp.arange(moved.radius.shape[1], dtype=jnp.int32)
     return dataclasses.replace(
         moved,

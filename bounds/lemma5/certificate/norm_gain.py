@@ -42,7 +42,7 @@ def norm_jacobian(
 
 
 def norm_gain(norm: Norm, rows: Rows, radius: Radii) -> Radii:
-    """Lipschitz constant of a norm on balls around rows."""
+    """Lipschitz constant of a norm on balls of the given radii around `rows`."""
     z = norm.centre(rows)
     size = jnp.sqrt((z * z).sum(axis=-1))
     # An overflowed size is no size: in the denominator it would make a gain of 0.
@@ -52,9 +52,10 @@ def norm_gain(norm: Norm, rows: Rows, radius: Radii) -> Radii:
 
 
 def _variation(norm: Norm, rows: Rows, reach: Radii, step: Radii) -> Radii:
-    """Distance of two Jacobians within `reach` of rows, `step` apart, at most.
+    """Upper bound on the distance of Jacobians at two points of the ball, `step` apart.
 
-    max|scale| 2 / (s^2 sqrt d) step, s = max|scale| / gain.
+    The ball has radius `reach` around a row; the bound is max|scale| 2 / (s^2 sqrt d) step,
+    with s = max|scale| / gain.
     """
     widest = norm_gain(norm, rows, reach)
     largest = norm.largest
@@ -76,7 +77,7 @@ def norm_gains(
 
 
 def norm_rounding(norm: Norm, rows: Rows, moved: Rows, base: Radii) -> Radii:
-    """Distance of `Norm.change` of computed rows from that of the true ones, at most.
+    """Upper bound on the error of `norm.change(rows, moved)`, against that of the true rows.
 
     Its two terms are at most max|scale| |moved| / s each, s the smaller denominator, and the
     mean that is removed from the change is no larger than the change. A true row within
@@ -96,7 +97,7 @@ def norm_rounding(norm: Norm, rows: Rows, moved: Rows, base: Radii) -> Radii:
 
 
 def vector_norms(rows: Float[Array, "..."], axis: int = -1) -> Float[Array, "..."]:
-    """Norms of rows along an axis, from above where squares underflow."""
+    """Euclidean norms along an axis; upper bounds on them where squares underflow."""
     total = jnp.abs(rows).sum(axis=axis)
     return _root((rows * rows).sum(axis=axis), total, rows.shape[axis])
 
@@ -104,9 +105,9 @@ def vector_norms(rows: Float[Array, "..."], axis: int = -1) -> Float[Array, "...
 def _root(
     squares: Float[Array, "*rows"], total: Float[Array, "*rows"], width: int
 ) -> Float[Array, "*rows"]:
-    """Root of a sum of squares; where they underflow, the sum of absolute entries.
+    """Root of a sum of squares, or where it underflows `total`, the sum of absolute entries.
 
-    That is no smaller, and cheaper than the largest entry with its check for NaN.
+    `total` is no smaller, and cheaper than the largest entry with its check for NaN.
     """
     limits = jnp.finfo(squares.dtype)
     kept = surely_above(squares, width * float(limits.tiny) / float(limits.eps))
@@ -116,7 +117,7 @@ def _root(
 def distances(
     points: Float[Array, "*#rows entries"], centres: Float[Array, "*#rows entries"]
 ) -> Radii:
-    """|points - centres| over the last axis, one coordinate at a time."""
+    """Euclidean distances |points - centres| over the last axis, one coordinate at a time."""
     apart = [points[..., k] - centres[..., k] for k in range(centres.shape[-1])]
     squares = sum((x * x for x in apart[1:]), apart[0] * apart[0])
     total = sum(map(jnp.abs, apart[1:]), jnp.abs(apart[0]))
@@ -126,7 +127,7 @@ def distances(
 def farthest_from_mean(
     points: Float[Array, "heads keys entries"],
 ) -> Float[Array, "heads"]:
-    """Largest distance of points from their mean."""
+    """Largest distance of a head's points from their mean."""
     return vector_norms(points - points.mean(axis=1, keepdims=True)).max(axis=1)
 
 
@@ -135,7 +136,7 @@ OwnNeurons: TypeAlias = Float[Array, "*rows d_ff"]
 
 
 def slope_width(operation: Steady) -> float:
-    """Width of the interval of an activation's slopes."""
+    """Upper bound on the difference of two slopes of an activation."""
     return 2 * operation.steepest - 1
 
 
@@ -143,10 +144,10 @@ def slope_width(operation: Steady) -> float:
 def step_strays(
     operation: Operation, z: Neurons, moved: Neurons, known: Neurons
 ) -> Neurons:
-    """Largest error of an activation's step act(z + dz) - act(z), for z off by `known`.
+    """Largest error of an activation's step act(z + moved) - act(z), for z off by `known`.
 
-    For ReLU the two integrals of the slope over [z, z + dz] differ on an interval no longer
-    than `known`, and only if zero is within `known` of the segment.
+    For ReLU the two integrals of the slope over [z, z + moved] differ on an interval no
+    longer than `known`, and only if zero is within `known` of the segment.
     """
     raise no_rule("step_strays", operation)
 
@@ -170,7 +171,7 @@ def _(operation: Steady, z: Neurons, moved: Neurons, known: Neurons) -> Neurons:
 def slope_strays(
     operation: Operation, z: Neurons, moved: Neurons, spread: Neurons
 ) -> Neurons:
-    """Largest distance of the slope within z + moved ± spread from that at z."""
+    """Largest distance of the slope anywhere in z + moved ± spread from the slope at z."""
     raise no_rule("slope_strays", operation)
 
 
@@ -192,7 +193,7 @@ def _(operation: Steady, z: Neurons, moved: Neurons, spread: Neurons) -> Neurons
 def steepest_within(
     operation: Operation, z: OwnNeurons, radius: OwnNeurons
 ) -> OwnNeurons:
-    """Largest slope within a radius of preactivations."""
+    """Largest slope of the activation within `radius` of the preactivations `z`."""
     raise no_rule("steepest_within", operation)
 
 

@@ -1,9 +1,9 @@
-"""One output row per substitution, its reference the centres of *all* input rows.
+"""One output row per substitution; its reference has *all* input rows at their centres.
 
 The centre is the exact change of the row when every column moves to its centre, O(n d);
 only the radii around the centres are left to the perturbation lemma. With radii zero the
-result is the exact change. The radii are small, so the lemma takes every exponential,
-distance and slope for its own key.
+result is the exact change. The radii are small, so the lemma is applied with the
+exponential, distance and slope of each key.
 """
 
 import dataclasses
@@ -73,7 +73,7 @@ HIGHEST = jax.lax.Precision.HIGHEST
 
 @dataclasses.dataclass(frozen=True)
 class RowReference:
-    """One row per substitution with all columns at their centres."""
+    """One output row per substitution, computed with all columns at their centres."""
 
     seen: Bool[Array, "substitutions keys"]  # which keys it sees
     before: ByKey  # scores of the base
@@ -94,9 +94,10 @@ class RowReference:
 def row_deviation(
     layer: Layer, held: LayerBase, inner: MovedRows, row: RowReference, roundoff: Scalar
 ) -> ByHead:
-    """Radii of the heads around their centres, in value space.
+    """Radii of the heads' outputs around their centres, in value space, rounding left out.
 
-    `inner` are the moved attention inputs, `roundoff` that of sums over keys.
+    `inner` are the changes of the rows that attention reads, `roundoff` the relative rounding
+    of sums over keys.
     """
     attention, constants, n = layer.attention, held.constants, held.rows.shape[0]
     weighting, position = attention.weighting, inner.position
@@ -205,12 +206,12 @@ def row_deviation(
 
 @dataclasses.dataclass(frozen=True)
 class Centres:
-    """The centres of all rows, in the form that scores read moved rows."""
+    """The centres of all rows' changes, as score rules read changes of keys."""
 
     centre: Float[Array, "tokens width substitutions"]
 
     def formed(self) -> Float[Array, "tokens width substitutions"]:
-        """The centres."""
+        """The centres as an array."""
         return self.centre
 
     def products(
@@ -220,7 +221,7 @@ class Centres:
         return row_products(queries, self.centre)
 
     def once(self, function: Callable[..., Array], *arguments: Any) -> Array:
-        """The function's value: nothing is kept."""
+        """Value of function(*arguments); no value is kept."""
         return function(*arguments)
 
 
@@ -252,7 +253,7 @@ def move_one_row(
 def _heads(
     layer: Layer, held: LayerBase, inner: MovedRows, roundoff: Scalar
 ) -> tuple[Float[Array, "heads substitutions d_v"], ByHead]:
-    """Exact changes of the heads, and radii in value space."""
+    """Exact changes of the heads' outputs, and radii in value space, rounding included."""
     attention, n, at = layer.attention, held.rows.shape[0], held.position
     scale = row_scale(attention, n, at)
     key = jnp.arange(n, dtype=at.dtype)
@@ -311,11 +312,11 @@ def heads_rounding(
     heads: Float[Array, "heads #substitutions d_v"],
     roundoff: Scalar,
 ) -> ByHead:
-    """Distance of the heads' changes from those of the true base, in value space.
+    """Distance of the computed changes of heads from those of the true base, in value space.
 
     The change is sum_w a'_w dv_w + sum_w (a_w / Z)(e^d_w - e^c)(v_w - b) with Z >= e^c,
     in which |e^d - e^c| a_w / Z <= max(a_w, a'_w) (1 - e^-|d_w - c|). Weights of a
-    true base move it by e^x - 1 of either bound at most; true values by their error.
+    true base move the change by e^x - 1 of either bound at most; true values by their error.
     """
     constants, weighting = held.constants, layer.attention.weighting
     old, new = (weighting.weights(x, row.seen) for x in (row.before, row.score))

@@ -16,12 +16,12 @@ Numbers: TypeAlias = Float[Array, "..."]
 
 
 def bounded(upper: Numbers) -> Numbers:
-    """An upper bound, +inf where it is NaN."""
+    """`upper`, with +inf in place of NaN."""
     return jnp.where(jnp.isnan(upper), jnp.inf, upper)
 
 
 def resting_on(upper: Numbers, *computed: Numbers) -> Numbers:
-    """An upper bound, +inf where it or a number it rests on is not finite.
+    """`upper`, with +inf where it is NaN or a number of `computed` is not finite.
 
     For numbers whose overflow would not show in the bound, such as denominators.
     """
@@ -30,16 +30,16 @@ def resting_on(upper: Numbers, *computed: Numbers) -> Numbers:
 
 
 def times(gain: Numbers | float, radius: Numbers) -> Numbers:
-    """gain * radius, and 0 for a radius of 0: an exact zero, where nothing is off.
+    """gain * radius, but 0 wherever the radius is 0, and +inf where the product is NaN.
 
-    A gain of 0 beside an infinite radius is not taken as exact: the product is +inf, as it
-    is of a gain that is NaN.
+    A radius of 0 is exact: its product is 0 even for an infinite gain. A gain of 0 times an
+    infinite radius is +inf.
     """
     return jnp.where(radius == 0, 0.0, bounded(gain * radius))
 
 
 def least(*bounds: Numbers | float) -> Numbers:
-    """The smallest of upper bounds on one number; NaN among them is passed over."""
+    """Smallest of several upper bounds on one number, without those that are NaN."""
     return bounded(functools.reduce(jnp.fmin, map(jnp.asarray, bounds)))
 
 
@@ -54,12 +54,12 @@ def surely_above(one: Numbers | float, other: Numbers | float) -> Bool[Array, ".
 
 
 def perhaps_above(one: Numbers | float, other: Numbers | float) -> Bool[Array, "..."]:
-    """Whether not one <= other; true where either is NaN."""
+    """Whether `one <= other` fails: one > other, or either is NaN."""
     return ~(jnp.asarray(one) <= other)
 
 
 def settle(centre: Numbers, radius: Numbers, axis: int = -1) -> tuple[Numbers, Numbers]:
-    """Centre and radius, 0 and +inf where a centre or its radius is not finite.
+    """Centre and radius, replaced by 0 and +inf where a centre or its radius is not finite.
 
     Nothing is known there, and a finite centre lets a later norm bound its own output.
     `axis` is that of the coordinates.

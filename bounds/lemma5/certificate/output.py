@@ -1,4 +1,4 @@
-"""From the query row's centre and radius to the certified norm of the output's change."""
+"""Certified norms of the output's change, from the query row's centre and radius."""
 
 import jax
 import jax.numpy as jnp
@@ -31,10 +31,10 @@ def certified_norms(
     centre: Float[Array, "substitutions width"],
     radius: Float[Array, "substitutions"],
 ) -> Float[Array, "substitutions"]:
-    """Upper bounds on the norms of the changes of the target.
+    """Upper bounds on the norms of the changes of the target, "activation" or "logits".
 
     `output` is the base row that enters the final norm, within `base` of the true one;
-    `centre` and `radius` are those of its change. The model's head is one map.
+    `centre` and `radius` are those of its change. The model's head is one linear map.
     """
     norm, roundoff = model.final_norm, term_roundoff(output.shape[0])
     if norm is None and target == "activation":
@@ -61,7 +61,10 @@ def certified_norms(
 def exact_without_layers(
     request: InfluenceRequest,
 ) -> Float[np.ndarray, "substitutions"]:
-    """Influences in a model without layers: only row q has any."""
+    """Upper bounds on the influences in a model without layers, exact up to rounding.
+
+    A substitution changes only its own row, so that only those at the query have any.
+    """
     model, tokens = request.model, request.tokens
     embedding, at = model.embedding, request.position
     change = embedding[request.symbol] - embedding[tokens[at]]

@@ -1,11 +1,12 @@
-"""Columns as another row reads them: the substituted one, and all others by their sizes.
+"""Columns of an attention matrix under a substitution: column i, the substituted, and others.
 
-The mean m, the spread and the weights of the *other* columns do not change when column i
-moves to its centre. Where column i is a row's top column they are held by the base pass;
-otherwise its weight t is at most 1/2, and m = b - t/(1-t) (v_i - b) loses nothing.
+Column i is followed to its centre, all others by the sizes of their changes. The mean m,
+the spread and the weights of the *other* columns do not change when column i moves to its
+centre. Where column i is a row's top column they are held by the base pass; otherwise its
+weight t is at most 1/2, and m = b - t/(1-t) (v_i - b) loses nothing. The others enter a
+row's bound through three sums over the columns: two products of an n x n matrix of the
+base pass, formed tile by tile, with sizes, and one with value sizes.
 
-The others enter a row's bound through three sums over the columns: two products of an
-n x n matrix of the base pass, formed tile by tile, with sizes, and one with value sizes.
 The effect of row j's own query on its attended mean is a linear part and a rest. With the
 other columns' weights c, mean m and mean slope g, the query's change dq moves their mean
 by C dq to first order, C = sum c_w (v_w - m)(g_w - g)^T their covariance.
@@ -62,7 +63,7 @@ SMALLEST_REST = 1e-250
 @register
 @dataclasses.dataclass(frozen=True)
 class OwnColumn:
-    """Column i at its centre, for the rows of a tile."""
+    """Numbers of column i at its centre, for the rows of a tile."""
 
     # Exact change of the head.
     mean_change: Float[Array, "rows heads d_v substitutions"]
@@ -91,7 +92,7 @@ class OwnColumn:
 def see_column(
     layer: Layer, held: LayerBase, rows: RowTile, own: OwnMove, roundoff: Roundoff
 ) -> OwnColumn:
-    """Column i for a tile of rows; `own` is the moved attention input of row i."""
+    """Numbers of column i for a tile of rows; `own` is the moved attention input of row i."""
     at, queries, summary, scale = rows.at, rows.queries, rows.summary, rows.scale
     spread, inflation = rows.spread, rows.inflation
     attention, n, position = layer.attention, held.rows.shape[0], own.position
@@ -205,7 +206,7 @@ LARGEST_EXPONENT = 300.0
 @register
 @dataclasses.dataclass(frozen=True)
 class OwnQuery:
-    """The moved query of rows j, and the linear part of its effect."""
+    """Bounds on the changes of the rows' queries, and the linear part of their effect."""
 
     size: ByPair  # bound on |dq|
     linear: Float[Array, "heads rows d_v substitutions"]  # C dq at the centre
@@ -221,7 +222,7 @@ def move_own_query(
     read: RowMoves,
     roundoff: Float[Array, ""],
 ) -> OwnQuery:
-    """Effect of the rows' own queries.
+    """Effect of the change of each row's own query on its attended mean.
 
     `read` holds centre and radius of the change of the rows that the queries read.
     """
@@ -277,7 +278,10 @@ def move_own_query(
 @register
 @dataclasses.dataclass(frozen=True)
 class OtherColumns:
-    """Sizes of the changes of the columns w != i; zero at i."""
+    """Sizes R_w of the changes of the rows w != i that attention reads, and of their values.
+
+    At w = i they are zero.
+    """
 
     # theta, a score's slope in the size of a column's change.
     growth: Float[Array, "substitutions"]
@@ -295,7 +299,7 @@ def other_columns(
     inner: MovedRows,
     roundoff: Roundoff,
 ) -> OtherColumns:
-    """Sizes of the other columns' changes."""
+    """Sizes of the changes of all columns but i."""
     constants, n = held.constants, held.rows.shape[0]
     every = jnp.arange(n, dtype=jnp.int32)[:, None]
     own = same_position(every, inner.position, held.rows.dtype)
@@ -330,7 +334,7 @@ def other_sums(
     column: OwnColumn,
     query: OwnQuery,
 ) -> tuple[ByPair, ByPair, ByPair, ByPair]:
-    """Slack, remainder, carried values and their maximum in the lemma."""
+    """Slack, remainder, sum of value changes and their maximum, as in `OtherMoves`."""
     attention, constants, n = layer.attention, held.constants, held.rows.shape[0]
     at, queries, summary, scale = rows.at, rows.queries, rows.summary, rows.scale
     keys, spread, known = held.store.keys, rows.spread, rows.slope_radius

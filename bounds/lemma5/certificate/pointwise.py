@@ -59,7 +59,7 @@ def carry(
     change: Float[Array, "*rows width"],
     heads: Float[Array, "*rows concatenated"],
 ) -> Moved:
-    """Changes of the layer's rows, from those of its input and of the joined heads."""
+    """Changes of the layer's rows, from the changes of its input and of the joined heads."""
     moved = layer.writes.change(base.rows, {"y": change, "heads": heads})
     program = layer.writes
     names = ("y", "heads", attended(layer), *program.kept, program.output)
@@ -67,7 +67,7 @@ def carry(
 
 
 def move_base(base: RowBase, moved: Moved) -> tuple[RowBase, Moved]:
-    """The base quantities after a change, and no change at all."""
+    """Base rows after the change `moved`, and a change of zeros."""
     rows = {name: row + moved[name] for name, row in base.rows.items()}
     return RowBase(rows), jax.tree.map(jnp.zeros_like, moved)
 
@@ -75,7 +75,7 @@ def move_base(base: RowBase, moved: Moved) -> tuple[RowBase, Moved]:
 @register
 @dataclasses.dataclass(frozen=True)
 class Rounding:
-    """Rounding of a centre."""
+    """Rounding errors of the centre of a row's change, by section."""
 
     corners: dict[str, Array]  # [...] of what sections write
     # [...] of what their activations read, by its source: to be carried on like a ball.
@@ -118,14 +118,14 @@ def carry_rounding(
 @register
 @dataclasses.dataclass(frozen=True)
 class RowNorms:
-    """Norms of Jacobians at base rows, by what sections write and read."""
+    """Norms of Jacobians at base rows: of each section, and of the whole layer."""
 
     local: dict[str, dict[str, Array]]  # [...], of heads [..., h]
     whole: dict[str, Array]  # of the output, by what comes before any bend
 
 
 def row_norms(layer: Layer, constants: Constants, base: RowBase) -> RowNorms:
-    """Norms of the Jacobians at base rows."""
+    """Norms of the Jacobians of the sections and of the layer at base rows."""
     local, slops, paths, found = {}, {}, {}, sections(layer)
     for section in found[leading(found) :]:
         name, slops[section.name] = section.name, 0.0
@@ -155,7 +155,7 @@ def row_norms(layer: Layer, constants: Constants, base: RowBase) -> RowNorms:
 def _jacobians(
     layer: Layer, section: Section, base: RowBase
 ) -> dict[str, Array | None]:
-    """Derivatives of a section in its sources; None stands for the identity."""
+    """Jacobians of a section by source; None stands for the identity."""
     if section.norm is not None:
         (source,) = section.sources
         return {source: norm_jacobian(section.norm, base.rows[source])}
@@ -170,7 +170,7 @@ def _compose(
     paths: dict[str, dict[str, Array | None]],
     jacobians: dict[str, Array | None],
 ) -> dict[str, Array | None]:
-    """Derivatives in the rows before any bend, from those of one more section."""
+    """Products of `jacobians` with the Jacobians `paths` of the sections read, summed."""
     found: dict[str, Array | None] = {}
     identity = jnp.eye(layer.attention.query.shape[2], dtype=jnp.float64)
     for source, last in jacobians.items():
@@ -187,7 +187,7 @@ def _compose(
 
 
 def _sum(norms: dict[str, Array]) -> Float[Array, "*rows"]:
-    """Sum of the norms over sources, heads side by side among them."""
+    """Sum of the norms over sources; those of heads are summed over heads."""
     terms = [x.sum(axis=-1) if name == "heads" else x for name, x in norms.items()]
     return sum(terms[1:], terms[0])
 
@@ -199,7 +199,7 @@ def _norms(
     jacobian: Sizes | None,
     slop: Sizes | float,
 ) -> Sizes:
-    """Norms of a derivative, for each head where heads are side by side."""
+    """Norms of a Jacobian, plus `slop`; one for each head where the source is "heads"."""
     rows = next(iter(base.rows.values())).shape[:-1]
     if jacobian is None:
         return jnp.ones(rows)
@@ -212,7 +212,7 @@ def _norms(
 
 @dataclasses.dataclass(frozen=True)
 class BaseRows:
-    """Base rows, broadcastable against the changed rows."""
+    """Base rows with their Jacobians' norms and radii, to be broadcast to changed rows."""
 
     rows: dict[str, Array]
     norms: RowNorms  # of their Jacobians
@@ -265,7 +265,7 @@ def carry_radius(
 
 
 def _along(norms: dict[str, Array], balls: dict[str, Array]) -> Sizes:
-    """Sum of norms of Jacobians times radii, of the corners that have one."""
+    """Sum of norms times radii, over the names in `norms` that have a ball."""
     found = jnp.zeros(())
     for name, norm in norms.items():
         if name == "heads" and name in balls:
@@ -283,7 +283,7 @@ def _flips(
     rounding: Rounding,
     balls: dict[str, Array],
 ) -> Sizes:
-    """Contribution of neurons that may change side, or whose slope varies."""
+    """Radius added by neurons whose slope may differ from the slope at the base row."""
     step = section.activation
     if step is None:
         return jnp.zeros(())
@@ -300,7 +300,7 @@ def _flips(
 def _over_neurons(
     strays: Float[Array, "*rows d_ff"], weights: Float[Array, "*heads d_ff"]
 ) -> Sizes:
-    """Sums over neurons of deviations times weights, those of a head at the end."""
+    """Sums of `strays` times `weights` over neurons; weights of heads give a last axis."""
     if weights.ndim == 1:
         return (strays * weights).sum(axis=-1)
     return linear(strays, weights)

@@ -63,7 +63,7 @@ HIGHEST = jax.lax.Precision.HIGHEST
 @register
 @dataclasses.dataclass(frozen=True)
 class LayerBase(BasePass):
-    """A base pass, with its distance from the true one."""
+    """A layer's base pass, with radii that contain the true one."""
 
     radius: BaseRadius
 
@@ -98,7 +98,7 @@ class RowSpread:
 @register
 @dataclasses.dataclass(frozen=True)
 class RowTile:
-    """Rows whose attended means are bounded together, with their base numbers."""
+    """Base numbers of a tile of rows, whose attended means are bounded together."""
 
     at: At  # positions
     queries: Queries
@@ -110,19 +110,19 @@ class RowTile:
 
 
 def swap_rows(numbers: Any) -> Any:
-    """Arrays with rows before heads, of those with heads before rows, and back."""
+    """Arrays with their first two axes, rows and heads, exchanged."""
     return jax.tree.map(lambda x: x.swapaxes(0, 1), numbers)
 
 
 def row_scale(attention: Attention, length: int, rows: At) -> Scale:
-    """The score scale as one number per row."""
+    """The score scale of a layer, one number per row."""
     return jnp.broadcast_to(score_scale(attention, length, rows), rows.shape)
 
 
 def project_values(
     attention: Attention, values: Float[Array, "heads *rows d_v"]
 ) -> Float[Array, "heads *rows value_space"]:
-    """Head values in value space."""
+    """Head values mapped to value space: through the output projection, if there is one."""
     if attention.output is None:
         return values
     h, v = attention.num_heads, attention.value_width
@@ -141,7 +141,7 @@ def prepare_rows(
     known: Float[Array, "tokens"],
     wanted: At,
 ) -> LayerBase:
-    """The base pass of the rows `wanted` of a layer; `known` are its input's radii."""
+    """Base pass of the rows `wanted` of a layer; `known` are the radii of its input rows."""
     attention, n = layer.attention, rows.shape[0]
     inputs = attention_input(layer, rows)
     store = store_keys(attention, inputs)
@@ -175,7 +175,7 @@ def prepare_rows(
 
 
 def _summarise(attention: Attention, queries: Queries, at: At, store: KeyStore) -> Any:
-    """Summaries of rows by small tiles, so that no sum over keys is deep."""
+    """Attention summaries of rows, folded over small tiles so that no sum is deep."""
     n = store.length
 
     def lift(index: Int[Array, "tile"], valid: Bool[Array, "tile"]) -> Any:
@@ -189,7 +189,7 @@ def _summarise(attention: Attention, queries: Queries, at: At, store: KeyStore) 
 
 @jax.jit
 def take_rows(held: LayerBase, slots: Int[Array, "slots"]) -> LayerBase:
-    """The base pass with only the held rows `slots`, in that order."""
+    """`held` with only the rows of the indices `slots`, in that order, and no summary."""
     return dataclasses.replace(
         held,
         position=held.position[slots],
@@ -206,7 +206,7 @@ def take_rows(held: LayerBase, slots: Int[Array, "slots"]) -> LayerBase:
 
 
 def pair_size(attention: Attention) -> int:
-    """Number of floats that a (row, key) pair holds."""
+    """Number of floats of a (row, key) pair: a key and a value of each head."""
     h, e = attention.query.shape[:2]
     return h * (e + attention.value_width)
 
@@ -214,7 +214,7 @@ def pair_size(attention: Attention) -> int:
 def row_weights(
     layer: Layer, length: int, at: At, queries: Queries, summary: Any, keys: Keys
 ) -> Pairs:
-    """Base weights of rows; zero where keys are hidden."""
+    """Attention weights of rows in the base pass; zero where keys are hidden."""
     scores = compute_scores(layer.attention, queries, keys, length, at)
     seen = visible(layer.attention.sight, at, jnp.arange(length, dtype=at.dtype))
     lse = jnp.where(summary.top_score == -jnp.inf, 0.0, summary.lse)
@@ -224,7 +224,7 @@ def row_weights(
 def query_slopes(
     attention: Attention, queries: Queries, keys: Keys, scale: Scale
 ) -> Slopes:
-    """Slopes of the scores in the query."""
+    """Slopes of the scores in the query, by key."""
     return score_rule(attention.scoring).query_slopes(queries, keys, scale)
 
 
@@ -235,7 +235,7 @@ def key_slopes(
     slopes: Slopes,
     radius: ByRow,
 ) -> Float[Array, "heads rows #keys"]:
-    """Norms of the scores' slopes in the key's input, rounding included.
+    """Norms of the scores' slopes in the row that a key is made from, rounding included.
 
     A product with W_K loses the digits that cancel among its entries. `radius` is that of
     `slope_radius`.
@@ -304,7 +304,7 @@ def _spread(
     values: Float[Array, "heads keys d_v"],
     mean: Float[Array, "heads rows d_v"],
 ) -> Spread:
-    """The spread of slopes and values [h, j, n, ...] with these weights [h, j, n]."""
+    """Spread of slopes and values around their means over the keys `seen`."""
     slopes = jnp.broadcast_to(slopes, (*weights.shape, slopes.shape[-1]))
     slope_mean = jnp.einsum("hjk,hjke->hje", weights, slopes, precision=HIGHEST)
     centred = slopes - slope_mean[:, :, None]

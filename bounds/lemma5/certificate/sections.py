@@ -38,31 +38,31 @@ HIGHEST = jax.lax.Precision.HIGHEST
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """The part of a program between corners; its output is one."""
+    """The part of a program between corners (above); its output is a corner."""
 
     program: Program
 
     @property
     def name(self) -> str:
-        """The corner that it writes."""
+        """Name of the corner that the section writes."""
         return self.program.output
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The corners that it reads."""
+        """Names of the corners that the section reads."""
         written = {step.name for step in self.program.steps}
         read = (name for step in self.program.steps for name in step.inputs)
         return tuple(dict.fromkeys(name for name in read if name not in written))
 
     @property
     def norm(self) -> Norm | None:
-        """The norm, where the section is one."""
+        """The norm if the section is one, else None."""
         (operation, *_) = (step.operation for step in self.program.steps)
         return operation if isinstance(operation, Norm) else None
 
     @property
     def activation(self) -> Step | None:
-        """The activation step, or None."""
+        """The activation step, None if there is none; an InputError if there are two."""
         steps = self.program.steps
         match [x for x in steps if isinstance(x.operation, Activation)]:
             case []:
@@ -74,7 +74,10 @@ class Section:
 
     @property
     def terms(self) -> tuple[int, int]:
-        """Terms of the inner products before its activation and in all, with roundings."""
+        """Counts of roundings of an output entry: before the activation, and in all.
+
+        They are terms of inner products and roundings of the activation.
+        """
         before, count = 0, 0
         for operation in (step.operation for step in self.program.steps):
             if isinstance(operation, Affine):
@@ -126,13 +129,13 @@ def sections(layer: Layer) -> tuple[Section, ...]:
 
 
 def _leading_to(step: Step, made: dict[str, Step]) -> list[Step]:
-    """The steps from corners to one, itself included."""
+    """Returns `step` and the steps in `made` that it needs, directly or through others."""
     before = [made[name] for name in step.inputs if name in made]
     return [step, *(x for one in before for x in _leading_to(one, made))]
 
 
 def _check(layer: Layer, section: Section) -> None:
-    """Refuses a section whose rounding or constants are not followed."""
+    """Raises an InputError for a section whose rounding or constants have no rule."""
     if section.norm is not None:
         if {attended(layer), "heads"} & {*section.sources}:
             raise _unknown("a norm reads what attention writes")
@@ -159,7 +162,7 @@ def _unknown(why: str) -> InputError:
 
 
 def leading(found: Sequence[Section]) -> int:
-    """Number of sections that are sums alone, before any other."""
+    """Number of sections at the start that consist of sums only."""
     sums = [
         all(isinstance(step.operation, Sum) for step in section.program.steps)
         for section in found
@@ -170,9 +173,9 @@ def leading(found: Sequence[Section]) -> int:
 @register
 @dataclasses.dataclass(frozen=True)
 class SectionConstants:
-    """Numbers of a section that is no norm, by the corners that it reads.
+    """Constants of a section that is no norm, by the corners that it reads.
 
-    Of heads side by side there is one for each, on the last axis; without an activation
+    The corner "heads" has one number for each head, on the last axis. Without an activation
     there are no neurons.
     """
 
@@ -186,7 +189,7 @@ class SectionConstants:
 
 
 def section_constants(layer: Layer) -> dict[str, SectionConstants]:
-    """Constants of a layer's sections, by the row that each writes."""
+    """Constants of a layer's sections without norms, by the row that each writes."""
     attention = layer.attention
     h, v, width = attention.num_heads, attention.value_width, attention.query.shape[2]
     parts = [f"head {k}" for k in range(h)]
@@ -195,7 +198,7 @@ def section_constants(layer: Layer) -> dict[str, SectionConstants]:
     side = Form(h * v, parts=tuple(bare(v, {name: None}) for name in parts))
 
     def gather(numbers: Mapping[str, Any]) -> dict[str, Array]:
-        """Numbers of every corner, those of the heads put together."""
+        """Numbers by corner, with those of single heads stacked under the name "heads"."""
         found = {k: jnp.asarray(x, jnp.float64) for k, x in numbers.items()}
         heads = [found.pop(part) for part in parts if part in found]
         return {**found, "heads": jnp.stack(heads, axis=-1)} if heads else found
@@ -232,24 +235,24 @@ def _row_norms(matrix: Float[np.ndarray, "rows columns"]) -> Float[Array, "rows"
 
 
 def together(reads: Float[Array, "d_ff *heads"]) -> Float[Array, "d_ff"]:
-    """Norms of rows, those of heads side by side as of one row."""
+    """Norm of each neuron's row, over all heads if there is an axis of heads."""
     return reads if reads.ndim == 1 else vector_norms(reads)
 
 
 def by_heads(layer: Layer, numbers: Float[Array, "heads *rows"]) -> Numbers:
-    """Numbers of heads in the axes of `attended`: for each head, or their sum."""
+    """Numbers of heads as they stand, or their sum over heads after an output projection."""
     return numbers if attended(layer) == "heads" else numbers.sum(axis=0)
 
 
 def entering(
     layer: Layer, residual: Float[Array, "*rows"], heads: Float[Array, "heads *rows"]
 ) -> dict[str, Array]:
-    """Radii before the sections: of the layer's input, and of heads in value space."""
+    """Radii of the sections' inputs: the layer's input, and the attended rows or heads."""
     return {"y": residual, attended(layer): by_heads(layer, heads)}
 
 
 def carried_on(gains: dict[str, Array], balls: Mapping[str, Array]) -> Numbers:
-    """Sum of gains times radii, over corners and heads side by side.
+    """Sum of gains times radii over corners, and over heads.
 
     Gains of single entries, on a first axis, give an entry axis at the end.
     """
@@ -306,7 +309,7 @@ def layer_constants(layer: Layer) -> CertificateConstants:
 
 
 def value_maps(attention: Attention) -> list[Enclosure]:
-    """O_h V_h of each head, V_h alone where heads are concatenated."""
+    """Map O_h V_h from attention inputs to value space of each head; V_h without O_h."""
     values = [Enclosure(np.asarray(w, np.float64)) for w in attention.value_by_head]
     if attention.output is None:
         return values
@@ -315,7 +318,7 @@ def value_maps(attention: Attention) -> list[Enclosure]:
 
 
 def _outputs(attention: Attention) -> Float[np.ndarray, "heads width d_v"]:
-    """O_h of every head."""
+    """Output projection O_h of every head."""
     h, v = attention.num_heads, attention.value_width
     output = np.asarray(attention.output, np.float64).reshape(-1, h, v)
     return output.swapaxes(0, 1)
@@ -330,7 +333,7 @@ def _norms(matrices: Float[Array, "heads d_k width"]) -> Float[np.ndarray, "head
 
 
 def needs_positive_epsilon(model: Transformer) -> str | None:
-    """Name of a layer norm with epsilon = 0, or None."""
+    """Name of the first layer norm with epsilon = 0, or None."""
     norms = {"the final norm": model.final_norm}
     for depth, layer in enumerate(model.layers):
         norms[f"norm1 of layer {depth}"] = layer.norm1

@@ -1,4 +1,4 @@
-"""Additive scores: slopes w (1 - tanh^2) over the scale, the same in query and key."""
+"""Additive scores: slopes w (1 - tanh^2) over the scale, equal in query and key."""
 
 import dataclasses
 from typing import Any
@@ -38,12 +38,12 @@ _TANH_CURVATURE = 0.76980036
 
 @dataclasses.dataclass(frozen=True)
 class AdditiveRule(ScoreRule):
-    """s = w . tanh(q + k) over the scale."""
+    """Rule of additive scores s = w . tanh(q + k) over the scale."""
 
     score: AdditiveScore
 
     def constants(self, num_heads: int) -> Constants:
-        """|w|, 2 |w|_1, and the curvature in the argument of tanh."""
+        """|w|, 2 |w|_1, and the largest curvature in the argument of tanh, of each head."""
         vector = np.asarray(self.score.vector, np.float64)
         return {
             "score": np.asarray([frobenius_upper(row) for row in vector]),
@@ -54,7 +54,7 @@ class AdditiveRule(ScoreRule):
     def largest_score(
         self, constants: Any, queries: Queries, keys: Keys, scale: Scale
     ) -> Scalar:
-        """|w|_1 over the scale."""
+        """|w|_1 over the scale; +inf where a query or key is not finite."""
         sizes = [vector_norms(x).max(axis=-1) for x in (queries, keys)]
         bound = 0.5 * constants.score_range.max() / scale.min()
         return resting_on(bound, *(x.max() for x in sizes))
@@ -68,7 +68,7 @@ class AdditiveRule(ScoreRule):
         keys: Keys,
         key: ByHead,
     ) -> tuple[ByRow, ByRow, ByRow]:
-        """Half of 2 |w|_1 is the size of any score."""
+        """Radii of scores and their slopes in the query; |w|_1 / scale bounds scores."""
         key_size = vector_norms(keys).max(axis=1)[:, None]
         query_size, key = vector_norms(queries), key[:, None]
         roundoff = gamma_upper(queries.shape[-1] + SCALAR_STEPS)
@@ -80,13 +80,13 @@ class AdditiveRule(ScoreRule):
         return score / scale, slope / scale, 0.5 * most / scale
 
     def query_slopes(self, queries: Queries, keys: Keys, scale: Scale) -> Slopes:
-        """w (1 - tanh^2) over the scale."""
+        """Slopes w (1 - tanh^2) in the query, over the scale."""
         hidden = jnp.tanh(queries[:, :, None] + keys[:, None])
         slopes = (1 - hidden * hidden) * self.score.vector[:, None, None]
         return slopes / scale[:, None, None]
 
     def key_slopes(self, queries: Queries, slopes: Slopes) -> Slopes:
-        """The slopes in the query."""
+        """Slopes in the key, which equal the slopes in the query."""
         return slopes
 
     def key_slope_radius(self, query: RowsByHead, slope: RowsByHead) -> RowsByHead:
@@ -112,7 +112,7 @@ class AdditiveRule(ScoreRule):
         largest: Float[Array, "columns"],
         scale: Scale,
     ) -> tuple[ByColumn, ByColumn]:
-        """The curvature times |W_K|^2 |dx|, and times |dq|^2."""
+        """Curvature over the scale times |W_K|^2 |dx|, `largest`, and times |dq|^2."""
         curvature = constants.curvature[:, None, None] / scale[:, None]
         second = curvature * constants.key[:, None, None] ** 2 * largest
         return second, curvature * query_size**2
@@ -145,7 +145,7 @@ class AdditiveRule(ScoreRule):
         key: ByHead,
         moved: ByColumn,
     ) -> ByColumn:
-        """(|dq| + |dk|) times the error of a slope on the way."""
+        """|dq| + |dk| times the error of the slope between base and change, scaled."""
         steps = (query_size + moved) / scale[:, None]
         bent = constants.curvature[:, None] * inflation.argument
         return least(bent, 2 * constants.score[:, None])[..., None] * steps
@@ -158,7 +158,7 @@ class AdditiveRule(ScoreRule):
         keys: ByColumn,
         error: ByColumn,
     ) -> ByColumn:
-        """Adds half the curvature times (|dq| + |dk|)^2, within what w allows."""
+        """Adds half the curvature times (|dq| + |dk|)^2; capped by |w| and by 2 |w|_1."""
         by_row = scale[:, None]
         both = query_size + keys
         error += 0.5 * constants.curvature[:, None, None] / by_row * both**2

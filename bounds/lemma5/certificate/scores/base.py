@@ -1,6 +1,8 @@
 """Rules of scores in certificates: sizes of their slopes, errors of their changes.
 
-A score scale stands for each row, and divides scores.
+A change leads from the base, the evaluation on the unchanged input, to an input with one
+substitution; dq and dk are the changes of a query and a key, dx that of a key's row. The
+score scale is one number for each row, by which scores are divided.
 """
 
 import abc
@@ -32,7 +34,7 @@ Constants: TypeAlias = dict[str, Float[np.ndarray, "heads"]]
 @register
 @dataclasses.dataclass(frozen=True)
 class Inflation:
-    """Distance of a row's true base numbers from the computed ones, at most."""
+    """Upper bounds on the distances of a row's true base numbers from the computed ones."""
 
     # |ln a - ln a^| of any weight, also among fewer columns.
     weight: ByRow
@@ -47,7 +49,7 @@ class Inflation:
 
 @dataclasses.dataclass(frozen=True)
 class KeysAtCentres:
-    """All keys with their rows at their centres, as one row a substitution sees them."""
+    """Keys of all rows at their centres, with the weights of one row per substitution."""
 
     key: Float[Array, "heads d_k width"]  # what makes keys of rows
     before: Keys
@@ -62,7 +64,7 @@ class KeysAtCentres:
 
 
 class ScoreRule(abc.ABC):
-    """One score's part of the perturbation lemma."""
+    """Bounds on one kind of score, as the perturbation lemma needs them."""
 
     @abc.abstractmethod
     def constants(self, num_heads: int) -> Constants:
@@ -100,11 +102,11 @@ class ScoreRule(abc.ABC):
 
     @abc.abstractmethod
     def key_slope_radius(self, query: RowsByHead, slope: RowsByHead) -> RowsByHead:
-        """Radius of `key_slopes`, from those of the query and of the slopes in it."""
+        """Radius of `key_slopes`, from radii of the query and of the slopes in it."""
 
     @abc.abstractmethod
     def query_slope_size(self, constants: Any, key_size: ByHead, scale: Scale) -> ByRow:
-        """Upper bound on the slopes in the query; `key_size` is the largest key."""
+        """Upper bound on slopes in the query; `key_size` is the largest key's norm."""
 
     @abc.abstractmethod
     def key_slope_size(self, constants: Any, queries: Queries, scale: Scale) -> ByRow:
@@ -112,7 +114,7 @@ class ScoreRule(abc.ABC):
 
     @abc.abstractmethod
     def growth(self, constants: Any, scale: Scalar) -> Scalar:
-        """Rate at which a slope in a key's row grows with that row's change, at most.
+        """Largest rate at which a score's slope in a key's row grows with that row's change.
 
         `scale` is the smallest of all rows.
         """
@@ -125,19 +127,19 @@ class ScoreRule(abc.ABC):
         largest: Float[Array, "columns"],
         scale: Scale,
     ) -> tuple[ByColumn, ByColumn]:
-        """Additions of moved queries to slopes in the keys, and to every score.
+        """Growth of the slopes in the keys' rows, and of scores, when queries move by dq.
 
-        `largest` is the largest change of a key's row.
+        Both are upper bounds; `query_size` is |dq|, `largest` the largest |dx|.
         """
 
     @abc.abstractmethod
     def moved_slopes(
         self, constants: Any, queries: Queries, scale: Scale, moved: KeysAtCentres
     ) -> tuple[ByKey, Slopes, ByKey, ByKey]:
-        """Slopes when all keys have moved.
+        """Sizes of the scores' slopes when all keys have moved.
 
-        Distances of the slopes in the query from their mean, the slopes in the key, and upper
-        bounds on the slopes in the query and in the key.
+        Returns the distances of the slopes in the query from their mean, the slopes in the
+        key, and upper bounds on the slopes in the query and in the key.
         """
 
     @abc.abstractmethod
@@ -167,9 +169,9 @@ class ScoreRule(abc.ABC):
         keys: ByColumn,
         error: ByColumn,
     ) -> ByColumn:
-        """An error of first order, with the terms of higher order added.
+        """`error`, an error of first order in a score, plus its terms of higher order.
 
-        `query_size` is |dq|, `keys` |dk|.
+        `query_size` is |dq|, `keys` is |dk|.
         """
 
 
@@ -194,5 +196,5 @@ def score_rule(score: Score) -> ScoreRule:
 def over_query_scale(
     attention: Attention, numbers: Float[Array, "..."], scale: Float[Array, "..."]
 ) -> Float[Array, "..."]:
-    """Numbers of queries, over the score scale where it divides the queries."""
+    """`numbers` divided by the score scale where it divides queries, else unchanged."""
     return numbers / scale if attention.scoring.bilinear else numbers

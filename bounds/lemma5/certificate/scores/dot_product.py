@@ -1,4 +1,4 @@
-"""Dot products: the slope in the query is the key, in the key the query over the scale."""
+"""Dot products: the slope in the query is the key, that in the key the scaled query."""
 
 from typing import Any
 
@@ -38,17 +38,17 @@ HIGHEST = jax.lax.Precision.HIGHEST
 
 
 class DotProductRule(ScoreRule):
-    """s = q . k, the query over the scale."""
+    """Rule of dot products s = q . k, where q is the query divided by the score scale."""
 
     def constants(self, num_heads: int) -> Constants:
-        """No curvature and no range."""
+        """Zero for the score and its curvature, inf for the range, of each head."""
         none = np.zeros(num_heads)
         return {"score": none, "score_range": none + np.inf, "curvature": none}
 
     def largest_score(
         self, constants: Any, queries: Queries, keys: Keys, scale: Scale
     ) -> Scalar:
-        """|q||k|."""
+        """Largest |q| |k|."""
         sizes = [vector_norms(x).max(axis=-1) for x in (queries, keys)]
         return bounded((sizes[0] * sizes[1]).max())
 
@@ -61,7 +61,10 @@ class DotProductRule(ScoreRule):
         keys: Keys,
         key: ByHead,
     ) -> tuple[ByRow, ByRow, ByRow]:
-        """Of a query's error only the keys' spread counts."""
+        """Radii of scores and of their slopes in the query, and the bounds |q| |k| on scores.
+
+        A query's error counts only by the keys' distances from their mean.
+        """
         key_size = vector_norms(keys).max(axis=1)[:, None]
         query_size, key = vector_norms(queries), key[:, None]
         largest = query_size * key_size
@@ -71,23 +74,23 @@ class DotProductRule(ScoreRule):
         return score, jnp.broadcast_to(key, score.shape), largest
 
     def query_slopes(self, queries: Queries, keys: Keys, scale: Scale) -> Slopes:
-        """The keys."""
+        """Slopes in the query: the keys."""
         return keys[:, None]
 
     def key_slopes(self, queries: Queries, slopes: Slopes) -> Slopes:
-        """The queries."""
+        """Slopes in the key: the queries."""
         return queries[:, :, None]
 
     def key_slope_radius(self, query: RowsByHead, slope: RowsByHead) -> RowsByHead:
-        """Radius of the query."""
+        """Radius of the slopes in the key, which is that of the query."""
         return query
 
     def query_slope_size(self, constants: Any, key_size: ByHead, scale: Scale) -> ByRow:
-        """The largest key."""
+        """Norm of the largest key, which bounds the slopes in the query."""
         return key_size[:, None]
 
     def key_slope_size(self, constants: Any, queries: Queries, scale: Scale) -> ByRow:
-        """|q|."""
+        """|q|, the norm of the slopes in the key."""
         return vector_norms(queries)
 
     def growth(self, constants: Any, scale: Scalar) -> Scalar:
@@ -101,14 +104,14 @@ class DotProductRule(ScoreRule):
         largest: Float[Array, "columns"],
         scale: Scale,
     ) -> tuple[ByColumn, ByColumn]:
-        """|dq| |W_K|, and nothing."""
+        """Returns |dq| |W_K| and zeros: dq . dk is the only second-order term."""
         second = constants.key[:, None, None] * query_size
         return second, jnp.zeros_like(query_size)
 
     def moved_slopes(
         self, constants: Any, queries: Queries, scale: Scale, moved: KeysAtCentres
     ) -> tuple[ByKey, Slopes, ByKey, ByKey]:
-        """The moved keys of a row are not formed."""
+        """Sizes of slopes at the moved keys, bounded without forming all moved keys."""
         keys, weights = moved.before, moved.weights
         slope_mean = jnp.einsum("hpk,hke->hpe", weights, keys, precision=HIGHEST)
         slope_mean += jnp.einsum(
@@ -133,7 +136,7 @@ class DotProductRule(ScoreRule):
         key: ByHead,
         moved: ByColumn,
     ) -> ByColumn:
-        """|dq| times the key's radius and |dk| times the query's."""
+        """|dq| times the key's radius, plus |dk| times the query's radius."""
         return query_size * key[:, None, None] + inflation.query[..., None] * moved
 
     def own_error(
@@ -144,7 +147,7 @@ class DotProductRule(ScoreRule):
         keys: ByColumn,
         error: ByColumn,
     ) -> ByColumn:
-        """Adds |dq| |dk|."""
+        """`error` plus |dq| |dk|."""
         return error + query_size * keys
 
 
