@@ -58,13 +58,13 @@ class Finding:
 
 
 def real(value: float | int | str | Real) -> Real:
-    """The number with 60 digits; a float is exactly what it is, a string decimal."""
+    """`value` as a number of 60 digits: a float exactly, a string read as a decimal."""
     return CONTEXT.mpf(value)
 
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Equal keys.
+    """A group of equal keys.
 
     Attributes:
         value: Their activation.
@@ -107,7 +107,7 @@ OWN_LENGTHS = (11, 101, 1001, 10001)
 # The arithmetic before it, with the o(1) replaced by the bound of the step for j != i,
 # needs n >= H^k/(2 - 1/C).
 def many_heads_findings() -> tuple[Finding, ...]:
-    """The claim at H = 1200, at the smallest H, and the arithmetic step at n = 2."""
+    """Findings of step 8: at 1200 heads, at the smallest H, and the arithmetic at n = 2."""
     # The slope is 1 + e^{2A} of the literal reading, A = 4 mu.
     mu, slope = 0.12, 1 + CONTEXT.exp(8 * real(0.12))
     left = _change(1200, mu, slope, 10001, real("1e-3"))
@@ -124,7 +124,7 @@ def _own_claim(constants: PrintedConstants, distance: str | Real) -> Real:
 
 
 def _smallest() -> tuple[Finding, ...]:
-    """The smallest H that violates the claim in this family, and the one below it."""
+    """Findings at the smallest H that violates the claim, and at H - 1, for both F."""
     distance, length = real("1e-9"), 10**9 + 1
     # e^x (x - 1) = 1 at x = 2A is where 16 (1 + e^{2A})/mu is least.
     exponent = 1 + CONTEXT.lambertw(CONTEXT.exp(-1)).real
@@ -185,7 +185,7 @@ def _tight(mu: float, lipschitz: float, norm: float = 1) -> PrintedConstants:
 
 
 def _change(heads: int, mu: float, slope: Real, length: int, distance: Real) -> Real:
-    """The exact change of y_i, which stays inside the clip."""
+    """Exact change of y_i; an ArithmeticError where it exceeds the clip at 1."""
     half = (length - 1) // 2
     keys = [Group(real(1), half), Group(real(-1), half), Group(distance, 1)]
     change = heads * slope * average(real(mu) * distance, keys)
@@ -206,7 +206,7 @@ def _change(heads: int, mu: float, slope: Real, length: int, distance: Real) -> 
 # *C_fact below 1.* L = 1, f_act = 0.01 b, logits 4 y_j y_w, y^(0) = u: the printed
 # F = 0.02 does not even bound the embeddings.
 def growth_constant_findings() -> tuple[Finding, ...]:
-    """The conclusion in both misreadings."""
+    """Findings of step 9 with C_fact too small: biases ignored, and C_fact below 1."""
     biased = tuple(_biased(a, n) for a, n in ((3, 2000), (4, 2000), (4, 100000)))
     return (*biased, _shrinking(4, 10000))
 
@@ -265,7 +265,7 @@ def _growth_finding(
 # weight 1/2 at every length, so no constant C makes C/n a bound. At the last row, n times
 # the influence of symbol 1 grows like (ln n)^{L-1}/(L-1)!: harmonic numbers.
 def causal_mask_findings() -> tuple[Finding, ...]:
-    """The printed bound, taken at row 2 of a causal average, for growing n."""
+    """Findings on the lemma's bound at row 2 of a causal average, for growing n."""
     constants = _tight(0.0, 1.0)
     return tuple(
         Finding(
@@ -280,7 +280,7 @@ def causal_mask_findings() -> tuple[Finding, ...]:
 
 
 def harmonic_rows() -> tuple[tuple[int, tuple[float, ...]], ...]:
-    """Per length, n times the influence of symbol 1 on row n for each depth."""
+    """Pairs of n, and n times the influence of symbol 1 on row n at each depth."""
     return tuple(
         (n, tuple(scaled_causal_average_influence(n, depth) for depth in DEPTHS))
         for n in LENGTHS
@@ -296,7 +296,7 @@ def harmonic_rows() -> tuple[tuple[int, tuple[float, ...]], ...]:
 # literal F = 2 the printed A is four times as large and the claim is true, as it always
 # is (closed form C2).
 def tight_norm_findings() -> tuple[Finding, ...]:
-    """The conclusion at several A and n, read with the tight and the literal F."""
+    """Findings of step 9 at several A and n with the tight F, and once the literal F."""
     return tuple(_finding(*case) for case in (*_CASES, (10, 12, False)))
 
 
@@ -326,7 +326,7 @@ def _finding(a: int, log10_length: int, tight: bool) -> Finding:
 # Half of the other keys are +1, half -1, logits y_i y_w, and y_i goes from 0 to 1. The
 # average goes from 0 to tanh 1, however long the input.
 def own_position_findings() -> tuple[Finding, ...]:
-    """The change of the average at i, for growing lengths."""
+    """Findings of step 7: the change of the average at i, for growing lengths."""
     return tuple(
         Finding(
             step="7",
@@ -351,7 +351,7 @@ def _average_at(own: int, length: int) -> Real:
 # Two keys in the plane, logits the product of the first coordinates. Key 1 moves by one
 # unit in the first coordinate, but its second coordinate is 10, and its weight moves too.
 def weight_change_findings() -> tuple[Finding, ...]:
-    """The step, read with the weights before the exchange and with those after it."""
+    """Findings of step 4, with the weights before the exchange and with those after it."""
     query = (1, 0)
     before, after = [(0, 10), query], [(1, 10), query]
     weights, new_weights = _weights(query, before), _weights(query, after)
@@ -388,7 +388,7 @@ def _average(weights: Sequence[Real], keys: Sequence[Sequence[int]]) -> list[Rea
 # f_act(y, b) = (y + b)/√2 is 1-Lipschitz, yet with all activations equal every layer
 # multiplies them by √2: C_fact must count the concatenation of the heads.
 def activation_norm_findings() -> tuple[Finding, ...]:
-    """The printed norm bound after three layers of a 1-Lipschitz f_act."""
+    """Finding of step 1: the printed norm bound after three layers of a 1-Lipschitz f_act."""
     layers = 3
     activation = real(1)
     for _ in range(layers):

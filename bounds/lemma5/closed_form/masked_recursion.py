@@ -62,7 +62,7 @@ def largest_weighted_mean(
     visible: Int[np.ndarray, "rows"],
     inverse_ratio: float,
 ) -> ByRow:
-    """Upper bound on W for every row, with the first `present` of the numbers.
+    """Upper bound on the largest weighted mean W of the first `present` numbers, by row.
 
     The numbers are sorted downwards, the first at most about 1; `visible` - `present` zeros
     are averaged with them. `inverse_ratio` is 1/E in [0, 1], rounded down. Within 1e-9 of W,
@@ -120,7 +120,7 @@ class Visible:
     def per_row(
         self, means: Float[np.ndarray, "counted"]
     ) -> Float[np.ndarray, "rows_and_changed"]:
-        """The numbers of the rows, then the largest of those of the changed row."""
+        """`means` of the rows, then the largest of the changed row's means."""
         n = len(self.sees) - 1
         return np.append(means[:n], np.max(means[n:]))
 
@@ -130,8 +130,8 @@ def visible_changes(
 ) -> Visible:
     """Counts of the rows that each row sees under a mask, for i = `position` or every i.
 
-    `changed` is whether row j can differ at all, when i != j. For every i, the counts leave
-    out the row's own change, since under j = i it is the changed row.
+    `changed` is whether row j can differ from the base when i != j. For every i, the counts
+    leave out the row's own change, since under j = i it is the changed row.
     """
     n = len(changed)
     rows = np.arange(n)
@@ -357,7 +357,7 @@ def _capped(values: ByRow, cap: Interval, unit: Interval) -> ByRow:
 
 
 def _rescaled(values: ByRow, unit: Interval) -> tuple[ByRow, Interval]:
-    """The numbers in a unit in which the largest is in [1/2, 1): a power of two."""
+    """`values` and `unit`, rescaled by a power of two: the largest value is in [1/2, 1)."""
     exponent = int(np.frexp(np.max(values))[1])
     return np.ldexp(values, -exponent), unit * interval(2) ** exponent
 

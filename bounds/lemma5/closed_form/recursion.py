@@ -47,7 +47,7 @@ from bounds.numbers.statements import (
 
 
 def weight_bound(half_oscillation: Interval, visible: int) -> Interval:
-    """1/(1 + (m - 1) e^{-2A}) on intervals; see `largest_weight`."""
+    """Interval of 1/(1 + (m - 1) e^{-2A}), A `half_oscillation`, m `visible`."""
     return 1 / (1 + (visible - 1) * exp(-2 * half_oscillation))
 
 
@@ -115,7 +115,7 @@ class Changes:
 def change_bound(
     score: Score, norm: Interval, length: int, changes: Changes, saturating: bool
 ) -> Interval:
-    """Corollary B on intervals; see `head_change`."""
+    """Upper bound of Corollary B on the change of one head's average (`head_change`)."""
     query, other, own = changes.query, changes.other, changes.own
     weight = weight_bound(score.half_oscillation(norm), length)
     logit_other = score.query_slope(norm) * query + score.key_slope(norm) * other
@@ -258,7 +258,7 @@ def _output_change(
     sigma: Interval,
     saturating: bool,
 ) -> Interval:
-    """The change of the output at a position whose input changes by `here`."""
+    """Upper bound on an output's change, at a position whose input changes by `here`."""
     norm = interval(layer.norm)
     moved = [interval(layer.input_gain) * x for x in (here, kappa, sigma)]
     entering = Changes(*(minimum(x, 2 * norm) if saturating else x for x in moved))

@@ -50,7 +50,7 @@ AnyInequality = TypeVar("AnyInequality", Bound, Claim)
 
 @dataclasses.dataclass(frozen=True)
 class OutputMap:
-    """A pointwise map of the final rows, from the last layer to the target.
+    """A map of each final row by itself, from the last layer to the target.
 
     Attributes:
         symbol: Notation of its value at a row; braces for the prime and the row.
@@ -65,7 +65,7 @@ class OutputMap:
     hypothesis: str
 
     def after(self, change: AnyInequality, row: str, capped: bool) -> AnyInequality:
-        """An inequality about rows, as one about the values of the map.
+        """The inequality on the change of a row, carried over to the map's value there.
 
         `row` is the row's name, "j" or "i". Inequalities that are proportional to D must not
         be `capped`.
@@ -83,7 +83,7 @@ class OutputMap:
 
 
 def output_map(constants: ModelConstants, target: str) -> OutputMap | None:
-    """The map from the activations after the last layer to the target; None: identity."""
+    """Map from the activations after the last layer to the target; None is the identity."""
     gain, cap, said = interval(1), interval(math.inf), []
     if constants.final is not None:
         gain = interval(constants.final.lipschitz)
@@ -105,7 +105,7 @@ def output_map(constants: ModelConstants, target: str) -> OutputMap | None:
 
 
 def _product(log_value: float, gain: float) -> float:
-    """ln of e^log_value times the gain, rounded up."""
+    """Upper bound on log_value + ln gain, the logarithm of the product."""
     if gain == 0 or log_value == -math.inf:
         return -math.inf
     if math.isinf(gain) or math.isinf(log_value):
@@ -302,7 +302,7 @@ def _recursion(
 
 
 def _causal(constants: ModelConstants, layer: int, query: int) -> LayerInfluence | None:
-    """At i = 1, where the bound is largest: it grows with ln(n/i)."""
+    """Causal closed form at i = 1, its worst; None for other masks or query rows."""
     sights, n = {SIGHTS[mask] for mask in constants.masks[:layer]}, constants.length
     last, first = ({Sight(after=False)}, n - 1), ({Sight(before=False)}, 0)
     if (sights, query) not in (last, first):
@@ -314,7 +314,7 @@ def _causal(constants: ModelConstants, layer: int, query: int) -> LayerInfluence
 def _readings(
     constants: ModelConstants,
 ) -> tuple[PrintedConstants | None, PrintedConstants]:
-    """The printed constants, literal and tight."""
+    """The printed constants in the literal reading, or None, and in the tight one."""
     uniform, growth = uniform_constants(constants.layers), constants.growth()
     shared: dict[str, Any] = {
         "scores": [head.score for layer in constants.layers for head in layer.heads],
@@ -368,7 +368,7 @@ ENDLESS: dict[str, Form] = {
 
 
 def constants_row(forms: ClosedForms) -> dict[str, Any]:
-    """Row of one length and layer."""
+    """Constants and logarithms of the bounds, as a row for one length and layer."""
     constants, layer = forms.constants, forms.layer
     row = {
         "n": constants.length,
@@ -395,7 +395,7 @@ def constants_row(forms: ClosedForms) -> dict[str, Any]:
 
 
 def _nulls(row: dict[str, Any]) -> list[str]:
-    """Sentences on values that JSON writes as null."""
+    """Sentences that name the entries which JSON writes as null, by their meaning."""
     meanings = (
         ("does not apply", lambda value: value is None),
         ("the bound is zero", lambda value: value == -math.inf),
@@ -413,7 +413,7 @@ def _log10(form: LayerInfluence | PrintedInfluence | None) -> float | None:
 
 
 def record_rows(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Record of rows, with the names of their infinite entries, which JSON has not."""
+    """Record of `rows`, with the names of infinite entries, since JSON has no infinity."""
     found = []
     for row in rows:
         ends = {
@@ -424,7 +424,7 @@ def record_rows(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def read_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Rows of a record."""
+    """Rows of a record, their infinite entries restored."""
     found = []
     for row in record["rows"]:
         for end, names in row.pop("endless").items():

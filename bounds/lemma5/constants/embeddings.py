@@ -51,8 +51,8 @@ def largest_sum_in_closed_form(
 ) -> float:
     """Upper bound on |e + p| over symbols e and the encodings p of all n positions.
 
-    `symbols` is one row of zeros for the encodings alone. Encodings are rounded to `dtype`;
-    the bound is infinite where one may leave it. An InputError where the formula has no
+    For one row of zeros as `symbols` it bounds |p|. Encodings are rounded to `dtype`; the
+    bound is infinite where one may leave its range. An InputError where the formula has no
     value.
     """
     if isinstance(position, Sinusoidal):
@@ -111,7 +111,7 @@ def _coordinates(
 def _range(
     term: PowerTerm | ResidueTerm, length: int, classes: Int[np.ndarray, "classes"]
 ) -> tuple[Float[np.ndarray, "classes"], Float[np.ndarray, "classes"]]:
-    """The least and the largest value of a term in each class of positions."""
+    """Least and largest value of a term, in each class of positions modulo the period."""
     ones = np.ones(len(classes))
     # Beyond it p is not the float that it is computed as, and its classes are lost.
     exact = abs(term.offset) + length < LARGEST_EXACT
@@ -132,14 +132,14 @@ def _range(
 
 
 def _turning_points(term: PowerTerm, length: int) -> Float[np.ndarray, "positions"]:
-    """Positions among which a power of p is largest and smallest."""
+    """Positions among which a term's power of p is largest and smallest."""
     zero = math.floor(-term.offset)
     inside = {min(max(at, 0), length - 1) for at in (zero, zero + 1)}
     return np.asarray(sorted({0, length - 1} | inside), np.float64)
 
 
 def _rounding(terms: int, dtype: np.dtype) -> float:
-    """Relative error of a sum of this many terms in the model's float type, at most.
+    """Upper bound on the relative error of a sum of `terms` terms in the model's float type.
 
     Sines and powers of the libraries are taken to be within 16 units in the last place.
     """
@@ -201,7 +201,7 @@ def read_embeddings(model: Transformer, length: int) -> EmbeddingNorms:
 def _position_blocks(
     model: Transformer, length: int
 ) -> Iterator[Float[np.ndarray, "positions width"]]:
-    """The encodings of all positions, in the model's float type; equal ones once."""
+    """Yields blocks of the encodings of all positions, in the model's float type."""
     if model.position is None:
         yield np.zeros((1, model.width))
         return

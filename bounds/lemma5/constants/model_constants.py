@@ -79,7 +79,7 @@ def read_scores(attention: Attention, name: str, length: int) -> tuple[Score, ..
 def lowest_temperature(schedule: Schedule | None, length: int) -> Interval:
     """Interval around the smallest temperature of the rows 1 … n of a sequence.
 
-    Every bound grows with 1/τ, so that of the row with the smallest τ holds for all.
+    Every bound grows with 1/τ, so that the bound for the smallest τ holds for all rows.
     A power of the position is monotone: its smallest value is at an end.
     """
     match schedule:
@@ -106,7 +106,7 @@ def as_float64(array: Float[Array, "*shape"]) -> Float[np.ndarray, "*shape"]:
 
 @functools.singledispatch
 def read_score(score: scores.Score, attention: Attention, head: int) -> Score:
-    """Norms of a head's logits before any division; an InputError without a rule."""
+    """Norms of a head's logits before temperature and √d_k; an InputError without a rule."""
     raise InputError(f"{score.word} scores have no constants; use compute_influence")
 
 
@@ -136,7 +136,7 @@ def _(score: scores.AdditiveScore, attention: Attention, head: int) -> Additive:
 def read_layer(
     layer: Layer, name: str, norm: float, length: int
 ) -> tuple[LayerConstants, float]:
-    """Constants of a layer with softmax attention, and the norm of its output.
+    """Constants of a layer with softmax attention, and a bound on the norm of its output.
 
     `name` is the layer's name in the model format, `norm` bounds its input. An InputError
     where a norm has ε = 0, a temperature underflows, or an operation has no rule.
@@ -183,7 +183,7 @@ def _heads(attention: Attention, averages: list[str]) -> Form:
 
 @dataclasses.dataclass(frozen=True)
 class ReadoutConstants:
-    """Constants of a head over all inputs, rounded up.
+    """Constants of a model's output head over all inputs, rounded up.
 
     Attributes:
         lipschitz: Its Lipschitz constant; of a read-out the norm of its map.
@@ -196,7 +196,7 @@ class ReadoutConstants:
     def moved(
         self, before: Float[np.ndarray, "substitutions"]
     ) -> Float[np.ndarray, "substitutions"]:
-        """Bounds on its changes, from those of the final activation's."""
+        """Bounds on the head's changes, from bounds `before` on the final activation's."""
         with np.errstate(over="ignore", invalid="ignore"):
             found = np.nextafter(self.lipschitz * before, np.inf)
         found = np.where(before == 0, 0.0, np.where(np.isnan(found), np.inf, found))
@@ -210,7 +210,7 @@ def is_one_map(model: Transformer) -> bool:
 
 
 def read_head(model: Transformer) -> ReadoutConstants:
-    """Constants of a model's head; an InputError for ε = 0 or an operation without a rule."""
+    """Constants of a model's output head; an InputError for ε = 0 or an unknown operation."""
     gain, cap = interval(1), math.inf
     for step in model.head.steps:
         steep, most = lipschitz(step.operation, step.name)
@@ -223,7 +223,7 @@ def read_head(model: Transformer) -> ReadoutConstants:
 
 @functools.singledispatch
 def lipschitz(operation: Operation, name: str) -> tuple[float, float]:
-    """A Lipschitz constant, and the largest distance of two outputs; `name` is for errors."""
+    """An operation's Lipschitz constant, and the largest distance of two of its outputs."""
     raise no_rule("lipschitz", operation)
 
 

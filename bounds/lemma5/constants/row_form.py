@@ -91,7 +91,7 @@ def _row_sizes(matrix: Float[np.ndarray, "rows columns"]) -> Float[np.ndarray, "
 
 @functools.singledispatch
 def activated(operation: Operation, z: Enclosure) -> Enclosure:
-    """Enclosure of an activation's values."""
+    """Enclosure of an activation's values on the enclosure `z`."""
     raise no_rule("activated", operation)
 
 
@@ -149,7 +149,7 @@ def read_norm(norm: Norm, name: str) -> NormConstants:
 
 @dataclasses.dataclass(frozen=True)
 class Corner:
-    """A row that others are forms of.
+    """A row in which other rows are expressed, with bounds over all inputs.
 
     Attributes:
         size: Its norm is at most this.
@@ -164,7 +164,7 @@ class Corner:
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """Σ A_k z_k + Σ B act(…) + r_0; several side by side in `parts`.
+    """A row Σ A_k z_k + Σ B act(…) + r_0 of corners z_k; several side by side in `parts`.
 
     Attributes:
         width: Of the row.
@@ -184,14 +184,14 @@ class Form:
 
 @dataclasses.dataclass(frozen=True)
 class Bent:
-    """w2 act(form); w2 = None is the identity."""
+    """The term w2 act(form) of a row; w2 = None is the identity."""
 
     bend: Steady
     w2: Any
     form: Form
 
     def reads(self, corner: str) -> Enclosure:
-        """The matrix by which the activation reads a corner."""
+        """Matrix of a corner in the form that the activation reads."""
         matrix = self.form.linear[corner]
         return Enclosure(np.eye(self.form.width)) if matrix is None else matrix
 
@@ -204,7 +204,7 @@ class Reader:
         self.corners, self.names = corners, names
 
     def corner(self, name: str, form: Form) -> Form:
-        """A form as a corner of its own, unless it is one."""
+        """Adds `form` as the corner `name` unless it is a corner; returns the corner's form."""
         plain = form == Form(form.width, dict.fromkeys(form.linear))
         if plain and len(form.linear) == 1:
             return form
@@ -215,7 +215,7 @@ class Reader:
         return Form(form.width, {name: None})
 
     def behind(self, name: str, norm: Norm, form: Form) -> Form:
-        """A norm's output of a form, as a corner."""
+        """Adds the norm's output on the row `form` as the corner `name`; returns its form."""
         known = read_norm(norm, self.names[id(norm)])
         self._add(name, known.output_norm, form, known.lipschitz, known.change_cap)
         return Form(form.width, {name: None})
@@ -238,7 +238,7 @@ class Reader:
 def gains_of(form: Form) -> dict[str, float]:
     """Lipschitz constants of a form in its corners, rounded up.
 
-    An InputError for rows side by side, or an activation, that no map reads.
+    An InputError for rows side by side, or an activation, that no affine map reads.
     """
     if form.parts or any(bent.w2 is None for bent in form.bent):
         raise InputError(
@@ -329,7 +329,7 @@ def _(operation: Steady, *forms: Form) -> Form:
 
 
 def read_rows(reader: Reader, program: Program, rows: dict[str, Form]) -> Corner:
-    """Constants of a program's output; its corners are added to the reader's."""
+    """Constants of a program's output row; adds the program's corners to `reader`."""
     reads = Counter(name for step in program.steps for name in step.inputs)
     rows = dict(rows)
     for step in program.steps:

@@ -108,7 +108,7 @@ class LipschitzCurve(RowPerLength):
         return figure
 
     def _series(self, name: str) -> Series:
-        """Observed ratios of a column against n, with their exponent where it tells."""
+        """Observed ratios of a column against n, labelled with a significant exponent."""
         n, values = points(self, name)
         fit = fit_decay(n, values)
         note = f" (decay exponent {show_exponent(fit.exponent or 0.0)})"
@@ -165,7 +165,7 @@ def measure_lipschitz(
     query: int | None,
     target: PlainTarget,
 ) -> dict[str, Any]:
-    """Row of one length; `notes` give the reason of each missing bound."""
+    """Row of a curve at one length; `notes` give the reason of each missing bound."""
     asked: Any = {"query": query, "target": target}
     found = estimate_lipschitz(
         model, length, inputs=source, **dataclasses.asdict(effort), seed=seed, **asked
@@ -205,7 +205,7 @@ def measure_lipschitz(
 
 
 def log10_lipschitz(forms: ClosedForms) -> dict[str, float]:
-    """Decimal logarithms of bound / D, of the forms proportional to D that apply."""
+    """log10(bound / D) of the forms that are proportional to D and apply."""
     distance = forms.constants.embedding.distance
     if distance == 0:  # no symbol changes anything
         return {}
@@ -218,7 +218,7 @@ def log10_lipschitz(forms: ClosedForms) -> dict[str, float]:
 
 
 def looseness(log10_bounds: Mapping[str, float], observed: float) -> dict[str, float]:
-    """Decades of bounds above an observed value; infinite above 0."""
+    """Decades of bounds above the value `observed`; infinite if the value is 0."""
     if observed == 0:
         return dict.fromkeys(log10_bounds, math.inf)
     return {name: bound - math.log10(observed) for name, bound in log10_bounds.items()}
@@ -227,7 +227,7 @@ def looseness(log10_bounds: Mapping[str, float], observed: float) -> dict[str, f
 def _certificates(
     model: Transformer, source: InputSource, found: LipschitzEstimate, exact: Estimate
 ) -> dict[str, float]:
-    """Decimal logarithms of certificate / distance at the exact substitution."""
+    """log10(certificate / distance) at the substitution of `exact`; empty without x64."""
     if exact.position is None or exact.symbol is None or exact.input is None:
         return {}
     if not jax.config.read("jax_enable_x64"):
@@ -272,7 +272,7 @@ BOUNDS = (
 
 
 def lipschitz_report(curve: LipschitzCurve) -> str:
-    """Table of estimates and looseness, and sentences on them."""
+    """Text on a curve: table of estimates and looseness, findings, and the rows' notes."""
     bounds = [
         (header, key)
         for header, key in BOUNDS
@@ -291,7 +291,7 @@ def lipschitz_report(curve: LipschitzCurve) -> str:
 
 
 def _heading(bounds: Sequence[str]) -> list[str]:
-    """Lines on the columns of the table, of which `bounds` are shown."""
+    """Lines that explain the table's columns, of which `bounds` are those of bounds."""
     observed = (
         "Output change per embedding change of one position, as observed, by length n "
         "(tokens)"
@@ -312,14 +312,14 @@ def _heading(bounds: Sequence[str]) -> list[str]:
 
 
 def finding(curve: LipschitzCurve) -> str:
-    """Trends of the estimates, and the looseness at the largest n, in sentences."""
+    """Sentences on the trends of the estimates, and the looseness at the largest n."""
     estimate, exact = (_trend(curve, name) for name in ("estimate", "substitution"))
     trends = f"K {estimate}; the exact ratio of substitutions {exact}"
     return f"{curve.label}: {trends}. {_nearest(curve)}"
 
 
 def _trend(curve: LipschitzCurve, column: str) -> str:
-    """Dependence of a column on n, in words."""
+    """Trend of a column with n, in words."""
     fit = curve.fit(column)
     if fit.exponent is None:
         few = "has values at too few lengths to fit"
@@ -329,7 +329,7 @@ def _trend(curve: LipschitzCurve, column: str) -> str:
 
 
 def _nearest(curve: LipschitzCurve) -> str:
-    """Looseness of the best and the worst closed form at the largest n."""
+    """Sentence on the best and the worst closed form's looseness at the largest n."""
     row = curve.table[-1]
     found = {
         header: row[key]

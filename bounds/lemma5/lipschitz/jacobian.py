@@ -84,7 +84,7 @@ def output_at(
 def _output_directions(
     width: int, elements: int, seed: int
 ) -> Float[np.ndarray, "directions outputs"]:
-    """Orthonormal rows that are pulled back; a random subspace of a wide output."""
+    """Orthonormal output directions: all, or a random subspace of a wide output."""
     count = min(width, MAX_ROWS, max(CANDIDATES, MAX_ELEMENTS // elements))
     if count == width:
         return np.eye(width)
@@ -102,7 +102,7 @@ def _sketched_norms(
     query: int,
     target: str,
 ) -> tuple[Float[Array, "tokens"], Rows, Count]:
-    """Norms of the blocks seen through the directions, their vectors, iterations."""
+    """Norms of the blocks within `directions`, unit vectors that attain them, iterations."""
     _, pull = jax.vjp(lambda z: output_at(model, z, query, target), rows)
     blocks = jax.lax.map(
         lambda direction: pull(direction)[0], directions, batch_size=PASSES_AT_ONCE
@@ -126,7 +126,7 @@ def norms_at(
     query: int,
     target: str,
 ) -> tuple[Float[Array, "positions"], Moves, Count]:
-    """Norms of the blocks of some positions by jvp and vjp, their vectors, iterations."""
+    """Norms of the blocks at `positions`, unit vectors that attain them, iterations."""
     function = lambda z: output_at(model, z, query, target)
     _, pull = jax.vjp(function, rows)
 

@@ -173,11 +173,12 @@ def ascend(
     target: str,
     steps: int,
 ) -> tuple[Scalar, Rows, Row]:
-    """Largest |J_i(z) v| met by an ascent over z, of which `free` rows move, and v.
+    """Largest |J_i(z) v| met by an ascent over rows z and a unit direction v.
 
-    Maximises ln |J_i(z) v| over the rows z, by Adam with projection to the ball, and over
-    the unit direction v, by power iteration: the gradient in v already is J^T J v. Returns
-    the z and v that attain it, too.
+    J_i is the Jacobian of the output in row i = `position`. Only the rows of z that are
+    `free` move. Maximises ln |J_i(z) v| over z, by Adam with projection to the ball, and over
+    v, by power iteration: the gradient in v already is J^T J v. Returns the z and v that
+    attain it, too.
     """
     optimiser = optax.adam(optax.cosine_decay_schedule(1.0, steps))
     rate = 0.1 * radius / rows.shape[1] ** 0.5  # a tenth of a row at the radius
@@ -244,7 +245,7 @@ class Effort:
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """One input, and the results on it before any ascent."""
+    """One input with its local norms and best substitution, before any ascent."""
 
     rows: Rows  # y^(0)
     free: Bool[np.ndarray, "tokens"]  # bool: holds a token that may be substituted
@@ -258,7 +259,7 @@ class Look:
 
 @dataclasses.dataclass(frozen=True)
 class Searches:
-    """Searches at one length, of a model settled there, for one output."""
+    """Searches on a model prepared for one length (`at_length`), at one query and target."""
 
     model: Transformer
     query: int
@@ -270,7 +271,7 @@ class Searches:
     def look(self, index: int, tokens: Tokens, slopes: bool) -> Look:
         """Local norms and the best exact substitution on one input.
 
-        Without `slopes` norms are 1 where they do not choose what is substituted.
+        Without `slopes` the norms are 1, unless they select the positions to substitute.
         """
         listed = self.model.substitutable
         free = np.isin(tokens, tokens if listed is None else listed)
@@ -296,7 +297,7 @@ class Searches:
     def _substitute(
         self, index: int, tokens: Tokens, norms: Float[np.ndarray, "tokens"]
     ) -> tuple[Estimate, float]:
-        """Substitution of largest ratio on one input, and the largest influence of any."""
+        """Largest ratio of a substitution on one input, and the largest influence there."""
         positions: list[int] | None = None
         if not _are_all_substituted(self.model, len(tokens)):
             order = np.argsort(-np.nan_to_num(norms, nan=-1.0), kind="stable")
@@ -323,7 +324,7 @@ class Searches:
         return best, found.max_lower
 
     def ascend(self, look: Look, restart: int) -> Estimate:
-        """Largest local norm met from an input; restarts but the first begin off it."""
+        """Largest local norm met by an ascent; only restart 0 begins at the input itself."""
         dtype, radius = self.model.dtype, ball_radius(self.model, len(look.rows))
         rows, position = np.asarray(look.rows), look.local.position
         if restart:
@@ -350,7 +351,7 @@ class Searches:
 
 
 def _are_all_substituted(model: Transformer, length: int) -> bool:
-    """Whether every position of an input is substituted."""
+    """Whether every position is substituted: in shallow models and on short inputs."""
     return len(model.layers) <= INCREMENTAL_LAYERS or length <= EXHAUST_TO
 
 
@@ -364,7 +365,7 @@ def embedding_distances(
 
 
 def _largest(found: Sequence[Estimate]) -> Estimate:
-    """Largest of one search's estimates, with the iterations of all."""
+    """Largest of several estimates of one search, with the iterations of all."""
     top = max(found, key=lambda one: one.value)
     return dataclasses.replace(top, iterations=sum(one.iterations for one in found))
 
