@@ -39,7 +39,7 @@ Kind = Literal["uniform", "tieless", "tied"]
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class HeadMeasure(BriefRepr):
-    """Measure of one head over all rows and inputs.
+    """Numbers of one hard head that a certificate needs, over all rows and inputs.
 
     Attributes:
         uniform: Whether it averages scores that are constant in every row whatever the
@@ -80,7 +80,7 @@ class HeadMeasure(BriefRepr):
         return "tied" if self.tied_rows else "tieless"
 
     def merge(self, other: "HeadMeasure") -> "HeadMeasure":
-        """Returns the measure over both sets of rows."""
+        """Returns the measure over the rows of both `self` and `other`."""
         return dataclasses.replace(
             self,
             tied_rows=self.tied_rows + other.tied_rows,
@@ -100,8 +100,8 @@ class LayerMeasure(BriefRepr):
 
     Attributes:
         heads: Measures of its heads.
-        w1: Magnitudes of the feed-forward block's first matrix …
-        w2: … and of its second, times the activation's largest slope.
+        w1: Magnitudes of the feed-forward block's first matrix.
+        w2: Magnitudes of its second matrix, times the activation's largest slope.
         input_size: Largest magnitude of an activation that enters the layer.
     """
 
@@ -111,7 +111,7 @@ class LayerMeasure(BriefRepr):
     input_size: float
 
     def merge(self, other: "LayerMeasure") -> "LayerMeasure":
-        """Returns the measure over both sets of inputs."""
+        """Returns the measure over the inputs of both `self` and `other`."""
         pairs = zip(self.heads, other.heads, strict=True)
         return dataclasses.replace(
             self,
@@ -148,7 +148,7 @@ class HardMeasure(BriefRepr):
 
     @property
     def gap(self) -> float:
-        """γ(n) over heads that are not uniform; infinite where no scores are compared."""
+        """γ(n), the least gap of heads that are not uniform; infinite where none has one."""
         return min((head.gap for head in self._selective), default=np.inf)
 
     @property
@@ -171,7 +171,7 @@ class HardMeasure(BriefRepr):
         return tuple(head for head in self.heads if not head.uniform)
 
     def merge(self, other: "HardMeasure") -> "HardMeasure":
-        """Returns the measure over both sets of inputs."""
+        """Returns the measure over the inputs of both `self` and `other`."""
         pairs = zip(self.layers, other.layers, strict=True)
         return HardMeasure(
             self.length,
@@ -211,7 +211,7 @@ def certified_error(measure: HardMeasure, temperature: float) -> float:
 def certified_temperature(
     measure: HardMeasure, error: float
 ) -> tuple[float, float] | None:
-    """Returns a large temperature with a certified error, and that error."""
+    """Returns a temperature with a certified error of at most `error`, and that, or None."""
     gaps = [head.gap for head in measure.heads if math.isfinite(head.gap)]
     above = TOP * max(gaps, default=1.0)
     for _ in range(STEPS):
@@ -263,7 +263,7 @@ def weight_distance(head: HeadMeasure, error: float, temperature: float) -> floa
 
 
 def _odds_distance(head: HeadMeasure, error: float, temperature: float) -> float:
-    """2r/(1 + r), rounded up."""
+    """Upper bound on 2r/(1 + r), the part of D from scores below the maximum."""
     if not head.odds or math.isinf(head.gap):
         return 0.0
     left = head.gap - 2 * error
@@ -277,5 +277,5 @@ def _odds_distance(head: HeadMeasure, error: float, temperature: float) -> float
 
 
 def _floor(steps: int) -> float:
-    """Bound on the loss of products below the normal range."""
+    """Upper bound on the underflow of `steps` products below the normal range."""
     return steps * SMALLEST

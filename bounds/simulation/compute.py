@@ -54,7 +54,7 @@ SWEEP = 2.0 ** np.arange(-4, 11)
 
 
 def needs_tie_breaking(measure: HardMeasure) -> bool:
-    """Whether some unique-hard head met ties."""
+    """Whether some unique-hard head has a row whose maximum is attained twice or more."""
     return any(head.tied_rows and not head.averages for head in measure.heads)
 
 
@@ -78,7 +78,7 @@ def break_ties(model: Transformer, measure: HardMeasure) -> Transformer:
 
 
 def _wider(weight: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
-    """The weight with a zero appended along an axis."""
+    """`weight` with a zero appended along an axis."""
     pads = [(0, 0)] * weight.ndim
     pads[axis] = (0, 1)
     return jnp.pad(weight, pads)
@@ -108,7 +108,7 @@ def _widened_layer(layer: Layer, measure: LayerMeasure, length: int) -> Layer:
 
 
 def _with_term(attention: Attention, measure: LayerMeasure, length: int) -> Attention:
-    """The sublayer with one key component more, its scores no longer divided."""
+    """`attention` with a tie-breaking key component, its score divisor put into queries."""
     weighting: Any = attention.weighting  # a frozen dataclass
     for head in measure.heads:
         step = _coefficient(head.gap) / length
@@ -147,7 +147,7 @@ def _with_term(attention: Attention, measure: LayerMeasure, length: int) -> Atte
 
 
 def _coefficient(gap: float) -> float:
-    """The largest power of two that is at most the gap, 1 where there is none."""
+    """Largest power of two that is at most the gap; 1 for an infinite gap."""
     return 2.0 ** np.floor(np.log2(gap)) if np.isfinite(gap) else 1.0
 
 
@@ -173,7 +173,10 @@ class Considered:
 def consider(
     model: Transformer, length: int, source: InputSource, budget: int
 ) -> Considered:
-    """Returns all inputs of a length where that can be, else those of a source."""
+    """Returns all inputs of a length if they are at most `budget`, else those of `source`.
+
+    Given inputs are always taken alone.
+    """
     inputs = list_inputs(model, length, -1, "activation")
     if isinstance(source, GivenInputs) or inputs.num_inputs > budget:
         drawn = [source.draw(length, index) for index in range(source.count)]

@@ -66,7 +66,7 @@ NO_CLASS = np.iinfo(np.int64).max
 
 @dataclasses.dataclass(frozen=True)
 class Winners:
-    """Maximisers of each row.
+    """Maximisers of each row, with their distances to one another and to the next score.
 
     Attributes:
         members: Whether a key is a maximiser.
@@ -112,7 +112,7 @@ def _counted_products(
 
 
 def safe_radius(score: Enclosed) -> Float[np.ndarray, "..."]:
-    """Radii that also cover the rounding of adding and subtracting them."""
+    """Radii of `score`, enlarged to cover the rounding of score ± radius."""
     size = np.abs(score.value) + score.radius
     return np.where(score.radius > 0, score.radius + 4 * UNIT * size, 0)
 
@@ -125,7 +125,7 @@ def find_winners(
     rows: Rows,
     name: str,
 ) -> Winners:
-    """Returns the maximisers of each row by score cells, as hard weightings do."""
+    """Returns the keys in each row's best score cell; a TieError if rounding decides them."""
     cells = np.where(seen, np.rint(score.value / cell_width), -np.inf)
     best = cells.max(axis=-1, keepdims=True)
     members = (cells == best) & seen
@@ -248,7 +248,7 @@ def measure_layer(
 
 
 class HeadPass:
-    """Running measure of one head over a batch of inputs, block of rows by block."""
+    """Measure of one head over a batch of inputs, accumulated block of rows by block."""
 
     def __init__(
         self,
@@ -258,7 +258,7 @@ class HeadPass:
         classes: Tokens,
         name: str,
     ) -> None:
-        """Project the rows."""
+        """Projects `rows` to queries, keys and values."""
         self.attention, self.maps, self.name = attention, maps, name
         self.classes = classes
         self.query = divided(linear(rows, *maps.query), np.asarray(maps.divisor))
@@ -321,7 +321,7 @@ class HeadPass:
 def mask_block(
     attention: Attention, at: Rows, length: int
 ) -> Bool[np.ndarray, "rows keys"]:
-    """Returns the mask of the rows at some positions."""
+    """Returns whether each row of `at` sees each key."""
     # In NumPy, so that nothing is compiled.
     return np.asarray(attention.sight.visible(at[:, None], np.arange(length)))
 
@@ -329,7 +329,7 @@ def mask_block(
 def cell_width(
     attention: Attention, at: Rows, length: int
 ) -> Float[np.ndarray, "rows 1"]:
-    """Returns the width of a score cell before the model's own temperature."""
+    """Width of each row's score cells, in scores before division by the temperature."""
     dtype = attention.query.dtype
     width = attention.weighting.resolution(dtype) * np.ones((len(at), 1))
     if attention.temperature is None:
@@ -340,7 +340,7 @@ def cell_width(
 
 
 def _chosen(attention: Attention, members: Members) -> Members:
-    """The maximisers that the weighting reads: all, the first or the last."""
+    """Maximisers that the weighting attends to: all, the leftmost or the rightmost."""
     side = attention.weighting.side
     if not side:
         return members
@@ -384,7 +384,7 @@ def _candidates(inputs: AllInputs) -> tuple[Candidates, Candidates]:
 
 
 def _look(head: HeadPass, block: Rows, at: Candidates, n: int) -> None:
-    """Update a head's measure by the rows of some candidates."""
+    """Updates the measure of `head` by the rows of the candidates `block`."""
     score = score_block(head.query[:, block], head.key)[0]
     own = np.arange(len(at))
     seen = mask_block(head.attention, at[block], n)[:, at]
@@ -427,7 +427,7 @@ def _look(head: HeadPass, block: Rows, at: Candidates, n: int) -> None:
 def _least_maximum(
     cells: Float[np.ndarray, "rows candidates"], at: Candidates
 ) -> Float[np.ndarray, "rows"]:
-    """The lowest cell that the maximum of each row can have."""
+    """Least score cell that the maximum of each row can have, over all inputs."""
     starts = np.flatnonzero(np.diff(at, prepend=-1))
     hidden = np.isneginf(cells)
     least = np.minimum.reduceat(np.where(hidden, np.inf, cells), starts, axis=1)
@@ -443,7 +443,7 @@ def _levels(
     off: float,
     name: str,
 ) -> tuple[float, float | None]:
-    """The least distance of a maximum from the next score, and the widest tie, of a row."""
+    """Least gap between a row's maximum and the next score, and its widest tie or None."""
     order = np.argsort(-scores, kind="stable")
     scores, cells, at, classes = scores[order], cells[order], at[order], classes[order]
     first = np.flatnonzero(np.diff(cells, prepend=np.inf))

@@ -88,7 +88,7 @@ class HeadMaps:
 
     @property
     def uniform(self) -> bool:
-        """Whether scores do not depend on the key: no keys, or no queries at all."""
+        """Whether scores do not depend on the key: the key matrix or every query is zero."""
         (query, bias), (key, _) = self.query, self.key
         return not key.any() or not (query.any() or (bias is not None and bias.any()))
 
@@ -151,7 +151,7 @@ def read_gains(
 def theorem_temperature(
     model: Transformer, measure: HardMeasure, error: float
 ) -> tuple[str, Bound] | None:
-    """Returns the theorem that applies and its temperature, for the inputs measured."""
+    """Returns the name of the theorem that applies and its temperature; None if none does."""
     if not all(isinstance(x.feed_forward.bend, Relu) for x in model.layers):
         return None
     tied = measure.tied_rows > 0
@@ -180,7 +180,7 @@ def ties_are_equal(measure: HardMeasure) -> bool:
 
 
 def paper_shape(model: Transformer) -> NetworkShape:
-    """Dimensions and largest parameter of a model."""
+    """Dimensions and largest parameter of a model, as the theorems count them."""
     attentions = [layer.attention for layer in model.layers]
     biased = any(
         bias is not None

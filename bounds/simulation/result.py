@@ -42,7 +42,7 @@ def measured_errors(
     tokens: Int[np.ndarray, "inputs tokens"],
     temperatures: Sequence[float],
 ) -> Float[np.ndarray, "temperatures"]:
-    """Returns the largest computed difference of both models' final activations."""
+    """Returns the largest difference of activations of `model` and each of its twins."""
     # Rounding is not removed: at a temperature below the rounding of tied scores the
     # twin tells them apart, which over exact reals it does not.
     inputs = jnp.asarray(tokens, jnp.int32)
@@ -91,8 +91,8 @@ class Simulation(BriefRepr):
         given: The hard model that was given.
         model: The hard model that is simulated: the given one, with tie-breaking terms
             where unique-hard heads met ties.
-        measured_given: Measure of the given model …
-        measured: … and of the simulated one.
+        measured_given: Measure of the given model.
+        measured: Measure of the simulated model.
         all_inputs: Whether all inputs of the length were considered.
         num_run: Number of inputs on which errors were measured.
         measured_on: These inputs in words; a measured error is the largest over them.
@@ -104,9 +104,9 @@ class Simulation(BriefRepr):
         error_formula: Error measured at the theorem's temperature; None where there is
             none, or it is below every float.
         error_certificate: Error measured at the certificate's temperature.
-        temperatures: Temperatures of a sweep around `temperature`, increasing …
-        errors: … the errors measured there …
-        bounds: … and the certified ones.
+        temperatures: Temperatures of a sweep around `temperature`, increasing.
+        errors: Errors measured at `temperatures`.
+        bounds: Certified errors at `temperatures`.
     """
 
     given: Transformer
@@ -129,7 +129,7 @@ class Simulation(BriefRepr):
 
     @property
     def length(self) -> int:
-        """n."""
+        """Length n of the inputs."""
         return self.measured.length
 
     @property

@@ -69,7 +69,7 @@ def amplifier_weight(score: float, visible: int) -> Bound:
 
 
 def growing_amplifier_weight(sharpness: float, number: int, visible: int) -> Bound:
-    """Bound the same for keys j(-1)^j, which need neither n nor a temperature.
+    """Bound the weight of the wrong parity for keys j(-1)^j, without n or a temperature.
 
     Scores y j(-1)^j with y = c(D - 1/2)/i for an integer D: the odds of even to odd
     positions are e^{y(i+1)} for even i, and for odd i that times

@@ -126,14 +126,14 @@ def perturbed_ties_distance(
 
 
 def tied_distance(h: Interval) -> Interval:
-    """2 tanh(h/2): l1 distance from uniform of weights in [e^-h, e^h], normalised."""
+    """Largest l1 distance from uniform of weights in [e^-h, e^h], normalised: 2 tanh(h/2)."""
     # It is also at most h, which keeps its digits where 1 - e^{-h} does not.
     small = exp(-h)
     return minimum(h, 2 * (1 - small) / (1 + small))
 
 
 def _narrowed(gap: float, error: float) -> Interval:
-    """γ - 2ρ, above zero."""
+    """Interval of γ - 2ρ; a ValueError where it is not above zero."""
     width = interval(positive("gap", gap)) - 2 * interval(nonnegative("error", error))
     if not width.a > 0:
         raise ValueError(
@@ -187,7 +187,7 @@ class NetworkShape:
 
     @property
     def score_gain(self) -> Interval:
-        """K1 = 6 d² dk P² G^{L-1}: twice the score error of an error, over x(n)."""
+        """K1 = 6 d² dk P² G^{L-1}; K1 x(n) ε is twice the score error of an input error ε."""
         size = 6 * self.width**2 * self.key_width * interval(self.parameter) ** 2
         return size * self.growth ** (self.layers - 1)
 
@@ -286,7 +286,7 @@ def layer_error(
 
 
 def embedding_size(embedding: float) -> Interval:
-    """x(n), if it is at least 1."""
+    """Interval of x(n), the number `embedding`; a ValueError below 1."""
     size = positive("embedding", embedding)
     if size < 1:
         raise ValueError(
@@ -365,7 +365,7 @@ def tied_simulation_temperature(
 def _terms(
     shape: NetworkShape, embedding: float, gamma: Interval, length: int, error: float
 ) -> tuple[Interval, Interval, Interval]:
-    """log(n x/E), log(2 K2) and x."""
+    """Intervals of log(n x/E), log(2 K2) and x."""
     eps = positive("error", error)
     if eps > 1:
         raise ValueError(f"error is {error}, expected at most 1")

@@ -30,7 +30,7 @@ _WEIGHT = "1 - S_tau(s)_c"
 
 
 def distance_of_odds(odds: Interval) -> Interval:
-    """2r/(1 + r): the l1 distance of one weight 1/(1 + r) from 1, the others from 0."""
+    """L1 distance 2r/(1 + r) of softmax from hard weights; r is the odds against the best."""
     return 2 * odds / (1 + odds)
 
 
@@ -99,13 +99,13 @@ def _share(error: float) -> float:
 
 
 def multiples_odds(slope: Interval) -> Interval:
-    """2/(e^g - 1): odds against j* where both sides have distinct multiples of g > 0."""
+    """Largest odds 2/(e^g - 1) against j*, with distinct multiples of g on each side."""
     small = exp(-slope)
     return 2 * small / (1 - small)
 
 
 def slope_of(name: str, slope: float, temperature: float) -> Interval:
-    """γ/τ of a slope and a temperature, both above zero."""
+    """Interval of slope/temperature; a ValueError unless both are positive."""
     return interval(positive(name, slope)) / positive("temperature", temperature)
 
 
@@ -132,7 +132,7 @@ def linear_decay_distance(slope: float, temperature: float = 1.0) -> Bound:
 
 
 def one_sided_decay_distance(slope: float, temperature: float = 1.0) -> Bound:
-    """Bound the same where j* is the first or the last position that is seen.
+    """Bound softmax against hard attention with linear decay from the first or last position.
 
     |lh(s) - S_τ(s)|_1 <= 2 e^{-γ/τ}; tight for long rows.
 
@@ -158,7 +158,7 @@ def one_sided_decay_distance(slope: float, temperature: float = 1.0) -> Bound:
 
 
 def distinct_multiples_distance(step: float, temperature: float = 1.0) -> Bound:
-    """Bound the same where the deficits on each side are distinct multiples of a step.
+    """Bound softmax against hard attention if deficits are distinct multiples on each side.
 
     4/(e^{γ/τ} + 1), as in Lemma 6, whose proof uses no more.
 
@@ -183,7 +183,7 @@ def distinct_multiples_distance(step: float, temperature: float = 1.0) -> Bound:
 
 
 def quadratic_decay_distance(curvature: float, temperature: float = 1.0) -> Bound:
-    """Bound the same where scores fall off with the square of the distance.
+    """Bound softmax against hard attention if scores fall off with the squared distance.
 
     (j - j*)^2 >= |j - j*| for integers, hence 4/(e^{γ/τ} + 1).
 
