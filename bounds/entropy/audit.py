@@ -50,7 +50,7 @@ def closing_probabilities() -> str:
 
 
 def ground_probabilities() -> str:
-    """P(H_n = 0) of survivors at even n, its limit, and the restarted chain's."""
+    """P(H_n = 0) given n symbols, for even n; its limit, and the restarted chain's value."""
     rows = []
     for p in DYCK_PROBABILITIES:
         if p >= 0.5:

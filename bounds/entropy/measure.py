@@ -83,7 +83,7 @@ def log_odds_norm(model: Transformer, pairs: Sequence[tuple[int, int]]) -> float
 
 @dataclasses.dataclass(frozen=True)
 class UniformCloseness:
-    """ε for all inputs of a length.
+    """ε that holds for all inputs of a length.
 
     Attributes:
         epsilon: Nats; infinite beyond float range.
@@ -109,7 +109,7 @@ def closed_form_closeness(
 def exact_closeness(
     own: Predictions, other: Predictions, class_pairs: Sequence[tuple[int, int]]
 ) -> ByInput:
-    """Returns max |(z_s - z_t) - (z'_s - z'_t)| of each pair, rounding included."""
+    """Returns the largest change of log-odds over `class_pairs` by pair, rounding added."""
     s, t = np.array(class_pairs).T
     moved = own.logits - other.logits
     return np.abs(moved[:, s] - moved[:, t]).max(axis=1) + own.radius + other.radius
@@ -181,7 +181,7 @@ def entropy_levels(source: Source, length: int) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class AveragedFloor:
-    """A floor and the values that it averages.
+    """A mean floor, with the floors under single pairs that it averages.
 
     Attributes:
         floor: Nats, rounded down.
@@ -399,7 +399,7 @@ def _evaluate(
 def _paired(
     source: Source, population: Population, reading: str
 ) -> tuple[Population, Pairs]:
-    """The pairs of a population, weighted by how probable each kind of pair is."""
+    """Population weighted by the exact shares of the kinds of pairs, and its pairs."""
     theorem, length = floor_theorem(source), population.strings.shape[1]
     pairs = theorem.pairs(population.strings, reading)
     shares = theorem.kind_shares(length, reading)

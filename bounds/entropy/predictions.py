@@ -188,7 +188,7 @@ def check_predictor(
 def model_tokens(
     source: Source, strings: Strings, reading: str
 ) -> Int[np.ndarray, "inputs _"]:
-    """Returns the inputs of a model: prefixes, with the end token after them under R2."""
+    """Returns a model's inputs: prefixes, with the end token if `reading` is "query"."""
     if reading != "query":
         return strings
     ends = np.full((len(strings), 1), source.end, strings.dtype)

@@ -3,6 +3,10 @@
 A theorem names the pairs, the classes whose log-odds tell the members of a pair apart,
 and the least mean loss over a pair whose log-odds move by at most ε. A prefix outside all
 pairs has only the optimum beneath it. A source with a theorem registers it here.
+
+A prediction is read at the last symbol x_n (reading "last", R1) or at an end token after
+it ("query", R2). H_n is the number of open brackets after n symbols of 2DYCK, and P_0(n)
+the probability that x_n closes a bracket and H_n > 0.
 """
 
 import abc
@@ -113,7 +117,7 @@ class ParityTheorem(FloorTheorem):
     class_pairs = ((END, ZERO), (END, ONE))
 
     def pairs(self, strings: Strings, reading: str) -> Pairs:
-        """Flips x_n under R2, x_{n-1} under R1; the kind is x_n under R1."""
+        """Returns pairs that differ in x_n (R2) or x_{n-1} (R1, where x_n is the kind)."""
         count, n = strings.shape
         at = n - 1 if reading == "query" else n - 2
         partners = strings.copy()
@@ -125,19 +129,19 @@ class ParityTheorem(FloorTheorem):
         return Pairs(partners, np.full(count, at), kinds.astype(int))
 
     def kind_shares(self, length: int, reading: str) -> dict[int, float]:
-        """Returns 1/2 for either value of x_n under R1."""
+        """Returns 1 for kind 0 under R2; under R1 1/2 for each x_n, 1 outside at n = 1."""
         if reading == "query":
             return {0: 1.0}
         return {OUTSIDE: 1.0} if length == 1 else {0: 0.5, 1: 0.5}
 
     def bound(self, length: int, reading: str, closeness: float) -> Bound:
-        """Returns Theorem F for all pairs at once."""
+        """Returns the floor of Theorem F, with one ε for all pairs."""
         return parity_floor(self.end_probability, length, reading, closeness)
 
     def pair_bound(
         self, length: int, reading: str, kind: int, closeness: float
     ) -> Bound:
-        """Returns φ(λ, ε) with λ after x_n = kind."""
+        """Returns the floor under a pair of kind `kind`; the optimum for `OUTSIDE`."""
         if kind == OUTSIDE:  # n = 1 under R1: the optimum
             return parity_floor(self.end_probability, 1, "last", closeness)
         return parity_pair_floor(self.end_probability, length, reading, kind, closeness)
@@ -160,7 +164,7 @@ class DyckTheorem(FloorTheorem):
     class_pairs = ((ROUND, SQUARE),)
 
     def pairs(self, strings: Strings, reading: str) -> Pairs:
-        """Toggles the innermost open bracket; under R1 only if x_n closes another."""
+        """Returns pairs that differ in the innermost open bracket; if x_n closes, under R1."""
         at = innermost_open(strings)
         paired = at >= 0
         if reading == "last":
@@ -177,13 +181,13 @@ class DyckTheorem(FloorTheorem):
         return {0: float(paired), OUTSIDE: float(others)}
 
     def bound(self, length: int, reading: str, closeness: float) -> Bound:
-        """Returns Theorem G for all pairs at once."""
+        """Returns the floor of Theorem G, with one ε for all pairs."""
         return dyck_floor(self.up_probability, length, reading, closeness)
 
     def pair_bound(
         self, length: int, reading: str, kind: int, closeness: float
     ) -> Bound:
-        """Returns CE* + q ln(1 + e^{-ε/2}), CE* outside the pairs."""
+        """Returns the optimum, plus (1 - p) ln(1 + e^{-ε/2}) for a prefix with a pair."""
         epsilon = float("inf") if kind == OUTSIDE else closeness
         return dyck_pair_floor(self.up_probability, reading, epsilon)
 
@@ -202,12 +206,12 @@ class OptimumTheorem(FloorTheorem):
     class_pairs = ()
 
     def pairs(self, strings: Strings, reading: str) -> Pairs:
-        """Returns each prefix outside all pairs."""
+        """Returns `Pairs` in which every prefix is outside all pairs."""
         none = np.full(len(strings), OUTSIDE)
         return Pairs(strings.copy(), np.zeros(len(strings), int), none)
 
     def kind_shares(self, length: int, reading: str) -> dict[int, float]:
-        """Returns all of them outside pairs."""
+        """Returns probability 1 for `OUTSIDE`."""
         return {OUTSIDE: 1.0}
 
     def bound(self, length: int, reading: str, closeness: float) -> Bound:

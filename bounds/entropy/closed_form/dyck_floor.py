@@ -113,7 +113,7 @@ def height_shares(up_probability: float, length: int) -> HeightShares:
 
 
 def _start(n: int, up_probability: float) -> int:
-    """The height of the largest term, or one near it, of the parity of n."""
+    """Height of the largest term, or one near it, of the parity of n."""
     odds = up_probability / (1 - up_probability)
     low, high = 0, n // 2
     while low < high:

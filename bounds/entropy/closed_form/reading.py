@@ -12,12 +12,12 @@ PLACES = {
 
 
 def check_reading(reading: str) -> str:
-    """The reading; raises `ValueError` if it is neither "last" nor "query"."""
+    """Returns `reading`; a ValueError if it is neither "last" nor "query"."""
     return choice("reading", reading, READINGS)
 
 
 def probability(name: str, value: float) -> Interval:
-    """The interval of exactly this float, if it is in (0, 1)."""
+    """Returns the interval of exactly `value`; a ValueError outside (0, 1)."""
     found = number(value)
     if not 0 < found < 1:
         raise ValueError(f"{name} is {shown(value)}, expected a number between 0 and 1")
