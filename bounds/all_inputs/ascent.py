@@ -1,17 +1,17 @@
-"""Ascent over inputs where there are too many: an estimate of the supremum from below.
+"""Ascent over inputs: an estimate from below of the supremum of the influence.
 
-From an input drawn at random: the largest of its influences names a substitution; other
-tokens are then changed so that this substitution counts more, one alone or a stretch of
-them at a time, and with the best of these inputs it begins again; where none is better,
-with an input near the best. Changed inputs are compared by subtracting outputs; what is
-kept is an exact influence. Where rows lump, all substitutions on all changed inputs are
-gone through instead, whatever the length, and an ascent ends at its first peak.
+For lengths with too many inputs to evaluate. From a random input: the largest of its
+influences names a substitution; other tokens are then changed so that this substitution
+has more influence, one token or a stretch of tokens at a time, and the ascent continues
+from the best of these inputs, or where none is better from an input near the best. Changed
+inputs are compared by subtracting outputs; the influence that is returned is exact. Where
+rows lump into classes (`Universe`), all substitutions on all changed inputs are evaluated
+instead, whatever the length, and an ascent ends at its first peak.
 
-Ascent over mixtures of tokens, on which one substitution counts more.
-
-Every free position holds a distribution over the symbols, and its row is the mixture of
-their rows. ln |y_q(z with row i of s) - y_q(z with row i of x_i)| is raised by Adam, with
-projection to the simplex; hard attention has the slope of its winners.
+Every second ascent first climbs over mixtures of tokens: every free position holds a
+distribution over the symbols, and its row is the mixture of their rows. ln |y_q(z with
+row i of s) - y_q(z with row i of x_i)| is raised by Adam, with projection to the simplex;
+hard attention has the slope of its winners.
 """
 
 import dataclasses
@@ -60,9 +60,10 @@ def ascend_mixture(
     target: str,
     steps: int,
 ) -> Float[Array, "tokens symbols"]:
-    """The best mixtures of symbols that an ascent from some tokens met.
+    """Mixtures of symbols on which one substitution has the largest influence in an ascent.
 
-    Positions that are not `free` keep their tokens, that of the substitution among them.
+    The ascent starts near `tokens`; the substitution puts `symbol` at `position`. Positions
+    that are not `free`, among them `position`, count as their tokens.
     """
     optimiser = optax.adam(optax.cosine_decay_schedule(RATE, steps))
     fixed = embedded(model, tokens)
@@ -116,7 +117,7 @@ def changes_on(
     target: str,
     batch: int,
 ) -> Float[Array, "inputs"]:
-    """Size of one substitution's change on each of many inputs, `batch` at once."""
+    """Norms of the change that one substitution makes on each of many inputs."""
     position, symbol = substitution
     at = jnp.asarray([query], jnp.int32)
 
@@ -132,7 +133,7 @@ def changes_on(
 
 @dataclasses.dataclass(frozen=True)
 class AscentPlan:
-    """Each block is an ascent from its own starting point."""
+    """Search for a large influence; each block is an ascent from its own random input."""
 
     universe: AllInputs
     seed: int
@@ -145,7 +146,7 @@ class AscentPlan:
 
     @property
     def num_blocks(self) -> int:
-        """Number of ascents; none where nothing can be substituted."""
+        """Number of ascents; 0 where nothing can be substituted."""
         others = self.universe.length > 1 and len(self.universe.symbols) > 1
         return self.restarts if others or len(self.universe.query_pairs) else 0
 
@@ -156,7 +157,7 @@ class AscentPlan:
         return f"a search by ascent from {self.num_blocks} inputs{why}"
 
     def run(self, block: int) -> Found:
-        """The largest influence that one ascent met."""
+        """The largest influence met by one ascent."""
         rng = np.random.default_rng([self.seed, block])
         tokens = self._draw(rng)
         best = self._exact(rng, tokens)
@@ -179,7 +180,7 @@ class AscentPlan:
         return best
 
     def _draw(self, rng: np.random.Generator) -> Tokens:
-        """An input whose symbols have random shares."""
+        """A random input, whose symbols have random frequencies."""
         universe = self.universe
         shares = rng.dirichlet(np.full(len(universe.symbols), 0.5))
         tokens = rng.choice(universe.symbols, universe.length, p=shares)
@@ -189,7 +190,7 @@ class AscentPlan:
     def _exact(
         self, rng: np.random.Generator, tokens: Tokens, near: Attained | None = None
     ) -> Found:
-        """The largest influence on an input, of all positions or of some."""
+        """The largest exact influence on an input, over all positions or some of them."""
         universe, positions = self.universe, None
         if isinstance(universe, Universe) and (one := largest_on(universe, [tokens])):
             return one
@@ -221,7 +222,7 @@ class AscentPlan:
         )
 
     def _relax(self, tokens: Tokens, at: Attained) -> Tokens:
-        """The tokens nearest to mixtures on which the substitution counts more."""
+        """Likeliest tokens of mixtures on which the substitution `at` has more influence."""
         universe = self.universe
         free = np.ones(universe.length, bool)
         free[[universe.query, at.position]] = False
@@ -242,7 +243,7 @@ class AscentPlan:
     def _improve(
         self, rng: np.random.Generator, tokens: Tokens, at: Attained
     ) -> Tokens:
-        """The changed input on which the substitution counts most."""
+        """The changed input of largest influence: of `at`, or where rows lump of any."""
         universe, model = self.universe, self.universe.model
         inputs = self._changed(rng, tokens)
         if isinstance(universe, Universe):
@@ -261,7 +262,7 @@ class AscentPlan:
     def _changed(
         self, rng: np.random.Generator, tokens: Tokens
     ) -> Int[np.ndarray, "inputs tokens"]:
-        """Inputs with one token changed, or a stretch set to one symbol."""
+        """Copies of an input with one token changed, or a stretch set to one symbol."""
         universe, count = self.universe, CANDIDATES
         changed = np.repeat(tokens[None], 2 * count, axis=0)
         others, symbols = universe.others, universe.symbols

@@ -1,8 +1,8 @@
-"""Blocks of the work: the largest influence of each, with an input that has it.
+"""Blocks of inputs: the largest influence of each, with an input that attains it.
 
-The influences of one input go by classes. Where unique-hard attention meets several
-position encodings, the orders that classes can have depend on which positions have which
-encoding; short inputs are then gone through one by one.
+The influences on one input are evaluated for classes of equal rows. Where unique-hard
+attention meets several position encodings, the orders that classes can have depend on
+which positions have which encoding; short inputs are then evaluated one by one.
 """
 
 import bisect
@@ -38,7 +38,7 @@ class Attained:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """The largest influence of a block."""
+    """The largest influence of a block of inputs, with its enclosure."""
 
     max: float
     max_lower: float
@@ -48,7 +48,7 @@ class Found:
     ties: Ties | None
 
     def merge(self, other: "Found") -> "Found":
-        """The larger of two, the first of equals, with the ends of both."""
+        """The larger of two influences, `self` if equal, with bounds and counts for both."""
         best = other if other.max > self.max else self
         ties = self.ties
         if ties is not None and other.ties is not None:
@@ -65,11 +65,11 @@ class Found:
 
 @runtime_checkable
 class InputPlan(Protocol):
-    """A way through all inputs, or some of them, block by block."""
+    """A partition of all inputs, or of some of them, into blocks to evaluate."""
 
     @property
     def universe(self) -> AllInputs:
-        """The question."""
+        """The inputs and their substitutions."""
         ...
 
     @property
@@ -79,12 +79,12 @@ class InputPlan(Protocol):
 
     @property
     def exact(self) -> bool:
-        """Whether the blocks leave no input out."""
+        """Whether the blocks together contain every input."""
         ...
 
     @property
     def description(self) -> str:
-        """The inputs in one line."""
+        """Description of the evaluated inputs in one line."""
         ...
 
     @property
@@ -101,9 +101,9 @@ def largest(
     universe: Universe,
     parts: Iterable[tuple[Configurations, Callable[[int], Attained]]],
 ) -> Found:
-    """The largest influence of some configurations, at least one in all.
+    """The largest influence of the configurations of all `parts`, at least one in all.
 
-    Each part has a function that gives the input behind one of its configurations.
+    Each part has a function that gives the input of one of its configurations.
     """
     values, moves, behind, met = [], [], [], None
     starts = [0]
@@ -138,7 +138,7 @@ def largest(
 def _changes(
     universe: Universe, configurations: Configurations, run: int
 ) -> tuple[Float[np.ndarray, "configurations classes"], Ties | None]:
-    """The changes of some configurations in a run, and the ties met."""
+    """Changes of the target at some configurations in one rounding run, and the ties met."""
     changes, met = [], None
     for change, ties in run_configurations(
         universe.models[run],
@@ -157,7 +157,7 @@ class NotFiniteError(ArithmeticError):
     """An influence that is not a finite number."""
 
     def __init__(self, attained: Attained):
-        """Names the substitution; whoever catches it adds what to do."""
+        """Writes a message on the substitution `attained`, to which callers add advice."""
         super().__init__(
             f"the influence of position {attained.position}, symbol {attained.symbol} "
             f"on the input {attained.tokens[:32].tolist()}"
@@ -178,7 +178,7 @@ def substitutions(
 
 
 def _filled(configurations: Configurations, k: int) -> Configurations:
-    """Configurations with classes of no rows put first, k classes in all."""
+    """Configurations with empty classes put first, so that they have k classes."""
     more = k - configurations.symbol.shape[1]
 
     def fill(name: str, value: int) -> np.ndarray:
@@ -196,7 +196,7 @@ def _filled(configurations: Configurations, k: int) -> Configurations:
 def largest_on(
     universe: Universe, inputs: Iterable[Int[np.ndarray, "tokens"]]
 ) -> Found | None:
-    """The largest influence on any of some inputs; None if none can change."""
+    """The largest influence on any of `inputs`; None if nothing can be substituted."""
     found: list[tuple[InputClasses, Configurations]] = []
     for tokens in inputs:
         position, symbol = substitutions(universe, tokens)

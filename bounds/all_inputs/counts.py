@@ -46,7 +46,7 @@ BLOCK = 2**17
 
 @dataclasses.dataclass(frozen=True)
 class Arrangement:
-    """One order of events.
+    """One order of the events of an input: rows where classes begin or end.
 
     Attributes:
         sequence: The class of each event; c is the replaced row, c + 1 the query.
@@ -60,13 +60,13 @@ class Arrangement:
 
 
 def events_of(signature: Counts, orders: tuple[bool, bool]) -> list[int]:
-    """Number of events of each class; of a count only 0, 1 and more matter."""
+    """Number of events of each class: its count, at most 1, or 2 where both ends are read."""
     most = 2 if all(orders) else 1
     return [min(int(count), most) for count in signature]
 
 
 def num_arrangements(events: list[int], ends: int) -> int:
-    """Number of arrangements; `ends` is 1 if a replaced row is placed too, else 0."""
+    """Number of orders of `events`; `ends` is 1 if a replaced row is placed too, else 0."""
     total = math.factorial(sum(events) + ends)
     return total // math.prod(math.factorial(e) for e in events)
 
@@ -78,7 +78,7 @@ def arrange(
     length: int,
     replaced: bool,
 ) -> Iterator[Arrangement]:
-    """Yields the orders that classes with these counts can have."""
+    """Yields the arrangements that classes with the counts `signature` can have."""
     c = len(signature)
     left = {k: e for k, e in enumerate(events_of(signature, orders)) if e}
     if replaced:
@@ -129,9 +129,9 @@ def gaps(arrangement: Arrangement, orders: tuple[bool, bool]) -> tuple[Counts, C
 def others_before(
     arrangement: Arrangement, counts: Vectors, orders: tuple[bool, bool], query: int
 ) -> tuple[Vectors, Bool[np.ndarray, "vectors"]]:
-    """Rows of each class that fill up the places before the query, events left out.
+    """Rows of each class put before the query, events left out; and whether that is possible.
 
-    And whether there is an input of these counts in this order.
+    It is possible where an input has these counts in this order; else the rows mean nothing.
     """
     c, at = counts.shape[1], arrangement.sequence.index(counts.shape[1] + 1)
     events = np.bincount(arrangement.sequence, minlength=c + 2)[:c]
@@ -172,7 +172,7 @@ def write_out(
 
 
 def compositions(total: int, parts: int) -> Int[np.ndarray, "vectors parts"]:
-    """Vectors of `parts` non-negative integers of this sum, in lexicographic order."""
+    """Vectors of `parts` non-negative integers that add to `total`, in lexicographic order."""
     table, left = np.zeros((1, 0), np.int32), np.asarray([total], np.int32)
     for _ in range(parts - 1):
         choices = left + 1
@@ -185,7 +185,7 @@ def compositions(total: int, parts: int) -> Int[np.ndarray, "vectors parts"]:
 
 
 def num_vectors(sizes: Int[np.ndarray, "places"], num_symbols: int) -> int:
-    """Number of count vectors of places of the given sizes."""
+    """Number of count vectors of classes, for places of the given sizes."""
     parts = num_symbols - 1
     return math.prod(math.comb(int(size) + parts, parts) for size in sizes)
 
@@ -206,10 +206,10 @@ class States:
     """Counts and orders of the classes while one row is replaced.
 
     Attributes:
-        place: Of the replaced row; -1 where it is the query's own.
-        pairs: Its symbols before and after, or the query's.
+        place: Place of the replaced row; -1 where the query's own row is replaced.
+        pairs: Symbols of the replaced row before and after.
         vectors: Count vectors of the other rows.
-        arrangements: Orders; none where the model reads no order.
+        arrangements: Orders of the classes; empty where the model reads no order.
         vector: Index of each state's count vector.
         arrangement: Index of each state's arrangement.
     """
@@ -228,7 +228,7 @@ class TooManyError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class CountPlan:
-    """All inputs, by count vectors."""
+    """All inputs of a length, evaluated by count vectors."""
 
     universe: Universe
     tables: tuple[States, ...]
@@ -237,7 +237,7 @@ class CountPlan:
 
     @functools.cached_property
     def offsets(self) -> Int[np.ndarray, "ends"]:
-        """Index of each table's first configuration, and their number."""
+        """Index of each table's first configuration, and the number of all configurations."""
         return np.cumsum([0, *(self._size(table) for table in self.tables)])
 
     def _symbols_at_query(self, table: States) -> Int[np.ndarray, "query_symbols"]:
@@ -353,9 +353,9 @@ class CountPlan:
 
 
 def plan_counts(universe: Universe, budget: int) -> CountPlan | None:
-    """The way through all inputs by counts; None where places have orders.
+    """Plan of all inputs by count vectors; None where several places need orders.
 
-    A TooManyError beyond the budget.
+    A TooManyError where there are more configurations than `budget`.
     """
     sizes = universe.sizes
     if any(universe.orders) and (sizes > 0).sum() > 1:
@@ -379,7 +379,7 @@ def plan_counts(universe: Universe, budget: int) -> CountPlan | None:
 def _states(
     universe: Universe, place: int, pairs: Pairs, vectors: Vectors, room: int
 ) -> States:
-    """The states while one row is replaced, at most `room` of them."""
+    """States while a row of `place` is replaced; a TooManyError if more than `room`."""
     m, n, query = len(vectors), universe.length, universe.query
     if not any(universe.orders):
         if m > room:

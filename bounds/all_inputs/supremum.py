@@ -189,7 +189,7 @@ def search_inputs(
 def _go_through(
     plan: InputPlan, ties: TieRule, progress: Callable[[int, int], None] | None
 ) -> Supremum:
-    """Runs all blocks of a plan, and the input that is found once more."""
+    """Result of all blocks of a plan, its largest influence computed a second time."""
     choose_name("ties", ties, get_args(TieRule))
     expect_hook("progress", progress)
     started, found = time.perf_counter(), None
@@ -229,7 +229,7 @@ def exact_supremum(
 
 
 def choose_plan(inputs: AllInputs, budget: int, seed: int) -> InputPlan:
-    """The way through the inputs: exact within the budget, else a search.
+    """Plan to evaluate all inputs: exact within the budget, else a search.
 
     The budget counts configurations of four classes.
     """
@@ -258,7 +258,7 @@ def choose_plan(inputs: AllInputs, budget: int, seed: int) -> InputPlan:
 
 
 def run_block(plan: InputPlan, block: int, ties: TieRule) -> Found:
-    """The largest influence of a block, its ties judged."""
+    """Runs a block; an error or warning by `ties` if rounding decides a winner in it."""
     try:
         found = plan.run(block)
     except NotFiniteError as error:
@@ -275,9 +275,10 @@ def run_block(plan: InputPlan, block: int, ties: TieRule) -> Found:
 def conclude(
     plan: InputPlan, found: Found | None, ties: TieRule, seconds: float
 ) -> Supremum:
-    """The result of all blocks, its input run again; `found` is None without changes.
+    """Result of a plan from `found`, its largest influence, which is computed once more.
 
-    A RuntimeError where the second run has another influence: a fault of the program.
+    `found` is None where nothing can be substituted. A RuntimeError where the second
+    computation has another influence: a fault of the program.
     """
     universe = plan.universe
     asked: dict[str, Any] = {
@@ -321,7 +322,7 @@ def conclude(
 
 
 def _run_again(universe: AllInputs, found: Found, ties: TieRule) -> Influence:
-    """The influence of the substitution that was found, on its input as it is."""
+    """Influence of the substitution that was found, computed by a method without plans."""
     attained, lumps = found.attained, isinstance(universe, Universe)
     return compute_influence(
         universe.model,
@@ -340,7 +341,7 @@ TIES = fields("gap spread ambiguous row", scores=[(float, None), 2])
 
 
 def found_form(length: int, vocab_size: int) -> Form:
-    """Form of a block's record."""
+    """Form of the record of a `Found`."""
     symbols = range(vocab_size)
     return fields(
         "max max_lower max_upper evaluated",
@@ -351,7 +352,7 @@ def found_form(length: int, vocab_size: int) -> Form:
 
 
 def record_found(found: Found) -> dict[str, Any]:
-    """Record of a block."""
+    """Record of a `Found`, as JSON can hold it."""
     entries = vars(found) | dataclasses.asdict(found.attained)
     del entries["attained"]
     ties = None if found.ties is None else dataclasses.asdict(found.ties)
@@ -359,7 +360,7 @@ def record_found(found: Found) -> dict[str, Any]:
 
 
 def read_found(record: dict[str, Any]) -> Found:
-    """Block of a record."""
+    """The `Found` of a record."""
     ties = record["ties"]
     if ties is not None:
         # An infinite gap, where nothing was compared, is null in JSON.
@@ -373,7 +374,7 @@ def read_found(record: dict[str, Any]) -> Found:
 
 
 def describe_supremum(best: Supremum) -> str:
-    """The maximum and where it is, in a sentence."""
+    """Sentence on the maximum and the substitution that attains it."""
     if best.position is None:
         return f"n = {best.length}: no input can be changed."
     where = (

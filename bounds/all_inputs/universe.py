@@ -65,14 +65,14 @@ class AllInputs:
     def pairs(self) -> Int[np.ndarray, "pairs 2"]:
         """Unordered pairs of different symbols: an exchange and its reverse.
 
-        The influence of an exchange on an input is that of its reverse on the other.
+        The influence of an exchange on an input is that of its reverse on the changed input.
         """
         lesser, greater = np.triu_indices(len(self.symbols), 1)
         return np.stack([self.symbols[lesser], self.symbols[greater]], axis=1)
 
     @property
     def query_pairs(self) -> Int[np.ndarray, "pairs 2"]:
-        """Unordered pairs at the query, the first being a query symbol."""
+        """Unordered pairs at the query, query symbol first; none without `include_query`."""
         if not self.include_query:
             return np.zeros((0, 2), int)
         own = np.intersect1d(self.query_symbols, self.symbols)
@@ -150,7 +150,7 @@ def list_inputs(
 
 
 def lump(inputs: AllInputs) -> Universe | str:
-    """The inputs as classes with counts, or the reason that rows do not fall into few."""
+    """The inputs as classes of equal rows, or the reason that they have no few classes."""
     model, length = inputs.model, inputs.length
     if refusal := refuse_model(model) or refuse_length(model, length):
         return refusal
