@@ -71,11 +71,11 @@ class DotProduct:
         return self.half_oscillation(norm)
 
     def query_slope(self, norm: Interval) -> Interval:
-        """Mu F per unit of the query's activation."""
+        """Slope mu F of a logit, per unit of the query's activation."""
         return interval(self.mu) * norm
 
     def key_slope(self, norm: Interval) -> Interval:
-        """Mu F + c per unit of the key's activation."""
+        """Slope mu F + c of a logit, per unit of the key's activation."""
         return interval(self.mu) * norm + interval(self.c)
 
     def printed_logit_bound(self, norm: Interval) -> Interval:
@@ -122,11 +122,11 @@ class Additive:
         return interval(self.sup)
 
     def query_slope(self, norm: Interval) -> Interval:
-        """m1 per unit of the query's activation, at every norm."""
+        """Slope m1 of a logit, per unit of the query's activation, at every norm."""
         return interval(self.m1)
 
     def key_slope(self, norm: Interval) -> Interval:
-        """m2 per unit of the key's activation, at every norm."""
+        """Slope m2 of a logit, per unit of the key's activation, at every norm."""
         return interval(self.m2)
 
     def printed_logit_bound(self, norm: Interval) -> Interval:
@@ -146,7 +146,7 @@ Score: TypeAlias = DotProduct | Additive
 
 @dataclasses.dataclass(frozen=True)
 class HeadConstants:
-    """One head.
+    """Constants of one attention head.
 
     Attributes:
         score: Norms of its logits, temperature included.
@@ -168,7 +168,7 @@ class HeadConstants:
 
 @dataclasses.dataclass(frozen=True)
 class LayerConstants:
-    """One layer; see the module for the inequalities that make it valid.
+    """Constants of one layer; the module states the inequalities that make them valid.
 
     Attributes:
         norm: F, bound on the norm of the activations u that enter the attention, over
@@ -262,7 +262,7 @@ class LayerConstants:
 def head_gains(
     head_lipschitz: Sequence[float], omegas: Sequence[float]
 ) -> list[Interval]:
-    """ℓ_h ω_h of every head of the concatenating form."""
+    """Products ℓ_h ω_h of `head_lipschitz` and `omegas`, for every head."""
     ells = nonnegatives("head_lipschitz", head_lipschitz)
     sizes = nonnegatives("omegas", omegas)
     if len(ells) != len(sizes):

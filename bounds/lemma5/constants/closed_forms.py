@@ -141,12 +141,12 @@ class ClosedForms:
     """Upper bounds on the influence of one symbol, for all inputs of one length.
 
     Attributes:
-        constants: What they were computed from.
+        constants: The constants that the bounds were computed from.
         layer: k; the bounds are on the activations after k layers (for the last one,
             after the final norm and the read-out where there are any).
         query: j, counted from 0; only masked attention tells rows apart.
         corrected: The corrected recursion with its saturations, the best of them.
-        linear: The same without, proportional to D.
+        linear: The corrected recursion without saturations, proportional to D.
         c1: Closed form C1; None under a mask.
         c2: Closed form C2; None under a mask.
         causal: The causal closed form, at the worst i; None for other masks or rows.

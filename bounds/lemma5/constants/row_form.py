@@ -204,7 +204,7 @@ class Reader:
         self.corners, self.names = corners, names
 
     def corner(self, name: str, form: Form) -> Form:
-        """Adds `form` as the corner `name` unless it is a corner; returns the corner's form."""
+        """Makes `form` the corner `name` unless it is a corner; returns the corner's form."""
         plain = form == Form(form.width, dict.fromkeys(form.linear))
         if plain and len(form.linear) == 1:
             return form
