@@ -172,7 +172,7 @@ def write_out(
 
 
 def compositions(total: int, parts: int) -> Int[np.ndarray, "vectors parts"]:
-    """Vectors of `parts` non-negative integers that add to `total`, in lexicographic order."""
+    """Vectors of `parts` non-negative integers of sum `total`, in lexicographic order."""
     table, left = np.zeros((1, 0), np.int32), np.asarray([total], np.int32)
     for _ in range(parts - 1):
         choices = left + 1

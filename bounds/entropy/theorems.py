@@ -164,7 +164,7 @@ class DyckTheorem(FloorTheorem):
     class_pairs = ((ROUND, SQUARE),)
 
     def pairs(self, strings: Strings, reading: str) -> Pairs:
-        """Returns pairs that differ in the innermost open bracket; if x_n closes, under R1."""
+        """Returns pairs that differ in the innermost open bracket; R1 needs x_n to close."""
         at = innermost_open(strings)
         paired = at >= 0
         if reading == "last":
