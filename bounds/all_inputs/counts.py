@@ -151,7 +151,7 @@ def others_before(
 def write_out(
     arrangement: Arrangement, counts: Counts, orders: tuple[bool, bool], query: int
 ) -> Int[np.ndarray, "tokens"]:
-    """An input with these counts in this order, as classes."""
+    """An input with the counts `counts` in the order of `arrangement`, as classes."""
     c, sequence = len(counts), arrangement.sequence
     before, possible = others_before(arrangement, counts[None], orders, query)
     assert possible[0], "no input has these counts in this order"

@@ -322,7 +322,7 @@ def conclude(
 
 
 def _run_again(universe: AllInputs, found: Found, ties: TieRule) -> Influence:
-    """Influence of the substitution that was found, computed by a method without plans."""
+    """Influence of the found substitution on its input, by `compute_influence`."""
     attained, lumps = found.attained, isinstance(universe, Universe)
     return compute_influence(
         universe.model,

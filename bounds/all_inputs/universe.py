@@ -150,7 +150,7 @@ def list_inputs(
 
 
 def lump(inputs: AllInputs) -> Universe | str:
-    """The inputs as classes of equal rows, or the reason that they have no few classes."""
+    """The inputs as classes of equal rows, or the reason that they cannot be lumped."""
     model, length = inputs.model, inputs.length
     if refusal := refuse_model(model) or refuse_length(model, length):
         return refusal

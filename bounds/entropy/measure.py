@@ -399,7 +399,7 @@ def _evaluate(
 def _paired(
     source: Source, population: Population, reading: str
 ) -> tuple[Population, Pairs]:
-    """Population weighted by the exact shares of the kinds of pairs, and its pairs."""
+    """Population stratified by the kinds of its pairs where it can be, and the pairs."""
     theorem, length = floor_theorem(source), population.strings.shape[1]
     pairs = theorem.pairs(population.strings, reading)
     shares = theorem.kind_shares(length, reading)

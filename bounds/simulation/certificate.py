@@ -96,7 +96,7 @@ class HeadMeasure(BriefRepr):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class LayerMeasure(BriefRepr):
-    """Measure of one layer.
+    """Numbers of one hard layer that a certificate needs, over all inputs.
 
     Attributes:
         heads: Measures of its heads.
@@ -211,7 +211,7 @@ def certified_error(measure: HardMeasure, temperature: float) -> float:
 def certified_temperature(
     measure: HardMeasure, error: float
 ) -> tuple[float, float] | None:
-    """Returns a temperature with a certified error of at most `error`, and that, or None."""
+    """Returns a temperature and its certified error, at most `error`, or None."""
     gaps = [head.gap for head in measure.heads if math.isfinite(head.gap)]
     above = TOP * max(gaps, default=1.0)
     for _ in range(STEPS):

@@ -204,7 +204,7 @@ def measure_hard_model(model: Transformer, tokens: Tokens) -> HardMeasure:
 
 
 def by_position(attention: Attention) -> bool:
-    """Returns whether rows divide their scores by temperatures of their own."""
+    """Returns whether each row divides its scores by a temperature of its own."""
     schedule = attention.temperature
     return isinstance(schedule, PowerTemperature) and schedule.of == "position"
 

@@ -55,7 +55,7 @@ HIGHEST = jax.lax.Precision.HIGHEST
 @register
 @dataclasses.dataclass(frozen=True)
 class RowRadius:
-    """Radii of the base quantities of rows."""
+    """Radii of the numbers of rows that the base pass computes."""
 
     query: Float[Array, "rows heads"]  # over the score scale where the query is
     slope: Float[Array, "rows heads"]  # of the slope of any score in the query

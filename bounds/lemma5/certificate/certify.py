@@ -329,7 +329,7 @@ def _refuse(model: Transformer, method: str) -> None:
 
 
 def _hypotheses(model: Transformer) -> tuple[str, ...]:
-    """Hypotheses of a certificate."""
+    """Hypotheses under which certificates of the model hold."""
     stated = ["all layers have softmax weighting", _ROUNDING]
     if any(isinstance(x, Norm) for layer in model.layers for x in layer.operations):
         stated.append("every layer norm has epsilon > 0")

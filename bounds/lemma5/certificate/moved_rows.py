@@ -1,7 +1,8 @@
 """Changes of the rows of a layer's input under substitutions.
 
-The change of row w is within radius[w] of a known centre. The centre is a change, never
-a difference of two activations. Substitutions are the last axis.
+The change of row w from the base, the evaluation on the unchanged input, is within
+radius[w] of a known centre. The centre is a change, never a difference of two
+activations. Substitutions are the last axis.
 """
 
 import dataclasses

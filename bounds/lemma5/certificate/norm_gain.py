@@ -29,7 +29,7 @@ Radii: TypeAlias = Float[Array, "*#rows"]
 def norm_jacobian(
     norm: Norm, rows: Float[Array, "*rows width"]
 ) -> Float[Array, "*rows width width"]:
-    """Jacobian of a norm at rows."""
+    """Jacobians of a norm at `rows`."""
     d = rows.shape[-1]
     z = norm.centre(rows)
     deviation = norm.deviation(z)[..., None]

@@ -1,7 +1,8 @@
 """The base pass of a layer, and the numbers of each row that certificates need.
 
-Value space, in which heads are compared, is defined in `constants`; the slopes of a score
-in `scores`.
+The base pass is the evaluation on the unchanged input; its radii bound its distance from
+exact arithmetic. Value space, in which heads are compared, is defined in `sections`; the
+slopes of a score, its derivatives in query and key, in `scores`.
 """
 
 import dataclasses

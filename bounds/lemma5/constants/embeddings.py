@@ -156,7 +156,7 @@ def _largest(dtype: np.dtype) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class EmbeddingNorms:
-    """Upper bounds, over all symbols and the n positions.
+    """Upper bounds on norms of embeddings, over all symbols and the n positions.
 
     Attributes:
         norm: F_0, of symbol plus position.

@@ -271,7 +271,7 @@ class ModelConstants(BriefRepr):
         return not all(SIGHTS[mask].everything for mask in self.masks)
 
     def attended_norm(self, layer: int) -> float:
-        """F: bound on what the attention of layers 1 … k reads."""
+        """F: bound on the norms of rows that the attention of layers 1 … k reads."""
         return max(x.norm for x in self.layers[:layer])
 
     def half_oscillation(self, layer: int) -> float:

@@ -200,7 +200,7 @@ class Reader:
     """Constants of a program's corners; gains and caps are rounded up."""
 
     def __init__(self, corners: dict[str, Corner], names: dict[int, str]) -> None:
-        """Begin with the corners of the start, and the names of norms by their `id`."""
+        """Starts with the corners of the rows at the start, and names of norms by `id`."""
         self.corners, self.names = corners, names
 
     def corner(self, name: str, form: Form) -> Form:

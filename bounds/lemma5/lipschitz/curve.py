@@ -89,7 +89,7 @@ class LipschitzCurve(RowPerLength):
     def interval(
         self, column: str = "estimate", level: float = 0.95
     ) -> tuple[float, float] | None:
-        """Confidence interval of a column's decay exponent, where there is one."""
+        """Confidence interval of a column's decay exponent; None where there is none."""
         return exponent_interval(self.fit(column), level)
 
     def plot(self) -> "Figure":

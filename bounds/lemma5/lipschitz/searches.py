@@ -225,7 +225,7 @@ def ascend(
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """Amount of search.
+    """Numbers of restarts and steps of the ascent.
 
     Attributes:
         restarts: Starting points of the ascent; 0 leaves it out.

@@ -94,7 +94,7 @@ class ScoreRule(abc.ABC):
 
     @abc.abstractmethod
     def query_slopes(self, queries: Queries, keys: Keys, scale: Scale) -> Slopes:
-        """Slopes of the scores in the query."""
+        """Derivatives of the scores in the query, which are called slopes."""
 
     @abc.abstractmethod
     def key_slopes(self, queries: Queries, slopes: Slopes) -> Slopes:
