@@ -51,7 +51,7 @@ class PartialInput:
 
     @property
     def length(self) -> int:
-        """n."""
+        """Number of tokens, n."""
         return len(self.tokens)
 
     @property
@@ -60,7 +60,7 @@ class PartialInput:
         return tuple(np.flatnonzero(self.tokens == FREE).tolist())
 
     def fix(self, bits: Mapping[int, int]) -> "PartialInput":
-        """Returns the partial input with free positions fixed."""
+        """Returns the partial input with the given free positions fixed."""
         tokens = self.tokens.copy()
         for position, bit in bits.items():
             assert tokens[position] == FREE
@@ -68,7 +68,7 @@ class PartialInput:
         return dataclasses.replace(self, tokens=tokens)
 
     def release(self, positions: Iterable[int]) -> "PartialInput":
-        """Returns the partial input with more positions free."""
+        """Returns the partial input with `positions` free."""
         tokens = self.tokens.copy()
         tokens[list(positions)] = FREE
         return dataclasses.replace(self, tokens=tokens)
@@ -90,7 +90,7 @@ def read_partial_input(
     tokens: ArrayLike | None,
     symbols: Sequence[int],
 ) -> PartialInput:
-    """Returns a partial input once it is known to fit the model."""
+    """Returns the partial input; raises `InputError` if it does not fit the model."""
     length = expect_length(length)
     size = model.vocab_size
     pair = tuple(expect_integers("symbols", symbols, 0, size - 1))
@@ -136,7 +136,7 @@ class RowSets:
 
 @dataclasses.dataclass(frozen=True)
 class Analysis:
-    """A model under a partial input.
+    """Possible sets and final table of a model under a partial input.
 
     Attributes:
         partial: The partial input.
@@ -159,7 +159,9 @@ class Analysis:
 
 
 def check_hard_model(model: Transformer) -> Transformer:
-    """Returns the checked model; raises `InputError` unless it is hard and in float64."""
+    """Returns the checked model; raises `InputError` if no restriction can be found for
+    it.
+    """
     model = check_model(model)
     if not model.layers:
         raise InputError("the model has no layers; a restriction needs at least one")
@@ -184,7 +186,7 @@ def check_hard_model(model: Transformer) -> Transformer:
 def needed_positions(
     model: Transformer, length: int, query: int
 ) -> list[Int[np.ndarray, "slots"]]:
-    """Positions whose activations the query's output needs, for y^(0) to y^(L)."""
+    """Positions whose activations the query needs, before each layer and after the last."""
     needed = [np.array([query], np.intp)]
     everything = np.arange(length)
     for layer in reversed(model.layers):
@@ -199,7 +201,7 @@ def needed_positions(
 def embed(
     model: Transformer, partial: PartialInput, positions: Int[np.ndarray, "slots"]
 ) -> Tables:
-    """Returns the tables of y^(0)."""
+    """Returns the tables of the embedded tokens, at the given positions."""
     encoding = np.asarray(encode_positions(model, partial.length))
     embedding = np.asarray(model.embedding)
     bits, values, counts = [], [], []
@@ -226,7 +228,8 @@ def analyse(
 ) -> Analysis:
     """Analyses a model under a partial input, up to `depth` layers.
 
-    Raises `TooManyBits` where a row depends on more than `most` bits, and `Undecided`.
+    Raises `TooManyBits` where a row depends on more than `most` bits, and `Undecided`
+    where rounding leaves open which position a row attends to.
     """
     needed = needed_positions(model, partial.length, query)
     tables = embed(model, partial, needed[0])
@@ -283,7 +286,7 @@ def _list_sets(tables: Tables, block: SlotBlock) -> list[HeadSets]:
 def output_dependence(
     model: Transformer, partial: PartialInput, query: int
 ) -> int | None:
-    """Number of free bits that the output may depend on; None if it is not found."""
+    """Number of free bits that the query's output may depend on; None if analysis fails."""
     depth = len(model.layers) - 1
     try:
         below = analyse(model, partial, query, depth=depth).final
@@ -297,7 +300,7 @@ def output_dependence(
 def possible_edges(
     model: Transformer, partial: PartialInput, query: int, depth: int
 ) -> list[tuple[int, tuple[int, ...]]]:
-    """Pairs of each position and the positions that it can attend to in one layer."""
+    """Pairs of each position and the positions that it can attend to in layer `depth`."""
     tables = analyse(model, partial, query, depth=depth).final
     layer, length = model.layers[depth], partial.length
     scored = score_rows(layer, tables, length)

@@ -59,7 +59,7 @@ def final_output(model: Transformer, top: Tables, claim: Claim) -> Enclosure:
 
 
 def check_output(found: Enclosure, claim: Claim) -> None:
-    """Checks the output of the certificate: equal where exact, else within rounding."""
+    """Checks that each entry of the claimed output lies within the enclosure `found`."""
     output = np.array(claim.output)
     if output.shape != found.centre.shape:
         raise Refuted(
@@ -75,13 +75,13 @@ def check_output(found: Enclosure, claim: Claim) -> None:
 
 
 def fill(claim: Claim, bit: int) -> Int[np.ndarray, "tokens"]:
-    """Returns the completion of rho in which every free bit is `bit`."""
+    """Returns the completion of the claim's restriction in which every free bit is `bit`."""
     rho = np.array(claim.rho)
     return np.where(rho == FREE, claim.symbols[bit], rho)
 
 
 def check_runs(model: Transformer, found: Enclosure, claim: Claim) -> None:
-    """Runs the model on the pair, or on two completions where there is none."""
+    """Checks that the model, run on the pair or two completions, gives the claimed output."""
     strings = claim.pair or (fill(claim, 0), fill(claim, 1))
     output = np.array(claim.output)
     runs = []
@@ -106,7 +106,7 @@ def check_runs(model: Transformer, found: Enclosure, claim: Claim) -> None:
 
 
 def check_pair(claim: Claim, member: Membership | None) -> None:
-    """Checks that the pair completes rho and that the language parts it."""
+    """Checks that both strings complete rho and exactly one is a member, as claimed."""
     if claim.pair is None:
         if claim.members is not None:
             raise Refuted("members are given, but no pair")
@@ -139,7 +139,7 @@ def check_pair(claim: Claim, member: Membership | None) -> None:
 
 
 def check_counts(claim: Claim) -> None:
-    """Checks the number of free positions, and of inputs that are misclassified.
+    """Checks the claimed numbers of free positions and of misclassified inputs.
 
     2^F completions get one output; where the free bits are 0 and 1 and the pair is of
     PARITY, no other token stands among them, and half of the completions are members.
@@ -292,7 +292,7 @@ def _header_faults(model: Transformer, claim: Claim) -> list[str]:
 
 
 def _verify_tables(model: Transformer, claim: Claim) -> tuple[Enclosure, bool]:
-    """Returns the one final activation at the query, and whether all was exact."""
+    """Checks all layers; returns the query's final activation, and whether all is exact."""
     identities = Identities()
     tables = embed_tables(model, claim, identities)
     exact = True
@@ -320,7 +320,7 @@ def _outcome_faults(
     output: Enclosure | None,
     member: Membership | None,
 ) -> list[str]:
-    """Faults of runs, pair and counts, each checked by itself."""
+    """Faults of the pair, of the model's runs (if the pair has none) and of the counts."""
     faults = []
 
     def note(check: Any, *given: Any) -> None:

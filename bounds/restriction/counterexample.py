@@ -89,7 +89,7 @@ def parity_pair(partial: PartialInput) -> Pair | None:
 
 
 def dyck_pair(member: Membership) -> FindPair:
-    """Search for a balanced completion, and one with a bracket turned."""
+    """Function that finds a balanced completion, and the same with one bracket turned."""
 
     def find(partial: PartialInput) -> Pair | None:
         fixed = partial.tokens[partial.tokens != FREE]
@@ -111,7 +111,7 @@ def dyck_pair(member: Membership) -> FindPair:
 
 
 def reachable_pair(decider: Automaton | Membership, seed: int) -> FindPair:
-    """Search for a member and a non-member, if the restriction leaves both."""
+    """Function that finds a member and a non-member among completions, or returns None."""
     key = jax.random.key(seed)
 
     def find(partial: PartialInput) -> Pair | None:
@@ -126,9 +126,9 @@ def reachable_pair(decider: Automaton | Membership, seed: int) -> FindPair:
 
 
 def neighbours_of(find: FindPair, member: Membership, seed: int) -> Neighbours:
-    """Partial inputs of members with one free bit that decides on membership alone.
+    """Function that yields members of the language with one bit freed.
 
-    The bit has no influence on the query's row.
+    Flipping that bit makes a non-member, and its influence on the query's row is 0.
     """
 
     def neighbours(
@@ -157,7 +157,7 @@ def neighbours_of(find: FindPair, member: Membership, seed: int) -> Neighbours:
 
 
 def _at_the_edge(pair: Pair, member: Membership, seed: int) -> Iterator[Tokens]:
-    """Last members on ways from a member to a non-member."""
+    """Distinct last members on paths, token by token, from the pair's member to the other."""
     member_word, other = pair
     differing = np.flatnonzero(member_word != other)
     generator = np.random.default_rng(seed)
@@ -177,7 +177,7 @@ def _at_the_edge(pair: Pair, member: Membership, seed: int) -> Iterator[Tokens]:
 
 
 def _flip(given: PartialInput, word: Tokens, place: int) -> Tokens:
-    """The word with the other symbol at one place."""
+    """Copy of `word` with the other of the two symbols at `place`."""
     flipped = word.copy()
     zero, one = given.symbols
     flipped[place] = zero if word[place] == one else one
@@ -185,7 +185,7 @@ def _flip(given: PartialInput, word: Tokens, place: int) -> Tokens:
 
 
 def searched(decider: Automaton | Membership, free: int) -> str:
-    """The completions that `reachable_pair` tries, in words."""
+    """Words for the completions that `reachable_pair` tries."""
     if isinstance(decider, Automaton) or free <= MOST_ENUMERATED:
         return "all"
     return f"{NUM_DRAWN + 2} drawn ones and their neighbours"
@@ -336,7 +336,7 @@ def _given(
 
 
 def prepare(language: str, length: int, end: int | None) -> Tokens:
-    """Tokens that are fixed beforehand: brackets around the window, and an end token."""
+    """Tokens fixed beforehand: an end token, and for DYCK brackets around a window."""
     tokens = np.full(length, FREE, np.int32)
     symbols = length - (end is not None)
     if end is not None:
@@ -362,7 +362,7 @@ def _decides(language: Language | Automaton) -> Membership:
 def _without_pair(
     model: jm.Transformer, found: Restriction, given: _Language
 ) -> Restriction:
-    """Adds the reasons for having no pair to a restriction."""
+    """Restriction `found` with its language, and the reasons why it has no pair."""
     certificate = found.certificate
     if given.entry is not None:
         certificate = {**certificate, "language": given.entry}
@@ -402,7 +402,7 @@ def _why_alike(
 
 
 def _accepts(model: jm.Transformer, found: Restriction) -> bool | None:
-    """Whether the model accepts the completions; None without a rule."""
+    """Whether the model accepts the output of `found`; None without an acceptance rule."""
     if model.accept is None:
         return None
     logits = read_logits(model, jnp.asarray(found.output))
@@ -411,7 +411,7 @@ def _accepts(model: jm.Transformer, found: Restriction) -> bool | None:
 
 
 def _read(found: Restriction) -> str:
-    """Words on the position that is read, unless it is the last."""
+    """Words that name the position read; empty if it is the last."""
     last = found.query == len(found.rho) - 1
     return "" if last else f", read at position {found.query}"
 

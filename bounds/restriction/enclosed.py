@@ -70,14 +70,14 @@ class Enclosed:
 
     @property
     def exact(self) -> bool:
-        """Whether all are known to the bit."""
+        """Whether every radius is 0: all numbers are known to the bit."""
         return not self.radius.any()
 
     def __getitem__(self, index: Any) -> "Enclosed":
         return Enclosed(self.value[index], self.radius[index])
 
     def where(self, there: Bool[np.ndarray, "..."]) -> "Enclosed":
-        """Numbers at the chosen entries, exactly 0 at others."""
+        """Numbers where `there` is true, exact zeros elsewhere."""
         return Enclosed(
             np.where(there, self.value, 0.0), np.where(there, self.radius, 0.0)
         )
@@ -108,7 +108,7 @@ def units(values: Float[np.ndarray, "*s"]) -> Int[np.ndarray, "*s"]:
 
 
 def counted(size: Floats, unit: Int[np.ndarray, "..."]) -> Bool[np.ndarray, "..."]:
-    """Whether terms that sum to `size` in magnitude are at most 2^52 units."""
+    """Whether size <= 2^52 · 2^unit, and 2^unit is large enough for exact products."""
     with np.errstate(over="ignore"):
         limit = np.ldexp(LARGEST_COUNT, np.clip(unit, -2000, 900).astype(np.int32))
     return np.asarray((size <= limit) & ((unit >= LEAST_UNIT) | (size == 0)))
@@ -117,7 +117,7 @@ def counted(size: Floats, unit: Int[np.ndarray, "..."]) -> Bool[np.ndarray, "...
 def inflated(
     values: Float[np.ndarray | np.floating, "*s"], steps: int
 ) -> Float[np.ndarray, "*s"]:
-    """Upper bound on the exact sums and products of magnitudes that were computed."""
+    """Upper bound on exact values, from `values` computed in `steps` roundings."""
     # A computed one with `steps` roundings is at least 1 - γ of the exact; 1 + 4 γ makes
     # up for that and for its own two roundings, γ being far below 1/8.
     return np.asarray(values * (1 + 4 * gamma_upper(steps + 4)))
@@ -130,7 +130,9 @@ def rounded(
     steps: int,
     exact: Bool[np.ndarray, "..."],
 ) -> Enclosed:
-    """Computed numbers with a radius for the rounding of two computations."""
+    """Numbers `value` with radius 0 if `exact`, else `brought` plus two computations'
+    rounding.
+    """
     # Twice over the terms here, and once over what the model's terms have more.
     radius = brought + gamma_upper(steps) * (2 * size + brought)
     radius = inflated(radius, steps + 4) + 4 * (steps + 1) * SMALLEST
@@ -138,7 +140,7 @@ def rounded(
 
 
 def row_norms(rows: Enclosed) -> tuple[Floats, Floats, Floats]:
-    """Norms of the rows' values, of their radii, and of their sum, rounded up."""
+    """Upper bounds on the norm of each row's values, of its radii, and on their sum."""
     steps = rows.value.shape[-1] + 4
     value = inflated(np.sqrt((rows.value**2).sum(axis=-1)), steps)
     radius = inflated(rows.radius.sum(axis=-1), steps)
@@ -172,7 +174,7 @@ def linear(
 def _product_units(
     rows: Int[np.ndarray, "*rows width"], weight: Int[np.ndarray, "units width"]
 ) -> Int[np.ndarray, "*rows units"]:
-    """Unit of the terms of each inner product, from those of its factors."""
+    """Unit of the terms of each inner product, from the units of both factors."""
     unit = np.full((*rows.shape[:-1], len(weight)), NO_UNIT)
     for k in range(weight.shape[1]):
         np.minimum(unit, rows[..., k, None] + weight[:, k], out=unit)
@@ -190,7 +192,7 @@ def total(rows: Enclosed, axis: int) -> Enclosed:
 
 
 def divided(rows: Enclosed, scale: Floats, error: float = 0.0) -> Enclosed:
-    """Returns rows / scale, by a division or by a product with the reciprocal."""
+    """Returns rows / scale, for a scale known up to a relative `error`."""
     # Exact where the scale is a power of two.
     value = rows.value / scale
     power = (np.frexp(scale)[0] == 0.5) & (error == 0)
@@ -262,7 +264,7 @@ def _(operation: Norm, *rows: Enclosed) -> Enclosed:
 
 
 def normalise(norm: Norm, rows: Enclosed) -> Enclosed:
-    """Returns the norm of rows."""
+    """Returns rows after the norm: (centred row) / root * scale + bias, enclosed."""
     # With c the centred row and r_c its radius, the variance is off by mean(2 |c| r_c +
     # r_c^2) and its rounding; the root of var + ε by that over its least value; and the
     # quotient by r_c over the root and |c| times the root's relative error.

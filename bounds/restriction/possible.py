@@ -53,7 +53,7 @@ class HeadBlock:
 
 @dataclasses.dataclass(frozen=True)
 class SlotBlock:
-    """A block of query rows: those of whole slots.
+    """A block of query rows: all rows of some slots, which are positions of the tables.
 
     Attributes:
         slots: The slots.
@@ -68,21 +68,25 @@ class SlotBlock:
     heads: tuple[HeadBlock, ...]
 
     def reach(self) -> Bool[np.ndarray, "chosen slots"]:
-        """Whether any head and row of a slot can attend to another slot."""
+        """Whether each chosen slot can attend to each slot, in any head and row."""
         either = np.logical_or.reduce([head.possible for head in self.heads])
         first = np.searchsorted(self.slot_of_row, np.arange(len(self.slots)))
         return np.logical_or.reduceat(either, first, axis=0)
 
 
 def tie_order(weighting: Weighting) -> int:
-    """Returns +1 where the smaller position wins a tie, -1 where the larger does."""
+    """Returns -1 if the largest position wins a tie, else +1 (also where ties are
+    averaged).
+    """
     return weighting.side or 1
 
 
 def first_in_order(
     values: Shaped[np.ndarray, "*axes"], order: int, axis: int
 ) -> Int[np.ndarray, "..."]:
-    """Index along an axis of the largest value, of equal ones the first by the order."""
+    """Index of the largest value along an axis; of ties the first if order > 0, else
+    the last.
+    """
     if order > 0:
         return values.argmax(axis=axis)
     return values.shape[axis] - 1 - np.flip(values, axis).argmax(axis=axis)
@@ -174,7 +178,7 @@ def leading_entries(
     order: int,
     count: int,
 ) -> tuple[Int[np.ndarray, "voters count"], Bool[np.ndarray, "voters count"]]:
-    """The first entries of rows' lists that are not constant, and whether they exist."""
+    """First `count` non-constant key rows in the lists of `rows`, and whether each exists."""
     free = np.array([bool(bits) for bits in tables.bits])
     score = np.where(sets.possible[rows] & free, sets.highest[rows], -np.inf)
     widths = np.diff(tables.starts)
@@ -202,7 +206,7 @@ def cast_votes(
     cap: int,
     votes: Float[np.ndarray, "keys"],
 ) -> None:
-    """Adds the votes of the slots of a block that depend on too many bits."""
+    """Adds to `votes` the votes of a block's slots that depend on too many bits (`over`)."""
     # Fixing the bits of an entry to the values that maximise its score makes it win, and
     # hides all that follow. The entry of rank r with k bits gets 1 / ((1 + r) k) votes.
     rows = np.flatnonzero(over[block.slot_of_row])
@@ -222,7 +226,7 @@ def elect(
     noise: np.random.Generator | None,
     imbalance: int | None,
 ) -> dict[int, int]:
-    """Returns the bits to fix: the best-voted keys that agree with one another."""
+    """Returns about `batch` bits to fix: the best-voted assignments that agree."""
     totals: dict[Key, float] = {}
     for row in np.flatnonzero(votes):
         key = tuple(tables.assignment(int(row)).items())
@@ -244,11 +248,11 @@ def elect(
 
 
 def lean(bits: Mapping[int, int]) -> int:
-    """Returns ones less zeros among bits."""
+    """Returns the number of ones less the number of zeros among bits."""
     return sum(2 * value - 1 for value in bits.values())
 
 
 def first_bits(tables: Tables, slots: Sequence[int]) -> dict[int, int]:
-    """Returns a bit to fix where no row has an entry to vote for."""
+    """Returns the first bit of the slot that depends on most bits, fixed to 0."""
     bits = max((tables.bits[slot] for slot in slots), key=len)
     return {bits[0]: 0}

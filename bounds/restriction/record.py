@@ -30,14 +30,14 @@ LEGIBLE = 24
 
 
 def part_form(length: int, num_symbols: int) -> Form:
-    """Form of the record of a part of a search."""
+    """Form of the records that `record_closed` makes."""
     rho = [range(FREE, num_symbols), length]
     stage = {"name": str, "rho": rho, "seconds": float}
     return {"rho": rho, "method": str, "stages": [stage]}
 
 
 def record_closed(found: ClosedInput) -> dict[str, Any]:
-    """Record of a part of a search."""
+    """Record of a closed partial input, with the method and stages that led to it."""
     return {
         "rho": found.partial.tokens.tolist(),
         "method": found.method,
@@ -49,7 +49,7 @@ def record_closed(found: ClosedInput) -> dict[str, Any]:
 
 
 def read_closed(row: Mapping[str, Any]) -> ClosedInput:
-    """The part of a search that a record holds."""
+    """Closed partial input of a record that `record_closed` made."""
 
     def partial(tokens: list[int]) -> PartialInput:
         return PartialInput(np.asarray(tokens, np.int32), SYMBOLS)
@@ -104,7 +104,7 @@ def describe_restriction(found: Restriction, seconds: float) -> list[str]:
 
 
 def _text(tokens: Int[np.ndarray, "tokens"]) -> str:
-    """Tokens as text, from both ends where there are many."""
+    """Tokens as text; of more than 64, the first and the last 32."""
     words = [str(token) for token in tokens.tolist()]
     if len(words) > 64:
         words = [*words[:32], "…", *words[-32:]]

@@ -211,7 +211,7 @@ def find_restriction(
 
 
 def require_table(length: int) -> None:
-    """Refuses a length whose table of n rows' dependence on n bits does not fit."""
+    """Refuses a length n whose n x n table of dependences does not fit into memory."""
     require_memory(f"a restriction of length n = {length}", 4 * length**2)
 
 
@@ -223,7 +223,7 @@ def restrict(
     query: int,
     plan: SearchPlan,
 ) -> Restriction:
-    """Returns the best restriction for a purpose; see `find_restriction`."""
+    """Returns the best restriction that the search `plan` finds; see `find_restriction`."""
     expect_hook("report", plan.report)
     expect_hook("remember", plan.remember)
     model = check_hard_model(model)

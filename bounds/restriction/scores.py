@@ -61,7 +61,7 @@ class ScoredRows:
     exact: bool
 
     def keep(self, rows: Int[np.ndarray, "rows"]) -> "ScoredRows":
-        """Returns some of the rows."""
+        """Returns the projections of the given rows."""
         return dataclasses.replace(
             self,
             query=self.query[:, rows],
@@ -73,7 +73,9 @@ class ScoredRows:
     def cells(
         self, head: int, queries: Rows, keys: Rows | None = None
     ) -> tuple[Floats, Floats]:
-        """Lowest and highest cells of queries with their keys, or with all keys."""
+        """Lowest and highest score cells of query rows, each with its key, or with all
+        keys.
+        """
         score, radius = score_enclosed(
             self.attention.scoring, self, head, queries, keys
         )
@@ -94,7 +96,7 @@ class ScoredRows:
 def score_enclosed(
     score: Score, rows: ScoredRows, head: int, queries: Rows, keys: Rows | None
 ) -> tuple[Floats, Floats | float]:
-    """Scores and radii of queries with their keys, or with all keys if None."""
+    """Scores and radii of query rows, each with its key in `keys`, or with all if None."""
     del rows, head, queries, keys
     raise InputError(f"no enclosure of {score.word} scores; no restriction is found")
 
@@ -145,7 +147,7 @@ def _(
 
 
 def score_rows(layer: Layer, tables: Tables, length: int) -> ScoredRows:
-    """Projects the rows of tables for a layer."""
+    """Projects the rows of `tables` to a layer's queries, keys and values."""
     attention, positions = layer.attention, tables.position_of_row
     inputs = attention_input(layer, tables.rows)
 
@@ -180,7 +182,7 @@ def score_rows(layer: Layer, tables: Tables, length: int) -> ScoredRows:
 def _products_exact(
     query: Float[np.ndarray, "heads rows d_k"], key: Float[np.ndarray, "heads keys d_k"]
 ) -> bool:
-    """Whether no inner product of a query with a key is rounded."""
+    """Whether it is certain that no inner product of a query with a key is rounded."""
     sizes, least = 0.0, 0
     for head_query, head_key in zip(query, key, strict=True):
         size = np.abs(head_query).sum(axis=-1).max() * np.abs(head_key).max()

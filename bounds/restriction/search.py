@@ -111,7 +111,7 @@ class Search:
             self.report(stage, self.partial)
 
     def reduce(self, caps: Sequence[int]) -> tuple[Tables, ScoredRows]:
-        """Fix bits until every row below the last layer depends on few."""
+        """Fix bits until each row after layer l depends on at most caps[l] bits."""
         needed = needed_positions(self.model, self.partial.length, self.query)
         tables = embed(self.model, self.partial, needed[0])
         for depth, cap in enumerate(caps):
@@ -155,7 +155,7 @@ class Search:
         cap: int,
         batch: int,
     ) -> tuple[dict[int, int], list[int]]:
-        """Bits to fix, and the slots that depend on too many."""
+        """Bits to fix, by vote, and the slots that depend on more than `cap` bits."""
         dependence = tables.dependence(self.partial.length)
         order = tie_order(scored.attention.weighting)
         votes = np.zeros(tables.num_rows)
@@ -173,7 +173,9 @@ class Search:
         return chosen or first_bits(tables, bad), bad
 
     def decide(self, tables: Tables, case: Undecided, where: str) -> dict[int, int]:
-        """Returns a bit to fix so that a winner is not left to rounding."""
+        """Returns a bit of an undecided row, fixed to 0; raises `InputError` if none
+        has a bit.
+        """
         slot_of_row = tables.slot_of_row
         for slot in (case.slot, *slot_of_row[list(case.rows)].tolist()):
             if tables.bits[slot]:
@@ -200,7 +202,7 @@ def free_needless(
     query: int,
     report: Report,
 ) -> PartialInput:
-    """Frees bits, by halves of batches, while the query's output stays constant."""
+    """Frees bits that the search fixed, in batches, where the output stays constant."""
     end = time.monotonic() + REVERSE_SECONDS
     fixed = [i for i in given.free if partial.tokens[i] != FREE]
     size = max(1, len(fixed) // 2)
@@ -220,7 +222,7 @@ def free_needless(
 
 
 def close(search: Search, tables: Tables, scored: ScoredRows) -> None:
-    """Fix bits until the query's output is constant, trying every value of its row."""
+    """Fix the fewest bits found that make the query's output constant."""
     slot = tables.slot(search.query)
     ways, open_ = [], None
     for row in range(tables.starts[slot], tables.starts[slot + 1]):
@@ -246,7 +248,9 @@ def _fixed(
 
 
 def _close_value(search: Search, tables: Tables, scored: ScoredRows) -> dict[int, int]:
-    """Bits that close every head once the query's row is constant."""
+    """Bits that settle the rows each head attends to, for a query whose own row is
+    constant.
+    """
     # Once the bits of a list's first entry are fixed so that it has its largest score,
     # the head attends to it whatever the other bits are.
     slot = tables.slot(search.query)
@@ -267,7 +271,9 @@ def _close_value(search: Search, tables: Tables, scored: ScoredRows) -> dict[int
 def _cheapest_entry(
     tables: Tables, scored: ScoredRows, block: SlotBlock
 ) -> dict[int, int]:
-    """Bits of the cheapest first entry over all open heads."""
+    """Fewest bits that settle the first non-constant entry of a head's list; {} if none
+    is left.
+    """
     order = tie_order(scored.attention.weighting)
     first = np.zeros(1, np.intp)
     found = []
@@ -281,7 +287,7 @@ def _cheapest_entry(
 def draw(
     partial: PartialInput, share: float, generator: np.random.Generator
 ) -> PartialInput:
-    """Fixes each free bit to a fair coin with probability `share`."""
+    """Fixes each free bit, with probability `share`, to a fair coin's outcome."""
     fixed = {
         position: int(generator.integers(2))
         for position in partial.free
@@ -338,7 +344,7 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True)
 class ClosedInput:
-    """A partial input that closes the model's output.
+    """A partial input that makes the model's output constant, with its search.
 
     Attributes:
         partial: The partial input.
@@ -360,7 +366,7 @@ Remember = Callable[[str, Callable[[], ClosedInput]], ClosedInput]
 
 
 def forget(name: str, work: Callable[[], ClosedInput]) -> ClosedInput:
-    """Does a part of the work now and keeps nothing."""
+    """Returns work(): a `Remember` that keeps no results."""
     del name
     return work()
 
@@ -434,7 +440,9 @@ class SearchPlan:
 def attempt(
     model: Transformer, given: PartialInput, query: int, plan: SearchPlan
 ) -> ClosedInput:
-    """Returns the best restriction of several attempts."""
+    """Returns the best restriction of several attempts, after the reverse pass if there
+    is one.
+    """
     clock, useful = _Clock(plan.report), plan.useful
     found: list[ClosedInput] = []
     caps = plan.all_caps(model)
@@ -483,7 +491,7 @@ def _first_constant(
     tried: Iterable[PartialInput],
     clock: "_Clock",
 ) -> list[ClosedInput]:
-    """First partial input under which the output is constant, if there is one in time."""
+    """The first partial input of `tried` that makes the output constant, or none in time."""
     began = math.inf
     for count, partial in enumerate(tried):
         # Programs are compiled before there is a first one, which is not its time.
@@ -504,7 +512,7 @@ def _greedy(
     clock: "_Clock",
     caps: Iterator[tuple[int, ...]],
 ) -> Iterator[ClosedInput]:
-    """One search after another; the first is deterministic, later ones shuffle votes."""
+    """Yields greedy searches: the first is deterministic, later ones shuffle votes."""
     for number, chosen in enumerate(caps):
         noise = np.random.default_rng((plan.seed, number)) if number else None
 

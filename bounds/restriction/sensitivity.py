@@ -229,7 +229,7 @@ def _check(rho: ArrayLike, symbols: Sequence[int]) -> tuple[Tokens, tuple[int, i
 
 
 def _num_symbols(automaton: Automaton, tokens: Tokens, pair: tuple[int, int]) -> int:
-    """Length without an end token; raises `InputError` for symbols of no automaton."""
+    """Length without an end token; raises `InputError` for a symbol the automaton lacks."""
     if max(pair) >= automaton.num_symbols:
         raise InputError(
             f"symbols = {pair}: {max(pair)} is no symbol of the automaton; its symbols "
@@ -241,7 +241,7 @@ def _num_symbols(automaton: Automaton, tokens: Tokens, pair: tuple[int, int]) ->
 def _complete(
     automaton: Automaton, tokens: Tokens, pair: tuple[int, int], wanted: bool
 ) -> Tokens | None:
-    """Returns a completion that the automaton accepts (or rejects), or None."""
+    """Returns a completion that the automaton accepts (rejects, if not `wanted`), or None."""
     length = _num_symbols(automaton, tokens, pair)
     # By prefix: the states that it can reach, with a state and a symbol before each.
     steps: list[dict[int, tuple[int, int]]] = []
@@ -276,7 +276,7 @@ def _image(automaton: Automaton, states: int, symbols: Sequence[int]) -> int:
 def _sample(
     key: Key[Array, ""], count: int, num_samples: int
 ) -> Iterable[Bool[np.ndarray, "free"]]:
-    """Random bits, both constants, and the neighbours of all of these."""
+    """Yields all zeros, all ones and random bits, each followed by its one-bit flips."""
     drawn = np.asarray(jax.random.bernoulli(key, shape=(num_samples, count)))
     for bits in (np.zeros(count, bool), np.ones(count, bool), *drawn):
         yield bits

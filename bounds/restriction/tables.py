@@ -37,7 +37,7 @@ class Tables:
 
     @property
     def num_rows(self) -> int:
-        """K."""
+        """Number of rows of all tables, K."""
         return int(self.starts[-1])
 
     @property
@@ -65,7 +65,7 @@ class Tables:
         return {bit: index >> k & 1 for k, bit in enumerate(self.bits[slot])}
 
     def dependence(self, length: int) -> Float[np.ndarray, "slots tokens"]:
-        """Returns 1 where a slot depends on a position, else 0."""
+        """Returns a matrix that is 1 where a slot depends on a position, else 0."""
         matrix = np.zeros((len(self.bits), length), np.float32)
         for slot, bits in enumerate(self.bits):
             matrix[slot, list(bits)] = 1
@@ -74,7 +74,9 @@ class Tables:
     def sides(
         self,
     ) -> tuple[Float[np.ndarray, "rows shared"], Float[np.ndarray, "rows shared"]]:
-        """Indicators that a row sets a bit, of those that several slots share, to 1 or 0."""
+        """Whether each row sets a bit to 1, and to 0, for the bits that several slots
+        share.
+        """
         count: dict[int, int] = {}
         for bits in self.bits:
             for bit in bits:
@@ -119,7 +121,7 @@ class Tables:
 def _halves(
     index: Int[np.ndarray, "assignments"], digit: int
 ) -> Int[np.ndarray, "2 high low"]:
-    """The rows whose assignment has 0, and 1, as its given binary digit."""
+    """Rows of `index` whose assignment has 0, and 1, as binary digit number `digit`."""
     return index.reshape(-1, 2, 1 << digit).swapaxes(0, 1)
 
 
@@ -128,7 +130,7 @@ def normal_form(
     index: Int[np.ndarray, "assignments"],
     identity: Int[np.ndarray, "rows"],
 ) -> tuple[tuple[int, ...], Int[np.ndarray, "kept"]]:
-    """Returns a table without the bits that it does not depend on."""
+    """Returns the bits that a table depends on, and the rows of `index` that it keeps."""
     left = list(bits)
     for bit in bits:
         low, high = _halves(index, left.index(bit))

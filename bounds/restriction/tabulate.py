@@ -47,7 +47,7 @@ class Undecided(Exception):
     """
 
     def __init__(self, slot: int, rows: Sequence[int]):
-        """Name the slot and the rows."""
+        """Store the slot and the rows that contend."""
         super().__init__(slot, rows)
         self.slot = slot
         self.rows = tuple(rows)
@@ -64,7 +64,7 @@ def row_indices(
 
 
 def read_slots(tables: Tables, scored: ScoredRows, block: SlotBlock) -> list[Readings]:
-    """Finds the rows that the slots of a block read; raises `Undecided`."""
+    """Rows that the slots of a block read; raises `Undecided` where rounding decides."""
     reach = block.reach()
     return [
         _read_slot(tables, scored, block, local, np.flatnonzero(reach[local]))
@@ -117,7 +117,7 @@ def _decide(
     rows: Int[np.ndarray, "candidates assignments"],
     allowed: Bool[np.ndarray, "candidates assignments"],
 ) -> Bool[np.ndarray, "candidates assignments"]:
-    """Whether each candidate is attended to under each assignment."""
+    """Whether each candidate is attended to under each assignment; raises `Undecided`."""
     weighting = scored.attention.weighting
     queries = np.broadcast_to(own, rows.shape)
     low, high = scored.cells(head, queries.reshape(-1), rows.reshape(-1))
@@ -172,7 +172,7 @@ def tabulate(
 
 
 def _attended(scored: ScoredRows, head: int, read: Sequence[Readings]) -> Enclosed:
-    """The head's output for all assignments of all slots."""
+    """Output of one head for all assignments of the slots in `read`."""
     value = scored.value[head]
     average = not scored.attention.weighting.side
     parts = []
@@ -209,7 +209,9 @@ def _identify(
 def _names(
     old: Tables, slot_of_row: Int[np.ndarray, "_"], one: Readings
 ) -> Callable[[int], object]:
-    """Function that names the rows read under an assignment: its own, and each head's."""
+    """Function from an assignment to the identities of the rows read: its own, each
+    head's.
+    """
 
     def named(case: int) -> object:
         parts: list[object] = [int(old.identity[one.own[case]])]

@@ -30,7 +30,7 @@ KEYS = (
 
 @dataclasses.dataclass(frozen=True)
 class RowClaim:
-    """The possible set of one row of a table, for one head; no witness if it is empty."""
+    """Claimed possible set of one table row and head; without witness if nothing is seen."""
 
     possible: tuple[int, ...]
     witness: int | None
@@ -46,7 +46,7 @@ class PositionClaim:
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A whole certificate."""
+    """The decoded entries of a certificate."""
 
     num_layers: int
     heads: tuple[int, ...]
@@ -68,7 +68,7 @@ class Claim:
 
     @property
     def length(self) -> int:
-        """n."""
+        """Number of tokens, n."""
         return len(self.rho)
 
     @property

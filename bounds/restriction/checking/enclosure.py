@@ -67,7 +67,7 @@ class Enclosure:
 
 
 def concatenate(parts: list[Enclosure]) -> Enclosure:
-    """Returns enclosures side by side along the last axis."""
+    """Returns enclosures joined along the last axis."""
     return Enclosure(
         np.concatenate([part.centre for part in parts], axis=-1),
         np.concatenate([part.radius for part in parts], axis=-1),

@@ -4,6 +4,8 @@ A score becomes the cell round(score / tie_resolution) (docs/model-format.md, se
 Cells are intervals [low, high] here that hold every machine's. A position is *possible*
 for a row if its greatest cell lets it win under some completion. n positions of A rows
 each take O(n A K d) operations for K rows in all of width d.
+
+A row's *recipe* is its own table row below and, for each head, the rows attended to.
 """
 
 import dataclasses
@@ -115,7 +117,9 @@ def attend(
     high: Float[np.ndarray, "assignments candidates"],
     tie: str,
 ) -> list[tuple[int, ...]]:
-    """Table rows that each assignment attends to: one, or all of the best cell."""
+    """Table rows that each assignment attends to; raises `Refuted` where rounding could
+    decide.
+    """
     # Rows that are certainly equal may stand for one another: which of them wins does not
     # matter, nor, if nothing else can win, how many do.
     if tie == "R":
@@ -148,7 +152,9 @@ def attend(
 
 
 def way_to_attend(identity: Int[np.ndarray, "rows"], rows: tuple[int, ...]) -> Hashable:
-    """Identities of the attended rows and their proportions, which fix the value."""
+    """Identities of the attended rows with their proportions, which determine the mean
+    value.
+    """
     counts = Counter(identity[list(rows)].tolist())
     shared = math.gcd(*counts.values())
     return tuple(sorted((one, count // shared) for one, count in counts.items()))
@@ -331,7 +337,7 @@ def _check_position(
     tie: str,
     book: dict[Recipe, int],
 ) -> tuple[tuple[int, ...], Int[np.ndarray, "assignments"]]:
-    """Checks a position's claims; returns its free bits and the recipe of each row."""
+    """Checks a position's claims; returns its free bits and its rows' recipe numbers."""
     where = f"position {position}"
     length = below.bits.shape[1]
     seen = SEES[heads[0].attention.mask](position, np.arange(length))
@@ -397,7 +403,7 @@ def _check_position(
 def _consistent(
     below: Tables, own: tuple[int, ...]
 ) -> Bool[np.ndarray, "assignments keys"]:
-    """Whether the table rows agree with each assignment to the own bits."""
+    """Whether each table row agrees with each assignment to the free bits `own`."""
     bits = assignments(len(own))
     agrees = np.ones((len(bits), len(below.bits)), bool)
     for place, position in enumerate(own):
@@ -413,7 +419,7 @@ def _extremes(
     agrees: Bool[np.ndarray, "keys"],
     length: int,
 ) -> tuple[Float[np.ndarray, "tokens"], Float[np.ndarray, "tokens"]]:
-    """Lowest and highest cell of each position, over the rows that agree."""
+    """Lowest and highest cell of each position, over its rows that `agrees` marks."""
     starts, positions = below.starts, below.positions
     least, most = np.full(length, np.inf), np.full(length, -np.inf)
     least[positions] = np.minimum.reduceat(np.where(agrees, low, np.inf), starts)
@@ -427,7 +433,7 @@ def _rows_of(
     among: tuple[int, ...],
     bits: Int[np.ndarray, "assignments count"],
 ) -> Int[np.ndarray, "assignments candidates"]:
-    """Table rows of the possible positions under assignments to `among`."""
+    """Table rows of the claim's possible positions under each assignment to `among`."""
     return np.stack(
         [
             below.start[j] + row_index(bits, among, below.deps[j])
@@ -445,7 +451,8 @@ def _project_table(
     identity: Int[np.ndarray, "rows"],
     rationals: Rationals,
 ) -> Int[np.ndarray, "kept"]:
-    """Returns the recipes of a table that depends on `deps` alone; checks that it does.
+    """Returns the recipe number of each assignment to `deps`; checks that no other bit
+    matters.
 
     Recipes that turn out to make one rational row get one identity.
     """
@@ -465,7 +472,7 @@ def _project_table(
 
 
 def _share(values: Enclosure, identity: Int[np.ndarray, "rows"]) -> Enclosure:
-    """Gives rows of one identity one enclosure."""
+    """Gives all rows of one identity the same enclosure, which holds each of theirs."""
     # They are one real vector, but machines that make them in several ways round it in as
     # many: the shared enclosure holds all of these.
     _, first, group = np.unique(identity, return_index=True, return_inverse=True)

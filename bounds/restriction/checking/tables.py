@@ -39,11 +39,11 @@ class Identities:
     """Numbers for the ways in which a row is made, equal for equal ways."""
 
     def __init__(self) -> None:
-        """Starts without ways."""
+        """Starts with no way numbered."""
         self._known: dict[Hashable, int] = {}
 
     def number(self, way: Hashable) -> int:
-        """Returns the number of a way."""
+        """Returns the number of a way, a new number for a new way."""
         return self._known.setdefault(way, len(self._known))
 
     def of_rows(
@@ -101,7 +101,7 @@ def assignments(count: int) -> Int[np.ndarray, "assignments count"]:
 def row_index(
     bits: Int[np.ndarray, "assignments count"], among: tuple[int, ...], deps: Any
 ) -> Int[np.ndarray, "assignments"]:
-    """Returns the table rows that assignments to the positions `among` choose."""
+    """Returns the row in a table over `deps` of each assignment to the positions `among`."""
     index = np.zeros(len(bits), np.int64)
     for place, position in enumerate(deps):
         index += bits[:, among.index(position)] << place
@@ -129,7 +129,7 @@ def stack_tables(
 
 
 def embed_tables(model: Transformer, claim: Claim, identities: Identities) -> Tables:
-    """Returns the tables of y^(0) = embedding[x] + position."""
+    """Returns the tables of the embedded tokens, embedding[x] + position."""
     # The model's y^(0) is the rounded sum by definition, so it is exact here.
     embedding = np.asarray(model.embedding)
     width, length = embedding.shape[1], claim.length
@@ -187,7 +187,7 @@ class Rationals:
         return row is not None and row == self.row(second)
 
     def row(self, number: int) -> tuple[Fraction, ...] | None:
-        """Returns the row of a recipe, or None where it is not rational."""
+        """Returns a recipe's row as fractions, or None where it is not rational."""
         if number not in self.known:
             self.known[number] = self._make(*self.recipes[number])
         return self.known[number]
@@ -220,7 +220,7 @@ class Rationals:
         return tuple(made.tolist())
 
     def _head(self, head: int, rows: list[Any]) -> Shaped[np.ndarray, "d_v"]:
-        """Returns the mean value of rows, zero of none."""
+        """Returns the head's value of the mean of `rows`; zero without rows."""
         attention = self.layer.attention
         value = np.asarray(attention.value_by_head)[head]
         if not rows:
@@ -232,7 +232,7 @@ class Rationals:
 
 
 def _row_below(tables: Tables, row: int) -> tuple[Fraction, ...] | None:
-    """Returns a row of tables, or None where it is not rational."""
+    """Returns a row of tables as fractions, or None where it is not rational."""
     if not tables.values.radius[row].any():
         return tuple(map(Fraction, tables.values.centre[row].tolist()))
     made: Any = tables.made

@@ -245,7 +245,7 @@ def dyck_slope(parameters: DyckParameters) -> float:
 def _repair_risk(
     parameters: DyckParameters, step: SwitchingStep, loose: bool
 ) -> Fraction:
-    """Returns β / γ."""
+    """Returns β / γ; `loose` means that the sum is not held to y."""
     deviations = 1 if step is parameters.steps[-1] else 2
     rest = Fraction(999, 1000) - deviations * parameters.delta
     return rest - (parameters.delta if loose else Fraction(1, 20))

@@ -101,7 +101,7 @@ class Alteration:
         return _LN2 * c + log(c * self.num_heads / (self.eps * self.free))
 
     def parameters(self) -> dict[str, float]:
-        """η, q and ε, for a record: the floats nearest to them."""
+        """Floats nearest to η, q and ε, by name."""
         return {name: float(getattr(self, name).mid) for name in ("eta", "q", "eps")}
 
 

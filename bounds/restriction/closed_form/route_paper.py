@@ -99,7 +99,7 @@ class PaperReduction:
         return first.a >= 0 and second.a >= 0 and growth.a > 0
 
     def margins(self, k: int) -> tuple[Interval, Interval, Interval]:
-        """By how much (H1) and (H2) hold, the latter in logarithms, and g of (H3)."""
+        """Slack of (H1) and of (H2), the latter in logarithms, and g of (H3)."""
         c, k = self.inputs, whole("k", k, 2)
         lost = self.eta * self.free
         fed = c / lost
@@ -118,7 +118,7 @@ class PaperReduction:
         )
 
     def least_k(self, below: int | None = None) -> int:
-        """The least k that holds, by doubling and bisection."""
+        """The least k (below `below`, if given) at which (H1), (H2) and g > 0 hold."""
         if below is None:
             low, high = 1, 2
             while not self.holds(high):
@@ -135,7 +135,7 @@ class PaperReduction:
         return floor(log(interval(2)) / self.margins(k)[2]) + 1
 
     def parameters(self) -> dict[str, float]:
-        """η, q and δ, for a record: the floats nearest to them."""
+        """Floats nearest to η, q and δ, by name."""
         return {name: float(getattr(self, name).mid) for name in ("eta", "q", "delta")}
 
 

@@ -106,7 +106,7 @@ _DYCK = """
 
 
 def _shape(line: str) -> tuple[Shape, list[list[str]]]:
-    """Reads L and H, and of each step its words."""
+    """Reads L and H of a line, and the words of each step."""
     shape, steps = line.split(": ")
     layers, heads = shape.split()
     return (int(layers), int(heads)), [step.split() for step in steps.split(", ")]
@@ -348,7 +348,7 @@ def dyck_routes(num_layers: int, num_heads: int) -> Iterator[Route]:
 
 
 def proof_digits(num_layers: int) -> int:
-    """Returns to how many decimals probabilities are rounded: R_l falls with φ_l."""
+    """Returns the decimals that probabilities are rounded up to for L layers."""
     return max(DIGITS, 6 * num_layers)
 
 
@@ -370,6 +370,6 @@ def _listed(steps: Sequence[SwitchingStep]) -> list[dict[str, Any]]:
 
 
 def least(routes: Sequence[Route]) -> Route:
-    """Returns the route with the least length."""
+    """Returns the route of least length."""
     length: Callable[[Route], Tower] = lambda route: route.length
     return min(routes, key=length)

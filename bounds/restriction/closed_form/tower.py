@@ -80,7 +80,7 @@ class Tower:
         return (lifted + Tower.of(ceiling(exponent))).exp2()
 
     def __add__(self, other: "Tower") -> "Tower":
-        """Returns self + other; at levels above 1 twice the larger does."""
+        """Returns self + other, rounded up; at levels above 1, twice the larger."""
         small, large = sorted((self, other))
         if large.level == 0:
             return Tower.of(int(large.top) + int(small.top))
@@ -118,13 +118,13 @@ class Tower:
 
     @property
     def integer(self) -> int | None:
-        """The number itself where it is a float's size or less, else None."""
+        """The number if it is an integer below 2^1023, else None."""
         small = self.level == 0 and self.top < 2**1023
         return int(self.top) if small else None
 
     @property
     def log10(self) -> float | None:
-        """The decimal logarithm, rounded up; None for 0 and where it is a tower too."""
+        """The decimal logarithm, rounded up; None for 0 and at levels above 1."""
         if self.level > 1 or self.top == 0:
             return None
         return upper(self.log2_enclosure() * _LN2 / _LN10)
@@ -140,7 +140,7 @@ class Tower:
 
 
 def _up(number: float) -> str:
-    """Returns six digits of a number >= 0, rounded up."""
+    """Returns the text of a number >= 0, to six digits at least, rounded up."""
     if number == 0:
         return "0"
     scale = 5 - math.floor(math.log10(number))
@@ -151,7 +151,7 @@ def _up(number: float) -> str:
 
 
 def _normal(level: int, top: Interval) -> Tower:
-    """Returns the tower of a level >= 1 and a top that a real encloses, rounded up."""
+    """Returns `level` twos on one another, topped by any real of `top`, rounded up."""
     while not top.b < LARGEST_TOP:
         top = log2(top)
         level += 1
@@ -175,7 +175,7 @@ def log2(x: Interval) -> Interval:
 
 
 def lg_sum(x: Interval, y: Interval | int) -> Interval:
-    """An interval around lg(2^x + 2^y), for x and y of any size."""
+    """An interval around log₂(2^x + 2^y), for x and y of any size."""
     return x + log2(1 + exp((y - x) * _LN2))
 
 
