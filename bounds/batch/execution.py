@@ -31,7 +31,7 @@ LOOK_AGAIN = 1.0
 
 
 def block_memory() -> int:
-    """Returns the bytes that the blocks of a cell may take, where no flag says.
+    """Returns the bytes that the blocks of a cell may take where no flag sets them.
 
     Sizes of blocks move the last bits, so they are part of a cell's configuration, and
     are the same on machines with a different memory: 4 GiB, or on a small machine half
@@ -42,10 +42,7 @@ def block_memory() -> int:
 
 
 def peak_bytes() -> int | None:
-    """Returns the most memory that this process has held; None where it is not told.
-
-    POSIX systems tell it.
-    """
+    """Returns the largest memory of this process so far; None on other than POSIX systems."""
     try:
         import resource
     except ImportError:
@@ -54,7 +51,7 @@ def peak_bytes() -> int | None:
 
 
 def release_programs() -> None:
-    """Forget what is compiled before the process runs out of memory maps."""
+    """Clears JAX's compiled programs if the process has many memory maps (on Linux)."""
     maps = Path("/proc/self/maps")
     if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
         jax.clear_caches()
@@ -66,7 +63,7 @@ def run_on_cluster(
     cells: Sequence[Cell],
     go_on: GoOn = lambda: True,
 ) -> Outcomes:
-    """Yields cells that run on a Dask cluster as `submit_cells` does."""
+    """Opens a Dask cluster and yields cells and outcomes as `submit_cells` does."""
     with open_cluster(local_workers, scheduler) as client:
         yield from submit_cells(client, cells, go_on)
 
@@ -119,13 +116,13 @@ def submit_cells(
 
 
 def _on_worker(work: Callable[[], Mapping[str, Any]]) -> Outcome:
-    """Runs a cell in a process that may see inputs of any length later."""
+    """Outcome of a cell's work, run in a worker process, with the worker's provenance."""
     avoid_miscompilation()
     return dataclasses.replace(compute(work), origin=provenance())
 
 
 def _outcome(future: Any) -> Outcome:
-    """Outcome of a cell that has ended on a cluster."""
+    """Outcome of a finished Dask future; an error of the cluster becomes its message."""
     error = future.exception()
     if error is None:
         return future.result()
@@ -135,7 +132,7 @@ def _outcome(future: Any) -> Outcome:
 
 @contextlib.contextmanager
 def open_cluster(local_workers: int | None, scheduler: str | None) -> Iterator[Any]:
-    """Yields the client of a Dask cluster: processes started here, or a scheduler joined."""
+    """Yields the client of a Dask cluster of local processes, or of a given scheduler."""
     if not has_package("distributed"):
         raise InputError(
             "--local_workers and --scheduler need Dask distributed, which is not "

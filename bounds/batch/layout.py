@@ -17,7 +17,7 @@ Row = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Columns of both axes, and those whose combinations are panels, and lines."""
+    """Columns of a figure's axes, and those that divide its rows into panels and lines."""
 
     x: str
     y: str
@@ -25,7 +25,7 @@ class Layout:
     lines: tuple[str, ...]
 
     def group(self, rows: Iterable[Row]) -> dict[str, dict[str, list[Row]]]:
-        """Rows by panel and line, whose names are their values in these columns."""
+        """Rows by the name of their panel, then by the name of their line."""
         groups: dict[str, dict[str, list[Row]]] = {}
         for row in rows:
             named = ((x.removeprefix(SWEPT), row.get(x)) for x in self.panels)
@@ -43,7 +43,7 @@ def choose_layout(
     most_lines: int,
     axes: tuple[str | None, str | None] = (None, None),
 ) -> Layout:
-    """Columns of a sweep's rows that are drawn; an InputError for axes that are none.
+    """Layout of a sweep's figure; raises `InputError` for axes that are no columns.
 
     By default x is the length if it varies, else the first swept flag of numbers, else the
     first swept flag; y is the first of `results`. A column that varies, other than x and
@@ -81,7 +81,7 @@ def choose_layout(
 
 
 def values(rows: Sequence[Row], name: str) -> list[Any]:
-    """Distinct values of a column, in the order of the rows."""
+    """Distinct values of the column `name`, in the order of the rows."""
     found: list[Any] = []
     for row in rows:
         if (value := row.get(name)) not in found:
@@ -90,20 +90,20 @@ def values(rows: Sequence[Row], name: str) -> list[Any]:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value can stand on an axis of numbers."""
+    """Whether a value is a finite int or float, and no bool."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return number and math.isfinite(value)
 
 
 def show_value(value: Any) -> str:
-    """Value of a flag or a result, as titles and labels have it."""
+    """Text of a value for titles and labels, floats in six digits."""
     if isinstance(value, list):
         return ",".join(map(show_value, value))
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def name_axis(column: str) -> str:
-    """Name of a column in words, of a swept flag the flag."""
+    """Label of an axis: `--flag` for a swept flag's column, else the column in words."""
     if column.startswith(SWEPT):
         return f"--{column.removeprefix(SWEPT)}"
     return "length n (tokens)" if column == N else column.replace("_", " ")

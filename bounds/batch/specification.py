@@ -28,7 +28,7 @@ NESTED = re.compile(rf"{_PART}(?:{_NEXT}){{0,{MOST_PARTS - 1}}}+({_NEXT})?")
 
 @dataclasses.dataclass(frozen=True)
 class Specification:
-    """A sweep.
+    """A sweep of a command over the cross product of values of its flags.
 
     Attributes:
         command: The command's name.
@@ -41,7 +41,7 @@ class Specification:
     sweep: Mapping[str, tuple[str, ...]]
 
     def __post_init__(self) -> None:
-        """Refuse a flag that is both fixed and swept, and sweeps beyond all measure."""
+        """Refuse a flag that is both fixed and swept, and more than `MOST_CELLS` cells."""
         for name in self.sweep:
             if name in self.fixed:
                 raise InputError(
@@ -62,13 +62,13 @@ class Specification:
         return total
 
     def cells(self) -> Iterator[dict[str, str]]:
-        """Go through the swept values of every cell, the last flag fastest."""
+        """Yields the swept flags' values in each cell, the last flag varying fastest."""
         for values in itertools.product(*self.sweep.values()):
             yield dict(zip(self.sweep, values, strict=True))
 
 
 def read_sweep(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Flags that the command line sweeps, and their values, of texts `flag=a,b,c`.
+    """Swept flags and their values, from texts `flag=a,b,c`.
 
     Values that hold commas are separated by semicolons; a..b are all integers from a to b.
     """
@@ -125,7 +125,7 @@ def read_specification(path: str) -> Specification:
 
 
 def _values(text: str) -> list[str]:
-    """Returns the values that a text lists."""
+    """Returns the values that a text lists by commas, semicolons or a range a..b."""
     if span := re.fullmatch(r"([0-9]{1,10})\.\.([0-9]{1,10})", text.strip()):
         first, last = map(int, span.groups())
         if last < first:
@@ -148,7 +148,7 @@ def _checked(name: str, values: Sequence[str]) -> tuple[str, ...]:
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Returns an object of a JSON file; of equal names all but the last would be lost."""
+    """Returns a JSON object as a dict; raises `ValueError` for a repeated name."""
     for name, count in collections.Counter(name for name, _ in pairs).items():
         if count > 1:
             raise ValueError(f"{name!r} is there twice")
@@ -162,7 +162,7 @@ def _object(path: str, name: str, value: Any) -> dict[str, Any]:
 
 
 def _typed(path: str, name: str, value: Any) -> str:
-    """Returns a value of a file as it would be typed."""
+    """Returns a value of a file as the text that would be typed after `--flag=`."""
     match value:
         case bool():
             return str(value).lower()

@@ -56,7 +56,7 @@ class CurveCells:
         return [*self.beside.values(), *self.beyond.values()]
 
     def read_beyond(self, store: ResultStore) -> list[dict[str, Any]]:
-        """Returns a row for each longer length of which a store holds a bound."""
+        """Returns a row for each longer length with a bound in the store."""
         rows: dict[int, dict[str, Any]] = {}
         for (name, n), cell in self.beyond.items():
             found = store.find(cell.config, cell.form)
@@ -69,7 +69,7 @@ class CurveCells:
         return list(rows.values())
 
     def read(self, store: ResultStore) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-        """Returns a store's rows with their bounds, and the reasons for missing ones."""
+        """Returns rows of measurements with their bounds, and reasons for missing bounds."""
         rows, reasons = [], {}
         for cell in self.measurements:
             row = store.find(cell.config, cell.form)
@@ -90,7 +90,7 @@ class CurveCells:
 
 
 def lengths_beyond(last: int, extend_to: int | None) -> list[int]:
-    """Returns the powers of ten beyond the last length, up to `extend_to` and with it."""
+    """Returns powers of ten above `last` up to `extend_to`, and `extend_to` itself."""
     end = extend_to or 0
     powers = [10**k for k in range(len(str(end)))]
     return sorted({n for n in (*powers, end) if last < n <= end})
@@ -102,7 +102,7 @@ def curve_cells(
     beyond: Sequence[int] = (),
     folder: Path | None = None,
 ) -> CurveCells:
-    """Returns the cells of one curve; screens keep their checkpoints in the folder."""
+    """Returns the cells of one curve; screens keep their checkpoints in `folder`."""
     beside, far = {}, {}
     for kind in map(CURVE_BOUNDS.__getitem__, bounds):
         for (n, index), tokens in subject.inputs.items():
@@ -126,7 +126,7 @@ def _measurement(
     tokens: Int[np.ndarray, "tokens"],
     folder: Path | None,
 ) -> Cell:
-    """Returns the cell of one input's exact influence."""
+    """Returns the cell of the exact influence on one input."""
     row = {"n": len(tokens), "weighting": subject.label, "input": index}
     asked = dataclasses.asdict(subject.question)
     choice = _planned(subject, tokens)
@@ -157,7 +157,7 @@ def _measurement(
 def _bound(
     subject: Subject, kind: CurveBound, index: int, tokens: Int[np.ndarray, "tokens"]
 ) -> Cell:
-    """Returns the cell of one kind of bound at one length, or for one input."""
+    """Returns the cell of one kind of bound, for one input or for its length."""
     question = subject.question
     config = {
         **_shared(subject),
@@ -184,7 +184,7 @@ def _bound(
 
 
 def _shared(subject: Subject) -> dict[str, Any]:
-    """Entries of the keys of all cells."""
+    """Entries that the keys of all cells of a subject share."""
     return {
         "command": "curve",
         "version": __version__,
@@ -195,7 +195,7 @@ def _shared(subject: Subject) -> dict[str, Any]:
 
 
 def _planned(subject: Subject, tokens: Int[np.ndarray, "tokens"]) -> Choice | None:
-    """Returns the method for an input; None if the measurement will raise."""
+    """Returns the method and blocks for an input; None if the measurement will raise."""
     try:
         return plan(subject.model, tokens, subject.question)
     except InputError:

@@ -94,13 +94,13 @@ class CurveBound:
 
     @property
     def missing(self) -> dict[str, None]:
-        """Empty columns."""
+        """Each column's name with None, for a bound that does not apply."""
         return dict.fromkeys(column.name for column in self.columns)
 
     def measure(
         self, model: Transformer, tokens: Tokens, question: Question, seed: int
     ) -> dict[str, Any]:
-        """Returns the columns, or None in each and the reason."""
+        """Returns the columns and `REASON`: numbers and None, or Nones and the reason."""
         if model.is_hard and not self.of_hard:
             return {**self.missing, REASON: HARD}
         try:
@@ -142,7 +142,7 @@ def _closed_forms(
 
 
 def _log10(statement: Bound | Claim | None) -> float | None:
-    """Returns the decimal logarithm; None where it is not finite."""
+    """Returns the statement's decimal logarithm; None without one or if it is not finite."""
     return None if statement is None else _finite(statement.log10_value)
 
 
@@ -264,7 +264,7 @@ def bound_columns() -> list[str]:
 
 
 def shown_bounds() -> list[CurveBound]:
-    """Kinds in the order of tables and figures: those of one input, of any model, others."""
+    """Kinds of bounds as shown: first those of one input, then those of hard models."""
     return sorted(
         CURVE_BOUNDS.values(), key=lambda kind: (not kind.per_input, not kind.of_hard)
     )

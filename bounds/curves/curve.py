@@ -72,7 +72,7 @@ class BoundCurve(RowPerLength):
 
     @property
     def table(self) -> Table:
-        """The rows, one per n."""
+        """The rows of largest influence, one per n."""
         by_length: dict[int, list[Mapping[str, Any]]] = {}
         for row in self.measurements:
             by_length.setdefault(row["n"], []).append(row)
@@ -97,12 +97,12 @@ class BoundCurve(RowPerLength):
 
     @property
     def fit(self) -> DecayFit:
-        """Power law fitted to the nonzero values up to `trained_to`, if at four lengths."""
+        """Power law fitted to the nonzero values at lengths up to `trained_to`."""
         return fit_decay(*_points(self.sides[0].measurements))
 
     @property
     def sides(self) -> "tuple[BoundCurve, ...]":
-        """Curves of the lengths up to `trained_to` and of those beyond; itself without it."""
+        """Two curves, of lengths up to `trained_to` and beyond; (self,) if that is None."""
         n = self.trained_to
         if n is None:
             return (self,)
@@ -221,7 +221,7 @@ def bound_curve(
 def read_curve(
     cells: CurveCells, store: ResultStore, trained_to: int | None = None
 ) -> BoundCurve:
-    """Returns the part of a curve that a store holds."""
+    """Returns the curve of the measurements and bounds that a store holds."""
     rows, without = cells.read(store)
     missing = len(cells.measurements) - len(rows)
     subject = cells.subject
@@ -274,7 +274,7 @@ def plot_curves(
 
 
 def corrected_gap(curve: BoundCurve) -> Gap | None:
-    """Gap between a curve and its closed forms; None without closed forms."""
+    """Gap between the exact influences and the corrected constants; None without these."""
     measured = [row for row in curve if row.get(CORRECTED) is not None]
     known = [*measured, *(r for r in curve.beyond if r[CORRECTED] is not None)]
     known = [row for row in known if row[HALF_WEIGHT] is not None]
@@ -295,7 +295,7 @@ def corrected_gap(curve: BoundCurve) -> Gap | None:
 
 
 def _largest(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the row of largest influence, the first of equals."""
+    """Returns the row of largest influence, the first of equals, with the count of zeros."""
     values = [influence_value(row) for row in rows]
     best = rows[int(np.argmax(values))]
     return {**best, "zeros": values.count(0.0)}
@@ -304,7 +304,7 @@ def _largest(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _points(
     rows: Iterable[Mapping[str, Any]],
 ) -> tuple[Int[np.ndarray, "points"], Float[np.ndarray, "points"]]:
-    """Returns lengths and values of measurements."""
+    """Returns the lengths and influences of rows."""
     rows = list(rows)
     return (
         np.array([row["n"] for row in rows], np.int64),
@@ -313,7 +313,7 @@ def _points(
 
 
 def _decades(curve: BoundCurve) -> tuple[Decades, ...]:
-    """Lines of a curve's bounds, each the largest at each length."""
+    """Lines of a curve's bounds: at each n, the largest bound over the inputs."""
     lines = []
     for column in (column for kind in shown_bounds() for column in kind.columns):
         if column.legend is None:

@@ -107,7 +107,7 @@ def exponent_interval(fit: DecayFit, level: float = 0.95) -> tuple[float, float]
 
 
 def show_interval(fit: DecayFit) -> str:
-    """The 95 % confidence interval of an exponent for a reader; it must have one."""
+    """Text of the 95 % interval of a fit's exponent, which must not be None."""
     ends = exponent_interval(fit)
     assert ends is not None
     if ends[1] - ends[0] < LEAST_SHOWN:
@@ -116,18 +116,18 @@ def show_interval(fit: DecayFit) -> str:
 
 
 def show_ends(ends: tuple[float, float]) -> str:
-    """Returns the ends of an interval for a reader."""
+    """Returns the text of an interval from its two ends."""
     return " to ".join(map(show_exponent, ends))
 
 
 def show_exponent(end: float) -> str:
-    """Returns a power in two decimals, in more where these would make it 0 or ±1."""
+    """Returns an exponent in two decimals, or in more if two would show 0 or ±1."""
     every = (f"{end:z.{digits}f}" for digits in range(2, 7))
     return next((x for x in every if abs(float(x)) not in (0, 1)), f"{end:z.2f}")
 
 
 def describe_trend(fit: DecayFit) -> str:
-    """Sentence part on the trend of a fit, e.g. "falls like 1/n, as far as the data tell".
+    """Clause on the trend of a fit, e.g. "falls like 1/n, as far as the data tell".
 
     No trend if the 95 % interval of the exponent is wider than 0.5; no fall or 1/n if it
     holds 0 or 1; the fitted power if it holds neither.

@@ -214,7 +214,7 @@ def sampled_inputs(
 
 
 def end_after(model: Transformer, language: Language) -> int | None:
-    """Id of the end token that a model has after a language's symbols, if it has one."""
+    """Id of the end token that a model has after a language's symbols, or None."""
     symbols, end = set(range(len(language.symbols))), len(language.symbols)
     size = check_model(model).vocab_size
     if end > size:
@@ -233,7 +233,7 @@ def end_after(model: Transformer, language: Language) -> int | None:
 
 
 def _others(model: Transformer) -> set[int]:
-    """Symbols that are not substituted, are not the padding, and are no special ones."""
+    """Symbols neither substitutable nor padding; none if the model lists special symbols."""
     if model.special is not None or model.substitutable is None:
         return set()
     padding = None if model.padding is None else model.padding.symbol

@@ -76,7 +76,7 @@ class Question:
 
     @property
     def precision(self) -> Precision | None:
-        """Half precision of the products of changes; None for the model's float type."""
+        """Half precision of the method's products, or None for the model's float type."""
         return precision_of(self.method)
 
     def request(
@@ -120,7 +120,7 @@ class Subject:
 
     @property
     def label(self) -> str:
-        """The model's weighting in a word."""
+        """The model's weighting and temperature in a word."""
         return weighting_label(self.model)
 
     @property
@@ -129,13 +129,13 @@ class Subject:
         return {"weighting": self.label, "model_sha256": self.model_sha256}
 
     def config(self, length: int) -> dict[str, Any]:
-        """Key of results on all inputs of a length."""
+        """Key, in a store, of results on all inputs of `length`."""
         hashes = self.tokens_sha256(length)
         dtype = self.model.dtype.name
         return {**self.named, "tokens_sha256": hashes, "dtype": dtype}
 
     def tokens_sha256(self, length: int) -> list[str]:
-        """Returns the hashes of all inputs of a length."""
+        """Returns the hash of each input of `length`."""
         return [tokens_sha256(x) for (n, _), x in self.inputs.items() if n == length]
 
 
@@ -146,7 +146,7 @@ def measure(
     choice: Choice | None = None,
     checkpoint: Path | None = None,
 ) -> dict[str, Any]:
-    """Returns the maximum influence on one input, as a row of a curve."""
+    """Returns the maximum influence on one input as the columns `ROW`."""
     request = question.request(at_length(model, len(tokens)), tokens)
     choice = choice or choose_method(question.method, request, keep="max")
     run = Run(checkpoint=checkpoint)
@@ -182,13 +182,13 @@ def block_columns(block: BlockSizes | None) -> dict[str, int | None]:
 
 
 def influence_value(row: Mapping[str, Any]) -> float:
-    """Returns the middle of a row's enclosure, or of screens the upper bound."""
+    """Returns the middle of a row's enclosure, 0 if it holds 0; of screens the upper end."""
     screened = row["method"] in SCREENS
     return enclosed_value(row["influence_lower"], row["influence_upper"], screened)
 
 
 def enclosed_value(lower: float, upper: float, screened: bool) -> float:
-    """Returns the middle of an enclosure, or of screens the upper bound."""
+    """Returns the middle of an enclosure, 0 if it holds 0; if `screened`, `upper`."""
     if screened:
         return upper
     return 0.5 * (lower + upper) if lower > 0 else 0.0
@@ -232,7 +232,7 @@ def combine(
     weightings: Sequence[str | None],
     temperatures: Sequence[str | None],
 ) -> list[Variant]:
-    """Pairs of weighting and temperature; hard weightings take the first temperature."""
+    """Pairs of weighting and temperature; hard weightings have the first temperature only."""
     variants = []
     for weighting in weightings:
         is_hard = model.is_hard if weighting is None else WEIGHTINGS[weighting].hard
@@ -244,7 +244,7 @@ def combine(
 def reweighted_models(
     model: Transformer, variants: Sequence[Variant]
 ) -> list[Transformer]:
-    """Variants of a model, without repeated labels."""
+    """Variants of a model, one for each label."""
     models = [reweighted(model, *variant) for variant in variants]
     if len(models) > MAX_SERIES:
         raise InputError(

@@ -26,7 +26,7 @@ TOO_FEW = "too few lengths to fit"
 
 
 def curve_report(curves: Sequence[BoundCurve]) -> str:
-    """Table of the largest influence per length, and one sentence per curve."""
+    """Table of the largest influence per length, then sentences on fits and bounds."""
     lengths = sorted({row["n"] for curve in curves for row in curve})
     cells = {
         (curve.label, row["n"]): f"{influence_value(row):.4g}"
@@ -73,7 +73,7 @@ def curve_report(curves: Sequence[BoundCurve]) -> str:
 
 
 def _findings(curves: Sequence[BoundCurve]) -> list[str]:
-    """Sentences on each curve, without those that the table's rows make redundant."""
+    """Sentences on each curve's fit, or on its enclosures where lengths are too few."""
     said, few = [], False
     for curve in itertools.chain.from_iterable(curve.sides for curve in curves):
         if not curve.fit.used or curve.fit.exponent is not None:
@@ -91,7 +91,7 @@ def _findings(curves: Sequence[BoundCurve]) -> list[str]:
 
 
 def bounds_report(curves: Sequence[BoundCurve]) -> list[str]:
-    """Lines of a table of bounds, and on missing ones; empty without bounds."""
+    """Lines of a table of bounds and on missing bounds; empty without both."""
     columns = [
         column
         for kind in shown_bounds()
@@ -124,7 +124,7 @@ def bounds_report(curves: Sequence[BoundCurve]) -> list[str]:
 
 
 def describe_gap(curve: BoundCurve) -> list[str]:
-    """Sentences on the length where the corrected constant falls, and on its gap."""
+    """Sentence on the length where the corrected constant falls, and on its gap."""
     gap = corrected_gap(curve)
     if gap is None:
         return []
@@ -148,7 +148,7 @@ def describe_gap(curve: BoundCurve) -> list[str]:
 
 
 def _meanings(columns: Sequence[CurveColumn]) -> str:
-    """Sentence on the columns of bounds."""
+    """Sentence on the meaning of the columns of bounds."""
     there = [kind for kind in shown_bounds() if any(c in columns for c in kind.columns)]
     own = [kind.meaning for kind in there if kind.per_input]
     others = [kind.meaning for kind in there if not kind.per_input]
@@ -158,7 +158,7 @@ def _meanings(columns: Sequence[CurveColumn]) -> str:
 
 
 def _listed(words: Sequence[str]) -> str:
-    """Words as a list in a sentence."""
+    """Words joined by commas and a last "and"."""
     *some, last = words
     return f"{', '.join(some)} and {last}" if some else last
 
@@ -193,7 +193,7 @@ def describe_decay(curve: BoundCurve) -> str:
 
 
 def describe_curve(curve: BoundCurve) -> dict[str, Any]:
-    """Fits of a curve, and its largest influences, as a record."""
+    """Record of a curve's fits and largest influences."""
     return {
         "fit": dataclasses.asdict(curve.fit),
         "intervals_95": [exponent_interval(side.fit) for side in curve.sides],
@@ -209,7 +209,7 @@ def describe_curve(curve: BoundCurve) -> dict[str, Any]:
 
 
 def _coincidences(curves: Sequence[BoundCurve]) -> list[str]:
-    """A sentence for each pair of curves that are equal everywhere."""
+    """A sentence for each pair of curves with equal influences on all inputs."""
     values = {
         curve.label: [influence_value(row) for row in curve.measurements]
         for curve in curves

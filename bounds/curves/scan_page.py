@@ -22,7 +22,7 @@ STEPS = 32
 
 
 def open_plotly() -> Any:
-    """Returns the package's graph objects."""
+    """Returns Plotly's module of graph objects; raises `InputError` if not installed."""
     try:
         return importlib.import_module("plotly.graph_objects")
     except ImportError as error:
@@ -85,7 +85,7 @@ def scan_page(
 
 
 class _Names:
-    """Names of symbols as Plotly's labels show them: it reads marks in labels."""
+    """Names of symbols, escaped for HTML, which Plotly's labels interpret."""
 
     def __init__(self, name: Callable[[int], str]) -> None:
         self.name = name
@@ -94,13 +94,13 @@ class _Names:
         return html.escape(self.name(int(symbol)))
 
     def place(self, scan: Scan, position: int) -> str:
-        """A position with its symbol; the letter and number of a residue."""
+        """Position with its symbol, or the letter and number of a residue."""
         if isinstance(self.name, Residues):
             return html.escape(self.name.place(position))
         return f"{position} {self(scan.tokens[position])}"
 
     def distinct(self, symbols: Int[np.ndarray, "symbols"]) -> list[str]:
-        """Names of symbols, with numbers where names are equal."""
+        """Names of symbols, with the symbol's number where names are equal."""
         names = [self(symbol) for symbol in symbols]
         return [
             x if names.count(x) == 1 else f"{x} ({symbol})"
@@ -108,13 +108,13 @@ class _Names:
         ]
 
     def substitutes(self, symbols: Int[np.ndarray, "..."]) -> np.ndarray:
-        """Names of an array of symbols; empty for -1."""
+        """Array of the symbols' names; empty for -1."""
         names = [self(symbol) if symbol >= 0 else "" for symbol in symbols.flat]
         return np.array(names, object).reshape(symbols.shape)
 
 
 def _hover(quantity: str, kind: str, best: Any, word: str | None) -> str:
-    """Template of the text that hovering over a cell shows."""
+    """Template of the text shown while the pointer is on a cell of the map."""
     lines = ["position %{x}"]
     lines += [] if word is None else [f"{word} %{{y}}"]
     lines += [] if best is None else ["largest by substitute %{text}"]
@@ -125,7 +125,7 @@ def _hover(quantity: str, kind: str, best: Any, word: str | None) -> str:
 
 
 def _colours(values: Float[np.ndarray, "..."], top: float) -> dict[str, Any]:
-    """Colour scale of values, which ends at `top`."""
+    """Colour scale up to `top`: square root from 0, or two-sided if a value is negative."""
     from plotly.colors import sample_colorscale
 
     if (values < 0).any():
@@ -136,7 +136,7 @@ def _colours(values: Float[np.ndarray, "..."], top: float) -> dict[str, Any]:
 
 
 def _written(figure: Any) -> bytes:
-    """The figure as a page; equal figures give equal bytes."""
+    """Figure as the bytes of an HTML page; equal figures give equal bytes."""
     config = {"scrollZoom": True, "displaylogo": False}
     # By default there is a button that uploads what is drawn.
     config["showSendToCloud"] = False

@@ -52,7 +52,7 @@ class Gap:
 
     @property
     def decades(self) -> float | None:
-        """Decades from the exact influence to the constant, at the last length measured."""
+        """Decades from the exact influence to the corrected constant, at n = `last`."""
         return None if self.exact is None else self.corrected - self.exact
 
 
@@ -68,7 +68,7 @@ class Series:
 
 
 def merge(series: Sequence[Series]) -> list[Series]:
-    """The series, equal ones merged into one with all their names."""
+    """Series, of which those with equal points are merged under all their names."""
     groups: dict[Any, list[Series]] = {}
     for one in series:
         groups.setdefault((*one.x.tolist(), *one.y.tolist()), []).append(one)
@@ -84,7 +84,7 @@ def merge(series: Sequence[Series]) -> list[Series]:
 
 
 def free_places(series: Sequence[Series]) -> list[int]:
-    """Sideways offset of each series so that its marks lie on no earlier series' marks."""
+    """Sideways offset of each series that keeps its marks off those of earlier ones."""
     places: list[int] = []
     tops = [{*zip(*reduced(one.x, one.y), strict=True)} for one in series]
     zeros = [{(n, 0.0) for n in one.x[one.y == 0]} for one in series]
@@ -105,7 +105,7 @@ def reduced(
     y: Shaped[np.ndarray, "points"],
     reduce: Callable[[np.ndarray], Any] = np.max,
 ) -> tuple[Shaped[np.ndarray, "distinct"], Shaped[np.ndarray, "distinct"]]:
-    """Distinct x, increasing, and the values at each reduced, by default to the largest."""
+    """Distinct x, increasing, and the values at each x reduced to one (the largest)."""
     keys = np.unique(x)
     return keys, np.array([reduce(y[x == key]) for key in keys])
 
@@ -113,7 +113,7 @@ def reduced(
 def points(
     rows: Iterable[Mapping[str, Any]], name: str, x: str = "n"
 ) -> tuple[Float[np.ndarray, "points"], Float[np.ndarray, "points"]]:
-    """Values of the column x and of a column, over the rows that have the latter."""
+    """Values of the columns `x` and `name`, over the rows that have `name`."""
     pairs = [(row[x], row[name]) for row in rows if row.get(name) is not None]
     across, up = np.array(pairs, float).reshape(-1, 2).T
     return across, up

@@ -79,7 +79,7 @@ def curve_figure(
 def _draw_bounds(
     axes: "Axes", bounded: Sequence[tuple[Series, str]], largest: float
 ) -> None:
-    """Draws the bounds of series near the largest value; names the others in the title."""
+    """Draws bounds near the largest value; names bounds far above it in the title."""
     drawn: dict[str, Mapping[str, Any]] = {}
     far: dict[str, list[str]] = {}
     for k, (one, colour) in enumerate(bounded):
@@ -103,7 +103,7 @@ def _draw_bounds(
 
 
 def _draw_gap(axes: "Axes", gap: Gap, colour: str) -> None:
-    """Marks the decades from exact to constant, and the bend where it is known."""
+    """Marks the decades between exact value and constant, and n where it begins to fall."""
     if (decades := gap.decades) is not None and decades <= DECADES:
         low, high = gap.corrected - decades, gap.corrected
         # Beside the marks, which would hide its heads, between lines that lead to them.

@@ -41,7 +41,7 @@ ACROSS, NAMED, NAMED_SYMBOLS = 128, 64, 32
 def influence_figure(
     influences: Mapping[int, float], quantity: str, query: int | None
 ) -> "Figure":
-    """Figure of the largest influence at each position; the query is marked, if any."""
+    """Figure of the largest influence at each position, with a rule at the query."""
     x, y = np.array([*influences], int), np.array([*influences.values()], float)
     floor = floor_below(y)
     shape = ("position (counted from 0)", 3.0, ("linear", "log"), floor)
@@ -62,7 +62,7 @@ def sequence_figure(
     quantity: str,
     query: int | None,
 ) -> "Figure":
-    """Figure of the largest influence by symbols, the query marked, if any.
+    """Figure of the influence at each symbol of an input, with a rule at the query.
 
     `names` has the symbol at every position, `substitutes` the symbol of the largest change
     at each of the influences.
@@ -100,7 +100,7 @@ def letter_figure(
     quantity: str,
     watched: int | None,
 ) -> "Figure":
-    """Figure of symbols as high as influences; the watched row, shaded, is cut if higher."""
+    """Figure of symbols scaled to their influence; the watched row is shaded and cut."""
     names = [*map(drawable, names)]
     others = [height for p, height in influences.items() if p != watched]
     top = ROOM * (max(others, default=0) or max(influences.values(), default=0) or 1)
@@ -125,7 +125,7 @@ def letter_figure(
 def _draw_symbol(
     axes: "Axes", position: int, height: float, name: str, letters: bool
 ) -> None:
-    """Draws one symbol from 0 up to a height: its glyph's stretched outline, or a bar."""
+    """Draws a symbol of the given height: its glyph's stretched outline, or a bar."""
     from matplotlib.patches import PathPatch
     from matplotlib.textpath import TextPath
     from matplotlib.transforms import Bbox, BboxTransform
@@ -149,7 +149,7 @@ def scan_figure(
     name: Callable[[int], str] | None = None,
     shape: str = "auto",
 ) -> "Figure":
-    """Figure of a scan; symbols are named by number by default."""
+    """Figure of a scan as map, heat map, letters or points; `name` names symbols."""
     view, name = view_scan(scan, shape), name or str
     row = int(scan.rows[0]) if scan.rows.size == 1 else None
     if view.shape == "map":
@@ -166,7 +166,7 @@ def scan_figure(
 
 
 def _map(scan: Scan, view: View, quantity: str, name: Callable[[int], str]) -> "Figure":
-    """Map of watched rows, downwards, against replaced positions."""
+    """Map of watched rows (down) against replaced positions (across)."""
     largest = "largest over substitutes: " if "symbol" in scan.axes else ""
     label = largest + quantity
     with heat_map(view.values, view.top, label, 6.2) as (figure, ((axes, _),)):
@@ -179,7 +179,7 @@ def _map(scan: Scan, view: View, quantity: str, name: Callable[[int], str]) -> "
 def _heat(
     scan: Scan, view: View, quantity: str, name: Callable[[int], str], row: int | None
 ) -> "Figure":
-    """Map of substitutes against positions, a dot at the symbol that stands there."""
+    """Map of substitutes against positions, with a dot at each position's own symbol."""
     symbols, values = view.columns, view.values
     rows = -(-len(values) // ACROSS)
     across = -(-len(values) // rows)
@@ -208,7 +208,7 @@ def _name(
     tokens: Int[np.ndarray, "tokens"],
     name: Callable[[int], str],
 ) -> None:
-    """Writes the symbols along an axis where there is room, else some positions."""
+    """Labels an axis with the symbols at `places` where there is room, else with numbers."""
     labels = [drawable(name(int(tokens[place]))) for place in places]
     numbers = list(places)
     if isinstance(name, Residues):

@@ -65,7 +65,7 @@ def curves(
     scales: tuple[str, str] = ("log", "log"),
     floor: float | None = None,
 ) -> Iterator[tuple["Figure", "Axes"]]:
-    """Yields a figure of one pair of axes; labels its ticks, and the floor, once drawn."""
+    """Yields a figure with one pair of axes; afterwards labels their ticks and the floor."""
     with new_figure((COLUMN, height)) as (figure, (axes,)):
         axes.set(xlabel=x_label, ylabel=y_label, xscale=scales[0], yscale=scales[1])
         yield figure, axes
@@ -81,7 +81,7 @@ def curves(
 
 
 def show_legend(figure: "Figure", size: float = 8, **changed: Any) -> None:
-    """Draws the legend of all axes, in two columns unless changed, below them."""
+    """Draws one legend of all axes below them, in two columns by default."""
     look: dict[str, Any] = {"fontsize": size, "title_fontsize": size, "ncols": 2}
     figure.legend(loc="outside lower center", frameon=False, **{**look, **changed})
 
@@ -95,7 +95,7 @@ def draw_values(
     reduce: Callable[[np.ndarray], Any] = np.max,
     floor: float | None = None,
 ) -> None:
-    """Draws values as light marks, a line through one per x, zeros open on the floor."""
+    """Draws all values as light marks, a line through one per x, and zeros on the floor."""
     seen = y > 0 if floor is not None else np.ones(len(y), bool)
     mark = {**LOOKS[index], "linestyle": "none"}
     axes.plot(x[seen], y[seen], markersize=3, alpha=0.35, **mark)
@@ -109,7 +109,7 @@ def draw_values(
 
 
 def floor_below(y: Float[np.ndarray, "points"]) -> float | None:
-    """Height of zeros: under the decade of the least other value; None without zeros."""
+    """Height at which zeros are drawn, below the least positive value; None without zeros."""
     if (y > 0).all():
         return None
     least = y[y > 0].min(initial=np.inf)
@@ -119,7 +119,7 @@ def floor_below(y: Float[np.ndarray, "points"]) -> float | None:
 def draw_rule(
     axes: "Axes", text: str, x: float, end: float = 1.0, dash: str = "--", **look: Any
 ) -> None:
-    """Draws a grey upright line behind the values, named at a share `end` of its height."""
+    """Draws a grey vertical line with `text` at the share `end` of its height."""
     axes.axvline(x, linestyle=dash, **GUIDE)
     write(axes, text, (x, end), xycoords=("data", "axes fraction"), **look)
 
@@ -127,7 +127,7 @@ def draw_rule(
 def draw_level(
     axes: "Axes", text: str, y: float, end: float = 1.0, dash: str = "--", **look: Any
 ) -> None:
-    """Draws a grey level line behind the values, named at a share `end` of its width."""
+    """Draws a grey horizontal line with `text` at the share `end` of its width."""
     axes.axhline(y, linestyle=dash, **GUIDE)
     write(axes, text, (end, y), xycoords=("axes fraction", "data"), **look)
 
@@ -140,7 +140,7 @@ def write(
     size: float = 6,
     **look: Any,
 ) -> None:
-    """Writes text an offset of points from a place, centred above it unless changed."""
+    """Writes text `offset` points from `place`, by default centred above that point."""
     look = {"ha": "center", "va": "bottom", "parse_math": False, **look}
     look |= {"textcoords": "offset points", "fontsize": size}
     axes.annotate(text, place, offset, **look)
@@ -178,7 +178,7 @@ def label_logarithms(axes: "Axes", lowest: float = 0.0) -> None:
 
 
 def _write_tick(value: float, place: float | None = None) -> str:
-    """Label of a tick; its place, which Matplotlib gives, is not read."""
+    """Label of a tick; `place`, which Matplotlib passes, is ignored."""
     if PLAIN[0] <= value < PLAIN[1]:
         return f"{value:g}"
     mantissa, _, exponent = f"{value:.4g}".partition("e")
@@ -257,6 +257,6 @@ def symbol_rows(
 
 
 def drawable(name: str) -> str:
-    """A name cut to a dozen letters, those missing from the font as boxes."""
+    """Name cut to a dozen letters, with boxes for letters that the font lacks."""
     drawn = "".join(x if x <= LAST_LETTER or x == SPACE else BOX for x in name)
     return drawn if len(drawn) <= LONGEST_NAME else f"{drawn[: LONGEST_NAME - 1]}…"

@@ -24,7 +24,7 @@ CIRCLE = {"s": 70, "edgecolors": "black", "linewidths": 0.6, "zorder": 2}
 
 
 def restriction_figure(outline: Mapping[str, Any]) -> "Figure":
-    """Figure of an outline from `outline_restriction`: lines, or shares of free bits."""
+    """Figure of an outline: possible attention in each layer, or shares of free bits."""
     n = outline["n"]
     if "stages" in outline:
         return _shares(n, outline["stages"])
@@ -44,7 +44,7 @@ def restriction_figure(outline: Mapping[str, Any]) -> "Figure":
 
 
 def _draw_layer(axes: "Axes", panel: Mapping[str, Any], query: int) -> None:
-    """Draws one layer: its input rows below, its output rows above, lines between."""
+    """Draws one layer: input rows below, output rows above, lines of possible attention."""
     tokens, edges = panel["tokens"], panel["edges"]
     if edges is None:
         text = "depends on too much"
@@ -68,7 +68,7 @@ def _draw_layer(axes: "Axes", panel: Mapping[str, Any], query: int) -> None:
 
 
 def _shares(n: int, stages: list[Mapping[str, Any]]) -> "Figure":
-    """Bars of the free share after each stage, with what each stage does below."""
+    """Bars of the free share after each stage, with a line on each stage's work."""
     names, free = ([one[key] for one in stages] for key in ("name", "free"))
     shown = [k for k in STAGES if any(name.startswith(k) for name in names)]
     with new_figure((COLUMN, 3.6)) as (figure, (axes,)):

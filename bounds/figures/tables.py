@@ -165,7 +165,7 @@ def simulation_figure(table: Table) -> "Figure":
 
 
 def sensitivity_figure(rows: Rows, label: str) -> "Figure":
-    """Figure of the means of rows, bars over the intervals of sampled ones."""
+    """Figure of the mean sensitivity against n, with bars at sampled means."""
     n, means = points(rows, "mean", "positions")
     floor = floor_below(means)
     with curves(SENSITIVITY, POSITIONS, floor=floor) as (figure, axes):
@@ -187,7 +187,7 @@ def sensitivity_figure(rows: Rows, label: str) -> "Figure":
 
 
 def sweep_figure(rows: Sequence[Row], layout: Layout, quantity: str) -> "Figure":
-    """Figure of the rows that have numbers in column y; `quantity` names y.
+    """Figure of column `layout.y` of the rows that have numbers in it, by panel and line.
 
     Lines go through the medians of the values at one place, its seeds and inputs; every
     value stands as a light mark. Numbers that range widely are on logarithmic axes, near
@@ -235,7 +235,7 @@ def sweep_figure(rows: Sequence[Row], layout: Layout, quantity: str) -> "Figure"
 def _scale(
     axes: "Axes", places: list[Any], numeric: bool, y: Shaped[np.ndarray, "points"]
 ) -> None:
-    """Chooses the scales of both axes, which all panels share."""
+    """Sets ticks and scales, linear or logarithmic, of the axes that all panels share."""
     if not numeric:
         axes.set_xticks(range(len(places)), [*map(show_value, places)])
     elif min(places) > 0 and max(places) >= WIDE_X * min(places):

@@ -159,9 +159,7 @@ class Analysis:
 
 
 def check_hard_model(model: Transformer) -> Transformer:
-    """Returns the checked model; raises `InputError` if no restriction can be found for
-    it.
-    """
+    """Returns the checked model; raises `InputError` if it can have no restriction."""
     model = check_model(model)
     if not model.layers:
         raise InputError("the model has no layers; a restriction needs at least one")

@@ -130,9 +130,7 @@ def rounded(
     steps: int,
     exact: Bool[np.ndarray, "..."],
 ) -> Enclosed:
-    """Numbers `value` with radius 0 if `exact`, else `brought` plus two computations'
-    rounding.
-    """
+    """Numbers `value`: radius 0 if `exact`, else `brought` plus the rounding of two sums."""
     # Twice over the terms here, and once over what the model's terms have more.
     radius = brought + gamma_upper(steps) * (2 * size + brought)
     radius = inflated(radius, steps + 4) + 4 * (steps + 1) * SMALLEST

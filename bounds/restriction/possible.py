@@ -75,18 +75,14 @@ class SlotBlock:
 
 
 def tie_order(weighting: Weighting) -> int:
-    """Returns -1 if the largest position wins a tie, else +1 (also where ties are
-    averaged).
-    """
+    """Returns -1 if the largest position wins a tie, else +1 (also for averages)."""
     return weighting.side or 1
 
 
 def first_in_order(
     values: Shaped[np.ndarray, "*axes"], order: int, axis: int
 ) -> Int[np.ndarray, "..."]:
-    """Index of the largest value along an axis; of ties the first if order > 0, else
-    the last.
-    """
+    """Index of the largest value along an axis; of ties, the first if order > 0."""
     if order > 0:
         return values.argmax(axis=axis)
     return values.shape[axis] - 1 - np.flip(values, axis).argmax(axis=axis)

@@ -73,9 +73,7 @@ class ScoredRows:
     def cells(
         self, head: int, queries: Rows, keys: Rows | None = None
     ) -> tuple[Floats, Floats]:
-        """Lowest and highest score cells of query rows, each with its key, or with all
-        keys.
-        """
+        """Lowest and highest score cells of queries, each with its key or all keys."""
         score, radius = score_enclosed(
             self.attention.scoring, self, head, queries, keys
         )

@@ -173,9 +173,7 @@ class Search:
         return chosen or first_bits(tables, bad), bad
 
     def decide(self, tables: Tables, case: Undecided, where: str) -> dict[int, int]:
-        """Returns a bit of an undecided row, fixed to 0; raises `InputError` if none
-        has a bit.
-        """
+        """Returns a bit of an undecided row, fixed to 0; an `InputError` without bits."""
         slot_of_row = tables.slot_of_row
         for slot in (case.slot, *slot_of_row[list(case.rows)].tolist()):
             if tables.bits[slot]:
@@ -248,9 +246,7 @@ def _fixed(
 
 
 def _close_value(search: Search, tables: Tables, scored: ScoredRows) -> dict[int, int]:
-    """Bits that settle the rows each head attends to, for a query whose own row is
-    constant.
-    """
+    """Bits that settle each head's attention, for a query whose own row is constant."""
     # Once the bits of a list's first entry are fixed so that it has its largest score,
     # the head attends to it whatever the other bits are.
     slot = tables.slot(search.query)
@@ -271,9 +267,7 @@ def _close_value(search: Search, tables: Tables, scored: ScoredRows) -> dict[int
 def _cheapest_entry(
     tables: Tables, scored: ScoredRows, block: SlotBlock
 ) -> dict[int, int]:
-    """Fewest bits that settle the first non-constant entry of a head's list; {} if none
-    is left.
-    """
+    """Fewest bits that settle the first open entry of a head's list; {} without one."""
     order = tie_order(scored.attention.weighting)
     first = np.zeros(1, np.intp)
     found = []
@@ -440,9 +434,7 @@ class SearchPlan:
 def attempt(
     model: Transformer, given: PartialInput, query: int, plan: SearchPlan
 ) -> ClosedInput:
-    """Returns the best restriction of several attempts, after the reverse pass if there
-    is one.
-    """
+    """Returns the best restriction of several attempts, after any reverse pass."""
     clock, useful = _Clock(plan.report), plan.useful
     found: list[ClosedInput] = []
     caps = plan.all_caps(model)
@@ -491,7 +483,7 @@ def _first_constant(
     tried: Iterable[PartialInput],
     clock: "_Clock",
 ) -> list[ClosedInput]:
-    """The first partial input of `tried` that makes the output constant, or none in time."""
+    """First of `tried` that makes the output constant, in a list; [] if late or none."""
     began = math.inf
     for count, partial in enumerate(tried):
         # Programs are compiled before there is a first one, which is not its time.

@@ -74,9 +74,7 @@ class Tables:
     def sides(
         self,
     ) -> tuple[Float[np.ndarray, "rows shared"], Float[np.ndarray, "rows shared"]]:
-        """Whether each row sets a bit to 1, and to 0, for the bits that several slots
-        share.
-        """
+        """Whether each row sets a bit to 1, and to 0, for bits that several slots share."""
         count: dict[int, int] = {}
         for bits in self.bits:
             for bit in bits:

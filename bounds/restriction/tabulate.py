@@ -209,9 +209,7 @@ def _identify(
 def _names(
     old: Tables, slot_of_row: Int[np.ndarray, "_"], one: Readings
 ) -> Callable[[int], object]:
-    """Function from an assignment to the identities of the rows read: its own, each
-    head's.
-    """
+    """Function from an assignment to the rows read: the slot's own and each head's."""
 
     def named(case: int) -> object:
         parts: list[object] = [int(old.identity[one.own[case]])]

@@ -117,9 +117,7 @@ def attend(
     high: Float[np.ndarray, "assignments candidates"],
     tie: str,
 ) -> list[tuple[int, ...]]:
-    """Table rows that each assignment attends to; raises `Refuted` where rounding could
-    decide.
-    """
+    """Table rows that each assignment attends to; `Refuted` if rounding could decide."""
     # Rows that are certainly equal may stand for one another: which of them wins does not
     # matter, nor, if nothing else can win, how many do.
     if tie == "R":
@@ -152,9 +150,7 @@ def attend(
 
 
 def way_to_attend(identity: Int[np.ndarray, "rows"], rows: tuple[int, ...]) -> Hashable:
-    """Identities of the attended rows with their proportions, which determine the mean
-    value.
-    """
+    """Identities of the attended rows with their proportions, which fix their mean."""
     counts = Counter(identity[list(rows)].tolist())
     shared = math.gcd(*counts.values())
     return tuple(sorted((one, count // shared) for one, count in counts.items()))
