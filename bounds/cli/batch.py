@@ -128,12 +128,12 @@ class BatchOptions(Stored, Figure):
 
     @property
     def held(self) -> dict[str, str]:
-        """Options of the swept command that were given, as typed."""
+        """Texts of the swept command's options that were given on the command line."""
         every = {"seed": self.seed, **self.beside}
         return {name: _typed(every[name]) for name in every if name in self.given}
 
     def specification(self) -> Specification:
-        """The sweep; an `InputError` where none is named, or something twice."""
+        """The sweep; an `InputError` if no command is named, or a flag or the sweep twice."""
         if self.spec is not None:
             for name in ("command", "sweep"):
                 if getattr(self, name):
@@ -157,9 +157,9 @@ class BatchOptions(Stored, Figure):
 def further_options(
     arguments: Sequence[str],
 ) -> dict[str, tuple[type[Group], list[str]]]:
-    """Options of the command that the arguments sweep, those that a cell may be given.
+    """Returns the swept command's options that its cells may be given, by heading.
 
-    None where no command is named that can be swept: the sweep's own flags refuse it.
+    Empty where `arguments` name no command that can be swept.
     """
     named = peek(arguments, "command", "spec")
     command = named["command"]
@@ -175,7 +175,7 @@ def further_options(
 
 
 def _typed(value: Any) -> str:
-    """An option's value as it is typed."""
+    """Text of an option's value, as it is typed after `--flag=`."""
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
@@ -240,7 +240,7 @@ def plan(options: BatchOptions) -> Work | None:
 
 
 def _check_axes(specification: Specification, x: str | None, y: str | None) -> None:
-    """Refuse an axis of the figure that no row of the command's can have, before any runs."""
+    """Refuses an `x` or `y` that no row of the sweep can have, before any cell runs."""
     swept = tuple(specification.sweep)
     own = (*swept, *(f"{SWEPT}{name}" for name in swept))
     for flag, name in (("x", x), ("y", y)):
@@ -260,7 +260,7 @@ MOST_LINES = 40
 def describe_plan(
     cells: Sequence[Cell], rows: Table, retry_failed: bool = False
 ) -> list[str]:
-    """Lines on the cells without a row, failed ones too if they are run again."""
+    """Lines on the cells to run: those without a row, and failed ones if `retry_failed`."""
     kept = {row["key"]: row for row in rows}
     states = [kept.get(cell_key(x.config), {}).get("status") for x in cells]
     again = (None, "failed") if retry_failed else (None,)

@@ -53,9 +53,9 @@ DATA_FLAGS = ("seed", "input")
 
 
 def options_of_cells(options: type[Group]) -> list[str]:
-    """Options that cells may be given: not places, looks, and what shares work out.
+    """Names of the options that cells may be given: those that are part of a key.
 
-    The folder of compiled programs, which changes nothing, is one.
+    The folder of compiled programs, which changes no result, is also one.
     """
     every = fields_of(options).items()
     return [x for x, one in every if one.about.key or x == "compilation_cache"]
@@ -72,13 +72,13 @@ def find_batched(command: str) -> Command:
 
 
 def quantity_of(command: str, column: str, unit: str) -> str:
-    """Label of the axis of a column of results; `unit` is of influences, "" if unknown."""
+    """Label of a column of results, with `unit` if known and the column is an influence."""
     words = MAIN_RESULTS[command].get(column, column.replace("_", " "))
     return f"{words}\n({unit})" if unit and column in INFLUENCES else words
 
 
 def make_cells(specification: Specification) -> list[Cell]:
-    """Returns the cells of a sweep, having read every flag and value."""
+    """Returns the cells of a sweep, after the command's flags have read every value."""
     command = find_batched(specification.command)
     known, cells = fields_of(command.options), options_of_cells(command.options)
     for name in (*specification.fixed, *specification.sweep):
@@ -113,7 +113,7 @@ def make_cells(specification: Specification) -> list[Cell]:
 
 
 def longest(cell: Cell) -> int:
-    """Longest n that a cell's flags name, 0 where a file decides."""
+    """Longest n that a cell's flags name; 0 if they name none."""
     named = cell.config.get("lengths") or (cell.config.get("length") or 0,)
     return max(named)
 
@@ -125,7 +125,7 @@ def _typed(given: Mapping[str, str]) -> tuple[str, ...]:
 def _read(
     command: Command, given: Mapping[str, str], where: str, *, check: bool = True
 ) -> Group:
-    """Options of a cell; an error says whose they are."""
+    """Options of a cell; `where` begins the message of an `InputError`."""
     try:
         options = command.read(_typed(given), check=check)
         if check and isinstance(options, Model):
@@ -185,7 +185,7 @@ def _files_of(path: str) -> list[Path]:
 def perform(
     command: str, arguments: tuple[str, ...], config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Rows of a command and what they took; an `InputError` for whatever is raised.
+    """Rows of a command and the time and memory they took; any error is an `InputError`.
 
     A file of another content than its SHA-256 in `config`, on this machine or since the
     sweep was planned, is a failure, since the result would stand under the wrong key; so

@@ -108,7 +108,7 @@ FORM = {
 
 @dataclasses.dataclass(frozen=True)
 class _Compiled:
-    """A compiled formula or program."""
+    """Model of a formula or program, with the function and form of its self-test."""
 
     model: jm.Transformer
     about: dict[str, Any]  # what it is of, for records and keys
@@ -214,7 +214,7 @@ def _tell(done: int, total: int, length: int) -> None:
 
 
 def _description(model: jm.Transformer) -> dict[str, Any]:
-    """Sizes and words of a compiled model, as in the config of its file."""
+    """Sizes of a compiled model; masks, positions and temperatures as in its file."""
     config = encode_config(model, name_tensors(model))
     layers = config["layers"]
     return {

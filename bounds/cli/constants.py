@@ -110,7 +110,7 @@ def _layers(
 
 
 def _report(rows: list[dict[str, Any]], depth: int) -> str:
-    """Returns the rows as a table, without columns that are empty, and what they say."""
+    """Returns an introduction, a table of the rows without empty columns, and notes."""
     intro = (
         "Bounds on the influence of one symbol, for all inputs of n tokens, as decimal "
         f"logarithms; the last of {depth} layers is the output. F bounds what the "
@@ -125,7 +125,7 @@ def _report(rows: list[dict[str, Any]], depth: int) -> str:
 
 
 def _notes(rows: list[dict[str, Any]]) -> list[str]:
-    """Conditions under which the columns hold, a line each."""
+    """Sentences on conditions of the table's columns, one for each that applies."""
     notes = []
     if any(row["log10_c1"] is None for row in rows):
         notes.append(

@@ -163,7 +163,7 @@ def plan(options: CurveOptions) -> Work:
 
 
 def _ask(options: CurveOptions, extend_to: int | None) -> list[CurveCells]:
-    """A curve for each weighting, with closed forms up to `extend_to` without inputs."""
+    """Cells of a curve for each weighting, with closed forms up to `extend_to`."""
     prepare_jax(options)
     given, lengths = read_given(options, None), options.lengths
     has_records = any(getattr(options, name) is not None for name in RECORDS)

@@ -116,7 +116,7 @@ def _export(options: DepthOptions, found: dict[str, dict[str, Any]]) -> Exports:
 
 
 def _cells(options: DepthOptions) -> dict[str, Cell]:
-    """Cell of each language, which evaluates its routes."""
+    """Cells that evaluate the routes of each language, by the language's name."""
     layers, heads = options.num_layers, options.num_heads
     free, needed, read_out = Fraction(options.free), options.free_bits, options.read_out
     # What each depends on; those of DYCK hold with a read-out position and without.
@@ -152,7 +152,7 @@ def _cells(options: DepthOptions) -> dict[str, Cell]:
 
 
 def _summary(possible: Tower | None, found: dict[str, Any]) -> dict[str, Any]:
-    """Entries of the record on one language."""
+    """Entries of the record on one language: its length limits and the best route."""
     summary = {} if possible is None else _number("possible_up_to", possible)
     if found["least"] is None:
         return {**summary, "impossible_from": None, "route": None, "parameters": None}
@@ -176,7 +176,7 @@ def _recorded(route: Route) -> dict[str, Any]:
 
 
 def _number(name: str, number: Tower) -> dict[str, Any]:
-    """Returns a number, or its logarithm or text where it is beyond floats."""
+    """Returns {name: number}, or null with its log10 or text where it is beyond floats."""
     if number.integer is not None:
         return {name: number.integer}
     if number.log10 is not None:
@@ -187,7 +187,7 @@ def _number(name: str, number: Tower) -> dict[str, Any]:
 def _report(
     possible: Tower, needed: int | None, found: dict[str, dict[str, Any]]
 ) -> str:
-    """Report: the least thresholds, and those of every route."""
+    """Report on the least thresholds, then on those of every route."""
     lines = []
     for name, title in (("parity", "PARITY"), ("dyck", "DYCK, n even")):
         lines.append(f"{title}: possible up to n = {possible}")

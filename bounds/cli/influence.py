@@ -73,7 +73,7 @@ def plan(options: InfluenceOptions) -> Work:
 
 
 def _ask(options: InfluenceOptions) -> AskedInfluence:
-    """Request that the flags make."""
+    """Request of the influences that the flags describe."""
     prepare_jax(options)
     subject = read_one(options)
     (tokens,) = subject.inputs.values()
@@ -95,7 +95,7 @@ def _ask(options: InfluenceOptions) -> AskedInfluence:
 
 
 def _record(found: FoundInfluence) -> dict[str, Any]:
-    """Entries of the record on the largest influence."""
+    """Entries of `influence.json` on the largest influence."""
     asked, result = found.asked, found.result
     names: dict[str, Any] = {}
     if asked.tokenizer is not None:
@@ -122,7 +122,7 @@ def _record(found: FoundInfluence) -> dict[str, Any]:
 
 
 def _export(options: InfluenceOptions, found: FoundInfluence) -> Exports:
-    """CSV, JSON and figure files."""
+    """Rows, record, report and figure of the influences found."""
     asked, record, rows = found.asked, _record(found), _rows(found)
     columns = COLUMNS if asked.tokenizer is None else (*COLUMNS, *NAMES)
 
@@ -150,7 +150,7 @@ def _export(options: InfluenceOptions, found: FoundInfluence) -> Exports:
 
 
 def _rows(found: FoundInfluence) -> Rows:
-    """Substitutions as rows, by position, then symbol."""
+    """Rows of the substitutions found, by position, then symbol."""
     result, asked = found.result, found.asked
     if result.lower is not None and result.upper is not None:
         assert result.enclosed is not None

@@ -84,7 +84,7 @@ ENCLOSED_FORM = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AskedInfluence(Asked):
-    """Request of the command, whose query counts from 0."""
+    """Model, input and options of the command `influence`; the query counts from 0."""
 
     include_query: bool  # the query's own token is changed too
     folder: Path  # of the screen's checkpoint
@@ -97,17 +97,17 @@ class AskedInfluence(Asked):
 
     @property
     def watches_all(self) -> bool:
-        """True if every row is watched, not that of the query."""
+        """True if the target takes all rows together, not the query's row."""
         return as_value(self.subject.question.target).is_joint
 
     @property
     def screens(self) -> bool:
-        """True if the method encloses influences, and bounds the largest."""
+        """True if the method is a screen, which encloses influences."""
         return isinstance(self.subject.question.method, Screened)
 
     @property
     def cheap(self) -> str | None:
-        """Precision that proposes the largest influences; None without one."""
+        """Float type in which the method proposes the largest influences, or None."""
         method = self.subject.question.method
         return method.precision if isinstance(method, Proposed) else None
 
@@ -139,7 +139,7 @@ class InfluenceParts(Parts[AskedInfluence, Influence]):
 
     @classmethod
     def plan(cls, asked: AskedInfluence, mesh: Mesh | None = None) -> "InfluenceParts":
-        """Parts of a request."""
+        """Chooses method, rounding, size and key of the parts of a request."""
         question, shared = asked.subject.question, SharedBase()
         whole = asked.request(0, len(asked.tokens), mesh=mesh, shared=shared)
         choice = choose_method(question.method, whole)
@@ -182,7 +182,7 @@ class InfluenceParts(Parts[AskedInfluence, Influence]):
         return self.asked.request(start, stop, mesh=self.mesh, shared=self.shared)
 
     def find(self, cell: Record, request: InfluenceRequest, report: Report) -> Record:
-        """Record of the influences of some positions."""
+        """Record of the influences of one part or piece; raises for ambiguous ties."""
         choice, ties = self.choice, self.asked.subject.question.ties
         run = Run(checkpoint=self.checkpoint(cell), progress=report)
         found = find(request, choice, self.rounding, run)
@@ -194,7 +194,7 @@ class InfluenceParts(Parts[AskedInfluence, Influence]):
         return record_found(request, found, reason)
 
     def form(self, start: int, stop: int) -> Mapping[str, Form]:
-        """Form of the record of a piece."""
+        """Form of the record of the part [start, stop), or of its first piece."""
 
         def is_whole(found: Record) -> bool:
             pairs = self.request(start, found.get(REACHED, stop)).pairs
@@ -207,7 +207,7 @@ class InfluenceParts(Parts[AskedInfluence, Influence]):
         }
 
     def checkpoint(self, config: Record) -> Path | None:
-        """Checkpoint file of a screen or a proposal; None without one."""
+        """Checkpoint file of a screen or a proposal, named by its key; else None."""
         asked = self.asked
         if asked.cheap is not None:
             return asked.folder / checkpoint_name(config, "proposal")
@@ -218,11 +218,11 @@ class InfluenceParts(Parts[AskedInfluence, Influence]):
         return asked.folder / checkpoint_name(question)
 
     def is_closed(self, found: Record) -> bool:
-        """True unless a screen left something open."""
+        """True if the record is not empty and no screen left substitutions open."""
         return bool(found) and not (self.asked.screens and found["left"])
 
     def note(self, found: Sequence[Record]) -> str:
-        """Words on the largest influence so far."""
+        """Words on the largest influence among the records; "" without one."""
         somewhere = [one for one in found if one["position"] is not None]
         if not somewhere:
             return ""
@@ -231,17 +231,17 @@ class InfluenceParts(Parts[AskedInfluence, Influence]):
 
     @property
     def moves_top(self) -> bool:
-        """True if the largest influences are moved when all are known."""
+        """True if the largest influences are recomputed with moved inputs at the end."""
         return self.rounding == "top" and not self.encloses
 
     def values(self, found: Sequence[Record]) -> Float[np.ndarray, "substitutions"]:
-        """Influences of all pieces in order."""
+        """Influences of all substitutions, from all parts' records in order."""
         return Found.join(list(map(read_found, found))).values
 
     def result(
         self, found: Sequence[Record], top: Record | None, error: MeasuredError | None
     ) -> Influence:
-        """Joins the pieces, given in order, and the moves of the largest."""
+        """Joins the pieces, in order, with the moved runs `top` of the largest values."""
         n, vocab = len(self.positions), self.whole.model.vocab_size
         choice = self.choice
         few = len(self.whole.pairs) <= MAX_PAIRS and n * vocab <= MAX_TABLE
@@ -273,7 +273,7 @@ class InfluenceParts(Parts[AskedInfluence, Influence]):
 
 
 def part_size(request: InfluenceRequest, way: Method | Screen) -> int:
-    """Positions that are done, and recorded, at a time."""
+    """Number of positions of a part, which is computed and stored at a time."""
     n = request.tokens.size
     if isinstance(way, Screen):
         return n  # the search is for the largest of all
@@ -290,7 +290,7 @@ def part_size(request: InfluenceRequest, way: Method | Screen) -> int:
 def record_found(
     request: InfluenceRequest, found: Found, reason: str
 ) -> dict[str, Any]:
-    """Record of influences, or of enclosures with the reason of the method."""
+    """Record of influences, or of enclosures with the `reason` for the method."""
     values, ties, best = found.values, found.ties, None
     if np.isfinite(values).any():
         best = int(np.nanargmax(values))
@@ -315,7 +315,7 @@ def record_found(
 
 
 def has_numbers(found: Record, count: int) -> bool:
-    """True if the record has a number for each of `count` substitutions."""
+    """True if a record has valid numbers for each of `count` substitutions."""
     names = ENCLOSED if ENCLOSED[0] in found else GATHERED
     try:
         first, second, *_ = (unpack(found[name], count) for name in names)
@@ -329,7 +329,7 @@ def has_numbers(found: Record, count: int) -> bool:
 
 
 def read_found(found: Record) -> Found:
-    """Influences or enclosures of a record."""
+    """Influences or enclosures that `record_found` recorded."""
     names = ENCLOSED if ENCLOSED[0] in found else GATHERED
     *ends, values, moves = (unpack(found[name], found["count"]) for name in names)
     ties = found.get("ties")

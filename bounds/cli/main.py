@@ -103,7 +103,7 @@ WIDTH = 79
 
 
 def overview(program: str, commands: Mapping[str, str]) -> str:
-    """Help of the program: its commands, one line each."""
+    """Help of the program: usage, and each command with its summary."""
     lines = [f"Usage: {program} COMMAND [--flag=value ...]", "", "Commands:"]
     lines += [f"  {name:<12}{summary}" for name, summary in commands.items()]
     lines += [
@@ -121,7 +121,7 @@ def command_usage(
     module: object,
     groups: Mapping[str, Iterable[flags.Flag]],
 ) -> str:
-    """Help of a command: summary, module docstring, flags with defaults, examples."""
+    """Help of a command: usage, summary, module docstring, flags and examples."""
     _, _, description = (inspect.getdoc(module) or "").partition("\n\n")
     parts = [f"Usage: {program} {name} [--flag=value ...]", summary]
     if description:
@@ -134,7 +134,7 @@ def command_usage(
 
 
 def _entry(flag: flags.Flag) -> str:
-    """Lines on one flag."""
+    """Name of a flag, and its wrapped help with the default."""
     name = f"  --[no]{flag.name}" if flag.boolean else f"  --{flag.name}"
     default = (
         f" (default: {flag.default_as_str})" if flag.default not in (None, []) else ""
@@ -168,7 +168,7 @@ NOT_HERE = {
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """A command and a line on it."""
+    """A command: its name and a summary of one line."""
 
     name: str
     summary: str
@@ -181,11 +181,11 @@ class Command:
 
     @property
     def options(self) -> "type[Group]":
-        """Class of its options."""
+        """Class of the command's options."""
         return getattr(self.load(), f"{self.name.capitalize()}Options")
 
     def run(self, options: Any) -> None:
-        """Do its work; the options are parsed and validated."""
+        """Plans the command's work from its parsed options and runs that."""
         work = self.load().plan(options)
         if work is not None:
             from bounds.cli.shared.runner import run_work
@@ -193,19 +193,19 @@ class Command:
             run_work(options, work)
 
     def measure(self, options: Any, store: Any) -> list[dict[str, Any]]:
-        """Returns the rows of a run for a sweep, without a word or a file."""
+        """Returns the rows of a run, for a sweep; prints and writes nothing."""
         from bounds.cli.shared.runner import measure_work
 
         return measure_work(self.load().plan(options), store)
 
     def define_flags(self) -> flags.FlagValues:
-        """Returns its flags."""
+        """Returns the command's flags."""
         from bounds.cli.shared.options import flags_of
 
         return flags_of(self.options)
 
     def read(self, arguments: Sequence[str], *, check: bool = True) -> "Group":
-        """Returns its options; `check` refuses those that do not apply."""
+        """Returns the command's options; `check` refuses options that do not apply."""
         values = read_flags(self.name, flag_groups(self, arguments).values(), arguments)
         found = self.options.parse(values)
         if check:
@@ -238,10 +238,9 @@ COMMANDS = tuple(Command(*one) for one in SUMMARIES.items())
 
 
 def prepare_streams() -> None:
-    """Let names of any characters be printed, and nothing where output was closed.
+    """Makes stdout and stderr escape characters that they cannot encode.
 
-    A terminal that knows fewer shows the others as escapes: results that are found are
-    not lost for the last line about them.
+    A closed stream is replaced by one that discards what is printed.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -252,7 +251,7 @@ def prepare_streams() -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs a command; returns the exit code: 0, 1 after an input error, 130, 143."""
+    """Runs a command; returns exit code 0, 1 after an error, or 128 + a signal's number."""
     RUN.code = None  # an earlier run of the process may have set it
     prepare_streams()
     try:
@@ -305,7 +304,7 @@ def one_line(error: BaseException) -> str:
 
 
 def _dispatch(arguments: list[str]) -> None:
-    """Run what the arguments ask for."""
+    """Prints the version or a help text, or runs the command that is named."""
     match arguments:
         case ["--version" | "-version"]:
             print(f"{PROGRAM} {__version__}")
@@ -339,7 +338,7 @@ def command_help(command: Command, arguments: Sequence[str] = ()) -> str:
 
 
 def _run(command: Command, arguments: list[str]) -> None:
-    """Parse a command's flags and run it, or show its help."""
+    """Parses a command's flags and runs it, or prints its help."""
     command.load()
     # What needs NumPy is loaded where a command is: the version is told without it.
     from bounds.cli.shared.exports import refuse_to_overwrite
@@ -366,7 +365,7 @@ def _run(command: Command, arguments: list[str]) -> None:
 def flag_groups(
     command: Command, arguments: Sequence[str]
 ) -> dict[str, flags.FlagValues]:
-    """Returns the flags of a command by heading, and those that its arguments bring."""
+    """Returns a command's flags by heading, and the further flags that `arguments` bring."""
     from bounds.cli.shared.options import flags_of
 
     bring = getattr(command.load(), "further_options", lambda _: {})
@@ -401,7 +400,7 @@ def read_flags(
 def _say_expected(
     parser: flags.ArgumentParser | None, error: flags.IllegalFlagValueError
 ) -> str:
-    """Returns absl's complaint about a value, which may not say what was expected."""
+    """Returns absl's message on a bad value, which names the expected values."""
     text, reason = str(error), str(error.__context__)
     if parser is None or error.__context__ is None:
         return text
@@ -416,7 +415,7 @@ def _say_expected(
 
 
 def refuse_what_passes(options: flags.FlagValues) -> None:
-    """Raise `InputError` for what absl lets pass: NaN, and text that no file has as name."""
+    """Raises `InputError` for NaN and for texts with null bytes, which absl accepts."""
     from jax_models.arguments import show
 
     for name in options:
@@ -430,7 +429,7 @@ def refuse_what_passes(options: flags.FlagValues) -> None:
 
 
 def _find(name: str) -> Command:
-    """Returns the command of a name."""
+    """Returns the command named `name`; raises `InputError` if there is none."""
     for command in COMMANDS:
         if command.name == name:
             return command

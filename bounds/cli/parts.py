@@ -56,7 +56,7 @@ _NO_BLOCK = {"position": None, "ambiguous": False, "uncertified": 0}
 
 
 def error_cell(last: Record, whole: InfluenceRequest) -> Cell:
-    """Cell behind the last part, given by its key, that measures half precision's error."""
+    """Cell of the measured error of half precision; `last` is the key of the last part."""
     config = {**last, "start": last["stop"], ERROR: True}
 
     def compute() -> dict[str, Any]:
@@ -68,7 +68,7 @@ def error_cell(last: Record, whole: InfluenceRequest) -> Cell:
 
 
 def split_error(found: Sequence[Record]) -> tuple[list[Record], MeasuredError | None]:
-    """Records of blocks, and the error if it was measured."""
+    """Records of parts, and the measured error if their last entry has one."""
     if not found or ERROR not in found[-1]:
         return list(found), None
     last = found[-1]
@@ -79,23 +79,23 @@ def split_error(found: Sequence[Record]) -> tuple[list[Record], MeasuredError | 
 
 
 def with_infinity(numbers: Record) -> dict[str, Any]:
-    """Entries of a record with infinity, which JSON lacks, in place of null."""
+    """Copy of a record in which infinity, which JSON lacks, replaces null."""
     return {name: math.inf if x is None else x for name, x in numbers.items()}
 
 
 def error_columns(error: MeasuredError | None) -> dict[str, Any]:
-    """Columns of a measured error; none without a measurement."""
+    """Column of a measured error; none if the error is None."""
     return {} if error is None else {ERROR: dataclasses.asdict(error)}
 
 
 def pack(array: np.ndarray) -> str:
-    """Array in float64 as text: JSON has no NaN, and twice the characters."""
+    """Text of a float64 array: its bytes, compressed, in base64."""
     content = np.ascontiguousarray(array, "<f8").tobytes()
     return base64.b64encode(zlib.compress(content, 1)).decode()
 
 
 def unpack(text: str, *shape: int) -> np.ndarray:
-    """Array of a shape from the text of `pack`; raises ValueError for other text."""
+    """Array of a shape from the text that `pack` made; `ValueError` for other text."""
     size = 8 * math.prod(shape)
     try:  # limited to the array's size, since a damaged text may expand to any size
         content = zlib.decompressobj().decompress(base64.b64decode(text), size + 1)
@@ -106,7 +106,7 @@ def unpack(text: str, *shape: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Asked:
-    """Model and input of a command, and the symbols that are put in."""
+    """Model and input of a command, and the symbols to substitute."""
 
     subject: Subject
     tokenizer: jm.Tokenizer | None = None  # its special symbols are not replaced
@@ -116,7 +116,7 @@ class Asked:
 
     @property
     def tokens(self) -> Int[np.ndarray, "tokens"]:
-        """The input."""
+        """Tokens of the one input."""
         (tokens,) = self.subject.inputs.values()
         return tokens
 
@@ -126,7 +126,7 @@ class Asked:
         return {**self.subject.named, "tokens_sha256": tokens_sha256(self.tokens)}
 
     def names(self, position: int | None, symbol: int | None) -> list[str | None]:
-        """Names of the replaced symbol and of the new one, by the tokenizer."""
+        """Tokenizer's names of the token at a position and of the new symbol, or None."""
         tokenizer = self.tokenizer
         if tokenizer is None or position is None:
             return [None, None]
@@ -136,7 +136,7 @@ class Asked:
 
 @dataclasses.dataclass(frozen=True)
 class Joined(Generic[Of, Result]):
-    """Result of all parts."""
+    """Result of all parts of one request."""
 
     asked: Of
     result: Result
@@ -146,7 +146,7 @@ class Joined(Generic[Of, Result]):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parts(abc.ABC, Generic[Of, Result]):
-    """A request in parts of positions."""
+    """A request on one input, divided into parts of consecutive positions."""
 
     asked: Of
     whole: InfluenceRequest  # of all positions
@@ -166,41 +166,41 @@ class Parts(abc.ABC, Generic[Of, Result]):
 
     @abc.abstractmethod
     def find(self, cell: Record, request: InfluenceRequest, report: Report) -> Record:
-        """Record of a part, or of a piece, whose key is `cell`."""
+        """Record of a part, or of a piece of one; `cell` is the key."""
 
     @abc.abstractmethod
     def form(self, start: int, stop: int) -> Mapping[str, Form]:
-        """Form of such a record; `stop` is the end of the part."""
+        """Form of the record of a part that ends at `stop`, or of a piece from `start`."""
 
     @property
     @abc.abstractmethod
     def moves_top(self) -> bool:
-        """True if the largest results are moved when all are known."""
+        """True if the largest results are recomputed with moved inputs at the end."""
 
     @abc.abstractmethod
     def values(self, found: Sequence[Record]) -> Float[np.ndarray, "rows *axes"]:
-        """Values of all parts, in order."""
+        """Values of all parts, from their records in order."""
 
     @abc.abstractmethod
     def result(
         self, found: Sequence[Record], top: Record | None, error: MeasuredError | None
     ) -> Result:
-        """Result of all parts in order, the moves of the largest, and the error."""
+        """Result of the parts' records in order, with the moved runs `top` and the error."""
 
     def least(self) -> int:
-        """Positions of the smallest piece of a part; those of a part if none is cut."""
+        """Positions of the smallest piece of a part; `size` if parts are not cut."""
         return self.size
 
     def checkpoint(self, config: Record) -> Path | None:
-        """Checkpoint file of a part; None without one."""
+        """Checkpoint file of the part with this key; None without one."""
         del config
 
     def is_closed(self, found: Record) -> bool:
-        """True if a part is not to be continued from its checkpoint."""
+        """True if a part's record is final, so that its checkpoint can go."""
         return bool(found)
 
     def note(self, found: Sequence[Record]) -> str:
-        """Words on the results so far."""
+        """Words on the results in the records, for a line of progress."""
         del found
         return ""
 
@@ -210,11 +210,11 @@ class Parts(abc.ABC, Generic[Of, Result]):
         return range(0, len(self.positions), self.size)
 
     def cells(self) -> list[Cell]:
-        """Parts as cells, by position."""
+        """Cells of all parts, by position."""
         return [self.cell(start) for start in self.starts]
 
     def error_cells(self) -> list[Cell]:
-        """The cell that measures the error of half precision, if it is used."""
+        """The cell that measures the error of half precision, or [] in full precision."""
         if self.key.get("precision") is None:
             return []
         return [error_cell(self.cell(self.starts[-1]).config, self.whole)]
@@ -222,7 +222,7 @@ class Parts(abc.ABC, Generic[Of, Result]):
     def cell(
         self, start: int, most: int | None = None, earlier: Sequence[Record] = ()
     ) -> Cell:
-        """A part as a cell, or a piece of at most `most` positions.
+        """Cell of the part from `start`, or of a piece of at most `most` positions.
 
         The end of a piece stands in its result (`reached`), not in its key.
         """
@@ -256,7 +256,7 @@ class Parts(abc.ABC, Generic[Of, Result]):
         return Cell(config, label, compute, form=self.form(start, stop))
 
     def piece(self, start: int, most: int, earlier: Sequence[Record] = ()) -> Cell:
-        """Piece from a position on; the rest of the part is no smaller than allowed."""
+        """Cell of a piece of about `most` positions; the rest has at least `least()`."""
         least = self.least()
         stop = min(start - start % self.size + self.size, len(self.positions))
         most = max(1, most // least) * least
@@ -264,11 +264,11 @@ class Parts(abc.ABC, Generic[Of, Result]):
         return self.cell(start, cut, earlier)
 
     def label(self, start: int, stop: int) -> str:
-        """Words on some positions."""
+        """Words that name the positions from `start` to `stop` - 1."""
         return f"positions {self.positions[start]} to {self.positions[stop - 1]}"
 
     def top(self, values: Float[np.ndarray, "rows *axes"] | None) -> Cell:
-        """Cell that makes runs with moved inputs of the largest values of all parts.
+        """Cell that computes the largest values again, with moved inputs.
 
         `values` are those of all parts; None in a process that follows.
         """
@@ -290,7 +290,7 @@ class Parts(abc.ABC, Generic[Of, Result]):
     def join(
         self, found: Sequence[Record], top: Record | None, seconds: float = 0.0
     ) -> Joined[Of, Result]:
-        """Joins records of all parts, in order, then of the error if it was measured."""
+        """Joins the records of all parts, in order, and that of the error if measured."""
         parts, error = split_error(found)
         ambiguous = sum(part["ambiguous"] for part in parts)
         result = self.result(parts, top, error)
@@ -298,7 +298,7 @@ class Parts(abc.ABC, Generic[Of, Result]):
 
 
 def add_top(found: Found, top: Record | None) -> Found:
-    """Values with the moves that the record of `Parts.top` holds, if there is one."""
+    """Values with the moved runs that the record of `Parts.top` holds, if it is not None."""
     if top is None:
         return found
     return found.with_moves(
@@ -308,7 +308,7 @@ def add_top(found: Found, top: Record | None) -> Found:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InParts(Generic[Of, Result]):
-    """A command on one input or several, whose work on each is in parts."""
+    """A command on one input or several, whose work on each input is in parts."""
 
     ask: Callable[[], Iterable[Of]]  # a request for each input
     plan: Callable[[Of, Mesh | None], Parts[Of, Result]]
@@ -319,7 +319,7 @@ class InParts(Generic[Of, Result]):
     one_pass: Callable[[Of], Result] | None = None
 
     def work(self, options: OneInput) -> Work:
-        """Work on the parts; only the leading process saves and exports."""
+        """Work that computes the parts of each input; only the leading process exports."""
         asked: list[Of] = []
         planned: list[Parts[Of, Result]] = []
         opened: list[Devices] = []
@@ -369,13 +369,13 @@ class InParts(Generic[Of, Result]):
 
     @staticmethod
     def _pass(compute: Callable[[Of], Result], asked: Of) -> Joined[Of, Result]:
-        """Result of one pass, with its seconds."""
+        """Result of one pass on an input, with the seconds it took."""
         began = time.perf_counter()
         return Joined(asked, compute(asked), 0, time.perf_counter() - began)
 
 
 def measure_parts(parts: Parts[Of, Result], store: ResultStore) -> Joined[Of, Result]:
-    """Result of all parts; those that are not in the store are computed."""
+    """Result of all parts; computes the parts that are not in the store."""
 
     def finished(cells: Sequence[Cell]) -> Rows:
         finish_cells(store, cells)
@@ -391,7 +391,7 @@ def measure_parts(parts: Parts[Of, Result], store: ResultStore) -> Joined[Of, Re
 def _compute(
     store: ResultStore, parts: Parts[Of, Result], devices: Devices, fresh: bool
 ) -> Joined[Of, Result]:
-    """Result of all parts, whose pieces are saved one by one."""
+    """Result of all parts; computes missing pieces and saves each in the store."""
     cells, count = parts.cells(), len(parts.positions)
     devices.agree(cells, [False] * len(cells))
     found: list[Record] = []
@@ -430,7 +430,7 @@ def _compute(
 
 
 def _follow(parts: Parts[Any, Any], devices: Devices) -> None:
-    """Computes this process's share of what the leading process lacks."""
+    """Computes this process's share of the pieces that the leading process announces."""
     cells, count = parts.cells(), len(parts.positions)
     devices.agree(cells, [False] * len(cells))
     while (start := (told := devices.tell((0, 0)))[0]) < count:
@@ -442,7 +442,7 @@ def _follow(parts: Parts[Any, Any], devices: Devices) -> None:
 def _keep(
     store: ResultStore, parts: Parts[Any, Any], cell: Cell, fresh: bool
 ) -> tuple[Record, float]:
-    """Computes a cell, saves it in the store, and times it."""
+    """Computes a cell and saves it; returns its record and the seconds it took."""
     kept = parts.checkpoint(cell.config)
     if kept is not None and fresh:
         kept.unlink(missing_ok=True)
@@ -460,7 +460,7 @@ def _keep(
 def key_of(
     command: str, asked: Asked, choice: Choice, rounding: Done
 ) -> dict[str, Any]:
-    """Entries of the keys of both commands."""
+    """Entries that the keys of `influence` and `scan` share."""
     question = asked.subject.question
     key = {
         "command": command,

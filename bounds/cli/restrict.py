@@ -171,7 +171,7 @@ def plan(options: RestrictOptions) -> Work | None:
 def _ask(
     options: RestrictOptions,
 ) -> tuple[jm.Transformer, dict[str, Any], Callable[..., Restriction]]:
-    """Returns the model, all that a search depends on, and the search."""
+    """Returns the model, the key of results, and the function that searches."""
     language, length = read_language(options.language), options.length
     model = restricted_model(options, language, length)
     given = None
@@ -207,7 +207,7 @@ class _Lines:
         self.last = time.monotonic()
 
     def __call__(self, stage: str, partial: PartialInput) -> None:
-        """Tell of a round, if the last line is long ago."""
+        """Prints the stage and number of free positions, if the last line is long ago."""
         now = time.monotonic()
         if now - self.last >= SECONDS_BETWEEN_LINES:
             self.last = now
@@ -215,14 +215,14 @@ class _Lines:
 
 
 def read_language(name: str) -> Any:
-    """A language's name as it is, a file's name as its language."""
+    """Returns a known language's name, or the language that a file describes."""
     return name if name in (*NAMES, NO_LANGUAGE) else RegularLanguage.read(name)
 
 
 def restricted_model(
     options: RestrictOptions, language: Any, length: int
 ) -> jm.Transformer:
-    """Model of the flags for inputs of a language; random ones are leftmost-hard."""
+    """Model of the flags with a language's symbols; leftmost-hard if random."""
     return weighted_model(
         options,
         vocab_size=(
@@ -236,7 +236,7 @@ def restricted_model(
 
 
 def verify(options: RestrictOptions, file: str) -> None:
-    """Checks a certificate; a rejected one is an input error, with the first reason."""
+    """Checks the certificate in `file`; if rejected, raises `InputError` with the reason."""
     certificate = read_certificate(file)
     n, asked = certificate.get("n"), ("length", "language", "query")
     given = {x: getattr(options, x) for x in asked if x in options.given}
@@ -263,7 +263,7 @@ def verify(options: RestrictOptions, file: str) -> None:
 
 
 def _refuse_other(given: dict[str, Any], file: str, found: dict[str, Any]) -> None:
-    """Raise `InputError` for flags that ask of a certificate what it is not about."""
+    """Raises `InputError` for a given flag that differs from the certificate's entry."""
     there = {"length": found.get("n"), "query": found.get("query")}
     there["language"] = found.get("language") or NO_LANGUAGE
     if isinstance(n := there["length"], int) and given.get("query", 0) < 0:

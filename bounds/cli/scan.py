@@ -186,7 +186,7 @@ def plan(options: ScanOptions) -> Work:
 
 
 def describe(found: FoundScan) -> dict[str, Any]:
-    """Entries of the record on a scan, and on the cell of largest absolute value."""
+    """Entries of the record on a scan, and on its cell of largest absolute value."""
     asked, scan = found.asked, found.result
     size = np.where(np.isnan(scan.values), -1.0, np.abs(scan.values))
     at = np.unravel_index(int(size.argmax()), size.shape)
@@ -221,7 +221,7 @@ def describe(found: FoundScan) -> dict[str, Any]:
 
 
 def _ask_all(options: ScanOptions) -> Iterator[AskedScan]:
-    """Requests about each record of a FASTA file, or about the one input."""
+    """Yields the request of each record of a FASTA file, or of the one input."""
     names = [] if options.is_given("input") else record_names(options)
     if len(names) < 2:
         yield _ask(options)
@@ -234,7 +234,7 @@ def _ask_all(options: ScanOptions) -> Iterator[AskedScan]:
 
 
 def _ask(options: ScanOptions, first: Subject | None = None) -> AskedScan:
-    """Request that the flags make; `first` is of an earlier record."""
+    """Request of the scan that the flags describe; `first` is the first record's subject."""
     prepare_jax(options)
     subject = read_one(options, first)
     tokenizer = open_tokenizer(options)
@@ -295,7 +295,7 @@ def _ask(options: ScanOptions, first: Subject | None = None) -> AskedScan:
 
 
 def _watching(asked: AskedScan, target: Any) -> AskedScan:
-    """The request with another target."""
+    """Request `asked` with the given target."""
     subject = asked.subject
     question = dataclasses.replace(subject.question, target=target)
     subject = dataclasses.replace(subject, question=question)
@@ -303,7 +303,7 @@ def _watching(asked: AskedScan, target: Any) -> AskedScan:
 
 
 def _named(found: FoundScan, first_residue: int) -> Named:
-    """A scan with names of its symbols: of residues where the input is of letters."""
+    """Scan with names of its symbols, as residues if all symbols of the input are letters."""
     asked, name = found.asked, None
     if asked.tokenizer is not None:
         name = asked.tokenizer.name
@@ -316,7 +316,7 @@ def _named(found: FoundScan, first_residue: int) -> Named:
 
 
 def _export(options: ScanOptions, found: Sequence[FoundScan]) -> Exports:
-    """Lines of all inputs; arrays, figure and page of one."""
+    """Record, report and CSV of all scans; arrays, figure and page if there is one."""
     best = max(found, key=lambda one: np.nan_to_num(np.abs(one.result.values)).max())
     scan, record = best.result, describe(best)
     tables = [_named(one, options.first_residue) for one in found]

@@ -66,7 +66,7 @@ GRAMMAR = f"{', '.join(WORDS)}, or frobenius[:tensor|:map][:nocenter][:noapc]"
 
 
 def parse_reduce(text: str | None) -> Reduce:
-    """Reads a value of `--reduce`."""
+    """Returns the reduction that a value of `--reduce` names."""
     if text is None:
         return None
     for word in WORDS:
@@ -85,7 +85,7 @@ def parse_reduce(text: str | None) -> Reduce:
 
 
 def parse_rows(text: str | None) -> Any:
-    """Reads a value of `--rows` into the `rows` of `bounds.scan`."""
+    """Returns the `rows` of `bounds.scan` that a value of `--rows` names."""
     if text in (None, "all", "own"):
         return text
     parts = [part.strip() for part in text.split(",")]
@@ -108,7 +108,7 @@ ODDS = "log-odds against the wild type, nats"
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """A recipe for one input."""
+    """Scan that a recipe asks for on one input, and what is made of its result."""
 
     question: Question
     label: str  # of the values, with their unit
@@ -125,7 +125,7 @@ def read_recipe(
     positions: Sequence[int],
     symbols: np.ndarray | None,
 ) -> Recipe:
-    """Recipe of `--recipe` but mutagenesis."""
+    """Recipe of one input that `named` names: any value of `--recipe` but mutagenesis."""
     letters = letters_of(model, None if symbols is None else symbols.ravel().tolist())
     if named == "dependency_map":
         question = dependency_question(letters, positions)
@@ -152,7 +152,7 @@ def read_recipe(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AskedScan(Asked):
-    """Request of the command."""
+    """Model, input and options of the command `scan`."""
 
     rows: Any  # as in `bounds.scan`
     reduce: Reduce
@@ -164,7 +164,7 @@ class AskedScan(Asked):
     record: str | None = None  # name of the input among several
 
     def request(self, mesh: Mesh | None = None) -> InfluenceRequest:
-        """The request as `bounds.scan` makes it."""
+        """Influence request of the scan, as `bounds.scan` makes it."""
         symbols, positions = self.symbols, self.positions
         if symbols is not None and symbols.ndim == 2 and positions is not None:
             symbols = symbols[np.asarray(positions)]
@@ -190,7 +190,7 @@ class ScanParts(Parts[AskedScan, Scan]):
 
     @classmethod
     def plan(cls, asked: AskedScan, mesh: Mesh | None = None) -> "ScanParts":
-        """Parts of a request; refuses a table that does not fit the memory."""
+        """Chooses method, size and key of a scan's parts; refuses a table beyond memory."""
         question = asked.subject.question
         whole = asked.request(mesh)
         choice = choose_method(question.method, whole)
@@ -236,14 +236,14 @@ class ScanParts(Parts[AskedScan, Scan]):
         return dataclasses.replace(parts, key=key)
 
     def request(self, start: int, stop: int) -> InfluenceRequest:
-        """The request of positions [start, stop); of a map, of their table."""
+        """Request of the positions [start, stop); of a Frobenius map, of its table."""
         part = self.whole.only(slice(start, stop))
         if part.layout is None or not part.layout.reduction.square:
             return part
         return dataclasses.replace(part, layout=as_table(part.layout))
 
     def find(self, cell: Record, request: InfluenceRequest, report: Report) -> Record:
-        """Record of a part: values and moves, of signed targets the tables of all runs."""
+        """Record of a part: values and moves, or the tables of all runs if by target."""
         way = choose_method(self.choice.way.name, request).way
         assert isinstance(way, Method)
         runs = runs_of(self.rounding)
@@ -265,7 +265,7 @@ class ScanParts(Parts[AskedScan, Scan]):
         }
 
     def form(self, start: int, stop: int) -> Mapping[str, Form]:
-        """Form of the record of a part."""
+        """Form of the record of the part [start, stop)."""
         return {
             **{"ambiguous": bool, "shape": [COUNT], "magnitude": SIZE},
             "arrays": [str],
@@ -274,11 +274,11 @@ class ScanParts(Parts[AskedScan, Scan]):
 
     @property
     def moves_top(self) -> bool:
-        """True if the largest cells are moved when all are known."""
+        """True if the largest cells are recomputed with moved inputs at the end."""
         return has_top(self.whole, self.choice, self.rounding)
 
     def values(self, found: Sequence[Record]) -> Float[np.ndarray, "rows *axes"]:
-        """Values of all parts."""
+        """Values of all cells, from all parts' records in order."""
         return np.concatenate([_arrays(one)[0] for one in found])
 
     def _is_part(self, start: int, stop: int, found: Mapping[str, Any]) -> bool:
@@ -308,7 +308,7 @@ class ScanParts(Parts[AskedScan, Scan]):
     def result(
         self, found: Sequence[Record], top: Record | None, error: MeasuredError | None
     ) -> Scan:
-        """Joins the parts, given in order, and the moves of the largest cells."""
+        """Joins the parts, in order, with the moved runs `top` of the largest cells."""
         parts = [_arrays(one) for one in found]
         magnitude = max(one["magnitude"] for one in found)
         arrays = [np.concatenate(x) for x in zip(*parts, strict=True)]
@@ -330,7 +330,7 @@ class ScanParts(Parts[AskedScan, Scan]):
 
 
 def _rows(asked: AskedScan, layout: Layout) -> Any:
-    """Rows that every part watches; None is the last row alone."""
+    """Rows that a scan watches, for its key; None if it watches the last row alone."""
     if layout.alone:
         row = choose_query(asked.rows, asked.subject.model)
         return None if row == -1 else row
@@ -338,7 +338,7 @@ def _rows(asked: AskedScan, layout: Layout) -> Any:
 
 
 def as_table(layout: Layout) -> Layout:
-    """Layout of the whole table that a map is made of, its diagonal included."""
+    """Layout of the table, with its diagonal, from which a Frobenius map is made."""
     table = Table(by_target=True)
     return dataclasses.replace(layout, reduction=table, keeps_diagonal=True)
 

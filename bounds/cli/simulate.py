@@ -38,7 +38,7 @@ from bounds.store.table import Table
 
 
 def parse_schedule(text: str) -> Any:
-    """Temperature of all rows as a function of n."""
+    """Temperature schedule of a text; `ValueError` if rows differ in temperature."""
     entry = find("bounds.numbers.notation:parse_temperature")(text)
     entry = entry or {"kind": "constant", "value": 1.0}
     if entry.get("of") == "position":
@@ -115,7 +115,7 @@ FORM = fields(
 
 
 def simulation_report(curve: SimulationCurve) -> str:
-    """Returns the table of temperatures and errors, and the notes."""
+    """Returns a table of temperatures and errors, and the rows' notes."""
     return "\n".join(
         [
             "",
@@ -129,7 +129,7 @@ def simulation_report(curve: SimulationCurve) -> str:
 
 
 def _notes(curve: SimulationCurve) -> list[str]:
-    """The notes of all rows, each with the lengths that it is about."""
+    """Distinct notes of the rows, each with the lengths of its rows."""
     about: dict[str, list[int]] = {}
     for row in curve:
         for note in row["notes"]:
@@ -187,7 +187,7 @@ def plan(options: SimulateOptions) -> Work:
 
 
 def _certified_at(schedule: str, found: Simulation) -> dict[str, float]:
-    """Temperature of a schedule at a length, and the certified error there."""
+    """Temperature of a schedule at the simulation's length, and its certified error."""
     tau = float(parse_schedule(schedule)(found.length, None, found.model.dtype))
     return {"tau_at": tau, "bound_at": found.certify(tau)}
 

@@ -29,14 +29,14 @@ class Run:
     """State of the run, for the message and the exit code when a signal ends it."""
 
     def __init__(self) -> None:
-        """Begin the first run of the process; nothing is being loaded."""
+        """Sets the state before any run: nothing is loading and no exit code is set."""
         self.loading = False
         self.alone = False  # the process is the program, and was begun by `console`
         self.deciding = threading.RLock()  # held by who sets the code
         self.code: int | None = None  # of the exit, once it is decided
 
     def tell(self, number: int) -> int:
-        """Say that a signal ended the run, unless it has ended; return the exit code."""
+        """Prints that a signal ended the run, unless a code is set; returns the exit code."""
         with self.deciding:
             if self.code is None:
                 what = "interrupted" if number == signal.SIGINT else "terminated"
@@ -47,7 +47,7 @@ class Run:
             return self.code
 
     def leave(self, number: int) -> NoReturn:
-        """End the process at once, whatever its other threads do."""
+        """Ends the process at once with the exit code of a signal."""
         with self.deciding:  # for good: one line is enough
             os._exit(self.tell(number))
 
@@ -56,7 +56,7 @@ RUN = Run()
 
 
 def listen() -> None:
-    """Turn signals into requests, and end a program that does not read them."""
+    """Turns SIGINT and SIGTERM into requests, and ends a program that does not read them."""
 
     def heard(number: int, _: FrameType | None) -> None:
         if RUN.loading:  # nothing reads requests yet, and nothing is written
@@ -75,7 +75,7 @@ def listen() -> None:
 
 
 def _watch(end: int) -> None:
-    """End the process some time after a signal, or at once after a second one."""
+    """Ends the process `PATIENCE` seconds after a signal, or at a second one."""
     while (first := os.read(end, 1)[0]) not in (signal.SIGINT, signal.SIGTERM):
         pass  # a library's own
     select.select([end], [], [], PATIENCE)
@@ -83,7 +83,7 @@ def _watch(end: int) -> None:
 
 
 def console() -> NoReturn:
-    """Run the program on the process's arguments and exit with its code."""
+    """Runs the program on the process's arguments and exits with its code."""
     RUN.loading = RUN.alone = True  # the former until a command runs
     listen()
     from bounds.cli.main import main
@@ -100,5 +100,5 @@ def console() -> NoReturn:
 
 
 def number_of(error: KeyboardInterrupt) -> int:
-    """Returns the number of the signal that an exception stands for."""
+    """Returns the signal number of an interrupt: SIGTERM's or SIGINT's."""
     return signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT

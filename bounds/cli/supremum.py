@@ -118,7 +118,7 @@ def plan(options: SupremumOptions) -> Work:
 def _conclude(
     store: ResultStore, way: InputPlan, cells: list[Cell], ties: TieRule
 ) -> Supremum:
-    """The largest of all blocks."""
+    """The largest influence over the results of all blocks in the store."""
     blocks = list(map(read_found, found_rows(store, cells)))
     found = functools.reduce(Found.merge, blocks) if blocks else None
     seconds = sum(store.seconds(cell.config) or 0.0 for cell in cells)

@@ -186,7 +186,7 @@ def plan(options: TrainOptions) -> Work:
 
 
 def _report(run: TrainingRun, losses: list[dict[str, Any]]) -> str:
-    """Losses by length at the end, and the levels beside them."""
+    """Table of the losses by length after training, with the source's levels."""
     names = {"n": "n", "model": "loss", "+-": "standard_error", "optimal": "optimal"}
     names |= {"last symbol": "last_symbol", "unigram": "unigram"}
 

@@ -30,7 +30,7 @@ ARRAYS, STORED = 25, 11
 
 
 def describe_influence(parts: Parts[AskedInfluence, Influence]) -> list[str]:
-    """Lines of a dry run; refuses a model that the method does not support."""
+    """Lines of a dry run of `influence`: setting, method, parts, cost and blocks."""
     question, choice, way = parts.asked.subject.question, parts.choice, parts.choice.way
     target = question.target
     watched = target if isinstance(target, str) else show(target)
@@ -55,7 +55,7 @@ def describe_influence(parts: Parts[AskedInfluence, Influence]) -> list[str]:
 
 
 def describe_scan(parts: Parts[AskedScan, Scan]) -> list[str]:
-    """Lines of a dry run; refuses a model that the method does not support."""
+    """Lines of a dry run of `scan`: setting, shape, method, parts, cost and sizes."""
     asked, layout = parts.asked, parts.whole.layout
     assert layout is not None
     counts, cost = _describe_cost(parts)
@@ -82,7 +82,7 @@ def describe_scan(parts: Parts[AskedScan, Scan]) -> list[str]:
 
 
 def _describe_setting(parts: Parts[Any, Any], watched: str) -> list[str]:
-    """First lines of a dry run: the program, the devices, the model and the input."""
+    """First lines of a dry run: version, devices, model, input and watched output."""
     model, tokens = parts.asked.subject.model, parts.asked.tokens
     return [
         f"version {__version__}, jax {jax.__version__}, {count_devices(parts.mesh)} of "
@@ -93,7 +93,7 @@ def _describe_setting(parts: Parts[Any, Any], watched: str) -> list[str]:
 
 
 def _describe_method(parts: Parts[Any, Any]) -> list[str]:
-    """Lines of a dry run on the method and its radii."""
+    """Lines of a dry run on the method, its reason and its radii."""
     choice = parts.choice
     return [
         f"method: {choice.way.name} ({choice.reason})",
@@ -102,7 +102,7 @@ def _describe_method(parts: Parts[Any, Any]) -> list[str]:
 
 
 def _describe_cost(parts: Parts[Any, Any]) -> tuple[list[int], str]:
-    """Substitutions of each part that has some, and a line on what they cost."""
+    """Number of substitutions of each part that has any, and a line on their cost."""
     way, counts, cost = parts.choice.way, [], 0.0
     for start in parts.starts:
         stop = min(start + parts.size, len(parts.positions))
@@ -119,7 +119,7 @@ def _describe_cost(parts: Parts[Any, Any]) -> tuple[list[int], str]:
 def _describe_blocks(
     parts: Parts[Any, Any], sizes: BlockSizes | None, counts: Sequence[int]
 ) -> list[str]:
-    """Lines on the blocks of parts with the given numbers of substitutions."""
+    """Lines on blocks and memory, for parts of `counts` substitutions."""
     if sizes is None:
         return [f"blocks: {parts.choice.way.name} has none that can be told ahead"]
     tiles = "" if sizes.rows is None else f", rows in tiles of {sizes.rows}"
@@ -135,7 +135,7 @@ def _describe_blocks(
 def influence_finding(
     asked: AskedInfluence, record: Mapping[str, Any], error: MeasuredError | None
 ) -> str:
-    """Result in one sentence or two."""
+    """Sentence or two on the largest influence."""
     if record["position"] is None:
         return f"n = {record['n']}: nothing can be substituted."
     where = f"at position {record['position']}, symbol {record['symbol']}"
@@ -179,7 +179,7 @@ def influence_finding(
 
 
 def scan_finding(found: FoundScan, record: Mapping[str, Any]) -> str:
-    """Result in one sentence."""
+    """Sentence on a scan and its largest cell."""
     asked, scan = found.asked, found.result
     where = f"at position {record['position']}"
     if "wild_type" in record:
@@ -206,7 +206,7 @@ def scan_finding(found: FoundScan, record: Mapping[str, Any]) -> str:
 
 
 def top_line(line: Mapping[str, Any]) -> str:
-    """One of the largest cells in a line."""
+    """Line on one of the largest cells: its value, then its place."""
     where = line.get("mutation") or f"position {line['position']}"
     if line.get("mutation") is None and line["symbol"] is not None:
         where += f", symbol {line.get('symbol_name', line['symbol'])}"
@@ -220,7 +220,7 @@ def top_line(line: Mapping[str, Any]) -> str:
 
 
 def quantity_of(unit: str, asked: AskedScan, scan: Scan) -> str:
-    """Label of the values, from a norm and its unit as in `‖Δ logits‖₂, nats`."""
+    """Label of a scan's values, from the target's label `unit`, e.g. `‖Δ logits‖₂, nats`."""
     if asked.recipe is not None:
         unit = asked.recipe.label
     whole, comma, measured = unit.partition(",")

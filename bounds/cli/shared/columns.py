@@ -402,7 +402,7 @@ FILES: Mapping[str, Mapping[str, str]] = {
 
 
 def is_of_rows(command: str, name: str) -> bool:
-    """True if a sweep of a command may have a column of this name."""
+    """True if rows of a sweep of `command` may have a column `name`."""
     record = "certificate.json" if command == "restrict" else f"{command}.json"
     known = [x for x in FILES["batch.csv"] if "*" not in x]
     known += [x for file in (f"{command}.csv", record) for x in FILES.get(file, ())]

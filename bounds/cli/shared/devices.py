@@ -27,27 +27,27 @@ LARGEST_PORT = 65535
 
 @dataclasses.dataclass(frozen=True)
 class Devices:
-    """Devices of a command."""
+    """Devices of a command, and this process's part in the work."""
 
     mesh: Mesh | None  # that positions are shared out over; None is the default device
     leads: bool  # True in the process that saves results; the others only compute
 
     def agree(self, cells: Sequence[Cell], chosen: list[bool]) -> list[bool]:
-        """The leading process's choice of cells, in every process; refuses other cells."""
+        """Returns the leading process's `chosen`; refuses processes with other cells."""
         if jax.process_count() == 1:
             return chosen
         check_agreement("".join(cell_key(cell.config) for cell in cells).encode())
         return list(map(bool, self.tell(chosen)))
 
     def tell(self, numbers: Sequence[int]) -> Sequence[int]:
-        """Numbers of the leading process, in every process; equally many in all."""
+        """Returns the leading process's numbers; each process gives equally many."""
         if jax.process_count() == 1:
             return numbers
         told = multihost_utils.broadcast_one_to_all(np.array(numbers, np.int32))
         return np.asarray(told).tolist()
 
     def follow(self, cells: Sequence[Cell]) -> None:
-        """Computes this process's share of the cells that the leading process lacks."""
+        """Computes this process's share of the cells that the leading process chose."""
         for cell, missing in zip(
             cells, self.agree(cells, [False] * len(cells)), strict=True
         ):
@@ -83,7 +83,7 @@ def open_devices(options: OneInput) -> Devices:
 
 
 def _await_leader(host: str, port: int, name: str) -> None:
-    """Waits until process 0 listens, at most `PATIENCE` seconds."""
+    """Waits until process 0 listens; raises `InputError` after `PATIENCE` seconds."""
     end = time.monotonic() + PATIENCE
     while True:
         try:
@@ -101,7 +101,7 @@ def _await_leader(host: str, port: int, name: str) -> None:
 
 @contextlib.contextmanager
 def explained_loss() -> Iterator[None]:
-    """Turns JAX's error about a lost process into one line."""
+    """Turns JAX's error about a lost process into an `InputError` of one line."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:

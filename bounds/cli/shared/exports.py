@@ -50,7 +50,7 @@ LOCK_SECONDS = 5.0
 
 
 def publish(options: groups.Output, staged: Path) -> None:
-    """Moves all files of a folder in --out, the exports of a run, to --out, or none."""
+    """Moves a run's exports from `staged` to --out, all or none, and deletes stale ones."""
     command, folder, names = options.COMMAND, Path(options.out), os.listdir(staged)
     # Of the same configuration a figure in another format stays.
     drawn = () if options.overwrite else ("html", *FORMATS)
@@ -72,7 +72,7 @@ def publish(options: groups.Output, staged: Path) -> None:
 
 
 def _move(folder: Path) -> None:
-    """Moves complete exports to their places, the record last."""
+    """Moves the files of the folder `COMPLETE`, if any, to --out, the record last."""
     complete = folder / COMPLETE
     if complete.is_dir():
         sync_folder(folder)
@@ -140,7 +140,7 @@ def _refuse_place(folder: Path, written: bool) -> None:
 def _difference(
     path: Path, one: str, command: str, given: Mapping[str, Any]
 ) -> str | None:
-    """Words on a file that is no record of this configuration, else None."""
+    """Words on how the record in `path` differs from this configuration, or None."""
     try:
         recorded = json.loads(read_file("record", path, CONFIG_BYTES))["flags"]
         names = recorded.keys() & given.keys()
@@ -160,7 +160,7 @@ def _difference(
 
 
 def _typed(name: str, value: Any) -> str:
-    """A flag with its value as typed, or words on its absence."""
+    """Text of a flag with its value as typed, or words on its absence."""
     match value:
         case None:
             return f"no --{name}"
@@ -173,7 +173,7 @@ def _typed(name: str, value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """Output of one run of a command in a folder: --out, or a temporary one there."""
+    """Folder that a run of a command writes to: --out, or a temporary one in it."""
 
     options: Any  # of the command
     folder: str  # as typed
@@ -184,7 +184,7 @@ class Output:
 
     @contextlib.contextmanager
     def exports(self) -> Iterator[Self]:
-        """Yields the output in a temporary folder, whose files go to --out together."""
+        """Yields an output in a temporary folder; afterwards moves its files to --out."""
         Path(self.folder).mkdir(parents=True, exist_ok=True)
         made = tempfile.TemporaryDirectory(
             ".part", f".{self.options.COMMAND}.", self.folder
@@ -210,11 +210,11 @@ class Output:
         }
 
     def open_store(self) -> ResultStore:
-        """Store in the folder, open for writing: a context manager."""
+        """Opens the store of results in the folder for writing, as a context manager."""
         return ResultStore(self.path(STORE_NAME), fresh=self.options.fresh)
 
     def draw(self, figure: "Figure", stem: str | None = None) -> list[str]:
-        """Writes a figure in the formats of the flag; returns the files' names."""
+        """Writes a figure in the formats of --figure_format; returns the files' names."""
         formats = [x for x in self.options.figure_format if x in FORMATS]
         paths = save_figure(figure, self.path(stem or self.options.COMMAND), formats)
         return [path.name for path in paths]

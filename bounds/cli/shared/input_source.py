@@ -34,7 +34,7 @@ LETTERS = ("fasta", "smiles", "sequence")
 
 
 def open_tokenizer(options: Group) -> jm.Tokenizer | None:
-    """Tokenizer of the options, or None."""
+    """Tokenizer that --tokenizer names, or that of the model's folder for texts; or None."""
     named = getattr(options, "tokenizer", None)
     if named is not None:
         return jm.read_tokenizer(named)
@@ -55,7 +55,7 @@ def open_tokenizer(options: Group) -> jm.Tokenizer | None:
 
 
 def read_letters(name: str, value: str, tokenizer: jm.Tokenizer) -> GivenInputs:
-    """Inputs that a flag of `LETTERS` gives."""
+    """Inputs that the flag `name`, one of `LETTERS`, gives by `value`."""
     if name == "sequence":
         tokens = tokenizer.encode_all("--sequence", {"": value})
         return GivenInputs("--sequence", tuple(tokens), tokenizer.ends)
@@ -70,7 +70,7 @@ def read_letters(name: str, value: str, tokenizer: jm.Tokenizer) -> GivenInputs:
 
 
 def record_names(options: Group) -> list[str]:
-    """Names of the records of `--fasta`, or their numbers; none of other inputs."""
+    """Names of the records of `--fasta`, or their numbers; [] without the flag."""
     path = getattr(options, "fasta", None)
     if path is None:
         return []
@@ -79,7 +79,7 @@ def record_names(options: Group) -> list[str]:
 
 
 def read_text_whole(path: str, tokenizer: jm.Tokenizer) -> GivenInputs:
-    """A file as one text, without its last newline."""
+    """A file's text as one input, without its last newline."""
     content = read_whole("text", path).removesuffix("\n").removesuffix("\r")
     tokens = tokenizer.encode_all(path, {"": content})
     return GivenInputs(path, tuple(tokens), tokenizer.ends)
@@ -95,7 +95,7 @@ def read_whole(name: str, path: str) -> str:
 
 
 def _records(path: str, content: str) -> list[tuple[str, str]]:
-    """Records of a FASTA file, each with its name."""
+    """Records of a FASTA file: pairs of a name and its letters."""
     found: list[tuple[str, list[str]]] = []
     for number, line in enumerate(map(str.strip, content.splitlines()), 1):
         if line.startswith(">"):
@@ -112,7 +112,7 @@ def _records(path: str, content: str) -> list[tuple[str, str]]:
 
 
 def _molecules(path: str, content: str) -> list[tuple[str, str]]:
-    """Molecules of a SMILES file, each with its name."""
+    """Molecules of a SMILES file: pairs of a name and its SMILES text."""
     del path
     lines = [line.split() for line in content.splitlines() if line.strip()]
     return [
@@ -136,7 +136,7 @@ BITS = 2
 
 
 def num_symbols(options: Inputs) -> int:
-    """Number of symbols that a model needs for the inputs of the flags."""
+    """Number of symbols that a model needs for the inputs that the flags give."""
     tokenizer = open_tokenizer(options)
     if tokenizer is not None:
         return len(tokenizer.names)
@@ -148,7 +148,7 @@ def num_symbols(options: Inputs) -> int:
 
 
 def load_inputs(options: Inputs, model: jm.Transformer, count: int) -> InputSource:
-    """Inputs of the flags; a preset alone has its own inputs, with neighbours."""
+    """Source of the inputs that the flags give, or else samples of a language."""
     given = read_given(options, model.vocabulary)
     if given is not None:
         return check_given(given, model)
@@ -163,7 +163,7 @@ def load_inputs(options: Inputs, model: jm.Transformer, count: int) -> InputSour
 
 
 def check_given(given: GivenInputs, model: jm.Transformer) -> GivenInputs:
-    """Given inputs without padding, whose tokens the model has."""
+    """Given inputs without padding; raises `InputError` for a token the model lacks."""
     sequences = []
     for sequence in given.sequences:
         try:
@@ -176,7 +176,7 @@ def check_given(given: GivenInputs, model: jm.Transformer) -> GivenInputs:
 
 
 def check_input_flags(options: Group) -> list[str]:
-    """The one flag that gives inputs, or none; refuses contradictory flags."""
+    """Names of the flags that give inputs, at most one; refuses contradictions."""
     names = ("tokens", "text", *LETTERS)
     found = [x for x in names if getattr(options, x, None) is not None]
     if len(found) > 1:
@@ -189,7 +189,7 @@ def check_input_flags(options: Group) -> list[str]:
 
 
 def read_source(name: str, probability: float) -> tuple[Source, str]:
-    """Source of a name or of an automaton's file, and its part of keys of results."""
+    """Source of a known name or an automaton's file, and its text in keys of results."""
     if name in SOURCES:
         return get_source(name, probability), name
     language = RegularLanguage.read(name)
@@ -199,7 +199,7 @@ def read_source(name: str, probability: float) -> tuple[Source, str]:
 def read_given(
     options: Group, vocabulary: tuple[str, ...] | None
 ) -> GivenInputs | None:
-    """Sequences that the flags give, or None.
+    """Inputs that the flags give, or None if they give none.
 
     Without a tokenizer a text consists of the vocabulary's characters, or of bytes.
     """

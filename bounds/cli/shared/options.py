@@ -29,7 +29,7 @@ class CountParser(flags.IntegerParser):
     """Reads an integer in a range that has both ends."""
 
     def convert(self, argument: int | str) -> int:
-        """The integer."""
+        """Returns the integer that a text of ASCII digits names."""
         return int(ascii_number(str(argument)))
 
 
@@ -37,7 +37,7 @@ class NumberParser(flags.FloatParser):
     """Reads a number."""
 
     def convert(self, argument: float | str) -> float:
-        """The number."""
+        """Returns the float that an ASCII text names."""
         return float(ascii_number(str(argument)))
 
 
@@ -69,11 +69,11 @@ class TextParser(flags.ArgumentParser):
     """Reads a text for which a check, if there is one, raises no ValueError."""
 
     def __init__(self, check: Callable[[str], object] | None = None):
-        """Takes any text without a check."""
+        """Takes a check that raises `ValueError` for a wrong text, or None."""
         self._check = check
 
     def parse(self, argument: str) -> str:
-        """The text itself."""
+        """Returns the text itself after the check."""
         if self._check is not None:
             self._check(argument)
         return argument
@@ -83,11 +83,11 @@ class WordOrFileParser(flags.ArgumentParser):
     """Reads one of some words, or the name of a file that is there."""
 
     def __init__(self, words: Sequence[str]):
-        """Takes the words."""
+        """Takes the allowed words."""
         self._words = words
 
     def parse(self, argument: str) -> str:
-        """The text itself; ValueError where it is neither."""
+        """Returns the text itself; `ValueError` if it is no word and no file."""
         if argument not in self._words and not os.path.exists(argument):
             raise ValueError(
                 f"expected one of {', '.join(self._words)}, or a file: there is none of "
@@ -97,16 +97,16 @@ class WordOrFileParser(flags.ArgumentParser):
 
 
 class ListParser(flags.ArgumentParser):
-    """Reads one text or several between commas, each one of some words or checked."""
+    """Reads texts between commas, each one of `words`, if any, and accepted by `check`."""
 
     def __init__(
         self, words: Sequence[str] = (), check: Callable[[str], object] | None = None
     ):
-        """Takes any texts without words or a check."""
+        """Takes the allowed words, if they are limited, and a check of each text."""
         self._words, self._check = words, check
 
     def parse(self, argument: str | Sequence[Any]) -> tuple[Any, ...]:
-        """The texts; ValueError for one that is refused, or none."""
+        """Returns the texts; `ValueError` without a text, or for one that is refused."""
         entries = argument
         if isinstance(argument, str):
             entries = [part.strip() for part in argument.split(",")] if argument else []
@@ -127,7 +127,7 @@ class IntegersParser(ListParser):
     """Reads integers up to 2^31 - 1 between commas."""
 
     def __init__(self, what: str = "integers", least: int = 0):
-        """Names them in errors by `what`."""
+        """Takes the integers' name in messages, `what`, and their least value."""
         super().__init__()
         self._least = least
         self.syntactic_help = f"{what} from {least} to {MAX_COUNT}, separated by commas"
@@ -140,7 +140,7 @@ class IntegersParser(ListParser):
 
 
 def expect_name(what: str) -> Callable[[str], None]:
-    """Check that a text, `what` in words, is not empty."""
+    """Function that raises `ValueError` for an empty text; `what` names what is expected."""
 
     def check(text: str) -> None:
         if not text:
@@ -196,19 +196,19 @@ class Declared:
 
 
 def option(default: Any = None, help: str = "", *words: Words, **declared: Any) -> Any:
-    """A field that is a flag, declared as `Declared` says."""
+    """Dataclass field that is a flag; `declared` are further fields of `Declared`."""
     made = Declared(help, words, **declared)
     return dataclasses.field(default=default, metadata={"option": made})
 
 
 def find(name: str) -> Any:
-    """Value of `module:NAME`."""
+    """Value of the attribute that a text `module:NAME` names."""
     module, _, attribute = name.partition(":")
     return operator.attrgetter(attribute)(importlib.import_module(module))
 
 
 def list_words(words: Iterable[Words]) -> tuple[str, ...]:
-    """All words, those named `module:NAME` loaded."""
+    """All words, with texts `module:NAME` replaced by the words that these name."""
     found: list[str] = []
     for one in words:
         if isinstance(one, str):
@@ -228,7 +228,7 @@ class Group:
     given: frozenset[str] = dataclasses.field(default=None, compare=False, repr=False)  # pyright: ignore
 
     def __post_init__(self) -> None:
-        """Reads defaults and texts as flags are read, and refuses what flags refuse."""
+        """Reads defaults and texts with the flags' parsers, and notes what was given."""
         found = fields_of(type(self))
         for one in found.values():
             value = getattr(self, one.name)
@@ -242,7 +242,7 @@ class Group:
 
     @classmethod
     def parse(cls, values: flags.FlagValues) -> Self:
-        """Options of parsed flags."""
+        """Options whose values were parsed as absl flags."""
         found: dict[str, Any] = {name: values[name].value for name in values}
         own = {name: found.pop(name) for name in fields_of(cls) if name in found}
         beside = {"beside": found} if found else {}
@@ -250,7 +250,7 @@ class Group:
         return cls(**own, **beside, given=given)
 
     def key(self, *names: str) -> dict[str, Any]:
-        """Key of stored results that depend on some options."""
+        """Key of stored results that depend on the options `names`."""
         own = {name: getattr(self, name) for name in names}
         return {"command": self.COMMAND, "version": __version__, **own}
 
@@ -263,11 +263,11 @@ class Group:
         return {name: one.about for name, one in fields_of(type(self)).items()}
 
     def is_given(self, name: str) -> bool:
-        """True if an option was given, with its default too."""
+        """True if the option was given, even with its default."""
         return name in self.given
 
     def running(self) -> frozenset[str]:
-        """Names of the options that change no export."""
+        """Names of the options without influence on exports."""
         return frozenset(x for x, one in self.declared().items() if not one.export)
 
     def refuse_unused(self) -> None:
@@ -280,7 +280,7 @@ class Group:
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """One option of a class."""
+    """One option of an options class."""
 
     name: str
     about: Declared
@@ -290,12 +290,12 @@ class Field:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The allowed words."""
+        """The allowed words; empty if any text is allowed."""
         return list_words(self.about.words)
 
     @property
     def parser(self) -> flags.ArgumentParser:
-        """Parser of the flag's text."""
+        """Parser of the flag's text, by declaration, type and words."""
         about = self.about
         if about.parser is not None:
             return about.parser
@@ -316,7 +316,7 @@ class Field:
 
     @property
     def default(self) -> Any:
-        """The default as it is read."""
+        """The default, read as a flag's text is."""
         raw = self.raw
         if isinstance(raw, str):
             is_named = NAMED.fullmatch(f"{{{raw}}}") and "." in raw
@@ -324,7 +324,7 @@ class Field:
         return self.read(raw)
 
     def read(self, value: Any) -> Any:
-        """The value of a text or of a value; an `InputError` for another."""
+        """Returns the checked value of a text or value; raises `InputError` for another."""
         if value is None or self.hint is bool:
             return value
         if self.about.repeated:
@@ -358,7 +358,7 @@ def fields_of(options: type[Group]) -> Mapping[str, Field]:
 def again(
     group: type[Group], name: str, default: Any, more: str = "", **other: Any
 ) -> Any:
-    """An option of a group with another default, more help, or another declaration."""
+    """Dataclass field of an option of `group` with a changed default or declaration."""
     about = fields_of(group)[name].about
     made = dataclasses.replace(about, **{"help": about.help + more, **other})
     return dataclasses.field(default=default, metadata={"option": made})
@@ -367,7 +367,7 @@ def again(
 def define(
     values: flags.FlagValues, options: type[Group], names: Iterable[str] | None = None
 ) -> None:
-    """Adds the flags of options, or some of them."""
+    """Adds to `values` the flags of the options `names`, or of all options."""
     found = fields_of(options)
     for one in map(found.__getitem__, found if names is None else names):
         text = NAMED.sub(lambda name: _listed(find(name[1])), one.about.help)
@@ -390,7 +390,7 @@ def _listed(found: Any) -> str:
 
 
 def peek(arguments: Iterable[str], *names: str) -> dict[str, str | None]:
-    """Texts of some flags among arguments that may hold any others."""
+    """Texts of the flags `names` among arguments; None for a flag that is not there."""
     named = flags.FlagValues()
     # A value may stand apart from its flag, which absl would take for the end of flags.
     named.set_gnu_getopt(True)
@@ -404,7 +404,7 @@ def peek(arguments: Iterable[str], *names: str) -> dict[str, str | None]:
 def flags_of(
     options: type[Group], names: Iterable[str] | None = None
 ) -> flags.FlagValues:
-    """Flags of options, or of some of them."""
+    """absl flags of the options `names`, or of all options."""
     values = flags.FlagValues()
     define(values, options, names)
     return values

@@ -40,14 +40,14 @@ REMEDIES = {
 
 
 def prepare_jax(options: Platform) -> None:
-    """Turns double precision on and takes the platform of the flags, or refuses."""
+    """Turns on double precision and sets the flags' platform; refuses one JAX lacks."""
     jax.config.update("jax_enable_x64", True)
     request_platform(options)
     require_platform(options)
 
 
 def request_platform(options: Platform) -> None:
-    """Sets JAX's platform and cache; JAX does not look for devices yet."""
+    """Sets JAX's cache folder and platform by the flags, before it looks for devices."""
     keep_programs(options.compilation_cache)
     avoid_miscompiling(options)
     if options.platform is not None:
@@ -132,7 +132,7 @@ def keep_programs(named: str | None) -> None:
 
 
 def user_folder() -> Path | None:
-    """Default folder of programs; None where no user is known."""
+    """Default folder of compiled programs; None where the user's home is unknown."""
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA", "")
     elif sys.platform == "darwin":
@@ -161,12 +161,12 @@ def mend(folder: Path) -> None:
 
 
 def _setting(name: str) -> Any:
-    """A setting of JAX, whose type does not list its settings."""
+    """Value of the JAX setting `name`."""
     return getattr(jax.config, name)
 
 
 def _processor() -> str:
-    """Linux's description of the processor; empty elsewhere."""
+    """Text of Linux's /proc/cpuinfo; empty on other systems."""
     told = Path("/proc/cpuinfo")
     return told.read_text() if told.is_file() else ""
 
@@ -213,7 +213,7 @@ def _longest_in(name: str, path: str) -> int:
 
 
 def _lengths_in(name: str, path: str) -> Iterable[int]:
-    """Upper bounds on the number of tokens of each input of a file."""
+    """Upper bounds on the number of tokens of each input of a file, given by flag `name`."""
     if name == "tokens":
         return map(len, read_tokens(path))
     content = read_whole(name, path)

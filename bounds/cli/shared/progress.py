@@ -24,7 +24,7 @@ _COUNTING: list["Progress"] = []
 
 @contextlib.contextmanager
 def _watched(say: Callable[[str], object]) -> Iterator[None]:
-    """Tells every now and then whether a program is compiled or at work."""
+    """Calls `say` at intervals with words on whether JAX compiles or computes."""
     ended = threading.Event()
 
     def watch(clock: CompileClock) -> None:
@@ -44,7 +44,7 @@ def _watched(say: Callable[[str], object]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def tell_of_waiting() -> Iterator[None]:
-    """Prints that the program is at work while nothing is counted."""
+    """Prints at intervals that the program is at work, while no `Progress` is open."""
     start = last = time.monotonic()
 
     def say(doing: str) -> None:
@@ -61,7 +61,7 @@ def tell_of_waiting() -> Iterator[None]:
 
 
 def tell(what: str) -> None:
-    """Prints a state within a step of the open counts, if nothing was printed for a while."""
+    """Prints `what` on each open `Progress`, if nothing was printed for some seconds."""
     for count in _COUNTING:
         count.tell(what)
 
@@ -97,7 +97,7 @@ class Progress:
         self._opened = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        """Starts the lines on long steps."""
+        """Starts printing lines during long steps."""
         _COUNTING.append(self)
         self._opened.callback(_COUNTING.remove, self)
         say = lambda doing: self.tell(f"{self._counted()}, {doing}")
@@ -105,13 +105,13 @@ class Progress:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Removes the bar."""
+        """Stops the lines of long steps and closes the bar."""
         self._opened.close()
         if self._bar is not None:
             self._bar.close()
 
     def advance(self, step: str, count: int = 1) -> None:
-        """Counts finished steps, the last described by a few words."""
+        """Counts `count` finished steps; `step` describes the last."""
         raise_requested()
         if not count:
             return
@@ -122,7 +122,7 @@ class Progress:
             self._count(step, count, now)
 
     def skip(self, step: str, count: int) -> None:
-        """Counts steps that took no time, such as results found in a store."""
+        """Counts `count` steps that took no time, such as results found in a store."""
         if not count:
             return
         with self._telling:
@@ -132,12 +132,12 @@ class Progress:
             self._count(step, count, time.monotonic())
 
     def recount(self, done: int, total: int) -> None:
-        """Counts the items that the finished steps left open."""
+        """Shows, from now on, how many of the items left open are done."""
         self._open, self._since = (done, total), None
         self.tell(self._counted())
 
     def _counted(self) -> str:
-        """Words on the steps done, and on the items left open."""
+        """Words on the steps done, and on the items left open if they are counted."""
         told = f"{self._done} of {self._total} {self._unit} done"
         if self._open is None:
             return told
@@ -145,7 +145,7 @@ class Progress:
         return f"{told}, {done} of {total} left open{self._note}"
 
     def _taken(self, now: float) -> str:
-        """Seconds spent, and about how many are left where known."""
+        """Text of the seconds spent and, where known, of those left."""
         taken = f"{now - self._start:.0f} s"
         began, first = self._since or (now, self._done)
         if not self._alike or self._done in (first, self._total):
@@ -170,7 +170,7 @@ class Progress:
             )
 
     def tell(self, what: str) -> None:
-        """Prints a state within a step, if nothing was printed for a while."""
+        """Prints `what`, a state within a step, if nothing was printed for some seconds."""
         raise_requested()
         with self._telling:
             now = time.monotonic()
@@ -183,5 +183,5 @@ class Progress:
             print(f"{what} ({self._taken(now)})", flush=True)
 
     def note(self, words: str) -> None:
-        """Sets words on the results so far, appended to every later step."""
+        """Sets words that are appended to every later step's line."""
         self._note = f"; {words}" if words else ""

@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def quiet_ties() -> Iterator[None]:
-    """Suppresses Python's own warnings of ambiguous ties; results carry the fact."""
+    """Suppresses warnings of ambiguous ties, which results record."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AmbiguousTieWarning)
         yield
 
 
 def warn_of_ties(count: int) -> None:
-    """Prints on standard error the number of results that hang on a tie, if any."""
+    """Prints a warning on standard error if `count` > 0 results hang on a tie."""
     if count:
         print(
             f"warning: in {count} results rounding decided a hard-attention winner; "
@@ -100,7 +100,7 @@ class Work:
 
 
 def run_work(options: Any, work: Work) -> None:
-    """Computes the cells that the store in --out lacks, exports all, and reports."""
+    """Computes the cells that the store in --out lacks, writes exports, prints the report."""
     if work.lead is not None and not work.lead():
         return
     output, cells = Output(options, options.out), [*work.cells, *work.beyond]
@@ -137,7 +137,7 @@ def run_work(options: Any, work: Work) -> None:
 
 
 def measure_work(work: Work, store: ResultStore) -> Rows:
-    """Rows of a command for a sweep, without a word or a file."""
+    """Rows of a command for a sweep; prints and writes nothing."""
     with quiet_ties():
         finish_cells(store, work.cells)
     found = found_rows(store, work.cells) if work.rows is None else work.rows(store)
@@ -147,7 +147,7 @@ def measure_work(work: Work, store: ResultStore) -> Rows:
 def _run_cells(
     output: Output, work: Work, cells: Sequence[Cell], store: ResultStore
 ) -> tuple[list[Failure], int]:
-    """Runs the missing cells; returns the failures, and the number that were not begun."""
+    """Runs the missing cells; returns the failures and the number of cells not begun."""
     options = output.options
     todo = missing_cells(store, cells, fresh=options.fresh)
     failures: list[Failure] = []
@@ -175,7 +175,7 @@ def _run_cells(
 
 
 def _export(output: Output, found: Exports, told: Mapping[str, Any]) -> None:
-    """Writes the files of a run together, and prints the report and their names."""
+    """Writes the files of a run to --out together; prints the report and the files' names."""
     record = {**output.record(), **found.record, **told}
     if found.lengths:
         record["flags"]["lengths"] = found.lengths
@@ -206,7 +206,7 @@ def model_exports(
     report: Callable[[str], str],
     **more: Any,
 ) -> Exports:
-    """Exports of a model, whose SHA-256 the report has."""
+    """Exports of a model's file, with a report made from its SHA-256."""
     content = jm.model_bytes(model)
     digest = sha256(content)
     files = {"model.safetensors": partial(write_bytes, data=content)}
@@ -217,7 +217,7 @@ def model_exports(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LengthSweep:
-    """A command with a result for each length."""
+    """A command that computes one result for each length."""
 
     opening: str
     verb: str
@@ -229,7 +229,7 @@ class LengthSweep:
     named: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def work(self, options: Lengths) -> Work:
-        """Lengths of the options as cells."""
+        """Work with one cell for each length of the options."""
         cells = [self._cell(options, n) for n in options.lengths]
         opening = (
             f"{options.COMMAND}: {self.opening}{describe_lengths(options.lengths)}"
@@ -249,7 +249,7 @@ class LengthSweep:
 
 
 def describe_lengths(lengths: Sequence[int]) -> str:
-    """Words on the number of lengths, and their ends."""
+    """Words on the number of lengths, and on the first and the last."""
     if len(lengths) == 1:
         return f"one length, n = {lengths[0]}"
     return f"{len(lengths)} lengths, n = {lengths[0]} to {lengths[-1]}"

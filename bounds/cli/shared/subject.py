@@ -48,7 +48,7 @@ def load_model(
     vocab_size: int = BITS,  # of a random model
     num_classes: int | None = None,  # of a random model; None has no read-out
 ) -> jm.Transformer:
-    """Model of the flags, in their float type."""
+    """Model that the flags name or describe, in the float type of --dtype."""
     check_model_flags(options)
     file, preset, c = options.model, options.preset, options.c
     folder = file is not None and os.path.isdir(file)
@@ -79,7 +79,7 @@ def load_model(
 
 
 def check_model_flags(options: Model) -> None:
-    """Raises `InputError` for options of a model that contradict one another."""
+    """Raises `InputError` for contradictory or unknown options of a model."""
     file, preset, c = options.model, options.preset, options.c
     folder = file is not None and os.path.isdir(file)
     if file is not None and preset is not None:
@@ -110,7 +110,7 @@ def weighted_model(
     weighting: str | None = None,
     num_classes: int | None = None,  # as in `load_model`
 ) -> jm.Transformer:
-    """Model of the flags, under their weighting and temperature."""
+    """Model of the flags, with the flags' weighting and temperature."""
     model = load_model(
         options, max_length=max_length, vocab_size=vocab_size, num_classes=num_classes
     )
@@ -121,7 +121,7 @@ def weighted_model(
 
 
 def model_sha256(options: Model, model: jm.Transformer) -> str:
-    """SHA-256 of a model's file; else of the file that `jm.save` would write.
+    """SHA-256 of a model's file, or of the file that `jm.save` would write.
 
     A file's hash does not depend on --dtype, --weighting and --temperature: a record names
     these separately.
@@ -169,7 +169,7 @@ def read_trained_to(model: str) -> int | None:
 
 
 def _refuse_shape(given: Iterable[str], taken: Sequence[str], source: str) -> None:
-    """Raises `InputError` for a flag that describes a random model only."""
+    """Raises `InputError` for a given shape flag that a construction does not take."""
     for name in given:
         if name not in taken:  # some constructions have layers and heads to choose
             raise jm.InputError(
@@ -182,7 +182,7 @@ DEFAULT_LENGTH = 64
 
 
 def read_one(options: OneInput, first: Subject | None = None) -> Subject:
-    """Subject of one input; files of several and of their model are read for the first."""
+    """Subject of one input; reuses from `first` the inputs and the model that files gave."""
     read = first.source if first is not None else None
     given = read if isinstance(read, GivenInputs) else read_given(options, None)
     length = options.length or DEFAULT_LENGTH
@@ -213,7 +213,7 @@ def read_subject(
     hashed: str | None = None,  # of the model, where it is known
     source: InputSource | None = None,  # the inputs, where they are read
 ) -> Subject:
-    """Subject at the given lengths, or at those of given inputs."""
+    """Subject of inputs at the given lengths, or at given inputs' own if None."""
     one = getattr(options, "input", None)
     count = getattr(options, "num_inputs", 1) if one is None else one + 1
     source = source or load_inputs(options, model, count)
@@ -259,7 +259,7 @@ def read_subject(
 
 
 def read_method(options: Any) -> Way | str:
-    """Method with its options, or its name; what does not apply was refused (`used_if`)."""
+    """Method with its options, or its name; inapplicable options were refused before."""
     if (cheap := getattr(options, "propose", None)) is not None:
         return Proposed(cheap, options.method)
     if (half := getattr(options, "precision", None)) is not None:

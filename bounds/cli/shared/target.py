@@ -26,7 +26,7 @@ def check_grammar(text: str) -> None:
 
 
 def parse_target(text: str, symbol: NumberSymbol) -> Any:
-    """Reads a value of `--target`; `symbol` numbers the named symbols."""
+    """Returns the target that a text names; `symbol` gives the number of a symbol's name."""
     word, *given = text.split(":")
     if word not in TARGETS:
         raise jm.InputError(f"{show(text)} is no target; expected {GRAMMAR}")
@@ -39,7 +39,7 @@ def parse_target(text: str, symbol: NumberSymbol) -> Any:
 
 
 def number_symbol(name: str, tokenizer: jm.Tokenizer | None, where: str) -> int:
-    """Number of a symbol: the tokenizer's of that name, else the number typed."""
+    """Number of the symbol with a name, by the tokenizer, or the number typed."""
     if name in AHEAD and (tokenizer is None or name not in tokenizer.names):
         raise jm.InputError(
             f"{where}: {name} stands for symbols of the input, in "
@@ -57,12 +57,12 @@ def number_symbol(name: str, tokenizer: jm.Tokenizer | None, where: str) -> int:
 
 
 def unit_of(text: str) -> str:
-    """Label of the change of a value of `--target`, with its unit."""
+    """Label, with its unit, of the change of the target that a text names."""
     return TARGETS[text.partition(":")[0]].label
 
 
 def target_key(target: Any) -> str:
-    """Key of a target in a store: a word, or its operation with numbers."""
+    """Text of a target in keys of a store: its word, or its repr."""
     return target if isinstance(target, str) else repr(target)
 
 
@@ -72,7 +72,7 @@ def read_substitutes(
     tokenizer: jm.Tokenizer | None,
     length: int,
 ) -> Int[np.ndarray, "*tokens symbols"] | None:
-    """Substitutes of the flags, padded with -1; None is all of the model's.
+    """Substitutes that the flags list, padded with -1; None for all of the model's.
 
     `--symbols` keep their order. Special symbols are none unless they are listed.
     """
@@ -116,7 +116,7 @@ def read_substitutes(
 def named_substitutes(
     model: jm.Transformer, tokenizer: jm.Tokenizer, where: str
 ) -> list[int]:
-    """Symbols of a tokenizer's texts that the model substitutes."""
+    """Substitutable symbols of a model that occur in a tokenizer's texts."""
     every = range(model.vocab_size)
     free = every if model.substitutable is None else model.substitutable
     return list_substitutes(free, tokenizer.named, tokenizer.special, where)
@@ -125,7 +125,7 @@ def named_substitutes(
 def with_named_symbols(
     model: jm.Transformer, tokenizer: jm.Tokenizer | None, where: str
 ) -> jm.Transformer:
-    """Model that substitutes the symbols that a tokenizer names, itself where it does."""
+    """Model that substitutes only symbols that the tokenizer, if any, names."""
     if tokenizer is None:
         return model
     named = tuple(named_substitutes(model, tokenizer, where))
@@ -137,12 +137,12 @@ def with_named_symbols(
 def special_symbols(
     model: jm.Transformer, tokenizer: jm.Tokenizer | None
 ) -> tuple[int, ...]:
-    """Symbols that are not replaced, unless their positions are listed."""
+    """Special symbols of a model and its tokenizer, not replaced by default."""
     return (*(model.special or ()), *(() if tokenizer is None else tokenizer.special))
 
 
 def _read_candidates(path: str, tokenizer: jm.Tokenizer | None) -> np.ndarray:
-    """Rows of a file, padded with -1."""
+    """Symbols in each row of a file, padded with -1."""
     expect_file("--candidates", path)
     if os.fspath(path).endswith(".npy"):
         found = load_array(path)

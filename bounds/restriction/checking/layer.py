@@ -447,8 +447,7 @@ def _project_table(
     identity: Int[np.ndarray, "rows"],
     rationals: Rationals,
 ) -> Int[np.ndarray, "kept"]:
-    """Returns the recipe number of each assignment to `deps`; checks that no other bit
-    matters.
+    """Returns the recipe number of each assignment to `deps`, on which no other bit acts.
 
     Recipes that turn out to make one rational row get one identity.
     """
