@@ -76,18 +76,18 @@ ORDER = (
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One row that is to be there."""
+    """One row to measure: a benchmark and a config."""
 
     benchmark: Benchmark
     config: Config
 
     @property
     def key(self) -> str:
-        """Its key in the store."""
+        """Key of the row in the store."""
         return cell_key(self.config)
 
     def __str__(self) -> str:
-        """What a reader knows it by."""
+        """Benchmark's name, length, and the entries that tell its cells apart."""
         differs = ("layers", "scale", "weighting", "mask", "model", "kernel", "dtype")
         said = [f"n = {self.config['n']}"]
         said += [f"{k} {self.config[k]}" for k in differs if k in self.config]
@@ -95,7 +95,7 @@ class Cell:
 
 
 def all_cells(order: Sequence[tuple[str, str]], divide: int) -> list[Cell]:
-    """Returns the cells of a table, in order, each once."""
+    """Returns the distinct cells of a table's scripts, with lengths divided by `divide`."""
     found: dict[str, Cell] = {}
     for script, typed in order:
         benchmark = benchmark_of(script)
@@ -118,7 +118,7 @@ def measure_all(
     fresh: bool = False,
     jsonl: str | None = None,
 ) -> list[str]:
-    """Measures the cells that are not there, as far as the time goes."""
+    """Measures missing cells until `minutes` are over; returns lines on unmeasured ones."""
     end, missing = time.monotonic() + 60 * minutes, []
     known: dict[str, Row] = {}
 
@@ -165,7 +165,7 @@ def measure_all(
 
 
 def replace_rows(path: Path, text: str) -> None:
-    """Puts rows into a file, in place of those of the same scripts."""
+    """Writes rows into a file, in place of the rows that it has of the same scripts."""
     new: dict[str, list[Line]] = {}
     for line in map(json.loads, text.splitlines()):
         new.setdefault(line["config"]["command"], []).append(line)
@@ -174,7 +174,7 @@ def replace_rows(path: Path, text: str) -> None:
 
 
 def main() -> None:
-    """Measures what is not there, and says what was left."""
+    """Measures the missing rows, and exits with a message if some are left."""
     values: Any = FLAGS
     jax.config.update("jax_enable_x64", True)
     request_platform(values)

@@ -57,7 +57,7 @@ COLUMNS = {
 
 @functools.cache
 def build(name: str) -> jm.Transformer:
-    """Returns the model of a name, as `--models` gives it."""
+    """Returns the model that an entry of `--models` names."""
     kind, layers, number = [*name.split(":"), "", ""][:3]
     if kind not in ("trained", "random") or not layers.isdecimal() or not number:
         raise jm.InputError(
@@ -108,7 +108,7 @@ def measure(config: Config) -> dict[str, Any]:
 
 
 def describe(name: str) -> str:
-    """Returns a model's name as the table has it."""
+    """Returns the name of a model for the table, from its entry of `--models`."""
     kind, layers, number = name.split(":")
     what = f"{number} steps" if kind == "trained" else f"scale {number}"
     return f"{kind}, L = {layers}, {what}"
@@ -141,7 +141,7 @@ def show(config: Config, row: Row) -> str:
 
 
 def cells() -> Iterator[dict[str, Any]]:
-    """Yields what the rows differ in."""
+    """Yields the configs' own entries: model, length and inputs."""
     for name in MODELS.value:
         digest = sha256(jm.model_bytes(build(name)))
         for n in LENGTHS.value:

@@ -136,7 +136,7 @@ def table(measured: Measured) -> str:
 
 
 def cells() -> Iterator[dict[str, Any]]:
-    """Yields what the rows differ in."""
+    """Yields the configs' own entries: length, weighting, mask, seed and sizes."""
     for cell in grid(
         n=LENGTHS.value, weighting=NAMES.value, mask=MASKS.value, seed=SEEDS.value
     ):

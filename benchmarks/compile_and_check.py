@@ -41,7 +41,7 @@ MODE = "T"
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """What is compiled, and how the model is checked.
+    """A formula or program to compile, with functions that build and check its model.
 
     Attributes:
         text: The formula or the program.
@@ -60,7 +60,7 @@ class Subject:
 
 
 def formula_subject(formula: Any) -> Subject:
-    """Returns a formula as a subject."""
+    """Returns the subject of a formula."""
     text = format_formula(formula)
 
     def build(dtype: str) -> Transformer:
@@ -77,7 +77,7 @@ def formula_subject(formula: Any) -> Subject:
 
 
 def program_subject(text: str) -> Subject:
-    """Returns a program as a subject."""
+    """Returns the subject of an S-RASP program."""
     checked = rasp.check_program(text, ALPHABET)
     plan = rasp.plan_program(checked)
 
@@ -121,7 +121,7 @@ SELF_TEST = flags.DEFINE_integer(
 
 
 def cells() -> Iterator[dict[str, Any]]:
-    """Yields what the rows differ in."""
+    """Yields the configs' own entries: float type, family, size k and self-test."""
     for cell in grid(dtype=DTYPES.value, family=CHOSEN.value, k=SIZES.value):
         yield {**cell, "self_test": SELF_TEST.value}
 
@@ -161,7 +161,7 @@ HEAD = (
 
 
 def line(config: Config, row: Row) -> list[str]:
-    """Returns one row as cells of the table."""
+    """Returns one row as the cells of a line of the table."""
     shape = (row[name] for name in ("parts", "layers", "heads", "width"))
     return [
         config["family"],

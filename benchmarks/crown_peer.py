@@ -43,7 +43,7 @@ TORCH_PART = Path(benchmarks.__path__[0]) / "crown_torch.py"
 
 
 def question(model: jm.Transformer, tokens: np.ndarray, at: int, to: int) -> dict:
-    """Returns rows, direction and weights by name, as `crown_torch` reads them."""
+    """Returns the embedded rows, the direction of a substitution, and the weights by name."""
     embedding = np.asarray(model.embedding)
     rows = np.asarray(embed(model, jax.numpy.asarray(tokens)))
     direction = np.zeros_like(rows)

@@ -19,17 +19,17 @@ from auto_LiRPA import (  # pyright: ignore[reportMissingImports]
 
 
 def as_linear(weight, bias):
-    """Returns a fixed affine map; auto_LiRPA wants weights that no operation made."""
+    """Returns a fixed affine map as a module, whose weights auto_LiRPA accepts."""
     layer = torch.nn.Linear(weight.shape[1], weight.shape[0])
     layer.weight.data, layer.bias.data = torch.tensor(weight), torch.tensor(bias)
     return layer.requires_grad_(False)
 
 
 class Segment(torch.nn.Module):
-    """The output at the last position as a function of t; softmax, no mask."""
+    """The model's output at the last position as a function of t; softmax, no mask."""
 
     def __init__(self, archive):
-        """Makes a linear map of every weight and bias."""
+        """Makes a linear map of every weight and bias in the archive."""
         super().__init__()
         rows, direction = archive["rows"], archive["direction"]
         self.n, self.d = rows.shape
@@ -50,7 +50,7 @@ class Segment(torch.nn.Module):
         self.num_heads = archive["0.query"].shape[0]
 
     def forward(self, t):
-        """Returns y_q [1, d] at t [1, 1]; the last layer computes that row alone."""
+        """Returns the last position's output at t [1, 1], as an array [1, d]."""
         x = self.place(t).reshape(1, self.n, self.d)
         for number, layer in enumerate(self.layers):
             y = x[:, self.n - 1 : self.n, :] if number == len(self.layers) - 1 else x
@@ -72,7 +72,7 @@ class Segment(torch.nn.Module):
 
 
 def main(path):
-    """Prints the bound, the difference of the ends, and the seconds, as JSON."""
+    """Prints CROWN's bound, the norm of the true change, and the seconds, as JSON."""
     torch.set_default_dtype(torch.float64)
     model = Segment(np.load(path))
     start, end = torch.zeros(1, 1), torch.ones(1, 1)

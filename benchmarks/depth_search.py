@@ -66,7 +66,7 @@ def search_dyck_parameters(
     )
 
     def cost(point: _Point) -> tuple[int, float]:
-        """Order points: those that prove something by n, the others by what they lose."""
+        """Sort key of a point: (0, threshold), or (1, -slope) if it proves nothing."""
         parameters = _parameters(
             num_heads, point, lambda w, c, t: float(table(w, c)[t])
         )
@@ -82,7 +82,7 @@ def search_dyck_parameters(
 
 
 def _descended(point: _Point, cost: _Cost, deepest: int) -> _Point:
-    """Returns a local minimum, or the best of so many points."""
+    """Returns a local minimum of `cost`, or the best point after `MOST_LOOKS`."""
     best, improved, looks = cost(point), True, 0
     while improved and looks < MOST_LOOKS // len(point[0]):
         improved = False
@@ -166,7 +166,7 @@ def search_steps(
 
 
 def affordable(layers: int, heads: int, deepest: int) -> bool:
-    """Whether a search up to a depth, and the proof of what it finds, are quick."""
+    """Whether a search up to depth `deepest`, and its proof, should take under 30 s."""
     widths = 1 + BEAM * max(0, layers - 2)
     narrow = layers <= 2 or deepest <= WIDEST
     return narrow and widths * heads * deepest * SECONDS_EACH <= MOST_SECONDS
@@ -200,7 +200,7 @@ def _search(
 
 
 def _promising(reached: _Reached) -> _Reached:
-    """Returns the depths that no smaller one surpasses, those of the largest φ / t."""
+    """Returns the depths of largest φ / t, of those that no smaller depth surpasses."""
     kept, largest = [], 0.0
     for t in sorted(reached):
         if reached[t][0] > largest:
@@ -257,7 +257,7 @@ HEADS = flags.DEFINE_integer("num_heads", 1, "heads H", lower_bound=1)
 
 
 def found_rows(num_layers: int, num_heads: int) -> Iterator[str]:
-    """Yields the rows of PARITY and of DYCK, none where a search would take too long."""
+    """Yields the table's rows of PARITY and DYCK; none if the search would take too long."""
     steps = search_steps(num_layers, num_heads)
     if steps is None:
         return
@@ -274,7 +274,7 @@ def found_rows(num_layers: int, num_heads: int) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print the rows of one shape."""
+    """Print the table's rows of one number of layers and heads."""
     if len(arguments) > 1:
         raise app.UsageError(f"unexpected {' '.join(arguments[1:])}")
     rows = list(found_rows(LAYERS.value, HEADS.value))

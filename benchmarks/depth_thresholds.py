@@ -132,7 +132,7 @@ def show(config: Config, row: Row) -> str:
 
 
 def cells() -> Iterator[dict[str, Any]]:
-    """Yields every depth and number of heads."""
+    """Yields the configs' own entries: layers, heads and the free share."""
     for layers in range(1, LAYERS.value + 1):
         for heads in HEADS:
             yield {"layers": layers, "heads": heads, "free": FREE.value}

@@ -14,7 +14,7 @@ from bounds.store.provenance import provenance
 
 
 def device_name() -> str:
-    """Returns the kind of the first device."""
+    """Returns the kind of the first device; of a CPU its name and number of cores."""
     device = jax.devices()[0]
     if device.platform != "cpu":
         return device.device_kind
@@ -23,14 +23,14 @@ def device_name() -> str:
 
 
 def usable_cores() -> int:
-    """Returns how many cores this process may use."""
+    """Returns the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def processor_name() -> str:
-    """Returns the processor's name, or its architecture where no name is told."""
+    """Returns the processor's model name, or its architecture if no name is known."""
     told = Path("/proc/cpuinfo")
     if told.is_file():
         found = re.search(r"(?m)^model name\s*:\s*(.+)$", told.read_text())
@@ -40,7 +40,7 @@ def processor_name() -> str:
 
 
 def file_stem(device: str) -> str:
-    """Returns a device's name as that of a file: lower case, hyphens between words."""
+    """Returns a device's name in lower case with hyphens, for names of files."""
     return re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
 
 

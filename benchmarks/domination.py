@@ -61,7 +61,7 @@ FORMS = {"corrected": "recursion", "linear": "linear", "c1": "C1", "c2": "C2"}
 
 
 def draw_architecture(rng: np.random.Generator, index: int) -> dict[str, Any]:
-    """Returns settings that the format allows, the index deciding the heads."""
+    """Returns random settings that the model format allows, with 1 + index % 4 heads."""
     while True:
         found: dict[str, Any] = {
             name: options[rng.integers(len(options))]
@@ -72,7 +72,7 @@ def draw_architecture(rng: np.random.Generator, index: int) -> dict[str, Any]:
 
 
 def measure(config: Config) -> dict[str, float]:
-    """Returns the smallest ratios of some draws, and the largest centred one."""
+    """Returns the smallest ratios over a cell's draws, and counts."""
     # Programs here are compiled often and run briefly.
     jax.config.update("jax_disable_most_optimizations", True)
     n, seeds = config["n"], config["seeds"]
@@ -148,7 +148,7 @@ def _positions(n: int, query: int) -> list[int] | None:
 
 
 def _of_maximum(upper: np.ndarray, exact: Influence) -> float:
-    """The largest certificate over the largest influence, that from above."""
+    """Largest certificate over the upper end of the largest influence; 1 if that is 0."""
     assert exact.upper is not None
     found, largest = (
         float(np.nanmax(np.delete(x, exact.query, axis=0)))
@@ -158,13 +158,13 @@ def _of_maximum(upper: np.ndarray, exact: Influence) -> float:
 
 
 def _largest(exact: Influence) -> float:
-    """The largest influence of a position that is not the query's, from below."""
+    """Lower end of the largest influence of any position but the query's."""
     assert exact.position_lower is not None
     return float(np.nanmax(np.delete(exact.position_lower, exact.query)))
 
 
 def _least(bounds: np.ndarray, lower: np.ndarray) -> float:
-    """The smallest ratio where the exact influence is told apart from zero."""
+    """Smallest ratio of a bound to a lower end, over lower ends above 0."""
     told = lower > 0
     return float(np.min(bounds[told] / lower[told], initial=math.inf))
 
@@ -206,7 +206,7 @@ def show(config: Config, row: Row) -> str:
 
 
 def cells() -> Iterator[dict[str, Any]]:
-    """Yields what the rows differ in; the architectures are drawn in this order."""
+    """Yields the configs' own entries; architectures are drawn in this order."""
     for n in LENGTHS.value:
         architectures, count = next(x[1:] for x in EFFORTS if n <= x[0])
         for depth in DEPTHS.value:

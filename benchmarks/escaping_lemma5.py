@@ -38,12 +38,12 @@ SCALED = jm.InverseLogTemperature(1.0)
 
 
 def preset(name: str, **parameters: Any) -> Callable[[], jm.Transformer]:
-    """Returns what builds a construction in float64."""
+    """Returns a function that builds a preset construction in float64."""
     return functools.partial(jm.build_preset, name, dtype="float64", **parameters)
 
 
 def compiled(formula: str, mode: str) -> Callable[[], jm.Transformer]:
-    """Returns what compiles a formula over bits in float64."""
+    """Returns a function that compiles a formula over bits in float64."""
 
     def compile_it() -> jm.Transformer:
         return compile_formula(
@@ -89,7 +89,7 @@ def measure(config: Config) -> dict[str, Any]:
 
 
 def series(measured: Measured) -> list[Series]:
-    """Returns the lines of the figure."""
+    """Returns the figure's lines: influence against n, for each model."""
     lines = []
     for name in MODELS:
         points = [
@@ -134,7 +134,7 @@ def show(config: Config, row: Row) -> str:
 
 
 def cells() -> Iterator[dict[str, Any]]:
-    """Yields what the rows differ in."""
+    """Yields the configs' own entries: model, length and number of inputs."""
     for name, build in MODELS.items():
         deep = len(build().layers) > 2
         for n in LENGTHS.value:

@@ -20,7 +20,7 @@ from bounds.influence.request import InfluenceRequest
 def exact_values(
     request: InfluenceRequest, digits: int, chosen: Sequence[int] | None = None
 ) -> np.ndarray:
-    """Influences, or what a scan reads, of mpmath's numbers with so many digits.
+    """Influences, or a scan's reading of changes, computed in mpmath with `digits` digits.
 
     Of all substitutions, or of those `chosen`. Two outputs are subtracted, as in
     `exhaustive`: of a norm that is not 10 digits above their rounding nothing is known, and

@@ -25,7 +25,7 @@ def benchmark_flags(
     table: bool = False,
     figure: bool = False,
 ) -> flags.FlagValues:
-    """Returns the flags of a new script, with those that all scripts share."""
+    """Returns the flags that all scripts share, and those that the arguments turn on."""
     values = flags.FlagValues()
     common: dict[str, Any] = {"flag_values": values}
     flags.DEFINE_string("out", f"results/{name}", "folder of the store", **common)
@@ -76,7 +76,7 @@ def define_integers(
     *,
     lower_bound: int = 1,
 ) -> flags.FlagHolder[tuple[int, ...]]:
-    """Adds a flag that lists whole numbers."""
+    """Adds a flag that lists whole numbers, each at least `lower_bound`."""
     parser = IntegersParser("whole numbers", lower_bound)
     return _define_list(values, name, parser, default, text)
 
@@ -84,28 +84,28 @@ def define_integers(
 def define_seeds(
     values: flags.FlagValues, default: Sequence[int]
 ) -> flags.FlagHolder[tuple[int, ...]]:
-    """Adds --seeds, those of the random models."""
+    """Adds --seeds, the seeds of random models."""
     return define_integers(values, "seeds", default, "seeds of models", lower_bound=0)
 
 
 def define_dtypes(
     values: flags.FlagValues, *default: str
 ) -> flags.FlagHolder[tuple[str, ...]]:
-    """Adds --dtypes."""
+    """Adds --dtypes, a list of float types."""
     return define_choices(values, "dtypes", default, DTYPES, "float types")
 
 
 def define_weightings(
     values: flags.FlagValues, *default: str
 ) -> flags.FlagHolder[tuple[str, ...]]:
-    """Adds --weightings."""
+    """Adds --weightings, a list of weightings."""
     return define_choices(
         values, "weightings", default, tuple(WEIGHTINGS), "weightings"
     )
 
 
 def define_mask(values: flags.FlagValues) -> flags.FlagHolder[str]:
-    """Adds --mask, by default none."""
+    """Adds --mask, one attention mask, none by default."""
     holder: Any = flags.DEFINE_enum(
         "mask", "none", MASKS, "attention mask", flag_values=values
     )
@@ -115,12 +115,12 @@ def define_mask(values: flags.FlagValues) -> flags.FlagHolder[str]:
 def define_masks(
     values: flags.FlagValues, *default: str
 ) -> flags.FlagHolder[tuple[str, ...]]:
-    """Adds --masks."""
+    """Adds --masks, a list of attention masks."""
     return define_choices(values, "masks", default, MASKS, "attention masks")
 
 
 def define_peer(values: flags.FlagValues) -> flags.FlagHolder[str]:
-    """Adds --peer_python."""
+    """Adds --peer_python, an interpreter that has PyTorch."""
     default = os.environ.get("PEER_PYTHON", sys.executable)
     holder: Any = flags.DEFINE_string(
         "peer_python",
@@ -138,6 +138,6 @@ def define_choices(
     choices: Sequence[str],
     text: str,
 ) -> flags.FlagHolder[tuple[str, ...]]:
-    """Adds a flag that lists some of several names, which its help names too."""
+    """Adds a flag that lists some of `choices`; its help names all of them."""
     text = f"{text}: some of {', '.join(choices)}"
     return _define_list(values, name, ListParser(choices), default, text)

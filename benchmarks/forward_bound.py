@@ -36,7 +36,7 @@ LENGTH = 16
 
 
 def cells() -> Iterator[dict[str, Any]]:
-    """Depths."""
+    """Yields the configs' own entries: numbers of layers, at one length."""
     yield from grid(layers=[1, 2, 4, 8], n=[LENGTH])
 
 
@@ -58,7 +58,7 @@ def worst_case(model: jm.Transformer, tokens: np.ndarray) -> float:
 
 
 def measure(config: Config) -> dict[str, Any]:
-    """One depth: errors, radii and the bound as shares of the influence, in the median."""
+    """Row of one depth: medians of error, radii and bound, over the influence."""
     model = jm.random_transformer(
         jax.random.key(config["seed"]),
         num_layers=config["layers"],
@@ -84,7 +84,7 @@ def show(config: Config, row: Row) -> str:
 
 
 def table(measured: Measured) -> str:
-    """Depths as a Markdown table, each number as a share of the influence."""
+    """Rows as a Markdown table, each number as a share of the influence."""
     head = ("layers", "error", "radius", "radius of carried changes", "worst case")
     names = ("error", "radius", "carried_radius", "bound")
     return table_text(

@@ -121,7 +121,7 @@ def draw(measured: Measured) -> Any:
 
 
 def cells() -> Iterator[dict[str, Any]]:
-    """Yields what the rows differ in, shortest lengths first."""
+    """Yields the configs' own entries, shortest lengths first."""
     shared = {"layers": LAYERS.value, "mask": MASK.value, **SIZES}
     shared["num_devices"] = NUM_DEVICES.value
     if NUM_DEVICES.value is not None:

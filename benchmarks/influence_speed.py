@@ -52,7 +52,7 @@ EXHAUSTIVE_TO = flags.DEFINE_integer(
 
 
 def run_all(request: InfluenceRequest, method: Any, limit: int | None = None) -> int:
-    """Runs a method's blocks, at most `limit` substitutions, and returns how many."""
+    """Runs a method's blocks up to about `limit` substitutions; returns the number done."""
     done = 0
     for block in method.blocks(request):
         done += len(block.changes)
@@ -62,13 +62,13 @@ def run_all(request: InfluenceRequest, method: Any, limit: int | None = None) ->
 
 
 def build(config: Config) -> tuple[Transformer, InfluenceRequest]:
-    """Returns the model and the question that a row's config describes."""
+    """Returns the model of a config, and the request of all its influences."""
     model = random_model(config)
     return model, build_request(model, random_tokens(config))
 
 
 def measure(config: Config) -> dict[str, Any]:
-    """Returns one row: seconds of each, and the ratios."""
+    """Returns one row: seconds of each method and of passes, and their ratios."""
     model, request = build(config)
     tokens, pairs = jnp.asarray(request.tokens), request.position.size
     time_it = functools.partial(
@@ -121,7 +121,7 @@ def show(config: Config, row: Row) -> str:
 
 
 def _memory(row: Row) -> str:
-    """What is known of the memory: of a block's program, and the device's own count."""
+    """Words on the memory of a block's program and of the device, where known."""
     kinds = {"block_bytes": "a block", "peak_device_bytes": "the device at most"}
     known = [
         f"{row[name] / 2**20:.3g} MiB {kind}"
@@ -151,7 +151,7 @@ def table(measured: Measured) -> str:
 
 
 def giga(value: float | None) -> float | None:
-    """Returns a rate in 10^9 a second."""
+    """Returns a rate divided by 10^9; None for None."""
     return None if value is None else value / 1e9
 
 
@@ -180,7 +180,7 @@ def draw(measured: Measured) -> Any:
 
 
 def cells() -> Iterator[dict[str, Any]]:
-    """Yields what the rows differ in."""
+    """Yields the configs' own entries: float type, layers, weighting, length and sizes."""
     for cell in grid(
         dtype=DTYPES.value,
         layers=LAYERS.value,

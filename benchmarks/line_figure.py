@@ -16,7 +16,7 @@ Lines = Mapping[str, Sequence[tuple[float, float]]]
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """One pair of axes.
+    """One pair of axes and its lines.
 
     Attributes:
         y_label: What is drawn, with its unit.
@@ -37,7 +37,7 @@ def lines_by(
     value: Callable[[Config, Row], float | None],
     x: str = "n",
 ) -> dict[str, list[tuple[float, float]]]:
-    """Returns a value of rows against an entry of their configs, as lines."""
+    """Returns lines by label: points of a config's entry `x` and of `value` of its row."""
     lines: dict[str, list[tuple[float, float]]] = {}
     for config, row in measured:
         points = lines.setdefault(label(config), [])
@@ -47,7 +47,7 @@ def lines_by(
 
 
 def line_figure(panels: Sequence[Panel], note: str | None = None) -> "Figure":
-    """Returns panels side by side, each with a logarithmic x axis of base 2.
+    """Draws panels side by side, with a common legend and x axes logarithmic to base 2.
 
     Lines differ in marker and dash as well as colour, to be told apart in grey print.
     """

@@ -55,7 +55,7 @@ SILENT = (ast.Raise, ast.Assert, ast.JoinedStr, ast.Subscript, ast.arguments)
 
 
 def changes(node: ast.AST, source: str) -> Iterator[str]:
-    """Yields what may stand in the place of a node of a module's syntax tree."""
+    """Yields texts that may replace a node of a module's syntax tree."""
     text = functools.partial(ast.get_source_segment, source)
     match node:
         case ast.AugAssign():
@@ -80,7 +80,7 @@ def changes(node: ast.AST, source: str) -> Iterator[str]:
 
 
 def mutants_of(source: str) -> list[dict[str, Any]]:
-    """Returns the one-line mutants of a module: where, in which function, what instead."""
+    """Returns a module's one-line mutants: line, function, old text and new text."""
     found = []
 
     def visit(node: ast.AST, function: str) -> None:
@@ -105,7 +105,7 @@ def mutants_of(source: str) -> list[dict[str, Any]]:
 
 
 def nearest_tests(module: str, function: str, tests: str) -> list[str]:
-    """Returns the files of tests, the nearest first, relative to the root."""
+    """Returns the test files below `tests`, nearest to the function first."""
     stem, place = Path(module).stem, ROOT / tests
     names = re.compile(rf"\b({re.escape(stem)}|{re.escape(function)})\b")
 
@@ -119,7 +119,7 @@ def nearest_tests(module: str, function: str, tests: str) -> list[str]:
 
 @functools.cache
 def _copied_tree() -> Any:
-    """A folder that lasts as long as this process, with the files that git knows."""
+    """Temporary folder with the files that git lists, kept until this process ends."""
     folder = tempfile.TemporaryDirectory(prefix="mutants-")
     copy = "git ls-files -z | tar --null -T - -cf - | tar -xf - -C "
     subprocess.run(copy + folder.name, shell=True, check=True, cwd=ROOT)
@@ -127,7 +127,7 @@ def _copied_tree() -> Any:
 
 
 def measure(config: Config) -> dict[str, Any]:
-    """Returns whether a test fails within the limit, and which."""
+    """Returns the outcome of a mutant's tests within the limit, and the test that failed."""
     root = Path(_copied_tree().name)
     path = root / config["module"]
     source = path.read_text()
@@ -178,7 +178,7 @@ def show(config: Config, row: Row) -> str:
 
 
 def table(measured: Measured) -> str:
-    """Returns how many mutants of each part were killed as a Markdown table."""
+    """Returns the number of mutants of each part by outcome, as a Markdown table."""
     lines = []
     for part in PARTS:
         rows = [row for config, row in measured if config["module"].startswith(part)]

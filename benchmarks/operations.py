@@ -38,7 +38,7 @@ UPDATES = {"dynamic_update_slice": 1, "scatter": 2, "scatter-add": 2}
 
 
 def influence_operations(outline: Outline) -> float:
-    """Returns the operations of all blocks and of the base pass, nothing compiled."""
+    """Returns the operations of all blocks and the base pass, from traces alone."""
     total = count_operations(outline.base.jaxpr)
     for part in outline.parts:
         count = part.end - part.start
@@ -48,7 +48,7 @@ def influence_operations(outline: Outline) -> float:
 
 
 def program_bytes(traced: jax.stages.Traced) -> int | None:
-    """Returns the bytes of a program's buffers, compiled and not run; None if not told."""
+    """Returns the bytes of a program's buffers once compiled; None if unknown."""
     memory = traced.lower().compile().memory_analysis()
     names = ("argument", "output", "temp")
     if memory is None:
@@ -76,7 +76,7 @@ def count_traffic(program: ClosedJaxpr | Jaxpr) -> float:
 
 
 def _total(program: ClosedJaxpr | Jaxpr, each: Callable[[Any], float]) -> float:
-    """What single operations add up to, loops as often as they go round."""
+    """Sum of `each` over a program's operations, loops counted once for every round."""
     jaxpr = program.jaxpr if isinstance(program, ClosedJaxpr) else program
     return sum(_count(equation, each) for equation in jaxpr.eqns)
 
@@ -126,7 +126,7 @@ def _operand(equation: Any) -> Any:
 
 
 def _programs(parameters: dict[str, Any]) -> Iterator[ClosedJaxpr | Jaxpr]:
-    """The programs that an operation is made of: of a call, a loop, the branches."""
+    """Yields the programs inside an operation: of a call, of a loop, of branches."""
     for value in parameters.values():
         for one in value if isinstance(value, tuple | list) else (value,):
             if isinstance(one, ClosedJaxpr | Jaxpr):

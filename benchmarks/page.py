@@ -21,7 +21,7 @@ def column_table(
     columns: Mapping[str, Callable[[Any, Any], str]],
     measured: Sequence[tuple[Any, Any]],
 ) -> str:
-    """Returns a Markdown table of rows, without the columns that no row fills."""
+    """Returns a Markdown table of rows, without columns that are empty in all rows."""
     cells = {
         heading: [text(config, row) for config, row in measured]
         for heading, text in columns.items()
@@ -31,7 +31,7 @@ def column_table(
 
 
 def digits(value: float | None, count: int = 3) -> str:
-    """Returns a number with so many digits; nothing for None."""
+    """Returns a number with `count` significant digits; "" for None."""
     if value is None:
         return ""
     if abs(value) >= 10 ** (count - 1) and abs(value) < 1e6:
@@ -45,7 +45,7 @@ def row_text(cells: Sequence[str]) -> str:
 
 
 def replace_table(page: Path, block: str, text: str) -> None:
-    """Replaces what stands between a block's two marks in a page."""
+    """Replaces the text between a block's two marks in a page."""
     mark = re.escape(MARKS.format(block))
     content = page.read_text()
     pattern = re.compile(f"({mark}\n).*?({mark})", re.DOTALL)

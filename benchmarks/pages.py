@@ -42,7 +42,7 @@ VALUE = re.compile(
 
 
 def fill_values(text: str) -> str:
-    """Returns a page with the numbers of its sentences made anew."""
+    """Returns a page's text with its marked numbers made anew from stored rows."""
 
     def number(match: re.Match[str]) -> str:
         mark, script, device, column, conditions, _, end = match.groups()
@@ -56,7 +56,7 @@ def fill_values(text: str) -> str:
 
 
 def row_value(script: str, device: str, column: str, wanted: dict[str, Any]) -> float:
-    """Returns a number of the one row that a script has of a config on a device."""
+    """Returns an entry of a script's one row on a device whose config is as `wanted`."""
     found = [
         row
         for config, row in rows_of(read_lines(FOLDER / f"{device}.jsonl"), script)
@@ -72,7 +72,7 @@ def row_value(script: str, device: str, column: str, wanted: dict[str, Any]) -> 
 
 
 def _conditions(text: str) -> dict[str, Any]:
-    """Returns the entries `name=value` of a mark; values are JSON or else words."""
+    """Returns the entries `name=value` of a mark; values are JSON, or else words."""
     entries = (entry.partition("=") for entry in text.split())
     return {name: _parsed(value) for name, _, value in entries}
 
@@ -92,7 +92,7 @@ BLOCK = re.compile(
 
 
 def benchmark_of(name: str) -> Benchmark:
-    """Returns the benchmark of a script."""
+    """Returns the benchmark that a script defines, which must make a table."""
     try:
         found = importlib.import_module(f"benchmarks.{name}").BENCHMARK
     except (ModuleNotFoundError, AttributeError) as error:
@@ -103,7 +103,7 @@ def benchmark_of(name: str) -> Benchmark:
 
 
 def provenance_text(lines: Sequence[Line]) -> str:
-    """Returns where rows come from, in one line: versions, commits, days."""
+    """Returns versions, commits, days and notes of rows, in one line."""
     facts = []
     for name, label in (("jax", "jax"), ("numpy", "NumPy"), ("python", "Python")):
         found = sorted({line["versions"].get(name) or "" for line in lines} - {""})
@@ -119,13 +119,13 @@ def provenance_text(lines: Sequence[Line]) -> str:
 
 
 def _short(commit: str) -> str:
-    """Returns a commit in ten digits, with the mark of changed files."""
+    """Returns a commit's first ten digits, and words if files were changed."""
     number, _, dirty = commit.partition("-")
     return f"`{number[:10]}`" + (" with uncommitted changes" if dirty else "")
 
 
 def block_text(name: str, device: str | None = None) -> str:
-    """Returns what stands between two marks: for each device its table and figure."""
+    """Returns the text between two marks: for each device a table and a figure's link."""
     benchmark, parts = benchmark_of(name), []
     assert benchmark.table is not None
     for stem, lines in stored(name, device):
@@ -142,7 +142,7 @@ def block_text(name: str, device: str | None = None) -> str:
 
 
 def stored(name: str, device: str | None = None) -> Iterator[tuple[str, list[Line]]]:
-    """Yields the rows of a script by file."""
+    """Yields the names of files of results, each with its rows of a script."""
     files = results_files(FOLDER)
     if device is not None:
         files = {device: FOLDER / f"{device}.jsonl"}
@@ -155,14 +155,14 @@ def stored(name: str, device: str | None = None) -> Iterator[tuple[str, list[Lin
 
 
 def page_text(page: Path) -> str:
-    """Returns a page with its blocks and numbers made anew."""
+    """Returns a page's text with its blocks and numbers made anew."""
     text = fill_values(marked_text(page, DOCS.parent))
     text = BLOCK.sub(lambda m: f"{m[1]}{block_text(m[2], m[3])}\n{m[5]}", text)
     return without_marks(text, page, DOCS.parent)
 
 
 def is_current(page: Path) -> bool:
-    """Returns whether a page is what the stored rows make, on any machine.
+    """Returns whether a page's blocks and numbers are as the stored rows make them.
 
     Numbers of sentences stand in a row and are the same to the digit; those of blocks are
     computed from rows.
@@ -175,14 +175,14 @@ def is_current(page: Path) -> bool:
 
 
 def pages_with_blocks() -> list[Path]:
-    """Returns README.md and the pages of docs/ that have such blocks or numbers."""
+    """Returns README.md and the pages of docs/ that have marked blocks or numbers."""
     pages = [DOCS.parent / "README.md", *sorted(DOCS.glob("*.md"))]
     marks = [(page, marked_text(page, DOCS.parent)) for page in pages]
     return [page for page, text in marks if BLOCK.search(text) or VALUE.search(text)]
 
 
 def draw_figures(folder: Path) -> list[Path]:
-    """Draws the figures of all blocks and returns the files."""
+    """Draws the figures of all pages' blocks into a folder; returns the files."""
     wanted = {
         (match[2], stem): lines
         for page in pages_with_blocks()
@@ -199,12 +199,12 @@ def draw_figures(folder: Path) -> list[Path]:
 
 
 def has_figure(benchmark: Benchmark, measured: Measured) -> bool:
-    """Returns whether rows are drawn: one or two points are no figure."""
+    """Returns whether a benchmark draws these rows: three at least, and it has a figure."""
     return benchmark.draw is not None and len(measured) > 2
 
 
 def write_pages() -> list[Path]:
-    """Makes all blocks and figures anew and returns the files written."""
+    """Makes all pages' blocks and figures anew; returns the files written."""
     written = draw_figures(DOCS / "benchmarks")
     for old in set((DOCS / "benchmarks").glob("*.png")) - set(written):
         old.unlink()
@@ -215,7 +215,7 @@ def write_pages() -> list[Path]:
 
 
 def stale() -> list[str]:
-    """Returns what is not as the stored rows make it, one line for each."""
+    """Returns a line for each page and figure that is not as the stored rows make it."""
     found = [
         f"{page.name} is not what the stored rows make"
         for page in pages_with_blocks()
@@ -231,7 +231,7 @@ def stale() -> list[str]:
 
 
 def define_flags() -> Any:
-    """Returns the flags of the program."""
+    """Returns the flags --check and --show."""
     values = flags.FlagValues()
     flags.DEFINE_bool("check", False, "say what is stale", flag_values=values)
     flags.DEFINE_string("show", None, "script to print", flag_values=values)

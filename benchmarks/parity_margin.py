@@ -45,7 +45,7 @@ GUIDES = {2: 0.3, 4: 10.0}
 
 
 def build(config: Config) -> jm.Transformer:
-    """Returns the model of a row in float64."""
+    """Returns the model of a config, in float64."""
     parameters: dict[str, Any] = {"c": config["c"], "dtype": "float64"}
     if config["scale"] is not None:
         parameters["temperature"] = jm.InverseLogTemperature(config["scale"])
@@ -55,7 +55,7 @@ def build(config: Config) -> jm.Transformer:
 
 
 def measure(config: Config) -> dict[str, Any]:
-    """Returns one row: the margin, and the strings that are decided wrongly."""
+    """Returns one row: the smallest |logit|, and the number of strings decided wrongly."""
     model = build(config)
     rng = np.random.default_rng(config["n"])
     bits = rng.integers(0, 2, (config["strings"], config["n"] - 1))
@@ -74,7 +74,7 @@ def measure(config: Config) -> dict[str, Any]:
 
 
 def by_variant(measured: Measured) -> dict[str, dict[int, float]]:
-    """Returns for each variant the margin at each length."""
+    """Returns the margin by variant and length."""
     groups: dict[str, dict[int, float]] = {}
     for config, row in measured:
         groups.setdefault(config["variant"], {})[config["n"]] = row["margin"]
@@ -128,7 +128,7 @@ def show(config: Config, row: Row) -> str:
 
 
 def cells() -> Iterator[dict[str, Any]]:
-    """Yields what the rows differ in."""
+    """Yields the configs' own entries: variant with its model, length and strings."""
     for cell in grid(variant=VARIANTS, n=LENGTHS.value):
         preset, scale, epsilon = VARIANTS[cell["variant"]]
         model = {"preset": preset, "scale": scale, "epsilon": epsilon, "c": SHARPNESS}

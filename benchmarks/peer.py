@@ -19,7 +19,7 @@ from jax_models import Transformer
 
 
 def missing_packages(python: str, packages: str) -> str | None:
-    """Returns why an interpreter cannot import packages, or None."""
+    """Returns the error of importing packages in an interpreter, or None."""
     try:
         found = subprocess.run(
             [python, "-c", f"import {packages}"],
@@ -42,7 +42,7 @@ def package_version(python: str, package: str) -> str:
 
 
 def named_weights(model: Transformer) -> dict[str, Any]:
-    """Returns the arrays of all layers, as "0.query", and their number."""
+    """Returns the number of layers, and all weights by names such as "0.query"."""
     arrays: dict[str, Any] = {"num_layers": len(model.layers)}
     for number, layer in enumerate(model.layers):
         for part in (layer.attention, layer.feed_forward):
@@ -55,7 +55,7 @@ def named_weights(model: Transformer) -> dict[str, Any]:
 def ask_peer(
     python: str, script: Path, question: Mapping[str, Any], limit: float
 ) -> dict[str, Any]:
-    """Returns what the peer says; a failure as `error`, the last line of its own."""
+    """Returns the JSON that a peer's script prints, or {"error": its last words}."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "question.npz"
         np.savez(path, **question)
@@ -75,6 +75,6 @@ def ask_peer(
 
 
 def last_words(failed: subprocess.CompletedProcess[str]) -> str:
-    """Returns the last line of a program's errors, or its exit code where it wrote none."""
+    """Returns the last line of a program's errors, or its exit code if there is none."""
     lines = failed.stderr.strip().splitlines()
     return lines[-1] if lines else f"exit code {failed.returncode}"

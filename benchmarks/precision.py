@@ -46,7 +46,7 @@ REPEATS = 3
 def measure_proposals(
     model: jm.Transformer, tokens: np.ndarray, types: Sequence[Cheap], **asked: Any
 ) -> dict[str, Any]:
-    """Returns one row: seconds of each way, warm and compiling, and how many it decided."""
+    """Returns one row: of float64 and each proposing type, seconds and decided counts."""
 
     def ask(propose: Cheap | None) -> tuple[bounds.Influence, float]:
         start = time.perf_counter()
@@ -144,7 +144,7 @@ WHOLE = (LENGTH - 1) * SUBSTITUTES
 
 
 def cells() -> Iterator[dict[str, Any]]:
-    """Yields what the rows differ in; nothing of a model that is not there."""
+    """Yields the configs' own entries, without models whose packages are missing."""
     for name, way in itertools.product(MODELS.value, CHOSEN.value):
         try:
             build(name, "float32")
@@ -162,7 +162,7 @@ def cells() -> Iterator[dict[str, Any]]:
 
 
 def build(name: str, dtype: str) -> Transformer:
-    """Returns a model; in float64 that of the same float32 weights."""
+    """Returns a model; in float64 the model with the same float32 weights."""
     if name == "parity":
         model = parity_transformer(dtype=jnp.float32)
     elif name == "causal" or name in RANDOM:
@@ -183,7 +183,7 @@ def build(name: str, dtype: str) -> Transformer:
 def draw(
     name: str, model: Transformer, seed: int, pairs: int = PART
 ) -> tuple[np.ndarray, list[int], np.ndarray | None]:
-    """Returns an input, positions and their substitutes of a part, or of about so many."""
+    """Returns an input, positions and substitutes, for about `pairs` substitutions."""
     count = -(-pairs // SUBSTITUTES)
     if name in ENCODERS:
         tokens, positions, symbols = draw_question(
@@ -203,7 +203,7 @@ def draw(
 def subtracted(
     model: Transformer, name: str, asked: Mapping[str, Any], found: bounds.Scan
 ) -> np.ndarray:
-    """Returns changes by passes whose products are all rounded, as a scan has them."""
+    """Returns a scan's changes by subtracting passes with half-precision products."""
     rows, target = jnp.asarray(found.rows), asked["target"]
     everything = jax.tree.map(lambda _: True, model)
 
@@ -229,7 +229,7 @@ def subtracted(
 
 
 def measure(config: Config) -> dict[str, Any]:
-    """Returns one row: errors and radii of a part of a model's substitutions, or costs."""
+    """Returns one row: errors and radii of a part's substitutions, or costs of proposing."""
     name, way = config["model"], config["way"]
     if way == PROPOSED:
         model = build(name, "float64")
@@ -288,7 +288,7 @@ HEAD = (
 
 
 def joined(rows: list[Row]) -> dict[str, Any]:
-    """Returns the rows of a model as one: sums, medians of the parts, the worst."""
+    """Returns the parts' rows as one: sums, medians over parts, and largest errors."""
     found: dict[str, Any] = {
         x: sum(row[x] for row in rows) for x in ("pairs", "entries")
     }
@@ -321,7 +321,7 @@ def show(config: Config, row: Row) -> str:
 
 
 def table(measured: Measured) -> str:
-    """Returns the rows by model and way as a Markdown table, and one of the costs."""
+    """Returns Markdown tables of errors by model and way, and of costs of proposing."""
     costs = [one for one in measured if one[0]["way"] == PROPOSED]
     measured = [one for one in measured if one[0]["way"] != PROPOSED]
     tables = [_error_table(measured)] if measured else []
@@ -330,7 +330,7 @@ def table(measured: Measured) -> str:
 
 
 def _error_table(measured: Measured) -> str:
-    """Rows with radii as one table, those in half precision by model as another."""
+    """Table of rows with radii, and a table of half precision by model."""
     groups: dict[tuple[str, int, str], list[Row]] = {}
     for config, row in measured:
         group = config["model"], row["n"], config["way"]

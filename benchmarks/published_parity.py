@@ -23,7 +23,7 @@ from jax_models.weighting import Softmax
 
 
 class Coordinate(IntEnum):
-    """The coordinates of the residual stream."""
+    """The coordinates of the residual stream, by their content."""
 
     ONE = 0
     QUERY = auto()
@@ -36,7 +36,7 @@ class Coordinate(IntEnum):
 
 
 def published_parity(sharpness: float, dtype: Any) -> Transformer:
-    """Returns the transformer: tokens 0, 1 and the query token 2, which stands last."""
+    """Returns the transformer, on bits followed by the query token 2."""
     y = Coordinate
     width = len(y)
     count = Head(

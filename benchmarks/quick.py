@@ -29,7 +29,7 @@ from jax_models import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Quick:
-    """A script and the flags that make it quick; a script may stand in several rows.
+    """A script with flags that make it quick; a script may stand in several entries.
 
     Attributes:
         script: A module of `benchmarks`.
@@ -72,7 +72,7 @@ def scripts() -> tuple[str, ...]:
 
 
 def run_entry(entry: Quick, lines: Path, extra: Sequence[str]) -> list[Line] | None:
-    """Runs one script and returns its rows; None where it failed."""
+    """Runs one script and returns its rows; None if it failed."""
     lines.unlink(missing_ok=True)
     command = [f"benchmarks.{entry.script}", *shlex.split(entry.flags), *extra]
     print(f"\npython -m {shlex.join(command)}", flush=True)
@@ -85,7 +85,7 @@ def run_entry(entry: Quick, lines: Path, extra: Sequence[str]) -> list[Line] | N
 def merge(
     old: Iterable[Line], new: Mapping[str, Sequence[Line]], order: Sequence[str]
 ) -> list[Line]:
-    """Returns the rows of a device's file after a run."""
+    """Returns the old rows with those of rerun scripts replaced, in the scripts' order."""
     kept: dict[str, list[Line]] = {}
     for line in old:
         kept.setdefault(line["config"]["command"], []).append(line)
@@ -95,7 +95,7 @@ def merge(
 
 
 def run_all(out: Path, only: Sequence[str], extra: Sequence[str]) -> bool:
-    """Runs the table, writes the rows and the pages; returns whether nothing failed."""
+    """Runs the table and writes rows and pages; returns whether no script failed."""
     new: dict[str, list[Line]] = {}
     failed: list[str] = []
     for k, entry in enumerate(QUICK):
@@ -125,7 +125,7 @@ def run_all(out: Path, only: Sequence[str], extra: Sequence[str]) -> bool:
 
 
 def define_flags() -> Any:
-    """Returns the flags of the program."""
+    """Returns the program's flags."""
     values = flags.FlagValues()
     common: dict[str, Any] = {"flag_values": values}
     flags.DEFINE_string("out", "results/bench", "folder of the stores", **common)
@@ -140,7 +140,7 @@ FLAGS = define_flags()
 
 
 def main() -> None:
-    """Runs the quick set."""
+    """Runs the quick benchmarks, or prints their command lines."""
     values = FLAGS
     if values.dry_run:
         for entry in QUICK:

@@ -63,7 +63,7 @@ SEEDS = flags.DEFINE_integer(
 
 
 def cells() -> Iterator[dict[str, Any]]:
-    """Families by float type and, where they have several, by number of layers."""
+    """Yields families by float type and, where they have several, by number of layers."""
     for family, dtype in itertools.product(CHOSEN.value, DTYPES.value):
         if family in (*LONG, *SCANS) and dtype == "float64":
             continue
@@ -74,13 +74,13 @@ def cells() -> Iterator[dict[str, Any]]:
 
 
 def build(config: Config) -> Any:
-    """Returns the question of a row: all substitutions of a drawn input, or a scan."""
+    """Returns the request of one drawn model: all substitutions of an input, or a scan."""
     draw = np.random.default_rng([config["seed"], config["drawn"]])
     return FAMILIES[config["family"]](config, draw)
 
 
 def digits(config: Config) -> int:
-    """Returns the digits that tell an influence of e^-gap from 0 by subtraction."""
+    """Returns the number of digits that keep a family's smallest influences apart from 0."""
     wide = {"underflow": 744, "dominant": 300, "formula": 600, "leaving": 300}
     wide |= {"peaked": 1000, "equal rows": 1000, "underflow (left out)": 744}
     wide |= {"scores of tens": 744, "large": 744}
@@ -89,7 +89,7 @@ def digits(config: Config) -> int:
 
 
 def true_values(config: Config, request: InfluenceRequest) -> np.ndarray:
-    """Returns what is asked of every substitution, of floats or of mpmath's numbers."""
+    """Returns the request's values in many digits, in float64, or by formula."""
     family = config["family"]
     if family in (*LONG, *PARITY) and config["dtype"] == "float32":
         return found_by(INCREMENTAL, doubled(request))
@@ -100,7 +100,7 @@ def true_values(config: Config, request: InfluenceRequest) -> np.ndarray:
 
 
 def doubled(request: InfluenceRequest) -> InfluenceRequest:
-    """Returns the question about the same float32 numbers in float64."""
+    """Returns the same request with its float32 numbers cast to float64."""
 
     def double(leaf: Any) -> Any:
         single = hasattr(leaf, "dtype") and leaf.dtype == jnp.float32
@@ -114,7 +114,7 @@ def doubled(request: InfluenceRequest) -> InfluenceRequest:
 
 
 def made_by(method: Method, request: InfluenceRequest) -> Any:
-    """Returns what a scan makes of a method's changes, and its radii by moved inputs."""
+    """Returns a scan's values by one method, and their radii by moved inputs."""
     found = compute_values(request, method, RUNS)
     _, upper, _ = ends_of(request, method, found, "all")
     return np.nan_to_num(found.values), np.nan_to_num(upper - found.values)
@@ -123,7 +123,7 @@ def made_by(method: Method, request: InfluenceRequest) -> Any:
 def compared(
     values: np.ndarray, radii: np.ndarray, truth: np.ndarray
 ) -> dict[str, float]:
-    """Returns how many values are off by more than their radii, and how wide these are."""
+    """Returns the number of values off by more than their radii, and the radii's widths."""
     radii = radii.reshape(radii.shape + (1,) * (values.ndim - radii.ndim))
     radii = np.broadcast_to(radii, values.shape)
     off = np.abs(truth - values.astype(truth.dtype)).astype(np.float64)
@@ -138,14 +138,14 @@ def compared(
 
 
 def measure(config: Config) -> dict[str, Any]:
-    """One row: what `measure_model` finds of every model of a family, taken together."""
+    """Row of a family: the results of `measure_model` for its models, joined."""
     rows = [measure_model({**config, "drawn": k}) for k in range(config["models"])]
     jax.clear_caches()  # a process has room for the programs of some families
     return joined(rows)
 
 
 def joined(rows: Sequence[Row]) -> dict[str, Any]:
-    """Sums of pairs and of those outside, largest errors, and medians of the widths."""
+    """Rows as one: sums of counts, medians of widths, and maxima of errors."""
     ways = {"pairs": sum, "outside": sum, "wide": lambda x: float(np.median(list(x)))}
     names = sorted(set().union(*rows))
     return {
@@ -155,7 +155,7 @@ def joined(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def measure_model(config: Config) -> dict[str, Any]:
-    """One model: by method pairs, what of them is outside, and how wide radii are."""
+    """Results of one model: by method its pairs, pairs outside, and widths of radii."""
     request = build(config)
     if request.layout is None:
         truth = true_values(config, request)
@@ -177,7 +177,7 @@ def measure_model(config: Config) -> dict[str, Any]:
 
 
 def of_methods(row: Row, what: str) -> list[float]:
-    """Returns what a row says of the methods that could do it."""
+    """Returns a row's entries that end in `what`, over the methods that it has."""
     return [row[key] for m in METHODS if (key := f"{m.name}_{what}") in row]
 
 

@@ -46,13 +46,13 @@ def _tokens(draw: Draw, model: jm.Transformer, length: int = LENGTH) -> np.ndarr
 
 
 def _exponent(config: Config, draw: Draw, single: float, double: float) -> float:
-    """A number 10^x, x drawn from 1 to what a float type is asked to bear."""
+    """A number 10^x with x uniform from 1 to `single` or `double`, by the float type."""
     most = single if config["dtype"] == "float32" else double
     return float(10.0 ** draw.uniform(1, most))
 
 
 def with_attention(model: jm.Transformer, depth: int, **fields: Any) -> jm.Transformer:
-    """The model with fields of the attention of one layer replaced."""
+    """Model with fields of the attention of layer `depth` replaced."""
     layers = list(model.layers)
     attention = dataclasses.replace(layers[depth].attention, **fields)
     layers[depth] = dataclasses.replace(layers[depth], attention=attention)
@@ -60,7 +60,7 @@ def with_attention(model: jm.Transformer, depth: int, **fields: Any) -> jm.Trans
 
 
 def oppose_heads(model: jm.Transformer, share: float) -> jm.Transformer:
-    """The second head of the first layer takes away what the first adds, but a share."""
+    """Model whose first layer's second head cancels the first, except for a share."""
     own: Any = model.layers[0].attention
     fields = {
         name: getattr(own, name).at[1].set(getattr(own, name)[0])
@@ -72,7 +72,7 @@ def oppose_heads(model: jm.Transformer, share: float) -> jm.Transformer:
 
 
 def look_at_row(model: jm.Transformer, row: int, length: int) -> jm.Transformer:
-    """The last layer's queries look at one row alone, by a coordinate of positions."""
+    """Model whose last layer's queries see one row only, by a coordinate of positions."""
     last = model.width - 1
     table = 0.3 * jax.random.normal(jax.random.key(row), (length, model.width))
     table = table.astype(model.dtype).at[:, last].set(0).at[row, last].set(1)
@@ -107,14 +107,14 @@ def look_at_row(model: jm.Transformer, row: int, length: int) -> jm.Transformer:
 
 
 def opposed_heads(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
-    """Positions that opposed heads alone read: below the last layer, which sees one row."""
+    """Request with opposed heads in the first layer; the last layer sees one row."""
     model = look_at_row(_random(config), int(draw.integers(length - 1)), length)
     share = 1 / _exponent(config, draw, 6, 14)
     return build_request(oppose_heads(model, share), _tokens(draw, model, length))
 
 
 def opposed_logit(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
-    """The same, and one logit is watched."""
+    """Request as of `opposed_heads`, with one logit as the target."""
     model = look_at_row(
         _random(config, architecture=jm.Architecture(num_classes=1)),
         int(draw.integers(length - 1)),
@@ -126,7 +126,7 @@ def opposed_logit(config: Config, draw: Draw, length: int = LENGTH) -> Influence
 
 
 def drift(config: Config, draw: Draw, length: int) -> InfluenceRequest:
-    """Opposed heads whose rows look at all keys alike: long sums of like numbers."""
+    """Request with opposed heads that average all keys: long sums of similar numbers."""
     model = _random(config, d_model=4)
     own: Any = model.layers[0].attention
     nothing = {
@@ -139,7 +139,7 @@ def drift(config: Config, draw: Draw, length: int) -> InfluenceRequest:
 
 
 def equal_weights(config: Config, draw: Draw) -> InfluenceRequest:
-    """Uniform heads whose equal weights take away all but the last digits of a change."""
+    """Request with uniform heads that cancel all but the last digits of a change."""
     model = _random(config, num_layers=1, position=None)
     own: Any = model.layers[0].attention
     nothing = {
@@ -155,7 +155,7 @@ def equal_weights(config: Config, draw: Draw) -> InfluenceRequest:
 
 
 def sink(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
-    """A first position that takes nearly all of every row's weight, and reads as nothing."""
+    """Request in which position 0 takes nearly all weight and adds nearly nothing."""
     model = _random(config)
     last = model.width - 1
     table = jnp.zeros((length, model.width), model.dtype).at[0, last].set(1)
@@ -176,7 +176,7 @@ def sink(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
 
 
 def nearly_equal(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
-    """Two symbols whose embeddings differ in their last digits."""
+    """Request with two symbols whose embeddings differ in their last digits."""
     model = _random(config, num_layers=config["layers"])
     apart = 1 / _exponent(config, draw, 6, 13)
     other = model.embedding[0] * (1 + apart * jnp.sign(model.embedding[2]))
@@ -185,7 +185,7 @@ def nearly_equal(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceR
 
 
 def large(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
-    """Embeddings of 10 to 10^6, so that scores are large and rows sums of unlike numbers."""
+    """Request with embeddings scaled by 10 to 10^6 (10^3 in float32): large scores."""
     model = _random(config, num_layers=config["layers"], scale=1.0)
     size = _exponent(config, draw, 3, 6)
     model = dataclasses.replace(model, embedding=model.embedding * size)
@@ -193,7 +193,7 @@ def large(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
 
 
 def cancels(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
-    """What positions add takes away the embedding of a symbol, all but some last digits."""
+    """Request whose positions cancel a symbol's embedding, except for last digits."""
     model = _random(config)
     size = _exponent(config, draw, 5, 12)
     rows = -size * model.embedding[0] + jnp.asarray(
@@ -207,7 +207,7 @@ def cancels(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceReques
 
 
 def norm_offset(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
-    """An offset of all coordinates, which the layer norm takes away."""
+    """Request with an offset of all coordinates, which the layer norm removes."""
     norm = ("pre", "post")[config["drawn"] % 2]
     model = _random(config, layer_norm=norm)
     size = _exponent(config, draw, 4, 10)
@@ -216,7 +216,7 @@ def norm_offset(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRe
 
 
 def row_offset(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
-    """The one row that the last layer sees has scores with a large common offset."""
+    """Request whose one seen row has scores with a large common offset."""
     row = int(draw.integers(length - 1))
     model = look_at_row(_random(config), row, length)
     last, own = model.width - 1, model.layers[0].attention
@@ -235,7 +235,7 @@ def row_offset(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceReq
 
 
 def left_out(config: Config, draw: Draw) -> InfluenceRequest:
-    """Underflow beside large values, and the dominant column is not among the positions."""
+    """Request with underflow beside large values, without the dominant column's position."""
     model, tokens = DRAWN["underflow"]({**config, "layers": 2}, draw)
     single = config["dtype"] == "float32"
     first: Any = model.layers[0].attention
@@ -246,7 +246,7 @@ def left_out(config: Config, draw: Draw) -> InfluenceRequest:
 
 
 def _features(dtype: str) -> list[dict[str, Any]]:
-    """What models are given, a feature each."""
+    """Options of models, one feature each."""
     slopes = jnp.asarray([0.5, 0.0625], dtype)
     return [
         {"temperature": jm.InverseLogTemperature(0.7)},
@@ -274,7 +274,7 @@ def _features(dtype: str) -> list[dict[str, Any]]:
 
 
 def features(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
-    """Temperatures, biases of the distance, rotary, windows, scores, blocks, weightings."""
+    """Request of a model with one feature: temperature, bias, rotary, window, block, ..."""
     every = _features(config["dtype"])
     model = _random(config, **every[config["drawn"] % len(every)])
     return build_request(model, _tokens(draw, model, length))
@@ -290,14 +290,14 @@ DEEP: tuple[dict[str, Any], ...] = (
 
 
 def deep(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
-    """Four layers to six, with norms before or behind, or without."""
+    """Request of a model of four to six layers, pre-norm, post-norm or without norm."""
     which = config["drawn"]
     model = _random(config, num_layers=4 + which % 3, **DEEP[which % len(DEEP)])
     return build_request(model, _tokens(draw, model, length))
 
 
 def peaked(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
-    """Scores of tens, in one layer to three."""
+    """Request of a model with scores of tens, in one to three layers."""
     temperature = jm.ConstantTemperature(float(10.0 ** draw.uniform(-2, 0)))
     options = {"num_layers": config["layers"], "temperature": temperature}
     model = _random(config, **options)
@@ -308,7 +308,7 @@ READ: tuple[Kind, ...] = ("signed", "largest", "norm")
 
 
 def every_row(config: Config, draw: Draw, length: int = LENGTH) -> InfluenceRequest:
-    """All rows' logits: signed, the largest, or their norm."""
+    """Request of all rows' logits: signed, the largest, or their norm."""
     kind = READ[config["drawn"] % len(READ)]
     model = _random(config, num_layers=config["layers"], architecture=CLASSES)
     request = build_request(
@@ -331,7 +331,7 @@ MAPS: tuple[Reduce, ...] = (
 
 
 def maps(config: Config, draw: Draw) -> InfluenceRequest:
-    """What reductions make of all rows' logits, in turn."""
+    """Request of a scan of all rows' logits, with one reduction of `MAPS`."""
     model = _random(config, num_layers=config["layers"], architecture=CLASSES)
     reduce = MAPS[config["drawn"] % len(MAPS)]
     table = TableOptions(rows="all", reduce=reduce)
@@ -339,7 +339,7 @@ def maps(config: Config, draw: Draw) -> InfluenceRequest:
 
 
 def parity(config: Config, draw: Draw, length: int, bits: str) -> InfluenceRequest:
-    """The published PARITY transformer on random, constant or alternating bits."""
+    """Request of the published PARITY transformer on random, constant or alternating bits."""
     values = {
         "random": draw.integers(0, 2, length),
         "constant": np.ones(length, int),

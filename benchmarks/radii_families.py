@@ -37,7 +37,7 @@ Change = Callable[[jm.Transformer, np.random.Generator], jm.Transformer]
 
 
 def _attention(model: jm.Transformer, change: Callable[[Any], Any]) -> jm.Transformer:
-    """The model with the attention of every layer changed."""
+    """Model with `change` applied to the attention of every layer."""
     layers = tuple(
         dataclasses.replace(layer, attention=change(layer.attention))
         for layer in model.layers
@@ -46,13 +46,13 @@ def _attention(model: jm.Transformer, change: Callable[[Any], Any]) -> jm.Transf
 
 
 def _peaked(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
-    """Scores of tens and hundreds."""
+    """Model with queries scaled by 3 to 300, for scores of tens and hundreds."""
     factor = float(10.0 ** draw.uniform(0.5, 2.5))
     return _attention(model, lambda x: dataclasses.replace(x, query=x.query * factor))
 
 
 def offset_scores(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
-    """What all keys add to a row's scores: 10^3 to 10^7, where the key rows are 0."""
+    """Model whose scores share an offset of 10^3 to 10^7 within a row."""
     size = float(10.0 ** draw.uniform(1.5, 3.5))
 
     def change(x: Any) -> Any:
@@ -67,7 +67,7 @@ def offset_scores(model: jm.Transformer, draw: np.random.Generator) -> jm.Transf
 
 
 def _dominant(gap: float) -> Change:
-    """Symbol 0 is a key that every row prefers by `gap`; what it reads there is 0."""
+    """Function that makes symbol 0 a key preferred by `gap`, with a value of 0."""
 
     def change(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
         embedding = model.embedding.at[:, 0].set(0).at[0].set(0).at[0, 0].set(1)
@@ -93,7 +93,7 @@ def _dominant(gap: float) -> Change:
 
 
 def prefer_one_key(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
-    """Symbol 0 is a key that every row prefers by 5 to 60 (300 in float64)."""
+    """Model in which every row prefers symbol 0 by 5 to 60 (300 in float64)."""
     most = 60.0 if model.dtype == jnp.float32 else 300.0
     return _dominant(draw.uniform(5.0, most))(model, draw)
 
@@ -101,12 +101,12 @@ def prefer_one_key(model: jm.Transformer, draw: np.random.Generator) -> jm.Trans
 def prefer_until_underflow(
     model: jm.Transformer, draw: np.random.Generator
 ) -> jm.Transformer:
-    """Symbol 0 is a key beside which the weights of all others underflow."""
+    """Model in which the weights of all keys but symbol 0 underflow."""
     return _dominant(draw.uniform(*UNDERFLOW[str(model.dtype)]))(model, draw)
 
 
 def _biases(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
-    """A dominant column beside an offset of 1000."""
+    """Model with a dominant symbol and scores with an offset of 1000."""
     model = _dominant(draw.uniform(10.0, 30.0))(model, draw)
     first: Any = model.layers[0].attention
     root = float(np.sqrt(1000.0))
@@ -120,7 +120,7 @@ def _biases(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
 
 
 def look_by_one_coordinate(model: jm.Transformer, gap: float) -> jm.Transformer:
-    """All rows look at the first coordinate of keys alone, which nothing writes to."""
+    """Model whose rows see only the first coordinate, which nothing writes."""
 
     def change(x: Any) -> Any:
         return dataclasses.replace(
@@ -150,7 +150,7 @@ def look_by_one_coordinate(model: jm.Transformer, gap: float) -> jm.Transformer:
 def enlarge_unseen_rows(
     model: jm.Transformer, draw: np.random.Generator
 ) -> jm.Transformer:
-    """Symbol 0 has rows up to 10^12 times the others' (10^5), and no row looks at it."""
+    """Model in which symbol 0 is up to 10^12 times larger and no row attends to it."""
     single = model.dtype == jnp.float32
     size = float(10.0 ** draw.uniform(1, 5 if single else 12))
     seen = jnp.asarray([-1.0, 1.0, 0.1, 0.2], model.dtype)[: model.vocab_size]
@@ -162,7 +162,7 @@ def enlarge_unseen_rows(
 def _opposed(
     config: Config, draw: np.random.Generator
 ) -> tuple[jm.Transformer, np.ndarray]:
-    """Two symbols that rows do not tell apart, with values that are large and opposite."""
+    """Model and input with two symbols of equal keys and large opposite values."""
 
     def change(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
         most = 5 if model.dtype == jnp.float32 else 10
@@ -190,7 +190,7 @@ def _opposed(
 
 
 def _unread(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
-    """Neither keys nor values read what two symbols differ by, but for rounding."""
+    """Model whose keys and values do not read two symbols' difference, up to rounding."""
     difference = model.embedding[1] - model.embedding[0]
     along = difference / jnp.sqrt(difference @ difference)
 
@@ -213,7 +213,7 @@ def _drawn(
     draw: np.random.Generator,
     position: str | None = None,
 ) -> tuple[jm.Transformer, np.ndarray]:
-    """A random model with its tensors changed, and an input of so many symbols."""
+    """Random model after `change`, and an input over `symbols` symbols."""
     model = jm.random_transformer(
         jax.random.key(config["drawn"]),
         num_layers=config["layers"],
@@ -230,14 +230,14 @@ def _drawn(
 def _bits(
     build: Callable[[Any], jm.Transformer], config: Config, draw: np.random.Generator
 ) -> tuple[jm.Transformer, np.ndarray]:
-    """A construction that reads bits and answers at a query token behind them."""
+    """Model of `build`, and an input of bits with a query token at the end."""
     return build(config["dtype"]), np.append(draw.integers(0, 2, LENGTH - 1), 2)
 
 
 def _formula(
     config: Config, draw: np.random.Generator
 ) -> tuple[jm.Transformer, np.ndarray]:
-    """A compiled formula of temporal logic."""
+    """Model of a compiled temporal-logic formula, and an input."""
     text, mode = FORMULAS[config["drawn"] % len(FORMULAS)]
     return _compiled(text, mode, config["dtype"]), draw.integers(0, 2, LENGTH)
 
@@ -250,7 +250,7 @@ def _compiled(text: str, mode: str, dtype: str) -> jm.Transformer:
 def _trained(
     config: Config, draw: np.random.Generator
 ) -> tuple[jm.Transformer, np.ndarray]:
-    """A model that has learned PARITY for a hundred steps."""
+    """Model trained on PARITY for a hundred steps, and an input."""
     return _learned(config["dtype"], config["drawn"] % 8), draw.integers(0, 2, LENGTH)
 
 

@@ -28,7 +28,7 @@ Tensors = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """The elementwise operations of one number type, on NumPy arrays of it."""
+    """Elementwise operations on NumPy arrays of one number type."""
 
     numbers: Callable[[Any], np.ndarray]  # floats or integers, taken exactly
     exp: Callable[[Any], Any]
@@ -94,7 +94,7 @@ def rms_norm(z: Any, scale: Any, epsilon: Any, ar: Any) -> Any:
 
 
 def activate(name: str, z: Any, ar: Any) -> Any:
-    """The activation of a feed-forward block, entry by entry."""
+    """Activation of a feed-forward block, entry by entry."""
     half = ar.numbers(1) / 2
     positive = np.where(z > 0, z, 0 * z)
     if name in ("relu", "relu_squared"):
@@ -113,7 +113,7 @@ def activate(name: str, z: Any, ar: Any) -> Any:
 def read_head(
     head: Sequence[Any], tensors: Mapping[str, np.ndarray], y: Any, ar: Any
 ) -> Any:
-    """What a head of several operations makes of rows (n, d)."""
+    """Output of a head of several operations on rows (n, d)."""
     for at, operation in enumerate(head):
         t = {
             name: ar.numbers(tensors[f"head.{at}.{name}"])
@@ -144,7 +144,7 @@ _MASKS: dict[str, Callable[[int, int], bool]] = {
 
 
 def visible(mask: str, n: int, window: int | None = None) -> np.ndarray:
-    """Whether row i sees column j; booleans of shape (n, n)."""
+    """Whether row i sees column j, as booleans of shape (n, n)."""
     near = n if window is None else window
     return np.array(
         [[_MASKS[mask](i, j) and abs(i - j) < near for j in range(n)] for i in range(n)]
@@ -182,7 +182,7 @@ def scores(layer: Config, q: Any, k: Any, vector: Any, ar: Arithmetic) -> np.nda
 def row_weights(
     row: np.ndarray, weighting: str, tie_resolution: Any, ties: str, ar: Arithmetic
 ) -> np.ndarray:
-    """Attention weights of one row over the columns it sees, at least one."""
+    """Attention weights of one row over the columns it sees, which are at least one."""
     if weighting == "softmax":
         exponentials = ar.exp(row - row.max())
         return exponentials / exponentials.sum()
@@ -202,7 +202,7 @@ def row_weights(
 
 
 def turned(rotary: Config, rows: np.ndarray, dtype: Any, ar: Arithmetic) -> np.ndarray:
-    """Queries or keys (n, d_k) turned by their positions, pair by pair."""
+    """Queries or keys (n, d_k) after the rotary embedding, pair by pair."""
     rows, dims = rows.copy(), rotary["dims"]
     for pair in range(dims // 2):
         frequency = EXACT.mpf(rotary["theta"]) ** (EXACT.mpf(-2 * pair) / dims)
@@ -231,7 +231,7 @@ def turned(rotary: Config, rows: np.ndarray, dtype: Any, ar: Arithmetic) -> np.n
 
 
 def bucket(entry: Config, count: int, apart: int) -> int:
-    """Where a table has its number for a key that stands at i + apart."""
+    """Index in a table of distance biases for a key `apart` positions after the row."""
     both = entry.get("bidirectional", True)
     own = count // 2 if both else count
     start = own if both and apart > 0 else 0
@@ -247,7 +247,7 @@ def bucket(entry: Config, count: int, apart: int) -> int:
 
 
 def distance_bias(entry: Config, tensor: Any, n: int, ar: Arithmetic) -> np.ndarray:
-    """What is added to one head's scores (n, n)."""
+    """Biases of one head's scores (n, n), by the distance of row and key."""
     apart = np.arange(n)[None, :] - np.arange(n)[:, None]
     if entry["kind"] == "alibi":
         return -tensor * ar.numbers(np.abs(apart))
@@ -264,7 +264,7 @@ def normed(
     tensors: Mapping[str, Any],
     ar: Arithmetic,
 ) -> np.ndarray:
-    """Queries or keys (n, d_k) of one head, each divided by its size."""
+    """Queries or keys (n, d_k) of one head after their norm, if `entry` has one."""
     if entry is None:
         return rows
     offset = 0
@@ -333,7 +333,7 @@ def read_file(path: str | pathlib.Path) -> tuple[dict[str, Any], dict[str, np.nd
 
 
 def position_table(config: Config, tensors: Tensors, n: int) -> np.ndarray:
-    """What position j adds to the embedding; float64, shape (n, d)."""
+    """Vector added to the embedding at each position; float64, shape (n, d)."""
     d = tensors["embedding"].shape[1]
     encoding = config.get("position")
     if encoding is None:
@@ -474,7 +474,7 @@ def logits(
     arithmetic: Arithmetic = FLOAT64,
     ties: str = "error",
 ) -> np.ndarray:
-    """The read-out of every row, shape (n, classes)."""
+    """Logits of every row, shape (n, classes)."""
     y = forward(config, tensors, tokens, arithmetic, ties)
     if "head" in config:
         return read_head(config["head"], tensors, y, arithmetic)
@@ -505,7 +505,7 @@ def influence(
     arithmetic: Arithmetic = FLOAT64,
     ties: str = "error",
 ) -> np.ndarray:
-    """Influence of every substitution, by rerunning; float64 (n, V), NaN where none.
+    """Influence of every substitution, by rerunning; float64 (n, V), NaN without one.
 
     The norm of the difference is taken in the arithmetic, so that with many digits
     the result is exact to float64.

@@ -51,7 +51,7 @@ SIZES: dict[str, Any] = {"d_model": 8, "d_ff": 16, "vocab_size": 2}
 
 
 def measure(config: Config) -> dict[str, Any]:
-    """Returns one row: free positions, their share, seconds, whether it was accepted."""
+    """Returns one row: free positions, seconds, passes, and the checker's acceptance."""
     model = random_model(config)
 
     def search() -> Any:
@@ -81,7 +81,7 @@ def measure(config: Config) -> dict[str, Any]:
 
 
 def label(config: Config) -> str:
-    """Returns the name of a model's shape: layers, heads, caps."""
+    """Returns the name of a config's shape: layers, heads, caps."""
     caps = ", ".join(map(str, config["caps"])) or "none"
     return f"L = {config['layers']}, H = {config['num_heads']}, caps {caps}"
 
@@ -124,7 +124,7 @@ def medians(measured: Measured) -> dict[str, dict[int, tuple[float, float, float
 
 
 def table(measured: Measured) -> str:
-    """Returns the table: free share (seconds of the search, in forward passes)."""
+    """Returns a Markdown table: free share (seconds of the search, in forward passes)."""
     found = medians(measured)
     lengths = sorted({n for by_length in found.values() for n in by_length})
     head = ["model", *(f"n = {n}" for n in lengths)]
@@ -161,7 +161,7 @@ def read_shape(name: str) -> tuple[int, int, list[int]]:
 
 
 def cells() -> Iterator[dict[str, Any]]:
-    """Yields what the rows differ in."""
+    """Yields the configs' own entries: length, seed and shape."""
     for layers, heads, caps in map(read_shape, SHAPES.value):
         for cell in grid(n=LENGTHS.value, seed=SEEDS.value):
             verified = cell["n"] <= VERIFY.value

@@ -70,7 +70,7 @@ COPY = flags.DEFINE_integer(
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """What is timed, and what one call of it takes."""
+    """A call to time, with the operations, bytes and traffic of one call."""
 
     call: Callable[[], Any]
     flops: float
@@ -79,7 +79,7 @@ class Program:
 
 
 def cells() -> Iterator[dict[str, Any]]:
-    """Yields what the rows differ in."""
+    """Yields the configs' own entries: float type, kernel and sizes."""
     for cell in grid(dtype=DTYPES.value, kernel=CHOSEN.value):
         layers, n, blocks = KERNELS[cell["kernel"]]
         peaks = {"matmul": MATMUL.value, "copy_mib": COPY.value}
@@ -94,7 +94,7 @@ def cells() -> Iterator[dict[str, Any]]:
 
 
 def forward_program(config: Config) -> Program:
-    """Returns one forward pass over all rows."""
+    """Returns the program of one forward pass over all rows."""
     model, tokens = random_model(config), jnp.asarray(random_tokens(config))
     run = jax.jit(lambda model, tokens: forward(model, tokens)[0])
     traced = run.trace(model, tokens)
@@ -105,7 +105,7 @@ def forward_program(config: Config) -> Program:
 
 
 def influence_program(config: Config) -> Program:
-    """Returns the first blocks of `incremental`, their base pass being there."""
+    """Returns the program of the first blocks of `incremental`, without the base pass."""
     model, tokens = random_model(config), random_tokens(config)
     whole = build_request(model, tokens)
     outline = INCREMENTAL.outline(whole)
@@ -129,14 +129,14 @@ def influence_program(config: Config) -> Program:
 
 
 def size_in_bytes(arrays: Any) -> int:
-    """Returns the bytes of a pytree of arrays, or of what a trace says of them."""
+    """Returns the bytes of a pytree of arrays or of traced shapes."""
     leaves = jax.tree.leaves(arrays)
     return sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in leaves)
 
 
 @functools.cache
 def matmul_peak(dtype: str, side: int, repeats: int, budget: float) -> float:
-    """Returns FLOP/s of a square matrix product, at the precision of all others."""
+    """Returns FLOP/s of a square matrix product at the highest precision."""
     one = jax.random.normal(jax.random.key(0), (side, side), dtype)
     run = jax.jit(lambda x, y: jnp.matmul(x, y, precision=jax.lax.Precision.HIGHEST))
     timing = time_call(lambda: run(one, one), repeats=repeats, budget=budget)
@@ -145,7 +145,7 @@ def matmul_peak(dtype: str, side: int, repeats: int, budget: float) -> float:
 
 @functools.cache
 def copy_peak(dtype: str, mib: int, repeats: int, budget: float) -> float:
-    """Returns bytes/s of an array read, multiplied and written where it was.
+    """Returns bytes/s of an array that is read, multiplied and written in place.
 
     In place, since a new array's pages are first touched, which is no traffic.
     """
@@ -161,7 +161,7 @@ def copy_peak(dtype: str, mib: int, repeats: int, budget: float) -> float:
 
 
 def measure(config: Config) -> dict[str, Any]:
-    """Returns one row: what a kernel reaches, the peaks, and its share of the roof."""
+    """Returns one row: a kernel's rates, the device's peaks, and the share of the roof."""
     how: dict[str, Any] = {name: config[name] for name in ("repeats", "budget")}
     peak_flops = matmul_peak(config["dtype"], config["matmul"], **how)
     peak_bytes = copy_peak(config["dtype"], config["copy_mib"], **how)
@@ -179,7 +179,7 @@ def measure(config: Config) -> dict[str, Any]:
 def rates(
     program: Program, timing: Timing, peak_flops: float, peak_bytes: float
 ) -> dict[str, float]:
-    """Returns what a program reaches, and its share of the roof."""
+    """Returns a program's rates, intensities, roof, and reached share of the roof."""
     reached = program.flops / timing.median
     intensity = program.flops / program.bytes
     roof = min(peak_flops, intensity * peak_bytes)
@@ -204,7 +204,7 @@ HEAD = (
 
 
 def line(config: Config, row: Row) -> list[str]:
-    """Returns one row as cells of the table."""
+    """Returns one row as the cells of a line of the table."""
     named = [config["dtype"], config["kernel"], str(config["n"])]
     rates = ("flops", "bytes", "traffic", "peak_flops", "peak_bytes")
     reached = {name: f"{row[f'{name}_per_second'] / 1e9:.3g}" for name in rates}
@@ -299,7 +299,7 @@ def _peaks(row: Row) -> tuple[float, float]:
 
 
 def roof(intensity: np.ndarray, peak_flops: float, peak_bytes: float) -> np.ndarray:
-    """Returns the most that programs of these intensities can reach."""
+    """Returns the largest FLOP/s that the peaks allow at each intensity."""
     return np.minimum(peak_flops, intensity * peak_bytes)
 
 

@@ -36,7 +36,7 @@ Exponents = tuple[float, float]
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """What grows, from where, and the exponents that are stated for it.
+    """A size that grows, with the exponents stated for it.
 
     Attributes:
         words: What the figure calls it.
@@ -108,7 +108,7 @@ DOUBLINGS = flags.DEFINE_integer(
 
 
 def cells() -> Iterator[dict[str, Any]]:
-    """Yields what the rows differ in, one row for each size."""
+    """Yields the configs' own entries, one config for each size of each axis."""
     for dtype in DTYPES.value:
         for name in CHOSEN.value:
             # Twelve layers and more take a minute to compile.
@@ -151,7 +151,7 @@ class Fit:
     last: float  # the slope between the two largest sizes
 
     def __str__(self) -> str:
-        """All three, for a reader."""
+        """Slope, its standard error, and the last slope, as text."""
         return f"{self.slope:z.2f} ± {self.error:.2f} ({self.last:z.2f})"
 
 
@@ -171,7 +171,7 @@ def fit_exponent(sizes: Sequence[float], values: Sequence[float]) -> Fit:
 
 
 def series(measured: Measured) -> dict[tuple[str, str], list[tuple[int, Row]]]:
-    """Returns the rows of each axis and float type, with their sizes, by size.
+    """Returns the rows of each axis and float type, with their sizes, in order of size.
 
     Where sizes have failed so that fewer than three are left, there is no exponent.
     """
@@ -208,7 +208,7 @@ def table(measured: Measured) -> str:
 
 
 def stated(exponents: Exponents) -> str:
-    """Returns the stated exponents as the table has them."""
+    """Returns the text of stated exponents, for the table."""
     least, most = exponents
     return f"{least:g}" if least == most else f"{least:g} to {most:g}"
 

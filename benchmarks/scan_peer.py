@@ -63,7 +63,7 @@ TARGETS = 64  # entries of the watched row
 
 
 def norm_cap(model: jm.Transformer) -> float:
-    """Returns what two rows behind the last layer norm may differ by at most.
+    """Returns an upper bound on the distance of two rows after the last layer norm.
 
     Of g * u + b, g its scale, where u has a norm of sqrt(d) at most: 2 sqrt(d) max |g|.
     """
@@ -74,7 +74,7 @@ def norm_cap(model: jm.Transformer) -> float:
 def order_by_gradient(
     model: jm.Transformer, encoder: Encoder, seed: int
 ) -> dict[str, Any]:
-    """Returns how gradients order substitutions: their first choices, their correlation."""
+    """Returns scores of a gradient's order of substitutions against exact changes."""
     tokens, positions, symbols = draw_question(
         encoder, encoder.positions, encoder.substitutes, seed
     )
@@ -147,7 +147,7 @@ PEER = define_peer(FLAGS)
 
 
 def cells() -> Iterator[dict[str, Any]]:
-    """Yields what the rows differ in; nothing where a package is missing."""
+    """Yields the configs' own entries, without encoders whose packages are missing."""
     reason = missing_packages(PEER.value, "torch, transformers, numpy, safetensors")
     if reason is not None:
         print(f"skipped: {PEER.value} has no PyTorch with Transformers ({reason})")
@@ -169,7 +169,7 @@ def cells() -> Iterator[dict[str, Any]]:
 
 
 def read_encoder(name: str) -> tuple[jm.Transformer, dict[str, Any]]:
-    """Model in float32 by its name in `ENCODERS`, and how the peer reads it."""
+    """Model of a name in `ENCODERS` in float32, and the peer's entries to read it by."""
     encoder = ENCODERS[name]
     folder = Path(PACKAGES.value) / encoder.folder
     if name == "causal":
@@ -185,7 +185,7 @@ def read_encoder(name: str) -> tuple[jm.Transformer, dict[str, Any]]:
 
 
 def plain_pass(model: jm.Transformer, tokens: jax.Array, row: int) -> jax.Array:
-    """Returns a final row as one writes it without this package: all rows, all scores."""
+    """Returns a final row by a plain forward pass, with all rows and all scores."""
     y, n = embed(model, tokens), tokens.shape[0]
     at = jnp.arange(n, dtype=jnp.int32)
     for layer in model.layers:
@@ -201,7 +201,7 @@ def plain_pass(model: jm.Transformer, tokens: jax.Array, row: int) -> jax.Array:
 def changed_inputs(
     tokens: np.ndarray, positions: np.ndarray, symbols: np.ndarray
 ) -> np.ndarray:
-    """Returns the input and behind it all inputs with one symbol replaced, [1 + P K, n]."""
+    """Returns the input, then each input with one symbol replaced, [1 + P K, n]."""
     at = np.repeat(positions, symbols.shape[1])
     inputs = np.repeat(tokens[None], 1 + at.size, axis=0)
     inputs[1 + np.arange(at.size), at] = symbols.ravel()
@@ -209,14 +209,14 @@ def changed_inputs(
 
 
 def seconds_of(call: Callable[[], Any]) -> float:
-    """Returns the seconds of a call, blocked on."""
+    """Returns the seconds of a call, up to its results being ready."""
     start = time.perf_counter()
     jax.block_until_ready(call())
     return time.perf_counter() - start
 
 
 def measure(config: Config) -> dict[str, Any]:
-    """Returns one row: seconds of a substitution by each way, and the gradient's choices."""
+    """Returns one row: seconds of a substitution by each way, and the gradient's scores."""
     if config["question"] != QUESTIONS[0]:
         return measure_logits(config)
     encoder = ENCODERS[config["model"]]
@@ -295,7 +295,7 @@ def measure(config: Config) -> dict[str, Any]:
 
 
 def ask(question: dict[str, Any]) -> dict[str, Any]:
-    """PyTorch's answer, within an hour."""
+    """PyTorch's answer to a question; raises `InputError` after an hour or a failure."""
     answer = ask_peer(PEER.value, TORCH_PART, question, 3600.0)
     if "error" in answer:
         raise InputError(f"the peer failed: {answer['error']}")
@@ -305,14 +305,14 @@ def ask(question: dict[str, Any]) -> dict[str, Any]:
 def check_changes(
     values: Float[np.ndarray, "substitutions"], others: Sequence[float] | np.ndarray
 ) -> None:
-    """Compares changes with those of the first substitutions by another way."""
+    """Raises `InputError` unless changes agree with the first ones by another way."""
     apart = np.abs(values[: len(others)] - others).max(initial=0) / values.max()
     if apart > AGREEMENT:
         raise InputError(f"the changes differ by {apart:.3g} of the largest")
 
 
 def measure_logits(config: Config) -> dict[str, Any]:
-    """One row of a question about logits, beside PyTorch."""
+    """Row of a question about logits: seconds by `bounds.scan` and by PyTorch."""
     encoder = ENCODERS[config["model"]]
     folder = Path(PACKAGES.value) / encoder.folder
     model = jm.from_pretrained(folder, dtype="float32", head="masked_lm")
@@ -359,7 +359,7 @@ def measure_logits(config: Config) -> dict[str, Any]:
 
 
 def matrix_rate() -> float:
-    """Returns the operations a second of a large matrix product in float32."""
+    """Returns the FLOP/s of a large matrix product in float32."""
     rows, inner, columns = 4096, 512, 2048
     left, right = jnp.ones((rows, inner)), jnp.ones((inner, columns))
     left, right = left.astype(jnp.float32), right.astype(jnp.float32)
@@ -384,18 +384,18 @@ HEAD = (
 
 
 def percent(share: float | None) -> str:
-    """Returns a share as a percentage; nothing for None."""
+    """Returns a share as a percentage; "" for None."""
     return "" if share is None else f"{100 * share:.0f} %"
 
 
 def way_of(row: Row) -> str:
-    """PyTorch's best batch, and whether compiled."""
+    """Text of PyTorch's best way: its batch, and whether it was compiled."""
     batch, compiled = row["torch_way"]
     return f"{batch}, compiled" if compiled else str(batch)
 
 
 def line(config: Config, row: Row) -> list[str]:
-    """Returns one row as cells of the table."""
+    """Returns one row as the cells of a line of the table."""
     return [
         config["model"],
         config.get("question", QUESTIONS[0]),

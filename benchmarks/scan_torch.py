@@ -18,7 +18,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def read_model(stored):
-    """Function from inputs [b, n(, d)] to final rows [b, n, d], or to logits."""
+    """Function from inputs [b, n] or [b, n, d] to final rows [b, n, d] or logits."""
     if "folder" in stored.files:
         from transformers import (  # pyright: ignore[reportMissingImports]
             AutoModel,
@@ -60,7 +60,7 @@ def read_model(stored):
 
 
 def is_compiled(model, inputs):
-    """Whether the compiled model runs; the first call compiles it for these shapes."""
+    """Whether the compiled model runs; compiles it for the shapes of `inputs`."""
     try:
         model(inputs)
     except Exception as error:  # of any of the compiler's parts
@@ -70,14 +70,14 @@ def is_compiled(model, inputs):
 
 
 def watched(found, rows):
-    """The watched row of each output, or all rows, where one is below 0."""
+    """The row `rows` of each output, or all rows if an entry of `rows` is below 0."""
     if (rows < 0).any():
         return found
     return found[torch.arange(len(found)), rows]
 
 
 def timed(model, inputs, rows, ways):
-    """Seconds of a pass in the best way, that way (batch, compiled), and its rows."""
+    """Seconds of a pass in the fastest way, that way (batch, compiled), and its outputs."""
     found = []
     for batch, compiled in ways:
         if batch > len(inputs):
@@ -99,7 +99,7 @@ def timed(model, inputs, rows, ways):
 
 
 def main(path):
-    """Prints norms of changes and seconds of a pass as JSON."""
+    """Prints the norms of changes, the fastest way and its seconds a pass, as JSON."""
     stored = np.load(path)
     torch.set_num_threads(int(stored["threads"]))
     torch.set_grad_enabled(False)

@@ -69,7 +69,7 @@ EVALUATIONS = flags.DEFINE_integer(
 
 
 def subject(config: Config) -> tuple[Transformer, np.ndarray]:
-    """Returns the model of a row and its input [n]."""
+    """Returns the model of a config, random or trained, and its input [n]."""
     if "trained" not in config:
         return random_model(config), random_tokens(config)
     source, seed = get_source(config["trained"], PROBABILITY), config["seed"]
@@ -85,7 +85,7 @@ def subject(config: Config) -> tuple[Transformer, np.ndarray]:
 
 
 def measure(config: Config) -> dict[str, Any]:
-    """Returns one row: the enclosure, what was evaluated and left, the levels' costs."""
+    """Returns one row: the enclosure, evaluated and open counts, and each level's costs."""
     n, (model, given) = config["n"], subject(config)
     tokens = jnp.asarray(given)
     run = jax.jit(lambda m, x: forward(m, x)[0])
@@ -157,12 +157,12 @@ def show(config: Config, row: Row) -> str:
 
 
 def weights(config: Config) -> str:
-    """Returns where a row's weights come from: their scale, or what they learnt."""
+    """Returns the scale of a config's random weights, or the source of trained ones."""
     return str(config.get("scale", config.get("trained")))
 
 
 def read_model(name: str) -> dict[str, Any]:
-    """Returns what of a row's config an entry of --models names."""
+    """Returns the config's entries that an entry of --models names."""
     layers, _, kind = name.partition("@")
     try:
         if kind == TRAINED:
@@ -177,7 +177,7 @@ def read_model(name: str) -> dict[str, Any]:
 
 
 def table(measured: Measured) -> str:
-    """Returns the rows as a Markdown table: of the levels what they left and cost."""
+    """Returns a Markdown table of the rows, with the open count and cost of each level."""
 
     def level(k: int) -> Callable[[Config, Row], str]:
         def text(_: Config, row: Row) -> str:
@@ -210,7 +210,7 @@ def table(measured: Measured) -> str:
 
 
 def cells() -> Iterator[dict[str, Any]]:
-    """Yields what the rows differ in."""
+    """Yields the configs' own entries: model, layer norm, mask, length and seed."""
     for model in map(read_model, MODELS.value):
         for cell in grid(
             layer_norm=NORMS.value,

@@ -39,12 +39,12 @@ FIELDS = {"config", "row", "versions", "seconds", "git_commit", "finished"}
 
 
 def results_files(folder: Path = FOLDER) -> dict[str, Path]:
-    """Returns the files of rows by the names of their devices, in order."""
+    """Returns the files of rows in a folder, by their stems, in order."""
     return {path.stem: path for path in sorted(folder.glob("*.jsonl"))}
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Returns the lines of a file; none where there is no file."""
+    """Returns the rows of a JSON-lines file; [] if there is no file."""
     if not path.is_file():
         return []
     lines = []
@@ -61,13 +61,13 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def write_lines(path: Path, lines: Iterable[Line]) -> None:
-    """Writes a file of rows."""
+    """Writes rows to a JSON-lines file."""
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     write_bytes(path, text.encode())
 
 
 def rows_of(lines: Iterable[Line], command: str) -> Measured:
-    """Returns the configs and rows of one script."""
+    """Returns the configs and rows of one script among lines."""
     return [
         (line["config"], line["row"])
         for line in lines
@@ -82,7 +82,7 @@ def find_or_measure(
     *,
     fresh: bool,
 ) -> Mapping[str, Any]:
-    """Returns what the store holds of a cell, measured now if it holds nothing."""
+    """Returns the row that the store holds for a config, measured now if there is none."""
     config = {**config, "version": __version__}
     row = None if fresh else store.find(config)
     if row is None:
@@ -94,7 +94,7 @@ def find_or_measure(
 
 @dataclasses.dataclass(frozen=True)
 class Benchmark:
-    """One question: its cells, how one is measured, how rows are shown.
+    """One question: its cells, and functions that measure, print and draw them.
 
     Attributes:
         name: The script's; rows and the marks in pages carry it.
@@ -123,7 +123,7 @@ def grid(**axes: Iterable[Any]) -> Iterator[dict[str, Any]]:
 
 
 def shared_config(benchmark: Benchmark) -> dict[str, Any]:
-    """Returns what every row of a run says: question, device, versions, types, seed."""
+    """Returns the entries that all configs of a run share: device, versions, seed, ..."""
     values: Any = benchmark.values
     require_platform(values)
     try:
@@ -196,13 +196,13 @@ def json_lines(measured: Measured, store: ResultStore) -> str:
 
 
 def in_order(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns entries as JSON has them, by name: a stored row lost another order."""
+    """Returns entries as JSON values in order of their names."""
     found = plain(entries)
     return {name: found[name] for name in sorted(found)}
 
 
 def run_script(benchmark: Benchmark) -> None:
-    """Parses the command line, measures what is missing, prints and writes what is asked.
+    """Parses the command line, measures missing cells, and prints and writes the results.
 
     Exit code 1 where a cell failed, after all others were measured.
     """
@@ -210,7 +210,7 @@ def run_script(benchmark: Benchmark) -> None:
 
 
 def run_program(values: flags.FlagValues, main: Callable[[], None]) -> None:
-    """Parses the command line and runs a program; a bad input ends it with one line."""
+    """Parses the command line and runs `main`; an input error ends it with one line."""
     file = Path(sys.argv[0])
     program = (file.parent if file.stem == "__main__" else file).stem
 
@@ -237,7 +237,7 @@ def run_program(values: flags.FlagValues, main: Callable[[], None]) -> None:
 
 
 def _measure_and_report(benchmark: Benchmark) -> None:
-    """Runs a benchmark whose flags have been parsed."""
+    """Measures and reports a benchmark whose flags have been parsed."""
     values: Any = benchmark.values
     jax.config.update("jax_enable_x64", True)
     request_platform(values)  # looked for later: a script may divide the CPU first
@@ -252,7 +252,7 @@ def _measure_and_report(benchmark: Benchmark) -> None:
 
 
 def report(benchmark: Benchmark, measured: Measured, out: Path) -> None:
-    """Prints the table, puts it into the page of --docs, draws the figure."""
+    """Prints the table, replaces the one in the page of --docs, and draws the figure."""
     values: Any = benchmark.values
     if not measured:  # all failed, or were skipped: what was shown of others stays
         return

@@ -17,7 +17,7 @@ OPTIONAL = ("weighting", "mask", "scale", "layer_norm", "position")
 
 
 def random_model(config: Config) -> Transformer:
-    """Returns the random transformer of a row."""
+    """Returns the random transformer that a config describes."""
     given = {name: config[name] for name in (*SIZES, *OPTIONAL) if name in config}
     return random_transformer(
         jax.random.key(config["seed"]),
@@ -28,15 +28,15 @@ def random_model(config: Config) -> Transformer:
 
 
 def random_tokens(config: Config) -> np.ndarray:
-    """Returns the input of a row: n independent symbols, int32 [n]."""
+    """Returns the input that a config describes: n independent symbols, int32 [n]."""
     key = jax.random.key(config["seed"] + 1)
     tokens = jax.random.randint(key, (config["n"],), 0, config["vocab_size"])
     return np.asarray(tokens, np.int32)
 
 
 def asked_anew(request: InfluenceRequest) -> InfluenceRequest:
-    """Returns a question without the base pass that it keeps once it has formed one.
+    """Returns the same request without the base pass that it may hold.
 
-    To be timed, since the base pass belongs to the answer.
+    A timed call then forms the base pass, as part of the answer.
     """
     return dataclasses.replace(request, shared=SharedBase())

@@ -63,7 +63,7 @@ def measure(config: Config) -> dict[str, Any]:
 
 
 def table(measured: Measured) -> str:
-    """Returns the rows as a Markdown table, bounds as n times themselves."""
+    """Returns the rows as a Markdown table, with supremum and bounds times n."""
     lines = []
     for config, row in measured:
         n = config["n"]
@@ -82,7 +82,7 @@ def table(measured: Measured) -> str:
 
 
 def _scaled(log10: float | None, n: int) -> str:
-    """n times a bound, as a number or a power of ten."""
+    """Text of n times a bound, as a number or a power of ten."""
     if log10 is None:
         return "–"
     scaled = log10 + math.log10(n)
@@ -95,7 +95,7 @@ def show(config: Config, row: Row) -> str:
 
 
 def cells() -> Iterator[dict[str, Any]]:
-    """Yields what the rows differ in."""
+    """Yields the configs' own entries: layers, weighting, length and sizes."""
     for cell in grid(layers=LAYERS.value, weighting=WEIGHTINGS.value, n=LENGTHS.value):
         yield {**cell, **SIZES, "d_ff": 64, "position": None}
 

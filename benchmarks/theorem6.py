@@ -58,7 +58,7 @@ WIDTH = 16  # of the recurrent network
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """A network and what it is trained on.
+    """A network with its source and its training.
 
     Attributes:
         words: What the figure calls it.
@@ -76,7 +76,7 @@ class Subject:
 
     @property
     def source(self) -> Source:
-        """What it predicts."""
+        """Source whose next symbol the network predicts."""
         return get_source(self.language, self.p)
 
     def first_network(self) -> Any:
@@ -118,7 +118,7 @@ SUBJECTS = {
 
 
 def train_subject(name: str, out: Path) -> TrainingRun:
-    """Trains a network, or goes on where its training stands."""
+    """Trains a network of `SUBJECTS`, from its checkpoint in `out` if there is one."""
     subject = SUBJECTS[name]
     out.mkdir(parents=True, exist_ok=True)
     return run_training(
@@ -159,7 +159,7 @@ HEAD += ["last symbol", "unigram"]
 
 
 def measure(network: Any, subject: Subject, length: int) -> dict[str, Any]:
-    """Returns one row: levels, the network's cross-entropy, its eps and its floor."""
+    """Returns one row: the source's levels, the network's cross-entropy, eps and floor."""
     if isinstance(network, ElmanNetwork):
         return measure_recurrent(network, subject, length)
     found = measure_entropy(
@@ -171,7 +171,7 @@ def measure(network: Any, subject: Subject, length: int) -> dict[str, Any]:
 def measure_recurrent(
     network: ElmanNetwork, subject: Subject, length: int
 ) -> dict[str, Any]:
-    """Returns the same of a recurrent network, estimated at every length."""
+    """Returns the row of a recurrent network, estimated from samples at every length."""
     source, key = subject.source, jax.random.key(SEED)
     count = INPUTS.value
     found = measure_losses(network, source, (length,), key, count=count)
@@ -213,12 +213,12 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 
 
 def _with_error(value: float, error: float | None) -> str:
-    """Returns a number and its standard error, where it has one."""
+    """Returns the text of a number and, if it has one, its standard error."""
     return f"{value:.4f}" + (f" ± {error:.4f}" if error else "")
 
 
 def describe_fall(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Returns how fast eps falls from `FITTED` on, in one line."""
+    """Returns a line on the fitted decay of eps from n = `FITTED` on."""
     some = [row for row in rows if row["name"] == name and row["n"] >= FITTED]
     fit = fit_decay([row["n"] for row in some], [row["eps"] for row in some])
     if fit.exponent is None:
@@ -228,7 +228,7 @@ def describe_fall(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def draw(rows: Sequence[Mapping[str, Any]], stem: str) -> None:
-    """Draws cross-entropies between the levels, and eps, one column a language."""
+    """Draws cross-entropies with the levels, and eps, in one column for each language."""
     from matplotlib.figure import Figure
 
     languages = list(dict.fromkeys(SUBJECTS[row["name"]].language for row in rows))
@@ -281,7 +281,7 @@ def _draw_language(above: Any, below: Any, rows: Sequence[Mapping[str, Any]]) ->
 
 
 def main(arguments: list[str]) -> None:
-    """Trains, measures every row that the store does not hold, and reports."""
+    """Trains the networks, measures the rows that the store lacks, and reports."""
     if len(arguments) > 1:
         raise app.UsageError(f"unexpected arguments {arguments[1:]}")
     jax.config.update("jax_enable_x64", True)

@@ -13,7 +13,7 @@ from benchmarks.page import digits
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-    """Seconds of one warm call: median, fastest and slowest of `calls`."""
+    """Seconds of one warm call, over `calls` calls, and of compiling."""
 
     median: float
     fastest: float
@@ -22,7 +22,7 @@ class Timing:
     compile: float  # the first call less the median: tracing and compiling
 
     def columns(self, name: str) -> dict[str, float]:
-        """Returns the fields as columns of a row, prefixed by what was timed."""
+        """Returns the fields as columns of a row, with the prefix `name`."""
         return {
             f"{name}_seconds": self.median,
             f"{name}_fastest": self.fastest,
@@ -32,7 +32,7 @@ class Timing:
 
 
 def spread(row: Mapping[str, Any], name: str) -> str:
-    """Returns the median of a timing with the fastest and the slowest of several calls."""
+    """Returns the median of a timing, with the fastest and slowest call if they differ."""
     median, fastest, slowest = (
         row.get(f"{name}_{what}") for what in ("seconds", "fastest", "slowest")
     )

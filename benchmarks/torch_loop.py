@@ -53,7 +53,7 @@ def influences(archive, positions, symbols, batch):
 
 
 def timed(call, repeats, budget):
-    """Returns the seconds of calls after a warm-up, and what the last returned."""
+    """Returns the seconds of each call after a warm-up, and the last result."""
     result, seconds = call(), []
     while not seconds or (len(seconds) < repeats and sum(seconds) < budget):
         start = time.perf_counter()
@@ -63,7 +63,7 @@ def timed(call, repeats, budget):
 
 
 def columns(name, seconds, factor=1.0):
-    """Returns the median, the fastest and the slowest of seconds, as a row has them."""
+    """Returns median, fastest and slowest of seconds, times `factor`, as columns of a row."""
     found = statistics.median(seconds), min(seconds), max(seconds)
     what = ("seconds", "fastest", "slowest")
     return {f"{name}_{k}": factor * x for k, x in zip(what, found, strict=True)}

@@ -67,7 +67,7 @@ HEAD = (
 
 
 def cells() -> Iterator[dict[str, Any]]:
-    """Yields what the rows differ in; nothing where there is no PyTorch."""
+    """Yields the configs' own entries; none without PyTorch."""
     reason = missing_packages(PEER.value, "torch, numpy")
     if reason is not None:
         print(
@@ -85,7 +85,7 @@ def cells() -> Iterator[dict[str, Any]]:
 
 
 def question(request: InfluenceRequest, config: Config) -> dict[str, Any]:
-    """Returns what `torch_loop` reads: embedded rows, weights, substitutions, how to run."""
+    """Returns the arrays and settings that `torch_loop` reads."""
     model = request.model
     how = ("batch", "alone", "threads", "repeats", "budget")
     return {
@@ -131,13 +131,13 @@ def measure(config: Config) -> dict[str, Any]:
 
 
 def disagreement(one: Any, two: Any) -> float:
-    """Returns the largest difference of two answers, as a share of the largest value."""
+    """Returns the largest difference of two arrays over the first's largest magnitude."""
     one, two = np.asarray(one), np.asarray(two)
     return float(np.abs(one - two).max() / np.abs(one).max())
 
 
 def line(config: Config, row: Row) -> list[str]:
-    """Returns one row as cells of the table."""
+    """Returns one row as the cells of a line of the table."""
     named = [config["dtype"], str(config["layers"]), str(config["n"])]
     return [
         *named,

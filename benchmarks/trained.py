@@ -21,7 +21,7 @@ AMINO_ACIDS = range(3, 23)  # of SCEPTR
 
 @dataclasses.dataclass(frozen=True)
 class Encoder:
-    """A trained encoder and what is asked of it."""
+    """A trained encoder, and the sizes of questions about it."""
 
     folder: str
     length: int
@@ -57,7 +57,7 @@ STATE = "state_dict.pt"  # of SCEPTR
 
 
 def random_state(sizes: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """State of a random `torch.nn.TransformerEncoder`, float32 by name."""
+    """State of a random `torch.nn.TransformerEncoder`: float32 arrays by name."""
     draws = np.random.default_rng(sizes["seed"])
     d, inner = sizes["width"], sizes["hidden"]
     shapes = {
@@ -79,7 +79,7 @@ def random_state(sizes: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 
 def causal_model(encoder: Encoder) -> tuple[jm.Transformer, dict[str, Any]]:
-    """Random pre-norm decoder, and its weights by PyTorch's names."""
+    """Random pre-norm decoder, and its weights by the names that PyTorch uses."""
     state, heads = random_state(CAUSAL_STATE), CAUSAL_STATE["heads"]
     draws = np.random.default_rng(1)
     tables = {
@@ -98,7 +98,7 @@ def causal_model(encoder: Encoder) -> tuple[jm.Transformer, dict[str, Any]]:
 def sceptr_model(
     state: Mapping[str, np.ndarray], loops: np.ndarray, dtype: str
 ) -> jm.Transformer:
-    """Returns SCEPTR for receptors whose rows stand in given loops.
+    """Returns SCEPTR for receptors with the given loop of each row.
 
     A row enters as the sum of what its amino acid, its place in the loop and the loop say,
     all of one linear map: the first is an embedding, the others a table of positions.
@@ -126,7 +126,7 @@ def sceptr_model(
 def read_trained(
     name: str, packages: Path, dtype: str, head: str | None = None
 ) -> jm.Transformer:
-    """Returns a trained encoder from the packages as they were unpacked."""
+    """Returns the trained encoder `name` from its unpacked package."""
     folder = packages / ENCODERS[name].folder
     if not folder.is_dir():
         raise InputError(f"{packages} has no {ENCODERS[name].folder}; run `make real`")
@@ -139,7 +139,7 @@ def read_trained(
 def draw_question(
     encoder: Encoder, positions: int, substitutes: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns an input [n], positions [P] in order, and substitutes [P, K] of each."""
+    """Returns an input [n], positions [P] in order, and each one's substitutes [P, K]."""
     draws = np.random.default_rng(seed)
     tokens = draws.choice(encoder.symbols, encoder.length)
     chosen = np.unique(np.linspace(1, encoder.length - 1, positions).astype(int))

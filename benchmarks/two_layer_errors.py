@@ -53,7 +53,7 @@ Build = Callable[[jm.Transformer, np.ndarray, Draw], jm.Transformer]
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """Models of one kind.
+    """Models of one kind, made by changing random models.
 
     Attributes:
         build: Changes a random model.
@@ -70,7 +70,7 @@ class Family:
     architecture: jm.Architecture = dataclasses.field(default_factory=jm.Architecture)
 
     def draw(self, config: Mapping[str, Any]) -> tuple[jm.Transformer, np.ndarray]:
-        """A model and an input."""
+        """Returns a model of the family and an input, drawn by the config's seed."""
         draw = np.random.default_rng([config["seed"], config["drawn"]])
         n, vocab_size = config["n"], config["vocab_size"]
         table = 0.3 * draw.standard_normal((n, SIZES["d_model"]))
@@ -96,12 +96,12 @@ class Family:
 
 
 def _changed(change: Change) -> Build:
-    """A change that does not depend on the input."""
+    """Function of model, input and draws that applies a change without the input."""
     return lambda model, tokens, draw: change(model, draw)
 
 
 def _sharpen(factor: float, *layers: int) -> Build:
-    """Queries of some layers times a factor."""
+    """Function that multiplies the queries of some layers by a factor."""
 
     def build(model: jm.Transformer, tokens: np.ndarray, draw: Draw) -> jm.Transformer:
         for depth in layers:
@@ -115,7 +115,7 @@ def _sharpen(factor: float, *layers: int) -> Build:
 
 
 def _arriving(model: jm.Transformer, draw: Draw) -> jm.Transformer:
-    """Symbol 0, of score 5, replaces symbols of scores 0 and -95, or -95 alone."""
+    """Model in which symbol 0, of score 5, replaces symbols of score 0 or -95."""
     scores = [5.0, 0.0, -95.0] if model.vocab_size > 2 else [5.0, -95.0]
     seen = jnp.asarray(scores, model.dtype)
     embedding = model.embedding.at[:, 0].set(seen)
@@ -124,14 +124,14 @@ def _arriving(model: jm.Transformer, draw: Draw) -> jm.Transformer:
 
 
 def _opposed(model: jm.Transformer, tokens: np.ndarray, draw: Draw) -> jm.Transformer:
-    """Heads of the first layer cancel but for a small share; layer 2 sees one row."""
+    """Model whose first layer's heads cancel but for a small share; layer 2 sees one row."""
     share = 1e-3 if model.dtype == jnp.float32 else 1e-8
     model = look_at_row(model, len(tokens) - 2, len(tokens))
     return oppose_heads(model, share)
 
 
 def _offset_values(model: jm.Transformer, draw: Draw) -> jm.Transformer:
-    """All values of both layers share 10^3 (10^6 in float64), which the bias takes away."""
+    """Model whose values share 10^3 (10^6 in float64), which the bias removes."""
     size = 1e3 if model.dtype == jnp.float32 else 1e6
     for depth in range(2):
         own: Any = model.layers[depth].attention
@@ -142,12 +142,12 @@ def _offset_values(model: jm.Transformer, draw: Draw) -> jm.Transformer:
 
 
 def _scale_embedding(model: jm.Transformer, draw: Draw) -> jm.Transformer:
-    """Embeddings times 20."""
+    """Model with its embeddings times 20."""
     return dataclasses.replace(model, embedding=20 * model.embedding)
 
 
 def _with_block(model: jm.Transformer, **fields: Any) -> jm.Transformer:
-    """The model with fields of the first layer's feed-forward block replaced."""
+    """Model with fields of the first layer's feed-forward block replaced."""
     first, *others = model.layers
     block: Any = first.feed_forward
     first = dataclasses.replace(
@@ -157,7 +157,7 @@ def _with_block(model: jm.Transformer, **fields: Any) -> jm.Transformer:
 
 
 def first_neurons(model: jm.Transformer, tokens: np.ndarray) -> jax.Array:
-    """The first layer's neurons before their activation [n, d_ff]."""
+    """Neurons of the first layer before their activation, [n, d_ff]."""
     layer: Any = model.layers[0]
 
     def hidden(layer: Any, rows: jax.Array, heads: jax.Array) -> jax.Array:
@@ -168,7 +168,7 @@ def first_neurons(model: jm.Transformer, tokens: np.ndarray) -> jax.Array:
 
 
 def _kinks_exact(model: jm.Transformer, draw: Draw) -> jm.Transformer:
-    """Neurons are exactly 0 until symbol 0, alone in the first coordinate, stands anywhere.
+    """Model whose first layer's neurons are exactly 0 unless the input has symbol 0.
 
     The rows of that coordinate and the neurons read and write nothing else.
     """
@@ -193,7 +193,7 @@ def _kinks_exact(model: jm.Transformer, draw: Draw) -> jm.Transformer:
 def _kinks_rounded(
     model: jm.Transformer, tokens: np.ndarray, draw: Draw
 ) -> jm.Transformer:
-    """Every neuron of the first layer is 0 at one row, but for rounding."""
+    """Model in which each neuron of the first layer is 0 at one row, up to rounding."""
     block: Any = model.layers[0].feed_forward
     neurons = first_neurons(_with_block(model, b1=0 * block.b1), tokens)
     at = draw.integers(len(tokens), size=neurons.shape[1])
@@ -248,7 +248,7 @@ MODELS = flags.DEFINE_integer(
 
 
 def cells() -> Iterator[dict[str, Any]]:
-    """Models of families by length, float type and mask."""
+    """Yields models of families by length, float type and mask."""
     axes = grid(
         n=LENGTHS.value,
         dtype=DTYPES.value,
@@ -263,7 +263,7 @@ def cells() -> Iterator[dict[str, Any]]:
 
 
 def errors(found: np.ndarray, exact: np.ndarray, dtype: str) -> dict[str, float]:
-    """Largest errors in units of the unit roundoff, relative and over the largest."""
+    """Largest errors in units of the unit roundoff: relative, and over the largest value."""
     unit, normal = unit_roundoff(dtype), exact >= float(jnp.finfo(dtype).tiny)
     with np.errstate(invalid="ignore"):  # of NaN the largest error is NaN
         off = abs(found - exact)
@@ -276,7 +276,7 @@ def errors(found: np.ndarray, exact: np.ndarray, dtype: str) -> dict[str, float]
 
 
 def measure(config: Config) -> dict[str, Any]:
-    """Largest errors of one model."""
+    """Row of one model: the largest errors of its influences."""
     request = build_request(*FAMILIES[config["family"]].draw(config))
     exact = exact_values(request, DIGITS[config["dtype"]])
     return errors(found_by(INCREMENTAL, request), exact, config["dtype"])
@@ -290,7 +290,7 @@ def show(config: Config, row: Row) -> str:
 
 
 def table(measured: Measured) -> str:
-    """Largest errors of families, over lengths, in units of u as a Markdown table.
+    """Largest errors of families, in units of the unit roundoff, as a Markdown table.
 
     Families without an error above `SHOWN` share the last row.
     """

@@ -21,7 +21,7 @@ from jax_models import InputError
 
 
 def define_flags() -> Any:
-    """Returns the flags of the program."""
+    """Returns the program's flags."""
     values = flags.FlagValues()
 
     def define(kind: Any, name: str, default: Any, text: str, *more: Any) -> None:
@@ -41,7 +41,7 @@ FLAGS = define_flags()
 
 
 def choice(values: Any) -> Choice:
-    """Returns what is run of the pages."""
+    """Returns the choice of what to run, from the flags."""
     results = None if values.results is None else Path(values.results).resolve()
     if results is not None and not results.is_dir():
         raise InputError(f"--results: there is no folder {results}")
@@ -54,7 +54,7 @@ def all_pages() -> list[Path]:
 
 
 def check_whole(report: Report) -> None:
-    """Checks what belongs to no page: that pages made of code are current."""
+    """Checks that pages and tables made from code or rows are current, and figures shown."""
     for made, what in ((api_page, "names and first lines"), (columns_page, "columns")):
         current = made.PAGE.read_text() == made.page_text()
         remedy = f"is out of date; run python -m {made.__name__}"
@@ -69,7 +69,7 @@ def check_whole(report: Report) -> None:
 
 
 def main() -> None:
-    """Checks the pages and says what is stale."""
+    """Checks the pages and prints findings; exits with 1 if anything is stale."""
     pages = [ROOT / name for name in FLAGS.pages] or all_pages()
     for page in pages:
         if not page.is_file() or not page.is_relative_to(ROOT):

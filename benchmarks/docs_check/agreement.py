@@ -33,7 +33,7 @@ MANY_DIGITS = 4
 
 
 def same_number(stated: str, found: str) -> bool:
-    """Returns whether a number is the stated one, up to the digits of the latter."""
+    """Returns whether `found` agrees with `stated`, up to the digits that `stated` has."""
     gap = abs(Decimal(stated) - Decimal(found))
     if re.fullmatch(r"-?\d+", stated):
         return gap <= (0 if re.fullmatch(r"-?\d+", found) else Decimal("0.5"))
@@ -42,7 +42,7 @@ def same_number(stated: str, found: str) -> bool:
 
 
 def same_made(stated: str, made: str) -> bool:
-    """Returns whether a text is what the same stored numbers make on any machine.
+    """Returns whether two texts agree as made from the same rows on unlike machines.
 
     Words and whole numbers are the same; a decimal number whose last bits a library sets
     may round to the next one, one unit of the last digit away.
@@ -53,7 +53,7 @@ def same_made(stated: str, made: str) -> bool:
 
 
 def _neighbours(stated: str, made: str) -> bool:
-    """Zeros at the end are not printed: the finer of the last digits is the unit."""
+    """Whether whole numbers are equal, or others within one unit of the finer last digit."""
     if {True} == {re.fullmatch(r"-?\d+", text) is not None for text in (stated, made)}:
         return int(stated) == int(made)
     unit = min(last_unit(stated), last_unit(made))
@@ -61,7 +61,7 @@ def _neighbours(stated: str, made: str) -> bool:
 
 
 def last_unit(number: str) -> Decimal:
-    """Returns what one unit of the last digit of a decimal number is worth."""
+    """Returns the value of one unit of a decimal number's last digit."""
     exponent = Decimal(number).as_tuple().exponent
     assert isinstance(exponent, int)
     return Decimal(1).scaleb(exponent)
@@ -78,7 +78,7 @@ def same_line(stated: str, found: str) -> bool:
 
 
 def difference(stated: str, found: str) -> str | None:
-    """Returns the first place where an output is not what a page says, or None."""
+    """Returns the first place where an output differs from the stated one, or None."""
     wanted = [line for line in stated.splitlines() if line.strip()]
     printed = [
         line for line in found.splitlines() if line.strip() and not WAITING.search(line)
@@ -103,7 +103,7 @@ def difference(stated: str, found: str) -> str | None:
 
 
 def stated_numbers(prose: str) -> list[str]:
-    """Returns the numbers of a paragraph that a program has to account for."""
+    """Returns the numbers of a paragraph that need a source."""
     prose = " ".join(prose_alone(prose).split())  # names may go across lines
     prose = TIME.sub(" ", NAME.sub(" ", prose))
     prose = re.sub(r"\b10\^", " ", prose)
@@ -118,7 +118,7 @@ def prose_alone(text: str) -> str:
 
 
 def unaccounted(prose: str, printed: str, written: str = "") -> list[str]:
-    """Returns the numbers of a paragraph that are neither printed nor written."""
+    """Returns the numbers of a paragraph found neither in `printed` nor in `written`."""
     available = _numbers(printed)
     literal = {Decimal(text) for text in _numbers(written)}
     return [
@@ -138,14 +138,14 @@ SECONDS = re.compile(r"\bseconds\b|\btime\b")
 
 
 def find_tables(text: str) -> dict[str, str]:
-    """Returns what stands between marks in a page, by the name in the marks."""
+    """Returns the text between two marks of a page, by the name in the marks."""
     rows = re.compile(r"<!-- rows of (\w+) -->\n(.*?)\n<!-- rows of \1 -->", re.DOTALL)
     named = re.compile(r"<!-- (\w+) -->\n(.*?)\n<!-- end of \1 -->", re.DOTALL)
     return dict(rows.findall(text)) | dict(named.findall(text))
 
 
 def function_tables() -> dict[str, Callable[[], str]]:
-    """Returns the tables that functions return, by the names of their marks."""
+    """Returns functions that make tables, by the names of the tables' marks."""
     from bounds.entropy.audit import TABLES
     from bounds.lemma5.audit import all_findings, findings_table, harmonic_table
 
@@ -183,7 +183,7 @@ SHARE = 0.01  # of what is drawn: a picture is white almost everywhere
 
 
 def image_difference(stated: Path, drawn: Path) -> str | None:
-    """Returns how two pictures differ, or None."""
+    """Returns words on the difference of two pictures, or None."""
     from matplotlib.image import imread
 
     if not drawn.is_file():
@@ -200,14 +200,14 @@ def image_difference(stated: Path, drawn: Path) -> str | None:
 
 
 def missing_figures(folder: Path, pages: Iterable[Path]) -> list[str]:
-    """Figures of a folder that none of some pages shows."""
+    """Names of a folder's figures that no page shows."""
     text = "".join(page.read_text() for page in pages)
     shown = set(re.findall(r"\]\((?:\.\./|docs/)?figures/([\w.-]+)\)", text))
     return sorted({path.name for path in folder.iterdir()} - shown)
 
 
 def broken_links(page: Path) -> list[str]:
-    """Returns the targets of a page's links that are no files."""
+    """Returns the targets of a page's links to files that do not exist."""
     targets = re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", page.read_text())
     return [
         target

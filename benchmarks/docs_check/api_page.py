@@ -34,7 +34,7 @@ BELOW = """## Packages below these
 
 
 def public_packages() -> Iterator[ModuleType]:
-    """Yields both packages and their subpackages that promise names."""
+    """Yields the two packages, and their subpackages that have `__all__`."""
     for package in (jax_models, bounds):
         yield package
         for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
@@ -45,13 +45,13 @@ def public_packages() -> Iterator[ModuleType]:
 
 
 def first_sentence(text: str) -> str:
-    """Returns the first paragraph of a docstring as one line, without its last stop."""
+    """Returns the first paragraph of a docstring as one line, without a final stop."""
     paragraph = inspect.cleandoc(text).split("\n\n")[0]
     return " ".join(paragraph.split()).removesuffix(".")
 
 
 def describe(value: object) -> str:
-    """Returns what a public name stands for, in one line."""
+    """Returns a line on the value of a public name: its docstring, or its content."""
     if inspect.isclass(value) or inspect.isroutine(value):
         return first_sentence(value.__doc__ or "")
     if inspect.ismodule(value):
@@ -66,7 +66,7 @@ def describe(value: object) -> str:
 
 
 def page_text() -> str:
-    """Returns the whole page: names of the two packages with a line, of others alone."""
+    """Returns the text of docs/api.md; only names of the two packages have a line each."""
     parts, below = [HEAD], [BELOW]
     for package in public_packages():
         title = f"`{package.__name__}`: {first_sentence(package.__doc__ or '')}"
@@ -90,7 +90,7 @@ def _call(name: str, value: object) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Writes the page."""
+    """Writes docs/api.md."""
     if len(arguments) > 1:
         raise app.UsageError(f"unexpected arguments {arguments[1:]}")
     write_bytes(PAGE, page_text().encode())

@@ -47,7 +47,7 @@ ELSEWHERE = {
 
 
 def page_text() -> str:
-    """Returns the whole page."""
+    """Returns the text of docs/columns.md."""
     uses = collections.Counter(
         name
         for words in FILES.values()
@@ -77,7 +77,7 @@ def _cell(text: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Writes the page."""
+    """Writes docs/columns.md."""
     if len(arguments) > 1:
         raise app.UsageError(f"unexpected arguments {arguments[1:]}")
     write_bytes(PAGE, page_text().encode())

@@ -20,13 +20,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def environment() -> dict[str, str]:
-    """Returns the environment of the programs: they import what stands here."""
+    """Returns the environment of programs, in which this checkout is imported."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     return {**os.environ, "PYTHONPATH": path, "MPLBACKEND": "agg"}
 
 
 def refusal(command: str) -> str | None:
-    """Returns why a command line would not be accepted, or None."""
+    """Returns the reason why a command line would not be accepted, or None."""
     match shlex.split(command):
         case (
             ["attention-bounds", "--version" | "--help"]
@@ -65,7 +65,7 @@ def _flag_refusal(name: str, arguments: list[str]) -> str | None:
 
 
 def _make_refusal(arguments: list[str]) -> str | None:
-    """Where one program alone takes FLAGS, that is asked; pytest is not."""
+    """Reason for missing targets, or for FLAGS that a target's program refuses."""
     makefile = (ROOT / "Makefile").read_text()
     rules = re.findall(r"(?m)^([a-z-]+):", makefile)
     targets = [one for one in arguments if "=" not in one]
@@ -83,7 +83,7 @@ def _make_refusal(arguments: list[str]) -> str | None:
 
 
 def _module_refusal(module: str, arguments: list[str]) -> str | None:
-    """Only a program whose flags are absl's is asked: another would run."""
+    """Reason why `python -m module` would fail; runs only programs with absl flags."""
     place = ROOT / module.replace(".", "/")
     files = [place.with_suffix(".py"), place / "__main__.py"]
     file = next((file for file in files if file.is_file()), None)
@@ -120,7 +120,7 @@ def _extra_refusal(packages: list[str]) -> str | None:
 
 
 def run(command: str, folder: Path, seconds: float) -> subprocess.CompletedProcess[str]:
-    """Returns a command that has run, with what it printed."""
+    """Runs a command line in a folder; returns its exit code and output."""
     match shlex.split(command):
         case ["attention-bounds", *arguments]:
             line = [sys.executable, "-m", "bounds", *arguments]
@@ -140,14 +140,14 @@ def run(command: str, folder: Path, seconds: float) -> subprocess.CompletedProce
 
 
 def printed(done: subprocess.CompletedProcess[str]) -> str:
-    """Returns what a reader of the page would take for the output of a command."""
+    """Returns a command's output, or a failed command's errors without the program's name."""
     if done.returncode == 0:
         return done.stdout
     return re.sub(r"(?m)^attention-bounds: ", "", done.stderr)
 
 
 def complaint(done: subprocess.CompletedProcess[str]) -> str:
-    """Returns the exit code and the last line of the errors of a command that failed."""
+    """Returns the exit code and the last error line of a failed command."""
     return f"exit code {done.returncode}: {_last_line(done.stderr)}"
 
 

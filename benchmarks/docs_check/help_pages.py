@@ -16,7 +16,7 @@ FOLDER = ROOT / "bounds" / "cli" / "help"
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Writes the files."""
+    """Writes a file with the help of each command."""
     if len(arguments) > 1:
         raise app.UsageError(f"unexpected arguments {arguments[1:]}")
     FOLDER.mkdir(exist_ok=True)

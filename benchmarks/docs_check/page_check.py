@@ -37,7 +37,7 @@ RESULT = re.compile(r"\.\d|e|\d{4}")
 
 
 def untied(block: Block) -> bool:
-    """Returns whether a block states results or times that no mark ties to a source."""
+    """Returns whether a block states results or times without a mark of their source."""
     if not block.is_typed or block.mark.sources:
         return False
     results = any(RESULT.search(text) for text in stated_numbers(block.text))
@@ -45,7 +45,7 @@ def untied(block: Block) -> bool:
 
 
 def stated_beside(blocks: Iterable[Block], line: int, kind: str) -> str:
-    """Returns what the page itself states in blocks that are checked on their own."""
+    """Returns the text of checked blocks above or below a line of the page."""
     return "".join(
         f"{block.text}\n"
         for block in blocks
@@ -71,7 +71,7 @@ def open_workshop(results: Path | None) -> Iterator[Path]:
 
 
 def store_of(command: str, folder: Path) -> bool:
-    """Returns whether a benchmark finds its store in the folder where it runs."""
+    """Returns whether the store of a benchmark's command is below `folder`."""
     name = command.partition("benchmarks.")[2].split()[:1]
     return bool(name) and (folder / "results" / name[0] / "results.sqlite").is_file()
 
@@ -82,7 +82,7 @@ WRITES = ("--docs", "--page", "--figure")  # flags of benchmarks that write into
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """What is run of a page.
+    """Options of a check: which parts of a page are run.
 
     Attributes:
         everything: Whether also what takes minutes, or wants devices.
@@ -101,7 +101,7 @@ class PageCheck:
     """The check of one page, block by block."""
 
     def __init__(self, page: Path, choice: Choice, report: Report) -> None:
-        """Prepares the check."""
+        """Prepares the check of a page; nothing runs."""
         self.page, self.choice, self.report = page, choice, report
         self.folder = Path()
         self.session: Session | None = None
@@ -111,7 +111,7 @@ class PageCheck:
         self.blocks: list[Block] = []
 
     def check(self) -> None:
-        """Looks at every block, then at what commands wrote into the copy of the page."""
+        """Checks links and every block, then tables that commands wrote into the copy."""
         name = str(self.page.relative_to(ROOT))
         broken = agreement.broken_links(self.page)
         wrong = f"there is no file {broken[0]}" if broken else None
@@ -129,7 +129,7 @@ class PageCheck:
                 self._check_tables(name)
 
     def _check_block(self, block: Block) -> None:
-        """Sends a block where it belongs."""
+        """Checks a block by the method for its kind."""
         what = block.mark.what
         if block.is_typed:
             for command in inline_commands(block):
@@ -161,7 +161,7 @@ class PageCheck:
             )
 
     def _waits(self, block: Block, command: str = "") -> str | None:
-        """Returns why a block is not run, or None."""
+        """Returns the reason why a block is not run, or None."""
         mark = block.mark
         if self.choice.static:
             return "nothing is run"
@@ -176,7 +176,7 @@ class PageCheck:
         return None
 
     def _shell(self, block: Block) -> None:
-        """Checks the lines of a shell block, and the output that stands in it."""
+        """Checks the lines of a shell block, the output below them, and its figure."""
         lines, output = split_commands(block.text)
         self.last = None
         printed = [self._command(block, line) for line in lines]
@@ -194,7 +194,7 @@ class PageCheck:
     def _command(
         self, block: Block, command: str, writes_only: bool = False
     ) -> str | None:
-        """Returns what a command prints, or None where it is not run or fails."""
+        """Returns the output of a command, or None if it is not run or fails."""
         wrong = commands.refusal(command)
         if wrong is not None:
             self.report.add(block.place, "stale", f"{command}: {wrong}")
@@ -215,7 +215,7 @@ class PageCheck:
     def _run(
         self, place: str, command: str, *, failing: bool, writes: bool = False
     ) -> str | None:
-        """Runs a command that is to succeed, or to fail."""
+        """Runs a command; returns its output, or None unless it fails as `failing` says."""
         start = time.perf_counter()
         try:
             done = commands.run(command, self.folder, self.choice.seconds)
@@ -263,7 +263,7 @@ class PageCheck:
             self.history += answer["printed"]
 
     def _output_of(self, block: Block) -> None:
-        """Runs the command that a mark names and compares what it prints."""
+        """Runs the command that a mark names and compares its output."""
         command, failing = block.mark.argument, block.mark.what == "error of"
         if failing and not self.choice.static:
             self.last = self._run(block.place, command, failing=True)
@@ -272,7 +272,7 @@ class PageCheck:
         self._compare(block.place, block.text)
 
     def _compare(self, place: str, stated: str) -> None:
-        """Compares a stated output with the last one printed."""
+        """Compares a stated output with that of the last command or block."""
         if self.last is None:
             outcome = "accepted" if self.choice.static else "skipped"
             self.report.add(place, outcome, "the output of what was not run")
@@ -280,7 +280,7 @@ class PageCheck:
             self.report.judge(place, difference(stated, self.last), "output")
 
     def _numbers(self, block: Block) -> None:
-        """Compares the numbers of a paragraph or a table with those of its sources."""
+        """Compares the numbers of a paragraph or table with those of its mark's sources."""
         known, written, complete = "", "", True
         for kind, argument in block.mark.sources:
             if kind == "numbers of":
@@ -307,7 +307,7 @@ class PageCheck:
         self.report.judge(block.place, wrong, "numbers")
 
     def _check_tables(self, name: str) -> None:
-        """Compares generated tables, and figures that commands drew into docs/."""
+        """Compares generated tables, and figures that commands drew."""
         stated = agreement.find_tables(self.page.read_text())
         written = agreement.find_tables((self.folder / name).read_text())
         functions = agreement.function_tables() if stated else {}

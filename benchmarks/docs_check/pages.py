@@ -30,7 +30,7 @@ _VALUE = re.compile(r"<!-- value: [^>]* -->(.*?)<!-- end of value -->")
 
 
 def marked_text(page: Path, root: Path = ROOT) -> str:
-    """Text of a page below a root, with its marks of `marks.toml` put in.
+    """Text of a page below `root`, with the marks put in that `marks.toml` has for it.
 
     Raises InputError where the words of a mark do not stand in the page exactly once.
     """
@@ -52,21 +52,21 @@ def marked_text(page: Path, root: Path = ROOT) -> str:
 
 
 def without_marks(text: str, page: Path, root: Path = ROOT) -> str:
-    """Marked text of a page as its file holds it."""
+    """Text of a page without the marks of `marks.toml`, as its file holds it."""
     if not _marks_of(page, root):
         return text
     return _VALUE.sub(r"\1", _CHECK.sub("", text))
 
 
 def _marks_of(page: Path, root: Path) -> list[dict[str, str]]:
-    """Marks that `marks.toml` has of a page, none of one that is not below the root."""
+    """Entries of `marks.toml` for a page; none if the page is not below `root`."""
     if not page.is_relative_to(root):
         return []
     return tomllib.loads(FILE.read_text()).get(str(page.relative_to(root)), [])
 
 
 def _spaced(words: str) -> str:
-    """Pattern of some words, whatever white space stands between them."""
+    """Regular expression for words with any white space between them."""
     return r"\s+".join(map(re.escape, words.split()))
 
 
@@ -81,7 +81,7 @@ NOT_A_VALUE = re.compile(r"FILE|\.\.\.|\b[A-Z]$|=[A-Z]\b| [A-Z]\b")
 
 @dataclasses.dataclass(frozen=True)
 class Mark:
-    """How a block or a paragraph is checked.
+    """Instructions on checking a block or a paragraph.
 
     Attributes:
         when: One of `WHEN`, or empty: always.
@@ -100,7 +100,7 @@ class Mark:
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """A part of a page.
+    """A part of a page: code, prose, a table or generated text.
 
     Attributes:
         page: The file.
@@ -121,27 +121,27 @@ class Block:
 
     @property
     def place(self) -> str:
-        """The file and the line, as editors read it."""
+        """File and line, as editors read it."""
         return f"{self.page}:{self.line}"
 
     @property
     def is_shell(self) -> bool:
-        """Whether it is command lines."""
+        """Whether the block is command lines."""
         return self.language in ("", "indented", "sh") and bool(SHELL.match(self.text))
 
     @property
     def is_paragraph(self) -> bool:
-        """Whether it is prose."""
+        """Whether the block is prose."""
         return self.language == "paragraph"
 
     @property
     def is_typed(self) -> bool:
-        """Whether it is prose or a table, so that nothing runs it by itself."""
+        """Whether the block is prose or a table, which nothing runs."""
         return self.language in ("paragraph", "table")
 
 
 def read_mark(text: str, place: str) -> Mark:
-    """Returns what stands in a mark."""
+    """Returns the mark that a comment's text describes; raises `InputError` for another."""
     mark = Mark()
     for part in re.split(r";\s+", text.strip()):
         when, _, reason = part.partition(",")
@@ -215,7 +215,7 @@ def read_page(path: Path) -> list[Block]:
 
 
 def _generated_end(lines: list[str], at: int) -> int | None:
-    """Returns the line of the second mark where the first of a program stands."""
+    """Returns the line of the second mark if line `at` is a program's first, or None."""
     found = GENERATED.match(lines[at])
     if found is None:
         return None
@@ -225,7 +225,7 @@ def _generated_end(lines: list[str], at: int) -> int | None:
 
 
 def split_commands(text: str) -> tuple[list[str], str]:
-    """Returns the command lines of a shell block and the output that stands below them."""
+    """Returns a shell block's command lines, and the output below them."""
     head, _, output = text.partition("\n\n")
     joined = re.sub(r"(?m)\s+#\s.*$", "", head).replace("\\\n", " ")
     lines = (" ".join(line.split()) for line in joined.splitlines())
@@ -233,6 +233,6 @@ def split_commands(text: str) -> tuple[list[str], str]:
 
 
 def inline_commands(block: Block) -> list[str]:
-    """Returns the command lines inside the sentences of a paragraph."""
+    """Returns the command lines quoted in the sentences of a paragraph."""
     found = (" ".join(text.split()) for text in INLINE.findall(block.text))
     return [text for text in found if not NOT_A_VALUE.search(text)]

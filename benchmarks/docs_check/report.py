@@ -8,7 +8,7 @@ OUTCOMES = ("ok", "accepted", "skipped", "stale")
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One block, command, table, figure or paragraph.
+    """Result of checking one block, command, table, figure or paragraph.
 
     Attributes:
         place: File and line.
@@ -30,15 +30,15 @@ class Finding:
 
 
 class Report:
-    """The findings of a run; each is printed when it is made, if asked for."""
+    """The findings of a run; stale and skipped ones are printed, with `verbose` all."""
 
     def __init__(self, verbose: bool = False) -> None:
-        """Begins empty."""
+        """Starts without findings."""
         self.findings: list[Finding] = []
         self._verbose = verbose
 
     def add(self, place: str, outcome: str, detail: str, seconds: float = 0.0) -> None:
-        """Adds a finding."""
+        """Adds a finding, and prints it if it is skipped or stale, or if `verbose`."""
         finding = Finding(place, outcome, detail, seconds)
         self.findings.append(finding)
         if self._verbose or outcome in ("skipped", "stale"):
@@ -47,7 +47,7 @@ class Report:
     def judge(
         self, place: str, wrong: str | None, right: str, seconds: float = 0.0
     ) -> None:
-        """Adds what is wrong as stale, or, where nothing is, what is right as ok."""
+        """Adds a finding: "stale" with `wrong`, or "ok" with `right` if `wrong` is None."""
         outcome, detail = ("ok", right) if wrong is None else ("stale", wrong)
         self.add(place, outcome, detail, seconds)
 
@@ -56,7 +56,7 @@ class Report:
         return (finding for finding in self.findings if finding.outcome == outcome)
 
     def summary(self) -> str:
-        """Returns how many findings there are of each outcome, as one line."""
+        """Returns the number of findings by outcome and the total seconds, in one line."""
         counts = (f"{len(list(self.of(name)))} {name}" for name in OUTCOMES)
         seconds = sum(finding.seconds for finding in self.findings)
         return f"{', '.join(counts)}; programs ran for {seconds:.0f} s"

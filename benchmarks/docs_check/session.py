@@ -20,15 +20,15 @@ from benchmarks.docs_check.commands import environment
 
 
 class Session:
-    """A Python process that keeps its names from block to block."""
+    """A Python process that runs a page's blocks and keeps their names."""
 
     def __init__(self, folder: Path) -> None:
-        """Starts nothing until the first block."""
+        """Starts no process before the first block."""
         self._folder = folder
         self._process: subprocess.Popen[str] | None = None
 
     def ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """Returns the answer to a block."""
+        """Returns the answer to a request, or an error after `seconds`."""
         if self._process is None:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "benchmarks.docs_check.session"],
@@ -67,7 +67,7 @@ class Session:
 
 
 def run_block(code: str, line: int, names: dict[str, Any]) -> dict[str, Any]:
-    """Returns what a block prints, and its commented expressions with their values."""
+    """Returns a block's output, its commented expressions with values, and its error."""
     output, values, error = io.StringIO(), [], None
     lines = code.splitlines()
     try:
@@ -93,7 +93,7 @@ def run_block(code: str, line: int, names: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Runs the blocks that come on standard input until it ends."""
+    """Runs the requests that come on standard input, until it ends."""
     names: dict[str, Any] = {"__name__": "__main__"}
     answers = sys.stdout
     for request in map(json.loads, sys.stdin):
