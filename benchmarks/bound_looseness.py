@@ -136,7 +136,7 @@ def _decades(value: float) -> str:
 
 
 def show(config: Config, row: Row) -> str:
-    """Returns one row as a line of the table."""
+    """Returns one measured row as a line of the table."""
     return table([(config, row)]).splitlines()[-1]
 
 

@@ -91,7 +91,7 @@ def measure(config: Config) -> dict[str, Any]:
 
 
 def show(config: Config, row: Row) -> str:
-    """Returns one row as a line."""
+    """Returns a line of text on one measured row."""
     layers = "; ".join(
         f"layer {k}: "
         + " / ".join(f"{row[f'changed_{k}_{name}']:.4g}" for name in QUANTILES)
@@ -107,7 +107,7 @@ def show(config: Config, row: Row) -> str:
 
 
 def table(measured: Measured) -> str:
-    """Returns the rows as a Markdown table."""
+    """Returns the measured rows as a Markdown table."""
 
     def changed(layer: int) -> Callable[[Config, Row], str]:
         names = [f"changed_{layer}_{name}" for name in QUANTILES]

@@ -46,7 +46,7 @@ class Subject:
     Attributes:
         text: The formula or the program.
         parts: Distinct sub-formulas, or lines of the program.
-        build: From the float type to the model.
+        build: Function from a float type to the model.
         longest: The length up to which the model is exact.
         check: Checks a model on groups of strings [c, n] and returns of how many
             positions; an error where it errs.
@@ -179,7 +179,7 @@ def line(config: Config, row: Row) -> list[str]:
 
 
 def show(config: Config, row: Row) -> str:
-    """Returns one row as a line."""
+    """Returns a line of text on one measured row."""
     return (
         f"{config['family']}, k = {config['k']}, {config['dtype']}: {row['layers']} "
         f"layers, d = {row['width']}; compiled in {row['compile_seconds']:.3g} s = "
@@ -189,7 +189,7 @@ def show(config: Config, row: Row) -> str:
 
 
 def table(measured: Measured) -> str:
-    """Returns the rows as a Markdown table."""
+    """Returns the measured rows as a Markdown table."""
     return table_text(HEAD, [line(config, row) for config, row in measured])
 
 

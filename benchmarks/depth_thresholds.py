@@ -66,7 +66,7 @@ def measure(config: Config) -> dict[str, Any]:
 
 
 def table(measured: Measured) -> str:
-    """Returns the rows as a Markdown table."""
+    """Returns the measured rows as a Markdown table."""
     return table_text(
         HEAD,
         [
@@ -127,7 +127,7 @@ def draw(measured: Measured) -> Any:
 
 
 def show(config: Config, row: Row) -> str:
-    """Returns one row as a line of the table."""
+    """Returns one measured row as a line of the table."""
     return table([(config, row)]).splitlines()[-1]
 
 

@@ -1,6 +1,6 @@
-"""What a benchmark ran on, in words and as the name of a file.
+"""Name of the device that a benchmark runs on, in words and as the name of a file.
 
-`python -m benchmarks.device` prints it, with the versions that belong to it.
+`python -m benchmarks.device` prints it, with the versions of Python and the numerical packages.
 """
 
 import os

@@ -201,7 +201,7 @@ def _number(ratio: float) -> str:
 
 
 def show(config: Config, row: Row) -> str:
-    """Returns one row as a line of the table."""
+    """Returns one measured row as a line of the table."""
     return table([(config, row)]).splitlines()[-1]
 
 

@@ -104,7 +104,7 @@ def series(measured: Measured) -> list[Series]:
 
 
 def table(measured: Measured) -> str:
-    """Returns the table of the documentation page."""
+    """Returns a Markdown table of the largest influence by model and length."""
     lengths = sorted({config["n"] for config, _ in measured})
     body = []
     for line in series(measured):
@@ -127,7 +127,7 @@ def draw(measured: Measured) -> Any:
 
 
 def show(config: Config, row: Row) -> str:
-    """Returns one row as a line."""
+    """Returns a line of text on one measured row."""
     found = ", ".join(f"{value:.12g}" for value in row["influences"])
     kind = "exact" if row["exact"] else "upper bounds"
     return f"{config['model']}, n = {config['n']}: {found} ({row['method']}, {kind})"

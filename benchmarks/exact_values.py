@@ -1,4 +1,4 @@
-"""What a question asks about "activation" or "logits", in many digits.
+"""Influences on "activation" or "logits", and scans of these, in many digits.
 
 The model is run again in mpmath (`benchmarks.reference`) for every substitution. Its weights
 are rounded ones: in float32 those of the float32 file.

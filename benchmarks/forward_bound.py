@@ -79,7 +79,7 @@ def measure(config: Config) -> dict[str, Any]:
 
 
 def show(config: Config, row: Row) -> str:
-    """One row as a line."""
+    """Returns a line of text on one measured row."""
     return f"{config['layers']} layers: {row}"
 
 

@@ -72,7 +72,7 @@ def measure(config: Config) -> dict[str, Any]:
 
 
 def show(config: Config, row: Row) -> str:
-    """Returns one row as a line."""
+    """Returns a line of text on one measured row."""
     return (
         f"n = {config['n']:>6}  {config['dtype']}  {config['weighting']}: "
         f"{row['forward_seconds']:.4g} s, peak memory "
@@ -85,7 +85,7 @@ def _gibibytes(size: int | None) -> str:
 
 
 def table(measured: Measured) -> str:
-    """Returns the rows as a Markdown table."""
+    """Returns the measured rows as a Markdown table."""
     return column_table(
         {
             "L": lambda config, _: str(config["layers"]),

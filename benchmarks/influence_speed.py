@@ -108,7 +108,7 @@ def measure(config: Config) -> dict[str, Any]:
 
 
 def show(config: Config, row: Row) -> str:
-    """Returns one row as a line."""
+    """Returns a line of text on one measured row."""
     speedup = row.get("speedup")
     return (
         f"L = {config['layers']}  n = {config['n']:>6}  {config['dtype']}  "
@@ -132,7 +132,7 @@ def _memory(row: Row) -> str:
 
 
 def table(measured: Measured) -> str:
-    """Returns the rows as a Markdown table."""
+    """Returns the measured rows as a Markdown table."""
     return column_table(
         {
             "L": lambda config, _: str(config["layers"]),

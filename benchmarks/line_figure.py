@@ -21,7 +21,7 @@ class Panel:
     Attributes:
         y_label: What is drawn, with its unit.
         lines: The points of each line, by its label; a label has one look everywhere.
-        logarithmic: Whether the y axis is.
+        logarithmic: Whether the y axis is logarithmic.
         x_label: What it is drawn against, with its unit.
     """
 

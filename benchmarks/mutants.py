@@ -172,7 +172,7 @@ def cells() -> Iterator[dict[str, Any]]:
 
 
 def show(config: Config, row: Row) -> str:
-    """Returns one row as a line."""
+    """Returns a line of text on one measured row."""
     where = f"{config['module']}:{config['line']}"
     return f"{row['outcome']}: {where}: {config['is'].strip()} ({row['test']})"
 

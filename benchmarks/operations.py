@@ -1,4 +1,4 @@
-"""How much arithmetic a program does, and how much memory it takes, before it runs.
+"""Counts of a program's arithmetic and memory, made before it runs.
 
 Floating-point operations are counted in the traced program: 2 for each product of a
 matrix product, 1 for each element of an elementwise function (an exponential too) or of

@@ -108,7 +108,7 @@ def draw(measured: Measured) -> Any:
 
 
 def table(measured: Measured) -> str:
-    """Returns the table of the documentation page, every other length."""
+    """Returns a Markdown table of margins by variant, at every other length."""
     groups = by_variant(measured)
     lengths = sorted({n for margins in groups.values() for n in margins})[::-2][::-1]
     head = ["model", *(f"n = {n}" for n in lengths)]
@@ -120,7 +120,7 @@ def table(measured: Measured) -> str:
 
 
 def show(config: Config, row: Row) -> str:
-    """Returns one row as a line."""
+    """Returns a line of text on one measured row."""
     return (
         f"{config['variant']}, n = {config['n']}: margin {row['margin']:.6g}, "
         f"{row['wrong']} of {config['strings']} wrong"

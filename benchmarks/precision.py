@@ -79,7 +79,7 @@ def measure_proposals(
 
 
 def show_proposals(name: str, row: Row) -> str:
-    """Returns one row as a line."""
+    """Returns a line of text on one measured row."""
     ways = [
         f"{way} {digits(row[f'{way}_seconds'])} s, {row[f'{way}_decided']} decided"
         for way in TYPES
@@ -92,7 +92,7 @@ def show_proposals(name: str, row: Row) -> str:
 
 
 def proposal_table(measured: Measured) -> str:
-    """Returns the rows as a Markdown table."""
+    """Returns the measured rows as a Markdown table."""
     head = ["model", "n", "substitutions", "method", "float64, s (compiling)"]
     for name in TYPES:
         head += [f"{name}, s (compiling)", "decided"]
@@ -304,7 +304,7 @@ def joined(rows: list[Row]) -> dict[str, Any]:
 
 
 def show(config: Config, row: Row) -> str:
-    """Returns one row as a line."""
+    """Returns a line of text on one measured row."""
     if config["way"] == PROPOSED:
         return show_proposals(config["model"], row)
     text = (

@@ -182,7 +182,7 @@ def of_methods(row: Row, what: str) -> list[float]:
 
 
 def show(config: Config, row: Row) -> str:
-    """Returns one row as a line."""
+    """Returns a line of text on one measured row."""
     pairs = int(sum(of_methods(row, "pairs")))
     outside = int(sum(of_methods(row, "moved_outside")))
     worst = max(of_methods(row, "moved_of_radius"))

@@ -1,4 +1,4 @@
-"""Models made to lose digits: what `benchmarks.radii` draws from.
+"""Families of models that lose digits, from which `benchmarks.radii` draws.
 
 The families drawn by `_drawn` have tensors of one shape, so that they share a compiled
 program; then come constructions, a compiled formula, and models trained for a while.

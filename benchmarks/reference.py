@@ -56,7 +56,7 @@ FLOAT64 = Arithmetic(
 
 
 def multiprecision(digits: int = 50) -> Arithmetic:
-    """Arithmetic on object arrays of mpmath numbers with that many digits."""
+    """Arithmetic on object arrays of mpmath numbers with `digits` digits."""
     context: Any = mpmath.MPContext()
     context.dps = digits
 

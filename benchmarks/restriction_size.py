@@ -140,7 +140,7 @@ def _cell(share: float, seconds: float, passes: float) -> str:
 
 
 def show(config: Config, row: Row) -> str:
-    """Returns one row as a line."""
+    """Returns a line of text on one measured row."""
     return (
         f"{label(config)}, n = {config['n']}, seed {config['seed']}: {row['free']} free "
         f"({row['share']:.2f}) in {row['search_seconds']:.2f} s = "

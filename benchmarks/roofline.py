@@ -222,7 +222,7 @@ def line(config: Config, row: Row) -> list[str]:
 
 
 def show(config: Config, row: Row) -> str:
-    """Returns one row as a line."""
+    """Returns a line of text on one measured row."""
     return (
         f"{config['dtype']}  {config['kernel']}, n = {config['n']}: "
         f"{row['flops_per_second'] / 1e9:.3g} GFLOP/s at {row['intensity']:.3g} FLOP/byte, "
@@ -233,7 +233,7 @@ def show(config: Config, row: Row) -> str:
 
 
 def table(measured: Measured) -> str:
-    """Returns the rows as a Markdown table."""
+    """Returns the measured rows as a Markdown table."""
     return table_text(HEAD, [line(config, row) for config, row in measured])
 
 

@@ -39,9 +39,9 @@ class Axis:
     """A size that grows, with the exponents stated for it.
 
     Attributes:
-        words: What the figure calls it.
-        grow: From a factor 1, 2, 4, ... to what differs in the config.
-        size: From a config to what the time is a power of.
+        words: Label of the axis in the figure.
+        grow: Function from a factor 1, 2, 4, ... to the config's entries that grow.
+        size: Function from a config to the size whose power the time is.
         influence: The least and the largest stated exponent of all influences.
         forward: The same of a forward pass.
     """
@@ -214,7 +214,7 @@ def stated(exponents: Exponents) -> str:
 
 
 def show(config: Config, row: Row) -> str:
-    """Returns one row as a line."""
+    """Returns a line of text on one measured row."""
     return (
         f"{config['axis']} = {AXES[config['axis']].size(config)}, {config['dtype']}: "
         f"influence {row['influence_seconds']:.4g} s = {row['forward_passes']:.3g} "

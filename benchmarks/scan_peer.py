@@ -415,7 +415,7 @@ def line(config: Config, row: Row) -> list[str]:
 
 
 def show(config: Config, row: Row) -> str:
-    """Returns one row as a line."""
+    """Returns a line of text on one measured row."""
     text = (
         f"{config['model']}, {config['question']}, n = {config['n']}: "
         f"{1e3 * row['scan_seconds']:.3g} ms a substitution by {row['method']}; PyTorch "
@@ -430,7 +430,7 @@ def show(config: Config, row: Row) -> str:
 
 
 def table(measured: Measured) -> str:
-    """Returns the rows as a Markdown table."""
+    """Returns the measured rows as a Markdown table."""
     return table_text(HEAD, [line(config, row) for config, row in measured])
 
 

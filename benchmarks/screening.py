@@ -133,7 +133,7 @@ def measure(config: Config) -> dict[str, Any]:
 
 
 def show(config: Config, row: Row) -> str:
-    """Returns one row as a line."""
+    """Returns a line of text on one measured row."""
     levels, k = [], 0
     while f"level_{k}_groups" in row:
         groups, rank, screened, left, envelopes = (

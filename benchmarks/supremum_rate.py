@@ -90,7 +90,7 @@ def _scaled(log10: float | None, n: int) -> str:
 
 
 def show(config: Config, row: Row) -> str:
-    """Returns one row as a line of the table."""
+    """Returns one measured row as a line of the table."""
     return table([(config, row)]).splitlines()[-1]
 
 

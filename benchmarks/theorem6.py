@@ -61,11 +61,11 @@ class Subject:
     """A network with its source and its training.
 
     Attributes:
-        words: What the figure calls it.
-        language: Its source.
-        p: Of the source.
+        words: Label of the network in the figure.
+        language: Name of the source.
+        p: Probability that the source takes.
         position: The position encoding; None for the recurrent network.
-        training: How it is trained.
+        training: Settings of the training.
     """
 
     words: str
@@ -80,7 +80,7 @@ class Subject:
         return get_source(self.language, self.p)
 
     def first_network(self) -> Any:
-        """Returns the weights that training starts from."""
+        """Returns the network that training starts from."""
         key, classes = jax.random.key(0), self.source.num_classes
         symbols = len(self.source.symbols)
         if self.position is None:
@@ -133,7 +133,7 @@ def train_subject(name: str, out: Path) -> TrainingRun:
 
 
 def in_float64(network: Any) -> Any:
-    """Returns a network with the same weights in float64."""
+    """Returns a network with its weights cast to float64."""
     if isinstance(network, ElmanNetwork):
         return jax.tree.map(lambda leaf: leaf.astype("float64"), network)
     return jm.with_dtype(network, "float64")
@@ -194,7 +194,7 @@ def measure_recurrent(
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the rows as a Markdown table."""
+    """Returns the measured rows as a Markdown table."""
     return table_text(HEAD, [_cells(row) for row in rows])
 
 

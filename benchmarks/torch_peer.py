@@ -149,7 +149,7 @@ def line(config: Config, row: Row) -> list[str]:
 
 
 def show(config: Config, row: Row) -> str:
-    """Returns one row as a line."""
+    """Returns a line of text on one measured row."""
     return (
         f"L = {config['layers']}  n = {config['n']}  {config['dtype']}: incremental "
         f"{row['incremental_seconds']:.4g} s; PyTorch {row['peer_torch']} on "
@@ -161,7 +161,7 @@ def show(config: Config, row: Row) -> str:
 
 
 def table(measured: Measured) -> str:
-    """Returns the rows as a Markdown table."""
+    """Returns the measured rows as a Markdown table."""
     return table_text(HEAD, [line(config, row) for config, row in measured])
 
 

@@ -1,4 +1,4 @@
-"""Trained encoders that packages carry, and what is asked of them."""
+"""Trained encoders that packages carry, with the substitutions drawn for each."""
 
 import dataclasses
 from collections.abc import Mapping

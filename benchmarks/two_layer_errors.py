@@ -283,7 +283,7 @@ def measure(config: Config) -> dict[str, Any]:
 
 
 def show(config: Config, row: Row) -> str:
-    """One row as a line."""
+    """Returns a line of text on one measured row."""
     names = ("family", "dtype", "mask", "n", "vocab_size")
     found = f"{row['relative']:.3g} u, {row['of_largest']:.3g} u of the largest"
     return f"{' '.join(str(config[name]) for name in names)}: {found}"

@@ -1,4 +1,4 @@
-"""Whether a program still prints what a page says, up to the digits that the page states.
+"""Comparison of a program's output with a page, up to the digits that the page states.
 
 Text agrees where its words do, whatever the white space. A number that is written with a
 point or an exponent agrees if it rounds to the stated digits, and, where these are four or

@@ -1,4 +1,4 @@
-"""What a check of the documentation found, one finding for each thing that it looked at."""
+"""Findings of a check of the documentation, one for each thing that was checked."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ class Finding:
         place: File and line.
         outcome: "ok" (run, and as stated), "accepted" (its flags and names exist; not
             run), "skipped" (not run, for the reason in `detail`) or "stale".
-        detail: What it is, or what is wrong.
+        detail: Description of the thing that was checked, or of its fault.
         seconds: How long it ran.
     """
 

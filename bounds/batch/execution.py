@@ -71,7 +71,7 @@ def run_on_cluster(
 def submit_cells(
     client: Any, cells: Sequence[Cell], go_on: GoOn = lambda: True
 ) -> Outcomes:
-    """Yields cells in the order of finishing, as futures of a Dask cluster, with outcomes.
+    """Runs cells as futures of a Dask cluster; yields each with its outcome once it ends.
 
     As many run at a time as there are threads, those of a worker that is lost on another.
     Where no other is to be begun, those under way are waited for; leaving the iterator

@@ -182,7 +182,7 @@ def _typed(value: Any) -> str:
 
 
 def plan(options: BatchOptions) -> Work | None:
-    """The cells that the store does not hold yet; None of a dry run."""
+    """Work that runs the cells that the store lacks; None for a dry run."""
     specification = options.specification()
     command, swept = specification.command, tuple(specification.sweep)
     _check_axes(specification, options.x, options.y)

@@ -62,7 +62,7 @@ def options_of_cells(options: type[Group]) -> list[str]:
 
 
 def find_batched(command: str) -> Command:
-    """Returns a command that can be swept."""
+    """Returns the command of a name; raises `InputError` if it cannot be swept."""
     if command not in BATCHED:
         raise InputError(
             f"--command={command}: cannot be swept; expected one of {', '.join(BATCHED)}"

@@ -118,7 +118,7 @@ class _Compiled:
 
 
 def plan(options: CompileOptions) -> Work:
-    """The model of the formula or program, and its self-test."""
+    """Work that tests the model of the formula or program, then writes it."""
     asked = "formula" if options.program is None else "program"
     if options.program is not None and options.formula is not None:
         raise InputError("give --formula or --program, not both")

@@ -67,7 +67,7 @@ FORM = fields(
 
 
 def plan(options: ConstantsOptions) -> Work:
-    """Closed forms at every length."""
+    """Work that evaluates the closed forms at every length."""
     prepare_jax(options)
     lengths = options.lengths
     model = weighted_model(options, max_length=lengths[-1])

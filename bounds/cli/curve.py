@@ -123,7 +123,7 @@ COLUMNS = tuple(x for x in FILES["curve.csv"] if x not in bound_columns())
 
 
 def plan(options: CurveOptions) -> Work:
-    """Measurements of all curves, then what stands beside them."""
+    """Work that measures all curves, with the bounds of --bounds."""
     beyond = options.extend_to
     if beyond is None and options.is_drawn:
         beyond = EXTEND_TO

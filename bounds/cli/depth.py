@@ -89,7 +89,7 @@ FORM = {
 
 
 def plan(options: DepthOptions) -> Work:
-    """Routes of each language, and the least thresholds."""
+    """Work that evaluates each language's routes and reports the least thresholds."""
     cells = _cells(options)
 
     def finish(store: ResultStore) -> Exports:

@@ -86,7 +86,7 @@ HOW_MEASURED = ("reading", "eps", "num_inputs", "seed")
 
 
 def plan(options: EntropyOptions) -> Work:
-    """Cross-entropies at every length."""
+    """Work that computes the cross-entropies at every length."""
     prepare_jax(options)
     source, language = read_source(options.language, options.p)
     if language != options.language and options.eps != "exact":

@@ -43,7 +43,7 @@ class ImportOptions(Head, Platform, Output):
 
 
 def plan(options: ImportOptions) -> Work:
-    """The model's file, compared with the reference."""
+    """Work that writes a checkpoint's model, once compared with the reference of --check."""
     if options.folder is None:
         raise InputError("--folder is missing; give the folder of a checkpoint")
     prepare_jax(options)

@@ -57,7 +57,7 @@ SUMMARY = (
 
 
 def plan(options: InfluenceOptions) -> Work:
-    """Influences of all substitutions, in parts of positions."""
+    """Work that computes the influences of all substitutions, in parts of positions."""
 
     def row(found: FoundInfluence) -> dict[str, Any]:
         left_out = ("levels", "hypotheses", "rtol_exact", "seconds", *NAMES)

@@ -63,7 +63,7 @@ FORM = fields(
 
 
 def plan(options: LipschitzOptions) -> Work:
-    """Estimates at every length."""
+    """Work that estimates the Lipschitz constant at every length."""
     lengths, target = options.lengths, options.target
     check_changeable(lengths[0])
     prepare_jax(options)

@@ -32,7 +32,7 @@ class ModelOptions(Model, Weighted):
 
 
 def plan(options: ModelOptions) -> Work:
-    """The model's file."""
+    """Work that writes the model's file."""
     prepare_jax(options)
     longest = options.max_length
     model = weighted_model(options, max_length=longest)

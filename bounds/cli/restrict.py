@@ -116,7 +116,7 @@ class RestrictOptions(HardWeighting, Model, Query, Stored, Figure):
 
 
 def plan(options: RestrictOptions) -> Work | None:
-    """The search for a restriction; None where a certificate was checked."""
+    """Work that searches a restriction; None if --verify checked a certificate."""
     prepare_jax(options)
     if options.verify is not None:
         verify(options, options.verify)

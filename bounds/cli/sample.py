@@ -48,7 +48,7 @@ class SampleOptions(Platform, Output):
 
 
 def plan(options: SampleOptions) -> Work:
-    """The strings' file."""
+    """Work that writes the sampled strings."""
     # Single precision stays: the strings of a seed depend on it.
     request_platform(options)
     require_platform(options)

@@ -156,7 +156,7 @@ MAX_ROWS = 10**6
 
 
 def plan(options: ScanOptions) -> Work:
-    """Changes of all watched rows by all substitutions, in parts of positions."""
+    """Work that computes the changes by all substitutions, in parts of positions."""
 
     def parts(asked: AskedScan, mesh: Mesh | None) -> ScanParts:
         found = ScanParts.plan(asked, mesh)

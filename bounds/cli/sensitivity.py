@@ -86,7 +86,7 @@ SHOWN = (
 
 
 def plan(options: SensitivityOptions) -> Work:
-    """Average sensitivities at every length."""
+    """Work that computes the average sensitivity at every length."""
     prepare_jax(options)
     longest = options.lengths[-1]
     model = weighted_model(options, vocab_size=2, max_length=longest, num_classes=2)

@@ -146,7 +146,7 @@ def _show(_: str, value: Any) -> str:
 
 
 def plan(options: SimulateOptions) -> Work:
-    """Simulations at every length."""
+    """Work that simulates the model at every length."""
     prepare_jax(options)
     lengths, symbols = options.lengths, num_symbols(options)
     model = weighted_model(

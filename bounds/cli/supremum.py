@@ -63,7 +63,7 @@ class SupremumOptions(Weighted, Model, Read, Ties, Stored):
 
 
 def plan(options: SupremumOptions) -> Work:
-    """Blocks of the work on all inputs, or of the search."""
+    """Work that computes the blocks of all inputs, or of a search over inputs."""
     prepare_jax(options)
     model = weighted_model(options, max_length=options.length)
     refuse_ties(options, [model])

@@ -125,7 +125,7 @@ SETTINGS = ("language", "p", "seed", *SHAPE, "weighting", "temperature")
 
 
 def plan(options: TrainOptions) -> Work:
-    """The training, from where the checkpoint stands."""
+    """Work that trains the model, from its checkpoint if there is one."""
     prepare_jax(options)
     source, language = read_source(options.language, options.p)
     training = _settings(options)

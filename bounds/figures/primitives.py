@@ -47,7 +47,7 @@ LAST_LETTER, SPACE, BOX = "\u024f", "\u2581", "\u25a1"
 def new_figure(
     size: tuple[float, float], rows: int = 1, columns: int = 1, **shared: Any
 ) -> Iterator[tuple["Figure", list["Axes"]]]:
-    """Yields a figure, size in inches, and its axes row by row, to be drawn in its style."""
+    """Yields a figure of `size` inches and its axes row by row, in the figures' style."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

@@ -39,7 +39,7 @@ HeadSets = tuple[tuple[tuple[tuple[int, ...], int | None], ...], ...]
 
 @dataclasses.dataclass(frozen=True)
 class PartialInput:
-    """Tokens, some of them still free.
+    """Tokens of an input, of which some positions may be free.
 
     Attributes:
         tokens: The token of each position, `FREE` where it is free.
@@ -125,7 +125,7 @@ class RowSets:
     """Possible sets of one position in one layer, as a certificate lists them.
 
     Attributes:
-        bits: The free positions that its output depends on.
+        bits: The free positions that the position's output depends on.
         heads: Of each head and each row of the input's table, the positions that may be
             attended to and the witness, None where nothing is seen.
     """

@@ -68,7 +68,7 @@ NAMES: tuple[str, ...] = get_args(LanguageName)
 
 
 def named_automaton(language: str, symbols: int) -> Automaton | None:
-    """Automaton of a named language at one length; None if it has none."""
+    """Automaton of "ones" or "anbn" for words of `symbols` symbols, else None."""
     if language == "ones":
         return ones_automaton()
     if language == "anbn":
@@ -80,7 +80,7 @@ def named_automaton(language: str, symbols: int) -> Automaton | None:
 
 
 def parity_pair(partial: PartialInput) -> Pair | None:
-    """Returns two completions that differ in one free bit."""
+    """Returns two completions that differ in one free bit; None without a free bit."""
     free = len(partial.free)
     if not free:
         return None

@@ -52,7 +52,7 @@ LEAST_UNIT = -1000  # below it a product may leave the normal range
 
 @dataclasses.dataclass(frozen=True)
 class Enclosed:
-    """Numbers with a bound on their distance from the model's own.
+    """Numbers computed by NumPy, with bounds on their distance from the model's own.
 
     Attributes:
         value: Numbers as computed by NumPy.
@@ -64,7 +64,7 @@ class Enclosed:
 
     @classmethod
     def exactly(cls, value: Floats) -> "Enclosed":
-        """Numbers that are read, not computed."""
+        """Numbers with radius 0: they are read, not computed."""
         value = np.asarray(value, np.float64)
         return cls(value, np.zeros_like(value))
 
@@ -180,7 +180,7 @@ def _product_units(
 
 
 def total(rows: Enclosed, axis: int) -> Enclosed:
-    """Returns sums along an axis."""
+    """Returns the sums of `rows` along an axis."""
     size = np.abs(rows.value).sum(axis=axis)
     unit = units(rows.value).min(axis=axis, initial=NO_UNIT)
     known = (rows.radius == 0).all(axis=axis)

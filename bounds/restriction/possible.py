@@ -91,7 +91,7 @@ def first_in_order(
 def seen(
     sight: Sight, rows: Int[np.ndarray, "rows"], keys: Int[np.ndarray, "keys"]
 ) -> Bool[np.ndarray, "rows keys"]:
-    """Visibility of key positions from row positions."""
+    """Whether each row position sees each key position."""
     if sight.everything:
         return np.ones((len(rows), len(keys)), bool)
     return np.asarray(sight.visible(rows[:, None], keys[None, :]))
@@ -100,7 +100,7 @@ def seen(
 def possible_blocks(
     tables: Tables, scored: ScoredRows, slots: Sequence[int] | Int[np.ndarray, "chosen"]
 ) -> Iterator[SlotBlock]:
-    """Yields the possible sets of slots, a block of them at a time."""
+    """Yields the possible sets of `slots`, in blocks of whole slots."""
     ones, zeros = tables.sides()
     one_way = np.concatenate([ones, zeros], axis=1)
     other_way = np.concatenate([zeros, ones], axis=1)

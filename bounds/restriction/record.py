@@ -62,7 +62,7 @@ def read_closed(row: Mapping[str, Any]) -> ClosedInput:
 
 
 def restriction_row(found: Restriction) -> dict[str, Any]:
-    """A restriction as a row of a table."""
+    """Row of a sweep's table on a restriction."""
     return {
         "n": len(found.rho),
         "free": len(found.free),

@@ -103,7 +103,7 @@ class Search:
     imbalance: int = 0
 
     def fix(self, bits: dict[int, int], stage: str) -> None:
-        """Fix bits and report the stage."""
+        """Fix bits in the partial input and report it under the stage's name."""
         raise_requested()
         self.partial = self.partial.fix(bits)
         self.imbalance += lean(bits)
@@ -332,7 +332,7 @@ class Stage:
 
     @property
     def free(self) -> int:
-        """Free positions after the stage."""
+        """Number of free positions after the stage."""
         return len(self.partial.free)
 
 

@@ -42,7 +42,7 @@ class Undecided(Exception):
     """A row whose winner rounding leaves open.
 
     Attributes:
-        slot: Its slot.
+        slot: Slot of the row.
         rows: The rows that contend, indices into the layer's input tables.
     """
 

@@ -77,7 +77,7 @@ class Exports:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """Cells of a command, and what is made of their results."""
+    """Cells of a command, and functions that make exports and rows of their results."""
 
     finish: Callable[[ResultStore], Exports]
     cells: Sequence[Cell] = ()

@@ -49,12 +49,12 @@ class Enclosure:
 
     @classmethod
     def exactly(cls, values: Numbers) -> Self:
-        """Returns numbers that the machine holds as they are."""
+        """Returns `values` with radius 0, as numbers that the machine holds exactly."""
         return cls(values, np.zeros_like(values))
 
     @property
     def reach(self) -> Numbers:
-        """The largest magnitudes |centre| + radius."""
+        """Upper bounds |centre| + radius on the magnitudes."""
         return np.abs(self.centre) + self.radius
 
     @property
@@ -135,7 +135,7 @@ def add(a: Enclosure, b: Enclosure) -> Enclosure:
 
 
 def times(a: Enclosure, b: Enclosure) -> Enclosure:
-    """Returns a b."""
+    """Returns the product a b."""
     spread = np.abs(a.centre) * b.radius + a.radius * b.reach
     rounded = spread + 2 * UNIT * a.reach * b.reach + 2 * SMALLEST
     return Enclosure(a.centre * b.centre, outwards(rounded, 4))

@@ -202,17 +202,17 @@ class HeadScores:
 
     @property
     def resolution(self) -> float:
-        """The width of a cell."""
+        """Width of a score cell, in units of scores."""
         return self.attention.weighting.resolution(np.float64)
 
     def scores(self, rows: slice) -> Enclosure:
-        """Returns the scores of query rows against all rows."""
+        """Returns the scores of the query rows `rows` against all rows, enclosed."""
         return enclose_scores(self.attention.scoring, self, rows)
 
     def cells(
         self, rows: slice
     ) -> tuple[Float[np.ndarray, "rows keys"], Float[np.ndarray, "rows keys"]]:
-        """Returns the least and the greatest cells of the scores of rows."""
+        """Returns the least and greatest score cells of the query rows against all rows."""
         scores = self.scores(rows)
         if self.exact:
             # Where exact scores are multiples of a number so much wider than a cell that

@@ -36,7 +36,7 @@ class Refuted(Exception):
 
 
 class Identities:
-    """Numbers for the ways in which a row is made, equal for equal ways."""
+    """Numbering of the ways in which rows are made: equal ways have one number."""
 
     def __init__(self) -> None:
         """Starts with no way numbered."""
@@ -49,7 +49,7 @@ class Identities:
     def of_rows(
         self, values: Enclosure, ways: list[Hashable]
     ) -> Int[np.ndarray, "rows"]:
-        """Returns the identities of rows, by value where they are exact."""
+        """Returns a number for each row, the same for equal exact values or equal ways."""
         exact = np.logical_not(values.radius.any(axis=1)).tolist()
         numbers = [
             # Adding 0 makes one zero of two.
@@ -116,7 +116,7 @@ def stack_tables(
     numbers: Int[np.ndarray, "rows"],
     made: Any = None,
 ) -> Tables:
-    """Returns tables of which the rows stand in the order of `deps`."""
+    """Returns tables from their rows, which stand position by position as in `deps`."""
     start, bits, first = {}, [], 0
     for position, of in deps.items():
         start[position] = first

@@ -66,7 +66,7 @@ BITS, SPREAD, DELTA, MOST_ROUNDS = 12, Fraction(1, 20), Fraction(1, 100), 400
 
 @dataclasses.dataclass(frozen=True)
 class Numbers:
-    """An arithmetic: intervals to prove, floats to search.
+    """Functions of one number type: intervals for proofs, floats for searches.
 
     Attributes:
         real: Takes an exact number.
@@ -195,7 +195,7 @@ def dyck_threshold(
 def proves(
     parameters: DyckParameters, length: int, numbers: Numbers = CERTIFIED
 ) -> bool:
-    """Whether DYCK is out of reach at an even length and at all larger ones."""
+    """Whether `parameters` put DYCK out of reach at an even length and all larger ones."""
     return numbers.least(dyck_margin(parameters, length, numbers)) >= 0
 
 
@@ -260,7 +260,7 @@ def _columns(
 def _upper_bounds(
     parameters: DyckParameters, n: Real, window: Real, numbers: Numbers
 ) -> list[tuple[Real, Real, Real]]:
-    """Returns x, y and the brackets that repairs fix, of every step."""
+    """Returns upper bounds on x, y and the brackets that repairs fix, for every step."""
     log_once = numbers.log(numbers.real(1 / parameters.delta))
     free, depth, bounds = window, 1, []
     for step, deep, spread in _columns(parameters):

@@ -72,7 +72,7 @@ class Alteration:
     eps: Interval
 
     def lg_kept(self) -> Interval:
-        """Returns lg m, the disjoint activations that are kept of a list, rounded up.
+        """Returns an upper bound on lg m, m the disjoint activations kept of a list.
 
         For c > 1 by -ln(1 - x) >= x and ⌈y⌉ <= y + 1, in logarithms all along.
         """
@@ -81,7 +81,7 @@ class Alteration:
         return lg_sum(log2(self._ln_pairs()) - self.inputs * log2(self.q / 2), 0)
 
     def kept(self) -> int:
-        """Returns m itself, for the first layer."""
+        """Returns m, for the first layer, where c = 1."""
         return ceiling(self._ln_pairs() / -log_complement(self.q / 2))
 
     def outputs(self) -> Tower:

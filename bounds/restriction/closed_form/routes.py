@@ -187,10 +187,10 @@ class Route:
     """A threshold: no transformer of the shape does it at any length from there on.
 
     Attributes:
-        name: What the proof is called here.
+        name: Name of the proof.
         length: The least length the route reaches, rounded up; of DYCK, even.
-        parameters: What the proof is made with.
-        source: Where it stands.
+        parameters: Parameters of the proof.
+        source: Section or theorem that has the proof.
     """
 
     name: str
