@@ -1,6 +1,6 @@
 """Name of the device that a benchmark runs on, in words and as the name of a file.
 
-`python -m benchmarks.device` prints it, with the versions of Python and the numerical packages.
+`python -m benchmarks.device` prints it, with the versions of Python and numerical packages.
 """
 
 import os

@@ -55,7 +55,7 @@ def named_weights(model: Transformer) -> dict[str, Any]:
 def ask_peer(
     python: str, script: Path, question: Mapping[str, Any], limit: float
 ) -> dict[str, Any]:
-    """Returns the JSON that a peer's script prints, or {"error": its last words}."""
+    """Returns the JSON that a peer's script prints, or its failure as the entry `error`."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "question.npz"
         np.savez(path, **question)

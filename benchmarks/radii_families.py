@@ -120,7 +120,7 @@ def _biases(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
 
 
 def look_by_one_coordinate(model: jm.Transformer, gap: float) -> jm.Transformer:
-    """Model whose rows see only the first coordinate, which nothing writes."""
+    """Model whose queries read only the keys' first coordinate, which nothing writes."""
 
     def change(x: Any) -> Any:
         return dataclasses.replace(

@@ -74,7 +74,7 @@ def norm_cap(model: jm.Transformer) -> float:
 def order_by_gradient(
     model: jm.Transformer, encoder: Encoder, seed: int
 ) -> dict[str, Any]:
-    """Returns scores of a gradient's order of substitutions against exact changes."""
+    """Returns statistics of a gradient's order of substitutions against exact changes."""
     tokens, positions, symbols = draw_question(
         encoder, encoder.positions, encoder.substitutes, seed
     )
@@ -216,7 +216,9 @@ def seconds_of(call: Callable[[], Any]) -> float:
 
 
 def measure(config: Config) -> dict[str, Any]:
-    """Returns one row: seconds of a substitution by each way, and the gradient's scores."""
+    """Returns one row: seconds of a substitution by each way, and the gradient's
+    statistics.
+    """
     if config["question"] != QUESTIONS[0]:
         return measure_logits(config)
     encoder = ENCODERS[config["model"]]

@@ -194,7 +194,7 @@ class InfluenceParts(Parts[AskedInfluence, Influence]):
         return record_found(request, found, reason)
 
     def form(self, start: int, stop: int) -> Mapping[str, Form]:
-        """Form of the record of the part [start, stop), or of its first piece."""
+        """Form of the record of the part [start, stop), or of a piece from `start`."""
 
         def is_whole(found: Record) -> bool:
             pairs = self.request(start, found.get(REACHED, stop)).pairs

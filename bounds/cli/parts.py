@@ -430,7 +430,7 @@ def _compute(
 
 
 def _follow(parts: Parts[Any, Any], devices: Devices) -> None:
-    """Computes this process's share of the pieces that the leading process announces."""
+    """Computes this process's share of the pieces that the leading process computes."""
     cells, count = parts.cells(), len(parts.positions)
     devices.agree(cells, [False] * len(cells))
     while (start := (told := devices.tell((0, 0)))[0]) < count:

@@ -100,7 +100,7 @@ def letter_figure(
     quantity: str,
     watched: int | None,
 ) -> "Figure":
-    """Figure of symbols scaled to their influence; the watched row is shaded and cut."""
+    """Figure of symbols as high as influences; the watched row, shaded, is cut if higher."""
     names = [*map(drawable, names)]
     others = [height for p, height in influences.items() if p != watched]
     top = ROOM * (max(others, default=0) or max(influences.values(), default=0) or 1)
