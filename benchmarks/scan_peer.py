@@ -216,9 +216,7 @@ def seconds_of(call: Callable[[], Any]) -> float:
 
 
 def measure(config: Config) -> dict[str, Any]:
-    """Returns one row: seconds of a substitution by each way, and the gradient's
-    statistics.
-    """
+    """Returns one row: seconds of a substitution by each way, and `order_by_gradient`."""
     if config["question"] != QUESTIONS[0]:
         return measure_logits(config)
     encoder = ENCODERS[config["model"]]

@@ -115,7 +115,7 @@ def _sharpen(factor: float, *layers: int) -> Build:
 
 
 def _arriving(model: jm.Transformer, draw: Draw) -> jm.Transformer:
-    """Model in which symbol 0, of score 5, replaces symbols of score 0 or -95."""
+    """Model in which symbol 0 has score 5, and others 0 and -95, or -95 only."""
     scores = [5.0, 0.0, -95.0] if model.vocab_size > 2 else [5.0, -95.0]
     seen = jnp.asarray(scores, model.dtype)
     embedding = model.embedding.at[:, 0].set(seen)

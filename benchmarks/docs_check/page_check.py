@@ -215,9 +215,7 @@ class PageCheck:
     def _run(
         self, place: str, command: str, *, failing: bool, writes: bool = False
     ) -> str | None:
-        """Runs a command; returns its output, or None if it fails (succeeds, if
-        `failing`).
-        """
+        """Runs a command; returns its output, or None if it fails (or not, if `failing`)."""
         start = time.perf_counter()
         try:
             done = commands.run(command, self.folder, self.choice.seconds)

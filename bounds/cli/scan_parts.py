@@ -243,9 +243,7 @@ class ScanParts(Parts[AskedScan, Scan]):
         return dataclasses.replace(part, layout=as_table(part.layout))
 
     def find(self, cell: Record, request: InfluenceRequest, report: Report) -> Record:
-        """Record of a part: values and moves, or for signed targets the tables of all
-        runs.
-        """
+        """Record of a part: values and moves, or all runs' tables if the target is signed."""
         way = choose_method(self.choice.way.name, request).way
         assert isinstance(way, Method)
         runs = runs_of(self.rounding)

@@ -89,7 +89,7 @@ def parity_pair(partial: PartialInput) -> Pair | None:
 
 
 def dyck_pair(member: Membership) -> FindPair:
-    """Function that finds a balanced completion, and the same with one bracket turned."""
+    """Function from a partial input to a balanced and an unbalanced completion, or None."""
 
     def find(partial: PartialInput) -> Pair | None:
         fixed = partial.tokens[partial.tokens != FREE]
@@ -111,7 +111,7 @@ def dyck_pair(member: Membership) -> FindPair:
 
 
 def reachable_pair(decider: Automaton | Membership, seed: int) -> FindPair:
-    """Function that finds a member and a non-member among completions, or returns None."""
+    """Function from a partial input to a member and a non-member, or to None."""
     key = jax.random.key(seed)
 
     def find(partial: PartialInput) -> Pair | None:
