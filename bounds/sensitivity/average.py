@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, UInt
+from jaxtyping import Array, Bool, Float, Int, Shaped, UInt
 from scipy.special import stdtrit
 
 from bounds.curves.decay import (
@@ -341,7 +341,7 @@ def _of_input(
     form: Form,
     ties: TieRule,
     run: Run,
-) -> Float[np.ndarray, "2"]:
+) -> Shaped[np.ndarray, "2"]:
     """Lower and upper end of s(x) of one input x, from a scan of all substitutions."""
     # Every cell of a transformer has a radius, as "all" demands: no end is an estimate.
     found = answer(request, "auto", ties, run=run, rounding="all")
