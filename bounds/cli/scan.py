@@ -54,6 +54,7 @@ from bounds.influence.table.lines import (
 from bounds.influence.table.view import check_shape
 from bounds.recipes.question import require_language_model, residues_of
 from bounds.store.output import write_bytes, write_csv
+from jax_models.arguments import show
 
 # The one format that not all commands draw.
 PAGE = "html"
@@ -227,10 +228,21 @@ def _ask_all(options: ScanOptions) -> Iterator[AskedScan]:
         yield _ask(options)
         return
     first: Subject | None = None
+    _require_different(str(options.fasta), names)
     for at, name in enumerate(names):
         asked = _ask(dataclasses.replace(options, input=at), first)
         first = first or asked.subject
         yield dataclasses.replace(asked, record=name)
+
+
+def _require_different(path: str, names: Sequence[str]) -> None:
+    """Refuses records of one name, whose lines could not be told apart."""
+    for at, name in enumerate(names):
+        if (before := names.index(name)) < at:
+            raise jm.InputError(
+                f"{path}: records {before} and {at} are both named {show(name)}, and share "
+                "a table; give them different first words, or scan one by --input"
+            )
 
 
 def _ask(options: ScanOptions, first: Subject | None = None) -> AskedScan:

@@ -89,6 +89,16 @@ def test_records_of_a_file_share_one_table(run, folder, tmp_path):
     assert {row["wild_type"] for row in read_csv("scan")} == set("GFAC")
 
 
+def test_records_of_one_name_do_not_share_a_table(run, folder, tmp_path):
+    path = tmp_path / "same.fasta"
+    path.write_text(">other\nACDE\n>same one\nACDE\n>same two\nGFACA\n")
+    typed = [f"--model={folder}", f"--fasta={path}", "--recipe=wild_type_marginals"]
+    ended = run("scan", *typed, "--dry_run")
+    assert ended.code == 1
+    assert f"{path}: records 1 and 2 are both named 'same'" in ended.err
+    assert run("scan", *typed, "--dry_run", "--input=2").code == 0
+
+
 def test_a_model_and_the_records_of_a_file_are_read_once(
     run, folder, tmp_path, monkeypatch
 ):
