@@ -65,6 +65,8 @@ RECIPES = (
 SET_BY_RECIPE = (
     *("rows", "target", "target_symbols", "reduce", "diagonal", "edit", "candidates"),
 )
+# Options of changes, of which a recipe of one pass has none.
+OF_CHANGES = ("method", "precision", "rounding", "ties")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -223,6 +225,7 @@ def describe(found: FoundScan) -> dict[str, Any]:
 
 def _ask_all(options: ScanOptions) -> Iterator[AskedScan]:
     """Yields the request of each record of a FASTA file, or of the one input."""
+    _refuse_ineffective(options)
     names = [] if options.is_given("input") else record_names(options)
     if len(names) < 2:
         yield _ask(options)
@@ -233,6 +236,26 @@ def _ask_all(options: ScanOptions) -> Iterator[AskedScan]:
         asked = _ask(dataclasses.replace(options, input=at), first)
         first = first or asked.subject
         yield dataclasses.replace(asked, record=name)
+
+
+def _refuse_ineffective(options: ScanOptions) -> None:
+    """Refuses flags that the edit or the recipe sets, or that have no effect on it."""
+    given, recipe = options.is_given, options.recipe
+    fixed = () if recipe is None else SET_BY_RECIPE
+    for name in ("edit",) if recipe == "mutagenesis" else fixed:
+        if given(name):
+            raise jm.InputError(f"--recipe={recipe} sets --{name}; leave it out")
+    for name in OF_CHANGES if recipe in ONE_PASS else ():
+        if given(name):
+            raise jm.InputError(
+                f"--recipe={recipe} is one pass of the input, on which --{name} has no "
+                "effect; leave it out"
+            )
+    for name in ("symbols", "candidates") if options.edit == "delete" else ():
+        if given(name):
+            raise jm.InputError(
+                f"--edit=delete puts in no symbols, and --{name} lists some; leave it out"
+            )
 
 
 def _require_different(path: str, names: Sequence[str]) -> None:
@@ -287,11 +310,6 @@ def _ask(options: ScanOptions, first: Subject | None = None) -> AskedScan:
         return asked
     at = residues_of(subject.model, tokens, positions)
     require_language_model(subject.model)
-    for name in SET_BY_RECIPE:
-        if options.is_given(name):
-            raise jm.InputError(
-                f"--recipe={options.recipe} sets --{name}; leave it out"
-            )
     recipe = read_recipe(options.recipe, subject.model, tokenizer, tokens, at, symbols)
     set_by = recipe.question
     return dataclasses.replace(

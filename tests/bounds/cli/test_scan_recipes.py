@@ -135,6 +135,25 @@ def test_deletions_are_those_of_the_function(run, folder):
     ("typed", "complaint"),
     [
         (["--recipe=dependency_map", "--rows=2"], "sets --rows; leave it out"),
+        (["--recipe=mutagenesis", "--edit=delete"], "sets --edit; leave it out"),
+        (
+            ["--recipe=wild_type_marginals", "--method=partial"],
+            "--method has no effect",
+        ),
+        (
+            ["--recipe=wild_type_marginals", "--precision=bfloat16"],
+            "--precision has no",
+        ),
+        (
+            ["--recipe=wild_type_marginals", "--rounding=none"],
+            "--rounding has no effect",
+        ),
+        (["--recipe=wild_type_marginals", "--ties=warn"], "--ties has no effect"),
+        (["--edit=delete", "--symbols=A"], "--symbols lists some; leave it out"),
+        (
+            ["--edit=delete", "--candidates=file"],
+            "--candidates lists some; leave it out",
+        ),
         (["--recipe=tea"], "recipe"),
         (["--edit=delete", "--method=incremental"], "a deletion moves the rows"),
     ],
