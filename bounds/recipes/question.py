@@ -8,7 +8,7 @@ import numpy as np
 
 from bounds.influence.scan import Scan, scan
 from jax_models import InputError, Transformer
-from jax_models.arguments import expect_integers
+from jax_models.arguments import expect_integers, show
 from jax_models.format.model_check import check_model
 from jax_models.run.evaluate import check_tokens
 
@@ -40,7 +40,12 @@ def letters_of(model: Transformer, symbols: Sequence[int] | None) -> tuple[int, 
     model = check_model(model)
     if symbols is None:
         return tuple(model.substitutable or range(model.vocab_size))
-    return tuple(map(int, expect_integers("symbols", symbols, 0, model.vocab_size - 1)))
+    given = tuple(expect_integers("symbols", symbols, 0, model.vocab_size - 1))
+    if not given or len(set(given)) < len(given):
+        raise InputError(
+            f"symbols = {show(given)}; expected one or more different symbols"
+        )
+    return given
 
 
 def residues_of(

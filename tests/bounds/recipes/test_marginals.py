@@ -79,6 +79,18 @@ def test_without_radii_marginals_are_estimates():
     np.testing.assert_allclose(found.values, exact, rtol=0, atol=1e-9)
 
 
+def test_symbols_are_different_and_some():
+    model, tokens, _, _ = passes("esm")
+    for recipe in (
+        bounds.recipes.masked_marginals,
+        bounds.recipes.wild_type_marginals,
+        bounds.recipes.mutagenesis,
+    ):
+        for symbols in ([5, 5, 4], []):
+            with refused("expected one or more different symbols"):
+                recipe(model, tokens, symbols=symbols)
+
+
 def test_what_has_no_marginals_is_refused():
     model, tokens, _, _ = passes("bert")
     with refused("names no mask; give mask="):
