@@ -64,7 +64,12 @@ def residues_of(
 
 def require_language_model(model: Transformer) -> None:
     """Raises `InputError` unless the model has one logit for each symbol."""
-    if check_model(model).classes != model.vocab_size:
+    if check_model(model).classes is None:
+        raise InputError(
+            'the model has no head (head "none" was asked for, or it has none) and so no '
+            "logits; this recipe needs a language model, with a logit for each symbol"
+        )
+    if model.classes != model.vocab_size:
         raise InputError(
             f"the model has {model.classes} logits and {model.vocab_size} symbols; this "
             "recipe needs a language model, with a logit for each symbol"

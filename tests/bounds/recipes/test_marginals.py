@@ -100,6 +100,7 @@ def test_what_has_no_marginals_is_refused():
     with refused("unit = 'decibel'"):
         bounds.recipes.masked_marginals(model, tokens, mask=MASK, unit="decibel")
     classifier = jm.from_pretrained(FIXTURES / "bert_classifier")
+    headless = jm.from_pretrained(FIXTURES / "bert", head="none")
     for recipe in (
         bounds.recipes.wild_type_marginals,
         bounds.recipes.dependency_map,
@@ -107,3 +108,5 @@ def test_what_has_no_marginals_is_refused():
     ):
         with refused("needs a language model"):
             recipe(classifier, tokens)
+        with refused('the model has no head .head "none" was asked for, or'):
+            recipe(headless, tokens)
