@@ -8,7 +8,7 @@ from bounds.influence.build import TableOptions, build_request
 from bounds.influence.method import check_run
 from bounds.influence.scan import Scan
 from bounds.influence.targets.table import Watched
-from bounds.recipes.question import Question, letters_of, residues_of
+from bounds.recipes.question import Question, check_options, letters_of, residues_of
 from jax_models import Transformer
 
 
@@ -46,6 +46,7 @@ def mutagenesis(
         Zhou, Troyanskaya, Predicting effects of noncoding variants with deep
         learning-based sequence model, 2015: "in silico saturated mutagenesis".
     """
+    check_options("mutagenesis", options)
     question = Question(letters_of(model, symbols), target, rows)
     at = residues_of(model, tokens, positions)
     return question.scan(model, tokens, positions=at, **options)
@@ -87,6 +88,7 @@ def deletions(
         Theodoris et al., Transfer learning enables predictions in network biology, 2023:
         "in silico deletion", scored by the cosine similarity of embeddings.
     """
+    check_options("deletions", options, sets=False)
     run = check_run(options.pop("run", None))
     request = build_request(
         model,
@@ -94,6 +96,7 @@ def deletions(
         target=target,
         positions=residues_of(model, tokens, positions),
         table=TableOptions(rows, reduce=reduce, edit="delete"),
+        dtype=options.pop("dtype", None),
         run=run,
     )
     return answer(request, run=run, **options)

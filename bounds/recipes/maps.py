@@ -11,6 +11,7 @@ from bounds.influence.scan import Frobenius, Scan
 from bounds.recipes.question import (
     Question,
     Unit,
+    check_options,
     letters_of,
     require_language_model,
     residues_of,
@@ -56,6 +57,7 @@ def dependency_map(
         Tomaz da Silva et al., Nucleotide dependency analysis of DNA language models
         reveals genomic functional elements, 2024.
     """
+    check_options("dependency_map", options)
     require_language_model(model)
     choose_name("unit", unit, get_args(Unit))
     letters = letters_of(model, symbols)
@@ -98,6 +100,7 @@ def categorical_jacobian(
         Zhang et al., Protein language models learn evolutionary statistics of interacting
         sequence motifs, 2024.
     """
+    check_options("categorical_jacobian", options)
     require_language_model(model)
     letters = letters_of(model, symbols)
     at = residues_of(model, tokens, positions)

@@ -22,6 +22,7 @@ from bounds.numbers.kind import kind_of_largest
 from bounds.recipes.question import (
     Question,
     Unit,
+    check_options,
     letters_of,
     require_language_model,
     residues_of,
@@ -64,6 +65,7 @@ def masked_marginals(
     Source:
         Meier et al. 2021, the masked marginal probability.
     """
+    check_options("masked_marginals", options)
     require_language_model(model)
     letters = letters_of(model, symbols)
     question = Question((mask_of(model, mask),), "logits", "own")

@@ -1,7 +1,7 @@
 """Arguments of scans that recipes fix, and checks of their symbols and positions."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -33,6 +33,20 @@ class Question:
         return scan(
             model, tokens, **{x.name: getattr(self, x.name) for x in fields}, **options
         )
+
+
+# Options of recipes, as in `scan`.
+OPTIONS = ("method", "ties", "rounding", "dtype", "run")
+
+
+def check_options(recipe: str, options: Mapping[str, Any], sets: bool = True) -> None:
+    """Raises a `TypeError` for options that a recipe has not, or that its scan sets."""
+    fields = [x.name for x in dataclasses.fields(Question)] if sets else []
+    for name in options:
+        if name in fields:
+            raise TypeError(f"{recipe}() sets {name} itself; leave it out")
+        if name not in OPTIONS:
+            raise TypeError(f"{recipe}() got an unexpected keyword argument {name!r}")
 
 
 def letters_of(model: Transformer, symbols: Sequence[int] | None) -> tuple[int, ...]:

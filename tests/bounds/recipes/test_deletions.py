@@ -124,6 +124,14 @@ def test_what_cannot_be_deleted_is_refused(more, complaint):
         bounds.recipes.deletions(model_of("all"), TOKENS, **more)
 
 
+@pytest.mark.parametrize("name", ["symbols", "keep", "diagonal"])
+def test_options_that_deletions_lack_are_refused_in_their_name(name):
+    with pytest.raises(TypeError, match=rf"^deletions\(\) got .* argument '{name}'$"):
+        bounds.recipes.deletions(model_of("all"), TOKENS, **{name: [0]})
+    with refused("dtype = float32 but the model is float64"):
+        bounds.recipes.deletions(model_of("all"), TOKENS, dtype="float32")
+
+
 def test_functions_and_single_tokens_are_refused():
     with refused("would leave none"):
         bounds.recipes.deletions(model_of("all"), TOKENS[:1])

@@ -111,6 +111,24 @@ def test_mutagenesis_is_the_change_of_every_entry():
     np.testing.assert_allclose(one.base, [[logs[2, 1]]], rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("recipe", "name"),
+    [
+        ("masked_marginals", "rows"),
+        ("dependency_map", "target"),
+        ("categorical_jacobian", "diagonal"),
+        ("mutagenesis", "reduce"),
+    ],
+)
+def test_what_a_recipe_sets_is_refused_in_its_name(recipe, name):
+    model, _, _ = passes()
+    ask = getattr(bounds.recipes, recipe)
+    with pytest.raises(TypeError, match=rf"^{recipe}\(\) sets {name} itself; leave it"):
+        ask(model, TOKENS, **{name: 1})
+    with pytest.raises(TypeError, match=rf"^{recipe}\(\) got .* argument 'tea'$"):
+        ask(model, TOKENS, tea=1)
+
+
 def test_a_list_of_inputs_gives_a_list_of_maps():
     model, _, _ = passes()
     found = bounds.recipes.mutagenesis(model, [TOKENS, TOKENS[:4]])
