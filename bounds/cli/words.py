@@ -194,14 +194,19 @@ def scan_finding(found: FoundScan, record: Mapping[str, Any]) -> str:
     ends = sorted((abs(lower), abs(upper)))
     ends[0] = 0.0 if lower < 0 < upper else ends[0]
     edits = "deletions" if asked.edit == "delete" else "substitutions"
+    made = f"{scan.substitutions} {edits}"
+    if asked.recipe is None:
+        made += f" of {target_key(asked.subject.question.target)}"
+    else:
+        of = "one pass of the input" if asked.recipe.one_pass else made
+        made = f"{quantity_of(asked.recipe.label, asked, scan)}, by {of}"
     shape = " x ".join(f"{size} {axis}s" for axis, size in record["shape"].items())
     largest = enclosure_label(record["max"], *ends)
     if scan.kind == "estimated":
         largest = f"{record['max']:.6g}"
     return (
-        f"n = {record['n']}: {scan.substitutions} {edits} of "
-        f"{target_key(asked.subject.question.target)}, {shape}; the largest is "
-        f"{largest}, {scan.kind} by {scan.method}, {where}{said_of(scan.measured_error)}."
+        f"n = {record['n']}: {made}, {shape}; the largest is {largest}, {scan.kind} by "
+        f"{scan.method}, {where}{said_of(scan.measured_error)}."
     )
 
 

@@ -14,6 +14,13 @@ LETTERS = "ACDEFG"
 SYMBOLS = [NAMES.index(x) for x in LETTERS]
 MASK = NAMES.index("[MASK]")
 GIVEN = {"symbols": SYMBOLS, "positions": [1, 2, 3, 4]}
+LINES = {
+    "masked_marginals": "log-odds against the wild type, nats, by 4 substitutions,",
+    "wild_type_marginals": "log-odds against the wild type, nats, by one pass of the",
+    "dependency_map": "largest |Δ log-odds|, bits, by 20 substitutions,",
+    "categorical_jacobian": "Frobenius norm of Δ logits, less its average product, nats,",
+    "mutagenesis": "20 substitutions of logits,",
+}
 RECIPES = {
     "masked_marginals": {**GIVEN, "mask": MASK},
     "wild_type_marginals": GIVEN,
@@ -35,6 +42,7 @@ def test_a_recipe_writes_what_its_function_returns(name, run, folder):
     assert ("one pass" in plan) == (name == "wild_type_marginals")
     ended = run("scan", *typed, f"--recipe={name}")
     assert (ended.code, ended.err) == (0, "")
+    assert f"n = 6: {LINES[name]}" in ended.out
     model = jm.from_pretrained(folder, dtype="float64")
     wanted = getattr(bounds.recipes, name)(model, tokens_of("ACDE"), **RECIPES[name])
     kept = arrays()
@@ -87,6 +95,13 @@ def test_records_of_a_file_share_one_table(run, folder, tmp_path):
     assert not (OUT / "scan.npz").exists()
     assert run("scan", *typed, "--input=1", "--overwrite").code == 0
     assert {row["wild_type"] for row in read_csv("scan")} == set("GFAC")
+
+
+def test_the_last_line_names_the_quantity_and_its_unit(run, folder):
+    ended = run(
+        "scan", f"--model={folder}", "--sequence=ACD", "--recipe=dependency_map"
+    )
+    assert "n = 5: largest |Δ log-odds|, bits, by 42 substitutions, 3 " in ended.out
 
 
 def test_records_of_one_name_do_not_share_a_table(run, folder, tmp_path):
