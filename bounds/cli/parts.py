@@ -335,9 +335,13 @@ class InParts(Generic[Of, Result]):
                 planned.extend(self.plan(one, devices.mesh) for one in asked)
             if options.dry_run:
                 lines = [line for one in planned for line in self.describe(one)]
-                lines += (
-                    ["one pass of the input" for _ in asked] if self.one_pass else []
-                )
+                if self.one_pass is not None:
+                    of = (
+                        "the input"
+                        if len(asked) == 1
+                        else f"each of {len(asked)} inputs"
+                    )
+                    lines.append(f"one pass of {of}")
                 if devices.leads:
                     print("\n".join(lines))
             elif not devices.leads:

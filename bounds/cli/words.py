@@ -68,7 +68,11 @@ def describe_scan(parts: Parts[AskedScan, Scan]) -> list[str]:
         kept = positions * symbols * math.prod(as_table(layout).shape)
         kept *= 1 + runs_of(parts.rounding)
     named = " x ".join(f"{n} {x}s" for n, x in zip(shape, layout.axes, strict=True))
+    title, written = [], [f"scan.npz: {cells} cells, {ARRAYS * cells / 1e6:.3g} MB"]
+    if asked.record is not None:  # several share scan.csv, and have no scan.npz
+        title, written = [f"record {asked.record}:"], []
     return [
+        *title,
         *_describe_setting(parts, show(target_key(asked.subject.question.target))),
         f"scan: {named}",
         *_describe_method(parts),
@@ -77,7 +81,7 @@ def describe_scan(parts: Parts[AskedScan, Scan]) -> list[str]:
         cost,
         *_describe_blocks(parts, parts.choice.sizes, counts),
         f"store: {kept} numbers, at most {STORED * kept / 1e6:.3g} MB",
-        f"scan.npz: {cells} cells, {ARRAYS * cells / 1e6:.3g} MB",
+        *written,
     ]
 
 

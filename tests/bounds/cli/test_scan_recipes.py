@@ -114,6 +114,23 @@ def test_records_of_one_name_do_not_share_a_table(run, folder, tmp_path):
     assert run("scan", *typed, "--dry_run", "--input=2").code == 0
 
 
+def test_a_dry_run_names_the_records_and_no_file_that_is_not_written(
+    run, folder, tmp_path
+):
+    path = tmp_path / "two.fasta"
+    path.write_text(">first of two\nACDE\n>second\nGFACA\n")
+    typed = [f"--model={folder}", f"--fasta={path}", "--dry_run", "--recipe"]
+    plan = run("scan", *typed, "masked_marginals").out
+    first, second = plan.partition("record second:")[::2]
+    assert "record first:" in first
+    assert "substitutions: 4," in first
+    assert "substitutions: 5," in second
+    assert "scan.npz" not in plan
+    assert "scan.npz" in run("scan", *typed, "masked_marginals", "--input=0").out
+    plan = run("scan", *typed, "wild_type_marginals").out
+    assert plan == "one pass of each of 2 inputs\n"
+
+
 def test_a_model_and_the_records_of_a_file_are_read_once(
     run, folder, tmp_path, monkeypatch
 ):
