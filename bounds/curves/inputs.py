@@ -46,7 +46,7 @@ DRAWS = 16
 
 @runtime_checkable
 class InputSource(Protocol):
-    """Inputs of any length, by index."""
+    """Source of inputs, drawn by length and index, at the lengths that it has."""
 
     @property
     def name(self) -> str:
@@ -55,7 +55,7 @@ class InputSource(Protocol):
 
     @property
     def count(self) -> int:
-        """Number of inputs at each length."""
+        """Number of inputs, indexed from 0."""
         ...
 
     def draw(self, length: int, index: int) -> Int[np.ndarray, "tokens"]:

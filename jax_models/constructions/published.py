@@ -72,7 +72,7 @@ _AT_START = -1024.0
 
 
 def twofold(form: Form, half: int) -> Form:
-    """The form on y, the first `half` coordinates, and its negative on -y, the second."""
+    """Doubles a vector {coordinate: factor} of y to (y, -y): -factor at coordinate + `half`."""
     return {**form, **{at + half: -factor for at, factor in form.items()}}
 
 

@@ -1,4 +1,4 @@
-"""Layout of a scan's table: its axes, the substitution of each cell, its reduction."""
+"""Layout of a table of influences: axes, (position, symbol) of each cell, reduction."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
