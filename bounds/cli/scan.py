@@ -356,9 +356,12 @@ def _export(options: ScanOptions, found: Sequence[FoundScan]) -> Exports:
     if cells <= MAX_ROWS:
         files["scan.csv"] = functools.partial(write_lines, scans=tables)
     else:
+        where = "scan.npz has all of them"
+        if len(found) > 1:
+            where = "--input=K writes scan.npz of one record, which has all of its own"
         report.append(
             f"scan.csv would have {cells} lines, more than {MAX_ROWS}, and is not "
-            "written; scan.npz has all of them"
+            f"written; {where}"
         )
     if options.top:
         columns, lines = tables[0].columns(), largest_lines(tables, options.top)

@@ -55,7 +55,7 @@ class Tables:
         return int(np.searchsorted(self.positions, position))
 
     def rows_of(self, slot: int) -> Int[np.ndarray, "assignments"]:
-        """Returns the indices in `rows` of a slot's rows, in the order of their assignments."""
+        """Indices in `rows` of a slot's rows, in the order of their assignments."""
         return np.arange(int(self.starts[slot]), int(self.starts[slot + 1]))
 
     def assignment(self, row: int) -> dict[int, int]:

@@ -72,7 +72,7 @@ _AT_START = -1024.0
 
 
 def twofold(form: Form, half: int) -> Form:
-    """Doubles a vector {coordinate: factor} of y to (y, -y): -factor at coordinate + `half`."""
+    """Doubles a vector of y to one of (y, -y): -factor at coordinate + `half`."""
     return {**form, **{at + half: -factor for at, factor in form.items()}}
 
 
