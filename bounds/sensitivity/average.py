@@ -296,7 +296,7 @@ def average_sensitivity(
 
 
 def _interval(
-    lower: Float[np.ndarray, "inputs"], upper: Float[np.ndarray, "inputs"], most: int
+    lower: Shaped[np.ndarray, "inputs"], upper: Shaped[np.ndarray, "inputs"], most: int
 ) -> tuple[float, float]:
     """95 % interval of as_n from samples, within [0, most]."""
     count = len(lower)
