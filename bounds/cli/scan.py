@@ -260,8 +260,9 @@ def _refuse_ineffective(options: ScanOptions) -> None:
 
 def _require_different(path: str, names: Sequence[str]) -> None:
     """Refuses records of one name, whose lines could not be told apart."""
+    first: dict[str, int] = {}
     for at, name in enumerate(names):
-        if (before := names.index(name)) < at:
+        if (before := first.setdefault(name, at)) < at:
             raise jm.InputError(
                 f"{path}: records {before} and {at} are both named {show(name)}, and share "
                 "a table; give them different first words, or scan one by --input"
