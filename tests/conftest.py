@@ -8,7 +8,7 @@ which all but the tests of sharding use the first.
 import os
 from pathlib import Path
 
-# Neither tests nor the commands that they start keep what they compile, unless told to.
+# Commands that tests start keep nothing that they compile, unless told to.
 os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
 
 import jax
@@ -21,6 +21,8 @@ if os.environ.get("CHECK_SHAPES"):
     from tests import shapes
 
     shapes.check_packages("jax_models", "bounds")
+
+from bounds.cli.shared.platforms import keep_programs
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -35,6 +37,8 @@ jax.config.update("jax_traceback_in_locations_limit", 0)
 def pytest_configure(config):
     config.pluginmanager.register(memory)
     config.pluginmanager.register(durations)
+    # The processes of a run, and the next run, compile what takes long once.
+    keep_programs(str(config.cache.mkdir("programs")))
 
 
 @pytest.fixture(scope="module")

@@ -29,6 +29,7 @@ def settings(monkeypatch):
     """JAX as a new process has it, and as it was after the test."""
     before = {name: getattr(jax.config, name) for name in SETTINGS}
     jax.config.update("jax_enable_compilation_cache", True)
+    jax.config.update("jax_compilation_cache_dir", None)
     monkeypatch.setattr(platforms, "LEAST_SECONDS", 0.0)
     compilation_cache.reset_cache()
     yield
