@@ -55,6 +55,8 @@ class AdditiveRule(ScoreRule):
         self, constants: Any, queries: Queries, keys: Keys, scale: Scale
     ) -> Scalar:
         """|w|_1 over the scale; +inf where a query or key is not finite."""
+        # tanh of an infinite argument is finite, so an overflow would not show in the
+        # bound.
         sizes = [vector_norms(x).max(axis=-1) for x in (queries, keys)]
         bound = 0.5 * constants.score_range.max() / scale.min()
         return resting_on(bound, *(x.max() for x in sizes))
