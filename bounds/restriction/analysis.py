@@ -39,14 +39,11 @@ HeadSets = tuple[tuple[tuple[tuple[int, ...], int | None], ...], ...]
 
 @dataclasses.dataclass(frozen=True)
 class PartialInput:
-    """Tokens of an input, of which some positions may be free.
+    """Tokens of an input, of which some positions may be free."""
 
-    Attributes:
-        tokens: The token of each position, `FREE` where it is free.
-        symbols: Tokens of a free position: of bit 0, and of bit 1.
-    """
-
+    # The token of each position, `FREE` where it is free.
     tokens: Int[np.ndarray, "tokens"]
+    # Tokens of a free position: of bit 0, and of bit 1.
     symbols: tuple[int, int] = (0, 1)
 
     @property
@@ -122,34 +119,27 @@ class TooManyBits(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class RowSets:
-    """Possible sets of one position in one layer, as a certificate lists them.
+    """Possible sets of one position in one layer, as a certificate lists them."""
 
-    Attributes:
-        bits: The free positions that the position's output depends on.
-        heads: Of each head and each row of the input's table, the positions that may be
-            attended to and the witness, None where nothing is seen.
-    """
-
+    # The free positions that the position's output depends on.
     bits: tuple[int, ...]
+    # Of each head and each row of the input's table, the positions that may be attended
+    # to and the witness, None where nothing is seen.
     heads: HeadSets
 
 
 @dataclasses.dataclass(frozen=True)
 class Analysis:
-    """Possible sets and final table of a model under a partial input.
-
-    Attributes:
-        partial: The partial input.
-        query: The position that is read.
-        layers: For each layer, the sets of every position that is needed.
-        final: The table of the query's row after the last layer.
-        exact: Whether every number and every cell was known to the bit.
-    """
+    """Possible sets and final table of a model under a partial input."""
 
     partial: PartialInput
+    # The position that is read.
     query: int
+    # For each layer, the sets of every position that is needed.
     layers: tuple[dict[int, RowSets], ...]
+    # The table of the query's row after the last layer.
     final: Tables
+    # Whether every number and every cell was known to the bit.
     exact: bool
 
     @property
@@ -207,6 +197,7 @@ def embed(
         token = partial.tokens[position]
         tokens = partial.symbols if token == FREE else (token,)
         vectors = [embedding[token] + encoding[position] for token in tokens]
+        # A position whose two tokens are embedded alike depends on no bit.
         if len(vectors) == 2 and np.array_equal(vectors[0], vectors[1]):
             vectors = vectors[:1]
         bits.append((int(position),) if len(vectors) == 2 else ())
@@ -224,13 +215,12 @@ def analyse(
     most: int = MOST_BITS,
     depth: int | None = None,
 ) -> Analysis:
-    """Analyses a model under a partial input, up to `depth` layers.
-
-    Raises `TooManyBits` where a row depends on more than `most` bits, and `Undecided`
-    where rounding leaves open which position a row attends to.
-    """
+    """Analyses a model under a partial input, up to `depth` layers."""
+    # `TooManyBits` where a row depends on more than `most` bits, `Undecided` where
+    # rounding leaves open which position a row attends to.
     needed = needed_positions(model, partial.length, query)
     tables = embed(model, partial, needed[0])
+    # A final norm rounds whatever it reads.
     layers, exact = [], model.final_norm is None
     for layer, wanted in zip(model.layers[:depth], needed[1:], strict=False):
         scored = score_rows(layer, tables, partial.length)
@@ -256,6 +246,8 @@ def _check_size(
     dependence: Float[np.ndarray, "slots tokens"],
     most: int,
 ) -> None:
+    # A bit matters to a slot if the slot itself depends on it, or one that it may
+    # attend to.
     depends = block.reach().astype(np.float32) @ dependence + dependence[block.slots]
     sizes = (depends > 0).sum(axis=1)
     if sizes.max() > most:
@@ -285,6 +277,7 @@ def output_dependence(
     model: Transformer, partial: PartialInput, query: int
 ) -> int | None:
     """Number of free bits that the query's output may depend on; None if analysis fails."""
+    # The last layer's possible sets bound what it reads, without its table.
     depth = len(model.layers) - 1
     try:
         below = analyse(model, partial, query, depth=depth).final

@@ -46,6 +46,7 @@ def final_output(model: Transformer, top: Tables, claim: Claim) -> Enclosure:
     if claim.query not in top.deps:
         raise Refuted(f"the last layer does not list the query, position {claim.query}")
     rows = top.rows(claim.query)
+    # Rows of one identity are one vector.
     if len(set(top.identity[rows].tolist())) > 1:
         raise Refuted(
             "the output is not constant: the activation of the query depends on the "
@@ -65,6 +66,7 @@ def check_output(found: Enclosure, claim: Claim) -> None:
         raise Refuted(
             f"output has {len(output)} numbers; the activation has {len(found.centre)}"
         )
+    # Negated, so that a number that is NaN is refuted.
     wrong = np.flatnonzero(~(np.abs(output - found.centre) <= found.radius))
     if wrong.size:
         c = wrong[0]
@@ -82,6 +84,7 @@ def fill(claim: Claim, bit: int) -> Int[np.ndarray, "tokens"]:
 
 def check_runs(model: Transformer, found: Enclosure, claim: Claim) -> None:
     """Checks that the model, run on the pair or two completions, gives the claimed output."""
+    # Any two completions will do where there is no pair.
     strings = claim.pair or (fill(claim, 0), fill(claim, 1))
     output = np.array(claim.output)
     runs = []
@@ -90,6 +93,7 @@ def check_runs(model: Transformer, found: Enclosure, claim: Claim) -> None:
         final = jm.apply(model, np.array(string, np.int32), ties="ignore")
         runs.append(final[claim.query])
         ran = np.asarray(final[claim.query], np.float64)
+        # The claimed output and the run both lie within the radius of the centre.
         near = np.abs(ran - output) <= 2 * found.radius
         if not near.all():
             raise Refuted(
@@ -139,17 +143,13 @@ def check_pair(claim: Claim, member: Membership | None) -> None:
 
 
 def check_counts(claim: Claim) -> None:
-    """Checks the claimed numbers of free positions and of misclassified inputs.
-
-    2^F completions get one output; where the free bits are 0 and 1 and the pair is of
-    PARITY, no other token stands among them, and half of the completions are members.
-
-    Source:
-        docs/theory/hard-attention.md, section 2, Corollary 3.
-    """
+    """Checks the claimed numbers of free positions and of misclassified inputs."""
     free = len(claim.free_positions)
     if claim.free != free:
         raise Refuted(f"free = {claim.free}; rho leaves {free} positions free")
+    # 2^F completions get one output; where the free bits are 0 and 1 and the pair is of
+    # PARITY, no other token stands among them, and half of the completions are members
+    # (docs/theory/hard-attention.md, section 2, Corollary 3).
     halves = claim.language == "parity" and claim.pair is not None
     expected: Any = free - 1 if halves and sorted(claim.symbols) == [0, 1] else None
     if claim.log2_misclassified != expected:

@@ -96,6 +96,7 @@ def dyck_pair(member: Membership) -> FindPair:
         free = len(partial.free)
         opened = int(((fixed == 0) | (fixed == 2)).sum())
         closed = int(((fixed == 1) | (fixed == 3)).sum())
+        # So many of the free brackets have to close that the word sums to 0.
         closing = (free + opened - closed) // 2
         if not free or not 0 <= closing <= free:
             return None
@@ -104,6 +105,7 @@ def dyck_pair(member: Membership) -> FindPair:
         word = partial.complete(bits)
         if not member(word):
             return None
+        # Any one bracket that changes takes the sum away from 0.
         turned = partial.complete(np.where(np.arange(free) == 0, 1 - bits, bits))
         return word, turned
 
@@ -126,10 +128,7 @@ def reachable_pair(decider: Automaton | Membership, seed: int) -> FindPair:
 
 
 def neighbours_of(find: FindPair, member: Membership, seed: int) -> Neighbours:
-    """Function that yields members of the language with one bit freed.
-
-    Flipping that bit makes a non-member, and its influence on the query's row is 0.
-    """
+    """Function that yields members of the language with one bit freed."""
 
     def neighbours(
         model: jm.Transformer, given: PartialInput, query: int
@@ -149,6 +148,8 @@ def neighbours_of(find: FindPair, member: Membership, seed: int) -> Neighbours:
                 keep="position_max",
             )
             assert influence.position_upper is not None
+            # Flipping that bit makes a non-member, and its influence on the query's row
+            # is 0.
             for place in places:
                 if influence.position_upper[place] == 0:
                     yield PartialInput(word, given.symbols).release([place])
@@ -250,6 +251,7 @@ def find_counterexample(
     given = _given(model, length, language, seed)
     if pre_restriction is None:
         pre_restriction = given.tokens
+    # Brackets that are fixed in the window have to balance.
     dyck = given.name.startswith("dyck")
     plan = SearchPlan(
         caps,
@@ -427,6 +429,7 @@ def _with_pair(
         )
     members = (bool(given.member(pair[0])), bool(given.member(pair[1])))
     assert members[0] != members[1]
+    # Half of the completions have odd parity.
     log2 = len(found.free) - 1 if given.name == "parity" else None
     reasons = list(found.reasons)
     accepted = _accepts(model, found)

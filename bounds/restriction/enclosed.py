@@ -52,14 +52,11 @@ LEAST_UNIT = -1000  # below it a product may leave the normal range
 
 @dataclasses.dataclass(frozen=True)
 class Enclosed:
-    """Numbers computed by NumPy, with bounds on their distance from the model's own.
+    """Numbers computed by NumPy, with bounds on their distance from the model's own."""
 
-    Attributes:
-        value: Numbers as computed by NumPy.
-        radius: Bound on each number's distance; 0 where the model has the same bits.
-    """
-
+    # Numbers as computed by NumPy.
     value: Floats
+    # Bound on each number's distance; 0 where the model has the same bits.
     radius: Floats
 
     @classmethod
@@ -103,6 +100,7 @@ def units(values: Float[np.ndarray, "*s"]) -> Int[np.ndarray, "*s"]:
     """Largest e with 2^e dividing each number, `NO_UNIT` for zero."""
     mantissa, exponent = np.frexp(values)
     bits = np.abs(mantissa * 2.0**53).astype(np.int64)
+    # By two's complement the lowest set bit alone is left.
     lowest = np.frexp((bits & -bits).astype(np.float64))[1] - 1
     return np.where(bits == 0, NO_UNIT, exponent - 53 + lowest).astype(np.int64)
 
@@ -150,19 +148,14 @@ def linear(
     weight: Float[np.ndarray, "units width"],
     bias: Float[np.ndarray, "units"] | None = None,
 ) -> Enclosed:
-    """Returns rows @ weight^T + bias.
-
-    Args:
-        rows: Operands [..., k].
-        weight: Exact entries [m, k].
-        bias: Exact entries [m], or None.
-    """
+    """Returns rows @ weight^T + bias, for exact weights and bias."""
     value = rows.value @ weight.T
     size = np.abs(rows.value) @ np.abs(weight).T
     unit = _product_units(units(rows.value), units(weight))
     if bias is not None:
         value, size = value + bias, size + np.abs(bias)
         unit = np.minimum(unit, units(bias))
+    # An inexact entry counts only where its weight is not 0.
     known = (rows.radius > 0).astype(np.float64) @ (weight != 0).T == 0
     brought = rows.radius @ np.abs(weight).T
     steps = weight.shape[1] + 1
@@ -194,6 +187,7 @@ def divided(rows: Enclosed, scale: Floats, error: float = 0.0) -> Enclosed:
     # Exact where the scale is a power of two.
     value = rows.value / scale
     power = (np.frexp(scale)[0] == 0.5) & (error == 0)
+    # A quotient below the normal range may be rounded.
     kept = (value == 0) | (np.abs(value) >= 2.0**LEAST_UNIT)
     exact = (rows.radius == 0) & power & kept
     brought = rows.radius / scale
@@ -242,6 +236,7 @@ def _(operation: Join, *rows: Enclosed) -> Enclosed:
 @enclose.register
 def _(operation: Relu, *rows: Enclosed) -> Enclosed:
     (row,) = rows
+    # ReLU is 1-Lipschitz and rounds nothing.
     return Enclosed(np.maximum(row.value, 0.0), row.radius)
 
 

@@ -36,35 +36,27 @@ Key = tuple[tuple[int, int], ...]
 
 @dataclasses.dataclass(frozen=True)
 class HeadBlock:
-    """Possible sets of one head, for a block of query rows.
+    """Possible sets of one head, for a block of query rows."""
 
-    Attributes:
-        possible: Whether a slot is in the possible set of a row.
-        highest: hi, -inf at positions that are not visible.
-        witness: The slot of w, -1 for a row that sees nothing.
-        cells: Highest cell of every pair of rows, -inf where they contradict.
-    """
-
+    # Whether a slot is in the possible set of a row.
     possible: Bool[np.ndarray, "rows slots"]
+    # hi, -inf at positions that are not visible.
     highest: Float[np.ndarray, "rows slots"]
+    # The slot of w, -1 for a row that sees nothing.
     witness: Int[np.ndarray, "rows"]
+    # Highest cell of every pair of rows, -inf where they contradict.
     cells: Float[np.ndarray, "rows keys"]
 
 
 @dataclasses.dataclass(frozen=True)
 class SlotBlock:
-    """A block of query rows: all rows of some slots, which are positions of the tables.
-
-    Attributes:
-        slots: The slots.
-        rows: Their rows.
-        slot_of_row: Index into `slots` of each row's slot.
-        heads: Possible sets of each head.
-    """
+    """A block of query rows: all rows of some slots, which are positions of the tables."""
 
     slots: Int[np.ndarray, "chosen"]
     rows: Int[np.ndarray, "rows"]
+    # Index into `slots` of each row's slot.
     slot_of_row: Int[np.ndarray, "rows"]
+    # Possible sets of each head.
     heads: tuple[HeadBlock, ...]
 
     def reach(self) -> Bool[np.ndarray, "chosen slots"]:
@@ -101,6 +93,8 @@ def possible_blocks(
     tables: Tables, scored: ScoredRows, slots: Sequence[int] | Int[np.ndarray, "chosen"]
 ) -> Iterator[SlotBlock]:
     """Yields the possible sets of `slots`, in blocks of whole slots."""
+    # Two rows contradict where one sets a bit to 1 that the other sets to 0, which a
+    # product of matrices counts for all pairs.
     ones, zeros = tables.sides()
     one_way = np.concatenate([ones, zeros], axis=1)
     other_way = np.concatenate([zeros, ones], axis=1)
@@ -117,6 +111,7 @@ def possible_blocks(
         )
         against = one_way[rows] @ other_way.T > 0
         own = chosen[local]
+        # Of the rows of its own position a row agrees with itself alone.
         against |= own[:, None] == slot_of_row
         against[np.arange(len(rows)), rows] = False
         positions = tables.positions
@@ -227,12 +222,14 @@ def elect(
     for row in np.flatnonzero(votes):
         key = tuple(tables.assignment(int(row)).items())
         totals[key] = totals.get(key, 0.0) + float(votes[row])
+    # Attempts after the first shuffle the votes.
     if noise is not None:
         totals = {key: total * noise.uniform(0.5, 1) for key, total in totals.items()}
     chosen: dict[int, int] = {}
     for key in sorted(totals, key=lambda key: -totals[key]):
         if any(chosen.get(bit, value) != value for bit, value in key):
             continue
+        # Among the fixed bits ones and zeros have to balance.
         if imbalance is not None and chosen:
             grown = abs(imbalance + lean({**chosen, **dict(key)}))
             if grown > max(abs(imbalance), 2):

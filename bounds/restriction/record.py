@@ -112,17 +112,14 @@ def _text(tokens: Int[np.ndarray, "tokens"]) -> str:
 
 
 def outline_restriction(model: jm.Transformer, found: Restriction) -> dict[str, Any]:
-    """Outline: length `n`, position `query`, and `panels` for n <= 24, else `stages`.
-
-    Panels are two per layer, before and after, each with `tokens` and `edges` (a row and
-    the positions that it can attend to; None where it depends on too much); stages have a
-    name and the number of positions that are `free` after them.
-    """
+    """Outline: length `n`, position `query`, and `panels` for n <= 24, else `stages`."""
     outline: dict[str, Any] = {"n": len(found.rho), "query": found.query}
     if outline["n"] > LEGIBLE:
         free = int((found.given == FREE).sum())
         stages = [{"name": one.name, "free": one.free} for one in found.stages]
         return outline | {"stages": [{"name": "given", "free": free}, *stages]}
+    # Two panels per layer, before and after, with `tokens` and `edges`: a row and the
+    # positions that it can attend to; None where it depends on too much.
     panels = []
     for depth, before in enumerate(states_before(model, found)):
         for state, when in ((before, "before"), (found.partial, "after")):

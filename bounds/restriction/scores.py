@@ -42,22 +42,16 @@ Rows = Int[np.ndarray, "rows"]
 
 @dataclasses.dataclass(frozen=True)
 class ScoredRows:
-    """Projections of the rows of a layer's input, by head and row.
-
-    Attributes:
-        attention: The sublayer.
-        query: Queries, divided by the scale where scores are bilinear.
-        key: Keys.
-        value: Values.
-        scale: Divisor of the scores of each row; 1 where queries are divided instead.
-        exact: Whether all scores are known to the bit.
-    """
+    """Projections of the rows of a layer's input, by head and row."""
 
     attention: Attention
+    # Queries, divided by the scale where scores are bilinear.
     query: Enclosed
     key: Enclosed
     value: Enclosed
+    # Divisor of the scores of each row; 1 where queries are divided instead.
     scale: Float[np.ndarray, "rows 1"]
+    # Whether all scores are known to the bit.
     exact: bool
 
     def keep(self, rows: Int[np.ndarray, "rows"]) -> "ScoredRows":
@@ -80,6 +74,7 @@ class ScoredRows:
         # Cells of score ± radius, as any order of operations computes them.
         width = self.attention.weighting.resolution(self.attention.query.dtype)
         place = score / width
+        # Division by a power of two rounds nothing.
         power = np.frexp(width)[0] == 0.5
         if self.exact and power:
             cell = np.rint(place)
@@ -184,6 +179,7 @@ def _products_exact(
     sizes, least = 0.0, 0
     for head_query, head_key in zip(query, key, strict=True):
         size = np.abs(head_query).sum(axis=-1).max() * np.abs(head_key).max()
+        # Products are multiples of the product of both units.
         unit = int(units(head_query).min()) + int(units(head_key).min())
         if unit < NO_UNIT / 2:
             sizes = max(sizes, size / 2.0 ** max(unit, -900))

@@ -79,27 +79,22 @@ REVERSE_LENGTH, REVERSE_SECONDS = 128, 20.0
 
 @dataclasses.dataclass
 class Search:
-    """State of a search: the model, the partial input and the search's options.
-
-    Attributes:
-        model: The transformer.
-        query: The position that is read.
-        partial: The partial input so far.
-        noise: Randomness of the votes; None for none.
-        balance: Whether as many ones as zeros should be fixed.
-        report: Called after every round.
-        repair: Whether a round fixes the one best-voted entry, as alteration does,
-            instead of a batch.
-        imbalance: Ones less zeros among the bits that the search fixed.
-    """
+    """State of a search: the model, the partial input and the search's options."""
 
     model: Transformer
+    # The position that is read.
     query: int
     partial: PartialInput
+    # Randomness of the votes; None for none.
     noise: np.random.Generator | None = None
+    # Whether as many ones as zeros should be fixed.
     balance: bool = False
+    # Called after every round.
     report: Report | None = None
+    # Whether a round fixes the one best-voted entry, as alteration does, instead of a
+    # batch.
     repair: bool = False
+    # Ones less zeros among the bits that the search fixed.
     imbalance: int = 0
 
     def fix(self, bits: dict[int, int], stage: str) -> None:
@@ -223,10 +218,12 @@ def close(search: Search, tables: Tables, scored: ScoredRows) -> None:
     """Fix the fewest bits found that make the query's output constant."""
     slot = tables.slot(search.query)
     ways, open_ = [], None
+    # Lemma 2 begins with one value of the query's own row: the cheapest is taken.
     for row in range(tables.starts[slot], tables.starts[slot + 1]):
         bits = tables.assignment(row)
         try:
             way = {**bits, **_close_value(search, *_fixed(tables, scored, bits))}
+        # Rounding may leave a winner open under one value and not under another.
         except InputError as error:
             open_ = error
             continue
@@ -318,16 +315,12 @@ def alter(
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """Partial input after a stage of the search.
+    """Partial input after a stage of the search."""
 
-    Attributes:
-        name: The stage: a layer, closing, alteration, member, or the reverse pass.
-        partial: The partial input after the stage.
-        seconds: Seconds since the search began.
-    """
-
+    # The stage: a layer, closing, alteration, member, or the reverse pass.
     name: str
     partial: PartialInput
+    # Seconds since the search began.
     seconds: float
 
     @property
@@ -338,16 +331,12 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True)
 class ClosedInput:
-    """A partial input that makes the model's output constant, with its search.
-
-    Attributes:
-        partial: The partial input.
-        method: "greedy", "alteration" or "member".
-        stages: Partial inputs after each stage.
-    """
+    """A partial input that makes the model's output constant, with its search."""
 
     partial: PartialInput
+    # "greedy", "alteration" or "member".
     method: str
+    # Partial inputs after each stage.
     stages: tuple[Stage, ...]
 
 
@@ -372,33 +361,29 @@ def has_free_bit(partial: PartialInput) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class SearchPlan:
-    """Options of a search.
+    """Options of a search."""
 
-    Attributes:
-        caps: For each layer but the last, the free bits that a row may depend on; None
-            for a few per head and layer, varied between attempts.
-        method: "greedy", "alteration", or "auto": the second where the first fails, and
-            `neighbours` before both.
-        attempts: Searches to make; None for several at short lengths.
-        reverse_pass: Whether to free bits in the end; None for short lengths.
-        balance: Whether to fix as many ones as zeros, where that can be chosen.
-        seed: Seed of the attempts and draws.
-        remember: Keeps the results of parts of the search.
-        neighbours: Partial inputs that are tried before any search by "auto".
-        useful: Whether a restriction serves its purpose; of those that do, and else of
-            all, the one with most free positions is best.
-        report: Called with each stage's name and partial input, round by round.
-    """
-
+    # For each layer but the last, the free bits that a row may depend on; None for a
+    # few per head and layer, varied between attempts.
     caps: Sequence[int] | None = None
+    # "greedy", "alteration", or "auto": the second where the first fails, and
+    # `neighbours` before both.
     method: Method = "auto"
+    # Searches to make; None for several at short lengths.
     attempts: int | None = None
+    # Whether to free bits in the end; None for short lengths.
     reverse_pass: bool | None = None
+    # Whether to fix as many ones as zeros, where that can be chosen.
     balance: bool = False
     seed: int = 0
+    # Keeps the results of parts of the search.
     remember: Remember = forget
+    # Partial inputs that are tried before any search by "auto".
     neighbours: Neighbours | None = None
+    # Whether a restriction serves its purpose; of those that do, and else of all, the
+    # one with most free positions is best.
     useful: Callable[[PartialInput], bool] = has_free_bit
+    # Called with each stage's name and partial input, round by round.
     report: Report | None = None
 
     def check(self, model: Transformer) -> None:
@@ -533,6 +518,7 @@ class _Clock:
         self.stages = []
 
     def __call__(self, name: str, partial: PartialInput) -> None:
+        # A stage counts as it is after its last round.
         if self.stages and self.stages[-1].name == name:
             self.stages.pop()
         self.stages.append(Stage(name, partial, self.seconds))

@@ -161,6 +161,7 @@ def most_free_forced(
     best: dict[int, tuple[int, Any]] = {1 << automaton.start: (0, None)}
     for token in tokens[:length]:
         reached: dict[int, tuple[int, Any]] = {}
+        # A free position is fixed to either symbol, or stays free.
         choices = [(int(token),)] if token != FREE else [(s,) for s in pair] + [pair]
         for states, (free, path) in best.items():
             for choice in choices:
@@ -171,6 +172,7 @@ def most_free_forced(
                     reached[image] = (count, (path, step))
         best = reached
     accepting = sum(1 << state for state in automaton.accepting)
+    # The answer is forced where all states that can be reached accept, or none.
     forced = [
         (count, path)
         for states, (count, path) in best.items()

@@ -19,20 +19,17 @@ from bounds.restriction.enclosed import Enclosed
 
 @dataclasses.dataclass(frozen=True)
 class Tables:
-    """The tables of one layer's activations.
+    """The tables of one layer's activations."""
 
-    Attributes:
-        positions: Positions of the slots, ascending.
-        bits: Free positions that each slot depends on, ascending.
-        starts: First row of each slot, and K at the end.
-        rows: The activations, an array of rows and width.
-        identity: Numbers that are equal for equal rows of a slot.
-    """
-
+    # Positions of the slots, ascending.
     positions: Int[np.ndarray, "slots"]
+    # Free positions that each slot depends on, ascending.
     bits: tuple[tuple[int, ...], ...]
+    # First row of each slot, and K at the end.
     starts: Int[np.ndarray, "starts"]
+    # The activations, an array of rows and width.
     rows: Enclosed
+    # Numbers that are equal for equal rows of a slot.
     identity: Int[np.ndarray, "rows"]
 
     @property
@@ -79,6 +76,7 @@ class Tables:
         for bits in self.bits:
             for bit in bits:
                 count[bit] = count.get(bit, 0) + 1
+        # Rows of two positions can contradict only at bits that both depend on.
         column = {bit: k for k, bit in enumerate(b for b in count if count[b] > 1)}
         ones = np.zeros((self.num_rows, len(column)), np.float32)
         zeros = np.zeros_like(ones)
@@ -120,6 +118,7 @@ def _halves(
     index: Int[np.ndarray, "assignments"], digit: int
 ) -> Int[np.ndarray, "2 high low"]:
     """Rows of `index` whose assignment has 0, and 1, as binary digit number `digit`."""
+    # Binary digit k of the assignment alternates in runs of 2^k rows.
     return index.reshape(-1, 2, 1 << digit).swapaxes(0, 1)
 
 

@@ -21,34 +21,27 @@ from jax_models.model.layer import Layer
 
 @dataclasses.dataclass(frozen=True)
 class Readings:
-    """Rows that one slot reads, for every assignment of the bits it depends on.
+    """Rows that one slot reads, for every assignment of the bits it depends on."""
 
-    Attributes:
-        position: The slot's position.
-        bits: The bits it may depend on, before the table is brought to normal form.
-        own: The slot's own row under each assignment.
-        members: Of each head, the rows of the candidates under each assignment.
-        chosen: Of each head, whether a candidate is attended to.
-    """
-
+    # The slot's position.
     position: int
+    # The bits it may depend on, before the table is brought to normal form.
     bits: tuple[int, ...]
+    # The slot's own row under each assignment.
     own: Int[np.ndarray, "assignments"]
+    # Of each head, the rows of the candidates under each assignment.
     members: tuple[Int[np.ndarray, "_ assignments"], ...]
+    # Of each head, whether a candidate is attended to.
     chosen: tuple[Bool[np.ndarray, "_ assignments"], ...]
 
 
 class Undecided(Exception):
-    """A row whose winner rounding leaves open.
-
-    Attributes:
-        slot: Slot of the row.
-        rows: The rows that contend, indices into the layer's input tables.
-    """
+    """A row whose winner rounding leaves open: its slot, and the rows that contend."""
 
     def __init__(self, slot: int, rows: Sequence[int]):
         """Store the slot and the rows that contend."""
         super().__init__(slot, rows)
+        # Rows are indices into the layer's input tables.
         self.slot = slot
         self.rows = tuple(rows)
 
@@ -125,6 +118,8 @@ def _decide(
     high = np.where(allowed, high.reshape(rows.shape), -np.inf)
     best = low.max(axis=0)
     if not weighting.side:
+        # All that have the best cell are averaged, so each of their cells has to be
+        # known.
         chosen = allowed & (high >= best)
         open_ = (chosen & (low != high)).any(axis=0) | (high > best).any(axis=0)
     else:
@@ -132,6 +127,7 @@ def _decide(
         place = first_in_order(low == best, order, 0)
         chosen = allowed & (np.arange(len(rows))[:, None] == place)
         earlier = order * np.arange(len(rows))[:, None] < order * place
+        # An equal cell before the winner in tie order would win.
         rival = (high > best) | ((high == best) & earlier)
         open_ = (rival & allowed & ~chosen).any(axis=0)
         chosen = chosen & allowed.any(axis=0)

@@ -64,11 +64,14 @@ def real(value: float | int | str | Real) -> Real:
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Keys that are equal, with their number."""
+    """A group of equal keys.
 
-    # Their activation.
+    Attributes:
+        value: Their activation.
+        count: Their number.
+    """
+
     value: Real
-    # Their number.
     count: int
 
 

@@ -120,6 +120,7 @@ def decode_claim(certificate: Mapping[str, Any]) -> Claim:
     layers = _list("layers", entry["layers"])
     _expect_length("layers", layers, depth)
     automaton = None
+    # A language without a name stands in the file as its automaton.
     if isinstance(entry["language"], Mapping):
         automaton = RegularLanguage.decode(dict(entry["language"]))
         entry["language"] = automaton.name
@@ -183,6 +184,7 @@ def _expect_length(where: str, value: Any, length: int) -> None:
 
 
 def _integer(where: str, value: Any, least: int) -> int:
+    # True is an integer of Python, but not of JSON.
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole or not least <= value <= LARGEST:
         raise InputError(
@@ -238,10 +240,13 @@ def _layer(where: str, value: Any, length: int) -> dict[int, PositionClaim]:
     for key, entry in value.items():
         if not (isinstance(key, str) and key.isascii() and key.isdecimal()):
             raise InputError(f"{where} has the key {key!r}; expected a position")
+        # A longer number is no position, and Python refuses to read thousands of
+        # digits.
         position = _below(f"{where} key", int(key) if len(key) < 19 else -1, length)
         at = f"{where}[{key!r}]"
         if not isinstance(entry, Mapping) or not {"deps", "heads"} <= entry.keys():
             raise InputError(f"{at} = {_short(entry)}; expected deps and heads")
+        # "1" and "01" are two keys, and one position.
         if position in found:
             raise InputError(f"{where} lists position {position} twice")
         found[position] = PositionClaim(

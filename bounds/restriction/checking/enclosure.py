@@ -78,6 +78,7 @@ def last_bit(values: Numbers) -> Exponents:
     """Returns the exponent of the last non-zero bit of each number, `NO_BIT` for 0."""
     fraction, exponent = np.frexp(values)
     mantissa = np.ldexp(fraction, 53).astype(np.int64)
+    # By two's complement the lowest set bit alone is left.
     lowest = (mantissa & -mantissa).astype(np.float64)
     place = exponent.astype(np.int64) - 53 + np.frexp(lowest)[1] - 1
     return np.where(values == 0, NO_BIT, place)
@@ -143,6 +144,7 @@ def times(a: Enclosure, b: Enclosure) -> Enclosure:
 
 def divide(x: Enclosure, scale: Enclosure) -> Enclosure:
     """Returns x / scale for positive scales, exact for powers of two."""
+    # A power of two has the fraction 1/2; the quotient is exact unless it underflows.
     fraction, exponent = np.frexp(scale.centre)
     power = (fraction == 0.5) & (scale.radius == 0) & (np.abs(exponent) < 500)
     exact = power & (x.radius == 0) & (last_bit(x.centre) > -500)

@@ -76,14 +76,7 @@ def check_possible(
     visible: Bool[np.ndarray, "tokens"],
     tie: str,
 ) -> None:
-    """Checks that no position outside a possible set can be attended to.
-
-        g = low[w];  j may be left out if high[j] < g, or high[j] = g and the tie rule
-        puts j after w; in average-hard attention only if high[j] < g
-
-    Source:
-        docs/restriction.md, section 1; docs/certificates-of-restrictions.md, section 2.
-    """
+    """Checks that no position outside a possible set can be attended to."""
     possible = np.zeros(len(low), bool)
     possible[list(claim.possible)] = True
     if claim.witness is None:
@@ -94,6 +87,9 @@ def check_possible(
         raise Refuted(f"its witness, position {claim.witness}, is one it cannot see")
     if not possible.any():
         raise Refuted("its possible set is empty, but it sees something")
+    # With g = low[w], j may be left out if high[j] < g, or high[j] = g and the tie rule
+    # puts j after w; in average-hard attention only if high[j] < g
+    # (docs/restriction.md, section 1; docs/certificates-of-restrictions.md, section 2).
     least = low[claim.witness]
     places = np.arange(len(low))
     loses = high < least
@@ -131,6 +127,7 @@ def attend(
     first = contends.argmax(axis=1)
     alike = identity == np.take_along_axis(identity, first[:, None], axis=1)
     certain = (alike | ~contends).all(axis=1)
+    # In average-hard attention all contenders count, if each surely has the best cell.
     if tie == "avg":
         level = (low == high) & (low == best)
         certain |= (level | ~contends).all(axis=1)
@@ -152,6 +149,7 @@ def attend(
 def way_to_attend(identity: Int[np.ndarray, "rows"], rows: tuple[int, ...]) -> Hashable:
     """Identities of the attended rows with their proportions, which fix their mean."""
     counts = Counter(identity[list(rows)].tolist())
+    # A mean of rows depends on their proportions alone.
     shared = math.gcd(*counts.values())
     return tuple(sorted((one, count // shared) for one, count in counts.items()))
 
@@ -173,6 +171,7 @@ def score_scale(
     relative = 0.0
     schedule = attention.temperature
     if schedule is not None:
+        # A logarithm or a power may come out otherwise in a compiled program.
         relative = 4 * FUNCTION_STEPS * UNIT
         match schedule:
             case ConstantTemperature(value):
@@ -183,6 +182,7 @@ def score_scale(
                 base = (places[:, None] + 1.0) if of == "position" else float(length)
                 tau = float(factor) * base**exponent
         product = scale * tau
+        # A constant that nothing multiplies is read, not computed.
         ones = (scale == 1).all() and isinstance(schedule, ConstantTemperature)
         scale, relative = product, 0.0 if ones else relative
     return Enclosure(scale, scale * relative)
@@ -279,6 +279,7 @@ def score_head(
         return HeadScores(attention, head, queries, keys, scale, False, 0)
     # The model divides the queries, not the scores.
     queries = divide(queries, scale)
+    # A product of two numbers is a multiple of two to the sum of their last bits.
     shared = last_bit(queries.centre).min(axis=0) + last_bit(keys.centre).min(axis=0)
     bit = int(min(shared.min(), 900))
     size = np.abs(queries.centre).max(axis=0) @ np.abs(keys.centre).max(axis=0)
@@ -362,6 +363,7 @@ def _check_position(
             f"{where} depends on {len(among)} free bits; the checker takes at most "
             f"{MOST_DEPS}, a table of {1 << MOST_DEPS} rows"
         )
+    # `deps` may be fewer: `_project_table` checks that the table is a function of them.
     if not set(claim.deps) <= set(among):
         stray = sorted(set(claim.deps) - set(among))[0]
         raise Refuted(f"{where}: deps lists {stray}, on which nothing it sees depends")
@@ -403,6 +405,7 @@ def _consistent(
     bits = assignments(len(own))
     agrees = np.ones((len(bits), len(below.bits)), bool)
     for place, position in enumerate(own):
+        # -1 stands at positions that a row does not depend on.
         column = below.bits[:, position]
         agrees &= (column < 0) | (column == bits[:, place, None])
     return agrees
@@ -447,11 +450,9 @@ def _project_table(
     identity: Int[np.ndarray, "rows"],
     rationals: Rationals,
 ) -> Int[np.ndarray, "kept"]:
-    """Returns the recipe number of each assignment to `deps`, on which no other bit acts.
-
-    Recipes that turn out to make one rational row get one identity.
-    """
+    """Returns the recipe number of each assignment to `deps`, on which no other bit acts."""
     index = row_index(assignments(len(among)), among, deps)
+    # The first assignment to the other bits stands for all of them.
     _, first = np.unique(index, return_index=True)
     chosen = numbers[first]
     differs = identity[numbers] != identity[chosen][index]
@@ -462,6 +463,7 @@ def _project_table(
                 f"position {position} is not a function of its deps {list(deps)} alone: "
                 f"of {list(among)} it may depend on more"
             )
+        # Recipes that turn out to make one rational row get one identity.
         identity[identity == identity[one]] = identity[other]
     return chosen
 

@@ -167,13 +167,11 @@ def _affine(
 
 @dataclasses.dataclass(frozen=True)
 class Rationals:
-    """Rows of one layer's recipes as rational numbers, computed when asked for.
+    """Rows of one layer's recipes as rational numbers, computed when asked for."""
 
-    Means of three are not dyadic, so in average-hard attention float64 cannot show that
-    two rows made in different ways are one vector. Without layer norm and gelu every row
-    is rational.
-    """
-
+    # Means of three are not dyadic, so in average-hard attention float64 cannot show
+    # that two rows made in different ways are one vector. Without layer norm and gelu
+    # every row is rational.
     layer: Layer
     below: Tables
     recipes: Sequence[Recipe]
@@ -235,5 +233,6 @@ def _row_below(tables: Tables, row: int) -> tuple[Fraction, ...] | None:
     """Returns a row of tables as fractions, or None where it is not rational."""
     if not tables.values.radius[row].any():
         return tuple(map(Fraction, tables.values.centre[row].tolist()))
+    # An inexact row is rational if its recipe makes it of rational ones.
     made: Any = tables.made
     return None if made is None else made.row(int(tables.numbers[row]))

@@ -3,42 +3,7 @@
 For n even, put P opening brackets first and P closing ones last; the window of M = n - 2P
 positions between them starts free. With W_j the sum of the fixed brackets (±1) among the
 first j of the window, let J = max_j max(-W_j, W_M - W_j) >= |W_M|.
-
-* F >= max(|W_M|, 1) free brackets and P >= J have a completion in the language and one
-  outside: the first (F - W_M) / 2 free brackets open, the others close, so that every
-  height is at least P - J and the last is 0; and any one of them changed.
-* Fixing one more bracket lowers F by 1 and raises J and |W_M| by at most 1. Balancing
-  fixes |W_M| of them against the sum: then W_M = 0, and J has not grown.
-* A random restriction R_p of F free brackets, F <= G, moves the sum by S. For every set
-  of stars, |S| <= y = c √G with probability at least
-
-      γ = max{ 1 - 2 e^{-c²/2}, (y - 1) / (z √G + 1) (1 - 2 e^{-z²/2}) },   z = 11/5,
-
-  by Hoeffding, and since the sum of m coins is unimodal on the integers of m's parity,
-  of which [-y, y] has at least y - 1 and [-z √G, z √G] at most z √G + 1.
-* It raises J by less than x = √(2 v G ln(2/δ')) with probability at least 1 - δ', where
-  with u = ln(2/δ') / ((1 - p) G) v = (1 - p)(1 + u/2 + u²/4), or 1 where v or u is larger:
-  Doob's inequality for the walk of the new brackets and for the walk reversed, whose
-  steps have E e^{λ step} <= p + (1 - p) e^{λ²/2}.
-* It leaves F' >= p F - √(2 p (1 - p) F ln(1/δ)) for p <= 1/2, and
-  F' <= p G + √(G ln(1/δ) / 2), each with probability 1 - δ over the stars.
-
-Step l of Theorem 8 makes at most R_l (n + 1) / β activations too deep with probability
-1 - β (Markov; the one more is a read-out position, if there is one). With δ' = γ/20 and
-β = γ (0.949 - 2δ) all of this happens at once with positive probability, as
-γ (1 - 2δ) > δ' + β. Where the sum is not held to y (y = x, as |S| <= J) that is δ' = δ and
-β = 0.999 - 3δ. In the last step F' needs no upper bound, which saves one δ. Repairing and
-balancing then leave F' less y and 2 (H + 1) t_{l-1} R_l (n + 1) / β, and closing
-k = (H + 1) t_{L-1} brackets asks in the end for
-
-    F - 2k >= 0    and    P = J + k.
-
-It holds for all even n from the first on. Let n and every G grow by a factor a >= 1 (the
-window of n times a, less 2 for P as an integer, will do): γ does not fall, so x, y, the
-repairs and each deviation grow by a at most, hence J and k by a at most, and the lower
-bound on F by a at least. With one layer nothing is random, the query's bracket is among
-the fixed ones, k = H, and P = H, M = 2H are enough: n = 4H. One bracket type of 2DYCK is
-1DYCK.
+docs/theory/hard-attention.md, section 7, has the proof. One bracket type of 2DYCK is 1DYCK.
 """
 
 import dataclasses
@@ -66,20 +31,16 @@ BITS, SPREAD, DELTA, MOST_ROUNDS = 12, Fraction(1, 20), Fraction(1, 100), 400
 
 @dataclasses.dataclass(frozen=True)
 class Numbers:
-    """Functions of one number type: intervals for proofs, floats for searches.
+    """Functions of one number type: intervals for proofs, floats for searches."""
 
-    Attributes:
-        real: Takes an exact number.
-        sqrt: Of a number >= 0.
-        log: Natural, of a number > 0.
-        exp: Of any number.
-        least: A lower bound that compares with integers.
-    """
-
+    # Takes an exact number.
     real: Callable[[Fraction | int], Real]
+    # Of a number >= 0.
     sqrt: Callable[[Real], Real]
+    # Natural, of a number > 0.
     log: Callable[[Real], Real]
     exp: Callable[[Real], Real]
+    # A lower bound that compares with integers.
     least: Callable[[Real], Any]
 
 
@@ -154,6 +115,8 @@ def one_layer_dyck_threshold(num_heads: int) -> int:
     Source:
         docs/theory/hard-attention.md, section 7, with a window of 2H.
     """
+    # With one layer nothing is random, the query's bracket is among the fixed ones,
+    # k = H, and P = H, M = 2H are enough.
     return 4 * whole("num_heads", num_heads, 1)
 
 
@@ -162,8 +125,9 @@ def dyck_threshold(
 ) -> int | None:
     """Returns an even length from which on the parameters prove, found by bisection.
 
-    The least even n with F - 2k >= 0 at P = J + k, see the module, as far as the
-    arithmetic tells: enclosures may put it later, never earlier.
+    The least even n with F - 2k >= 0 at P = J + k, F the free brackets and k those that
+    closing fixes, as far as the arithmetic tells: enclosures may put it later, never
+    earlier.
 
     Args:
         parameters: Of L - 1 steps.
@@ -182,6 +146,10 @@ def dyck_threshold(
     instance("numbers", numbers, Numbers)
     if dyck_slope(instance("parameters", parameters, DyckParameters)) <= 0:
         return None
+    # It holds for all even n from the first on. Let n and every G grow by a factor
+    # a >= 1 (the window of n times a, less 2 for P as an integer, will do): γ does not
+    # fall, so x, y, the repairs and each deviation grow by a at most, hence J and k by
+    # a at most, and the lower bound on F by a at least.
     low, high = 0, 1
     while not proves(parameters, 2 * high, numbers):
         low, high = high, 2 * high
@@ -223,7 +191,15 @@ def dyck_margin(parameters: DyckParameters, length: int, numbers: Numbers) -> Re
             break
         p = numbers.real(step.star_probability)
         spread = numbers.sqrt(2 * p * (1 - p) * free * log_once)
+        # F' >= p F - √(2 p (1 - p) F ln(1/δ)) for p <= 1/2, with probability 1 - δ over
+        # the stars. Fixing one more bracket lowers F by 1 and raises J and |W_M| by at
+        # most 1, so repairs cost two, one to balance. Balancing fixes |W_M| brackets
+        # against the sum: then W_M = 0, and J has not grown.
         free = p * free - spread - moved - 2 * loss
+    # F >= max(|W_M|, 1) free brackets and P >= J have a completion in the language and
+    # one outside: the first (F - W_M) / 2 free brackets open, the others close, so that
+    # every height is at least P - J and the last is 0; and any one of them changed.
+    # Closing fixes k = (H + 1) t_{L-1} brackets more, with P = J + k.
     return free - 2 * closing
 
 
@@ -246,6 +222,10 @@ def _repair_risk(
     parameters: DyckParameters, step: SwitchingStep, loose: bool
 ) -> Fraction:
     """Returns β / γ; `loose` means that the sum is not held to y."""
+    # δ' = γ/20 and β = γ (0.949 - 2δ), or δ' = δ and β = 0.999 - 3δ where the sum is
+    # not held to y: then γ (1 - 2δ) > δ' + β, and all that is asked happens at once
+    # with positive probability. In the last step F' needs no upper bound, which saves
+    # one δ.
     deviations = 1 if step is parameters.steps[-1] else 2
     rest = Fraction(999, 1000) - deviations * parameters.delta
     return rest - (parameters.delta if loose else Fraction(1, 20))
@@ -274,14 +254,23 @@ def _upper_bounds(
                 return [(n, n, n)] * len(parameters.steps)
             log_risk = numbers.log(40 / chance)
         risk = chance * numbers.real(_repair_risk(parameters, step, spread is None))
+        # A random restriction raises J by less than x = √(2 v G ln(2/δ')) with
+        # probability at least 1 - δ', where with u = ln(2/δ') / ((1 - p) G)
+        # v = (1 - p)(1 + u/2 + u²/4), or 1 where v or u is larger: Doob's inequality
+        # for the walk of the new brackets and for the walk reversed, whose steps have
+        # E e^{λ step} <= p + (1 - p) e^{λ²/2}.
         u = log_risk / ((1 - p) * free)
         variance = (1 - p) * (1 + u / 2 + u * u / 4)
         if not (numbers.least(1 - u) >= 0 and numbers.least(1 - variance) >= 0):
             variance = numbers.real(1)
         repairs = numbers.real((parameters.num_heads + 1) * depth * deep)
         x = numbers.sqrt(2 * variance * free * log_risk)
+        # Where the sum is not held to y it moves by x at most, as |S| <= J. At most
+        # R_l (n + 1) / β activations are too deep with probability 1 - β (Markov; the
+        # one more is a read-out position, if there is one).
         moved = x if spread is None else numbers.real(spread) * root
         bounds.append((x, moved, (n + 1) * repairs / risk))
+        # F' <= p G + √(G ln(1/δ) / 2), with probability 1 - δ over the stars.
         free = p * free + numbers.sqrt(free * log_once / 2)
         depth = step.depth
     return bounds
@@ -293,6 +282,11 @@ def _excess(steps: list[tuple[Real, Real, Real]]) -> Real:
 
 def _central(width: Real, root: Real, numbers: Numbers) -> Real:
     """Returns γ for c = width and √G = root; for an infinite root its limit."""
+    # The sum S moves by at most y = c √G with probability at least
+    # γ = max{ 1 - 2 e^{-c²/2}, (y - 1) / (z √G + 1) (1 - 2 e^{-z²/2}) }, z = 11/5,
+    # for every set of stars, by Hoeffding, and since the sum of m coins is unimodal on
+    # the integers of m's parity, of which [-y, y] has at least y - 1 and [-z √G, z √G]
+    # at most z √G + 1.
     tail = lambda z: 1 - 2 * numbers.exp(-z * z / 2)
     wide = numbers.real(WIDE)
     far = tail(width)

@@ -1,31 +1,13 @@
 """Route A for L layers: reductions by alteration, one after another.
 
-Each leaves the share R = C^{1/(L-1)}; n_L = ⌊(H + 1) c_{L-1} / C⌋ + 1, for every n from
-there on. For a c beyond integers (a `Tower` of level 1 or above, c > 2^(10^6)) the
-choices η = D / (4c), q = (1 - η - R) / (1 - η) · (1 - 1/(4c)), ε the rest give, with
-D = 1 - R: ε >= D / (5c), (2/q)^c <= 2 (2/D)^c, m <= 4c (2/D)^c and
-
-    c' <= 2^{c lg(4/D)} c^5 (H / (D φ)) 2^6.
-
-The growth lg c' ~ c lg(4/D) remains: it is the price of a large free share.
-
-Route A, one reduction: a random restriction and repairs, Theorem 6.
-
-From activations of at most c bits and F >= φ n free ones to activations of c' bits and
-F' >= φ' n, for η, q, ε > 0 with (1 - η)(1 - q) - ε >= φ'/φ = R:
+One reduction (Theorem 6) takes activations of at most c bits, φ n bits free, to activations
+of c' bits, φ' n free, for η, q, ε > 0 with (1 - η)(1 - q) - ε >= φ'/φ = R:
 
     T = c / (η φ),    m = ⌈ln(c 2^c H / (ε φ)) / -ln(1 - (q/2)^c)⌉,
     c' = c + H 2^c m (c + c (T - 1)(c - 1));   first layer: η = 0, c' = 1 + 2H(m - 1).
 
-Proof. Fix the less than η φ n bits that feed more than T activations. Each pair of an
-activation's value and a head has a list of positions, best first; walk down it keeping
-activations with pairwise disjoint, non-empty sets of free bits, until one is constant,
-the list ends, or m are kept. In the first two cases the head attends to a position met;
-the bits met are m c at most and c - 1 for every activation not kept, which meets a kept
-one. Now fix every free bit with probability q by a fair coin. A pair for which none of
-its m kept activations gets its best value, which has probability (1 - (q/2)^c)^m at
-most, is repaired by fixing the c bits of the first one. In expectation
-(1 - η)(1 - q) φ n - ε φ n bits stay free; some outcome is as good, for every n.
+Each leaves the share R = C^{1/(L-1)}; n_L = ⌊(H + 1) c_{L-1} / C⌋ + 1, for every n from
+there on. docs/theory/hard-attention.md, section 5, has the proof.
 """
 
 import dataclasses
@@ -53,31 +35,26 @@ _MANY = 10**6
 
 @dataclasses.dataclass(frozen=True)
 class Alteration:
-    """Parameters of one reduction; η = 0 in the first layer.
+    """Parameters of one reduction; η = 0 in the first layer."""
 
-    Attributes:
-        num_heads: H.
-        inputs: c, the bits an activation depends on before.
-        free: φ, the share of the positions that is free before.
-        eta: η, the share of them fixed because they feed many activations.
-        q: The probability that a bit is fixed at random.
-        eps: ε, the share of them that repairs may cost.
-    """
-
+    # H.
     num_heads: int
+    # c, the bits an activation depends on before.
     inputs: int
+    # φ, the share of the positions that is free before.
     free: Interval
+    # η, the share of them fixed because they feed many activations.
     eta: Interval
+    # The probability that a bit is fixed at random.
     q: Interval
+    # ε, the share of them that repairs may cost.
     eps: Interval
 
     def lg_kept(self) -> Interval:
-        """Returns an upper bound on lg m, m the disjoint activations kept of a list.
-
-        For c > 1 by -ln(1 - x) >= x and ⌈y⌉ <= y + 1, in logarithms all along.
-        """
+        """Returns an upper bound on lg m, m the disjoint activations kept of a list."""
         if self.inputs == 1:
             return log2(interval(self.kept()))
+        # For c > 1 by -ln(1 - x) >= x and ⌈y⌉ <= y + 1, in logarithms all along.
         return lg_sum(log2(self._ln_pairs()) - self.inputs * log2(self.q / 2), 0)
 
     def kept(self) -> int:
@@ -119,15 +96,13 @@ def first_alteration(num_heads: int, kept: Interval) -> Alteration:
 def next_alteration(
     num_heads: int, inputs: int, free: Interval, kept: Interval
 ) -> Alteration:
-    """Returns a later layer's reduction with the least c', over a grid.
-
-    η = (1 - R) a / (40c), q = (1 - η - R) / (1 - η) · (1 - b / (4c)), ε the rest, for
-    a, b = 1 … 39, b < 4c.
-    """
+    """Returns a later layer's reduction with the least c', over a grid."""
     heads = whole("num_heads", num_heads, 1)
     c = interval(whole("inputs", inputs, 2))
     lost = float((1 - kept).mid)
     a, b = _best_cell(heads, min(inputs, _MANY), float(free.mid), lost)
+    # The grid: η = (1 - R) a / (40c), q = (1 - η - R) / (1 - η) · (1 - b / (4c)), ε the
+    # rest, for a, b = 1 … 39, b < 4c.
     eta = (1 - kept) * a / (CELLS * c)
     q = (1 - eta - kept) / (1 - eta) * (1 - b / (4 * c))
     # ε = (1 - η)(1 - q) - R, without taking apart numbers that agree to 1/c.
@@ -135,6 +110,7 @@ def next_alteration(
 
 
 def _best_cell(heads: int, c: int, free: float, lost: float) -> tuple[int, int]:
+    # In floats: every cell is a proof, so the best one need not be found for certain.
     a, b = np.meshgrid(np.arange(1.0, CELLS), np.arange(1.0, min(CELLS, 4 * c)))
     eta = lost * a / (CELLS * c)
     share = (lost - eta) / (1 - eta)
@@ -148,16 +124,13 @@ def _best_cell(heads: int, c: int, free: float, lost: float) -> tuple[int, int]:
 
 @dataclasses.dataclass(frozen=True)
 class AlterationRoute:
-    """Route A evaluated.
+    """Route A evaluated."""
 
-    Attributes:
-        length: From here on PARITY is impossible.
-        inputs: c_1 … c_{L-1}, the bits that an activation depends on.
-        reductions: Those with a c of at most 10^6 bits, first to last.
-    """
-
+    # From here on PARITY is impossible.
     length: Tower
+    # c_1 … c_{L-1}, the bits that an activation depends on.
     inputs: tuple[Tower, ...]
+    # Those with a c of at most 10^6 bits, first to last.
     reductions: tuple[Alteration, ...]
 
 
@@ -200,6 +173,12 @@ def alteration_route(
             reductions.append(next_alteration(heads, max(2, int(c.top)), left, kept))
             inputs.append(reductions[-1].outputs())
         else:
+            # For a c beyond integers (c > 2^(10^6)) the choices η = D / (4c),
+            # q = (1 - η - R) / (1 - η) · (1 - 1/(4c)), ε the rest give, with D = 1 - R:
+            # ε >= D / (5c), (2/q)^c <= 2 (2/D)^c, m <= 4c (2/D)^c and
+            # c' <= 2^{c lg(4/D)} c^5 (H / (D φ)) 2^6.
+            # The growth lg c' ~ c lg(4/D) remains: it is the price of a large free
+            # share.
             lost = 1 - kept
             ratio = log2(heads / (lost * left))
             inputs.append(giant(c, log2(4 / lost), 5, ratio + 6))

@@ -1,41 +1,16 @@
 """Route H for L layers: the paper's reductions, one after another.
 
 Every reduction leaves the share R = C^{1/(L-1)} of the free positions; closing the last
-layer needs none. The first reduction (c = 1) is searched over a grid. From then on c is
-large, and with W = c T (2/q)^c and E = 4^c c² H / (η C) these k are enough:
-
-    A = 1/k²:      k = max{ c 2^c / (η C),  2W (ln 2 + 1.34 E + 2 ln(4W) - 2),
-                            2 √(3 · 2^c H / (δ² q (1 - 2η) C)) },
-    A = 1/(f+1):   k = max{ c 2^c / (η C),  2W (ln(2e) + 1 + ln E + 2 ln(4W) - 2) },
-
-by ln k <= k / (4W) + ln(4W) - 1 and (1 - A)^f >= e^{-1.34 E} or 1/e. The free choices are
-η = (1 - R) / (4c), δ = 1 / (4c), q = (1 - R / (1 - 2η)) / (1 + δ), which cost (2/q)^c a
-constant only. They keep g of (H3) above half its first term: with A = 1/(f+1) the other
-is at most 2^c H / f = η C / (2^c c² k²), and k >= W >= 2/q makes k² 2^c q far larger than
-96 η / (1 - 2η).
-
-Once c is no integer any more (a `Tower` of level 1 or above, c > 2^(10^6)) the same
-choices give, with D = 1 - R, (2/q)^c <= 4 (2/D)^c and c T = 4 c³ / (D C), hence
-
-    A = 1/k²:      c' <= 2^{c lg(16/D)} c^7 (H / (D C))² 2^10,
-    A = 1/(f+1):   c' <= 2^{c lg(4/D)} c^5 (H / (D C)) (3 + 2 ln(2/D)) 2^8:
-
-lg c' grows in proportion to c, one exponential for every layer.
-
-Route H, one reduction: Hahn's three stages with the corrected constants.
-
-From activations of at most c bits on a share C of free positions to activations of c'
-bits on C' = C (1 - 2η) (1 - (1 + δ) q). With T = c / (η C), the activations that one bit
-may feed, and f = 2^{2c} c² k² H / (η C), the events that one event depends on, it needs
+layer needs none. One reduction, Hahn's three stages with the corrected constants, takes
+activations of at most c bits on a share C of free positions to activations of c' bits on
+C' = C (1 - 2η) (1 - (1 + δ) q). With T = c / (η C), the activations that one bit may feed,
+and f = 2^{2c} c² k² H / (η C), the events that one event depends on, it needs
 
     (H1)  c 2^c / k <= η C,
     (H2)  (1 - (q/2)^c)^{k / (c T)} <= (A / 2) (1 - A)^f,
     (H3)  g := δ² q (1 - 2η) C / 3 + 2^c H ln(1 - A) > 0  and  n >= ln 2 / g,
 
-and gives c' = c (2^c k H + 1). A in (0, 1) is the weight of an event in the Local Lemma:
-the paper takes A = 1/k², whereby (1 - A)^f falls to exp(-4^c c² H / (η C)); A = 1/(f+1)
-keeps it above 1/e. In k, (H2) is a convex function that starts negative, so it has one
-crossing, and the least k is found by bisection.
+and gives c' = c (2^c k H + 1). A in (0, 1) is the weight of an event in the Local Lemma.
 """
 
 import dataclasses
@@ -63,30 +38,29 @@ LN2 = log(interval(2))
 class Weight(enum.Enum):
     """A, the weight of an event in the Local Lemma; its value is how it reads."""
 
+    # The paper's A = 1/k² lets (1 - A)^f fall to exp(-4^c c² H / (η C)); A = 1/(f+1)
+    # keeps it above 1/e.
     PAPER = "1/k^2"
     BALANCED = "1/(f+1)"
 
 
 @dataclasses.dataclass(frozen=True)
 class PaperReduction:
-    """Parameters of one reduction.
+    """Parameters of one reduction."""
 
-    Attributes:
-        num_heads: H.
-        inputs: c, the bits an activation depends on before.
-        free: C, the share of the positions that is free before.
-        eta: η in (0, 1/2), the share lost in each of the first two stages.
-        delta: δ in (0, 1], the relative excess of the random stage over its mean.
-        q: The probability that a bit is fixed in the random stage.
-        weight: The choice of A.
-    """
-
+    # H.
     num_heads: int
+    # c, the bits an activation depends on before.
     inputs: int
+    # C, the share of the positions that is free before.
     free: Interval
+    # η in (0, 1/2), the share lost in each of the first two stages.
     eta: Interval
+    # δ in (0, 1], the relative excess of the random stage over its mean.
     delta: Interval
+    # The probability that a bit is fixed in the random stage.
     q: Interval
+    # The choice of A.
     weight: Weight
 
     def outputs(self, k: int) -> int:
@@ -119,6 +93,8 @@ class PaperReduction:
 
     def least_k(self, below: int | None = None) -> int:
         """The least k (below `below`, if given) at which (H1), (H2) and g > 0 hold."""
+        # In k, (H2) is a convex function that starts negative, so it has one crossing,
+        # and bisection finds the least k.
         if below is None:
             low, high = 1, 2
             while not self.holds(high):
@@ -142,11 +118,9 @@ class PaperReduction:
 def best_paper_reduction(
     num_heads: int, free: Interval, kept: Interval, weight: Weight
 ) -> tuple[PaperReduction, int]:
-    """Find the first layer's reduction with the least k, over a grid.
-
-    The grid is η = (1 - R) i / 60, i = 1 … 29, δ in {.05, .1, .2, .35, .5, .75, 1} and
-    q = (1 - R / (1 - 2η)) / (1 + δ), which makes C' = R C.
-    """
+    """Find the first layer's reduction with the least k, over a grid."""
+    # The grid is η = (1 - R) i / 60, i = 1 … 29, δ in {.05, .1, .2, .35, .5, .75, 1}
+    # and q = (1 - R / (1 - 2η)) / (1 + δ), which makes C' = R C.
     heads = whole("num_heads", num_heads, 1)
     cells = (PaperReduction(heads, 1, free, *cell, weight) for cell in _grid(kept))
     best = next(cells)
@@ -168,17 +142,13 @@ def _grid(kept: Interval) -> Iterator[tuple[Interval, Interval, Interval]]:
 
 @dataclasses.dataclass(frozen=True)
 class PaperRoute:
-    """Route H evaluated.
+    """Route H evaluated."""
 
-    Attributes:
-        length: From here on a restriction with the free share C and a constant output
-            exists.
-        inputs: c_1 … c_{L-1}, the bits that an activation depends on.
-        first: The first reduction and its k; None for one layer.
-    """
-
+    # From here on a restriction with the free share C and a constant output exists.
     length: Tower
+    # c_1 … c_{L-1}, the bits that an activation depends on.
     inputs: tuple[Tower, ...]
+    # The first reduction and its k; None for one layer.
     first: tuple[PaperReduction, int] | None
 
 
@@ -239,7 +209,13 @@ def sufficient_log2_k(
     weight: Weight,
 ) -> Interval:
     """Returns lg of a real k, such that (H1), (H2) and g > 0 hold from there on."""
-    # The closed forms of the module; with A = 1/(f+1) the free choices keep g > 0.
+    # With W = c T (2/q)^c and E = 4^c c² H / (η C) these k are enough:
+    #
+    #     A = 1/k²:      k = max{ c 2^c / (η C),  2W (ln 2 + 1.34 E + 2 ln(4W) - 2),
+    #                             2 √(3 · 2^c H / (δ² q (1 - 2η) C)) },
+    #     A = 1/(f+1):   k = max{ c 2^c / (η C),  2W (ln(2e) + 1 + ln E + 2 ln(4W) - 2) },
+    #
+    # by ln k <= k / (4W) + ln(4W) - 1 and (1 - A)^f >= e^{-1.34 E} or 1/e.
     c, lost = inputs, eta * free
     lg_w = log2(c * c / lost) + c * log2(2 / q)
     lg_e = 2 * c + log2(c**2 * num_heads / lost)
@@ -264,6 +240,9 @@ def _next_inputs(
         # (H3) asks for n in the order of c², far below c'.
         return _giant_step(inputs, heads, free, 1 - kept, weight), Tower.of(0)
     c = interval(int(inputs.top))
+    # Free choices, which cost (2/q)^c a constant only. They keep g of (H3) above half
+    # its first term: with A = 1/(f+1) the other is at most 2^c H / f = η C /
+    # (2^c c² k²), and k >= W >= 2/q makes k² 2^c q far larger than 96 η / (1 - 2η).
     eta = (1 - kept) / (4 * c)
     delta = 1 / (4 * c)
     q = (1 - kept / (1 - 2 * eta)) / (1 + delta)
@@ -278,7 +257,14 @@ def _next_inputs(
 def _giant_step(
     inputs: Tower, heads: int, free: Interval, lost: Interval, weight: Weight
 ) -> Tower:
-    """Returns c' for a c beyond integers; see the module's last formulas."""
+    """Returns c' for a c beyond integers, a `Tower` of level 1 or above."""
+    # The free choices of `_next_inputs` give, with D = 1 - R, (2/q)^c <= 4 (2/D)^c and
+    # c T = 4 c³ / (D C), hence
+    #
+    #     A = 1/k²:      c' <= 2^{c lg(16/D)} c^7 (H / (D C))² 2^10,
+    #     A = 1/(f+1):   c' <= 2^{c lg(4/D)} c^5 (H / (D C)) (3 + 2 ln(2/D)) 2^8:
+    #
+    # lg c' grows in proportion to c, one exponential for every layer.
     lg_ratio = log2(heads / (lost * free))
     if weight is Weight.PAPER:
         return giant(inputs, log2(16 / lost), 7, 2 * lg_ratio + 10)

@@ -1,63 +1,10 @@
 """Route S, Theorem 8: thresholds from decision trees that stay shallow.
 
-Lemma 7: the depth of a chain of decision lists after a random restriction.
-
 R_p keeps each free bit free with probability p and fixes it by a fair coin otherwise. A
 decision list of width w is an ordered list of conjunctions of at most w literals; its
 canonical tree queries the unset variables of the first term that is not falsified, stops
-where that is true and goes on otherwise. A chain runs h lists one after another. With
-r = 2p / (1 + p), B_0(s) = [s <= 0] and B_h(s) = 1 for s <= 0, let for s, h >= 1
-
-    val(0) = B_{h-1}(s),   val(j) = 1 for j >= s, else
-    val(j) = min(1, (2^j - 1) B_h(s - j) + B_{h-1}(s - j)),
-    plain  = val(0) + Σ_{j=1..w} C(w, j) r^j val(j),
-    moebius = Σ_{j=0..w} C(w, j) r^j max(0, Δ^j val(0)),
-    B_h(s) = min(1, plain, moebius, B_h(s - 1)).
-
-Then Pr[canonical depth >= s] <= B_h(s). Proof by induction over the number of terms,
-under any further event that stays true when more bits are fixed. Where the first term is
-falsified it drops out. Elsewhere all of a set U of its variables are free with
-probability at most r^|U|, since setting a free variable to its satisfying value keeps
-the event; given the exact set of j free ones, 2^j - 1 answers go on with the same lists
-and one with the next list. `plain` sums over that set, `moebius` writes val as a sum
-over its subsets. Both grow with w, so shorter terms are covered.
-
-All numbers are multiples of 10^-digits, rounded up: the recursion holds for them as it
-stands, because it needs of val only that it is an upper bound.
-
-Theorem 8, from these depths.
-
-After layer l every activation is computed by a decision tree of depth t_l, and at least
-φ_l n - ψ_l bits are free: t_0 = φ_0 = 1, ψ_0 = 0. A random restriction R_p leaves the
-activations of the next layer as trees of depth t_l but for a share R_l of them in
-expectation (`deep_probability`); each of those is made constant by fixing at most
-(H + 1) t_{l-1} bits. Some outcome is as good as the expectation, hence
-
-    φ_l = p_l φ_{l-1} - (H + 1) t_{l-1} R_l
-
-and ψ_l = p_l ψ_{l-1}; where the output is read at a position of its own there are n + 1
-activations, and ψ_l = p_l ψ_{l-1} + (H + 1) t_{l-1} R_l. Closing the last layer fixes
-(H + 1) t_{L-1} bits. So with F bits left over the output is constant as soon as
-
-    n φ_{L-1} - ψ_{L-1} > (H + 1) t_{L-1} + F - 1,
-
-and PARITY needs F = 1 only: the completions have one output and both parities.
-
-Corollary 9: route S without a search, for any number of layers and heads.
-
-With p_l = 1 / (8.32 t_{l-1}) a decision list of width t_{l-1} is deeper than s with
-probability at most α^s, α <= 2 p t / ((1 + p) ln((1 + √5) / 2)) < 1/2, and at most
-(1 + p)^t <= e^{1/8.32} < 1.128 paths of a tree are met in expectation. With
-
-    s_l = ⌈log₂(18.9 H (H + 1) t_{l-1}² / φ_{l-1})⌉,
-
-so that repairs cost at most half of what is left, since 2 · 8.32 · 1.128 <= 18.9,
-
-    t_l = t_{l-1} + H (s_l - 1),    φ_l = φ_{l-1} / (16.64 t_{l-1}),
-    n_L = ⌊((H + 1) t_{L-1} + F - 1) / φ_{L-1}⌋ + 1,
-
-and 2^{L-1} - 1 more where the output is read at a position of its own: with repairs of at
-most φ_l, ψ_l <= 2 (φ_l / φ_{l-1}) ψ_{l-1} + φ_l, hence ψ_{L-1} <= (2^{L-1} - 1) φ_{L-1}.
+where that is true and goes on otherwise. A chain runs h lists one after another.
+docs/theory/hard-attention.md, section 6, has the proofs.
 """
 
 import dataclasses
@@ -98,6 +45,21 @@ class SwitchingStep:
         return f"p = {self.star_probability}, t = {self.depth}"
 
 
+# Lemma 7. With r = 2p / (1 + p), B_0(s) = [s <= 0] and B_h(s) = 1 for s <= 0, let for
+# s, h >= 1
+#
+#     val(0) = B_{h-1}(s),   val(j) = 1 for j >= s, else
+#     val(j) = min(1, (2^j - 1) B_h(s - j) + B_{h-1}(s - j)),
+#     plain  = val(0) + Σ_{j=1..w} C(w, j) r^j val(j),
+#     moebius = Σ_{j=0..w} C(w, j) r^j max(0, Δ^j val(0)),
+#     B_h(s) = min(1, plain, moebius, B_h(s - 1)).
+#
+# Then Pr[canonical depth >= s] <= B_h(s). By induction over the number of terms, under any
+# further event that stays true when more bits are fixed: all of a set U of the variables of
+# the first term are free with probability at most r^|U|, since setting a free variable to
+# its satisfying value keeps the event; given the exact set of j free ones, 2^j - 1 answers
+# go on with the same lists and one with the next list. `plain` sums over that set, `moebius`
+# writes val as a sum over its subsets. Both grow with w, so shorter terms are covered.
 def depth_tails(
     width: int,
     num_lists: int,
@@ -130,6 +92,8 @@ def depth_tails(
     most = whole("most", most, 1)
     p = probability("star_probability", star_probability)
     weights, total = _weights(width, 2 * p / (1 + p))
+    # All numbers are multiples of 10^-digits, rounded up: the recursion holds for them
+    # as it stands, because it needs of val only that it is an upper bound.
     one = 10 ** whole("digits", digits, 1)
     previous = [one] + [0] * most  # B_0
     for _ in range(num_lists):
@@ -214,26 +178,38 @@ def _moebius(weights: list[int], values: list[int]) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class ClosedFormSwitching:
-    """Corollary 9 evaluated.
+    """Corollary 9 evaluated."""
 
-    Attributes:
-        length: n_L.
-        depths: t_1 … t_{L-1}.
-        bits: s_1 … s_{L-1}.
-    """
-
+    # n_L.
     length: Tower
+    # t_1 … t_{L-1}.
     depths: tuple[int, ...]
+    # s_1 … s_{L-1}.
     bits: tuple[int, ...]
 
 
+# Corollary 9: route S without a search, for any number of layers and heads.
+#
+# With p_l = 1 / (8.32 t_{l-1}) a decision list of width t_{l-1} is deeper than s with
+# probability at most α^s, α <= 2 p t / ((1 + p) ln((1 + √5) / 2)) < 1/2, and at most
+# (1 + p)^t <= e^{1/8.32} < 1.128 paths of a tree are met in expectation. With
+#
+#     s_l = ⌈log₂(18.9 H (H + 1) t_{l-1}² / φ_{l-1})⌉,
+#
+# so that repairs cost at most half of what is left, since 2 · 8.32 · 1.128 <= 18.9,
+#
+#     t_l = t_{l-1} + H (s_l - 1),    φ_l = φ_{l-1} / (16.64 t_{l-1}),
+#     n_L = ⌊((H + 1) t_{L-1} + F - 1) / φ_{L-1}⌋ + 1,
+#
+# and 2^{L-1} - 1 more where the output is read at a position of its own: with repairs of at
+# most φ_l, ψ_l <= 2 (φ_l / φ_{l-1}) ψ_{l-1} + φ_l, hence ψ_{L-1} <= (2^{L-1} - 1) φ_{L-1}.
 def closed_form_switching(
     num_layers: int, num_heads: int, *, free: int = 1, read_out: bool = False
 ) -> ClosedFormSwitching:
     """Returns the threshold of Corollary 9.
 
-    n_L = ⌊((H + 1) t_{L-1} + F - 1) / φ_{L-1}⌋ + 1 with the recursion above: polynomial in
-    H for each L, and for F = 1 at most (O(L H log(L H)))^L.
+    n_L = ⌊((H + 1) t_{L-1} + F - 1) / φ_{L-1}⌋ + 1 with t and φ of Corollary 9: polynomial
+    in H for each L, and for F = 1 at most (O(L H log(L H)))^L.
 
     Args:
         num_layers: L >= 1.
@@ -287,6 +263,22 @@ class SwitchingProof:
     length: int
 
 
+# Theorem 8, from the depths of Lemma 7. After layer l every activation is computed by a
+# decision tree of depth t_l, and at least φ_l n - ψ_l bits are free: t_0 = φ_0 = 1,
+# ψ_0 = 0. A random restriction R_p leaves the activations of the next layer as trees of
+# depth t_l but for a share R_l of them in expectation (`deep_probability`); each of those is
+# made constant by fixing at most (H + 1) t_{l-1} bits. Some outcome is as good as the
+# expectation, hence
+#
+#     φ_l = p_l φ_{l-1} - (H + 1) t_{l-1} R_l
+#
+# and ψ_l = p_l ψ_{l-1}; where the output is read at a position of its own there are n + 1
+# activations, and ψ_l = p_l ψ_{l-1} + (H + 1) t_{l-1} R_l. Closing the last layer fixes
+# (H + 1) t_{L-1} bits, so that F bits are left over where
+#
+#     n φ_{L-1} - ψ_{L-1} > (H + 1) t_{L-1} + F - 1,
+#
+# and PARITY needs F = 1 only: the completions have one output and both parities.
 def switching_proof(
     num_heads: int,
     steps: Sequence[SwitchingStep],

@@ -2,15 +2,6 @@
 
 Any admissible parameters are a proof, so the least of the thresholds holds. Those of
 route S and of DYCK come from a table where it has the shape; closed forms are for all.
-
-What hard attention does compute: every function of (H + 1)^L symbols.
-
-With positions 0 … n - 1, let head h of layer l (both from 0) at position i look at
-position i - (h + 1) (H + 1)^l, by the score -(j - target)^2, and let every activation
-keep all symbols it has met, with their positions. After l layers position i knows the
-(H + 1)^l symbols that end at itself, so that the last position knows (H + 1)^L: their
-parity, or whether they are well-bracketed. One layer can do no better: closing fixes at
-most H + 1 bits, H where the output is read at a further position whose symbol is given.
 """
 
 import dataclasses
@@ -155,6 +146,11 @@ def computable_length(
     Source:
         docs/theory/hard-attention.md, section 3, Theorem 5.
     """
+    # With positions 0 … n - 1, let head h of layer l (both from 0) at position i look
+    # at position i - (h + 1) (H + 1)^l, by the score -(j - target)^2, and let every
+    # activation keep all symbols it has met, with their positions. After l layers
+    # position i knows the (H + 1)^l symbols that end at itself, so that the last
+    # position knows (H + 1)^L: their parity, or whether they are well-bracketed.
     layers = whole("num_layers", num_layers, 1, MOST_LAYERS)
     heads = whole("num_heads", num_heads, 1)
     return (heads + 1) ** layers - instance("read_out", read_out, bool)
@@ -179,6 +175,8 @@ def one_layer_parity_threshold(num_heads: int, *, read_out: bool = False) -> int
     Source:
         docs/theory/hard-attention.md, section 3, Theorem 4.
     """
+    # One layer can do no better: closing fixes at most H + 1 bits, H where the output
+    # is read at a further position whose symbol is given.
     return computable_length(1, num_heads, read_out=read_out) + 1
 
 
@@ -358,6 +356,7 @@ def _dyck_parameters(num_layers: int, num_heads: int) -> DyckParameters | None:
     digits = proof_digits(num_layers)
     steps, spreads, delta = DYCK_RELEASED[num_layers, num_heads]
     depths = (1, *(step.depth for step in steps))
+    # The depth after the last step is the start of none.
     deep = tuple(
         deep_probability(t, num_heads, step.depth, step.star_probability, digits)
         for t, step in zip(depths, steps, strict=False)

@@ -64,6 +64,7 @@ class Tower:
             return _normal(self.level - 1, interval(self.top))
         if self.level == 1:
             return Tower.of(math.ceil(self.top))
+        # The bit length of m - 1 is ⌈log₂ m⌉.
         return Tower.of(max(0, int(self.top) - 1).bit_length())
 
     def times(self, factor: Interval | float) -> "Tower":
@@ -74,6 +75,8 @@ class Tower:
         exponent = log2(factor)
         if self.level == 1:
             return _normal(1, interval(self.top) + exponent)
+        # Above level 1 a factor of at most 1 hardly lowers the top; the number itself
+        # is a bound.
         if exponent.b <= 0:
             return self
         lifted = _normal(self.level - 1, interval(self.top))
@@ -152,6 +155,8 @@ def _up(number: float) -> str:
 
 def _normal(level: int, top: Interval) -> Tower:
     """Returns `level` twos on one another, topped by any real of `top`, rounded up."""
+    # One form for each value: a top that is too large becomes another two, and twos are
+    # taken back while the top that is left stays small enough.
     while not top.b < LARGEST_TOP:
         top = log2(top)
         level += 1
@@ -193,5 +198,6 @@ def floor(x: Interval) -> int:
 
 def _upper_end(x: Interval) -> tuple[int, int]:
     """Returns m and e with m 2^e the upper end of an interval."""
+    # mpmath's own form of the end, which is exact where a float may overflow.
     sign, mantissa, exponent, _ = x._mpi_[1]
     return -int(mantissa) if sign else int(mantissa), exponent
