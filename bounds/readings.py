@@ -45,11 +45,9 @@ def no_rule(reading: str, operation: Operation) -> InputError:
 def unsupported_attention(
     layers: tuple[Layer, ...], known: tuple[str, ...] = ()
 ) -> str | None:
-    """Reason that a method has no rule for a part of a layer's attention, or None.
-
-    Forward passes and exact changes use `jax_models.model.attending`, which has all parts;
-    `known` names the parts that the method follows itself.
-    """
+    """Reason that a method has no rule for a part of a layer's attention, or None."""
+    # Forward passes and exact changes use `jax_models.model.attending`, which has all
+    # parts; `known` names the parts that the method follows itself.
     for depth, layer in enumerate(layers):
         for piece in layer.attention.pieces:
             if piece in known:
@@ -59,16 +57,14 @@ def unsupported_attention(
 
 
 def unsupported_dropout(model: Transformer) -> str | None:
-    """Reason that a substitution may change the embeddings of other rows, or None.
-
-    A token dropout whose scale is fixed, as in the model of one input, is supported.
-    """
+    """Reason that a substitution may change the embeddings of other rows, or None."""
     dropout = model.token_dropout
     if isinstance(model.position, PairTable):
         return (
             "it needs all but one row to stay, and tokens are of the second type behind "
             f"symbol {model.position.separator}, the model's separator"
         )
+    # A scale that is fixed, as in the model of one input, moves no row.
     if dropout is None or dropout.scale is not None:
         return None
     return (
@@ -96,11 +92,9 @@ def unsupported_model(model: Transformer) -> str | None:
 
 
 def of_one_text(model: Transformer, symbols: Collection[int]) -> Transformer:
-    """The model for inputs of `symbols`, all tokens of which are of the first type.
-
-    Unchanged if the model has no token types, or their separator is among `symbols`.
-    """
+    """The model for inputs of `symbols`, all tokens of which are of the first type."""
     table = model.position
+    # Unchanged without token types, and where a separator may begin the second type.
     if not isinstance(table, PairTable) or table.separator in symbols:
         return model
     return dataclasses.replace(model, position=PositionTable(table.table))
@@ -111,14 +105,12 @@ def unsupported_operation(
     reading: Callable[..., Any],
     apart: type[Operation] | tuple[()] = (),
 ) -> str | None:
-    """Reason that an operation or attention part of the layers has no rule, or None.
-
-    `reading` is a `functools.singledispatch` over operations that are not linear, without
-    those of the classes `apart`.
-    """
+    """Reason that an operation or attention part of the layers has no rule, or None."""
     # What goes by readings asks what each row sees, position by position.
     if found := unsupported_attention(layers, known=(WINDOW,)):
         return found
+    # `reading` is a `functools.singledispatch` over operations that are not linear,
+    # without those of the classes `apart`. The rule of `object` is the refusal.
     of: Any = reading
     for layer in layers:
         for operation in layer.operations:
@@ -175,10 +167,8 @@ def slope(
     base: tuple[Float[Array, "rows d_read"] | None, ...],
     cotangents: Cotangents,
 ) -> tuple[Cotangents, ...]:
-    """Cotangents of the rows that an operation reads, from those of the row it writes.
-
-    A row of `base` is None where the operation is linear and the row is not known.
-    """
+    """Cotangents of the rows that an operation reads, from those of the row it writes."""
+    # A row of `base` is None where the operation is linear and the row is not known.
     raise no_rule("slope", operation)
 
 
@@ -213,6 +203,7 @@ def _(operation: Norm, base, cotangents: Cotangents) -> tuple[Cotangents, ...]:
     (row,) = base
     z = operation.centre(row)
     z, s = z[:, None], operation.deviation(z)[:, None]
+    # N' = diag(scale) (P/s - z z^T/(d s³)), of which this is the transpose.
     scaled = cotangents * operation.scale
     along = (scaled * z).mean(axis=-1, keepdims=True)
     # The projection that centres is its own transpose.
@@ -222,17 +213,16 @@ def _(operation: Norm, base, cotangents: Cotangents) -> tuple[Cotangents, ...]:
 def pull(
     program: Program, base: Mapping[str, Array], given: Mapping[str, Array]
 ) -> dict[str, Array]:
-    """Cotangents of the rows of a program by name, from those given for rows it writes.
-
-    `base` must hold the rows [rows, width] that nonlinear steps read; `given` holds
-    cotangents [outputs, width], or [rows, outputs, width] of every row.
-    """
+    """Cotangents of the rows of a program by name, from those given for rows it writes."""
+    # `base` must hold the rows [rows, width] that nonlinear steps read; `given` holds
+    # cotangents [outputs, width], or [rows, outputs, width] of every row.
     found = dict(given)
     for step in reversed(program.steps):
         if step.name not in found:
             continue
         reads = tuple(base.get(name) for name in step.inputs)
         pulled = slope(step.operation, reads, found[step.name])
+        # A row that several steps read sums what they pull back.
         for name, cotangents in zip(step.inputs, pulled, strict=True):
             found[name] = found[name] + cotangents if name in found else cotangents
     return found

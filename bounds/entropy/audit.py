@@ -63,16 +63,14 @@ def ground_probabilities() -> str:
 
 
 def dyck_gaps() -> str:
-    """Gaps of 2DYCK's floors above the optimum as ε vanishes, as a Markdown table.
-
-    Compared with the gap of the best prediction from the last symbol alone, which also
-    mixes up END and a closing bracket.
-    """
+    """Gaps of 2DYCK's floors above the optimum as ε vanishes, as a Markdown table."""
     rows = []
     for p in (p for p in DYCK_PROBABILITIES if p < 0.5):
         for n in (FAR, FAR + 1):
             levels = DyckSource(p).levels(n)
             numbers = [
+                # Beside them the gap of the best prediction from the last symbol alone,
+                # which also mixes up END and a closing bracket.
                 x - levels.optimal
                 for x in (
                     dyck_floor(p, n, "last", 0.0).value,

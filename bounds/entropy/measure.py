@@ -83,14 +83,11 @@ def log_odds_norm(model: Transformer, pairs: Sequence[tuple[int, int]]) -> float
 
 @dataclasses.dataclass(frozen=True)
 class UniformCloseness:
-    """ε that holds for all inputs of a length.
+    """ε that holds for all inputs of a length."""
 
-    Attributes:
-        epsilon: Nats; infinite beyond float range.
-        log10: Its decimal logarithm, which is finite where the closed form is.
-    """
-
+    # Nats; infinite beyond float range.
     epsilon: float
+    # Its decimal logarithm, which is finite where the closed form is.
     log10: float
 
 
@@ -100,6 +97,7 @@ def closed_form_closeness(
     """Bound ε for all inputs of a length: Λ times the corrected Lemma 5, rounded up."""
     norm = log_odds_norm(model, class_pairs)
     change = closed_form_bounds(model, num_tokens).corrected.others
+    # A factor of zero has no logarithm.
     if norm == 0 or change.log_value == -math.inf:
         return UniformCloseness(0.0, -math.inf)
     total = log(interval(norm)) + interval(change.log_value)
@@ -112,6 +110,7 @@ def exact_closeness(
     """Returns the largest change of log-odds over `class_pairs` by pair, rounding added."""
     s, t = np.array(class_pairs).T
     moved = own.logits - other.logits
+    # A difference of two logits of one prefix is off by at most that prefix's radius.
     return np.abs(moved[:, s] - moved[:, t]).max(axis=1) + own.radius + other.radius
 
 
@@ -181,16 +180,13 @@ def entropy_levels(source: Source, length: int) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class AveragedFloor:
-    """A mean floor, with the floors under single pairs that it averages.
+    """A mean floor, with the floors under single pairs that it averages."""
 
-    Attributes:
-        floor: Nats, rounded down.
-        values: The floor under each prefix's pair.
-        closeness: The mean ε over the prefixes that have a pair; NaN where none has.
-    """
-
+    # Nats, rounded down.
     floor: float
+    # The floor under each prefix's pair.
     values: ByInput
+    # The mean ε over the prefixes that have a pair; NaN where none has.
     closeness: float
 
 
@@ -209,6 +205,7 @@ def averaged_floor(
         if kind == OUTSIDE:
             values[rows] = theorem.pair_bound(n, reading, OUTSIDE, math.inf).value
             continue
+        # Sorted, so that the ε of a group lie close together.
         rows = rows[np.argsort(epsilons[rows], kind="stable")]
         for group in np.array_split(rows, min(GROUPS, rows.size)):
             mean = _mean_from_above(epsilons[group], weights[group])
@@ -255,7 +252,7 @@ class Floor:
 
 @dataclasses.dataclass(frozen=True)
 class ModelEntropy:
-    """A model at one length.
+    """A model's cross-entropy on a source at one length, and the floor beneath it.
 
     Attributes:
         length: n, in symbols.
@@ -279,6 +276,8 @@ class ModelEntropy:
 
     def as_row(self, source: Source) -> dict[str, Any]:
         """Returns the columns of the command `entropy`, with the levels of the source."""
+        # The row has both readings' floors; the model's ε replaces that of its own
+        # reading.
         mine, other = ("floor_r1", "floor_r2")[:: 1 if self.reading == "last" else -1]
         return {
             **entropy_levels(source, self.length),
@@ -347,6 +346,8 @@ def measure_entropy(
     if closeness == "closed_form":
         floor = _for_all_inputs(model, source, length, reading)
     elif closeness == "certificate":
+        # A certificate a pair is too slow for all pairs of a long length: a sample
+        # estimates the floor.
         chosen = population
         if population.is_complete and len(population.strings) > MOST_CERTIFIED:
             chosen = sample_prefixes(source, length, num_inputs, seed)
@@ -390,6 +391,7 @@ def _evaluate(
     if rows.size:
         gain = log_probabilities(source, partners)
         gain -= log_probabilities(source, strings[rows])
+        # Share of the prefix in the probability of its pair.
         share = 1 / (1 + np.exp(gain))
         losses[rows] = share * losses[rows] + (1 - share) * other.losses
         closeness[rows] = exact_closeness(own[rows], other, theorem.class_pairs)

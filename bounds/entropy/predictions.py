@@ -92,6 +92,7 @@ def enumerate_prefixes(source: Source, length: int) -> Population:
         length: n >= 1, small: there may be V^n of them.
     """
     strings = source.prefixes(length)
+    # Conditioned on words of at least n symbols.
     weights = np.exp(log_probabilities(source, strings) - source.log_survival(length))
     strata = np.zeros(len(strings), int)
     return Population(strings, weights / weights.sum(), True, strata)
@@ -112,6 +113,7 @@ def sample_prefixes(source: Source, length: int, count: int, seed: int) -> Popul
     if count < 2:
         raise InputError(f"{count} sampled prefixes; a standard error needs at least 2")
     check_sample(length, count)
+    # Samples of several lengths are independent though they share a seed.
     key = jax.random.fold_in(jax.random.key(seed), length)
     strings = np.asarray(source.sample(key, length, count))
     return Population(strings, np.full(count, 1 / count), False, np.zeros(count, int))
@@ -123,6 +125,7 @@ def log_probabilities(source: Source, strings: Strings) -> ByInput:
     size = min(count, max(1, CHUNK // (strings.shape[1] * source.num_classes)))
     parts = []
     for start in range(0, count, size):
+        # The last chunk is filled up, so that one program serves all.
         part = padded(strings[start : start + size], size)
         parts.append(np.asarray(_log_probability(jnp.asarray(part), source=source)))
     return np.concatenate(parts)[:count].astype(np.float64)
@@ -222,6 +225,8 @@ def predict(
     heads = max((x.attention.num_heads for x in model.layers), default=1)
     batch = min(MAX_BATCH, max(1, BATCH_ELEMENTS // (heads * n * min(n, 1024))), count)
 
+    # Run 0 evaluates the model; the others repeat it with numbers moved by some
+    # roundings.
     def evaluate(run: int) -> list[np.ndarray]:
         found, moved = [], moved_model(model, run) if run else model
         for start in range(0, count, batch):
@@ -243,6 +248,7 @@ def predict(
         )
     # In float64 whatever the model's type: a loss is not to be rounded once more.
     logits = logits.astype(np.float64)
+    # -Σ_s P(s) (logit_s - ln Σ e^logit), with Σ_s P(s) = 1.
     losses = np.logaddexp.reduce(logits, axis=1) - (wanted * logits).sum(axis=1)
     # Between the logits that moved farthest apart.
     apart = (np.ptp(evaluate(run)[0] - logits, axis=1) for run in range(1, RUNS + 1))

@@ -49,7 +49,7 @@ ROUND, SQUARE = 1, 3  # the classes ) and ]
 
 @dataclasses.dataclass(frozen=True)
 class Pairs:
-    """The other member of each prefix's pair.
+    """Pairs of prefixes that a theorem compares, from each prefix: its partner, and where.
 
     Attributes:
         partners: The partners; the prefix itself where it has none.
@@ -63,7 +63,7 @@ class Pairs:
 
 
 class FloorTheorem(abc.ABC):
-    """A floor under the cross-entropy on one source."""
+    """Theorem that bounds the cross-entropy of any prediction on one source from below."""
 
     # The classes (s, t) whose log-odds q_s : q_t the floor rests on.
     class_pairs: ClassVar[tuple[tuple[int, int], ...]]
@@ -125,6 +125,7 @@ class ParityTheorem(FloorTheorem):
             none = np.full(count, OUTSIDE)
             return Pairs(partners, np.zeros(count, int), none)
         partners[:, at] ^= 1
+        # Under R1 the floor of a pair depends on x_n, which its members share.
         kinds = np.zeros(count, int) if reading == "query" else strings[:, -1]
         return Pairs(partners, np.full(count, at), kinds.astype(int))
 
@@ -168,8 +169,11 @@ class DyckTheorem(FloorTheorem):
         at = innermost_open(strings)
         paired = at >= 0
         if reading == "last":
+            # Odd symbols close. The reading sees x_n, so the bracket that changes must
+            # be another.
             paired &= strings[:, -1] % 2 == 1
         partners, rows = strings.copy(), np.flatnonzero(paired)
+        # Bit 1 of a symbol is the type of its bracket, bit 0 whether it closes.
         partners[rows, at[rows]] ^= 2
         return Pairs(partners, np.where(paired, at, 0), np.where(paired, 0, OUTSIDE))
 

@@ -26,11 +26,10 @@ class Sense(enum.Enum):
 def directed(value: float, spec: str, sense: Sense) -> str:
     """Text of `value` in the format `spec`, rounded up for UPPER and down for LOWER.
 
-    A `spec` without "." and an infinite or NaN value are formatted without this rounding.
-
     >>> directed(2.00001, ".3g", Sense.UPPER), directed(2.00001, ".3g", Sense.LOWER)
     ('2.01', '2')
     """
+    # Without a decimal point in the format, or a finite value, nothing is cut.
     if "." not in spec or not math.isfinite(value):
         return format(value, spec)  # all digits
     up = sense is Sense.UPPER
@@ -45,21 +44,17 @@ def directed(value: float, spec: str, sense: Sense) -> str:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class _Inequality:
-    """quantity <= value (UPPER) or quantity >= value (LOWER), for a quantity >= 0.
+    """quantity <= value (UPPER) or quantity >= value (LOWER), for a quantity >= 0."""
 
-    Attributes:
-        log_value: ln of the value; -inf for the value zero, +inf for an upper bound
-            that says nothing. Rounded in the direction of the sense.
-        sense: The direction.
-        quantity: What is bounded, in the notation of the source.
-        hypotheses: What must hold, one sentence each.
-        source: Where the statement is, "Hahn 2020, Lemma 5".
-    """
-
+    # ln of the value; -inf for the value zero, +inf for an upper bound that says
+    # nothing. Rounded in the direction of the sense.
     log_value: float
     sense: Sense
+    # What is bounded, in the notation of the source.
     quantity: str
+    # What must hold, one sentence each.
     hypotheses: tuple[str, ...]
+    # Where the statement is, "Hahn 2020, Lemma 5".
     source: str
 
     def __post_init__(self) -> None:
@@ -100,10 +95,8 @@ class _Inequality:
 
     @property
     def size(self) -> str:
-        """The value in five digits; above 10^4 and below 10^-4 as a power of ten.
-
-        Rounded in the direction of the sense, so that the text is a true bound too.
-        """
+        """The value in five digits; above 10^4 and below 10^-4 as a power of ten."""
+        # Rounded in the direction of the sense, so that the text is a true bound too.
         exponent = self.log10_value
         if 4 < abs(exponent) < math.inf:
             return f"10^{directed(exponent, '.4g', self.sense)}"
@@ -118,11 +111,8 @@ class _Inequality:
         return f"{self.quantity} {self.sense.value} {self.size}"
 
     def __format__(self, spec: str) -> str:
-        """Text as by `str` for an empty `spec`, else the value as in `f"{bound:.3f}"`.
-
-        Rounded in the direction of the sense. A value above 10^15 or below 10^-15 is
-        written as a power of ten whatever `spec` is.
-        """
+        """Text as by `str` for an empty `spec`, else the value as in `f"{bound:.3f}"`."""
+        # A value above 10^15 or below 10^-15 is a power of ten whatever `spec` is.
         if not spec:
             return str(self)
         if 15 < abs(self.log10_value) < math.inf:
@@ -160,17 +150,11 @@ class Bound(_Inequality):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Claim(_Inequality):
-    """A printed inequality without a valid proof; its hypotheses are the printed ones.
+    """A printed inequality without a valid proof; its hypotheses are the printed ones."""
 
-    A claim has no order. `implied_by` asks whether a proved bound makes it true.
-    """
-
+    # A claim has no order. One that is not implied may still be true.
     def implied_by(self, bound: Bound) -> bool:
-        """Whether a proved bound on the same quantity makes the claim true.
-
-        A claim that is not implied may still be true. A bound on another quantity, or of
-        the other sense, is a ValueError.
-        """
+        """Whether a proved bound on the same quantity makes the claim true."""
         if not isinstance(bound, Bound):
             raise TypeError(f"a claim follows from a Bound, not a {type(bound)}")
         if bound.quantity != self.quantity:

@@ -56,12 +56,10 @@ def log(x: Interval) -> Interval:
 
 
 def log_complement(x: Interval) -> Interval:
-    """An interval around ln(1 - x), for x in [0, 1), with all digits of a small x.
-
-    An x below 2^-32 takes the series to x^7, whose remainder is less than x^8.
-    """
+    """An interval around ln(1 - x), for x in [0, 1), with all digits of a small x."""
     if not x.b < _SMALL:
         return _CONTEXT.log(1 - x)
+    # The series to x^7; its remainder is less than x^8 for an x below 2^-32.
     rest = _CONTEXT.mpf([-(x**8).b, 0])
     return rest - sum(x**order / order for order in range(1, 8))
 
@@ -89,6 +87,8 @@ def hull(low: Interval, high: Interval) -> Interval:
 def upper(x: Interval) -> float:
     """The smallest float that is at least every number of the interval."""
     end = x.b
+    # `float` rounds to either side of the end: the least float above it is next to
+    # that.
     value = float(end)
     while _CONTEXT.mpf(value) < end:
         value = math.nextafter(value, math.inf)

@@ -42,11 +42,9 @@ class OfKind:
 
 
 def kind_of(value: float, lower: float, upper: float) -> Kind:
-    """Kind of a value >= 0 that rounding leaves between `lower` and `upper`.
-
-    "exact" if both ends are within `RTOL_EXACT` times the value from it, else "enclosure".
-    A value of 0 is exact if both ends are 0.
-    """
+    """Kind of a value >= 0 that rounding leaves between `lower` and `upper`."""
+    # "exact" if both ends are within `RTOL_EXACT` times the value from it; 0 if both
+    # are 0.
     most = RTOL_EXACT * value
     near = value - lower <= most and upper - value <= most  # of NaN nothing is
     return "exact" if near else "enclosure"
@@ -72,5 +70,6 @@ def kind_of_ends(lower: float, upper: float, enclosed: bool) -> Kind:
     """Kind of a value between `lower` and `upper`; "estimated" unless `enclosed`."""
     if not enclosed:
         return "estimated"
+    # Halved first: a sum of the ends may overflow.
     middle, radius = abs(lower / 2 + upper / 2), upper / 2 - lower / 2
     return kind_of(middle, middle - radius, middle + radius)

@@ -19,13 +19,13 @@ SQUARINGS = 6
 
 
 def spectral_norms(matrices: Float[Array, "*batch a b"]) -> Float[Array, "*batch"]:
-    """Returns upper bounds on the spectral norms of matrices [..., a, b].
-
-    Rounding is not included: at most (8 + 2 d) d u times the norm, d = min(a, b) and u
-    the unit roundoff.
-    """
+    """Upper bounds on the spectral norms of matrices, rounding not included."""
+    # Rounding is at most (8 + 2 d) d u times the norm, d = min(a, b) and u the unit
+    # roundoff.
     largest = jnp.abs(matrices).max(axis=(-2, -1), keepdims=True)
     scaled = matrices / jnp.where(largest > 0, largest, 1)
+    # Of M and its transpose, whose norms are equal, the one with the smaller Gram
+    # matrix.
     if scaled.shape[-2] < scaled.shape[-1]:
         scaled = scaled.swapaxes(-1, -2)
     gram = _product(scaled.swapaxes(-1, -2), scaled)
@@ -34,6 +34,7 @@ def spectral_norms(matrices: Float[Array, "*batch a b"]) -> Float[Array, "*batch
         # A non-zero matrix has an entry 1, so its Gram matrix has one of at least 1.
         size = jnp.sqrt((gram * gram).sum(axis=(-2, -1)))
         size = jnp.where(size > 0, size, 1)
+        # Each squaring doubles the logarithm that the norm has in the Gram matrix.
         logarithm += jnp.log(size) / 2 ** (k + 1)
         gram = gram / size[..., None, None]
         if k < SQUARINGS:
@@ -52,6 +53,7 @@ def euclidean_norms(
 ) -> Float[np.ndarray, "*batch"]:
     """Euclidean norms over the last axis of NumPy arrays, scaled against overflow."""
     scale = np.abs(vectors).max(axis=-1, initial=0.0)
+    # Entries that are not finite stay, and make the norm so.
     divisor = np.where((scale > 0) & np.isfinite(scale), scale, 1.0)
     return divisor * np.linalg.norm(vectors / divisor[..., None], axis=-1)
 

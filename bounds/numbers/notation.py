@@ -29,6 +29,8 @@ def parse_temperature(text: str) -> dict[str, Any] | None:
 
 def parse_bytes(text: str) -> int:
     """Number of bytes, at least 1, from text such as `512MiB` or `2.5GiB`."""
+    # The letters are only split off here: a unit of other letters, or order, has no
+    # size.
     number = text.strip().rstrip("BKMGTi")
     unit = text.strip()[len(number) :]
     try:
@@ -59,19 +61,18 @@ def temperature_label(temperature: dict[str, Any] | None) -> str:
 
 
 def enclosure_label(value: float, lower: float, upper: float) -> str:
-    """A non-negative number with its radius, as in `0.40612345 +- 3.1e-07`.
-
-    `value` has the digits that the distance of `lower` and `upper` leaves known; the radius
-    around these digits includes both ends. For `lower` = 0 the text is `0 (below 1.6e-14)`
-    with `upper` rounded up, and `0` if `upper` is 0 too.
-    """
+    """A non-negative number with its radius, as in `0.40612345 +- 3.1e-07`."""
+    # Where 0 is possible no digit is known: the upper end alone, rounded up.
     if lower == 0:
         return "0" if upper == 0 else f"0 (below {_rounded_up(Decimal(upper))})"
     radius = Decimal(max(value - lower, upper - value))
     digits = MOST_DIGITS
     if radius:
+        # The digits of the value down to the second one of the radius.
         digits = Decimal(value).adjusted() - radius.adjusted() + 2
     shown = f"{value:.{min(max(digits, 2), MOST_DIGITS)}g}"
+    # The radius is taken around the digits that are shown, so that it includes both
+    # ends.
     ends = (abs(Decimal(end) - Decimal(shown)) for end in (lower, upper))
     return f"{shown} +- {_rounded_up(max(ends))}"
 
@@ -83,10 +84,8 @@ def _rounded_up(number: Decimal) -> str:
 
 
 def legend_label(label: str) -> str:
-    """A curve's label in a figure, as in "softmax, τ = 1 / ln n".
-
-    `label` is a weighting, and after an "@" its temperature.
-    """
+    """A curve's label in a figure, as in "softmax, τ = 1 / ln n"."""
+    # `label` is a weighting, and after an "@" its temperature.
     weighting, _, temperature = label.partition("@")
     name = weighting.replace("_", " ")
     match temperature.split(":"):

@@ -55,6 +55,7 @@ def layer_steps(model: Transformer, layer: Layer, length: int) -> float:
     steps += 2 * model.width + attention.key_width + heads * width
     steps += attention.placing_steps
     steps += layer.feed_forward.w1.shape[0]
+    # A row that multiplies two rows, or squares one, rounds by another d + 16.
     degree = max(x.degree for x in layer.operations)
     return steps + (degree - 1) * (model.width + SCALAR_STEPS)
 
@@ -71,18 +72,14 @@ def unit_roundoff(dtype: Any) -> float:
 
 @functools.cache
 def gamma(count: int) -> Interval:
-    """γ_k = k u/(1 - k u) in float64, the relative error of k roundings, k u < 1.
-
-    A product of k factors (1 + δ), |δ| <= u, and inverses of such, is 1 + θ with
-    |θ| <= γ_k. So a float64 inner product of k terms, in any order, with fused
-    operations or not, is off by at most γ_k times the sum of the magnitudes, a matrix
-    product entry by entry by γ_k |A||B|; and a sum of k terms >= 0 lies between 1/(1 +
-    γ_k) and 1/(1 - γ_k) times its computed value.
-
-    Source:
-        Higham, Accuracy and Stability of Numerical Algorithms, 2002, sections 3.1
-        (Lemma 3.1) and 3.5.
-    """
+    """γ_k = k u/(1 - k u) in float64, the relative error of k roundings, k u < 1."""
+    # A product of k factors (1 + δ), |δ| <= u, and inverses of such, is 1 + θ with
+    # |θ| <= γ_k. So a float64 inner product of k terms, in any order, with fused
+    # operations or not, is off by at most γ_k times the sum of the magnitudes, a matrix
+    # product entry by entry by γ_k |A||B|; and a sum of k terms >= 0 lies between 1/(1
+    # + γ_k) and 1/(1 - γ_k) times its computed value.
+    # Source: Higham, Accuracy and Stability of Numerical Algorithms, 2002, sections 3.1
+    # (Lemma 3.1) and 3.5.
     steps = count * interval(2.0**-53)
     return steps / (1 - steps)
 
@@ -94,11 +91,9 @@ def gamma_upper(count: int) -> float:
 
 
 def term_roundoff(count: int) -> float:
-    """Rounding error in float64 of a change, over the sum of its terms' magnitudes.
-
-    γ_k, k = 2 (count + 8): inner products with `count` terms in all and a few scalar
-    operations, on operands that round as much themselves.
-    """
+    """Rounding error in float64 of a change, over the sum of its terms' magnitudes."""
+    # γ_k, k = 2 (count + 8): inner products with `count` terms in all and a few scalar
+    # operations, on operands that round as much themselves.
     return gamma_upper(2 * count + SCALAR_STEPS)
 
 
@@ -107,25 +102,21 @@ def layer_roundoff(
     depth: float,  # additions that one term of a sum over keys goes through
     score_range: float | Float[Array, ""],  # largest |score|
 ) -> Float[Array, ""]:
-    """Rounding error in float64 of a layer's part of a change, over its terms' magnitudes.
-
-    It is e^(2 u steps) - 1, which a certificate adds to its radii layer by layer. A product
-    of k factors 1 + δ, |δ| <= u, and inverses of such, is within this distance of 1 for k u
-    up to twice the exponent, whatever k is.
-    """
+    """Rounding error in float64 of a layer's part of a change, over its terms' magnitudes."""
     heads, width = layer.attention.num_heads, layer.attention.value_width
     d, key_width = layer.attention.query.shape[2], layer.attention.key_width
     steps = depth + score_range + SCALAR_STEPS + 2 * d + key_width + heads * width
     steps += layer.feed_forward.w1.shape[0]
+    # A certificate adds it to its radii layer by layer. A product of k factors 1 + δ,
+    # |δ| <= u, and inverses of such, is within this distance of 1 for k u up to twice
+    # the exponent, whatever k is.
     return jnp.expm1(2 * unit_roundoff(jnp.float64) * steps)
 
 
 def tiled_summation(length: int) -> tuple[int, int]:
-    """Tile size, and additions per term, of a sum over n = `length` keys by tiles.
-
-    A tile of t keys is t additions deep; joining n / t tile sums, one after another,
-    adds about 6 operations each, so t = sqrt(6 n) is best.
-    """
+    """Tile size, and additions per term, of a sum over n = `length` keys by tiles."""
+    # A tile of t keys is t additions deep; joining n / t tile sums, one after another,
+    # adds about 6 operations each, so t = sqrt(6 n) is best.
     tile = min(length, math.ceil(math.sqrt(6 * length)))
     return tile, tile + 6 * math.ceil(length / tile)
 
@@ -136,15 +127,13 @@ def certificate_roundoff(
     score_range: float,  # largest |score|
     largest_exponent: float,  # of an exponential of radii
 ) -> float:
-    """Relative rounding of the radii of a certificate.
-
-    A radius is built from sums and products of numbers that are not negative, so that
-    each of its operations adds at most u relatively, and nothing cancels. The operations
-    of a layer are: weights (score_range + n) and their sums with sizes (n), twice, since
-    a mean is formed before distances from the mean; exponentials of radii
-    (largest_exponent); a norm by squaring ((8 + 2 d) d) and products with weights
-    (rounding_steps); 4 * 16 scalar operations.
-    """
+    """Relative rounding of the radii of a certificate."""
+    # A radius is built from sums and products of numbers that are not negative, so that
+    # each of its operations adds at most u relatively, and nothing cancels. The
+    # operations of a layer are: weights (score_range + n) and their sums with sizes
+    # (n), twice, since a mean is formed before distances from the mean; exponentials of
+    # radii (largest_exponent); a norm by squaring ((8 + 2 d) d) and products with
+    # weights (rounding_steps); 4 * 16 scalar operations.
     d = model.width
     each = score_range + largest_exponent + 3 * summation_depth(length)
     each += (8 + 2 * d) * d + 4 * SCALAR_STEPS

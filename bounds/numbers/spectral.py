@@ -35,14 +35,10 @@ _SMALLEST_NORMAL = 2.0**-1022
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Enclosure:
-    """A real matrix, known by a float matrix and a bound on their distance.
-
-    Attributes:
-        middle: (m, n) float64.
-        radius: Bound on the Frobenius norm of the true matrix minus `middle`.
-    """
+    """A real matrix, known by a float matrix and a bound on their distance."""
 
     middle: Float[np.ndarray, "rows columns"]
+    # Bound on the Frobenius norm of the true matrix minus `middle`.
     radius: float = 0.0
 
     def __matmul__(self, other: "Enclosure") -> "Enclosure":
@@ -52,6 +48,9 @@ class Enclosure:
         with np.errstate(over="ignore", invalid="ignore"):
             middle = self.middle @ other.middle
         depth = self.middle.shape[-1]
+        # An entry is off by γ_k |A||B|, k the inner dimension, and norms multiply; an
+        # entry that underflows by less than the smallest normal number for each of its
+        # terms.
         rounded = gamma(depth) * left * right
         if rounded.b > 0:
             rounded += depth * middle.size * interval(_SMALLEST_NORMAL)
@@ -73,6 +72,7 @@ class Enclosure:
         rounded = gamma(1) * interval(frobenius_upper(middle))
         if np.any(self.middle):
             rounded += middle.size * interval(_SMALLEST_NORMAL)
+        # Row norms scale by at most the largest factor.
         carried = interval(float(np.max(factors, initial=0.0))) * interval(self.radius)
         return Enclosure(middle, upper(rounded + carried))
 
@@ -87,18 +87,14 @@ class Enclosure:
 
 
 def norm_upper(matrix: Float[np.ndarray, "rows columns"]) -> float:
-    """Upper bound on the spectral norm of a matrix of floats.
-
-    Infinite where the matrix has an entry that is not finite, an overflow whose true value
-    is unknown.
-
-    Source:
-        Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.5; see the
-        top of this module.
+    """Upper bound on the spectral norm of a matrix; infinite if an entry is not finite.
 
     >>> norm_upper(np.array([[3.0, 0.0], [0.0, 4.0]])) - 4 < 1e-13
     True
     """
+    # Source: Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.5;
+    # see the top of this module. An entry that is not finite is an overflow of unknown
+    # true value.
     matrix = np.asarray(matrix, np.float64)
     digest = hashlib.blake2b(matrix.tobytes(), key=repr(matrix.shape).encode()).digest()
     if digest not in _NORMS:
@@ -117,6 +113,8 @@ def _norm_upper(matrix: np.ndarray) -> float:
     scaled, exponent = _scaled(matrix)
     if exponent is None:
         return _without_scale(scaled)
+    # The Frobenius norm stands where the decomposition fails, and is exact for a
+    # vector.
     norm = _frobenius(scaled)
     if min(scaled.shape) > 1:
         norm = minimum(norm, _by_decomposition(scaled))
@@ -136,6 +134,7 @@ def largest_row_norm(rows: Float[np.ndarray, "rows columns"]) -> float:
     scaled, exponent = _scaled(rows)
     if exponent is None:
         return _without_scale(scaled)
+    # No square leaves the floats once the largest entry is about one.
     squares = np.einsum("ij,ij->i", scaled, scaled)
     norm = _root(float(np.max(squares)), scaled.shape[1])
     return upper(norm * interval(2) ** exponent)
@@ -191,11 +190,10 @@ def residual(
     s: Float[np.ndarray, "rank"],
     vt: Float[np.ndarray, "rank columns"],
 ) -> Interval:
-    """Upper bound on |A - U diag(s) V^T|_F, the rounding of the product included.
-
-    `scaled` is A, with entries of modulus about one or less; `vt` is V^T.
-    """
+    """Upper bound on |A - U diag(s) V^T|_F, the rounding of the product included."""
+    # `scaled` is A, with entries of modulus about one or less; `vt` is V^T.
     left = u * s
+    # The subtraction rounds once, the product by γ_{k+1}: k terms, and U scaled by s.
     found = _frobenius(scaled - left @ vt) / (1 - gamma(1))
     return found + gamma(len(s) + 1) * _frobenius(left) * _frobenius(vt)
 
@@ -203,5 +201,6 @@ def residual(
 def _orthogonal(basis: Float[np.ndarray, "rows rank"]) -> Interval:
     """Upper bound on the norm of a matrix whose columns are nearly orthonormal."""
     excess = _frobenius(basis.T @ basis - np.eye(basis.shape[1])) / (1 - gamma(1))
+    # |U|² <= 1 + |U^T U - I|, computed and enlarged by the rounding of the product.
     rounded = gamma(len(basis)) * _frobenius(basis) ** 2
     return sqrt(1 + excess + rounded)

@@ -69,10 +69,8 @@ def whole(
 
 
 def probability(name: str, value: Fraction | int | str) -> Fraction:
-    """The value as an exact rational; a ValueError outside (0, 1).
-
-    A float is refused: a theorem on 7/20 says nothing of the float nearest to 0.35.
-    """
+    """The value as an exact rational; a ValueError outside (0, 1), and for a float."""
+    # A theorem on 7/20 says nothing of the float nearest to 0.35.
     if isinstance(value, float):
         raise ValueError(
             f"{name} is the float {value}, expected an exact number: a Fraction, or "
@@ -158,10 +156,9 @@ def corrected_bound(
     form: str,
     hypotheses: tuple[str, ...] = UNMASKED_HYPOTHESES,
 ) -> Bound:
-    """An upper bound of the corrected Lemma 5, from an enclosure of its value.
-
-    `quantity` is the text that `others` or `own` returns; `form` names the lemma's form.
-    """
+    """An upper bound of the corrected Lemma 5, from an enclosure of its value."""
+    # `quantity` is the text that `others` or `own` returns; `form` names the lemma's
+    # form.
     return Bound(
         log_value=log_upper(value),
         sense=Sense.UPPER,

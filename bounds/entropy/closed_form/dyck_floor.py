@@ -2,26 +2,8 @@
 
 The source: an opening bracket with probability p, either type alike, else with q = 1 - p
 the bracket that closes the innermost open one, or END if none is open. Its optimum is
-CE* = h(p) + p ln 2 after every prefix. By the chain rule a loss is that of the kind (open,
-close, END), at least h(p), and that of the type given the kind, at least p ln 2 for opening
-brackets. Toggle the type of the innermost open bracket: another prefix, as probable, after
-which the other type closes. With log-odds t of `)` against `]` on one and t' on the other,
-|t - t'| <= ε, the mean loss of the closing type is (sp(-t) + sp(t'))/2 >= ln(1 + e^{-ε/2}).
-
-* R1: the bracket stands before position n where x_n closes and H_n > 0, which has
-  probability P_0(n): CE(n) >= CE* + q P_0(n) ln(1 + e^{-ε/2}).
-* R2: it may be x_n itself: the same with P(H_n > 0) for P_0(n).
-
-It is a floor under the gap, not the gap: that END and a closing bracket are mixed up after
-a closing bracket costs more, which is not counted here.
-
-How often a bracket is open after n symbols of DYCK, enclosed.
-
-With N(n, h) = (h+1)/(n+1) C(n+1, (n-h)/2) walks from 0 to h that stay >= 0 and
-r = p/q, P(H_n = h) ~ N(n, h) r^{h/2} over h = n mod 2, given at least n symbols; the last
-step went down with probability g(h) = (h+2)(n-h)/(2n(h+1)). Neighbouring terms have the
-ratio r (h+3)/(h+1) (n-h)/(n+h+4), which falls as h grows: summed outwards from anywhere,
-what is left out is less than a geometric series.
+CE* = h(p) + p ln 2 after every prefix. H_n is the number of open brackets after n symbols,
+and P_0(n) the probability that x_n closes one and H_n > 0.
 """
 
 import dataclasses
@@ -83,6 +65,12 @@ def height_shares(up_probability: float, length: int) -> HeightShares:
     """
     p = probability("up_probability", up_probability)
     n = whole("length", length, 1)
+    # With N(n, h) = (h+1)/(n+1) C(n+1, (n-h)/2) walks from 0 to h that stay >= 0 and
+    # r = p/q, P(H_n = h) ~ N(n, h) r^{h/2} over h = n mod 2, given at least n symbols;
+    # the last step went down with probability (h+2)(n-h)/(2n(h+1)), `down`.
+    # Neighbouring terms have the ratio r (h+3)/(h+1) (n-h)/(n+h+4), which falls as h
+    # grows: summed outwards from anywhere, what is left out is less than a geometric
+    # series.
     odds = p / (1 - p)
     start = _start(n, up_probability)
     total = rest = ground = closing = interval(0)
@@ -114,6 +102,8 @@ def height_shares(up_probability: float, length: int) -> HeightShares:
 
 def _start(n: int, up_probability: float) -> int:
     """Height of the largest term, or one near it, of the parity of n."""
+    # Terms grow while the ratio of neighbours is above 1: it falls, so bisection finds
+    # the top.
     odds = up_probability / (1 - up_probability)
     low, high = 0, n // 2
     while low < high:
@@ -175,6 +165,10 @@ def dyck_floor(
     """
     check_reading(reading)
     shares = height_shares(up_probability, length)
+    # R1 reads x_n, so the bracket whose type changes must stand before it: x_n closes
+    # another one. Under R2 it may be x_n itself.
+    # This is a floor under the gap, not the gap: that END and a closing bracket are
+    # mixed up after a closing bracket costs more, which is not counted.
     affected = shares.closing if reading == "last" else shares.open
     return _floor(up_probability, affected, reading, closeness)
 
@@ -185,5 +179,11 @@ def _floor(
     p = probability("up_probability", up_probability)
     value = entropy(p) + p * log(interval(2))
     if (epsilon := nonnegative("closeness", closeness)) < math.inf:
+        # By the chain rule a loss is that of the kind (open, close, END), at least
+        # h(p), and that of the type given the kind, at least p ln 2 for opening
+        # brackets. Toggle the type of the innermost open bracket: another prefix, as
+        # probable, after which the other type closes. With log-odds t of `)` against
+        # `]` on one and t' on the other, |t - t'| <= ε, the mean loss of the closing
+        # type is (sp(-t) + sp(t'))/2 >= ln(1 + e^{-ε/2}), where sp(z) = ln(1 + e^z).
         value += (1 - p) * affected * log(1 + exp(-interval(epsilon) / 2))
     return floor_bound(value, LANGUAGE, reading, (HYPOTHESIS,), SOURCE)

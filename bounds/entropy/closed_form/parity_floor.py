@@ -1,37 +1,14 @@
 """Floor under the cross-entropy on PARITY at every length (Theorem F), and its proof.
 
 The source: from an even number of ones END with probability p, else either bit alike;
-from an odd number either bit. Its prefixes of length n come in pairs that a model can
-hardly tell apart, and of which only one may end.
+from an odd number either bit. S_n is the parity of the ones among the first n symbols.
+Prefixes of length n come in pairs that a model can hardly tell apart, and of which only one
+may end; λ is the share of that member in the pair's probability. φ(λ, ε) is the least mean
+loss over a pair on which the log-odds of END against either bit differ by at most ε:
 
-* R2, n >= 1: flip x_n. S_n changes sides, the probability does not: λ = 1/2, so
-  CE(n) >= φ(1/2, ε).
-* R1, n >= 2: flip x_{n-1}. (S_{n-1}, S_n) changes sides with x_n fixed; after x_n = 0 both
-  are even or both odd, and the even member has λ = π_e = (1 - p)/(2 - p); after x_n = 1
-  they differ, and the member with S_n even has λ = π_o = 1/(2 - p). x_n is a fair coin:
-  CE(n) >= (φ(π_e, ε) + φ(π_o, ε))/2. At n = 1 the symbol that is read decides the parity
-  and nothing above the optimum is a floor.
+    φ(λ, ε) = min_t λ [p sp(-t) + (1 - p) sp(t)] + (1 - λ) sp(t - ε) + ln 2 (1 - λp)
 
-Only the log-odds of END against either bit matter. Let t = ln q(END)/(q(0) + q(1)): by
-concavity of the logarithm the loss of a member that may end is at least
-p sp(-t) + (1 - p) (sp(t) + ln 2), and t moves by no more than ln q(END)/q(s) does at the
-worse of s = 0, 1. So ε is a bound on those two, not on all three differences.
-
-The least mean loss over a pair of inputs whose predictions must be alike.
-
-One member, of share λ, is followed by END with probability p, the other never; the
-two other symbols are equally likely after both. Let t be the log-odds of END against the
-other symbols on the first, t - ε on the second (which wants them as low as it may have
-them). With sp(z) = ln(1 + e^z) the mean loss is at least
-
-    φ(λ, ε) = min_t λ [p sp(-t) + (1 - p) sp(t)] + (1 - λ) sp(t - ε) + ln 2 (1 - λp),
-
-and u = e^t is the positive root of a u² + b u + c = 0 with E = e^ε, a = 1 - λp,
-b = λE + (1 - λ) - λp (1 + E), c = -λpE, which is the derivative set to zero.
-
-Lemma E. φ is a convex, non-increasing function of ε: a minimum over (t, t') of a convex
-loss under |t - t'| <= ε. So E φ(ε_x) >= φ(E ε_x), and φ lies above its tangent at ε = 0,
-whose slope is -λ(1 - λ)p, the derivative of (1 - λ) sp(t - ε) at odds u = λp/(1 - λp).
+with sp(z) = ln(1 + e^z).
 """
 
 import math
@@ -78,6 +55,12 @@ def pair_optimum(end_probability: float, share: Interval, closeness: float) -> I
     certain = log(interval(2)) * (1 - share * p)
     if epsilon == math.inf:
         return share * entropy(p) + certain
+    # t = ln q(END)/(q(0) + q(1)) is taken on the member that may end, t - ε on the
+    # other, which wants END as unlikely as it may have it. By concavity of the
+    # logarithm the loss of the first is at least p sp(-t) + (1 - p) (sp(t) + ln 2), and
+    # t moves by no more than ln q(END)/q(s) does at the worse of s = 0, 1: ε bounds
+    # those two, not all three differences.
+    # u = e^t is the positive root of a u² + b u + c = 0, the derivative set to zero.
     grown = exp(interval(epsilon))
     a = 1 - share * p
     b = share * grown + (1 - share) - share * p * (1 + grown)
@@ -109,6 +92,9 @@ def pair_tangent(end_probability: float, share: Interval, closeness: float) -> I
     """
     p, share = probability("end_probability", end_probability), _share(share)
     epsilon = interval(nonnegative("closeness", closeness))
+    # Lemma E: φ is a convex, non-increasing function of ε, a minimum over (t, t') of a
+    # convex loss under |t - t'| <= ε. So it lies above its tangent at ε = 0, whose
+    # slope is the derivative of (1 - λ) sp(t - ε) at the best odds, u = λp/(1 - λp).
     level = entropy(share * p) + (1 - share * p) * log(interval(2))
     return level - share * (1 - share) * p * epsilon
 
@@ -143,8 +129,13 @@ def even_shares(
     """
     p = probability("end_probability", end_probability)
     n = whole("length", length, 1)
+    # R2 flips x_n: S_n changes sides, the probability does not.
     if check_reading(reading) == "query":
         return interval(1) / 2, interval(1) / 2
+    # R1 flips x_{n-1}: S_{n-1} and S_n change sides, x_n stays. After x_n = 0 both are
+    # even or both odd, and the even member has the share π_e; after x_n = 1 they
+    # differ, and the member with S_n even has π_o. At n = 1 the symbol that is read
+    # decides the parity.
     return () if n == 1 else ((1 - p) / (2 - p), 1 / (2 - p))
 
 
@@ -214,6 +205,7 @@ def parity_floor(
     """
     shares = even_shares(end_probability, length, reading)
     if shares:
+        # x_n is a fair coin.
         each = [pair_optimum(end_probability, share, closeness) for share in shares]
         value = (each[0] + each[1]) / 2
     else:

@@ -64,13 +64,9 @@ def real(value: float | int | str | Real) -> Real:
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """A group of equal keys.
+    """Keys that are equal, with their number."""
 
-    Attributes:
-        value: Their activation.
-        count: Their number.
-    """
-
+    # Their activation.
     value: Real
     count: int
 

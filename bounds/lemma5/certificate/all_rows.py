@@ -75,10 +75,9 @@ def move_all_rows(
     moved: MovedRows,
     roundoff: Roundoff,
 ) -> MovedRows:
-    """Centres and radii of the changes of a layer's output rows, its input rows `moved`.
-
-    Row i, the substituted one, is filled with meaningless numbers: `move_one_row` is for it.
-    """
+    """Centres and radii of the output rows' changes, of input rows that move by `moved`."""
+    # Row i, the substituted one, is filled with meaningless numbers: `move_one_row` is
+    # for it.
     inner = read_inputs(layer, held.rows, moved, held.radius.rows)
     own = inner.substituted()
     others = other_columns(layer, held, spread, inner, roundoff)
@@ -92,11 +91,9 @@ def move_all_rows(
 def replace_column(
     layer: Layer, held: LayerBase, spread: RowSpread, own: OwnMove, roundoff: Roundoff
 ) -> RowMoves:
-    """Centres and radii of the held rows' changes when only input row i moves.
-
-    Where the radius of row i's change is 0 the centres are exact, and the radii contain
-    rounding alone. Row i itself is filled with meaningless numbers.
-    """
+    """Centres and radii of the held rows' changes when only input row i moves."""
+    # Where the radius of row i's change is 0 the centres are exact, and the radii
+    # contain rounding alone. Row i itself is filled with meaningless numbers.
     norm = norm_before(layer)
     if norm is not None:
         row, known = held.rows[own.position], held.radius.rows[own.position]
@@ -117,6 +114,8 @@ def _map_tiles(
     by_row = swap_rows((held.queries, held.summary))
     h, n, p = layer.attention.num_heads, held.rows.shape[0], own.radius.shape[0]
     f, width = layer.feed_forward.w1.shape
+    # A row needs two numbers per head and key where all columns move, one in each of
+    # the two n x n matrices, and its neurons for each substitution.
     pairs = 0 if streams is None else 2 * h * n
     block = row_block(held.position.shape[0], max(pairs, p * max(f, 4 * width)))
     rows = (held.position, by_row, held.base, held.radius.by_row, spread, streams)
@@ -148,10 +147,12 @@ def _tile(
         change, radius = streams[0].swapaxes(1, 2), streams[1]
         read = streams[2:]
         query = move_own_query(attention, held, tile, column, read, roundoff.sums)
+        # (1 - a_i) C dq, the effect of the row's own query to first order.
         heads += column.remain[:, :, None] * query.linear
         moved = query, other_sums(layer, held, tile, others, column, query)
     deviation = _deviation(layer, held, tile, own, column, moved)
 
+    # [heads, rows, d_v, substitutions] to [rows, substitutions, heads d_v].
     joined = heads.transpose(1, 3, 0, 2).reshape(*shape, -1)
     base, norms, known = jax.tree.map(lambda x: x[:, None], (base, spread.norms, known))
     carried = carry(layer, base, change, joined)
@@ -204,6 +205,7 @@ def _deviation(
     own_value = jnp.broadcast_to(own_value, still.shape)
     log_weight = rows.inflation.weight[..., None]
     weight, remain = (inflated(x, log_weight) for x in (column.weight, column.remain))
+    # The attended row stays a convex combination of the values, whatever the scores do.
     farthest = greatest(
         remain * column.jump + own_value,
         column.farthest + weight * column.jump + largest,

@@ -65,11 +65,9 @@ class BasePass:
     def certify(
         self, target: str, own: OwnMove, at_query: bool
     ) -> Float[Array, "substitutions"]:
-        """Upper bounds on the norms of the target's changes, from those of row i, `own`.
-
-        In a model of one layer either all substitutions are of the query's own token
-        (`at_query`), or none.
-        """
+        """Upper bounds on the norms of the target's changes, from those of row i, `own`."""
+        # With one layer either all substitutions are of the query's own token
+        # (`at_query`) or none.
         centre, radius = self._move(own, at_query)
         output, base = self.held[-1].output[0], self.held[-1].radius.output[0]
         # Once for the radius, once for what the output multiplies it with.
@@ -85,6 +83,8 @@ class BasePass:
         own = OwnMove(own.position, *settle(own.centre, own.radius))
         spread, n = self.spreads[0], self.held[0].rows.shape[0]
         assert spread is not None
+        # The query row of a single layer sees one replaced column, and does not move
+        # itself.
         if last == 0 and not at_query:
             given = layers[0], self.held[0], spread, own, self.replaced_roundoff
             centre, radius = replace_column(*given)
@@ -95,6 +95,8 @@ class BasePass:
             roundoff, below = self.roundoffs[depth], moved
             assert spread is not None
             if depth == 0:
+                # Only row i of the first layer's input moves, so all other rows are
+                # exact.
                 found = replace_column(layer, held, spread, own, self.replaced_roundoff)
                 moved, apart = MovedRows(own.position, *found), (own.position,)
             else:
@@ -123,6 +125,8 @@ def prepare_pass(request: InfluenceRequest) -> BasePass:
         wanted = query if last else every
         base = prepare_rows(layer, layer_constants(layer), rows, known, wanted)
         held.append(base)
+        # Spreads bound rows around a base; the last layer follows its row with all
+        # columns moved.
         needed = depth == 0 or not last
         spreads.append(prepare_spread(layer, base) if needed else None)
         score_range = float(greatest(score_range, score_bound(layer, base)))
@@ -139,6 +143,8 @@ def prepare_pass(request: InfluenceRequest) -> BasePass:
         tuple(held),
         tuple(spreads),
         roundoff(model.layers[0], tile),
+        # Sums of the first layer's replaced columns go by tiles of keys, others over
+        # all keys.
         tuple(roundoff(x, tile + summation_depth(n)) for x in model.layers),
         certificate_roundoff(model, n, score_range, LARGEST_EXPONENT),
         _batch(request),
@@ -183,13 +189,11 @@ def lone_row(own: OwnMove, length: int) -> MovedRows:
 def runs(
     request: InfluenceRequest, positions: Int[np.ndarray, "positions"], batch: int
 ) -> Iterator[tuple[slice, int, bool]]:
-    """Yields (slice of the positions, substitutions to fill up to, at the query).
-
-    In a model of one layer substitutions of the query's own token have slices of their own,
-    of at most 16, since the query vector moves only there.
-    """
+    """Yields (slice of the positions, substitutions to fill up to, at the query)."""
     at_query = positions == request.query
     one_layer = len(request.model.layers) == 1
+    # With one layer the query vector moves under substitutions of the query's own token
+    # alone, so these have slices of their own.
     turns = np.flatnonzero(np.diff(at_query)) + 1 if one_layer else ()
     for first, end in itertools.pairwise([0, *turns, positions.size]):
         own = bool(one_layer and at_query[first])

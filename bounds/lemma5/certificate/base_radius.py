@@ -115,17 +115,16 @@ def behind_norm(norm: Norm, rows: Rows, radius: Radii) -> Radii:
     """Radius of a norm's output rows; `radius` is that of its centred input rows."""
     longest = norm.largest * rows.shape[-1] ** 0.5
     rounded = longest + vector_norms(norm.bias)
+    # Two outputs of a norm are at most 2 max|scale| sqrt(d) apart, whatever enters it.
     carried = least(times(norm_gain(norm, rows, radius), radius), 2 * longest)
     return carried + gamma_upper(rows.shape[-1] + SCALAR_STEPS) * rounded
 
 
 @functools.singledispatch
 def rounded(operation: Operation, rows: list[Entries], off: list[Entries]) -> Entries:
-    """Upper bounds on the errors of the entries that an operation writes.
-
-    `off` are the errors of the entries of its inputs `rows`, without the errors that come
-    from the section's corners (its input rows, whose radii are carried on apart).
-    """
+    """Upper bounds on the errors of the entries that an operation writes."""
+    # `off` are the errors of the entries of `rows`, without those that come from the
+    # section's corners (its input rows), whose radii are carried on apart.
     raise no_rule("rounded", operation)
 
 
@@ -135,6 +134,7 @@ def _(
     rows: list[Float[Array, "rows read"]],
     off: list[Float[Array, "rows read"]],
 ) -> Float[Array, "rows written"]:
+    # A sum rounds relative to its terms, which may be far larger than what they leave.
     weight, bias = jnp.abs(operation.weight), operation.bias
     terms = linear(jnp.abs(rows[0]), weight, None if bias is None else jnp.abs(bias))
     return linear(off[0], weight) + gamma_upper(weight.shape[1] + 1) * terms
@@ -152,7 +152,8 @@ def _(operation: Join, rows: list[Entries], off: list[Entries]) -> Entries:
 
 @rounded.register
 def _(operation: Activation, rows: list[Entries], off: list[Entries]) -> Entries:
-    # A neuron that is surely inactive has none; the second is off with its corners.
+    # The slope is the largest within the whole radius of the preactivation, `off[1]`,
+    # corners included: 0 for a neuron that is surely inactive.
     steep = steepest_within(operation, rows[0], off[1])
     steps = 2 * operation.roundings
     own = gamma_upper(steps + 1) * jnp.abs(operation(rows[0])) if steps else 0.0
@@ -165,12 +166,10 @@ def row_radius(
     values: dict[str, Array],
     balls: dict[str, Array],
 ) -> tuple[dict[str, Array], Array]:
-    """Radii of the rows that nonlinear operations read, and of the output rows.
-
-    A row before a norm has one radius, the rounding of its centring included; a row before
-    an activation has one for each entry. `balls` are the radii of the layer's input and of
-    the attended rows (`entering`).
-    """
+    """Radii of the rows that nonlinear operations read, and of the output rows."""
+    # A row before a norm has one radius, the rounding of its centring included; a row
+    # before an activation has one for each entry. `balls` begins as the radii of the
+    # layer's input and of the attended rows (`entering`).
     values, balls, kept = dict(values), dict(balls), {}
     off = {name: jnp.zeros_like(x) for name, x in values.items()}
     for step in layer.writes.steps:
@@ -255,8 +254,10 @@ def base_radius(
     # A weight rounds in its exponent, twice the largest score, and in the sum over keys.
     steps = 2 * largest + tiled_summation(rows.shape[0])[1] + SCALAR_STEPS
     roundoff = jnp.expm1(unit_roundoff(jnp.float64) * steps)
+    # From the mean of the computed values to any true one.
     spread = value + farthest_from_mean(held.projected)
     mean = value[:, None] + roundoff * (output * value_size)[:, None]
+    # A score enters a weight twice, in its own exponential and in the sum of all.
     mean += mean_radius(2 * score + roundoff, spread[:, None])
     joined = join_heads(attention.weighting.read(held.summary))
     values = {"y": rows[wanted], "heads": joined, **held.base.rows}
@@ -277,10 +278,8 @@ def embedding_radius(model: Transformer, rows: Rows) -> Radii:
 def mean_radius(
     log_weight: Float[Array, "heads rows"], largest: Float[Array, "heads #rows"]
 ) -> Float[Array, "heads rows"]:
-    """Upper bound on the error that the weights of a weighted mean cause.
-
-    |sum (a_w - a^_w) v_w| <= (e^x - 1) sum a^_w |v_w - p| for any point p where all
-    weights are known within a factor e^x (`log_weight` is x), and it is at most
-    2 max |v_w - p| (`largest` is the maximum) for any weights.
-    """
+    """Upper bound on the error that the weights of a weighted mean cause."""
+    # For any point p, |sum (a_w - a^_w) v_w| <= (e^x - 1) sum a^_w |v_w - p| where all
+    # weights are known within a factor e^x (`log_weight` is x), and at most 2 max
+    # |v_w - p| (`largest` is the maximum) for any weights.
     return largest * least(jnp.expm1(log_weight), 2.0)

@@ -128,6 +128,8 @@ def _blocks_around_base(request: InfluenceRequest) -> Iterator[np.ndarray]:
     held = prepare_pass(request)
     change = _embedding_change(request, slice(None))
     distance = np.asarray(scaled_norm(jnp.asarray(change)))
+    # One certificate serves all symbols of a position: the farthest embedding is its
+    # radius.
     positions, starts = np.unique(request.position, return_index=True)
     radii = np.maximum.reduceat(distance, starts)
     counts = np.diff(starts, append=request.position.size)
@@ -194,6 +196,8 @@ def bound_all_inputs(
         form = closed_form_bounds(model, request.tokens.size, **asked).corrected
     except (InputError, ArithmeticError):  # refused, or beyond what it computes with
         return alone, None
+    # Lemma 5 bounds the substituted row itself by another form, for the query's own
+    # token.
     at_query = pairs.position == request.query
     bound = np.where(at_query, form.own.value, form.others.value)
     if model.substitutable is not None:  # distances of embeddings are among these alone
@@ -256,6 +260,7 @@ def certify_influence(
     choose_name("target", target, get_args(PlainTarget))
     expect_hook("progress", progress)
     check_float_type(jnp.float64, "every certificate")
+    # A model of float32 is taken as the same real numbers.
     model = with_dtype(model, jnp.float64)
     _refuse(model, method)
     request = build_request(
@@ -286,6 +291,7 @@ def certify_influence(
         stated = tuple(dict.fromkeys(stated + form.hypotheses))
         source += f"; {form.source}"
     by_position = np.full(request.tokens.size, np.nan)
+    # fmax passes over NaN, the initial value of positions without substitutions.
     np.fmax.at(by_position, pairs.position, upper)
     best = int(np.argmax(upper)) if upper.size else None
     return Certificate(
@@ -319,6 +325,7 @@ def _refuse(model: Transformer, method: str) -> None:
         raise InputError(f"a certificate cannot follow the model: {lack}")
     for layer in model.layers:
         sections(layer)  # refuses a program that it does not follow
+    # One layer around exact changes meets no radius, and needs no Lipschitz constant.
     exact = method == "centred" and len(model.layers) == 1
     norm = None if exact else needs_positive_epsilon(model)
     if norm is not None:

@@ -52,11 +52,9 @@ def inflate(
     scale: Float[Array, "rows"],
     roundoff: Float[Array, ""],
 ) -> Inflation:
-    """Additive and log-weight errors of base numbers of rows, as an `Inflation`.
-
-    `radius` holds the radii of the rows' base numbers, `roundoff` the relative rounding of
-    sums over keys.
-    """
+    """Additive and log-weight errors of base numbers of rows, as an `Inflation`."""
+    # `radius` are those of the rows' base numbers, `roundoff` is relative, of sums over
+    # keys.
     constants, bound = held.constants, held.radius
     score, query, steep = radius.score.T, radius.query.T, radius.slope.T
     # Scores enter a weight twice, once in its own exponential and once in the sum.
@@ -64,6 +62,8 @@ def inflate(
     values = (constants.output_entries * held.value_size)[:, None]
     rule = score_rule(layer.attention.scoring)
     slopes = rule.query_slope_size(constants, held.key_size, scale)
+    # A value and the mean that it is compared with are each off by a value's radius,
+    # the mean also by its weights and by the rounding of its sum. So with slopes.
     return Inflation(
         weight=weight,
         value=2 * bound.value[:, None]
@@ -90,35 +90,27 @@ def own_score_error(
     ],
     key: tuple[Numbers, Float[Array, "heads rows #columns"]],
 ) -> Float[Array, "heads rows columns"]:
-    """Upper bound on column i's score error against the mean of the other columns.
-
-    The query is off by dq, column i's key by dk. Against the others' common part dq.g,
-    g their mean slope, the error is at most |dq| |slope - g| + (slope in the key) |dk|
-    and a term of second order: |dq| |dk| for dot products, half the curvature times
-    (|dq| + |dk|)^2 for additive scores, whose error is also at most |w| (|dq| + |dk|)
-    and at most 2 |w|_1, plus the common part |dq| |w| in both cases.
-
-    `query` holds |dq|, for dot products divided by the score scale, and |slope - g| at the
-    reference; `key` the radius of the attention's input at column i, and the norm of the
-    score's slope in that input at the reference, divided by the score scale.
-    """
+    """Upper bound on column i's score error against the mean of the other columns."""
+    # `query` holds |dq|, for dot products over the score scale, and |slope - g| at the
+    # reference, g the mean slope of the others; `key` the radius of the attention's
+    # input at column i, and the norm of the score's slope in that input.
     query_size, steepness = query
     radius, key_slope = key
     keys = constants.key[:, None, None] * radius
+    # The others share dq.g, which drops out. The score's rule adds what is of second
+    # order.
     error = query_size * steepness + key_slope * radius
     rule = score_rule(attention.scoring)
     return rule.own_error(constants, scale, query_size, keys, error)
 
 
 def odds_change(weight: Numbers, remain: Numbers, exponent: Numbers) -> Numbers:
-    """Largest change of a weight p when its log-odds move by x, `exponent`.
-
-    p(1 - p)(e^x - 1) / min(1 + p(e^x - 1), e^x - p(e^x - 1)): no two weights are
-    subtracted, so the digits of a small change are kept; nor is `remain`, 1 - p, formed
-    from p.
-    """
+    """Largest change of a weight p when its log-odds move by x, `exponent`."""
     # Beyond 600 the weight is taken to reach 0 or 1.
     growth = jnp.expm1(least(exponent, 600.0))
+    # p(1 - p)(e^x - 1) / min(1 + p(e^x - 1), e^x - p(e^x - 1)): no two weights are
+    # subtracted, so the digits of a small change are kept; nor is `remain`, 1 - p,
+    # formed from p.
     moved = weight * remain * growth
     moved = greatest(moved / (1 + weight * growth), moved / (1 + remain * growth))
     most = greatest(weight, remain)
@@ -153,21 +145,22 @@ class OtherMoves:
 def mean_deviation(
     own: ColumnMove, others: OtherMoves, log_weight: Numbers | float, farthest: Numbers
 ) -> Numbers:
-    """Upper bound on |b' - b - (1 - a_i) l|, l a known linear part of the change.
-
-    `log_weight` is x where the true weights are known within a factor e^x only; then S and
-    the two sums over c_w are the computed ones. `farthest` bounds the same distance by
-    convexity for any scores, and is returned where an exponential has overflowed.
-    """
+    """Upper bound on |b' - b - (1 - a_i) l|, l a known linear part of the change."""
+    # Where the true weights are known within a factor e^x only, x = `log_weight`, S and
+    # the two sums over c_w grow by it.
     factor, linear = jnp.exp(jnp.asarray(log_weight)), others.linear
     sums = (others.slack, others.remainder, others.values)
     slack, remainder, values = (x * factor for x in sums)
     exponent = own.exponent + jnp.log1p(slack)
     moved = factor * odds_change(own.weight, own.remain, exponent)
     rest = factor * own.remain + moved
+    # Lemma 1 of docs/certificates.md with D = `moved`, A = `rest` and M = `remainder`.
     change = moved * (own.jump + linear)
     change += rest * (slack * linear + (1 + slack) * remainder)
+    # The changes of values enter as their weighted mean: at most the largest of them.
     carried = least(rest * (1 + slack) * values, rest * others.largest_value)
     carried = carried + (factor * own.weight + moved) * own.value
     carried = least(carried, greatest(own.value, others.largest_value))
+    # `farthest` bounds the distance by convexity for any scores, where exponentials
+    # overflow.
     return least(change + carried, farthest)

@@ -42,6 +42,7 @@ class MovedRows:
     def take(self, at: Slots) -> tuple[Moves, Sizes]:
         """Centre and radius of row at[p] for each substitution p."""
         slot = jnp.arange(self.radius.shape[1], dtype=jnp.int32)
+        # Integer indices on both sides of a slice put the substitutions first.
         return self.centre[at, :, slot], self.radius[at, slot]
 
     def substituted(self) -> "OwnMove":
@@ -72,14 +73,12 @@ def read_inputs(
     moved: MovedRows,
     base: Float[Array, "tokens"],
 ) -> MovedRows:
-    """Changes of the rows that attention reads: `moved`, carried through a norm before it.
-
-    `base` are the radii of the base input `rows`.
-    """
+    """Changes of the rows that attention reads: `moved`, carried through a norm before it."""
     norm = norm_before(layer)
     if norm is None:
         return moved
     change = moved.centre.swapaxes(1, 2)
+    # Radii of the base input rows, shared by all substitutions.
     base = base[:, None]
     centre, radius = behind_norm(norm, rows[:, None], change, moved.radius, base)
     return MovedRows(moved.position, centre.swapaxes(1, 2), radius)
@@ -90,7 +89,8 @@ def behind_norm(
 ) -> tuple[Rows, Radii]:
     """Centre and radius of changes after a norm; `base` are the radii of the base `rows`."""
     gain = norm_gain(norm, rows + centre, radius + base)
-    # A row that is not off at all stays so, even where the gain is unbounded.
+    # A row that is not off at all stays so, even where the gain is unbounded; two outputs
+    # of a norm are at most 2 max|scale| sqrt(d) apart.
     carried = least(times(gain, radius), 2 * norm.largest * rows.shape[-1] ** 0.5)
     rounding = norm_rounding(norm, rows, centre, base)
     return norm.change(rows, centre), carried + rounding

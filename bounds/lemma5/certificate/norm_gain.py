@@ -52,13 +52,12 @@ def norm_gain(norm: Norm, rows: Rows, radius: Radii) -> Radii:
 
 
 def _variation(norm: Norm, rows: Rows, reach: Radii, step: Radii) -> Radii:
-    """Upper bound on the distance of Jacobians at two points of the ball, `step` apart.
-
-    The ball has radius `reach` around a row; the bound is max|scale| 2 / (s^2 sqrt d) step,
-    with s = max|scale| / gain.
-    """
+    """Upper bound on the distance of Jacobians at two points of the ball, `step` apart."""
+    # max|scale| 2 / (s^2 sqrt d) step on the ball of radius `reach`, with
+    # s = max|scale| / gain.
     widest = norm_gain(norm, rows, reach)
     largest = norm.largest
+    # With a scale of 0 the gain is 0, and nothing is to be divided by 0.
     scale = jnp.where(largest == 0, 1.0, largest)
     return 2 * widest * (widest / scale * step) / math.sqrt(rows.shape[-1])
 
@@ -66,28 +65,24 @@ def _variation(norm: Norm, rows: Rows, reach: Radii, step: Radii) -> Radii:
 def norm_gains(
     norm: Norm, rows: Rows, moved: Rows, radius: Radii, base: Radii
 ) -> tuple[Radii, Radii]:
-    """Lipschitz constant of a norm with epsilon > 0 on a ball, and its variation.
-
-    The ball lies around rows + moved; `base` are the radii of the rows. The variation bounds
-    the distance of the Jacobian anywhere in the ball from that computed at the base row.
-    """
+    """Lipschitz constant of a norm on a ball around rows + moved, and its variation."""
+    # The variation bounds the distance of the Jacobian anywhere in the ball from that
+    # computed at the base row, so it is taken on a ball around the base row that holds
+    # both.
     reach = vector_norms(moved) + radius + base
     variation = _variation(norm, rows, reach, reach)
     return norm_gain(norm, rows + moved, radius + base), variation
 
 
 def norm_rounding(norm: Norm, rows: Rows, moved: Rows, base: Radii) -> Radii:
-    """Upper bound on the error of `norm.change(rows, moved)`, against that of the true rows.
-
-    Its two terms are at most max|scale| |moved| / s each, s the smaller denominator, and the
-    mean that is removed from the change is no larger than the change. A true row within
-    `base` changes differently by at most the variation of the Jacobian over that step,
-    times the change, and by at most the moves of both ends. `base` includes the rounding of
-    the rows' centring.
-    """
+    """Upper bound on the error of `norm.change(rows, moved)` against the true change."""
     size, end = vector_norms(moved), rows + moved
+    # The change has two terms of at most max|scale| |moved| / s each, s the smaller
+    # denominator, and the mean that is removed from it is no larger than it.
     gains = [norm_gain(norm, z, base) for z in (rows, end)]
     rounded = 3 * term_roundoff(rows.shape[-1]) * size * greatest(*gains)
+    # A true row within `base` changes differently by at most the moves of both ends,
+    # and by at most the variation of the Jacobian over that step, times the change.
     both = times(gains[0] + gains[1], base)
     bent = times(_variation(norm, rows, size + base, base), size)
     # What the change is divided by must not overflow: the quotient would be 0.
@@ -105,10 +100,10 @@ def vector_norms(rows: Float[Array, "..."], axis: int = -1) -> Float[Array, "...
 def _root(
     squares: Float[Array, "*rows"], total: Float[Array, "*rows"], width: int
 ) -> Float[Array, "*rows"]:
-    """Root of a sum of squares, or where it underflows `total`, the sum of absolute entries.
-
-    `total` is no smaller, and cheaper than the largest entry with its check for NaN.
-    """
+    """Root of a sum of squares; `total`, the sum of absolute entries, where it underflows."""
+    # Above the limit squares lost to underflow, each below `tiny`, add less than a
+    # rounding. `total` is no smaller than the norm, and cheaper than the largest entry
+    # with its check for NaN.
     limits = jnp.finfo(squares.dtype)
     kept = surely_above(squares, width * float(limits.tiny) / float(limits.eps))
     return jnp.where(kept, jnp.sqrt(squares), total)
@@ -137,6 +132,7 @@ OwnNeurons: TypeAlias = Float[Array, "*rows d_ff"]
 
 def slope_width(operation: Steady) -> float:
     """Upper bound on the difference of two slopes of an activation."""
+    # Slopes of a `Steady` activation lie in [1 - steepest, steepest].
     return 2 * operation.steepest - 1
 
 
@@ -144,16 +140,14 @@ def slope_width(operation: Steady) -> float:
 def step_strays(
     operation: Operation, z: Neurons, moved: Neurons, known: Neurons
 ) -> Neurons:
-    """Largest error of an activation's step act(z + moved) - act(z), for z off by `known`.
-
-    For ReLU the two integrals of the slope over [z, z + moved] differ on an interval no
-    longer than `known`, and only if zero is within `known` of the segment.
-    """
+    """Largest error of an activation's step act(z + moved) - act(z), for z off by `known`."""
     raise no_rule("step_strays", operation)
 
 
 @step_strays.register
 def _(operation: Relu, z: Neurons, moved: Neurons, known: Neurons) -> Neurons:
+    # The two integrals of the slope over [z, z + moved] differ on an interval no longer
+    # than `known`, and only if zero is within `known` of the segment.
     ends = (z, z + moved)
     above, below = (
         surely_above(sign * ends[0], known) & surely_above(sign * ends[1], known)
@@ -177,6 +171,7 @@ def slope_strays(
 
 @slope_strays.register
 def _(operation: Relu, z: Neurons, moved: Neurons, spread: Neurons) -> Neurons:
+    # A neuron that surely keeps its side keeps its slope; any other may be off by 1.
     end = z + moved
     active = surely_above(z, 0.0)
     kept = surely_above(jnp.where(active, end, -end), spread)

@@ -94,11 +94,7 @@ class RowReference:
 def row_deviation(
     layer: Layer, held: LayerBase, inner: MovedRows, row: RowReference, roundoff: Scalar
 ) -> ByHead:
-    """Radii of the heads' outputs around their centres, in value space, rounding left out.
-
-    `inner` are the changes of the rows that attention reads, `roundoff` the relative rounding
-    of sums over keys.
-    """
+    """Radii of the heads' outputs around their centres, in value space, rounding left out."""
     attention, constants, n = layer.attention, held.constants, held.rows.shape[0]
     weighting, position = attention.weighting, inner.position
     every = jnp.arange(n, dtype=jnp.int32)
@@ -109,6 +105,8 @@ def row_deviation(
     radius, centre_size = inner.radius.T, sizes(inner.centre).T
 
     weights = weighting.weights(score, others)  # [h, p, n], of the others alone
+    # Log-odds of column i against all others; the sigmoids of both signs give a_i and
+    # 1 - a_i without a subtraction.
     lse = jax.nn.logsumexp(score, axis=-1, where=others)
     own_score = jnp.where(own & seen, score, -jnp.inf).max(axis=-1)
     odds = jnp.where(own_score == -jnp.inf, -jnp.inf, own_score - lse)
@@ -116,6 +114,8 @@ def row_deviation(
 
     # Distances from the others' mean value, and of slopes from their mean slope.
     moved, own_radius = inner.take(position)
+    # Values are linear in rows: the changes of rows are averaged first and projected
+    # once.
     mean_move = row.weighted(weights)
     mean = jnp.einsum("hpk,hko->hpo", weights, held.projected, precision=HIGHEST)
     value_by_head = attention.value_by_head
@@ -128,6 +128,7 @@ def row_deviation(
     slop, known = inflation.value, slope_radius(attention, held.radius.by_row)
     jump = distances(own_value, mean) + slop
     apart = distances(held.projected[:, None], mean[:, :, None]) + slop[..., None]
+    # |v_w + dv_w - m| <= |v_w - m| + |O_h V_h||c_w|: no value is formed at its centre.
     apart += constants.value[:, None, None] * centre_size
     gain = jnp.broadcast_to(constants.query[:, None], weight.shape)
     gain = over_query_scale(attention, gain, scale)
@@ -174,12 +175,14 @@ def row_deviation(
         held.radius.key,
         constants.key[:, None, None] * centre_size,
     )
+    # S = Σ c_w (e^{e_w} - 1) and M = Σ c_w (e^{e_w} - 1)|v_w - m| of the lemma.
     growth = jnp.where(others, weights * jnp.expm1(error), 0.0)
     value = constants.value[:, None, None] * radius
     values = jnp.where(others, weights * jnp.exp(error) * value, 0.0).sum(axis=-1)
     over = lambda x: jnp.max(x, axis=-1, where=others, initial=0.0)
     value_own = constants.value[:, None] * own_radius
     log_weight = inflation.weight
+    # By convexity, for any scores.
     farthest = greatest(
         inflated(remain, log_weight) * jump + value_own,
         over(apart + value) + inflated(weight, log_weight) * jump,
@@ -188,6 +191,7 @@ def row_deviation(
         ColumnMove(
             weight=weight,
             remain=remain,
+            # The sum picks the one entry of column i.
             exponent=jnp.where(own & seen, error, 0.0).sum(axis=-1),
             jump=jump,
             value=value_own,
@@ -229,11 +233,8 @@ class Centres:
 def move_one_row(
     layer: Layer, held: LayerBase, moved: MovedRows, roundoff: Roundoff
 ) -> tuple[Float[Array, "substitutions width"], Sizes]:
-    """Centre and radius of one output row per substitution.
-
-    `held` is the base pass of one row for each substitution (`take_rows`), `moved` the
-    changes of its input rows.
-    """
+    """Centre and radius of one output row per substitution."""
+    # `held` is the base pass of one row for each substitution (`take_rows`).
     inner = read_inputs(layer, held.rows, moved, held.radius.rows)
     heads, deviation = _heads(layer, held, inner, roundoff.sums)
     change, radius = moved.take(held.position)
@@ -242,6 +243,8 @@ def move_one_row(
     known = held.radius.by_row
     constants = held.constants.sections
     rounding = carry_rounding(layer, constants, held.base, carried, known)
+    # The radius is carried around the moved row, which is now the base, with no change
+    # left.
     base, still = move_base(held.base, carried)
     radius = radius + roundoff.local * vector_norms(change)
     around = BaseRows(base.rows, row_norms(layer, constants, base), known.rows)
@@ -312,13 +315,10 @@ def heads_rounding(
     heads: Float[Array, "heads #substitutions d_v"],
     roundoff: Scalar,
 ) -> ByHead:
-    """Distance of the computed changes of heads from those of the true base, in value space.
-
-    The change is sum_w a'_w dv_w + sum_w (a_w / Z)(e^d_w - e^c)(v_w - b) with Z >= e^c,
-    in which |e^d - e^c| a_w / Z <= max(a_w, a'_w) (1 - e^-|d_w - c|). Weights of a
-    true base move the change by e^x - 1 of either bound at most; true values by their error.
-    """
+    """Distance of computed changes of heads from those of the true base, in value space."""
     constants, weighting = held.constants, layer.attention.weighting
+    # The change is sum_w a'_w dv_w + sum_w (a_w / Z)(e^d_w - e^c)(v_w - b) with
+    # Z >= e^c, in which |e^d - e^c| a_w / Z <= max(a_w, a'_w) (1 - e^-|d_w - c|).
     old, new = (weighting.weights(x, row.seen) for x in (row.before, row.score))
     moved = jnp.where(row.seen, row.score_change, 0.0)
     centre = (old * moved).sum(axis=-1, keepdims=True)
@@ -333,6 +333,8 @@ def heads_rounding(
     )
     terms = constants.value_entries[:, None] * carried + vector_norms(heads)
     terms = output * (terms + 2 * vector_norms(values)[:, None] * shifted)
+    # Weights of a true base move the change by e^x - 1 of either bound at most; true
+    # values by their error.
     carried, inflation = constants.value[:, None] * carried, row.inflation.weight
     spread = output * held.value_size[:, None]
     off = carried * jnp.expm1(inflation)

@@ -21,30 +21,28 @@ def bounded(upper: Numbers) -> Numbers:
 
 
 def resting_on(upper: Numbers, *computed: Numbers) -> Numbers:
-    """`upper`, with +inf where it is NaN or a number of `computed` is not finite.
-
-    For numbers whose overflow would not show in the bound, such as denominators.
-    """
+    """`upper`, with +inf where it is NaN or a number of `computed` is not finite."""
+    # For numbers whose overflow would not show in the bound, such as denominators.
     sound = functools.reduce(jnp.logical_and, map(jnp.isfinite, computed))
     return jnp.where(sound, bounded(upper), jnp.inf)
 
 
 def times(gain: Numbers | float, radius: Numbers) -> Numbers:
-    """gain * radius, but 0 wherever the radius is 0, and +inf where the product is NaN.
-
-    A radius of 0 is exact: its product is 0 even for an infinite gain. A gain of 0 times an
-    infinite radius is +inf.
-    """
+    """gain * radius, but 0 wherever the radius is 0, and +inf where the product is NaN."""
+    # A radius of 0 is exact: its product is 0 even for an infinite gain. A gain of 0
+    # times an infinite radius is +inf.
     return jnp.where(radius == 0, 0.0, bounded(gain * radius))
 
 
 def least(*bounds: Numbers | float) -> Numbers:
     """Smallest of several upper bounds on one number, without those that are NaN."""
+    # fmin passes over NaN.
     return bounded(functools.reduce(jnp.fmin, map(jnp.asarray, bounds)))
 
 
 def greatest(*bounds: Numbers | float) -> Numbers:
     """The largest of upper bounds on several numbers, +inf if any is NaN."""
+    # maximum hands NaN on.
     return bounded(functools.reduce(jnp.maximum, map(jnp.asarray, bounds)))
 
 
@@ -59,11 +57,10 @@ def perhaps_above(one: Numbers | float, other: Numbers | float) -> Bool[Array, "
 
 
 def settle(centre: Numbers, radius: Numbers, axis: int = -1) -> tuple[Numbers, Numbers]:
-    """Centre and radius, replaced by 0 and +inf where a centre or its radius is not finite.
-
-    Nothing is known there, and a finite centre lets a later norm bound its own output.
-    `axis` is that of the coordinates.
-    """
+    """Centre and radius; 0 and +inf where either of the two is not finite."""
+    # Nothing is known there, and a finite centre lets a later norm bound its own
+    # output. The sum over the coordinates (`axis`) is not finite where one of them is
+    # not.
     radius = resting_on(radius, centre.sum(axis=axis))
     lost = jnp.expand_dims(jnp.isinf(radius), axis)
     return jnp.where(lost, 0.0, centre), radius

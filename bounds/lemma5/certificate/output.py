@@ -31,11 +31,9 @@ def certified_norms(
     centre: Float[Array, "substitutions width"],
     radius: Float[Array, "substitutions"],
 ) -> Float[Array, "substitutions"]:
-    """Upper bounds on the norms of the changes of the target, "activation" or "logits".
-
-    `output` is the base row that enters the final norm, within `base` of the true one;
-    `centre` and `radius` are those of its change. The model's head is one linear map.
-    """
+    """Upper bounds on the norms of the changes of the target, "activation" or "logits"."""
+    # `output` is the base row that enters the final norm, within `base` of the true
+    # one; the model's head is one linear map.
     norm, roundoff = model.final_norm, term_roundoff(output.shape[0])
     if norm is None and target == "activation":
         return bounded(vector_norms(centre) * (1 + roundoff) + radius)
@@ -48,6 +46,8 @@ def certified_norms(
     base = centred(output, base)
     local, bend = norm_gains(norm, output, centre, radius, base)
     jacobian = jnp.matmul(weight, norm_jacobian(norm, output), precision=HIGHEST)
+    # The product of local constants, or the whole Jacobian at the base and its
+    # variation.
     carried = least(local * gain, spectral_norms(jacobian) + gain * bend)
     carried = times(carried, radius)
     change = norm.change(output, centre)
@@ -61,12 +61,10 @@ def certified_norms(
 def exact_without_layers(
     request: InfluenceRequest,
 ) -> Float[np.ndarray, "substitutions"]:
-    """Upper bounds on the influences in a model without layers, exact up to rounding.
-
-    A substitution changes only its own row, so that only those at the query have any.
-    """
+    """Upper bounds on the influences in a model without layers, exact up to rounding."""
     model, tokens = request.model, request.tokens
     embedding, at = model.embedding, request.position
+    # A substitution changes only its own row.
     change = embedding[request.symbol] - embedding[tokens[at]]
     change = jnp.where((at == request.query)[:, None], change, 0.0)
     output = embed(model, jnp.asarray(tokens))[request.query]

@@ -109,10 +109,13 @@ def see_column(
     is_top = same_position(position, summary.top_index[..., None], score.dtype) & seen
     # Log-odds of column i against all others, before and after the move.
     share = jnp.exp(jnp.where(is_top | ~seen, -jnp.inf, score - summary.lse[..., None]))
+    # As the top column i may leave the others no digits of 1 - a_i, so the base pass
+    # holds their sum apart; otherwise a_i is at most 1/2.
     log_rest = jnp.where(is_top, summary.rest_lse[..., None], summary.lse[..., None])
     log_rest = log_rest + jnp.log1p(-share)
     any_rest = log_rest != -jnp.inf
     old = jnp.where(seen & any_rest, score - log_rest, -jnp.inf)
+    # A column that is all its row sees keeps the weight 1.
     new = jnp.where(seen & ~any_rest, jnp.inf, old + change)
     odds, weight = jnp.exp(old), jax.nn.sigmoid(new)
     gone = jnp.where(is_top, 0.0, odds)
@@ -131,6 +134,7 @@ def see_column(
         for point, centre in ((shown, mean), (moved, mean), (moved, rest_mean))
     )
     between = distances(mean, rest_mean)[..., None] + value_slop
+    # m - b = -gone (v_i - b), unless column i is the top one and both means are held.
     shift = jnp.where(is_top, between, gone * away)
     apart = query_slopes(attention, queries, keys, scale) - whole.slope_mean[:, :, None]
     slopes = query_slopes(attention, queries, keys + key_change, scale)
@@ -222,10 +226,8 @@ def move_own_query(
     read: RowMoves,
     roundoff: Float[Array, ""],
 ) -> OwnQuery:
-    """Effect of the change of each row's own query on its attended mean.
-
-    `read` holds centre and radius of the change of the rows that the queries read.
-    """
+    """Effect of the change of each row's own query on its attended mean."""
+    # Of the rows that the queries read.
     (centre, radius), scale = read, rows.scale
     spread, inflation = rows.spread, rows.inflation
     constants = held.constants
@@ -249,6 +251,8 @@ def move_own_query(
     # Without column i: from the whole by a rank-one update, or held by the base pass.
     without = (whole - away) * (1 + column.gone)[:, :, None]
     linear = jnp.where(column.is_top[:, :, None], rest, without)
+    # Without others, or where their digits are lost beside column i's, nothing is
+    # followed.
     linear = jnp.where((column.lost | (column.rest == 0))[:, :, None], 0.0, linear)
     norms = spread.whole.covariance_norm.T[..., None]
     rest_norms = spread.rest.covariance_norm.T[..., None]
@@ -278,13 +282,11 @@ def move_own_query(
 @register
 @dataclasses.dataclass(frozen=True)
 class OtherColumns:
-    """Sizes R_w of the changes of the rows w != i that attention reads, and of their values.
-
-    At w = i they are zero.
-    """
+    """Sizes R_w of the changes of attention's input rows w != i, and of their values."""
 
     # theta, a score's slope in the size of a column's change.
     growth: Float[Array, "substitutions"]
+    # Zero at w = i, which is held apart.
     keys: Float[Array, "tokens substitutions"]  # R_w e^{theta R_w}
     # Of the value change, times e^{theta R_w}.
     values: Float[Array, "heads tokens substitutions"]
@@ -339,12 +341,14 @@ def other_sums(
     at, queries, summary, scale = rows.at, rows.queries, rows.summary, rows.scale
     keys, spread, known = held.store.keys, rows.spread, rows.slope_radius
     weights = row_weights(layer, n, at, queries, summary, keys)
+    # Distances are from the mean of all columns; `shift` leads to that of the others.
     mean = project_values(attention, summary.mean)
     apart = distances(held.projected[:, None], mean[:, :, None])
     apart += rows.inflation.value[..., None]
     slopes = query_slopes(attention, queries, keys, scale)
     steered = weights * apart
     steered *= key_slopes(attention, constants, queries, slopes, known)
+    # 1/(1 - a_i), `rest`, makes weights of the others alone.
     by_keys, by_slopes = (
         jnp.einsum("hjk,kp->hjp", x, others.keys, precision=HIGHEST) * column.rest
         for x in (weights, steered)
@@ -353,6 +357,8 @@ def other_sums(
     key_slope = spread.key_slope.T[..., None]
     rule = score_rule(attention.scoring)
     second, constant = rule.second_order(constants, query.size, others.largest, scale)
+    # X = |dq| max|g_w - g|; S, M and the sum of value changes of docs/certificates.md,
+    # section 4.
     exponent = query.size * column.steepest
     common = jnp.exp(exponent + constant)
     slack = jnp.expm1(exponent + constant)

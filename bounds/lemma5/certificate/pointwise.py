@@ -85,13 +85,7 @@ class Rounding:
 def carry_rounding(
     layer: Layer, constants: Constants, base: RowBase, carried: Moved, known: RowRadius
 ) -> Rounding:
-    """Distance of `carry` from the change of the true rows, section by section.
-
-    Products with matrices and the activation's change round by the section's `flow`
-    times the size of the input, even where terms cancel. True preactivations within their
-    radius (`known`) of the computed ones change an activation's step by at most
-    `step_strays`.
-    """
+    """Distance of `carry` from the change of the true rows, section by section."""
     corners, reads, found = {}, {}, sections(layer)
     for section in found[leading(found) :]:
         name, norm = section.name, section.norm
@@ -101,6 +95,8 @@ def carry_rounding(
             corners[name] = norm_rounding(norm, row, carried[source], off)
             continue
         numbers = constants[name]
+        # Products with matrices and the activation's change round by the section's
+        # `flow` times the size of the input, even where terms cancel.
         sizes = {x: vector_norms(carried[x]) for x in section.sources}
         terms = [numbers.flow[x] * size for x, size in sizes.items()]
         corners[name] = term_roundoff(section.terms[1]) * sum(terms[1:], terms[0])
@@ -109,6 +105,7 @@ def carry_rounding(
             (row,) = step.inputs
             within = term_roundoff(section.terms[0])
             reads[name] = {x: within * sizes[x] for x in numbers.reads}
+            # True preactivations are within their radius of the computed ones.
             moved = base.rows[row], carried[row], known.rows[row]
             strays = step_strays(step.operation, *moved)
             corners[name] += (strays * numbers.leaves).sum(axis=-1)
@@ -139,9 +136,11 @@ def row_norms(layer: Layer, constants: Constants, base: RowBase) -> RowNorms:
             for source, jacobian in jacobians.items()
         }
         paths[name] = _compose(layer, paths, jacobians)
+    # The norms of a single section are those of the layer.
     if not local or len(local) == 1:
         return RowNorms(local, {})
     slop = jnp.zeros(())
+    # A factor's slop is multiplied with the other factors along a path.
     for name, own in slops.items():
         others = (_sum(local[x]) for x in local if x != name)
         slop = slop + math.prod((1 + x for x in others), start=own)
@@ -162,6 +161,7 @@ def _jacobians(
     identity = jnp.eye(layer.attention.query.shape[2], dtype=jnp.float64)
     found = pull(section.program, base.rows, {section.name: identity})
     jacobians = {source: found[source] for source in section.sources}
+    # A `Sum` hands its cotangents on as they are, so that an untouched source shows.
     return {k: None if x is identity else x for k, x in jacobians.items()}
 
 
@@ -227,10 +227,9 @@ def carry_radius(
     rounding: Rounding,
     balls: dict[str, Array],
 ) -> Sizes:
-    """Radius of the output rows around their centre.
-
-    `balls` are the radii of the layer's input and of the attended rows (`entering`).
-    """
+    """Radius of the output rows around their centre."""
+    # `balls` begins as the radii of the layer's input and of the attended rows
+    # (`entering`).
     balls, strays, norms = dict(balls), {}, base.norms
     found = sections(layer)
     first = leading(found)
@@ -261,6 +260,8 @@ def carry_radius(
     output = layer.writes.output
     if not norms.whole:
         return balls[output]
+    # The balls section by section, or the whole Jacobian at the base row and what each
+    # section strays from its own.
     return least(balls[output], _along(norms.whole, balls) + strays[output])
 
 

@@ -85,12 +85,11 @@ class Spread:
 @register
 @dataclasses.dataclass(frozen=True)
 class RowSpread:
-    """The spread over all keys a row sees, and over all but its top column.
-
-    What remains when the top column leaves cannot be had from the whole by subtraction.
-    """
+    """The spread over all keys a row sees, and over all but its top column."""
 
     whole: Spread
+    # What remains when the top column leaves cannot be had from the whole by
+    # subtraction.
     rest: Spread
     key_slope: Float[Array, "rows heads"]  # largest slope of a score in the key's input
     norms: RowNorms  # [r, ...]
@@ -218,6 +217,7 @@ def row_weights(
     """Attention weights of rows in the base pass; zero where keys are hidden."""
     scores = compute_scores(layer.attention, queries, keys, length, at)
     seen = visible(layer.attention.sight, at, jnp.arange(length, dtype=at.dtype))
+    # A row that sees nothing has lse = -inf, and -inf less -inf is not a number.
     lse = jnp.where(summary.top_score == -jnp.inf, 0.0, summary.lse)
     return jnp.exp(jnp.where(seen, scores - lse[..., None], -jnp.inf))
 
@@ -236,19 +236,17 @@ def key_slopes(
     slopes: Slopes,
     radius: ByRow,
 ) -> Float[Array, "heads rows #keys"]:
-    """Norms of the scores' slopes in the row that a key is made from, rounding included.
-
-    A product with W_K loses the digits that cancel among its entries. `radius` is that of
-    `slope_radius`.
-    """
+    """Norms of the scores' slopes in the row that a key is made from, rounding included."""
     slopes = score_rule(attention.scoring).key_slopes(queries, slopes)
     back = jnp.einsum(
         "hed,hjke->hjkd", attention.key_by_head, slopes, precision=HIGHEST
     )
     entries = vector_norms(attention.key_by_head.reshape(attention.num_heads, -1))
     entries = entries[:, None, None]
+    # A product with W_K loses the digits that cancel among its entries.
     roundoff = term_roundoff(attention.key_width)
     found = vector_norms(back) + roundoff * entries * vector_norms(slopes)
+    # `radius` is that of the slopes (`slope_radius`).
     return found + (constants.key[:, None] * radius)[..., None]
 
 
@@ -312,6 +310,7 @@ def _spread(
     apart = values[:, None] - mean[:, :, None]
     apart = weights[..., None] * apart
     covariance = jnp.einsum("hjkv,hjke->hjve", apart, centred, precision=HIGHEST)
+    # O_h C W_Q, from the query's input to value space.
     shown = project_values(attention, covariance.swapaxes(-1, -2))
     through = jnp.einsum("hjeo,hed->hjod", shown, attention.query, precision=HIGHEST)
     norms = spectral_norms(through)

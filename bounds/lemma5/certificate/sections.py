@@ -74,10 +74,8 @@ class Section:
 
     @property
     def terms(self) -> tuple[int, int]:
-        """Counts of roundings of an output entry: before the activation, and in all.
-
-        They are terms of inner products and roundings of the activation.
-        """
+        """Counts of roundings of an output entry: before the activation, and in all."""
+        # Terms of inner products, and roundings of the activation.
         before, count = 0, 0
         for operation in (step.operation for step in self.program.steps):
             if isinstance(operation, Affine):
@@ -88,11 +86,9 @@ class Section:
 
 
 def attended(layer: Layer) -> str:
-    """Name of the row in which the heads' outputs are compared, in value space.
-
-    An InputError where the layer reads its heads' outputs otherwise than by one step, which
-    is attention's own output projection where there is one.
-    """
+    """Name of the row in which the heads' outputs are compared, in value space."""
+    # One step alone may read the heads' outputs, attention's own projection if there is
+    # one.
     readers = [step for step in layer.writes.steps if "heads" in step.inputs]
     output = layer.attention.output
     if len(readers) == 1 and output is None:
@@ -106,10 +102,7 @@ def attended(layer: Layer) -> str:
 
 
 def sections(layer: Layer) -> tuple[Section, ...]:
-    """Sections of the rows after attention, in order, from the input and `attended`.
-
-    An InputError for a program that certificates cannot follow.
-    """
+    """Sections of the rows after attention, in order, from the input and `attended`."""
     program, given = layer.writes, {"y", attended(layer)}
     steps = [step for step in program.steps if step.name not in given]
     reads = [name for step in steps for name in step.inputs]
@@ -173,12 +166,10 @@ def leading(found: Sequence[Section]) -> int:
 @register
 @dataclasses.dataclass(frozen=True)
 class SectionConstants:
-    """Constants of a section that is no norm, by the corners that it reads.
+    """Constants of a section that is no norm, by the corners that it reads."""
 
-    The corner "heads" has one number for each head, on the last axis. Without an activation
-    there are no neurons.
-    """
-
+    # The corner "heads" has one number for each head, on the last axis. Without an
+    # activation there are no neurons.
     gains: dict[str, Float[Array, "*heads"]]  # or [h], Lipschitz constants
     # Or [f, h], what its activation reads: norms of rows.
     reads: dict[str, Float[Array, "d_ff *heads"]]
@@ -222,6 +213,7 @@ def section_constants(layer: Layer) -> dict[str, SectionConstants]:
             for k, x in form.linear.items()
         }
         flow, reads = gather(around), gather(reads)
+        # Over all heads together the Frobenius norms of their blocks add in squares.
         flow = {k: vector_norms(x[None]) if x.ndim else x for k, x in flow.items()}
         for k, x in reads.items():
             flow[k] = flow.get(k, 0.0) + bounded((leaves * together(x)).sum())
@@ -252,12 +244,10 @@ def entering(
 
 
 def carried_on(gains: dict[str, Array], balls: Mapping[str, Array]) -> Numbers:
-    """Sum of gains times radii over corners, and over heads.
-
-    Gains of single entries, on a first axis, give an entry axis at the end.
-    """
+    """Sum of gains times radii over corners, and over heads."""
 
     def term(gain: Numbers, ball: Numbers, heads: bool) -> Numbers:
+        # Gains of single entries, on a first axis, give an entry axis at the end.
         entries = gain.ndim == 1 + heads
         if heads:
             terms = "fh,h...->...f" if entries else "h,h...->..."
@@ -314,6 +304,7 @@ def value_maps(attention: Attention) -> list[Enclosure]:
     if attention.output is None:
         return values
     outputs = _outputs(attention)
+    # A product of two weights is no float matrix, so its rounding is enclosed too.
     return [Enclosure(o) @ v for o, v in zip(outputs, values, strict=True)]
 
 

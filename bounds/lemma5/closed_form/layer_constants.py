@@ -11,17 +11,6 @@ concatenating form, with LayerNorms anywhere, satisfies
 and that is all the recursions use. Biases of values and outputs drop out of changes;
 they enter only through `norm`. Nothing here has a unit but that of the activations:
 `norm` and `output_cap` are in it, gains are pure numbers, scores turn it into nats.
-
-Two kinds of score, as in Hahn 2020, section 6. Only differences of logits within a row
-matter to a softmax, so a term that is the same for every key, such as the one of the
-key bias under a dot product, is dropped throughout. `F` is a bound on the norm of the
-activations that enter the attention. Logits are in nats, divided by the temperature. Of
-every kind the closed forms need four numbers:
-
-* `half_oscillation(F)`, A: half of the largest difference of two logits of one row;
-* `magnitude(F)`: a bound on |logit|, terms constant over the keys dropped;
-* `query_slope(F)`, `key_slope(F)`: by how much a logit can change per unit of change of
-  the query's and of the key's activation. Before and after, norms are at most F.
 """
 
 import dataclasses
@@ -39,6 +28,15 @@ from bounds.numbers.statements import (
 )
 
 
+# Two kinds of score, as in Hahn 2020, section 6. Only differences of logits within a
+# row matter to a softmax, so a term that is the same for every key, such as the one of
+# the key bias under a dot product, is dropped throughout. Logits are in nats, divided
+# by the temperature. With F a bound on the norm of the activations that enter the
+# attention, the closed forms need four numbers of every kind:
+# `half_oscillation(F)`, A: half of the largest difference of two logits of one row;
+# `magnitude(F)`: a bound on |logit|, terms constant over the keys dropped;
+# `query_slope(F)`, `key_slope(F)`: by how much a logit can change per unit of change of
+# the query's and of the key's activation. Before and after, norms are at most F.
 @dataclasses.dataclass(frozen=True)
 class DotProduct:
     """s_jw = (W_Q y_j + b_Q)·(W_K y_w + b_K)/τ.
@@ -222,6 +220,7 @@ class LayerConstants:
             * interval(nonnegative("middle_gain", middle_gain))
             * interval(nonnegative("output_gain", output_gain))
         )
+        # A head enters through the block and its norms, as the residual stream does.
         gains = [upper(interval(skip) * w) for w in nonnegatives("omegas", omegas)]
         return cls(norm, _heads(scores, gains), skip, input_gain, output_cap)
 

@@ -62,12 +62,10 @@ def largest_weighted_mean(
     visible: Int[np.ndarray, "rows"],
     inverse_ratio: float,
 ) -> ByRow:
-    """Upper bound on the largest weighted mean W of the first `present` numbers, by row.
-
-    The numbers are sorted downwards, the first at most about 1; `visible` - `present` zeros
-    are averaged with them. `inverse_ratio` is 1/E in [0, 1], rounded down. Within 1e-9 of W,
-    relatively, up to a million numbers; zero where no number is present.
-    """
+    """Upper bound on the largest weighted mean W of the first `present` numbers, by row."""
+    # The numbers are sorted downwards, the first at most about 1; `visible` - `present`
+    # zeros are averaged with them. `inverse_ratio` is 1/E in [0, 1], rounded down. The
+    # bound is within 1e-9 of W, relatively, up to a million numbers.
     bounds = np.zeros(len(present))
     rows = np.flatnonzero(present)
     if not len(rows) or numbers[0] == 0:
@@ -103,18 +101,15 @@ def largest_weighted_mean(
 # j != i; then comes the changed row, once if i is given, else once for every i.
 @dataclasses.dataclass(frozen=True)
 class Visible:
-    """Counts for the rows, then for the changed row at one or at every position.
+    """Counts for the rows, then for the changed row at one or at every position."""
 
-    Attributes:
-        present: Number of changed rows that the row sees, at most `total`.
-        total: Number of rows it sees.
-        sees: Whether it sees anything at all; the last entry of the changed row.
-        reached: Whether it sees a changed row.
-    """
-
+    # Number of changed rows that the row sees, at most `total`.
     present: Int[np.ndarray, "counted"]
+    # Number of rows it sees.
     total: Int[np.ndarray, "counted"]
+    # Whether it sees anything at all; the last entry of the changed row.
     sees: Bool[np.ndarray, "rows_and_changed"]
+    # Whether it sees a changed row.
     reached: Bool[np.ndarray, "rows_and_changed"]
 
     def per_row(
@@ -128,11 +123,9 @@ class Visible:
 def visible_changes(
     mask: str, changed: Bool[np.ndarray, "rows"], position: int | None
 ) -> Visible:
-    """Counts of the rows that each row sees under a mask, for i = `position` or every i.
-
-    `changed` is whether row j can differ from the base when i != j. For every i, the counts
-    leave out the row's own change, since under j = i it is the changed row.
-    """
+    """Counts of the rows that each row sees under a mask, for i = `position` or every i."""
+    # `changed` is whether row j can differ from the base when i != j. For every i, the
+    # counts leave out the row's own change, since under j = i it is the changed row.
     n = len(changed)
     rows = np.arange(n)
     strict = mask.startswith("strict")

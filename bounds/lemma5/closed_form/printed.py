@@ -17,16 +17,7 @@ A = mu F² + c F, and max(m1, m2) for additive scores. L_fact satisfies
 * `printed_tight` takes for F the true bound on the norms.
 
 The printed proof is wrong in both (see docs/lemma5-audit.md), so what it concludes is a
-`Claim`. What is true of the conclusions, from closed form C2 with A_0 the A of the true
-norms:
-
-* others, literal: always. Then A >= 2 A_0, C² >= 16 L_fact (1 + e^{2A}) by the
-  inequality of the means, and 3 (1 + A_0) e^{2A_0} <= 16 (1 + e^{4A_0}): (H Γ)^k <= H^k
-  C^{2k}.
-* others, tight, additive: always, by the same inequality, since then A = 2 A_0 too.
-* others, tight, dot product: where 3 (1 + A) <= 16 (1 + e^{-2A}), that is up to
-  A = 4.334; false for some models with large A.
-* own: for one head as for the others, false for many: H^k is missing.
+`Claim`.
 """
 
 import dataclasses
@@ -49,7 +40,7 @@ from bounds.numbers.statements import (
 
 
 class Reading(enum.Enum):
-    """Reading of F."""
+    """Reading of F, the bound on norms that Hahn 2020 prints: literally, or tight."""
 
     PRINTED = "printed"
     PRINTED_TIGHT = "printed_tight"
@@ -95,11 +86,19 @@ class PrintedConstants:
 
     def others(self, layer: int, length: int, distance: float) -> Claim:
         """The claim |dy_j^(k)| <= H^k C^{2k} D/n for j != i."""
+        # True by closed form C2, with A_0 the A of the true norms:
+        # * literal, always. Then A >= 2 A_0, C² >= 16 L_fact (1 + e^{2A}) by the
+        # inequality of the means, and 3 (1 + A_0) e^{2A_0} <= 16 (1 + e^{4A_0}): (H
+        # Γ)^k <= H^k C^{2k};
+        # * tight, additive: always, by the same inequality, since then A = 2 A_0 too;
+        # * tight, dot product: where 3 (1 + A) <= 16 (1 + e^{-2A}), that is up to
+        # A = 4.334; false for some models with large A.
         k, n = whole("layer", layer, 1), whole("length", length, 2)
         return self._claim(self.num_heads**k * self._power(k, distance) / n, others(k))
 
     def own(self, layer: int, distance: float) -> Claim:
         """The claim |dy_i^(k)| <= C^{2k} D, false for many heads."""
+        # For one head as true as `others`; for many H^k is missing.
         k = whole("layer", layer, 1)
         return self._claim(self._power(k, distance), own(k))
 

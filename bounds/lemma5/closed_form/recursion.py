@@ -187,7 +187,7 @@ def head_change(
 
 @dataclasses.dataclass(frozen=True)
 class LayerInfluence:
-    """Bounds on the changes after one layer.
+    """Bounds on the changes after one layer when one symbol is exchanged.
 
     Attributes:
         others: Upper bound at every position but i.
@@ -243,6 +243,8 @@ def _steps(
 ) -> Iterator[tuple[Interval, Interval]]:
     kappa, sigma = interval(0), distance
     for layer in layers:
+        # Both from the changes before the layer: a row's own, and those of the keys
+        # that it reads.
         kappa, sigma = (
             _output_change(layer, length, x, kappa, sigma, saturating)
             for x in (kappa, sigma)
@@ -261,6 +263,7 @@ def _output_change(
     """Upper bound on an output's change, at a position whose input changes by `here`."""
     norm = interval(layer.norm)
     moved = [interval(layer.input_gain) * x for x in (here, kappa, sigma)]
+    # Any two rows that attention reads are at most 2F apart.
     entering = Changes(*(minimum(x, 2 * norm) if saturating else x for x in moved))
     out = interval(layer.skip_gain) * here
     for head in layer.heads:

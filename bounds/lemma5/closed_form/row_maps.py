@@ -129,6 +129,7 @@ def growth_constant(embedding_norm: float, norms: Sequence[float]) -> float:
     start = _checked("embedding_norm", embedding_norm)
     growth = interval(1)
     for k, norm in enumerate(nonnegatives("norms", norms), start=1):
+        # The k-th root of a ratio of at most 1 adds nothing to a growth of 1.
         if norm <= embedding_norm:
             continue
         if embedding_norm == 0:
@@ -260,6 +261,7 @@ def layer_norm_lipschitz(
     margin = interval(0)
     centre = nonnegative("centred_norm", centred_norm)
     reach = nonnegative("radius", radius)
+    # |Pz| on the ball is at least this; only ε is left where the ball meets Pz = 0.
     if centre > reach:
         margin = interval(centre) - interval(reach)
     spread = margin**2 / whole("width", width, 1) + interval(number(epsilon))

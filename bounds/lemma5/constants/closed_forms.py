@@ -2,17 +2,9 @@
 
 Without masks: the corrected recursion, saturating and linear, and its closed forms C1
 and C2. With masks there is no O(1/n) for all rows and these do not hold; `corrected` is
-then the masked recursion at the query row. One such run covers every position i != j
-at once (the changes of all rows under every i stand for those under one), so nothing
-is searched and nothing is left out; a layer costs O(n log n). Where every mask is
-"future" and the query the last row, or the mirror image, there is a closed form too.
-The printed numbers are given whatever the mask, as the claims they are: their proof does
-not hold. A claim is `implied` for a model where the corrected bound is no larger.
-
-A final LayerNorm and, for logits, the read-out act on each row by itself, so a bound on
-the change of a row is multiplied by their Lipschitz constants (`OutputMap`). They are no
-part of the layers: inside the uniform constants of C1 and C2 they would count once per
-layer.
+then the masked recursion at the query row, and where every mask is "future" and the query
+the last row, or the mirror image, there is a closed form too. The printed numbers are
+given whatever the mask, as the claims they are: their proof does not hold.
 """
 
 import dataclasses
@@ -50,26 +42,21 @@ AnyInequality = TypeVar("AnyInequality", Bound, Claim)
 
 @dataclasses.dataclass(frozen=True)
 class OutputMap:
-    """A map of each final row by itself, from the last layer to the target.
+    """A map of each final row by itself, from the last layer to the target."""
 
-    Attributes:
-        symbol: Notation of its value at a row; braces for the prime and the row.
-        gain: Its Lipschitz constant.
-        cap: Bound on the distance of any two of its values; infinite where unknown.
-        hypothesis: The property of the map that is used.
-    """
-
+    # Notation of its value at a row; braces for the prime and the row.
     symbol: str
+    # Its Lipschitz constant.
     gain: float
+    # Bound on the distance of any two of its values; infinite where unknown.
     cap: float
+    # The property of the map that is used.
     hypothesis: str
 
     def after(self, change: AnyInequality, row: str, capped: bool) -> AnyInequality:
-        """The inequality on the change of a row, carried over to the map's value there.
-
-        `row` is the row's name, "j" or "i". Inequalities that are proportional to D must not
-        be `capped`.
-        """
+        """The inequality on the change of a row, carried over to the map's value there."""
+        # `row` is the row's name, "j" or "i". A cap is no multiple of D: inequalities
+        # that are proportional to D must not be `capped`.
         value = _product(change.log_value, self.gain)
         if capped:
             value = min(value, log_upper(interval(self.cap)))
@@ -84,6 +71,10 @@ class OutputMap:
 
 def output_map(constants: ModelConstants, target: str) -> OutputMap | None:
     """Map from the activations after the last layer to the target; None is the identity."""
+    # A final LayerNorm and, for logits, the read-out act on each row by itself, so a
+    # bound on the change of a row is multiplied by their Lipschitz constants. They are
+    # no part of the layers: inside the uniform constants of C1 and C2 they would count
+    # once per layer.
     gain, cap, said = interval(1), interval(math.inf), []
     if constants.final is not None:
         gain = interval(constants.final.lipschitz)
@@ -106,6 +97,7 @@ def output_map(constants: ModelConstants, target: str) -> OutputMap | None:
 
 def _product(log_value: float, gain: float) -> float:
     """Upper bound on log_value + ln gain, the logarithm of the product."""
+    # A factor of 0 wins, even over an infinite one.
     if gain == 0 or log_value == -math.inf:
         return -math.inf
     if math.isinf(gain) or math.isinf(log_value):
@@ -295,6 +287,8 @@ def _recursion(
     distance = constants.embedding.distance
     if not constants.is_masked:
         return influence_recursion(layers, n, distance, saturating=saturating)[-1]
+    # One run covers every position i != j at once, since the changes of all rows under
+    # every i stand for those under one: nothing is searched and nothing left out.
     require_memory(f"a closed form with masks for n = {n}", 250 * n)
     given = layers, constants.masks[:layer], n, distance
     rows = masked_recursion(*given, saturating=saturating)
@@ -323,6 +317,7 @@ def _readings(
     }
     norm, depth = constants.embedding.separate, uniform.num_layers
     tight = printed_tight(**shared, norm=constants.attended_norm(depth))
+    # No printed F covers biases where the embeddings vanish.
     if growth is None:
         return None, tight
     given = {"embedding_norm": norm, "growth": growth, "num_layers": depth}
@@ -343,6 +338,7 @@ def _claim(
     own = reading.own(layer, distance)
     if last is not None:
         others, own = last.after(others, "j", False), last.after(own, "i", False)
+    # Implied for a model where the corrected bound is no larger.
     return PrintedInfluence(others, own, others.implied_by(corrected))
 
 

@@ -3,14 +3,6 @@
 Position encodings are read at one length, so that no encoding beyond it is evaluated:
 block by block where that takes about a second, else in closed form.
 
-*Sinusoidal.* A pair of coordinates is s (sin θ, cos θ) at every position, so with (a, b)
-those of a symbol it is at most |(a, b)| + |s| long.
-
-*Sums of terms.* Residues and alternating signs repeat, with a common period. In each
-class of positions modulo the period they are numbers, and the rest, powers of p, is
-monotone on either side of p = 0: it is largest and smallest at an end or next to 0. So
-every class lies in a box, and the sum with a symbol is longest at a corner.
-
 The formulas' own rounding is counted: that of a sine, a power, a sum of terms, and of
 the model's float type.
 """
@@ -49,12 +41,9 @@ _BLOCK, _MOST = 2**18, 2**24
 def largest_sum_in_closed_form(
     symbols: Symbols, position: Sinusoidal | Coordinates, length: int, dtype: np.dtype
 ) -> float:
-    """Upper bound on |e + p| over symbols e and the encodings p of all n positions.
-
-    For one row of zeros as `symbols` it bounds |p|. Encodings are rounded to `dtype`; the
-    bound is infinite where one may leave its range. An InputError where the formula has no
-    value.
-    """
+    """Upper bound on |e + p| over symbols e and the encodings p of all n positions."""
+    # For one row of zeros as `symbols` it bounds |p|. Encodings are rounded to `dtype`;
+    # the bound is infinite where one may leave its range.
     if isinstance(position, Sinusoidal):
         return _sinusoidal(symbols, position, dtype)
     return _coordinates(symbols, position, length, dtype)
@@ -62,6 +51,8 @@ def largest_sum_in_closed_form(
 
 def _sinusoidal(symbols: Symbols, position: Sinusoidal, dtype: np.dtype) -> float:
     position.encode(1, symbols.shape[1])  # refuses an odd width
+    # A pair of coordinates is s (sin θ, cos θ) at every position, so with (a, b) those
+    # of a symbol it is at most |(a, b)| + |s| long.
     half, scale = symbols.shape[1] // 2, abs(position.scale)
     off = scale * _rounding(1, dtype) + _smallest(dtype)
     if not scale + off < _largest(dtype):
@@ -86,10 +77,16 @@ def _coordinates(
     # Refuses what has no value, a pole or another width, and what overflows at an end.
     ends = [_turning_points(t, length) for t in terms if isinstance(t, PowerTerm)]
     position.encode(length, width, np.concatenate([np.zeros(1), *ends]))
+    # Residues and alternating signs repeat, with a common period. In each class of
+    # positions modulo the period they are numbers, and the rest, powers of p, is
+    # monotone on either side of p = 0: it is largest and smallest at an end or next to
+    # 0. So every class lies in a box, and the sum with a symbol is longest at a corner.
     period = 2
     for term in terms:
         if isinstance(term, ResidueTerm):
             common = math.lcm(period, term.modulus)
+            # A common period of too many classes is not followed: `_range` then takes
+            # [0, 1].
             period = common if common * width <= MOST_CLASSES else period
     classes = np.arange(period)
     low, high, size = np.zeros((3, period, width))
@@ -139,10 +136,9 @@ def _turning_points(term: PowerTerm, length: int) -> Float[np.ndarray, "position
 
 
 def _rounding(terms: int, dtype: np.dtype) -> float:
-    """Upper bound on the relative error of a sum of `terms` terms in the model's float type.
-
-    Sines and powers of the libraries are taken to be within 16 units in the last place.
-    """
+    """Upper bound on the relative error of a sum of terms in the model's float type."""
+    # Sines and powers of the libraries are taken to be within 16 units in the last
+    # place.
     return 2 * gamma_upper(terms + 2 * SCALAR_STEPS) + 2 * unit_roundoff(dtype)
 
 
@@ -170,10 +166,7 @@ class EmbeddingNorms:
 
 
 def read_embeddings(model: Transformer, length: int) -> EmbeddingNorms:
-    """Norms of a model's embeddings at one length, in memory that the length does not change.
-
-    An InputError where the position encoding does not reach this length.
-    """
+    """Norms of a model's embeddings at one length."""
     symbols = np.asarray(model.embedding, np.float64)
     formula = model.position
     if (
@@ -181,6 +174,8 @@ def read_embeddings(model: Transformer, length: int) -> EmbeddingNorms:
         or isinstance(formula, PositionTable)
         or length * model.width <= _MOST
     ):
+        # Block by block, in memory that the length does not change; else in closed
+        # form.
         place = together = 0.0
         for positions in _position_blocks(model, length):
             place = max(place, largest_row_norm(positions))
@@ -218,16 +213,15 @@ def _position_blocks(
 def _largest_sum(
     symbols: Symbols, positions: Float[np.ndarray, "positions width"]
 ) -> float:
-    """Upper bound on |e + p| over all pairs, from |e|² + |p|² + 2 e·p.
-
-    Every term is an inner product of d terms and there are two more additions, so the
-    computed square is off by at most γ_{d+2} (|e| + |p|)².
-    """
+    """Upper bound on |e + p| over all pairs, from |e|² + |p|² + 2 e·p."""
+    # Scaled by a power of two, so that squares stay within the floats.
     scale = np.frexp(max(np.max(np.abs(symbols)), np.max(np.abs(positions))))[1]
     e, p = np.ldexp(symbols, -scale), np.ldexp(positions, -scale)
     of_e, of_p = (np.einsum("ij,ij->i", x, x) for x in (e, p))
     largest = float(np.max(of_e + of_p[:, None] + 2 * (p @ e.T), initial=0.0))
     reach = interval(largest_row_norm(e)) + interval(largest_row_norm(p))
+    # Every term is an inner product of d terms and there are two more additions, so the
+    # computed square is off by at most γ_{d+2} (|e| + |p|)².
     hidden = gamma(e.shape[1] + 2) * reach**2
     return upper(sqrt(interval(largest) + hidden) * interval(2) ** int(scale))
 

@@ -55,11 +55,8 @@ from jax_models.model.temperature import ConstantTemperature, InverseLogTemperat
 
 
 def read_scores(attention: Attention, name: str, length: int) -> tuple[Score, ...]:
-    """Norms of every head's logits, temperature and 1/√d_k included.
-
-    `name` is the layer's name in the model format, "layers.0". An InputError for a
-    temperature that is zero as a float, or a score without constants.
-    """
+    """Norms of every head's logits, temperature and 1/√d_k included."""
+    # `name` is the layer's name in the model format, "layers.0".
     divisor = lowest_temperature(attention.temperature, length)
     if lower(divisor) == 0:
         raise InputError(
@@ -77,11 +74,9 @@ def read_scores(attention: Attention, name: str, length: int) -> tuple[Score, ..
 
 
 def lowest_temperature(schedule: Schedule | None, length: int) -> Interval:
-    """Interval around the smallest temperature of the rows 1 … n of a sequence.
-
-    Every bound grows with 1/τ, so that the bound for the smallest τ holds for all rows.
-    A power of the position is monotone: its smallest value is at an end.
-    """
+    """Interval around the smallest temperature of the rows 1 … n of a sequence."""
+    # Every bound grows with 1/τ, so that the bound for the smallest τ holds for all
+    # rows.
     match schedule:
         case None:
             return interval(1)
@@ -89,6 +84,7 @@ def lowest_temperature(schedule: Schedule | None, length: int) -> Interval:
             return interval(float(schedule.value))
         case InverseLogTemperature():
             return interval(float(schedule.scale)) / log(interval(length))
+    # A power of the position is monotone: its smallest value is at an end.
     ends = [length] if schedule.of == "length" else [1, length]
     powers = [exp(interval(schedule.exponent) * log(interval(m))) for m in ends]
     return interval(float(schedule.scale)) * minimum(*powers)
@@ -115,6 +111,7 @@ def _(score: scores.DotProductScore, attention: Attention, head: int) -> DotProd
     query = Enclosure(as_float64(attention.query)[head])
     key = Enclosure(as_float64(attention.key_by_head)[head]).transposed
     c = 0.0
+    # The bias of the keys adds the same to all logits of a row and drops out.
     if attention.query_bias is not None:
         bias = as_float64(attention.query_bias)[head]
         c = (key @ Enclosure(bias[:, None])).norm_upper()
@@ -125,6 +122,7 @@ def _(score: scores.DotProductScore, attention: Attention, head: int) -> DotProd
 def _(score: scores.AdditiveScore, attention: Attention, head: int) -> Additive:
     vector = as_float64(score.vector)[head]
     size = interval(frobenius_upper(vector))
+    # A sum of m terms >= 0 is at most 1/(1 - γ_m) times its computed value.
     total = interval(float(np.sum(np.abs(vector)))) / (1 - gamma(len(vector)))
     m1, m2 = (
         upper(size * interval(norm_upper(as_float64(weight)[head])))
@@ -136,17 +134,15 @@ def _(score: scores.AdditiveScore, attention: Attention, head: int) -> Additive:
 def read_layer(
     layer: Layer, name: str, norm: float, length: int
 ) -> tuple[LayerConstants, float]:
-    """Constants of a layer with softmax attention, and a bound on the norm of its output.
-
-    `name` is the layer's name in the model format, `norm` bounds its input. An InputError
-    where a norm has ε = 0, a temperature underflows, or an operation has no rule.
-    """
+    """Constants of a layer with softmax attention, and a bound on the norm of its output."""
+    # `name` is the layer's name in the model format, `norm` bounds its input.
     attention = layer.attention
     scores = read_scores(attention, name, length)
     names = {id(layer.norm1): f"{name}.norm1", id(layer.norm2): f"{name}.norm2"}
     start = Form(attention.query.shape[2], {"y": None})
     reader = Reader({"y": Corner(norm, math.inf, {"y": 1.0})}, names)
     read = read_rows(reader, layer.reads, {"y": start})
+    # An average is no longer than the longest row that attention reads.
     averages = [f"average {head}" for head in range(attention.num_heads)]
     for average in averages:
         reader.corners[average] = Corner(read.size, math.inf, {average: 1.0})
@@ -175,6 +171,7 @@ def _heads(attention: Attention, averages: list[str]) -> Form:
         offsets: tuple[Enclosure | None, ...] = (None,)
         if attention.value_bias_by_head is not None:
             bias = Enclosure(as_float64(attention.value_bias_by_head)[head][:, None])
+            # A row that sees nothing has output 0, without the bias.
             offsets = (bias, None) if has_blind_rows(attention) else (bias,)
         value = Enclosure(as_float64(attention.value_by_head)[head])
         parts.append(Form(size, {average: value}, at_zero=offsets))
@@ -183,14 +180,11 @@ def _heads(attention: Attention, averages: list[str]) -> Form:
 
 @dataclasses.dataclass(frozen=True)
 class ReadoutConstants:
-    """Constants of a model's output head over all inputs, rounded up.
+    """Constants of a model's output head over all inputs, rounded up."""
 
-    Attributes:
-        lipschitz: Its Lipschitz constant; of a read-out the norm of its map.
-        change_cap: On the distance of any two outputs; infinite where unknown.
-    """
-
+    # Its Lipschitz constant; of a read-out the norm of its map.
     lipschitz: float
+    # On the distance of any two outputs; infinite where unknown.
     change_cap: float
 
     def moved(
@@ -198,7 +192,9 @@ class ReadoutConstants:
     ) -> Float[np.ndarray, "substitutions"]:
         """Bounds on the head's changes, from bounds `before` on the final activation's."""
         with np.errstate(over="ignore", invalid="ignore"):
+            # One step up covers the rounding of the product.
             found = np.nextafter(self.lipschitz * before, np.inf)
+        # An infinite constant times no change is NaN, and no change.
         found = np.where(before == 0, 0.0, np.where(np.isnan(found), np.inf, found))
         return np.minimum(found, self.change_cap)
 

@@ -40,20 +40,16 @@ from jax_models.model.rows import (
 
 
 def path_gain(steepest: float, w2: Any, into: Enclosure) -> float:
-    """Upper bound on the Lipschitz constant of z -> W2 act(M z + b), M = `into`.
-
-    λ π with λ the largest slope of the activation and π = min_T |W2 T^{-1}| |T M| over
-    T = I and the T that balances the columns of W2 with the rows of M,
-    T_u = √(|W2[:,u]|/|M[u,:]|).
-    """
+    """Upper bound on the Lipschitz constant of z -> W2 act(M z + b), M = `into`."""
+    # λ π with λ the largest slope of the activation and π = min_T |W2 T^{-1}| |T M|
+    # over T = I and the T that balances the columns of W2 with the rows of M,
+    # T_u = √(|W2[:,u]|/|M[u,:]|).
     return upper(interval(steepest) * interval(_product(w2, into)))
 
 
 def residual_lipschitz(steepest: float, w2: Any, into: Enclosure) -> float:
-    """Upper bound on the Lipschitz constant of z -> z + W2 act(M z + b).
-
-    min(1 + λ π, |I + W2 M/2| + (λ - 1/2) π), λ and π as in `path_gain`.
-    """
+    """Upper bound on the Lipschitz constant of z -> z + W2 act(M z + b)."""
+    # min(1 + λ π, |I + W2 M/2| + (λ - 1/2) π), λ and π as in `path_gain`.
     product = Enclosure(np.asarray(w2, np.float64)) @ into
     width = len(product.middle)
     half = product.scaled(np.full(width, 0.5)) + Enclosure(np.eye(width))
@@ -149,36 +145,29 @@ def read_norm(norm: Norm, name: str) -> NormConstants:
 
 @dataclasses.dataclass(frozen=True)
 class Corner:
-    """A row in which other rows are expressed, with bounds over all inputs.
+    """A row in which other rows are expressed, with bounds over all inputs."""
 
-    Attributes:
-        size: Its norm is at most this.
-        cap: Two of its values differ by at most this; infinite where unknown.
-        gains: Its Lipschitz constants in the rows at the start; 0 in those left out.
-    """
-
+    # Its norm is at most this.
     size: float
+    # Two of its values differ by at most this; infinite where unknown.
     cap: float
+    # Its Lipschitz constants in the rows at the start; 0 in those left out.
     gains: dict[str, float]
 
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """A row Σ A_k z_k + Σ B act(…) + r_0 of corners z_k; several side by side in `parts`.
-
-    Attributes:
-        width: Of the row.
-        linear: The matrices A_k by the corner; None is the identity.
-        bent: Contributions of activations.
-        at_zero: Its value where all corners are zero (width, 1), None for nothing: one,
-            or one for each of the offsets that there may be.
-        parts: Forms side by side; then there is nothing else.
-    """
+    """A row Σ A_k z_k + Σ B act(…) + r_0 of corners z_k; several side by side in `parts`."""
 
     width: int
+    # The matrices A_k by the corner; None is the identity.
     linear: dict[str, Enclosure | None] = dataclasses.field(default_factory=dict)
+    # Contributions of activations.
     bent: tuple["Bent", ...] = ()
+    # Its value where all corners are zero (width, 1), None for nothing: one, or one for
+    # each of the offsets that there may be.
     at_zero: tuple[Enclosure | None, ...] = (None,)
+    # Forms side by side; then there is nothing else.
     parts: tuple["Form", ...] = ()
 
 
@@ -205,9 +194,11 @@ class Reader:
 
     def corner(self, name: str, form: Form) -> Form:
         """Makes `form` the corner `name` unless it is a corner; returns the corner's form."""
+        # A row that is one corner alone needs no other.
         plain = form == Form(form.width, dict.fromkeys(form.linear))
         if plain and len(form.linear) == 1:
             return form
+        # The norm at zero, for the worst of the offsets, and what the corners add.
         size = interval(max(x.norm_upper() if x else 0.0 for x in form.at_zero))
         for k, gain in gains_of(form).items():
             size += interval(gain) * interval(self.corners[k].size)
@@ -236,10 +227,7 @@ class Reader:
 
 
 def gains_of(form: Form) -> dict[str, float]:
-    """Lipschitz constants of a form in its corners, rounded up.
-
-    An InputError for rows side by side, or an activation, that no affine map reads.
-    """
+    """Lipschitz constants of a form in its corners, rounded up."""
     if form.parts or any(bent.w2 is None for bent in form.bent):
         raise InputError(
             "it needs a rule for rows side by side, or right behind an activation, "
@@ -256,6 +244,8 @@ def _gain(form: Form, corner: str) -> float:
     if corner in form.linear:
         matrix = form.linear[corner]
         if matrix is None and there:
+            # A residual sum and its block together have less than the sum of their
+            # constants.
             first, *there = there
             reads = first.reads(corner)
             total = interval(residual_lipschitz(first.bend.steepest, first.w2, reads))

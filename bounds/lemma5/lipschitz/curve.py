@@ -230,6 +230,7 @@ def _certificates(
     """log10(certificate / distance) at the substitution of `exact`; empty without x64."""
     if exact.position is None or exact.symbol is None or exact.input is None:
         return {}
+    # Certificates are of float64.
     if not jax.config.read("jax_enable_x64"):
         return {}
     tokens, at = source.draw(found.length, exact.input), (exact.position, exact.symbol)

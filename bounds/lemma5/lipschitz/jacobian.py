@@ -41,14 +41,12 @@ def power_iteration(
     start: Float[Array, "maps width"],
     iterations: int,
 ) -> tuple[Float[Array, "maps"], Float[Array, "maps width"], Count]:
-    """Lower estimates of the norms of linear maps A_b, by v <- A^T A v / |.|.
+    """Lower estimates of the norms of linear maps A_b, by v <- A^T A v / |.|."""
 
-    Every value is |A_b v_b| of a unit vector v_b, hence at most the operator norm up to
-    rounding, and grows with the iterations, which stop when none grows any more. `product`
-    maps the vectors to images, `transpose` images back. Returns the vectors and the number
-    of iterations, too.
-    """
-
+    # Every value is |A_b v_b| of a unit vector v_b, hence at most the operator norm up
+    # to rounding, and grows with the iterations, which stop when none grows any more.
+    # `product` maps the vectors to images, `transpose` images back. The vectors and the
+    # number of iterations are returned, too.
     def normalise(vectors: Vectors, otherwise: Vectors) -> Vectors:
         norm = scaled_norm(vectors)[:, None]
         return jnp.where(norm > 0, vectors / jnp.where(norm > 0, norm, 1), otherwise)
@@ -146,10 +144,8 @@ def norms_at(
 def block_norms(
     model: Transformer, rows: Rows, *, query: int, target: str, seed: int
 ) -> tuple[Float[np.ndarray, "tokens"], Float[np.ndarray, "tokens width"], int]:
-    """Lower estimates of |d y_q / d y_i^(0)|_2 of every position at the rows.
-
-    Returns the unit directions that attain them, and the number of iterations, too.
-    """
+    """Lower estimates of |d y_q / d y_i^(0)|_2 of every position at the rows."""
+    # With them the unit directions that attain them, and the number of iterations.
     how: Any = {"query": query, "target": target}
     width = model.width if target == "activation" else model.classes
     assert width is not None

@@ -173,13 +173,10 @@ def ascend(
     target: str,
     steps: int,
 ) -> tuple[Scalar, Rows, Row]:
-    """Largest |J_i(z) v| met by an ascent over rows z and a unit direction v.
-
-    J_i is the Jacobian of the output in row i = `position`. Only the rows of z that are
-    `free` move. Maximises ln |J_i(z) v| over z, by Adam with projection to the ball, and over
-    v, by power iteration: the gradient in v already is J^T J v. Returns the z and v that
-    attain it, too.
-    """
+    """Largest |J_i(z) v| met by an ascent over rows z and a unit direction v, and both."""
+    # J_i is the Jacobian of the output in row i = `position`. Only the rows of z that
+    # are `free` move. ln |J_i(z) v| is maximised over z, by Adam with projection to the
+    # ball, and over v, by power iteration: the gradient in v already is J^T J v.
     optimiser = optax.adam(optax.cosine_decay_schedule(1.0, steps))
     rate = 0.1 * radius / rows.shape[1] ** 0.5  # a tenth of a row at the radius
     to_ball = jax.vmap(optax.projections.projection_l2_ball, (0, None))
@@ -269,10 +266,7 @@ class Searches:
     seed: int
 
     def look(self, index: int, tokens: Tokens, slopes: bool) -> Look:
-        """Local norms and the best exact substitution on one input.
-
-        Without `slopes` the norms are 1, unless they select the positions to substitute.
-        """
+        """Local norms and the best exact substitution on one input."""
         listed = self.model.substitutable
         free = np.isin(tokens, tokens if listed is None else listed)
         movable = free & (self.include_query | (np.arange(len(tokens)) != self.query))
@@ -282,6 +276,8 @@ class Searches:
                 f"{sorted(listed or ())} are substituted, and not at the query"
             )
         rows = embedded(self.model, jnp.asarray(tokens, jnp.int32))
+        # Without `slopes` the norms are 1, unless they select the positions to
+        # substitute.
         norms, directions, iterations = np.ones(len(tokens)), np.asarray(rows), 0
         if slopes or not _are_all_substituted(self.model, len(tokens)):
             norms, directions, iterations = block_norms(

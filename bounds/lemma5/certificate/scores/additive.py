@@ -55,6 +55,8 @@ class AdditiveRule(ScoreRule):
         self, constants: Any, queries: Queries, keys: Keys, scale: Scale
     ) -> Scalar:
         """|w|_1 over the scale; +inf where a query or key is not finite."""
+        # tanh of an infinite argument is finite, so an overflow would not show in the
+        # bound.
         sizes = [vector_norms(x).max(axis=-1) for x in (queries, keys)]
         bound = 0.5 * constants.score_range.max() / scale.min()
         return resting_on(bound, *(x.max() for x in sizes))
@@ -74,6 +76,8 @@ class AdditiveRule(ScoreRule):
         roundoff = gamma_upper(queries.shape[-1] + SCALAR_STEPS)
         argument = query + key + gamma_upper(1) * (query_size + key_size)
         steepest, most = constants.score[:, None], constants.score_range[:, None]
+        # tanh has slope at most 1 and values in [-1, 1]: a score is off by |w| times
+        # the error of its argument, and by no more than its range.
         score = least(steepest * argument, most) + roundoff * most
         slope = least(constants.curvature[:, None] * argument, 2 * steepest)
         slope += roundoff * steepest
@@ -162,6 +166,8 @@ class AdditiveRule(ScoreRule):
         by_row = scale[:, None]
         both = query_size + keys
         error += 0.5 * constants.curvature[:, None, None] / by_row * both**2
+        # In any case no more than |w| (|dq| + |dk|) and 2 |w|_1, and the part dq.g that
+        # all columns share.
         slope = constants.score[:, None, None] / by_row
         steps = least(slope * both, constants.score_range[:, None, None] / by_row)
         return least(error, steps + slope * query_size)

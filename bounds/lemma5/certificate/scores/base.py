@@ -76,6 +76,8 @@ class ScoreRule(abc.ABC):
     ) -> Scalar:
         """Upper bound on every |score|."""
 
+    # An error that all scores of a row share moves no weight. `query` and `key` are the
+    # radii of the queries and of any key.
     @abc.abstractmethod
     def radii(
         self,
@@ -86,11 +88,7 @@ class ScoreRule(abc.ABC):
         keys: Keys,
         key: ByHead,
     ) -> tuple[ByRow, ByRow, ByRow]:
-        """Radii of a row's scores and of their slopes in the query, and sizes of the scores.
-
-        An error that all scores of a row share moves no weight. `query` and `key` are the
-        radii of the queries and of any key.
-        """
+        """Radii of a row's scores and of their slopes in the query; sizes of the scores."""
 
     @abc.abstractmethod
     def query_slopes(self, queries: Queries, keys: Keys, scale: Scale) -> Slopes:
@@ -112,13 +110,12 @@ class ScoreRule(abc.ABC):
     def key_slope_size(self, constants: Any, queries: Queries, scale: Scale) -> ByRow:
         """Upper bound on the slopes in the key."""
 
+    # `scale` is the smallest of all rows.
     @abc.abstractmethod
     def growth(self, constants: Any, scale: Scalar) -> Scalar:
-        """Largest rate at which a score's slope in a key's row grows with that row's change.
+        """Largest growth of a score's slope in a key's row, per unit of the row's change."""
 
-        `scale` is the smallest of all rows.
-        """
-
+    # Both are upper bounds; `query_size` is |dq|, `largest` the largest |dx|.
     @abc.abstractmethod
     def second_order(
         self,
@@ -127,21 +124,21 @@ class ScoreRule(abc.ABC):
         largest: Float[Array, "columns"],
         scale: Scale,
     ) -> tuple[ByColumn, ByColumn]:
-        """Growth of the slopes in the keys' rows, and of scores, when queries move by dq.
+        """Growth of the slopes in the keys' rows, and of scores, when queries move by dq."""
 
-        Both are upper bounds; `query_size` is |dq|, `largest` the largest |dx|.
-        """
-
+    # The distances of the slopes in the query from their mean, the slopes in the key,
+    # and upper bounds on the slopes in the query and in the key.
     @abc.abstractmethod
     def moved_slopes(
         self, constants: Any, queries: Queries, scale: Scale, moved: KeysAtCentres
     ) -> tuple[ByKey, Slopes, ByKey, ByKey]:
-        """Sizes of the scores' slopes when all keys have moved.
+        """Sizes of the scores' slopes when all keys have moved."""
 
-        Returns the distances of the slopes in the query from their mean, the slopes in the
-        key, and upper bounds on the slopes in the query and in the key.
-        """
-
+    # A query that moves by dq and a key that moves by dk change a dot product by dq.k +
+    # q.dk + dq.dk, an additive score by at most (curvature) (|dq| + |dk|) times the
+    # error of the argument of tanh, as that is the error of the slope on the way.
+    # `query_size` is |dq|, of dot products over the scale, `key` the keys' radius,
+    # `moved` |dk|.
     @abc.abstractmethod
     def base_error(
         self,
@@ -152,14 +149,9 @@ class ScoreRule(abc.ABC):
         key: ByHead,
         moved: ByColumn,
     ) -> ByColumn:
-        """Upper bound on the error of a score's change against that of the true base.
+        """Upper bound on the error of a score's change against that of the true base."""
 
-        A query that moves by dq and a key that moves by dk change a dot product by dq.k +
-        q.dk + dq.dk, an additive score by at most (curvature) (|dq| + |dk|) times the error
-        of the argument of tanh, as that is the error of the slope on the way. `query_size`
-        is |dq|, of dot products over the scale, `key` the keys' radius, `moved` |dk|.
-        """
-
+    # `query_size` is |dq|, `keys` is |dk|.
     @abc.abstractmethod
     def own_error(
         self,
@@ -169,10 +161,7 @@ class ScoreRule(abc.ABC):
         keys: ByColumn,
         error: ByColumn,
     ) -> ByColumn:
-        """`error`, an error of first order in a score, plus its terms of higher order.
-
-        `query_size` is |dq|, `keys` is |dk|.
-        """
+        """`error`, an error of first order in a score, plus its terms of higher order."""
 
 
 @functools.singledispatch

@@ -61,14 +61,13 @@ class DotProductRule(ScoreRule):
         keys: Keys,
         key: ByHead,
     ) -> tuple[ByRow, ByRow, ByRow]:
-        """Radii of scores and of their slopes in the query, and the bounds |q| |k| on scores.
-
-        A query's error counts only by the keys' distances from their mean.
-        """
+        """Radii of scores and of their slopes in the query; the bounds |q| |k| on scores."""
         key_size = vector_norms(keys).max(axis=1)[:, None]
         query_size, key = vector_norms(queries), key[:, None]
         largest = query_size * key_size
         within = gamma_upper(queries.shape[-1]) * largest
+        # An error of the query moves all scores alike but for the keys' distances from
+        # a point.
         spread = farthest_from_mean(keys)[:, None]
         score = query_size * key + (spread + key) * query + within
         return score, jnp.broadcast_to(key, score.shape), largest
@@ -117,6 +116,8 @@ class DotProductRule(ScoreRule):
         slope_mean += jnp.einsum(
             "hed,hpd->hpe", moved.key, moved.mean_move, precision=HIGHEST
         )
+        # |k + dk - mean| <= |k - mean| + |W_K| |dx|; the substituted key alone, which
+        # may move far, is formed.
         steepness = distances(keys[:, None], slope_mean[:, :, None])
         steepness += constants.key[:, None, None] * moved.centre_size
         own_key = keys[:, moved.position] + project(moved.key, None, moved.own_move)
