@@ -231,7 +231,7 @@ def _mean_from_above(epsilons: ByInput, weights: ByInput) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Floor:
-    """Lower bound on, or estimate of, the least cross-entropy that a model's ε allows.
+    """Lower bound on a model's cross-entropy from ε, the most its log-odds move in pairs.
 
     Attributes:
         value: Nats.

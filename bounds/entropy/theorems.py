@@ -179,6 +179,7 @@ class DyckTheorem(FloorTheorem):
 
     def kind_shares(self, length: int, reading: str) -> dict[int, float]:
         """Returns P_0(n) under R1, P(H_n > 0) under R2, and the rest outside pairs."""
+        # law[1] has the walks whose last step goes down: x_n closes.
         law = dyck_source.step_law(length, self.up_probability)
         paired = law[1, 1:].sum() if reading == "last" else law[:, 1:].sum()
         others = law[0].sum() + law[1, 0] if reading == "last" else law[:, 0].sum()

@@ -39,6 +39,7 @@ _Kind = TypeVar("_Kind")
 def nonnegative(name: str, value: float) -> float:
     """The value as a float; a ValueError outside [0, ∞]."""
     found = number(value)
+    # Negated, so that NaN is refused.
     if not found >= 0:
         raise ValueError(f"{name} is {shown(value)}, expected a number >= 0")
     return found
@@ -57,6 +58,8 @@ def whole(
 ) -> int:
     """The value; a ValueError unless it is an integer from `least` to `most`, if given."""
     try:
+        # `int` would read text, and cut a fraction off: what it finds has to equal the
+        # value.
         found = None if isinstance(value, str | bytes) else int(value)
     except (TypeError, ValueError, OverflowError):
         found = None

@@ -293,6 +293,7 @@ def _header_faults(model: Transformer, claim: Claim) -> list[str]:
 
 def _verify_tables(model: Transformer, claim: Claim) -> tuple[Enclosure, bool]:
     """Checks all layers; returns the query's final activation, and whether all is exact."""
+    # One numbering for all layers, since a row is named by the rows it is made of.
     identities = Identities()
     tables = embed_tables(model, claim, identities)
     exact = True

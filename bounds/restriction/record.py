@@ -139,5 +139,6 @@ def states_before(model: jm.Transformer, found: Restriction) -> list[PartialInpu
     states = []
     for depth in range(len(model.layers)):
         states.append(state)
+        # A layer in which no bit was fixed has no stage.
         state = left.get(f"layer {depth}", state)
     return states

@@ -234,10 +234,12 @@ def restrict(
     query = check_query(query, length)
     given = read_partial_input(model, length, pre_restriction, symbols)
     found = attempt(model, given, query, plan)
+    # From scratch: nothing that the search tabulated is used.
     analysis = analyse(model, found.partial, query)
     # Tables shrink under further restriction: what closed the search closes this.
     assert analysis.constant
     partial = analysis.partial
+    # Any completion will do, as the output is the same for all.
     tokens = partial.complete(np.zeros(len(partial.free), int))
     output = final_activation(model, tokens, query)
     reasons = ()

@@ -253,6 +253,7 @@ def _complete(
         for state in states:
             for symbol in pair if token == FREE else (int(token),):
                 after = automaton.transitions[state][symbol]
+                # One way to a state is enough.
                 step.setdefault(after, (state, symbol))
         steps.append(step)
         states = set(step)
@@ -260,6 +261,7 @@ def _complete(
     if not final:
         return None
     state, completed = final[0], tokens.copy()
+    # Back from a final state along the ways that reach it.
     for i in reversed(range(len(steps))):
         state, completed[i] = steps[i][state]
     return completed

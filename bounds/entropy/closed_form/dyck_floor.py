@@ -31,7 +31,7 @@ HYPOTHESIS = (
 
 @dataclasses.dataclass(frozen=True)
 class HeightShares:
-    """Enclosures of two probabilities, given at least n symbols.
+    """Enclosures of P_0(n) and P(H_n > 0) of 2DYCK, given at least n symbols.
 
     Attributes:
         closing: P_0(n) = P(x_n closes, H_n > 0).

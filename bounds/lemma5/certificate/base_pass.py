@@ -116,6 +116,7 @@ def prepare_pass(request: InfluenceRequest) -> BasePass:
     """The base pass of a model with at least one layer."""
     model, n = request.model, request.tokens.size
     rows = embed(model, jnp.asarray(request.tokens))
+    # What overflows is put to 0 within +inf before anything is formed of it.
     rows, known = settle(rows, embedding_radius(model, rows))
     every = jnp.arange(n, dtype=jnp.int32)
     query = jnp.asarray([request.query], jnp.int32)

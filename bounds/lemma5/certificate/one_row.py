@@ -109,6 +109,7 @@ def row_deviation(
     # 1 - a_i without a subtraction.
     lse = jax.nn.logsumexp(score, axis=-1, where=others)
     own_score = jnp.where(own & seen, score, -jnp.inf).max(axis=-1)
+    # A row that does not see column i has odds of -inf, which makes a_i 0.
     odds = jnp.where(own_score == -jnp.inf, -jnp.inf, own_score - lse)
     weight, remain = jax.nn.sigmoid(odds), jax.nn.sigmoid(-odds)
 

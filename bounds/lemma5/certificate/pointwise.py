@@ -205,6 +205,8 @@ def _norms(
         return jnp.ones(rows)
     if source == "heads":
         h = layer.attention.num_heads
+        # [..., width, heads d_v] to [..., heads, width, d_v]: one Jacobian for each
+        # head.
         by_head = jacobian.reshape(*jacobian.shape[:-1], h, -1).swapaxes(-3, -2)
         return jnp.broadcast_to(spectral_norms(by_head) + slop, (*rows, h))
     return jnp.broadcast_to(spectral_norms(jacobian) + slop, rows)
@@ -270,6 +272,7 @@ def _along(norms: dict[str, Array], balls: dict[str, Array]) -> Sizes:
     found = jnp.zeros(())
     for name, norm in norms.items():
         if name == "heads" and name in balls:
+            # Heads are the last axis of norms, but the first of radii.
             found = found + (jnp.moveaxis(norm, -1, 0) * balls[name]).sum(axis=0)
         elif name in balls:
             found = found + norm * balls[name]

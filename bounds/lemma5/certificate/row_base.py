@@ -316,6 +316,7 @@ def _spread(
     norms = spectral_norms(through)
     # Where the query is not scaled the slope is.
     norms = over_query_scale(attention, norms, row_scale(attention, length, at))
+    # Distances are taken in value space, where heads are compared.
     shown = project_values(attention, values)[:, None]
     spread = (
         slope_mean,

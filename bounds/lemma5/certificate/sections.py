@@ -138,6 +138,8 @@ def _check(layer: Layer, section: Section) -> None:
         operation, d = step.operation, layer.attention.query.shape[2]
         is_map = isinstance(operation, Affine)
         behind_map = not mapped.isdisjoint(step.inputs)
+        # Two maps in a row round by the product of their sizes, for which there is no
+        # rule.
         if is_map and behind_map:
             raise _unknown("two maps follow one another, no activation between them")
         if is_map or (behind_map and step != section.activation):

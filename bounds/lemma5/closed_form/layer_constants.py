@@ -144,7 +144,7 @@ Score: TypeAlias = DotProduct | Additive
 
 @dataclasses.dataclass(frozen=True)
 class HeadConstants:
-    """Constants of one attention head.
+    """Constants of one attention head that bounds on influence need: its score and gain.
 
     Attributes:
         score: Norms of its logits, temperature included.

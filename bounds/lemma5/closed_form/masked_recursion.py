@@ -160,7 +160,7 @@ def visible_changes(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MaskedInfluence:
-    """Bounds on the change of every row after the last layer.
+    """Bounds on every row's change after the last layer, as `masked_recursion` gives them.
 
     Attributes:
         position: i, counted from 0; None where every i is covered.

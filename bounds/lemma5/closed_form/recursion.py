@@ -319,7 +319,7 @@ def length_exponent(half_oscillation: float, log_scale: float) -> float:
 # C_att.
 @dataclasses.dataclass(frozen=True)
 class UniformConstants:
-    """Constants shared by all layers.
+    """Constants shared by all layers, of which closed forms C1 and C2 are computed.
 
     Attributes:
         half_oscillation: A, nats.

@@ -251,6 +251,7 @@ def evaluate_closed_forms(
         raise InputError('target = "logits", but the model has no read-out')
     query = check_query(query, constants.length)
     last = output_map(constants, target) if layer == depth else None
+    # The saturating form alone is no multiple of D, and may be capped.
     corrected = _through(last, _recursion(constants, layer, query, True), True)
     assert corrected is not None
     linear = _through(last, _recursion(constants, layer, query, False))

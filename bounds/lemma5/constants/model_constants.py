@@ -211,6 +211,7 @@ def read_head(model: Transformer) -> ReadoutConstants:
     for step in model.head.steps:
         steep, most = lipschitz(step.operation, step.name)
         gain *= interval(steep)
+        # Later operations scale the distance that earlier ones allow.
         if cap < math.inf:
             cap = upper(interval(cap) * interval(steep))
         cap = min(cap, most)

@@ -111,7 +111,7 @@ def _(operation: Steady, z: Enclosure) -> Enclosure:
 
 @dataclasses.dataclass(frozen=True)
 class NormConstants:
-    """Constants of one norm.
+    """Lipschitz constant of one layer norm, and bounds on its outputs, for all inputs.
 
     Attributes:
         lipschitz: max|γ|/√ε.

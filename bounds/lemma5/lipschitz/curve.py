@@ -170,6 +170,7 @@ def measure_lipschitz(
     found = estimate_lipschitz(
         model, length, inputs=source, **dataclasses.asdict(effort), seed=seed, **asked
     )
+    # The search of substitutions comes first; its ratio is exact.
     exact = found.searches[0]
     supremum, notes = None, []
     logs: dict[str, float] = {}

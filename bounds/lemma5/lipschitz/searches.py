@@ -222,7 +222,7 @@ def ascend(
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """Numbers of restarts and steps of the ascent.
+    """Effort of the gradient ascent: how often it starts, and its steps.
 
     Attributes:
         restarts: Starting points of the ascent; 0 leaves it out.

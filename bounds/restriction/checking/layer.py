@@ -421,6 +421,7 @@ def _extremes(
     """Lowest and highest cell of each position, over its rows that `agrees` marks."""
     starts, positions = below.starts, below.positions
     least, most = np.full(length, np.inf), np.full(length, -np.inf)
+    # Rows that contradict the query's own have cells that neither end takes.
     least[positions] = np.minimum.reduceat(np.where(agrees, low, np.inf), starts)
     most[positions] = np.maximum.reduceat(np.where(agrees, high, -np.inf), starts)
     return least, most

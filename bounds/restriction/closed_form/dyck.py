@@ -52,7 +52,7 @@ FLOATS = Numbers(float, math.sqrt, math.log, math.exp, lambda x: x)
 
 @dataclasses.dataclass(frozen=True)
 class DyckParameters:
-    """Parameters of a proof for L >= 2 layers.
+    """Parameters of a proof that L >= 2 layers cannot recognise DYCK (`dyck_threshold`).
 
     Attributes:
         num_heads: H.

@@ -246,7 +246,7 @@ def closed_form_switching(
 
 @dataclasses.dataclass(frozen=True)
 class SwitchingProof:
-    """Theorem 8 for one list of parameters, in exact rationals.
+    """Theorem 8 evaluated on one list of steps: the length it reaches, exactly.
 
     Attributes:
         num_heads: H.
