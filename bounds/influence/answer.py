@@ -95,15 +95,15 @@ def answer(
     run: Run | None = None,
     rounding: Rounding = "auto",
 ) -> Any:
-    """`Influence` of a request, or its `Scan` if the request has a table.
-
-    A `Choice` as `method` may come from a request that differs in its input alone.
-    """
+    """`Influence` of a request, or its `Scan` if the request has a table."""
     choose_name("ties", ties, get_args(TieRule))
     choose_name("rounding", rounding, get_args(Rounding))
+    # A `Choice` may come from a request that differs in its input alone.
     run, choice = run or Run(), method
     if not isinstance(choice, Choice):
         choice = choose_method(choice, request, keep=keep)
+        # With "auto" a caller cannot foresee whether a screen is chosen, so that a checkpoint
+        # which nothing reads is no error there.
         if not isinstance(choice.way, Screen) and (method != "auto" or request.layout):
             refuse_unread("checkpoint", run.checkpoint, None, NO_CHECKPOINT)
     done = choose_rounding(request, choice.way, rounding)
@@ -141,6 +141,7 @@ def settle(
     if met is not None:
         judge_ties(request.model, met, f"row {met.row}", ties)
     lower, upper, enclosed = ends_of(request, choice.way, found, rounding)
+    # Of no substitutions the largest influence is known: 0.
     known = rounding != "none" and bool(enclosed.any() or not enclosed.size)
     error = found.error if isinstance(found, Enclosures) else None
     hypotheses = hypotheses_of(rounding) if known else ()
@@ -160,6 +161,7 @@ def settle(
         ends = lower, upper, enclosed
         return _influence(request, choice, found, ends, keep, stated)
     kind = kind_of_largest(found.values, lower, upper)
+    # A kind in `stated` goes before the computed one.
     return _scan(
         request, (found.values, lower, upper, enclosed), {"kind": kind} | stated
     )
@@ -184,6 +186,7 @@ def _influence(
         largest = float(values[best]), float(lower[some].max()), float(upper.max())
     is_enclosed = isinstance(found, Enclosures)
     left = found.left.size if is_enclosed else 0
+    # Substitutions that a screen left open may exceed the largest that was evaluated.
     kind: Kind = kind_of(*largest)
     if isinstance(choice.way, Screened) and left:
         kind = "enclosure"
@@ -191,6 +194,8 @@ def _influence(
     if keep == "pairs":
         tables |= tabulate(pairs, *ends)
     if keep != "max":
+        # A screen evaluates few substitutions, so its symbols are those of the largest upper
+        # ends.
         tables |= by_position(pairs, upper if is_enclosed else values, *ends)
     position, symbol = (None, None) if best is None else pairs[best]
     stated = {"kind": kind, **stated}
@@ -239,6 +244,7 @@ def by_position(
     # Substitutions are in the order of (position, symbol). Ends are maxima over symbols,
     # NaN where nothing is substituted; the symbol is the smallest of the largest value,
     # -1 where there is none, and `position_enclosed` is that of this symbol.
+    # Where a position's run of substitutions begins.
     first = np.flatnonzero(np.diff(pairs.position, prepend=-1))
     at, count = pairs.position[first], pairs.length
     tables = {
@@ -268,6 +274,7 @@ def _scan(
     layout = request.layout
     assert layout is not None
     axes, symbols = layout.made_axes, layout.symbols
+    # One list of symbols stands for all positions where they have the same.
     alike = len(symbols) and (symbols == symbols[:1]).all()
     if not layout.reduction.own_axes:
         values, (axes, *_) = zip(*(layout.trim(x, axes) for x in values), strict=True)

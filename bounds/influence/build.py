@@ -70,6 +70,7 @@ def watch_rows(
         choose_name("rows", rows, ("all", "own"))
         if rows == "own":
             return dataclasses.replace(request, own=True), True
+        # A square map watches the rows of its own positions; any other table has all rows.
         listed = range(n) if instead is None else instead
     elif np.ndim(rows) == 0:
         row = expect_integer("rows", rows, -n, n - 1)
@@ -98,6 +99,7 @@ def watched_width(request: InfluenceRequest) -> tuple[int, bool]:
     output, change = (
         jax.ShapeDtypeStruct(x, model.dtype) for x in (shape, (1, *shape))
     )
+    # Tracing gives the width without computing a change.
     found = _change_watched.eval_shape(model, target, output, change)
     return found.shape[-1], not target.is_joint
 
@@ -109,6 +111,7 @@ def chosen_entries(
     symbols = as_value(target).entry_symbols(width)
     if wanted is None:
         return None, symbols
+    # Symbols index the target's last axis only where entry t is that of symbol t.
     if symbols is None or not np.array_equal(symbols, np.arange(width)):
         raise InputError(
             f"target_symbols chooses among the entries of target={target!r}, which has "
@@ -179,6 +182,8 @@ def build_request(
         _check_dtype(model, dtype)
         checked = np.asarray(check_tokens(model.vocab_size, tokens))
         if model.padding is not None:
+            # An influence is that of the input without its padding: methods then need no rule
+            # for it.
             whole, checked = checked, model.padding.leave(checked)
             padding = whole.size - checked.size
         if as_value(target).is_joint:
@@ -206,6 +211,8 @@ def build_request(
             special=special,
             include_query=include_query or table is not None,
         )
+    # A deletion has no substitute, so a position is listed once, with a symbol that methods
+    # do not look up: the number behind the last of the vocabulary.
     deletes = table is not None and table.edit == "delete"
     if deletes:
         require_deletable(model, target, checked.size)
@@ -214,9 +221,13 @@ def build_request(
         deleted = np.full(every.shape, count, np.int32)  # a symbol that there is not
         pairs = Substitutions(every, deleted, checked.size, count + 1)
     elif isinstance(model, Transformer):
+        # A caller's function of the activations is evaluated with the model inside, like any
+        # other `Callable`; it has no change form.
         if isinstance(target, TargetFunction):
             model, radius = target.of_tokens(model), target.radius
         else:
+            # Encodings that depend on the whole input are then computed once, if no
+            # substitution changes them.
             model = fix_input(model, checked, pairs)
     run = check_run(run)
     request = InfluenceRequest(
@@ -248,6 +259,7 @@ def _with_table(
     expect_kind("diagonal", table.diagonal, bool, "True or False")
     rows, reduction = table.rows, as_reduction(table.reduce)
     every = isinstance(rows, str) and rows == "all"
+    # A square map is of the positions at which something is replaced, on both of its axes.
     if every and reduction.square and positions is None:
         positions = np.unique(request.position).tolist()
         if symbols is not None and np.ndim(symbols) == 2:
@@ -280,6 +292,7 @@ def _with_table(
     if isinstance(model, Transformer) and model.substitutable is not None:
         allowed = model.substitutable
     chosen, names = chosen_entries(request.target, table.target_symbols, width)
+    # Entries of a head over classes are no symbols, although they may be as many.
     # Symbols of a target's entries; None for classes and for a row's coordinates.
     entries = names
     if isinstance(model, Transformer):
@@ -293,6 +306,7 @@ def _with_table(
         symbols,
         positions,
         allowed,
+        # Own rows have no axis: a cell's position already says its row.
         rows=request.rows[:0] if request.own else request.rows,
         reduction=reduction,
         width=width if chosen is None else len(chosen),

@@ -1,8 +1,6 @@
 """State of a screen or a proposal, kept in a file from which a killed run resumes.
 
-The file is a NumPy archive (npz), replaced as a whole. It names the question by a
-digest of the model, the input, the substitutions and the levels. The tolerance and the
-budget are no part of the digest, so that a later call may go further.
+The file is a NumPy archive (npz), replaced as a whole.
 """
 
 import dataclasses
@@ -56,6 +54,7 @@ class ScreenProgress:
     @classmethod
     def nothing(cls, count: int) -> "ScreenProgress":
         """State before anything is screened or proposed."""
+        # All arrays but the two ends, which begin at 0 and infinity.
         nothing = np.full((len(ARRAYS) - 2, count), np.nan)
         estimate, error, move, value, value_move = nothing
         ends = np.zeros(count), np.full(count, np.inf)
@@ -90,6 +89,7 @@ class Checkpoint:
             content = self._content()
             if content is None:
                 return None
+            # A pickle in a file that others wrote could run code.
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 about = json.loads(str(file["about"]))
                 same = (about["format"], about["question"]) == (FORMAT, self._question)
@@ -122,6 +122,7 @@ class Checkpoint:
         """Bytes of process 0's file, in every process; None where there is none."""
         told = b""
         if jax.process_index() == 0 and self._path.exists():
+            # The prefix tells an empty file from none.
             told = b"file" + read_file("checkpoint", self._path, INPUT_BYTES)
         told = first_says(told)
         return told.removeprefix(b"file") if told else None
@@ -161,6 +162,8 @@ def checkpoint_name(
 
 def _digest(request: InfluenceRequest, rules: tuple[Any, ...]) -> str:
     """Hash of the model, input, substitutions, target and rules of a checkpoint."""
+    # The tolerance and the budget of a screen are no part of it, so that a later call may go
+    # further.
     asked = (request.model, request.tokens, request.position, request.symbol)
     if leaves := jax.tree.leaves(request.target_value):  # its text may not show them
         asked = (*asked, leaves)

@@ -76,6 +76,7 @@ def _choose(
     named = {way.name: way for way in among}
     if isinstance(method, str):
         choose_name("method", method, ("auto", *named))
+    # By type, so that a value with options of its own is one of the table.
     elif type(method) not in map(type, among):
         classes = ", ".join(sorted(type(way).__name__ for way in among))
         raise InputError(
@@ -90,6 +91,7 @@ def _choose(
             )
         assert isinstance(way, Method | Screen)
         return Choice(way, "asked for", _sizes(way, request))
+    # `min` takes the first of equal costs, so the order of `among` breaks ties.
     refusals = {way.name: refusal(way, request) for way in among}
     able = [x for x in among if isinstance(x, Method) and refusals[x.name] is None]
     best = min(able, key=lambda method: method.cost(request))
@@ -106,12 +108,14 @@ def _choose(
                 f"the maximum alone is asked: a screen costs about {level:.3g} forward "
                 f"passes, {best.name} {passes:.3g}; what the screen leaves is enumerated"
             )
+            # No budget: a maximum that the caller did not ask to be screened has to close.
             return Choice(Screened(budget=None), reason, _sizes(SCREENED, request))
     return Choice(best, reason, _sizes(best, request))
 
 
 def _choose_proposed(proposed: Proposed, request: InfluenceRequest) -> Choice:
     """Choice of `proposed`, with a method chosen to compute the values."""
+    # Methods alone: a proposal needs a value of every substitution, and a screen gives ends.
     inner = _choose(proposed.method, request, tuple(METHODS.values()))
     assert isinstance(inner.way, Method)
     way = dataclasses.replace(proposed, method=inner.way)

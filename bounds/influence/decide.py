@@ -1,10 +1,8 @@
 """Exact values of the substitutions that may be the largest, decided block by block.
 
-A cheap way estimates or encloses all influences first: float32 with radii
-(`methods.proposed`), half precision (`bounds.rounding.ranked`), the levels of a screen
-(`screening`). They differ in which substitutions are undecided, and in their order. A run
-with moved inputs repeats a computation with its floats off by a few roundings; the
-distance that it moves a value is the value's *move*.
+Something cheap estimates or encloses all influences first: float32 with radii, half
+precision, the levels of a screen. These differ in which substitutions are undecided, and
+in their order. A value's *move* is the distance between runs off by a few roundings.
 """
 
 import dataclasses
@@ -51,10 +49,14 @@ class Decider:
 
     def decide(self, undecided: Undecided) -> None:
         """Computes and stores the substitutions that `undecided` returns until empty."""
+        # Every decided value may raise the largest, and so decide others without computing
+        # them.
         while (chosen := undecided()).size:
             for at, found in self._compute(chosen):
                 both = np.stack([found.values, found.moves])
                 if self.alone:
+                    # Devices may differ in the last bits, and all processes must choose alike
+                    # what is next.
                     both = np.frombuffer(first_says(both.tobytes())).reshape(2, -1)
                 if not np.isfinite(both[0]).all():
                     lost = at[~np.isfinite(both[0])]
@@ -67,6 +69,7 @@ class Decider:
     ) -> Iterator[tuple[Int[np.ndarray, "block"], Readings]]:
         """Yields indices and readings of the chosen substitutions, block by block."""
         request, batch, done = self.request, self.batch, 0
+        # Blocks of the size of a run of all: a value is then the one of that run to the bit.
         if batch is None:
             whole = self.way.kernel(request)
             assert whole is not None
@@ -167,5 +170,7 @@ def remaining_blocks(
 
 def _moved_with_embeddings(request: InfluenceRequest, run: int) -> InfluenceRequest:
     """Request about the moved model, its embeddings and positions moved as well."""
+    # A proposal rounds embeddings and positions to its type too, so that they have to move
+    # (docs/precision.md, section 2).
     moved = move_alike(request.model, run)
     return dataclasses.replace(request, model=moved, shared=MovedBase(run), run=run)

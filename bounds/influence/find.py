@@ -1,11 +1,7 @@
 """Values of a request: by a method block by block, or enclosed by a screen; their ends.
 
-A run with moved inputs repeats a computation with its floats off by a few roundings; the
-distance that it moves a value is the value's *move*, of which radii are made.
-
-A table whose cells are readings of one substitution each is filled block by block, and
-the moves of a cell are those of its reading. Any other reduction is computed once with
-the given inputs and once in each run with moved ones, and its results are compared.
+The *move* of a value is the farthest that it gets in runs whose floats are off by a few
+roundings; radii are computed from moves.
 """
 
 import functools
@@ -75,6 +71,8 @@ def compute_values(
     request: InfluenceRequest, way: Method, runs: int, progress: Progress | None = None
 ) -> Found:
     """Values by a method, with their moves in `runs` runs with moved inputs."""
+    # A cell that is the reading of one substitution moves as that reading does. Other
+    # reductions mix substitutions: their results are compared from run to run.
     if request.layout is None or request.layout.reduction.by_cell:
         values, moves, ties = _fill(request, way, runs, progress)
     else:
@@ -92,11 +90,13 @@ def _fill(
     slots = np.arange(count) if layout is None else layout.slots(count)
     axes = (count,) if layout is None else layout.cells.shape
     shape = () if layout is None else layout.shape
+    # A target's entries are known from the first block; until then both names are one array.
     values = moves = np.full((int(np.prod(axes)), *shape), np.nan)
     for these, block in _blocks(request, way, runs, progress):
         if values is moves:
             shape = block.values.shape[1:]
             values, moves = np.full((2, len(values), *shape), np.nan)
+        # Substitutions that only fill a block up have no cell.
         there = slots[these] >= 0
         at, ties = slots[these][there], block.ties  # of all so far
         values[at], moves[at] = block.values[there], block.moves[there]
@@ -114,7 +114,7 @@ def run_tables(
     layout, found, ties = request.layout, [], None
     assert layout is not None
     for run, moved in enumerate(requests(request, runs)):
-
+        # All runs together are one progress: run r of 1 + `runs` begins at its share.
         def report(done: int, total: int, run: int = run) -> None:
             if progress is not None:
                 progress((run * total + done) // (1 + runs), total)
@@ -175,6 +175,8 @@ def _blocks(
         if not np.isfinite(sizes).all():
             lost = int(np.flatnonzero(~np.isfinite(sizes))[0])
             raise not_finite(request, these.start + lost)
+        # Rows of every substitution are not formed again to look for vanishing ones: the
+        # largest is the answer, and is checked.
         if sizes.max() > largest:
             largest, farthest_at = sizes.max(), these.start + int(sizes.argmax())
         if layout is not None and layout.zeroes_diagonal:
@@ -198,6 +200,7 @@ def top_rows(
 ) -> Int[np.ndarray, "top"]:
     """Sorted indices of substitutions, or positions of a table, that `top_of` chooses."""
     sizes = np.nan_to_num(np.abs(values), nan=0.0).reshape(len(values), -1).max(axis=1)
+    # A position of a table has a cell for each substitute, so fewer positions fill a block.
     each = 1 if request.layout is None else max(1, request.layout.cells.shape[1])
     return top_of(sizes, max(1, block_of(choice.sizes) // each))
 
@@ -233,10 +236,12 @@ def ends_of(
     else:
         asked = request, values, found.moves, found.magnitude
         radius = radii_of(*asked, subtracted=way.subtracts)
+    # Without a radius both ends are the value itself, and it is an estimate.
     enclosed = ~np.isnan(radius)
     radius = np.where(enclosed, radius, 0.0)
     lower = values - radius
     if request.layout is None or request.layout.reduction.positive:
+        # A norm is at least 0, however wide its radius.
         lower = np.maximum(lower, 0)
     return lower, values + radius, enclosed
 
@@ -259,11 +264,14 @@ def _stated(
     else:
         there, rows = np.full(len(cells), np.nan), 1
         some = (cells >= 0).any(axis=1)
+        # A maximum is off by at most the largest radius of its cells, a mean by their mean.
         over = np.nanmax if made is NAMED["max"] else np.nanmean
         there[some] = over(each[some], axis=1)
     radii[:] = there.reshape(there.shape + (1,) * (values.ndim - rows))
     radii += norm_rounding(np.abs(values), layout.width)
     if layout.zeroes_diagonal:
+        # `diagonal` is indexed by position and row, so rows go next to positions for a
+        # moment.
         radii = np.moveaxis(radii, rows, 1)
         radii[layout.diagonal] = 0
         radii = np.moveaxis(radii, 1, rows)
@@ -277,6 +285,8 @@ def _still(
     layout = request.layout
     assert layout is not None
     ours = isinstance(request.model, Transformer)
+    # Axes that a reduction made are no positions and rows, and a function may read all
+    # tokens.
     if layout.reduction.own_axes or not ours:
         return np.zeros((1,) * values.ndim, bool)
     if layout.reduction.square:

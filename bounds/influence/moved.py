@@ -49,15 +49,12 @@ def moved_model(model: Transformer, run: int) -> Transformer:
 
 
 def moved_request(request: InfluenceRequest, run: int) -> InfluenceRequest:
-    """Request about the moved model; runs are counted from 1.
-
-    The base pass is formed anew from the moved weights and moved entry by entry, as is
-    what programs form from it (`jax_models.run.perturbation`). Two exceptions: hard
-    attention, whose ties that would break, and changed rows of hard layers.
-    """
+    """Request about the moved model; runs are counted from 1."""
     model: Transformer = request.model
 
     def form() -> tuple[Transformer, SharedBase]:
+        # The base pass is formed anew from moved weights and then moved entry by entry,
+        # except for hard attention, whose ties that would break.
         shared = SharedBase() if model.is_hard else MovedBase(run)
         return moved_model(model, run), shared
 
@@ -133,17 +130,18 @@ def difference_moves(
     again: Sequence[Any],  # in the runs with moved inputs
     read: Callable[[np.ndarray], np.ndarray] = np.abs,  # applied to differences
 ) -> Iterator[np.ndarray]:
-    """Moves of differences from run 0, one array for each run of `requests`.
-
-    A function's parameters move up and down: two runs give one array.
-    """
+    """Moves of differences from run 0, one array for each run; of functions for every two."""
     moved = (np.asarray(x, np.float64) - found for x in again)
     with np.errstate(invalid="ignore", over="ignore"):
         if isinstance(request.model, Transformer):
             for one in moved:
                 yield np.abs(read(one))
             return
+        # A function's parameters moved by sqrt(u) up and down. Half the difference is the
+        # first-order effect of sqrt(u), so `far` times it that of `UNITS` roundings. The sum
+        # leaves the curvature, of the order of u, and the roundings inside the function.
         far = UNITS * _step(request)
+        # One iterator twice: consecutive runs in pairs.
         for up, down in zip(moved, moved, strict=True):
             bent, along = (np.abs(read(x)) for x in (up + down, up - down))
             yield RATIO * np.maximum(bent, far * along / 2)
@@ -202,6 +200,7 @@ def radii_of(
     radii[known] = usual.radii(sizes[known], moves[known])
     if subtracted or not ours:
         unit = float(jnp.finfo(dtype).eps) / 2
+        # Both outputs were rounded at their own size before they were subtracted.
         radii = np.maximum(radii, RATIO**2 * unit * magnitude)
     # Of hard rows alone no decision changed.
     hard = ours and all(layer.attention.weighting.hard for layer in model.layers)

@@ -22,7 +22,10 @@ from bounds.rounding.precision import Rounding
 
 @dataclasses.dataclass(frozen=True)
 class InfluenceRequest:
-    """Changes of one or many rows by substitutions, checked; made by `build_request`."""
+    """Checked question for methods: model, input, substitutions and watched rows.
+
+    Made by `build_request` alone.
+    """
 
     model: Any  # a Transformer, or a Callable
     tokens: Int[np.ndarray, "tokens"]  # int32
@@ -61,6 +64,8 @@ class InfluenceRequest:
 
     def block(self, most: int, count: int) -> int:
         """Block size for a part of `count` (or `room`) substitutions, at most `most`."""
+        # Blocks are no larger than what there is to compute. A padded input counts what its
+        # padded length would have (`room`), so that inputs of similar length share a program.
         return min(most, count if self.room is None else self.room)
 
     def only(self, rows: slice | np.ndarray, count: int = 0) -> Self:
@@ -89,6 +94,7 @@ class InfluenceRequest:
             changes: changes of the target, of the chosen entries.
         """
         if self.reading is None:
+            # The reading keeps the sign of a target with one entry; an influence has none.
             return np.abs(Reading("norm")(changes)[:, 0])
         return self.reading(changes)
 
@@ -120,6 +126,7 @@ class InfluenceRequest:
     @property
     def moved_run(self) -> UInt[Array, ""]:
         """Run number as an argument of programs."""
+        # An argument instead of a constant, so that all runs share one compiled program.
         return jnp.uint32(self.run)
 
     def reached(
@@ -137,9 +144,11 @@ class InfluenceRequest:
             return np.ones((len(moves), 1), bool) if joint else moves
         rows = None if self.own else self.rows
         moves = reached(self.model, self.tokens, rows, *where)
+        # A target of several rows can move where any of them can.
         return np.asarray(moves.any(axis=1, keepdims=True) if joint else moves)
 
     @functools.cached_property
+    # The cached value goes to `__dict__`, which a frozen dataclass allows.
     def places(self) -> Places | None:
         """Distinct position encodings at this length; None where too many to lump."""
         return distinct_places(self.model, self.tokens.size)

@@ -46,6 +46,7 @@ class Ties:
 
     def merge(self, other: "Ties") -> "Ties":
         """Report of both, with the row of the more ambiguous decision."""
+        # False sorts first: an ambiguous decision before a safe one, then the smaller gap.
         worse = (not other.ambiguous, other.gap) < (not self.ambiguous, self.gap)
         kept = other if worse else self
         return Ties(
@@ -85,7 +86,7 @@ HUNDRED = 100
 
 @dataclasses.dataclass(frozen=True)
 class MeasuredError:
-    """Relative errors of estimates, |estimate - value| / |value|, measured on a sample.
+    """Relative errors |estimate - value| / |value| of half-precision estimates, on a sample.
 
     Attributes:
         substitutions: Size of the sample.
@@ -217,7 +218,7 @@ class Answer(OfKind):
 
 @dataclasses.dataclass(frozen=True)
 class Influence(Answer):
-    """Single-position influences on one input: enclosures, the maximum, and how.
+    """Result of `compute_influence`: ends of every substitution's influence, and the largest.
 
     `lower` and `upper` enclose |y_q(x with x_i := s) - y_q(x)|_2 where `enclosed`;
     elsewhere both are the computed value, an estimate. For exact methods they differ by

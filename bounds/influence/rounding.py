@@ -83,6 +83,7 @@ def top_of(
     """Sorted indices of the largest values; a quarter of `count` is spread over all."""
     count = min(count, values.size)
     spread = np.linspace(0, values.size - 1, count // 4).astype(np.int64)
+    # Stable, so that of equal values the first has the radius.
     order = np.argsort(-values, kind="stable")
     order = order[~np.isin(order, spread)]
     spread = np.unique(spread)
@@ -102,6 +103,8 @@ def operations(request: InfluenceRequest, passes: float) -> float:
     model, n = request.model, request.tokens.size
     if not isinstance(model, Transformer):
         return passes * 2.0 * n * model.size
+    # A multiplication and an addition for every weight and row; scores and attended values
+    # take n d of each more, for every row and layer.
     weights = sum(x.size for x in jax.tree.leaves(model.layers) if hasattr(x, "size"))
     one_pass = 2.0 * n * (weights + 2 * n * model.width * len(model.layers))
     return passes * one_pass / count_devices(request.mesh)

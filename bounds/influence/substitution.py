@@ -1,10 +1,7 @@
 """Single-symbol substitutions: lists of them, and the rows that they may move.
 
 A substitution is a pair (position i, symbol s != x_i). The list is ordered by position,
-then symbol, so that the first maximum is the smallest (position, symbol). A row that
-softmax computes moves with every row below it: a change that is computed as 0 there is
-one that the float type cannot hold, unless the masks keep the position from the row or
-the two symbols have one embedding.
+then symbol, so that the first maximum is the smallest (position, symbol).
 """
 
 import dataclasses
@@ -27,6 +24,8 @@ Symbols: TypeAlias = Sequence[int] | Sequence[Sequence[int]] | np.ndarray
 def reaching(sights: Sequence[Sight], length: int, query: int) -> tuple[int, int]:
     """First and last position that the query's row may depend on."""
     first = last = query
+    # From the last layer down: each adds its reach. It may be infinite, so it is clipped to
+    # the input before it becomes an integer.
     for sight in reversed(sights):
         if sight.before:
             first = int(max(0, first - sight.reach))
@@ -45,7 +44,9 @@ def reached(
     """True where a substitution may move a row."""
     if shared_symbols(model):  # rows beyond the replaced one move
         return np.ones((position.size, 1 if rows is None else rows.size), bool)
-    # Masks keep the position from other rows, or the two symbols have one embedding.
+    # Softmax gives every key that a row sees some weight, so a row moves unless masks keep
+    # the position from it or both symbols have one embedding. A change that is computed as 0
+    # elsewhere is one that the float type cannot hold.
     of = equal_rows(np.asarray(model.embedding))
     differs = (of[symbol] != of[tokens[position]])[:, None]
     if rows is None:
@@ -122,15 +123,13 @@ def list_substitutions(
     special: Sequence[int] = (),
     include_query: bool = False,
 ) -> Substitutions:
-    """Substitutions of the listed positions by the listed symbols, in order.
-
-    Substitutable tokens change to substitutable symbols; tokens at listed `positions`,
-    and listed `symbols`, may also be special ones.
-    """
+    """Substitutions of the listed positions by the listed symbols, in order."""
     n = tokens.shape[0]
     listed = np.arange(vocab_size) if substitutable is None else substitutable
     allowed = np.asarray(sorted(listed), np.int64)
     more = np.union1d(allowed, np.asarray(special, np.int64))
+    # Special tokens and symbols ([MASK], [CLS]) are changed or put in only where the caller
+    # lists them.
     changed = allowed if positions is None else more
     if symbols is not None and (rows := _as_array(symbols)).ndim == 2:
         at, to = _listed_pairs(rows, positions, n, vocab_size)
@@ -162,6 +161,7 @@ def _as_array(symbols: Any) -> np.ndarray:
             f"symbols = {show(symbols)}; expected symbols, or rows [P, K] of them, of one "
             "length: fill up shorter ones with -1"
         ) from error
+    # NumPy makes floats of an empty list, which would be refused as no integers.
     return found if found.size else found.astype(np.int64)
 
 
@@ -184,6 +184,8 @@ def _listed_pairs(
             f"symbols[{row}][{entry}] = {symbols[row, entry]}; expected an integer from 0 "
             f"to {vocab_size - 1}, or -1 where the row has no more"
         )
+    # One integer for a pair: sorting it sorts by position, then symbol, and a pair that is
+    # listed twice remains once.
     pairs = at[:, None] * vocab_size + symbols.astype(np.int64)
     return np.divmod(np.unique(pairs[symbols >= 0]), vocab_size)
 
@@ -201,6 +203,8 @@ def fix_input(
     model: Transformer, tokens: Int[np.ndarray, "tokens"], pairs: Substitutions
 ) -> Transformer:
     """Model specialised to `tokens`, or `model` if a substitution moves other rows too."""
+    # Symbols that change rows at other positions, such as the mask token under token dropout,
+    # make those rows depend on the substitution.
     replaced = [pairs.symbol, tokens[pairs.position]]
     if np.isin(replaced, shared_symbols(model)).any():
         return model

@@ -1,9 +1,7 @@
 """Refuses rows that vanish before a norm of epsilon 0, which divides by rounding then.
 
-A row vanishes where the norm's divisor is no larger than twice its change by one
-roundoff of every parameter, or than the rounding of the row's mean. Checked are the
-input, each substitute's row before the first attention, and of the substitutions the
-largest, the one with the largest upper end and any whose influence is not finite.
+Checked are the input, each substitute's row before the first attention, and of the
+substitutions the largest, the one with the largest upper end and any that is not finite.
 """
 
 from typing import Any, TypeGuard
@@ -50,6 +48,8 @@ def refuse_vanishing_rows(request: InfluenceRequest, *at: int) -> None:
     _check_input(request, both, tokens, "the ")
     if request.deletes:
         return
+    # Where the first layer begins with a norm, that norm reads the substitute's own row,
+    # which is cheap to form for all substitutions.
     first = [step.operation for x in model.layers[:1] for step in x.reads.steps]
     if not first or not _divides(norm := first[0]):
         return
@@ -119,7 +119,9 @@ def _vanished(
         np.sqrt(np.square(np.asarray(x, np.float64)).mean(axis=-1))
         for x in (centred, centred - norm.centre(moved), rows)
     )
+    # A sum of d entries, and so their mean, is off by up to d roundings of the row's size.
     of_mean = rows.shape[-1] * float(jnp.finfo(rows.dtype).eps) * whole
+    # Negated, so that a change that is NaN counts as vanishing.
     return np.isfinite(size) & ~(size > np.maximum(2 * change, of_mean))
 
 
@@ -129,6 +131,7 @@ def _divides(operation: Any) -> TypeGuard[Norm]:
 
 def _move_parameters(model: Transformer) -> Transformer:
     """Model with every parameter one roundoff up or down, by seeded draws."""
+    # A fixed seed, so that a model is refused in every run or in none.
     draw = np.random.default_rng(0)
 
     def move(x: Any) -> Any:

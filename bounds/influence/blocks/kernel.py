@@ -1,13 +1,8 @@
 """Compiled programs run on blocks of substitutions, on one device or a mesh of them.
 
 A `Kernel` is a compiled function of a block of substitutions and of arrays that all
-blocks share, and does not know where it runs. Blocks have one size, and several are
-under way at a time. Over a mesh, in one process or in many, substitutions are the batch
-axis: each device takes an equal share of a block, with the model and its base pass on
-every device. Only results are communicated, and a share is computed as a whole block of
-its size is on one device.
-
-An `Outline` has shapes where a `Kernel` has arrays: dry runs trace it without running.
+blocks share, and does not know where it runs. An `Outline` has shapes where a `Kernel`
+has arrays: dry runs trace it without running.
 """
 
 import dataclasses
@@ -43,6 +38,8 @@ def run_shared_out(
     symbol: Int[np.ndarray, "substitutions"],
 ) -> Any:
     """Results and ties of one block, shared out over a mesh."""
+    # Substitutions are the batch axis: a device computes its share as it would a whole block
+    # of that size, so that only results are communicated.
     compiled = _compiled(function, tuple(sorted(options.items())), mesh)
     found, ties = compiled(
         shared, *(place(x, mesh, SHARED_OUT) for x in (position, symbol))
@@ -56,6 +53,7 @@ def run_shared_out(
 _over_devices = jax.jit(reduce_reports)
 
 
+# A function that is jitted anew would be compiled anew with every block.
 @functools.lru_cache(maxsize=64)
 def _compiled(
     function: Callable[..., Any], options: tuple[tuple[str, Any], ...], mesh: Mesh
@@ -68,6 +66,7 @@ def _compiled(
         symbol: Int[Array, "substitutions"],
     ) -> Any:
         found, ties = function(*shared, position, symbol, **dict(options))
+        # An axis for the devices, along which `SHARED_OUT` joins their reports.
         return found, jax.tree.map(lambda x: x[None], ties)
 
     specs = (EVERYWHERE, SHARED_OUT, SHARED_OUT)

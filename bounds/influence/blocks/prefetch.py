@@ -3,12 +3,6 @@
 On an accelerator a call returns before it has run, so starting the next ones is enough.
 On a CPU programs started by one thread run one after the other, and in each there are
 moments that keep a single core busy; programs started by several threads fill them.
-
-`distribute` shares calls out in turn to the devices of a mesh, of one process or of many. It
-is for work whose shapes are found on the host as it goes, which no one program on all
-devices can do: each device has a thread of its own that starts its calls one after the
-other, and results are sent to every process. A call finds on its device what it would
-find on any other, so that the results are those of one device to the bit.
 """
 
 import collections
@@ -100,6 +94,7 @@ def in_turn(calls: Iterator[Callable[[], T]], count: int) -> Generator[T, None, 
     """Makes calls, and yields each result after `count` - 1 more calls."""
     under_way = collections.deque()
     for call in calls:
+        # A signal leaves a request to end, which is met between two blocks.
         raise_requested()
         under_way.append(call())
         if len(under_way) >= count:
@@ -117,6 +112,9 @@ def distribute(
     read: Callable[[Any], T],
 ) -> Iterator[T]:
     """Yields the results of calls in order, in every process; devices take calls in turn."""
+    # For work whose shapes are found on the host as it goes, which no one program on all
+    # devices can do. A call finds on its device what it would find on any other, so that
+    # results are those of one device to the bit.
     devices = list(mesh.devices.flat)
     here, places = jax.process_index(), _places(devices)
     own = [k for k, (process, _) in enumerate(places) if process == here]
@@ -129,6 +127,7 @@ def distribute(
     for first in range(0, len(calls), len(devices)):
         turn = range(first, min(first + len(devices), len(calls)))
         held = [next(made) if k in mine else None for k in (first + j for j in own)]
+        # Gathered trees have one structure, whatever number of devices a process has.
         held += [None] * (most - len(held))
         told = multihost_utils.process_allgather([write(one) for one in held])
         for k in turn:
@@ -153,6 +152,7 @@ def _make(
     """Makes numbered calls on their devices, and yields their results in order."""
     numbers = sorted({k % len(devices) for k, _ in calls})
     held = {k: jax.device_put(shared, devices[k]) for k in numbers}
+    # One thread for a device starts its calls in order.
     pools = {k: ThreadPoolExecutor(1) for k in numbers}
     enter = as_caller()
 

@@ -85,6 +85,8 @@ class Callable:
         self._apply, self._batched, self._host = apply, batched, host
         self._form: _Form = "any"
         leaves, tree = jax.tree.flatten(params)
+        # Arrays become arguments, so that a run with moved parameters compiles nothing; other
+        # leaves, such as sizes and names, stay constants of the program.
         kinds = [isinstance(x, jax.Array | np.ndarray) for x in leaves]
         pairs = list(zip(leaves, kinds, strict=True))
         as_array = np.asarray if host else jnp.asarray
@@ -169,6 +171,7 @@ class Callable:
         """Results of `evaluate`, run as a full batch so that all share one program."""
         if self._host and not self._batched:
             return self.evaluate(tokens, rows)
+        # A short batch repeats its last input; its results are cut off again.
         fill = INPUTS_AT_ONCE - len(tokens)
         whole = np.pad(tokens, [(0, fill), (0, 0)], mode="edge")
         return self.evaluate(whole, rows)[: len(tokens)]
@@ -198,6 +201,8 @@ class Callable:
             )
         shape = found.shape[1:]
         ranks = {"any": (0, 1, 2), "rows": (2,)}[self._form]
+        # A matrix has a row for each token; `of_rows` functions have chosen their rows
+        # already.
         whole = len(shape) == 2 and self._form == "any"
         if len(shape) not in ranks or 0 in shape or (whole and shape[0] != n):
             raise self._misshapen(shape[1:] if self._form == "rows" else shape)

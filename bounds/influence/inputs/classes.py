@@ -67,6 +67,7 @@ def distinct_places(model: Transformer, length: int) -> Places | None:
         return Places(
             np.zeros((1, model.embedding_width), model.dtype), np.zeros(length, int)
         )
+    # One encoding more than allowed is enough to see that there are too many.
     few, width = np.arange(min(length, MAX_CLASSES + 1)), model.embedding_width
     if isinstance(model.position, PositionTable):
         start = model.position.encode(length, width)[: few.size]
@@ -126,6 +127,8 @@ class InputClasses:
         """Distinct configurations of substitutions, and the configuration of each."""
         of = self.of[position]
         at_query = position == self.query
+        # One class and one symbol change alike; where a weighting breaks ties by position, it
+        # also counts where the replaced row stands among the ends of the classes.
         keys = [np.where(at_query, -1, of), symbol]
         for matters, ends in zip(orders, (self.ends[0], self.ends[2]), strict=True):
             if matters:
@@ -148,9 +151,12 @@ class InputClasses:
         at_query = position == self.query
         leaving = (self.of[position][:, None] == np.arange(c)) & ~at_query[:, None]
         first, second, last, before_last = self.ends
+        # A class that loses its outermost row begins or ends at the next one.
         here = leaving & (first == position[:, None])
         there = leaving & (last == position[:, None])
         beyond = len(self.tokens)
+        # Where the query itself is replaced, no other row is: that class has count 0 and lies
+        # beyond the input.
         alone = np.where(at_query, beyond, position)
 
         def classes(members: np.ndarray, replaced: Any, query: int) -> np.ndarray:
@@ -176,6 +182,7 @@ def _joined(
     """One integer for each row of `columns`, equal only for equal rows."""
     joined = np.zeros(len(columns), np.int64)
     for column in columns.T:
+        # Digits of mixed radix: each column is a digit within its own range.
         joined = joined * (column.max() - column.min() + 1) + (column - column.min())
     return joined
 
@@ -185,6 +192,7 @@ def classify(
 ) -> InputClasses:
     """Classes of an input; the position `query` is a class of its own."""
     n = len(tokens)
+    # One integer for encoding and token; the stable sort keeps positions in order in a class.
     kind = places.of.astype(np.int64) * (int(tokens.max()) + 1) + tokens
     others = np.delete(np.arange(n), query)
     found, count = np.unique(kind[others], return_counts=True)

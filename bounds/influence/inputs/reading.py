@@ -34,6 +34,7 @@ class Reading:
             return changes
         if self.kind == "largest":
             return np.abs(changes).max(axis=-1)
+        # The sign of a single entry says in which direction it moved; a norm would lose it.
         if changes.shape[-1] == 1:
             return changes[..., 0]
         return euclidean_norms(changes)

@@ -29,6 +29,7 @@ class SharedBase:
             request: the question.
             form: forms the base pass; the same function of the three in all calls.
         """
+        # The model is compared by identity below: arrays of a model do not change.
         watched = request.watches_many, request.rows.tolist(), request.run
         asked = (request.model, request.tokens, watched)
         held = self._asked

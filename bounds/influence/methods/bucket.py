@@ -1,12 +1,8 @@
 """Lengths in buckets: inputs of similar length run one set of compiled programs.
 
 Programs are compiled for a length. A request about n tokens is therefore padded to N, the
-least of `LENGTHS` that is at least n: the last token is repeated N - n times behind the
-input, and the real length enters the masks as an argument of the programs
-(`Sight.end`), so that rows of the input do not see the padding and rows of the padding
-see at most themselves. Results are those of the input, within their radii. N is less
-than 1.15 n. Padding is worth its operations where compiling takes longer: up to a limit
-on the length and on the operations of a pass for each position.
+least of `LENGTHS` that is at least n, where compiling takes longer than the padding's
+operations. Results are those of the input, within their radii.
 """
 
 import bisect
@@ -31,7 +27,7 @@ from jax_models.model.pytree import map_once
 
 # Shorter inputs have few lengths, longer ones few of a length: theirs are not padded.
 SHORTEST, LONGEST = 16, 512
-# Every power of two, and four lengths between it and the next.
+# Every power of two, and four lengths between it and the next: N is below 1.15 n.
 LENGTHS = tuple(math.floor(2 ** (k / 5)) for k in range(20, 46))
 # Operations of a pass for each position that compiling is worth, on a CPU (about a second
 # of one core) and elsewhere.
@@ -70,9 +66,12 @@ def padded_request(request: InfluenceRequest) -> InfluenceRequest:
     if length is None:
         return request
     n = request.tokens.size
+    # The real length enters the masks (`Sight.end`): rows of the input do not see the
+    # padding, and rows of the padding see at most themselves, whatever their token.
     tokens = np.pad(request.tokens, (0, length - n), mode="edge")
     watched = None
     if request.watches_many and not request.own:
+        # Shapes of programs hold the number of rows: nearly all rows become all of N.
         more = length - n if _grows(request.rows.size, n) else 0
         watched = (*request.rows.tolist(), *range(n, n + more))
     return dataclasses.replace(

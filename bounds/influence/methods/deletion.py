@@ -34,4 +34,5 @@ def reached_by_deletion(
 ) -> Bool[np.ndarray, "deletions rows"]:
     """True where deleting the token at a position may change a watched row."""
     at = position[:, None]
+    # Under a causal mask rows before the deleted token stay as they are.
     return rows > at if is_causal(model) else rows != at

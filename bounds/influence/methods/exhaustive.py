@@ -47,6 +47,7 @@ def base_outputs(
         final, reports = forward(model, tokens, rows)
         outputs = read_target(model, final, target.reads)
         value = value_of(target, outputs)
+        # Targets without a value, such as divergences, subtract the outputs that they read.
         largest = jnp.abs(outputs if value is None else value).max()
         return outputs, largest, merge_reports(model, list(reports))
 
@@ -134,6 +135,7 @@ def _rerun(
         else:
             among = at[None] if passes.rows is None else passes.rows
             changed = tokens.at[at].set(to)
+        # The last layer computes the watched rows alone.
         y, reports = forward(model, changed, among)
         return y, merge_reports(model, list(reports))
 

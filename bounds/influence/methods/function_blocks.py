@@ -1,10 +1,7 @@
 """Influences on a caller's function of the tokens: it is called for every changed input.
 
-The effect of rounding on such a function is seen where its parameters can be moved
-(`bounds.influence.moved`), or where the caller states a radius r(x) of each evaluation:
-|f(x) - its true value|_2 <= r(x). Then
-
-    | |f(x') - f(x)| - influence | <= r(x') + r(x) + the rounding of the norm.
+The effect of rounding on such a function is seen where its parameters can be moved, or
+where the caller states a radius r(x) of each evaluation: |f(x) - its true value|_2 <= r(x).
 """
 
 import dataclasses
@@ -62,6 +59,8 @@ def _form_base(request: InfluenceRequest) -> FunctionBase:
     if model.check:
         _compare(model, inputs, rows, raw)
     same = True
+    # Moves of parameters are read as rounding, so that a function which draws at random would
+    # show its draws.
     if model.params_move and model.may_differ:
         same = np.array_equal(model.batch(inputs, rows), raw, equal_nan=True)
     return FunctionBase(raw[0], found[0], raw.ndim == 3, same)
@@ -77,6 +76,7 @@ def _compare(
     found = _by_row(raw)
     with np.errstate(invalid="ignore", over="ignore"):
         moved = np.nan_to_num(np.abs(found - found[0]).max(axis=(1, 2)), posinf=0)
+    # Results that differ most from the first show best whether inputs of a batch mix.
     order = np.argsort(moved, kind="stable")
     at = np.unique([0, order[0], *order[-2:]])
     single = [model.evaluate(inputs[k : k + 1], rows) for k in at]
@@ -129,12 +129,14 @@ def function_blocks(request: InfluenceRequest) -> Iterator[Block]:
 def evaluation_radii(request: InfluenceRequest) -> Float[np.ndarray, "substitutions"]:
     """Bounds on r(x') + r(x) under every substitution, from the stated radius r."""
     assert request.radius is not None
+    # Triangle inequality: | |f(x') - f(x)| - influence | <= r(x') + r(x).
     own = _radii(request.radius, request.tokens[None])[0]
     others = [
         _radii(request.radius, changed_inputs(request, slice(at, at + INPUTS_AT_ONCE)))
         for at in range(0, request.position.size, INPUTS_AT_ONCE)
     ]
     evaluations = np.concatenate([*others, np.empty(0)]) + own
+    # The sum of radii is rounded too.
     return evaluations * (1 + gamma_upper(SCALAR_STEPS))
 
 

@@ -93,6 +93,8 @@ class Lumped(Method):
         """Estimated cost in forward passes, from the number of classes."""
         found = _lump(request)
         assert not isinstance(found, str)
+        # The replaced row and the query are classes of their own. Each tie order tells apart
+        # where the row stands between the ends of k classes, and whether it is an end itself.
         k = found[1] + 2
         orders = sum(tie_orders(request.model))
         kinds = (found[1] + 1) * request.model.vocab_size * (2 * k) ** orders
@@ -120,6 +122,7 @@ class Lumped(Method):
             seen = ties if seen is None or ties is None else seen.merge(ties)
         changes = np.concatenate(found)
         for start in range(0, request.position.size, BLOCK):
+            # Substitutions of one configuration change alike.
             part = whose[start : start + BLOCK]
             yield Block(changes[part], seen)
 

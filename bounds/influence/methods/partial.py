@@ -1,14 +1,8 @@
 """`partial`: passes of the changed inputs over rows that can move and are read.
 
 As exact as `exhaustive`, with the same subtraction of outputs, in fewer operations: the
-first layer goes by replaced columns, rows that cannot see the position are skipped, and
-the last layer computes the watched rows alone.
-
-Rows that masks keep from the replaced position come from the base pass with their keys
-and values; so does, in the first layer, where one column is replaced, the sum of the
-other columns in every row's mean (`first_layer.other_heads`). Rows go through in tiles,
-of some sequences at a time, so that matrix products are large and scores stay in a CPU's
-cache. Tiles are chosen while a program runs: one program serves all positions.
+first layer goes by replaced columns, rows that cannot see the position are those of the
+base pass, and the last layer computes the watched rows alone.
 """
 
 import dataclasses
@@ -134,6 +128,8 @@ def spans(
 
     def grown(span: Span, sight: Sight, backward: bool) -> Span:
         reach = int(min(length, sight.reach))
+        # A row that sees keys before it is moved by them: what moves lies on the other side
+        # of a position than what the row of that position reads.
         down = reach * (sight.before if backward else sight.after)
         up = reach * (sight.after if backward else sight.before)
         return span[0] - down, span[1] + up
@@ -146,6 +142,7 @@ def spans(
         read.append(grown(read[-1], sight, True))
     both = zip(moved, reversed(read), strict=True)
 
+    # Made of `least`, which fits Python's, NumPy's and traced numbers.
     def greatest(a: Any, b: Any) -> Any:
         return -least(-a, -b)
 
@@ -171,6 +168,8 @@ def _prepare(model: Transformer, tokens: Int[Array, "tokens"]) -> BasePass:
     if by_columns(model):
         layer = model.layers[0]
         first = prepare_first(model, tokens, everywhere)
+        # Values are held without the part that rows share, whose projection every row has
+        # back that sees a key at all.
         offset = project_values(layer.attention, first.centre[None])
         seen = sees_any(layer.attention.sight, everywhere, n)[:, None]
         values = layer.attention.weighting.read(first.summary)
@@ -206,6 +205,7 @@ def changed_rows(
     needed = spans(
         [layer.attention.sight for layer in model.layers],
         n,
+        # One span for all sequences of the call; a deletion moves all rows behind it.
         (position.min(), position.max() if symbol is not None else n - 1),
         (rows.min(), rows.max()),
         jnp.minimum,
@@ -266,12 +266,16 @@ class Tiles:
         within = jnp.arange(self.size, dtype=jnp.int32)
         held = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), stay)
         first, last = self.span
+        # A loop's state has one structure from the start, so that it must be known here
+        # whether ties are reported.
         ties = jax.eval_shape(form, within)[1]
         if ties is not None:
             ties = TieReport.empty(ties.gap.dtype)
 
         def step(number: Int[Array, ""], so_far: Any) -> Any:
             held, ties = so_far
+            # The last tile begins early rather than reach beyond the input; some rows are
+            # then formed twice.
             start = jnp.minimum(first + number * self.size, self.length - self.size)
             found, more = form(start + within)
             held = jax.tree.map(
@@ -281,6 +285,8 @@ class Tiles:
             )
             return held, ties if more is None else ties.merge(more)
 
+        # The number of tiles is found while the program runs, so that one serves all
+        # positions.
         rounds = jnp.maximum(last - first + self.size, 0) // self.size
         return jax.lax.fori_loop(0, rounds, step, (held, ties))
 
@@ -297,6 +303,8 @@ def _column_rows(
     """Function that maps positions to changed rows of the first layer's output."""
     layer, first, heads = model.layers[0], base.first, base.heads
     assert first is not None and heads is not None
+    # One column of the first layer is replaced, so that the other columns' share of every
+    # row's mean comes from the base pass; the replaced row alone has another query.
     replaced = replace_tokens(model, tokens, first, position, symbol)
     columns = replaced_columns(first, replaced)
     places = None if first.places is None else first.places[position]
@@ -455,6 +463,7 @@ def _partial_block(
         return choose(moved, chosen), merge_reports(model, reports)
 
     together = math.gcd(position.shape[0], together)
+    # Groups run one after the other: the memory is that of one.
     groups = position.shape[0] // together
     pairs = position.reshape(groups, together), symbol.reshape(groups, together)
     if groups == 1:
@@ -535,6 +544,7 @@ class Partial(Method):
         needed = spans(sights, n, moved, watched, np.minimum)
         tiles = [np.ceil((last - first + 1) / tile) for first, last in needed]
         formed = [np.clip(t * tile, 0, n) for t in tiles]
+        # Multiplications of the rows that are formed, over those of a whole pass.
         work = whole = 0.0
         for depth, layer in enumerate(model.layers):
             attention, block = layer.attention, layer.feed_forward

@@ -1,12 +1,8 @@
 """A maximum proposed in a cheap precision and decided in float64.
 
-In float32 all substitutions are computed with their radii. Those whose upper end
-reaches the largest lower end are computed in float64, in the same blocks as a run of
-all: the first of the largest of them is the maximum that float64 finds among all. A
-float32 model is the given one with every weight, embedding and position rounded once.
-In the runs of its radii all of these move by sixteen roundings of float32, so that the
-radii contain the effect of that rounding. Proposals in half precision are made in
-`bounds.rounding.ranked`.
+In float32 all substitutions are computed with their radii, and those whose upper end
+reaches the largest lower end again in float64: the first of the largest of them is the
+maximum of float64. Half precision ranks in `bounds.rounding.ranked`.
 """
 
 import dataclasses
@@ -155,6 +151,8 @@ def decide_proposed(request: InfluenceRequest, way: Method, run: Run) -> Enclosu
 
 def _rounded(request: InfluenceRequest) -> InfluenceRequest:
     """Request with the model rounded to float32 and an empty shared base."""
+    # Weights, embeddings and positions are rounded once. The runs of the radii move all of
+    # them by sixteen roundings of float32, so that the radii contain that rounding.
     model = with_dtype(request.model, "float32")
     return dataclasses.replace(request, model=model, shared=SharedBase())
 

@@ -55,6 +55,7 @@ class Target(abc.ABC):
         self, before: Float[Array, "rows width"], after: Float[Array, "others width"]
     ) -> Float[Array, "classes"]:
         """Change of a joint target from rows to those of a longer or shorter input."""
+        # Rows of inputs of two lengths have no change, so that two values are subtracted.
         one, other = self.value(before), self.value(after)
         assert one is not None and other is not None  # or the target has its own rule
         return other - one

@@ -26,6 +26,8 @@ def exit_program(model: Transformer, reads: str) -> Program:
     if reads == "activation":
         return Program(steps, final)
     head = model.head
+    # The head's program reads the final activation, which the final norm writes if there is
+    # one.
     renamed = (
         Step(x.name, x.operation, tuple(final if y == "final" else y for y in x.inputs))
         for x in head.steps
@@ -116,6 +118,8 @@ def apply_rule(
         moved: Float[Array, "substitutions *rows width"],
     ) -> Float[Array, "substitutions classes"]:
         found = target.change(base, moved)
+        # A row that the target passes on was moved where it was formed; what it computes
+        # rounds again, and is moved here.
         return found if found is moved else perturb(found)
 
     if target.is_joint:

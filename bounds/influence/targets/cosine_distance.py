@@ -14,14 +14,9 @@ from jax_models.model.readout import Pooling
 def cosine_distance(
     base: Float[Array, "width"], change: Float[Array, "*batch width"]
 ) -> Float[Array, "*batch 1"]:
-    """1 - cos of the angle between a vector b and b + d.
-
-    With d = |b| (a u + w), u = b / |b|, w orthogonal to u, and r = |(1 + a) u + w|:
-
-        1 - (1 + a) / r = |w|^2 / (r (r + 1 + a)),
-
-    which subtracts nothing where the angle is below a right one.
-    """
+    """1 - cos of the angle between a vector b and b + d, without cancellation."""
+    # With d = |b| (a u + w), u = b / |b|, w orthogonal to u, and r = |(1 + a) u + w| it is 1
+    # - (1 + a) / r = |w|^2 / (r (r + 1 + a)), which subtracts nothing below a right angle.
     size = scaled_norm(base)
     unit, moved = base / size, change / size
     along = (moved * unit).sum(axis=-1, keepdims=True)

@@ -14,9 +14,11 @@ from jax_models.model.pytree import register
 
 def divergence_factor(h: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
     """h tanh h - log cosh h, about h^2 / 2 where h is small, log 2 where it is large."""
+    # cosh h = 1 + 2 sinh(h / 2)^2 keeps the digits of a small h.
     near = h * jnp.tanh(h) - jnp.log1p(2 * jnp.sinh(h / 2) ** 2)
     h = jnp.abs(h)
     tail = jnp.exp(-2 * h)
+    # log cosh h = h - log 2 + log(1 + e^(-2 h)), and h cancels against h tanh h by hand.
     far = math.log(2) - jnp.log1p(tail) - 2 * h * tail / (1 + tail)
     return jnp.where(h < 1, near, far)
 
@@ -24,14 +26,7 @@ def divergence_factor(h: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
 @register
 @dataclasses.dataclass(frozen=True)
 class JensenShannon(Target):
-    """(KL(p || m) + KL(q || m)) / 2 with m = (p + q) / 2, in nats; p base, q changed.
-
-    With h_v = log(q_v / p_v) / 2 it is q_v / p_v = e^(2 h_v), m_v = p_v e^(h_v) cosh h_v, and
-
-        JS = sum_v m_v (h_v tanh h_v - log cosh h_v),
-
-    whose terms are not negative: nothing cancels.
-    """
+    """(KL(p || m) + KL(q || m)) / 2 with m = (p + q) / 2, in nats; p base, q changed."""
 
     name = "jensen_shannon"
     label = "JS(base, changed), nats"
@@ -40,6 +35,9 @@ class JensenShannon(Target):
         self, base: Float[Array, "vocab"], change: Float[Array, "*batch vocab"]
     ) -> Float[Array, "*batch 1"]:
         """Divergence, from the changes of log-probabilities."""
+        # With h_v = log(q_v / p_v) / 2 it is m_v = p_v e^(h_v) cosh h_v, and JS the sum over
+        # v of m_v (h_v tanh h_v - log cosh h_v), whose terms are not negative: nothing
+        # cancels. log(q_v / p_v) is the centred change less the relative entropy.
         centred = centred_changes(base, change)
         moved = centred - relative_entropy(base, centred)
         logs = jax.nn.log_softmax(base, axis=-1)

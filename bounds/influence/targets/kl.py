@@ -36,14 +36,10 @@ def centred_changes(
 def relative_entropy(
     logits: Float[Array, "vocab"], centred: Float[Array, "*batch vocab"]
 ) -> Float[Array, "*batch 1"]:
-    """KL(p || q) of p = softmax(logits), q = softmax(logits + centred changes c).
-
-    log q = log p + c - log sum_v p_v e^(c_v), and sum_v p_v c_v = 0, hence
-
-        KL = log sum_v p_v e^(c_v) = log1p(sum_v p_v (e^(c_v) - 1 - c_v)),
-
-    whose terms are not negative: nothing cancels.
-    """
+    """KL(p || q) of p = softmax(logits), q = softmax(logits + centred changes c)."""
+    # log q = log p + c - log sum_v p_v e^(c_v), and sum_v p_v c_v = 0, hence KL = log sum_v
+    # p_v e^(c_v) = log1p(sum_v p_v (e^(c_v) - 1 - c_v)). These terms are not negative:
+    # nothing cancels.
     logs = jax.nn.log_softmax(logits, axis=-1)
     raised = logs + centred
     # e^c of an unlikely symbol may be beyond the floats where p e^c is not.

@@ -64,6 +64,8 @@ class LogOdds(Target):
         """Change of each symbol's log-odds, by logarithms of 1 + relative changes."""
         of = jnp.asarray(self.symbols)
         if not self.epsilon:
+            # One mean relative to the symbol's own change: what all logits have in common is
+            # gone before it can round.
             moved = [
                 -log_mean_exponential(base[..., others], change[..., others] - own)
                 for symbol, others in zip(self.symbols, self._others(), strict=True)

@@ -17,11 +17,9 @@ from jax_models.model.pytree import register
 def log_mean_exponential(
     logits: Float[Array, "*rows vocab"], change: Float[Array, "*batch vocab"]
 ) -> Float[Array, "*batch 1"]:
-    """log sum_k p_k e^(change_k), with p = softmax(logits).
-
-    It is log(1 + S) with S = sum_k p_k (e^(change_k) - 1) where S is small, so that no
-    two logarithms are subtracted: entries without a change add exactly 0.
-    """
+    """log sum_k p_k e^(change_k), with p = softmax(logits)."""
+    # As log(1 + S), S = sum_k p_k (e^(change_k) - 1), where S is small: no two logarithms are
+    # subtracted, and entries without a change add exactly 0.
     parts = jax.nn.softmax(logits, axis=-1) * jnp.expm1(change)
     small = parts.sum(axis=-1, keepdims=True)
     total = jax.nn.logsumexp(logits + change, axis=-1, keepdims=True)
@@ -53,6 +51,7 @@ class LogProbabilities(Target):
         self, base: Float[Array, "vocab"], change: Float[Array, "*batch vocab"]
     ) -> Float[Array, "*batch vocab"]:
         """Change, with all logits relative to that of the likeliest symbol."""
+        # Softmax ignores what all logits have in common, and it would round here.
         others = relative_to_likeliest(base, change)
         return others - log_mean_exponential(base, others)
 

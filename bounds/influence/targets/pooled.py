@@ -74,6 +74,7 @@ class Pooled(Target):
             return rows
         size = rows.shape[-2]
         there = jnp.arange(size, dtype=jnp.int32) < self.count
+        # A mean divides by the padded length.
         share = size / self.count.astype(rows.dtype)
         return jnp.where(there[:, None], rows * share, 0)
 
