@@ -1,22 +1,7 @@
 """Deviation of operations from their derivative at the base, bounded for a screen.
 
 A row that an operation reads moves by a known change p, then by an unknown one e, |e| <= b.
-
-* A ReLU neuron with base input u, moved to w = u + p, D = 1[u > 0]:
-  |relu(w + e) - relu(w) - D e| <= min(b, max(0, b - w)) if D = 1, with -w for w if D = 0.
-* Another neuron of curvature c: at most c (|p| b + b^2/2), and, where slopes are bounded,
-  at most (2 s - 1) b, the width of their range, s the steepest.
-* A product x y of entries that move by p and q, and further by e and f: at most
-  |e| |q| + |p| |f| + |e| |f|.
-* A norm: `norm_defect`. f(z) = z / s(z), z as the norm centres it, s = sqrt(|z|^2 / d +
-  epsilon). Its second derivative is
-
-    D^2 f(z)[e, e] = -(2 e (z.e) + z |e|^2) / (d s^3) + 3 z (z.e)^2 / (d^2 s^5),
-
-whose norm, with rho = |z|^2 / (d s^2) <= 1 and c = cos(z, e), is |e|^2 / (sqrt(d) s^2)
-times sqrt(rho ((1 + 2 c^2 - 3 rho c^2)^2 + 4 c^2 (1 - c^2))) <= 2 / sqrt(3); a symmetric
-bilinear map is as large on equal arguments as on any. s is 1/sqrt(d)-Lipschitz, so along
-a path of length |p| + |e| it stays above max(sqrt(epsilon), s - (|p| + |e|) / sqrt(d)).
+Of e only the bound b is known.
 
 Source: docs/screened.md, sections 2.7 and 2.8.
 """
@@ -43,6 +28,11 @@ from jax_models.model.rows import (
     Sum,
 )
 
+# Of f(z) = z / s(z), z as the norm centres it, s = sqrt(|z|^2 / d + epsilon):
+#     D^2 f(z)[e, e] = -(2 e (z.e) + z |e|^2) / (d s^3) + 3 z (z.e)^2 / (d^2 s^5).
+# Its norm, with rho = |z|^2 / (d s^2) <= 1 and c = cos(z, e), is |e|^2 / (sqrt(d) s^2) times
+# sqrt(rho ((1 + 2 c^2 - 3 rho c^2)^2 + 4 c^2 (1 - c^2))), at most this number. A symmetric
+# bilinear map is as large on equal arguments as on any.
 SECOND_DERIVATIVE = 2 / math.sqrt(3)
 
 
@@ -59,18 +49,17 @@ def norm_defect(
     known: Float[Array, "*#batch"],
     unknown: Float[Array, "*#batch"],
 ) -> tuple[Float[Array, "*#batch"], Float[Array, "*#batch"]]:
-    """Bounds on the effect of an unknown further change e on a norm's output.
-
-    For |p| <= known and |e| <= unknown, |f(z + p + e) - f(z + p) - Df(z) e| <= the first
-    bound, and both |f(z + p + e) - f(z + p)| and |Df(z) e| <= the second. `deviation` is s
-    at the base row.
-    """
+    """Bounds on a norm's deviation from its derivative by e, and on its change by e."""
+    # First |f(z + p + e) - f(z + p) - Df(z) e|, for |p| <= known and |e| <= unknown; then
+    # both |f(z + p + e) - f(z + p)| and |Df(z) e|. `deviation` is s at the base row.
     d = norm.scale.shape[0]
     gain = norm.largest
+    # s is 1/sqrt(d)-Lipschitz: on a path of length |p| + |e| it stays above this.
     least = deviation - (known + unknown) / math.sqrt(d)
     least = jnp.maximum(least, math.sqrt(norm.epsilon))
     inside = jnp.where(least > 0, 1 / jnp.where(least > 0, least, 1), jnp.inf)
     curved = SECOND_DERIVATIVE / math.sqrt(d) * inside**2 * (known + unknown / 2)
+    # The change and the derivative by e, each by its own size.
     lipschitz = inside + 1 / deviation
     factor = jnp.minimum(curved, lipschitz)
     # An infinite factor times a change of 0 would be NaN.
@@ -104,6 +93,9 @@ def entrywise(operation: Operation) -> bool:
 @defect.register
 def _(operation: Relu, *rows: Moved) -> Array:
     ((base, known, reach),) = rows
+    # With w = u + p and D = 1[u > 0] the base's slope:
+    #     |relu(w + e) - relu(w) - D e| <= min(b, max(0, b - w)),
+    # and -w in place of w if D = 0.
     slope = operation.slope(base)[..., None]
     return jnp.clip(reach - (2 * slope - 1) * (base[..., None] + known), 0, reach)
 
@@ -111,6 +103,7 @@ def _(operation: Relu, *rows: Moved) -> Array:
 @defect.register
 def _(operation: Activation, *rows: Moved) -> Array:
     ((_, known, reach),) = rows
+    # Slopes differ by at most the curvature times the way: c (|p| b + b^2 / 2).
     return operation.curvature * (jnp.abs(known) + reach / 2) * reach
 
 
@@ -118,6 +111,7 @@ def _(operation: Activation, *rows: Moved) -> Array:
 def _(operation: Steady, *rows: Moved) -> Array:
     ((_, known, reach),) = rows
     curved = operation.curvature * (jnp.abs(known) + reach / 2)
+    # All slopes lie in [1 - s, s], s the steepest.
     return jnp.minimum(curved, 2 * operation.steepest - 1) * reach
 
 
@@ -133,21 +127,21 @@ def _(operation: Norm, *rows: Moved) -> Array:
 @defect.register
 def _(operation: Product, *rows: Moved) -> Array:
     (_, p, e), (_, q, f) = rows
+    # (x + p + e)(y + q + f) - (x + p)(y + q) - y e - x f = e q + p f + e f.
     return e * jnp.abs(q) + jnp.abs(p) * f + e * f
 
 
 @functools.singledispatch
 def gain(operation: Operation, at: tuple[Any, ...], *reach: Array) -> Array:
-    """Bounds on the change of an operation's output, along any path of its inputs.
-
-    `at` are the inputs [i, d] of a nonlinear operation where the change begins; `reach`
-    bounds the changes of its inputs, or of parts of equal width [p, i].
-    """
+    """Bounds on the change of an operation's output, along any path of its inputs."""
+    # `at` are the inputs [i, d] of a nonlinear operation where the change begins; `reach`
+    # bounds the changes of its inputs, or of parts of equal width [p, i].
     raise no_rule("gain", operation)
 
 
 @gain.register
 def _(operation: Affine, at: tuple[Any, ...], *reach: Array) -> Array:
+    # Every part of the input has columns of its own: |W e| <= sum over parts of |W_p| |e_p|.
     (parts,) = reach
     weight = operation.weight
     weight = weight.reshape(weight.shape[0], parts.shape[0], -1).swapaxes(0, 1)
@@ -162,6 +156,7 @@ def _(operation: Sum, at: tuple[Any, ...], *reach: Array) -> Array:
 
 @gain.register
 def _(operation: Join, at: tuple[Any, ...], *reach: Array) -> Array:
+    # Parts side by side are orthogonal.
     parts = jnp.concatenate(reach)
     return jnp.sqrt((parts * parts).sum(axis=0, keepdims=True))
 
@@ -169,6 +164,7 @@ def _(operation: Join, at: tuple[Any, ...], *reach: Array) -> Array:
 @gain.register
 def _(operation: Activation, at: tuple[Any, ...], *reach: Array) -> Array:
     (moved,) = reach
+    # On the way the slope grows by at most the curvature times the way.
     steep = jnp.abs(operation.slope(*at)).max(axis=-1) + operation.curvature * moved
     return jnp.where(moved > 0, steep * moved, 0.0)
 

@@ -1,35 +1,11 @@
 """Rows in groups of like weights: bounds on sums over all columns without n^3.
 
-The sum over columns m of a_jm E_m is wanted for every row j and every substitution. Rows
-of a group c share
+The sum over columns m of a_jm E_m is wanted for every row j and every substitution. With
+env_cm = max_j a_jm over the rows j of a group c it is at most sum_m env_cm E_m for any
+E >= 0: a product of [G, n] and [n, i]. Factors of the weights give the first order itself
+(`Field`); the same maxima of the part that the factors miss bound the rest.
 
-    env_cm = max_j a_jm,   value_cm = max_j a_jm |v_m - b_j|,
-
-so that sum_m a_jm E_m <= sum_m env_cm E_m for any E >= 0: a product of [G, n] and [n, i].
-Where the first order is known from factors of the weights (`field`), the same two maxima of
-|rho_jm|, the part of the weights that the factors miss, bound the unknown rest.
-
-Any grouping is sound. Rows are split in halves along the principal direction of the
-features that their log weights vary with: the query, in the metric of the keys, and the
-log-partition function, in which the length of a masked row shows. Groups have equal size,
-so that a maximum over a group is one over an axis.
-
-Source: docs/screened.md, section 2.5.
-
-To first order the other columns move a head of row j by
-
-    sum_m a_jm [ W_v x_m + (q_j . W_k x_m)(v_m - b_j) ].
-
-Where the weights of a stretch of rows are a_jm = sum_r F_jr G_rm + rho_jm, r few, the sums
-over m are needed once for the stretch, not for each of its rows:
-
-    P_r = sum_m G_rm W_v x_m,   K_r = sum_m G_rm W_k x_m,   T_r = sum_m G_rm (W_k x_m) v_m^T,
-
-and row j's *field* is sum_r F_jr (P_r + q_j . T_r - (q_j . K_r) b_j), a matrix product.
-It misses at most sum_m |rho_jm| (|W_v x_m| + |q_j| |W_k x_m| |v_m - b_j|), and any
-factors are sound. Factors come from a randomised range finder with one power iteration;
-under a mask, whose edge no few terms follow, stretches are short (docs/screened.md,
-section 2.6, with exact queries and outputs in place of a cluster's means).
+Source: docs/screened.md, sections 2.5 and 2.6.
 """
 
 import dataclasses
@@ -65,6 +41,8 @@ ROWS_AT_ONCE = 64
 class Factors:
     """Factors F and G of the weights of stretches of consecutive rows."""
 
+    # Weights are a_jm = sum_r F_jr G_rm + rho_jm, with few r. Under a mask, whose edge no few
+    # terms follow, stretches are short.
     rows: Float[Array, "rows heads rank"]  # F
     columns: Float[Array, "heads stretches rank columns"]  # G
     stretch: int = dataclasses.field(metadata={"static": True})  # rows of each
@@ -75,6 +53,9 @@ class Factors:
 class Field:
     """The sums P, T and K of changed columns for every stretch of rows."""
 
+    # Needed once for a stretch, not for each of its rows, with x_m the changes of columns:
+    #     P_r = sum_m G_rm W_v x_m,  K_r = sum_m G_rm W_k x_m,
+    #     T_r = sum_m G_rm (W_k x_m) v_m^T.
     plain: Float[Array, "heads stretches rank d_v substitutions"]  # P
     scored: Float[Array, "heads stretches rank d_k d_v substitutions"]  # T
     shared: Float[Array, "heads stretches rank d_k substitutions"]  # K
@@ -97,6 +78,7 @@ def factorise(
         at = jnp.minimum(wanted, n - 1)
         rows = QueryRows(at, prepared.queries[:, at], prepared.summary.lse[:, at])
         found, _ = tile_weights(attention, rows, store.keys, index, n)
+        # The last stretch may reach beyond the input.
         return jnp.where((wanted < n)[:, None], found, 0)
 
     def of_stretch(
@@ -130,6 +112,8 @@ def factorise(
             zero = jnp.zeros((heads, rank, n), dtype)
             return jax.lax.scan(add, zero, (starts, parts))[0]
 
+        # A randomised range finder with one power iteration. Any factors are sound; poor ones
+        # miss more, which is bounded.
         key = jax.random.key(0)
         sketch = jax.random.normal(key, (heads, n, rank), dtype)
         rows = jnp.linalg.qr(times(sketch))[0]
@@ -190,6 +174,9 @@ def field_at_rows(
         for x in (field.plain, field.scored, field.shared)
     )
     h, r, e, v, i = scored.shape
+    # To first order the other columns move a head of row j by
+    #     sum_m a_jm [ W_v x_m + (q_j . W_k x_m)(v_m - b_j) ],
+    # which is sum_r F_jr (P_r + q_j . T_r - (q_j . K_r) b_j) by factors: one matrix product.
     both = (rows[..., None] * queries[:, :, None]).reshape(-1, h, r * e)
     coefficients = jnp.concatenate([rows, both], axis=2)
     terms = [plain.reshape(h, r, v * i), scored.reshape(h, r * e, v * i)]
@@ -215,6 +202,9 @@ TILE_ELEMENTS = 2**20
 class Envelopes:
     """Bounds env_cm and value_cm for groups of rows, with factors of the weights."""
 
+    # env_cm = max_j a_jm and value_cm = max_j a_jm |v_m - b_j| over the rows of a group; then
+    # the same of |rho_jm|, since fields miss at most the sum over m of
+    #     |rho_jm| (|W_v x_m| + |q_j| |W_k x_m| |v_m - b_j|).
     group: Int[Array, "rows heads"]  # the group of each row
     weight: ByGroup
     value: ByGroup
@@ -235,6 +225,8 @@ def group_rows(
     if not all(finite):
         # NaN and infinity order nothing; any grouping is sound.
         queries, keys, lse = (np.zeros_like(x) for x in (queries, keys, lse))
+    # Log weights of rows vary with the query, in the metric of the keys, and with the
+    # log-partition function, in which the length of a masked row shows.
     centre = keys.mean(axis=0)
     spread = np.cov((keys - centre).T, ddof=0).reshape(2 * (keys.shape[1],))
     values, vectors = np.linalg.eigh(spread)
@@ -247,6 +239,8 @@ def group_rows(
     parts = [np.arange(n)]
     while len(parts) < groups and len(parts[0]) > 1:
         parts = [half for part in parts for half in _halves(features, part)]
+    # Of equal size, so that a maximum over a group is one over an axis; repeated rows do not
+    # change a maximum.
     size = max(len(part) for part in parts)
     return np.stack([np.resize(part, size) for part in parts])
 
@@ -302,6 +296,7 @@ def measure_groups(
         width = max(width, factors.rows.shape[2])
     tile = max(1, min(n, TILE_ELEMENTS // (size * width)))
     tiles = math.ceil(n / tile)
+    # The last tile begins early; `joined` cuts off what it has in common with the one before.
     firsts = jnp.minimum(tile * jnp.arange(tiles), n - tile).astype(jnp.int32)
 
     def of_group(rows: Int[Array, "size"], head: Int[Array, ""]) -> Any:

@@ -5,18 +5,9 @@ exactly; the best of them is a lower bound `lo` on the maximum, and a substituti
 upper end is below `lo` cannot be the maximum. The others go up the ladder, each level
 with sharper envelopes, as long as a level promises to cost less than evaluating them all.
 At last they are evaluated, the largest estimate first, until none is left, the enclosure
-is as narrow as requested, or the budget of evaluations is spent. The order is by
-estimates and not by upper ends, because errors dominate these where weights are peaked.
-Without a budget all that are left are enumerated, in parts of about a minute.
-
-An estimate decides only which substitution is evaluated next: the maximum's lower end is
-that of an exact evaluation, its upper end the largest upper end of those left. A run with
-moved inputs repeats a computation with its floats off by a few roundings; the distance that
-it moves a result is the result's *move*, of which radii are made.
+is as narrow as requested, or the budget of evaluations is spent.
 
 Source: docs/screened.md, section 4.
-
-A `Climb` holds the enclosure of every influence, and refines it level by level.
 """
 
 import dataclasses
@@ -166,6 +157,8 @@ class Climb:
         asked = self.request, self.value, self.value_move, self.magnitude
         radius = radii_of(*asked, subtracted=self._subtracted)
         enclosed = ~np.isnan(radius) if known.any() else known
+        # Ends of those that are not evaluated include rounding if levels ran with moved
+        # inputs too.
         enclosed = enclosed | (~known & (self.runs > 0))
         off = np.where(np.isnan(radius), 0.0, radius)
         lower = np.where(known, np.maximum(self.value - off, 0), self.lower)
@@ -264,6 +257,8 @@ class Climb:
         times = []
         if chosen.size:
             kernels = self._screening(chosen.size, groups, rank)
+            # Before the first block, so that preparing the level is no part of a block's
+            # seconds.
             times.append(time.perf_counter())
             where = request.position[chosen], request.symbol[chosen]
             runs = [run_blocks(kernel, *where, request.mesh) for kernel in kernels]
@@ -298,6 +293,7 @@ class Climb:
                 moved = moved_request(request, run) if run else request
                 base = prepare_screen(moved.model, tokens, **how)
                 self._bases.append((moved, move_apart(base, run) if run else base))
+        # Rows are grouped on the host, and the groups of run 0 serve the moved runs too.
         envelopes = prepare_envelopes(request.model, self._bases[0][1], groups, rank)
         jax.block_until_ready(envelopes)
         # One size for any number left, so that levels share a program.
@@ -352,6 +348,7 @@ class Climb:
             change, error = (np.asarray(x, np.float64) for x in (change, error))
             return change[: part.size], error[: part.size]
 
+        # An enclosure moves with its estimate and with its error bound.
         change, error = told(found)
         self.estimate[part], self.error[part] = euclidean_norms(change), error
         moves = (
@@ -386,6 +383,8 @@ def largest(
     climb: Climb, chosen: Int[np.ndarray, "chosen"], count: int
 ) -> Int[np.ndarray, "count"]:
     """The `count` chosen substitutions of largest estimates; non-finite ones last."""
+    # Not by upper ends: errors dominate these where weights are peaked. An estimate decides
+    # only what is evaluated next, and so is no part of the maximum's ends.
     estimate = climb.estimate[chosen]
     order = np.argsort(
         -np.where(np.isfinite(estimate), estimate, -np.inf), kind="stable"
@@ -410,6 +409,7 @@ def next_size(size: int, seconds: float, block: int) -> int:
     """Size of an enumeration's next part, from the last part's size and its seconds."""
     # Capped: the first part's seconds are mostly compiling.
     wanted = min(4.0, PART_SECONDS / max(seconds, 1e-3)) * size
+    # Clocks of processes differ, and parts have to be the same: all take the first's.
     found = max(1, int(wanted / block)) * block
     return int.from_bytes(first_says(found.to_bytes(8, "big")), "big")
 
@@ -428,6 +428,7 @@ def _pays(climb: Climb, count: int, budget: int) -> bool:
     # the first level. The preparation of a level is left out.
     factor = 1 + (climb.rank or 0) / 12
     batch, each = climb.batch, first.seconds_each
+    # A single block has compiled, too.
     if each is None:
         each = first.seconds / first.screened
     screened = factor * each * batch * math.ceil(count / batch)
@@ -493,6 +494,8 @@ class Screened(Screen):
         climb = Climb(request, run, rounding)
         rtol = self.rtol
         budget = request.position.size if self.budget is None else self.budget
+        # The identity of the screen leaves the query's own token out (docs/screened.md,
+        # section 1): it is evaluated exactly.
         at_query = np.flatnonzero(request.position == request.query)
         others = np.flatnonzero(request.position != request.query)
         climb.evaluate(at_query[:budget])
@@ -509,6 +512,7 @@ class Screened(Screen):
             assert climb.chosen is not None
             climb.screen()
             room = budget - climb.evaluated
+            # Exact values of the largest estimates exclude most others before the next level.
             if step == 0 and room > 0:
                 climb.evaluate(largest(climb, climb.chosen, min(2 * TOGETHER, room)))
             climb.close_level(rtol)

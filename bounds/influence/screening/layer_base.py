@@ -4,23 +4,9 @@ To first order a change x_m of row m of attention's input moves head h of row j 
 
     sum_m a_jm [ W_v x_m + (q_j . W_k x_m)(v_m - b_j) ] + Cov_j dq_j,
 
-the first part through the other columns, the second through the row's own query. For
-cotangents B_j of the heads, the first part's transpose at m is
+the first part through the other columns, the second through the row's own query.
 
-    N_m = sum_j a_jm B_j W_v + sum_j a_jm (B_j (v_m - b_j)) (q_j^T W_k),
-
-in tiles of rows and columns; nothing n x n is kept.
-
-Source: docs/screened.md, sections 2.1 and 2.2.
-
-The moments of the base weights at every row serve the softmax lemma (docs/screened.md,
-section 2.3, in the heads' own spaces). With weights a_m over the visible keys, mean key
-kbar and output b of a head, all centred before they are summed:
-
-    X_m = |k_m - kbar|,  V_m = |v_m - b|,  sums a X, a X^2, a X V, a X^2 V, maxima of X and V,
-    Cov = sum_m a_m (v_m - b)(k_m - kbar)^T;
-
-the query's own change dq moves the head by Cov dq to first order.
+Source: docs/screened.md, sections 2.1, 2.2 and 2.3.
 """
 
 import dataclasses
@@ -50,6 +36,8 @@ HIGHEST = jax.lax.Precision.HIGHEST
 class RowStatistics:
     """Moments of the base weights, rows first so that tiles of rows are slices."""
 
+    # With weights a_m over the visible keys, mean key kbar and output b of a head:
+    #     X_m = |k_m - kbar|,  V_m = |v_m - b|,  Cov = sum_m a_m (v_m - b)(k_m - kbar)^T.
     query: Float[Array, "rows heads d_k"]  # scaled
     mean_key: Float[Array, "rows heads d_k"]
     mean_value: Float[Array, "rows heads d_v"]  # the head's output
@@ -78,6 +66,7 @@ def tile_weights(
     """Softmax weights of rows on a tile of keys, and True where a row sees a key."""
     scores = compute_scores(attention, rows.queries, keys, length, rows.at)
     seen = visible(attention.sight, rows.at, index)
+    # A row that sees no key has a log-partition function of -inf; -inf - (-inf) is NaN.
     finite = jnp.where(rows.lse == -jnp.inf, 0.0, rows.lse)
     raised = jnp.where(seen, scores - finite[..., None], -jnp.inf)
     return jnp.exp(raised), seen
@@ -106,6 +95,7 @@ def weigh_rows(
             found, _, keys, _ = weights(index, valid)
             return found.sum(axis=-1), product("hrk,hke->hre", found, keys)
 
+        # The mean first, since distances are centred before they are squared and summed.
         mass, mean = fold_tiles(first, _add, n, key_tile(n))
         mean = mean / jnp.where(mass > 0, mass, 1)[..., None]
 
@@ -189,6 +179,9 @@ def pull_columns(
     lse = prepared.summary.lse
 
     def run(block: tuple[Any, Any, Any]) -> Float[Array, "block classes width"]:
+        # For cotangents B_j of the heads the transpose of the first part at column m is
+        #     N_m = sum_j a_jm B_j W_v + sum_j a_jm (B_j (v_m - b_j)) (q_j^T W_k),
+        # in tiles of rows and columns: nothing n x n is kept.
         index, keys, values = block[0], *(x.swapaxes(0, 1) for x in block[1:])
 
         def lift(at: Int[Array, "rows"], valid: Bool[Array, "rows"]) -> Any:
@@ -262,12 +255,10 @@ def make_screened_layer(
     prepared: PreparedLayer,
     positions: Int[Array, "rows"],
     cotangents: Float[Array, "rows classes width"],
+    # The last layer, if it reads this layer's output.
     reader: LastReads | None = None,
 ) -> tuple[ScreenedLayer, Float[Array, "columns classes width"]]:
-    """The `ScreenedLayer`, and cotangents of the layer's input rows from those of its output.
-
-    `reader` is the last layer, if it reads this layer's output.
-    """
+    """The `ScreenedLayer`, and cotangents of the layer's input rows from its output's."""
     attention, n = layer.attention, prepared.store.length
     statistics = weigh_rows(attention, prepared, positions)
     rows, pulled = map_rows(
@@ -279,6 +270,7 @@ def make_screened_layer(
     heads = pulled["heads"]
     columns = pull_columns(attention, prepared, statistics, positions, heads)
     queries = pull_queries(attention, statistics, scale, heads)
+    # A row of attention's input acts as a column of all rows, and through its own query.
     read = columns.at[positions].add(queries)
     program = layer.reads
     before = pull(program, {"y": prepared.rows}, {program.output: read})["y"]

@@ -2,10 +2,7 @@
 
 Row j != i of a block of substitutions i changes by the replacement of column i, exactly
 (`replace`), by its own known change, exactly to first order in the query, and by the
-other columns' changes. Of these only a bound is known at the row, by envelopes (sums over
-all columns, for every group of rows); but their effect on the target is a product with
-N_m (`pull_columns`), to first order, summed over all rows at once. Terms of second order
-are bounded row by row and weighed with the norms of the cotangents.
+other columns' changes, of which the row knows no more than a bound.
 
 Source: docs/screened.md, sections 2.2, 2.4, 2.5 and 2.6.
 """
@@ -109,6 +106,7 @@ def move_own_row(
     heads = join_heads(configuration.heads)
     change = change_rows(layer, base_row, state.own.T, heads).T
     linear = base_response(known, row_tile)
+    # After the first layer everything is known, so that no unknown change is carried on here.
     if moved is None:
         nothing = jnp.zeros_like(state.own_unknown)
         return MovedOwn(change, nothing, linear, nothing)
@@ -139,10 +137,8 @@ def move_own_row(
 def base_response(
     row: KnownRow, tile: int
 ) -> Float[Array, "concatenated substitutions"]:
-    """Base derivative of row i's heads by the other columns' known changes.
-
-    sum over m != i of a_im [W_v x_m + (q_i . W_k x_m)(v_m - b_i)]
-    """
+    """Base derivative of row i's heads by the other columns' known changes."""
+    # The sum over m != i of a_im [W_v x_m + (q_i . W_k x_m)(v_m - b_i)].
     others = dataclasses.replace(row.inputs, change=row.inputs.others)
     unmoved = jnp.zeros_like(row.base.query)
     columns = dataclasses.replace(row, query_change=unmoved, inputs=others).tiles()
@@ -173,10 +169,8 @@ def reach_row(
     heads: Float[Array, "substitutions concatenated"],
     further: Float[Array, "heads substitutions"],
 ) -> Float[Array, "substitutions"]:
-    """Upper bound on the distance of row i from its reference after the layer.
-
-    `heads` is the known change of the heads; `further` bounds their unknown change.
-    """
+    """Upper bound on the distance of row i from its reference after the layer."""
+    # `heads` is the known change of the heads; `further` bounds their unknown change.
     program = layer.writes
     moved = program.change(base_row.rows, {"y": state.own.T, "heads": heads})
     there = {name: row + moved[name] for name, row in base_row.rows.items()}
@@ -235,6 +229,7 @@ def sum_columns(
         summed(envelopes.value, key * key),
     ]
     largest = jnp.stack([key.max(axis=1), value.max(axis=1)])
+    # Without factors a row knows nothing of a sum.
     missed, field = [sums[1], sums[3], sums[0]], None
     if envelopes.factors is not None:
         assert envelopes.missed_weight is not None
@@ -322,6 +317,9 @@ def screen_layer(
     )
     by_columns = None if exact else moved
     own = move_own_row(layer, base, state, inputs, by_columns, row_tile)
+    # Effects of the other columns on the target, to first order and for all rows at once: the
+    # sum of N_m x_m over columns, from which row i's own B_i l_i is taken out again. What
+    # rows know by their fields is in their known changes already.
     estimate = jnp.einsum(
         "ncd,ndi->ci", base.columns, inputs.others, precision=HIGHEST
     ) - jnp.einsum("ich,hi->ci", base.sent[position], own.linear, precision=HIGHEST)
@@ -371,6 +369,7 @@ def _screen_rows(
     replaced, column = replace_column(
         attention, summary, queries, tile.at, statistics, columns
     )
+    # To first order the row's own query moves its head by Cov dq.
     moved_query = jnp.einsum(
         "hed,jdi->jhei", attention.query, tile.inputs, precision=HIGHEST
     )
@@ -405,6 +404,7 @@ def _screen_rows(
         field = field.reshape(field.shape[0], -1, field.shape[-1])
         sent_field = jnp.einsum("jch,jhi->jci", tile.sent, field, precision=HIGHEST)
     turned = turn_derivative(replaced, columns, statistics, moved_query, first, common)
+    # Where the hull bounds the rest better, no turning is known.
     turned = jnp.where(bounds.turned.swapaxes(0, 1)[:, :, None], turned, 0)
     heads = replaced.heads + first + turned
     moved = move_row_map(

@@ -173,11 +173,9 @@ def bound_row(
     unknown: UnknownChangeNorms,
     tile: int,
 ) -> RowBounds:
-    """Bounds on the effect of unknown changes on a row, around its configuration.
-
-    A column's share of a derivative is w_m [W_v x_m + (q . W_k x_m)(v_m - b)], the
-    query's sum_m w_m (dq . (k_m - kbar)) (v_m - b).
-    """
+    """Bounds on the effect of unknown changes on a row, around its configuration."""
+    # A column's share of a derivative is w_m [W_v x_m + (q . W_k x_m)(v_m - b)], the query's
+    # sum_m w_m (dq . (k_m - kbar)) (v_m - b).
     base, store, columns = row.base, row.store, row.tiles()
     mean_value, mean_key = (
         x.swapaxes(1, 2)[:, None] for x in (base.summary.mean, base.mean_key)
@@ -207,6 +205,7 @@ def bound_row(
         relative = relative - log_total
         # In logarithms: a weight that underflows at the base may be 1 here.
         weights = jnp.exp(log_weights + relative)
+        # w' - w = w (e^r - 1) keeps its digits where r is small.
         small = jnp.clip(relative, -1, 1)
         gap = jnp.where(
             relative == small, base_weights * jnp.expm1(small), weights - base_weights
@@ -224,6 +223,9 @@ def bound_row(
         turned_value = _size(
             gap[:, :, None] * value_now + base_weights[:, :, None] * value_step, 2
         )
+        # A score moves by at most y: by the columns' changes under the moved query, and by
+        # the query's unknown change. A shift that all scores share changes nothing, so that
+        # distances of keys from their mean stand in y.
         by_columns = score + step * key
         y = by_columns + query * (key + now_away)
         weighted, grown = weights * y, weights * y * grow(y)
@@ -256,6 +258,7 @@ def bound_row(
     sums, largest = fold_tiles(lift, merge, store.length, tile)
     linear, turned = sums[:2]
     curved, moves = softmax_defect(Moments(*sums[2:], largest=largest[0]))
+    # Both outputs are means of values: they differ by at most the farthest value (the hull).
     moves = jnp.minimum(curved + moves, largest[1])
     return RowBounds(linear, turned, curved, moves)
 

@@ -1,9 +1,7 @@
 """Changes of all rows and columns before a middle layer when one token is replaced.
 
-Row j != i changes by a known vector and an unknown one of bounded norm. Row i, whose
-change is not small, has a reference of its own: z, its row when the others have their
-known changes; the rest of its change is unknown. The replacement of column i has an
-exact effect on every row.
+Row j != i changes by a known vector and an unknown one of bounded norm. The replacement
+of column i has an exact effect on every row.
 
 Source: docs/screened.md, sections 1 and 2.4.
 """
@@ -47,6 +45,8 @@ class State:
 
     known: Float[Array, "rows width substitutions"]  # zero at row i
     unknown: Float[Array, "rows substitutions"]  # zero at row i
+    # Row i's change is not small, so it has a reference z of its own: the row when the others
+    # have their known changes. The rest of its change is unknown.
     own: Float[Array, "width substitutions"]  # z - y_i
     own_unknown: Float[Array, "substitutions"]
     position: Int[Array, "substitutions"]  # i
@@ -140,6 +140,7 @@ def take_columns(
     keys, values = store.keys[:, position], store.values[:, position]
 
     def own(x: Float[Array, "heads columns ..."]) -> Float[Array, "substitutions ..."]:
+        # Index arrays pair up: column position[i] of substitution i, for every i.
         return jnp.moveaxis(x, 0, -1)[position, ..., at, :]
 
     key_change, value_change = (
@@ -236,16 +237,12 @@ def turn_derivative(
     first: Float[Array, "rows heads d_v substitutions"],
     common: ByRow,
 ) -> Float[Array, "rows heads d_v substitutions"]:
-    """Effect of known changes by the derivative after replacement, less by the base's.
-
-    With f the factor of the other columns' weights, t and t' the weight of column i,
-
-        (f - 1) first - f a common - f t d (v_i - b - a) + t' d' (v'_i - b - a),
-
-    d = dq . (k_i - kbar), d' = dq . (k'_i - kbar). `first` is the base derivative by the
-    known changes, dq among them; `common` the mean known change of the other columns'
-    scores. Where f is infinite the result is meaningless.
-    """
+    """Effect of known changes by the derivative after replacement, less by the base's."""
+    # With f the factor of the other columns' weights, t and t' the weight of column i, d = dq
+    # . (k_i - kbar) and d' = dq . (k'_i - kbar):
+    #     (f - 1) first - f a common - f t d (v_i - b - a) + t' d' (v'_i - b - a).
+    # `first` is the base derivative by the known changes, dq among them; `common` the mean
+    # known change of the other columns' scores. Where f is infinite the result means nothing.
     weights = replaced.weights
     f, less_one, old, new = (
         x.swapaxes(0, 1)

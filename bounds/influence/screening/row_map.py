@@ -2,16 +2,9 @@
 
 The row map F takes a row y and its heads' outputs b to the layer's output row. A known
 change (p_y, p_b) goes through exactly. Of a further change e only norms of parts are
-known (its *sources*: the row itself, then every head). Any row z of the layer's program
-moves by its base derivative by the sources, and by that by each nonlinear operation
-before z, times that operation's `defect`. So do the rows that the last layer reads.
+known (its *sources*: the row itself, then every head).
 
-Source: docs/screened.md, sections 2.7 and 2.8.
-
-An unknown change e of row m moves a head's key in the last layer by W_k e, its value by
-W_v e and the score of the watched row by q^T W_k e. Norms of these three, by the parts
-that make up e, are far below |W_k| |e|, |W_v| |e| and |q| |W_k| |e|
-(docs/screened.md, section 2.10).
+Source: docs/screened.md, sections 2.7, 2.8 and 2.10.
 """
 
 import dataclasses
@@ -41,6 +34,9 @@ READS = "reads"  # a key among names of rows; no row has this name
 class LastReads:
     """The last layer and the query of its watched row, with maps to keys, values, scores."""
 
+    # An unknown change e of row m moves a head's key in the last layer by W_k e, its value by
+    # W_v e and the score of the watched row by q^T W_k e. Norms of these three, by the parts
+    # that make up e, are far below |W_k| |e|, |W_v| |e| and |q| |W_k| |e|.
     layer: Layer
     query: Float[Array, "heads d_k"]  # of the watched row, scaled
 
@@ -93,12 +89,10 @@ def _columns(maps: Float[Array, "*batch read width"]) -> Float[Array, "*batch wi
 @register
 @dataclasses.dataclass(frozen=True)
 class RowMap:
-    """The derivative of the row map at every row, as far as the screen needs it.
+    """The derivative of the row map at every row, as far as the screen needs it."""
 
-    Inputs and outputs of activations and products are taken entry by entry, other rows as a
-    whole. Named rows are inputs of nonlinear operations, the layer's output, and `READS`.
-    """
-
+    # Inputs and outputs of activations and products are taken entry by entry, other rows as a
+    # whole. Named rows are inputs of nonlinear operations, the layer's output, and `READS`.
     base: RowBase  # [r, ...]
     # Norms of the derivatives of the named rows.
     by_source: dict[str, Array]  # [r, s], [r, f, s] by entry or part
@@ -111,15 +105,13 @@ class RowMap:
 def make_row_map(
     layer: Layer,
     base: RowBase,
+    # Of the layer's output rows.
     cotangents: Float[Array, "rows classes width"],
     output: Float[Array, "rows width"],
+    # The last layer, if it reads these rows.
     reader: LastReads | None = None,
 ) -> tuple[RowMap, dict[str, Array]]:
-    """Derivatives of the row map at a block of rows, and pulled cotangents.
-
-    `cotangents` are those of the layer's output rows; `reader` is the last layer, if it
-    reads these rows.
-    """
+    """Derivatives of the row map at a block of rows, and pulled cotangents."""
     program, (r, _, d) = layer.writes, cotangents.shape
     wanted = pull(program, base.rows, {program.output: cotangents})
     read = {
@@ -183,6 +175,8 @@ def move_row_map(
     defects, weighed = {}, jnp.zeros_like(sources[0])
 
     def reach(name: str) -> Float[Array, "rows *entries substitutions"]:
+        # Any row of the layer's program moves by its base derivative by the sources, and by
+        # that by each nonlinear operation before it, times that operation's defect.
         gains = rows.by_source[name]
         total = jnp.einsum("j...s,sji->j...i", gains, sources, precision=HIGHEST)
         for before, gain in rows.by_defect[name].items():
@@ -203,10 +197,8 @@ def move_row_map(
 def carry_columns(
     operation: Operation, base: tuple[Any, ...], *changes: Array
 ) -> Array:
-    """Exact change of an operation's output for a tile of changes, in the same layout.
-
-    `base` are the base inputs [j, d] of a nonlinear operation.
-    """
+    """Exact change of an operation's output for a tile of changes, in the same layout."""
+    # A nonlinear operation reads its base inputs [j, d] too.
     if not operation.linear:
         changes = (*base, *changes)
     axes = tuple(2 if x.ndim == 3 else None for x in changes)
@@ -236,6 +228,7 @@ def _norms(
     elif to_entries or of_entries:
         squares = derivative * derivative
         found = jnp.sqrt(squares.sum(axis=-1 if to_entries else -2))
+    # Its norm is 1 without a decomposition.
     elif derivative is identity:
         found = jnp.ones((), derivative.dtype)
     else:

@@ -3,10 +3,7 @@
     change of the target = estimate + error,   |error| <= R,
 
 where the estimate is the known change of the target and, to first order, the effect of the
-unknown changes between the layers. The query row of the last layer is evaluated exactly
-with all known changes made. Around that, the unknown changes move it by their base
-derivative, which the cotangents carry back, and by the rest: the derivative differs from
-the base's, and attention, the row map and a final norm are not linear.
+unknown changes between the layers.
 
 Source: docs/screened.md, section 2, with the identity and its proof.
 """
@@ -72,6 +69,10 @@ def screen_last_row(
     row_tile: int,
 ) -> tuple[Float[Array, "classes substitutions"], Float[Array, "substitutions"]]:
     """Known change of the target, and a bound on the rest beyond base derivatives."""
+    # The query row is evaluated exactly with all known changes made. Around that, unknown
+    # changes move it by the base derivative, which the cotangents carry back, and by the
+    # rest: the derivative there is another, and attention, row map and final norm are not
+    # linear.
     layer = model.layers[-1]
     attention, prepared = layer.attention, base.prepared
     n, at = prepared.store.length, query[None]
@@ -88,6 +89,7 @@ def screen_last_row(
     moved = move_columns(attention, inputs, base.map_norms[:2])
     bounds = bound_row(known, configuration, moved, unknown, row_tile)
     linear = bounds.linear + base.statistics.covariance_norm.T * unknown.query
+    # The rest by the lemma, or as the whole change and the whole base derivative.
     turned = jnp.minimum(bounds.curved + bounds.turned, bounds.moves + linear)
     output = move_row_map(
         layer,
@@ -114,6 +116,7 @@ def _unknown_columns(
     """Norms of unknown changes of the last layer's keys, values and watched scores."""
     norms = reader.map_norms[:, None, None]
     found = norms * inputs.unknown
+    # By the parts of an unknown change where they are known, of the replaced row by its norm.
     if state.reads is not None:
         reads = state.reads.swapaxes(0, 1) + norms * inputs.defect
         found = jnp.where(inputs.here, found, jnp.minimum(found, reads))
@@ -192,6 +195,7 @@ def prepare_screen(
     reader = LastReads(model.layers[-1], last.prepared.queries[:, 0])
     for layer, prepared in zip(layers[::-1], bases[:0:-1], strict=True):
         known = (layer, prepared, everywhere, cotangents)
+        # From the last to the first: the first of these alone is read by the last layer.
         base, cotangents = make_screened_layer(*known, None if middle else reader)
         middle.append(base)
     return ScreenBase(bases[0], tuple(middle[::-1]), last)
@@ -204,6 +208,7 @@ def prepare_envelopes(
     n = base.first.store.length
 
     def stretch(layer: Layer) -> int:
+        # Few terms do not follow the edge of a mask through all rows.
         if layer.attention.sight.everything:
             return n
         return max(SHORTEST, -(-n // (STRETCHES * SHORTEST)) * SHORTEST)
@@ -234,6 +239,7 @@ def screen_states(
     middle = zip(model.layers[1:-1], base.middle, level.envelopes, strict=True)
     for one in (MiddleLayer(*parts) for parts in middle):
         sights.append(one.layer.attention.sight)
+        # After the first layer all changes are known exactly.
         state, exact = states[-1], len(states) == 1
         step = screen_layer(one, state, reached(sights), row_tile, exact)
         states.append(step.state)

@@ -1,31 +1,8 @@
 """The softmax lemma: an upper bound on a head's change beyond its base derivative.
 
 One row and head. A *reference* has weights w_m (sum 1), values r_m and output c. Every
-column then moves: its score by s_m, its value by x_m. With s_m = s0_m + s1_m, s0 linear
-in the columns' and the query's change and s1 their product, and Z = sum_m w_m e^{s_m},
-
-    output - c = sum_m w_m [ (e^{s_m} - 1)(r_m - c) + e^{s_m} x_m ] / Z,
-    linear      = sum_m w_m [ s0_m (r_m - c) + x_m ],
-    output - c - linear = { sum_m w_m [ (e^{s_m} - 1 - s0_m)(r_m - c) + (e^{s_m} - 1) x_m ]
-                            - (Z - 1) linear } / Z.
-
-For |s_m| <= y_m: |e^s - 1| <= y e^y, |e^s - 1 - s| <= y^2 e^y / 2, so |Z - 1| <=
-sum_m w_m y_m e^{y_m}, and Z >= e^-T with T = sum w y by Jensen's inequality. Hence
-
-    |output - c - linear| <= e^T { sum_m w_m [ (y_m^2 e^{y_m} / 2 + |s1_m|) |r_m - c|
-                                               + y_m e^{y_m} |x_m| ]
-                                   + sum_m w_m y_m e^{y_m}
-                                     sum_m w_m (|x_m| + y_m |r_m - c|) }.
-
-Where only sums of y_m are known, the largest e^{y_m} stands before them.
-
-No path and no Gronwall inequality is needed, and no term is bounded twice. Both outputs
-being weighted means, output - c is also at most the largest |r_m + x_m - c| (the hull).
-
-Where the reference is the base with column i replaced (weights t before and t' after, all
-others times f = 1 / (1 + ...), outputs b and c = b + a), the reference's derivative is not
-the base's. The part of the difference by known changes is known (`turn_derivative`);
-`head_defect` bounds the rest.
+column then moves: its score by s_m = s0_m + s1_m, s0 linear in the columns' and the query's
+change and s1 their product, its value by x_m; |s_m| <= y_m.
 
 Source: docs/screened.md, sections 2.3 and 2.4.
 """
@@ -62,10 +39,15 @@ class Moments:
 
 
 def softmax_defect(moments: Moments) -> tuple[Array, Array]:
-    """Bounds on |output - c - linear| and on |linear|.
-
-    The first is infinite where an exponent exceeds `LARGEST_EXPONENT`.
-    """
+    """Bounds on |output - c - linear| and |linear|; the first is infinite if not usable."""
+    # With Z = sum_m w_m e^{s_m} and linear = sum_m w_m [ s0_m (r_m - c) + x_m ],
+    #     output - c - linear = { sum_m w_m [ (e^{s_m} - 1 - s0_m)(r_m - c)
+    #                             + (e^{s_m} - 1) x_m ] - (Z - 1) linear } / Z.
+    # Here |e^s - 1| <= y e^y, |e^s - 1 - s| <= y^2 e^y / 2, |Z - 1| <= sum w y e^y, and
+    # Z >= e^-T by Jensen's inequality, T = sum w y. Hence the first is at most
+    #     e^T { sum_m w_m [ (y_m^2 e^{y_m} / 2 + |s1_m|) |r_m - c| + y_m e^{y_m} |x_m| ]
+    #           + sum_m w_m y_m e^{y_m} sum_m w_m (|x_m| + y_m |r_m - c|) }.
+    # No path and no Gronwall inequality is needed, and no term is bounded twice.
     m = moments
     linear = m.value + m.score_value
     curved = m.score2_value / 2 + m.product_value + m.score_x_value
@@ -82,11 +64,9 @@ def grow(exponent: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
 @register
 @dataclasses.dataclass(frozen=True)
 class ColumnSums:
-    """Sums over all columns but the replaced one, with base weights a_m.
+    """Sums over all columns but the replaced one, with base weights a_m."""
 
-    key and value are |W_k x_m| and |W_v x_m| of the columns' changes.
-    """
-
+    # key and value are |W_k x_m| and |W_v x_m| of the columns' changes.
     key: ByPair  # sum a key
     value: ByPair  # sum a value
     key_value: ByPair  # sum a key value
@@ -99,10 +79,7 @@ class ColumnSums:
 @register
 @dataclasses.dataclass(frozen=True)
 class Missed:
-    """Upper bounds on the unknown part of a row's sums over the other columns.
-
-    Without a known field the unknown part is all of the sum.
-    """
+    """Upper bounds on the unknown part of a row's sums over the other columns."""
 
     plain: ByPair  # of sum a W_v x
     # Times |q|, of sum a (q . W_k x)(v - b).
@@ -160,6 +137,9 @@ def head_defect(
     sums: ColumnSums, missed: Missed, row: MovedRow, column: ReplacedColumn
 ) -> HeadDefect:
     """Bounds on a head's change beyond its base derivative, column i treated separately."""
+    # The reference is the base with column i replaced: weights t before and t' after, all
+    # others times f, outputs b and c = b + a. Its derivative is not the base's; the part of
+    # the difference by known changes is known (`turn_derivative`).
     spread, spread2, cross, cross2 = row.spread
     moved = row.query + row.query_change
     dq, t = row.query_change, column.new
@@ -171,7 +151,9 @@ def head_defect(
     y = moved * sums.key + dq * spread
     y_reach = moved * sums.key_reach + dq * cross
     most = moved * sums.largest_key + dq * row.reach[0]
+    # Triangle inequality of the norm weighted by a |v - b|.
     y2_reach = (moved * jnp.sqrt(sums.key2_reach) + dq * jnp.sqrt(cross2)) ** 2
+    # Cauchy-Schwarz, with sum a value^2 <= largest value times sum a value.
     x_value = jnp.minimum(
         row.reach[0] * sums.value, jnp.sqrt(spread2 * sums.largest_value * sums.value)
     )
@@ -179,6 +161,7 @@ def head_defect(
     own = dq * column.new_key + moved * column.key
     product = dq * column.key
     score, largest = f * y + t * own, jnp.maximum(most, own)
+    # Only sums of y are known, so the largest e^y stands before them.
     grown = grow(largest)
     moments = Moments(
         score=score,
@@ -203,6 +186,7 @@ def head_defect(
         + through_column
         + column.old * e * column.old_key * column.old_value
     )
+    # Both outputs are weighted means: output - c is at most the largest |r_m + x_m - c|.
     hull = jnp.maximum(
         row.reach[1] + sums.largest_value + column.shift,
         column.new_value + column.value,

@@ -20,10 +20,7 @@ from jax_models import Transformer
 
 @dataclasses.dataclass(frozen=True)
 class Base:
-    """Target values of a scan's unchanged input, on the axes of the scan's table.
-
-    An axis that the base does not have is of length 1.
-    """
+    """Target values of a scan's unchanged input, on the axes of the scan's table."""
 
     request: InfluenceRequest
 
@@ -53,6 +50,7 @@ class Base:
     ) -> Float[np.ndarray, "*axes"]:
         layout = self.request.layout
         assert layout is not None
+        # An axis that the base does not have is of length 1.
         laid = numbers[None, None]  # position, symbol, row, target
         if self.request.own:
             laid = numbers[layout.positions][:, None, None]

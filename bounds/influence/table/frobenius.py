@@ -1,12 +1,9 @@
 """Map of a categorical Jacobian: one norm for each pair of a position and a row.
 
 J[i, s, j, t] is the change of row j's target entry of symbol t where position i is
-replaced by symbol s; it is 0 for the input's own symbol. Where the map is symmetrised,
-the rows are the positions.
-
-Source:
-    Zhang, Wayment-Steele, Brixi, Wang, Kern, Ovchinnikov, Protein language models learn
-    evolutionary statistics of interacting sequence motifs, 2024.
+replaced by symbol s; it is 0 for the input's own symbol. Source: Zhang, Wayment-Steele,
+Brixi, Wang, Kern, Ovchinnikov, Protein language models learn evolutionary statistics of
+interacting sequence motifs, 2024.
 """
 
 import dataclasses
@@ -123,6 +120,8 @@ class Frobenius(Reduction):
         if self.wild_type == "left_out":
             counted = layout.cells >= 0
         count = np.maximum(counted.sum(axis=0), 1)[:, None, None]
+        # The mean over positions is known after all of them. Where the tensor does not fit,
+        # the readings are computed a second time.
         kept, mean = None, np.zeros(tensor[1:])
         if self.center or self.symmetrize == "tensor":
             kept = np.zeros(tensor) if _fits(tensor) else None
@@ -142,6 +141,8 @@ class Frobenius(Reduction):
         if self.symmetrize == "tensor":
             assert kept is not None
             for row, one in enumerate(kept):
+                # J[j, t, i, s] of row i, with its entry s, its position j and its symbol t in
+                # the order of the axes of `one`.
                 values[row] = _norms(one + kept[:, :, row].transpose(2, 0, 1)) / 2
         return self._finished(values, layout.diagonal[:, rows])[:, back]
 
@@ -153,6 +154,7 @@ class Frobenius(Reduction):
         """Map with diagonal 0, less the average product if `apc`, symmetrised if "map"."""
         values = np.where(diagonal, 0.0, values)
         if self.apc:
+            # The diagonal is 0 in the sums of the product, and stays 0.
             values = np.where(diagonal, 0.0, values - _average_product(values))
         return (values + values.T) / 2 if self.symmetrize == "map" else values
 

@@ -86,9 +86,11 @@ class Layout:
                     "of them once, and fill up with -1"
                 )
         to = np.broadcast_to(to, (at.size, to.shape[-1]))
+        # One integer for a pair; they increase, since substitutions are listed in order.
         listed = pairs.position.astype(np.int64) * each + pairs.symbol
         wanted = np.where(to >= 0, at[:, None] * each + to, -1)
         cells = np.searchsorted(listed, wanted)
+        # -1 stands for no symbol, and -2 is equal to nothing that is looked for.
         found = (listed if listed.size else np.array([-2]))[
             np.minimum(cells, max(listed.size - 1, 0))
         ]
@@ -98,13 +100,11 @@ class Layout:
     def only(
         self, rows: np.ndarray | slice, count: int = 0
     ) -> tuple[Self, Int[np.ndarray, "substitutions"]]:
-        """Layout of the table's positions at `rows`, and their substitutions in order.
-
-        Further substitutions fill these up to `count`; they have no cell.
-        """
+        """Layout of the table's positions at `rows`, and their substitutions in order."""
         cells = self.cells[rows]
         kept = np.sort(cells[cells >= 0])
         if kept.size < count:
+            # Further substitutions fill a block up to `count`; they have no cell.
             others = np.setdiff1d(self.cells[self.cells >= 0], kept)
             kept = np.union1d(kept, others[: count - kept.size])
         cells = np.where(cells >= 0, np.searchsorted(kept, cells), -1)
@@ -147,6 +147,7 @@ class Layout:
         self, array: np.ndarray, axes: Sequence[str]
     ) -> tuple[np.ndarray, tuple[str, ...]]:
         """Drops the axis of a single row and that of a single entry, and their names."""
+        # A list of one row keeps its axis.
         gone = {"row"} if self.alone else set()
         gone |= {"target"} if self.width == 1 else set()
         gone |= {"symbol"} if self.deletes else set()
@@ -162,6 +163,9 @@ class Layout:
 
     def pieces(self, blocks: Iterable[np.ndarray]) -> Iterator[Piece]:
         """Yields readings by position, from blocks of readings in substitution order."""
+        # A position is complete when its last substitution is there. Positions may be in any
+        # order in the table, and readings come by substitution: those behind the last
+        # complete position are held.
         last = self.cells.max(axis=1, initial=-1)
         order = np.argsort(last, kind="stable")
         order = order[last[order] >= 0]

@@ -146,6 +146,7 @@ class Named:
         if "symbol" in scan.axes:
             each = np.broadcast_to(scan.symbols, scan.values.shape[:2])
             keys[-1] = each[cells[:, 0], cells[:, 1]]
+        # `lexsort` sorts by its last key first.
         return cells[np.lexsort([*keys, scan.positions[cells[:, 0]]])]
 
     def line(self, at: tuple[int, ...]) -> dict[str, Any]:
@@ -189,6 +190,7 @@ def largest_lines(scans: Sequence[Named], count: int) -> list[dict[str, Any]]:
         cells = one.cells()
         sizes = np.abs(one.scan.values[tuple(cells.T)])
         for at in np.argsort(-sizes, kind="stable")[:count].tolist():
+            # Of equal sizes the earlier scan comes first, then the earlier cell.
             found.append((-sizes[at], number, at, tuple(cells[at].tolist())))
     return [
         scans[number].line(cell) for _, number, _, cell in heapq.nsmallest(count, found)

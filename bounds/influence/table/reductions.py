@@ -69,6 +69,8 @@ class Function(Reduction):
         made: dict[int, np.ndarray] = {}
         for row, columns, found in pieces():
             changes = np.zeros((layout.cells.shape[1], *layout.shape))
+            # A function sees 0 where nothing is replaced, so that all positions have one
+            # shape.
             changes[columns] = found
             trimmed, _ = layout.trim(changes, AXES[1:])  # the axes that there are
             made[row] = _as_numbers(self.apply(trimmed))
@@ -135,6 +137,7 @@ def _of_each(
 
 def bytes_of(*shape: int) -> float:
     """Bytes of float64 values of a shape with their lower and upper ends."""
+    # In floats, since a product of large sizes overflows as an integer.
     return 3 * 8 * float(np.prod([float(x) for x in shape]))
 
 

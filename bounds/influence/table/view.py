@@ -23,19 +23,17 @@ SHAPES: dict[str, tuple[str, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """Cells of a scan along the axes of a shape; over other axes, the cell largest in size.
+    """Cells of a scan along the axes of a shape; over other axes, the largest in size."""
 
-    `shape` stays "auto" for scans without rows whose symbols are too many or no axis. `top`
-    is the end of the scale: the largest size but those of a row's own position, which are
-    far larger.
-    """
-
+    # Stays "auto" for scans without rows whose symbols are too many or no axis.
     shape: str
     values: Float[np.ndarray, "positions *columns"]
     radii: Float[np.ndarray, "positions *columns"]
     # Symbol that is put in, -1 where none is; None where symbols are an axis, or not known.
     substitutes: Int[np.ndarray, "positions *columns"] | None
     columns: Int[np.ndarray, "columns"]  # rows or symbols, increasing
+    # End of the scale: the largest size but those of a row's own position, which are far
+    # larger.
     top: float
 
 
@@ -94,11 +92,13 @@ def _largest(
     values, radii = (np.moveaxis(x, others, last) for x in (values, radii))
     kept = values.shape[: -len(others)]
     values, radii = (x.reshape(*kept, -1) for x in (values, radii))
+    # Below every size, so that NaN is taken only where there is nothing else.
     at = np.where(np.isnan(values), -1, np.abs(values)).argmax(-1)
     taken = (np.take_along_axis(x, at[..., None], -1)[..., 0] for x in (values, radii))
     values, radii = np.abs(next(taken)), next(taken)
     if "symbol" in axes or "symbol" not in scan.axes:
         return values, radii, None
+    # The largest cell's index among the symbols says what is put in there.
     where = [scan.axes[i] for i in others].index("symbol")
     column = np.unravel_index(at, [scan.values.shape[i] for i in others])[where]
     size = len(scan.positions), scan.symbols.shape[-1]
