@@ -3,15 +3,8 @@
 For lengths with too many inputs to evaluate. From a random input: the largest of its
 influences names a substitution; other tokens are then changed so that this substitution
 has more influence, one token or a stretch of tokens at a time, and the ascent continues
-from the best of these inputs, or where none is better from an input near the best. Changed
-inputs are compared by subtracting outputs; the influence that is returned is exact. Where
-rows lump into classes (`Universe`), all substitutions on all changed inputs are evaluated
-instead, whatever the length, and an ascent ends at its first peak.
-
-Every second ascent first climbs over mixtures of tokens: every free position holds a
-distribution over the symbols, and its row is the mixture of their rows. ln |y_q(z with
-row i of s) - y_q(z with row i of x_i)| is raised by Adam, with projection to the simplex;
-hard attention has the slope of its winners.
+from the best of these inputs, or where none is better from an input near the best. Every
+second ascent first climbs over mixtures of tokens.
 """
 
 import dataclasses
@@ -60,11 +53,9 @@ def ascend_mixture(
     target: str,
     steps: int,
 ) -> Float[Array, "tokens symbols"]:
-    """Mixtures of symbols on which one substitution has the largest influence in an ascent.
-
-    The ascent starts near `tokens`; the substitution puts `symbol` at `position`. Positions
-    that are not `free`, among them `position`, count as their tokens.
-    """
+    """Mixtures of symbols at which an ascent of one substitution's influence was highest."""
+    # Every free position holds a distribution over the symbols, and its row is the mixture of
+    # their rows; other positions hold their tokens. The ascent starts near `tokens`.
     optimiser = optax.adam(optax.cosine_decay_schedule(RATE, steps))
     fixed = embedded(model, tokens)
     encodings = encode_positions(model, tokens.shape[0])
@@ -80,12 +71,15 @@ def ascend_mixture(
         rows = jnp.where(free[:, None], mixed, fixed)
         change = run(rows.at[position].add(move)) - run(rows)
         squares = (change * change).sum()
+        # Half the logarithm of the squares is ln of the norm. The inner `where` keeps the
+        # slope of the logarithm finite where the change is 0.
         some = squares > 0
         return jnp.where(some, 0.5 * jnp.log(jnp.where(some, squares, 1)), -jnp.inf)
 
     def step(state: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], None]:
         mixture, moments, best = state
         value, slope = jax.value_and_grad(gain)(mixture)
+        # Steps of Adam do not rise at each, so the best mixture on the way is kept.
         better = value > best[0]
         best = jax.tree.map(
             lambda new, old: jnp.where(better, new, old), (value, mixture), best
@@ -126,6 +120,8 @@ def changes_on(
         return read_target(model, output, target)
 
     def one(tokens: Int[Array, "tokens"]) -> Float[Array, ""]:
+        # Subtracted outputs suffice to compare inputs; the influence that is returned is
+        # exact.
         return scaled_norm(run(tokens.at[position].set(symbol)) - run(tokens))
 
     return jax.lax.map(one, inputs, batch_size=batch)
@@ -275,6 +271,7 @@ class AscentPlan:
             changed[row, others[place]] = symbols[which]
         for row in range(count, 2 * count):
             if len(others):
+                # Lengths of stretches spread evenly over their logarithm.
                 span = int(len(others) ** rng.random())
                 start = rng.integers(len(others))
                 changed[row, others[start : start + span]] = rng.choice(symbols)

@@ -55,6 +55,7 @@ class Found:
             ties = ties.merge(other.ties)
         return Found(
             best.max,
+            # Either lower end bounds the larger influence from below.
             max(self.max_lower, other.max_lower),
             max(self.max_upper, other.max_upper),
             best.attained,
@@ -101,10 +102,9 @@ def largest(
     universe: Universe,
     parts: Iterable[tuple[Configurations, Callable[[int], Attained]]],
 ) -> Found:
-    """The largest influence of the configurations of all `parts`, at least one in all.
-
-    Each part has a function that gives the input of one of its configurations.
-    """
+    """The largest influence of the configurations of all `parts`, at least one in all."""
+    # Each part has a function that gives the input of one of its configurations: inputs are
+    # written out for the largest alone.
     values, moves, behind, met = [], [], [], None
     starts = [0]
     for configurations, attained in parts:
@@ -127,6 +127,7 @@ def largest(
     magnitude = largest_magnitude((universe.model, universe.places.encodings))
     given = universe.model.dtype, universe.length, magnitude, False
     usual = Usual.of(value, move, *given, float(value[best]))
+    # Of a hard row that no run moves no decision has changed.
     still = (value == 0) & (move == 0) & universe.model.is_hard
     radius = np.where(still, 0.0, usual.radii(value, move))
     ends = max(0.0, float((value - radius).max())), float((value + radius).max())
@@ -186,6 +187,7 @@ def _filled(configurations: Configurations, k: int) -> Configurations:
         ahead = np.full((len(field), more), value, field.dtype)
         return np.concatenate([ahead, field], axis=1)
 
+    # A class without rows begins and ends beyond every position.
     far = np.iinfo(np.int32).max
     none = {"symbol": 0, "place": 0, "count": 0, "first": far, "last": far}
     filled = {name: fill(name, value) for name, value in none.items()}
@@ -259,6 +261,7 @@ class StringPlan:
 
     def _input(self, number: int) -> Int[np.ndarray, "tokens"]:
         universe = self.universe
+        # The digits of the number: the query's symbol last, the other positions in base V.
         number, at_query = divmod(number, len(universe.query_symbols))
         tokens = np.full(universe.length, universe.query_symbols[at_query], np.int32)
         base = len(universe.symbols)

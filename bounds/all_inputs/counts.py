@@ -46,14 +46,10 @@ BLOCK = 2**17
 
 @dataclasses.dataclass(frozen=True)
 class Arrangement:
-    """One order of the events of an input: rows where classes begin or end.
+    """One order of the events of an input: rows where classes begin or end."""
 
-    Attributes:
-        sequence: The class of each event; c is the replaced row, c + 1 the query.
-        first: Event where each class begins; beyond all events where it is absent.
-        last: Event where each class ends.
-    """
-
+    # The class of each event; c is the replaced row, c + 1 the query. A class begins at its
+    # `first` event and ends at its `last`, both beyond all events where it is absent.
     sequence: tuple[int, ...]
     first: Int[np.ndarray, "all_classes"]
     last: Int[np.ndarray, "all_classes"]
@@ -67,6 +63,7 @@ def events_of(signature: Counts, orders: tuple[bool, bool]) -> list[int]:
 
 def num_arrangements(events: list[int], ends: int) -> int:
     """Number of orders of `events`; `ends` is 1 if a replaced row is placed too, else 0."""
+    # A multinomial: events of one class do not differ, the replaced row is one of its own.
     total = math.factorial(sum(events) + ends)
     return total // math.prod(math.factorial(e) for e in events)
 
@@ -84,6 +81,8 @@ def arrange(
     if replaced:
         left[c] = 1
     for sequence in _permutations(left):
+        # A query at an end of the input stands outside all events, another one between any
+        # two.
         if query == length - 1:
             yield _arrangement((*sequence, c + 1), c)
         elif query == 0:
@@ -114,11 +113,9 @@ def _arrangement(sequence: tuple[int, ...], c: int) -> Arrangement:
 
 
 def gaps(arrangement: Arrangement, orders: tuple[bool, bool]) -> tuple[Counts, Counts]:
-    """First and last gap in which the other rows of each class may stand.
-
-    Gap g is before event g; a class may begin nowhere before its first event where
-    firsts are read, nor end after its last where lasts are.
-    """
+    """First and last gap in which the other rows of each class may stand."""
+    # Gap g is before event g. A class may begin nowhere before its first event where firsts
+    # are read, nor end after its last where lasts are.
     c = len(arrangement.first) - 2
     lowest = arrangement.first[:c] + 1 if orders[0] else np.zeros(c, np.int32)
     beyond = np.full(c, len(arrangement.sequence), np.int32)
@@ -129,15 +126,14 @@ def gaps(arrangement: Arrangement, orders: tuple[bool, bool]) -> tuple[Counts, C
 def others_before(
     arrangement: Arrangement, counts: Vectors, orders: tuple[bool, bool], query: int
 ) -> tuple[Vectors, Bool[np.ndarray, "vectors"]]:
-    """Rows of each class put before the query, events left out; and whether that is possible.
-
-    It is possible where an input has these counts in this order; else the rows mean nothing.
-    """
+    """Rows of each class before the query, without events; True where that is possible."""
     c, at = counts.shape[1], arrangement.sequence.index(counts.shape[1] + 1)
     events = np.bincount(arrangement.sequence, minlength=c + 2)[:c]
     others = counts - events
     lowest, highest = gaps(arrangement, orders)
     can_before, can_after = lowest <= at, highest > at
+    # `at` of the query's `query` predecessors are events; other rows must fill the rest.
+    # Those that can only stand before it are forced, those that can stand on both sides free.
     needed = query - at
     forced = np.where(can_before & ~can_after, others, 0)
     free = np.where(can_before & can_after, others, 0)
@@ -162,6 +158,8 @@ def write_out(
     written: list[np.ndarray] = []
     for gap in range(len(sequence) + 1):
         for kind in range(c):
+            # Rows before the query go into the first gap open to their class, the others into
+            # the first that is open behind the query.
             if gap == lowest[kind]:
                 written.append(np.full(before[0][kind], kind))
             if gap == max(lowest[kind], at + 1):
@@ -186,6 +184,7 @@ def compositions(total: int, parts: int) -> Int[np.ndarray, "vectors parts"]:
 
 def num_vectors(sizes: Int[np.ndarray, "places"], num_symbols: int) -> int:
     """Number of count vectors of classes, for places of the given sizes."""
+    # Of each place: the ways to share `size` rows out to the symbols.
     parts = num_symbols - 1
     return math.prod(math.comb(int(size) + parts, parts) for size in sizes)
 
@@ -203,21 +202,16 @@ def vectors_of(sizes: Int[np.ndarray, "places"], num_symbols: int) -> Vectors:
 
 @dataclasses.dataclass(frozen=True)
 class States:
-    """Counts and orders of the classes while one row is replaced.
+    """Counts and orders of the classes while one row is replaced."""
 
-    Attributes:
-        place: Place of the replaced row; -1 where the query's own row is replaced.
-        pairs: Symbols of the replaced row before and after.
-        vectors: Count vectors of the other rows.
-        arrangements: Orders of the classes; empty where the model reads no order.
-        vector: Index of each state's count vector.
-        arrangement: Index of each state's arrangement.
-    """
-
+    # Place of the replaced row; -1 where the query's own row is replaced.
     place: int
+    # Symbols of the replaced row before and after.
     pairs: Pairs
+    # Count vectors of the other rows, and orders of the classes, none where no order is read.
     vectors: Vectors
     arrangements: tuple[Arrangement, ...]
+    # Indices of each state's count vector and arrangement.
     vector: Int[np.ndarray, "states"]
     arrangement: Int[np.ndarray, "states"]
 
@@ -353,10 +347,7 @@ class CountPlan:
 
 
 def plan_counts(universe: Universe, budget: int) -> CountPlan | None:
-    """Plan of all inputs by count vectors; None where several places need orders.
-
-    A TooManyError where there are more configurations than `budget`.
-    """
+    """Plan of all inputs by count vectors; None where several places need orders."""
     sizes = universe.sizes
     if any(universe.orders) and (sizes > 0).sum() > 1:
         return None
@@ -368,6 +359,7 @@ def plan_counts(universe: Universe, budget: int) -> CountPlan | None:
         left = sizes - (np.arange(len(sizes)) == place)
         copies = len(pairs) * (len(universe.query_symbols) if place >= 0 else 1)
         if num_vectors(left, len(universe.symbols)) * copies > room:
+            # Before the vectors are formed: they may not fit the memory.
             raise TooManyError
         vectors = vectors_of(left, len(universe.symbols))
         states = _states(universe, int(place), pairs, vectors, room // copies)
@@ -392,6 +384,7 @@ def _states(
     )
     if at_an_end and _reads_orders_alone(universe):
         # Counts beyond the signature are read by no layer.
+        # One count vector then stands for all of its signature.
         vectors, of = vectors[representative], np.arange(len(representative))
     held = np.bincount(of.ravel(), minlength=len(signatures))
     total = sum(

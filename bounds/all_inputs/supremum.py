@@ -229,10 +229,7 @@ def exact_supremum(
 
 
 def choose_plan(inputs: AllInputs, budget: int, seed: int) -> InputPlan:
-    """Plan to evaluate all inputs: exact within the budget, else a search.
-
-    The budget counts configurations of four classes.
-    """
+    """Plan to evaluate all inputs: exact within the budget, else a search."""
     expect_integer("budget", budget, 1)
     expect_integer("seed", seed, 0)
     universe = lump(inputs)
@@ -240,6 +237,7 @@ def choose_plan(inputs: AllInputs, budget: int, seed: int) -> InputPlan:
         return AscentPlan(inputs, seed, why=universe)
     why = f"it takes more than the budget of {budget} configurations; with more it is exact"
     classes = universe.places.count * len(universe.symbols) + 2
+    # The budget counts configurations of four classes; one of k classes costs (k / 4)^2.
     budget = budget * 16 // classes**2
     if universe.length == 1 or not len(universe.pairs):
         # Nothing but the query's own token can be exchanged, if that.
@@ -275,11 +273,7 @@ def run_block(plan: InputPlan, block: int, ties: TieRule) -> Found:
 def conclude(
     plan: InputPlan, found: Found | None, ties: TieRule, seconds: float
 ) -> Supremum:
-    """Result of a plan from `found`, its largest influence, which is computed once more.
-
-    `found` is None where nothing can be substituted. A RuntimeError where the second
-    computation has another influence: a fault of the program.
-    """
+    """Result of a plan from its largest influence `found`, which is computed once more."""
     universe = plan.universe
     asked: dict[str, Any] = {
         "length": universe.length,
@@ -288,6 +282,7 @@ def conclude(
         "plan": plan.name,
         "seconds": seconds,
     }
+    # Nothing can be substituted.
     if found is None:
         tokens = np.full(universe.length, universe.symbols[0], np.int32)
         tokens[universe.query] = universe.query_symbols[0]
@@ -295,6 +290,7 @@ def conclude(
         still = {"configurations": 0, "recomputed": 0.0, "recomputed_by": "none"}
         asked |= {**still, "reason": "nothing can be changed", "ties": None}
         return Supremum(0.0, 0.0, 0.0, kind, tokens, None, None, **asked)
+    # A fault of the program shows where a second computation has another influence.
     again = _run_again(universe, found, ties)
     meet = again.max_lower <= found.max_upper and found.max_lower <= again.max_upper
     # Where rounding decides a winner, two methods may decide for different ones.

@@ -30,22 +30,14 @@ from jax_models.run.evaluate import require_readout
 
 @dataclasses.dataclass(frozen=True)
 class AllInputs:
-    """All inputs of one length: any of `symbols` anywhere but at the query.
-
-    Attributes:
-        model: The model.
-        length: n.
-        query: The query position, from 0.
-        target: Read from the query's output.
-        symbols: The tokens of the other positions, which are also the substitutes.
-        query_symbols: The tokens at the query.
-        include_query: Whether the query's own token is substituted too.
-    """
+    """All inputs of one length: any of `symbols` anywhere but at the query."""
 
     model: Transformer
     length: int
     query: int
     target: PlainTarget
+    # Tokens of the other positions, which are also the substitutes; then tokens at the query,
+    # whose own token is substituted too if `include_query`.
     symbols: Int[np.ndarray, "symbols"]
     query_symbols: Int[np.ndarray, "query_symbols"]
     include_query: bool
@@ -63,10 +55,9 @@ class AllInputs:
 
     @property
     def pairs(self) -> Int[np.ndarray, "pairs 2"]:
-        """Unordered pairs of different symbols: an exchange and its reverse.
-
-        The influence of an exchange on an input is that of its reverse on the changed input.
-        """
+        """Unordered pairs of different symbols: an exchange and its reverse."""
+        # The influence of an exchange on an input is that of its reverse on the changed
+        # input.
         lesser, greater = np.triu_indices(len(self.symbols), 1)
         return np.stack([self.symbols[lesser], self.symbols[greater]], axis=1)
 
@@ -78,20 +69,17 @@ class AllInputs:
         own = np.intersect1d(self.query_symbols, self.symbols)
         found = [(a, b) for a in own for b in self.symbols if a != b]
         both = set(own.tolist())
+        # Where both symbols may stand at the query, the reverse exchange is another input's.
         kept = [(a, b) for a, b in found if not (b in both and b < a)]
         return np.asarray(kept, int).reshape(-1, 2)
 
 
 @dataclasses.dataclass(frozen=True)
 class Universe(AllInputs):
-    """All inputs of a length as classes of equal rows with counts.
-
-    Attributes:
-        places: The distinct position encodings.
-        orders: Whether some layer reads the leftmost, and the rightmost, of ties.
-    """
+    """All inputs of a length as classes of equal rows with counts."""
 
     places: Places
+    # Whether some layer reads the leftmost, and the rightmost, of ties.
     orders: tuple[bool, bool]
 
     @functools.cached_property
@@ -114,11 +102,7 @@ def list_inputs(
     query_symbols: Sequence[int] | None = None,
     include_query: bool = False,
 ) -> AllInputs:
-    """The inputs of a length; an InputError for a question that does not fit the model.
-
-    `query` and `query_symbols` have the defaults of `supremum`; of a checkpoint with a
-    tokenizer the query may hold all that a text may.
-    """
+    """The inputs of a length; an InputError for a question that does not fit the model."""
     choose_name("target", target, get_args(PlainTarget))
     model = check_model(model)
     if target == "logits":
@@ -135,6 +119,7 @@ def list_inputs(
     if model.special is not None:  # of a checkpoint: no text holds its other rows
         every, fixed = np.union1d(symbols, model.special), fixed[:0]
     if query_symbols is None:
+        # Tokens that are no substitutes, such as an end token, else all that a text may hold.
         at_query = fixed if len(fixed) else every
     else:
         most = model.vocab_size - 1
@@ -142,6 +127,7 @@ def list_inputs(
         if not chosen:
             raise InputError(f"query_symbols: none; expected some of 0 to {most}")
         at_query = np.unique(np.array(chosen, np.int64))
+    # A separator at the last position has no token behind it.
     before = at_query if query < length - 1 else ()
     model = of_one_text(model, {*symbols.tolist(), *map(int, before)})
     if lack := unsupported_dropout(model):

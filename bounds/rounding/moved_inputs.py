@@ -59,6 +59,7 @@ def _moved(tree: Any, run: int, step: Step, alike: bool) -> Any:
     # A number is rounded like the arrays of its pytree.
     least = step(unit_of(tree))
     moved = [
+        # The run and the number of the leaf: equal arrays in two places move apart.
         _move(x, least if isinstance(x, float) else step, (run << 32) + at, alike)
         for at, x in enumerate(leaves)
     ]
@@ -76,6 +77,8 @@ def _move(leaf: Any, step: Step | float, salt: int, alike: bool) -> Any:
     if not _is_float(leaf):
         return leaf
     values = np.array(leaf, order="C")  # of 0 axes too
+    # Signs are a hash of an entry's bits, or of its place: never of a device or an order of
+    # work.
     keys = values.view(f"u{values.itemsize}") if alike else np.arange(values.size)
     keys = keys.reshape(values.shape)
     if not callable(step):

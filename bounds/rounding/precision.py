@@ -1,11 +1,8 @@
 """Matrix products of changes in half precision.
 
-An operand is rounded after a power of two has been taken out of each of its rows, so
-that the type's range does not matter, and split into parts: numbers of the type whose
-sum is near the operand, 8 binary digits a part in bfloat16 and 11 in float16. Parts are
-multiplied exactly and summed in float32 at least. A CPU has no units for these types:
-there the parts stay in the model's own type, results differ by the rounding of sums
-alone, and the product takes longer.
+An operand is split into parts: numbers of the type whose sum is near the operand, 8
+binary digits a part in bfloat16 and 11 in float16. Parts are multiplied exactly and
+summed in float32 at least.
 """
 
 import dataclasses
@@ -45,6 +42,8 @@ class Rounding:
         """`dot_general` of two rounded operands, in their own type."""
         contracted, batched = options["dimension_numbers"]
         axes = list(zip(operands, contracted, batched, strict=True))
+        # A power of two is taken out of each row first, so that the type's range does not
+        # matter.
         scales = [_row_scale(*one) for one in axes]
         counts = [self.moved if moved else self.fixed for moved in moves]
         first, second = (
@@ -85,18 +84,22 @@ class Rounding:
             )
             return found.astype(first.dtype)
 
+        # A CPU has no units for these types. Numbers of half precision in the model's own
+        # type give the same products, and results that differ by the rounding of sums alone.
         return jax.lax.platform_dependent(first, second, cpu=emulated, default=native)
 
 
 def _row_scale(array: Numbers, contracted: Sequence[int], _: Sequence[int]) -> Numbers:
     """Power of two near the largest entry over `LARGEST` of each row; 1 for zeros."""
     largest = jnp.abs(array).max(axis=contracted, keepdims=True) / LARGEST
+    # Without digits of a mantissa a power of two is left, by which division is exact.
     scale = jax.lax.reduce_precision(largest, jnp.finfo(array.dtype).nexp, 0)
     return jnp.where(scale > 0, scale, 1)
 
 
 def _over_rows(scales: Sequence[Numbers], axes: Sequence[Any]) -> Numbers:
     """Products of the row scales of both operands, shaped as their `dot_general`."""
+    # `dot_general` gives the batched axes, then the free axes of either operand.
     shared = len(axes[0][2])
     rows = []
     for scale, (array, contracted, batched) in zip(scales, axes, strict=True):

@@ -13,18 +13,6 @@ inputs, at least 1, and c = 2^-60 of single precision and below, 2^-500 of doubl
 
 This is a model of rounding, tested in docs/precision.md, and no proof: it supposes that
 a number that rounds only inside the program rounds like one whose rounding was redrawn.
-
-The rounding inside a function of some parameters is unknown, and its sums with large
-numbers may round alike as long as parameters move by a few roundings. So the parameters
-of `moved` go by θ = sqrt(u), up and down: with f+ and f- the results then,
-
-    m = max(|f+ + f- - 2 f|, 16 u |f+ - f-| / (2 θ)),
-
-the rounding of three evaluations and a curvature times θ^2 = u, and the effect of
-sixteen roundings of the parameters on the result. A number that is far smaller than a
-number it is added to leaves no trace: a radius is at least 16 u times the largest
-magnitude of parameters, arguments and result. Large constants inside the function are
-not seen.
 """
 
 import dataclasses
@@ -77,6 +65,7 @@ class Usual:
             largest = float(sizes[finite].max(initial=0.0))
         large = finite & (sizes > SMALL * largest)
         found = np.median(moves[large] / sizes[large]) if large.any() else 0.0
+        # At least sixteen roundings, even where the runs happened to move nothing.
         relative = max(float(found), UNITS * unit)
         share = 2.0**-500 if info.bits == 64 else 2.0**-60
         underflows = UNDERFLOWS * length * magnitude * float(info.tiny)
@@ -93,6 +82,7 @@ class Usual:
         with np.errstate(over="ignore", invalid="ignore"):
             usual = np.maximum(self.relative * sizes, self.absolute)
             found = np.maximum(RATIO * (moves + usual), self.floor)
+        # Infinite moves and sizes give NaN, and bound nothing.
         return np.where(np.isnan(found), np.inf, found)
 
 
@@ -140,6 +130,8 @@ def moved(
     value = found.astype(np.float64)
 
     # Parameters of a wider type than the result's may be rounded inside.
+    # The rounding inside a function is unknown, and its sums with large numbers may round
+    # alike as long as parameters move by a few roundings: they go by sqrt(u) instead.
     unit = max(unit_of(params), float(jnp.finfo(found.dtype).eps) / 2)
 
     def again(run: int, sign: int) -> Float[np.ndarray, "*result"]:
@@ -149,11 +141,16 @@ def moved(
     def move(run: int) -> Float[np.ndarray, "*result"]:
         up, down = again(run, 1) - value, again(run, -1) - value
         with np.errstate(invalid="ignore"):
+            # The rounding of three evaluations and a curvature times u; then the effect of
+            # sixteen roundings of the parameters.
             bent, along = np.abs(up + down), np.abs(up - down) / 2
             return np.maximum(bent, UNITS * math.sqrt(unit) * along)
 
     moves = farthest(value.shape, map(move, range(1, RUNS // 2 + 1)))
     magnitude = largest_magnitude((params, args, value))
+    # A number far smaller than the one it is added to leaves no trace, so that a radius is at
+    # least sixteen roundings of the largest magnitude. Constants inside the function are not
+    # seen.
     sizes = np.abs(value)
     # What underflows is less than sixteen roundings of the largest magnitude.
     usual = Usual.of(sizes, moves, found.dtype, 1, magnitude, subtracted=True)

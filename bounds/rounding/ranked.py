@@ -3,17 +3,8 @@
 All substitutions are estimated by products in half precision, from a base pass in
 float32. A sample of them and the largest estimates are computed in float64, block by
 block, until every other estimate is below the largest by a margin: `MARGIN` times the
-largest relative error of all that were computed. The value, position and symbol found
-are those of float64; that nothing larger was left out is an estimate, and the result
-has a measured error.
-
-Were errors normal, the largest of 32 would be above 1.5 deviations with probability
-0.99, and four times that, six deviations, would be passed by one of 10^6 others with
-probability 0.002. That they are is a model: rounded weights are shared by all
-substitutions.
-
-The sample depends on the question alone: multiples of the golden ratio modulo 1, which
-spread over positions and, within them, over symbols, whatever the number of either.
+largest relative error of all that were computed. That nothing larger was left out is an
+estimate, and the result has a measured error.
 """
 
 import dataclasses
@@ -63,6 +54,8 @@ def sample_of(count: int) -> Int[np.ndarray, "sample"]:
     """Indices of at most `SAMPLE` of `count` substitutions, in order."""
     chosen = np.arange(min(count, SAMPLE))
     if count > SAMPLE:
+        # Multiples of the golden ratio modulo 1 spread over positions and, within them, over
+        # symbols, whatever the number of either; the sample depends on the question alone.
         chosen = np.unique((count * (GOLDEN * chosen % 1)).astype(np.int64))
     return chosen
 
@@ -81,6 +74,8 @@ def summarised(
     """`MeasuredError` with the median, 99th percentile and maximum of `errors`."""
     found = np.zeros(3)
     if errors.size:
+        # One of the measured errors: between two, one of them infinite, nothing is
+        # interpolated.
         found = np.quantile(errors, (0.5, 0.99, 1), method="higher")
     median, high, most = found.tolist()
     return MeasuredError(substitutions, errors.size, median, high, most, reference)
@@ -94,7 +89,10 @@ def what_moved(
     return reached[:, 0] if request.reading is None else reached
 
 
-# Assumed bound on an estimate's error, in largest measured errors.
+# Assumed bound on an estimate's error, in largest measured errors. Were errors normal, the
+# largest of 32 would be above 1.5 deviations with probability 0.99, and six deviations would
+# be passed by one of 10^6 others with probability 0.002. That they are is a model: rounded
+# weights are shared by all substitutions.
 MARGIN = 4
 # Hypothesis of a ranking's maximum, in addition to the radii of decided values.
 RANKED = (
@@ -131,6 +129,8 @@ def decide_ranked(
         first = np.union1d(sample_of(estimate.size), order[:SAMPLE])
         if not decided[first].all():
             return first[~decided[first]]
+        # Errors of what is decided on the way count too: a ranking that is worse than it
+        # looked goes on by itself.
         off = MARGIN * errors.max() if errors.size else np.inf
         lower, _ = known.ends(request, way)
         # Even the estimate of a value as large as the best, off by `off`, is above this.

@@ -1,14 +1,9 @@
 """One block of substitutions whose changes are carried in half precision.
 
-The base pass and the replaced rows have the model's float type, as in every block;
-products of changes are rounded, which no radius encloses. The traced program of the
-changes has two kinds of arrays: those that the base pass fixes (weights, rows, scores,
-summaries), and those that have *moved*, which a change enters. Its matrix products are
-linear in the moved arrays: where an operand is rounded, products are off by about as
-much, relative to the change. Scores of the base, exponentials, the statistics of norms
-and sums are no such products; their rounding counts as often as a row is larger than
-its change. Every `dot_general` that a moved array enters is replaced, in whatever loop,
-branch or call it stands (`Rounding.product`), and nothing else.
+The traced program of the changes has two kinds of arrays: those that the base pass fixes
+(weights, rows, scores, summaries), and those that have *moved*, which a change enters.
+Every `dot_general` that a moved array enters is replaced, in whatever loop, branch or
+call it stands (`Rounding.product`), and nothing else.
 """
 
 import dataclasses
@@ -58,6 +53,9 @@ def _run(
 
     for equation in jaxpr.eqns:
         moves = _which(equation.invars, moving)
+        # Products are linear in the moved arrays: a rounded operand puts them off by about as
+        # much, relative to the change. In scores of the base, exponentials and statistics of
+        # norms rounding would count as often as a row is larger than its change.
         if equation.primitive is jax.lax.dot_general_p and any(moves):
             operands = [read(x) for x in equation.invars]
             found = [rounding.product(operands, moves, equation.params)]
@@ -65,6 +63,7 @@ def _run(
             if any(moves):
                 equation = equation.replace(params=_rounded(rounding, equation, moves))
             inputs = {x: held[x] for x in equation.invars if not isinstance(x, Literal)}
+            # An operation that stays is run as a program of its own, with all its parameters.
             alone = jaxpr.replace(
                 constvars=[],
                 invars=list(inputs),
@@ -179,6 +178,8 @@ def _programs(
 def _settled(body: Jaxpr, moves: list[bool], first: int, last: int) -> list[bool]:
     """Mask of a loop body's arguments that move in any round; [first, last) is the carry."""
     while True:
+        # What moves at the end of a round moves at the start of the next: until nothing is
+        # added.
         carried = moves[first:last]
         found = _results(body, moves)[: last - first]
         after = [a or b for a, b in zip(carried, found, strict=True)]
