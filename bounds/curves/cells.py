@@ -36,17 +36,13 @@ BesideKey = tuple[str, int, int]  # kind of bound, n, input
 
 @dataclasses.dataclass(frozen=True)
 class CurveCells:
-    """Cells of one curve.
+    """Cells of one curve: its measurements, and bounds at their lengths and beyond."""
 
-    Attributes:
-        subject: The model and inputs measured.
-        measurements: A cell per length and input.
-        beside: Cells of the bounds at the lengths measured.
-        beyond: Cells of the bounds at longer lengths, by kind and n.
-    """
-
+    # The model, its inputs, and the question measured on each.
     subject: Subject
+    # One for each length and input.
     measurements: Sequence[Cell]
+    # Bounds at the lengths measured, and at longer ones by kind and n.
     beside: Mapping[BesideKey, Cell]
     beyond: Mapping[tuple[str, int], Cell]
 
@@ -162,6 +158,7 @@ def _bound(
     config = {
         **_shared(subject),
         "bound": kind.name,
+        # A kind that gets another column is computed anew.
         "columns": [column.name for column in kind.columns],
         "weighting": subject.label,
         "n": len(tokens),
@@ -197,6 +194,8 @@ def _shared(subject: Subject) -> dict[str, Any]:
 def _planned(subject: Subject, tokens: Int[np.ndarray, "tokens"]) -> Choice | None:
     """Returns the method and blocks for an input; None if the measurement will raise."""
     try:
+        # An input that the model refuses has a cell all the same, and fails when that is
+        # computed.
         return plan(subject.model, tokens, subject.question)
     except InputError:
         return None

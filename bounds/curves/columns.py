@@ -1,11 +1,8 @@
 """Bounds, claims and an estimate that a curve shows with its exact influences.
 
 Each kind is one row of `CURVE_BOUNDS`: its computation, and the name, heading and look of
-each of its columns. The certificate is an upper bound for one input, the corrected
-recursion one for all inputs, the printed constant a claim of a paper, the estimate is
-neither, and the supremum is the number that bounds for all inputs bound. Where a kind does
-not apply to a model (hard attention has no Lipschitz constant), its columns are None and
-`REASON` has the reason.
+each of its columns. Where a kind does not apply to a model (hard attention has no
+Lipschitz constant), its columns are None and `REASON` has the reason.
 """
 
 import dataclasses
@@ -44,20 +41,15 @@ Tokens = Int[np.ndarray, "tokens"]
 
 @dataclasses.dataclass(frozen=True)
 class CurveColumn:
-    """One column of numbers to compare with the exact influence.
+    """One column of numbers to compare with the exact influence."""
 
-    Attributes:
-        name: Name in rows and files.
-        heading: Heading in a printed table.
-        legend: Legend in a figure; None if it is not drawn.
-        look: Line style, as keywords of Matplotlib's `plot`.
-        in_decades: Whether the numbers are decimal logarithms.
-    """
-
+    # In rows and files; then the heading in a printed table.
     name: str
     heading: str
+    # None for a column that is not drawn. `look` are keywords of Matplotlib's `plot`.
     legend: str | None
     look: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # Whether the numbers are decimal logarithms.
     in_decades: bool = False
 
     def decades(self, value: float | None) -> float | None:
@@ -69,27 +61,22 @@ class CurveColumn:
 
 @dataclasses.dataclass(frozen=True)
 class CurveBound:
-    """One kind of number to compare with the exact influence.
+    """One kind of number to compare with the exact influence."""
 
-    Attributes:
-        name: Name by which options choose it.
-        meaning: Description in a printed table, after "for that input" or "over all
-            inputs of the length".
-        columns: Its columns of a curve.
-        per_input: Whether it depends on the input, or on its length alone.
-        compute: Function of the model, the tokens (of any input where `per_input` is
-            false), the question and a seed; gives its columns by name.
-        of_hard: Whether it also exists for hard weightings.
-        of_weights: Whether it follows from the weights and n alone, without a pass, and
-            so exists far beyond the lengths measured.
-    """
-
+    # By which options choose it.
     name: str
+    # Description in a printed table, after "for that input" or "over all inputs of the
+    # length".
     meaning: str
     columns: tuple[CurveColumn, ...]
+    # Whether it depends on the input, or on its length alone; `compute` then gets any input
+    # of that length. It gives the columns by name.
     per_input: bool
     compute: Callable[[Transformer, Tokens, Question, int], Mapping[str, Any]]
+    # Whether it also exists for hard weightings.
     of_hard: bool = False
+    # Whether it follows from the weights and n alone, without a pass, and so exists far
+    # beyond the lengths measured.
     of_weights: bool = False
 
     @property
@@ -188,6 +175,7 @@ CURVE_BOUNDS: Mapping[str, CurveBound] = {
             "certified",
             (
                 CurveColumn(
+                    # An upper bound for one input.
                     "certified",
                     "certified",
                     "certified, these inputs",
@@ -201,6 +189,8 @@ CURVE_BOUNDS: Mapping[str, CurveBound] = {
             _certified,
         ),
         CurveBound(
+            # The corrected recursion bounds all inputs of a length; the printed constant is a
+            # claim of a paper.
             "closed_forms",
             "decimal logarithms of the constants of Lemma 5",
             (
@@ -226,6 +216,7 @@ CURVE_BOUNDS: Mapping[str, CurveBound] = {
         ),
         CurveBound(
             "estimate",
+            # Neither a bound for all inputs nor their supremum.
             "the largest that a search met",
             (
                 CurveColumn(
@@ -240,6 +231,7 @@ CURVE_BOUNDS: Mapping[str, CurveBound] = {
         ),
         CurveBound(
             "supremum",
+            # Bounds for all inputs are at least this.
             "the exact supremum",
             (
                 CurveColumn(

@@ -19,26 +19,16 @@ LEAST_SHOWN = 0.01
 
 @dataclasses.dataclass(frozen=True)
 class DecayFit:
-    """A fitted power law, value ≈ constant · n^(-exponent).
+    """A fitted power law, value ≈ constant · n^(-exponent)."""
 
-    Attributes:
-        exponent: The decay exponent; None where fewer than four lengths have a value
-            that is not zero.
-        standard_error: Standard error of the exponent; None without an exponent.
-        constant: The factor; None where the exponent is.
-        used: Number of values fitted, the ones that are not zero.
-        zeros: Number of values that are zero, which a power law cannot meet and the
-            fit leaves out.
-        first: Smallest length of a fitted value; None where there is none.
-        last: Largest length of a fitted value; None where there is none.
-        lengths: Number of lengths of fitted values.
-    """
-
+    # None where fewer than `MIN_LENGTHS` lengths have a value that is not zero.
     exponent: float | None
     standard_error: float | None
     constant: float | None
+    # A power law meets no zero: values that are zero are counted and left out.
     used: int
     zeros: int
+    # Smallest and largest length of a fitted value, and the number of lengths with one.
     first: int | None
     last: int | None
     lengths: int
@@ -51,12 +41,7 @@ class DecayFit:
 
 
 def fit_decay(lengths: ArrayLike, values: ArrayLike) -> DecayFit:
-    """Fit value ≈ C n^(-a) by least squares on the mean logarithm at each length.
-
-    With x = ln n over the k lengths and y the mean of ln value over the m values at one
-    that are not zero, a = -Σ(x - mean x)(y - mean y) / S, S = Σ(x - mean x)². The error of
-    a is an estimate, not a bound.
-    """
+    """Fit value ≈ C n^(-a) by least squares on the mean logarithm at each length."""
     n = np.asarray(lengths, np.int64)
     value = np.asarray(values, np.float64)
     if n.shape != value.shape or n.ndim != 1:
@@ -72,6 +57,9 @@ def fit_decay(lengths: ArrayLike, values: ArrayLike) -> DecayFit:
     if k < MIN_LENGTHS:
         return DecayFit(None, None, None, used, zeros, first, last, k)
     logs = np.log(value)
+    # With x = ln n over the k lengths and y the mean of ln value over the values at one that
+    # are not zero, a = -Σ(x - mean x)(y - mean y) / S, S = Σ(x - mean x)². Its error is an
+    # estimate, not a bound.
     x, y = np.log(different), np.bincount(of, logs) / counts
     deviation = x - x.mean()
     spread = deviation @ deviation
@@ -93,15 +81,13 @@ def fit_decay(lengths: ArrayLike, values: ArrayLike) -> DecayFit:
 
 
 def exponent_interval(fit: DecayFit, level: float = 0.95) -> tuple[float, float] | None:
-    """Returns the confidence interval exponent ± t s of a decay exponent.
-
-    s is its standard error and t the quantile (1 + level)/2 of Student's distribution with
-    two degrees of freedom less than lengths fitted. Residuals are assumed independent.
-    """
+    """Returns the confidence interval exponent ± t s of a decay exponent."""
     if not 0 < level < 1:
         raise ValueError(f"a confidence level is between 0 and 1, got {level}")
     if fit.exponent is None or fit.standard_error is None:
         return None
+    # s is the standard error and t the quantile of Student's distribution with two degrees of
+    # freedom less than lengths fitted. Residuals are assumed independent.
     width = float(stdtrit(fit.lengths - 2, (1 + level) / 2)) * fit.standard_error
     return fit.exponent - width, fit.exponent + width
 
@@ -127,14 +113,12 @@ def show_exponent(end: float) -> str:
 
 
 def describe_trend(fit: DecayFit) -> str:
-    """Clause on the trend of a fit, e.g. "falls like 1/n, as far as the data tell".
-
-    No trend if the 95 % interval of the exponent is wider than 0.5; no fall or 1/n if it
-    holds 0 or 1; the fitted power if it holds neither.
-    """
+    """Clause on the trend of a fit, e.g. "falls like 1/n, as far as the data tell"."""
     ends = exponent_interval(fit)
     if ends is None or fit.exponent is None or not fit.tells:
         return f"depends on n in a way that {NO_TREND}"
+    # No fall and 1/n are said where the interval holds 0 or 1, the fitted power where
+    # neither.
     low, high = ends[0] - ROUNDING, ends[1] + ROUNDING
     if low <= 0 <= high:
         return "neither falls nor grows with n, as far as the data tell"

@@ -96,6 +96,7 @@ class SampledInputs:
         (string,) = np.asarray(
             language.sample(key, length, 1, end=self.end is not None)
         )
+        # A language numbers its symbols from 0, with the end token behind them.
         ids = (*self.symbols, self.end if self.end is not None else -1)
         return np.asarray(ids, np.int32)[string]
 
@@ -135,6 +136,7 @@ class NeighbourInputs:
         return tokens
 
     def _member(self, length: int, index: int) -> Int[np.ndarray, "tokens"]:
+        # Every index has samples of its own.
         draws = range(DRAWS * index, DRAWS * (index + 1))
         strings = (self.samples.draw(length, k) for k in draws)
         members = filter(get_language(self.samples.language).contains, strings)

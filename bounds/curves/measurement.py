@@ -58,20 +58,16 @@ MAIN_JOB: tuple[Variant, ...] = (
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """Options of one measurement of a largest influence.
+    """Options of one measurement of a largest influence."""
 
-    Attributes:
-        query: Position whose output is watched; negative ones count from the end.
-        target: "activation", "logits", or another target of influences.
-        method: An influence method, its name, or "auto".
-        ties: Treatment of an ambiguous tie of hard attention: "error" or "warn".
-        memory_limit: Bytes for the blocks under way; None is the device's memory.
-    """
-
+    # Position whose output is watched; negative ones count from the end.
     query: int = -1
+    # "activation", "logits", or another target of influences.
     target: Any = "activation"
     method: Way | str = "auto"
+    # Treatment of an ambiguous tie of hard attention: "error" or "warn".
     ties: TieRule = "error"
+    # Bytes for the blocks under way; None is the device's memory.
     memory_limit: int | None = None
 
     @property
@@ -100,22 +96,16 @@ class Question:
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """A model, its inputs, and the question measured on each.
-
-    Attributes:
-        model: The model.
-        model_sha256: The model's hash, its name in a store.
-        source: Source of its inputs.
-        inputs: Tokens by length n and index.
-        question: The question measured on each input.
-        seed: Seed of samples and searches.
-    """
+    """A model, its inputs, and the question measured on each."""
 
     model: Transformer
+    # The model's hash, its name in a store.
     model_sha256: str
     source: InputSource
+    # Tokens by length n and index.
     inputs: Mapping[tuple[int, int], Int[np.ndarray, "tokens"]]
     question: Question
+    # Of samples and searches.
     seed: int
 
     @property
@@ -191,6 +181,7 @@ def enclosed_value(lower: float, upper: float, screened: bool) -> float:
     """Returns the middle of an enclosure, 0 if it holds 0; if `screened`, `upper`."""
     if screened:
         return upper
+    # An influence with a lower end of 0 is not told apart from 0.
     return 0.5 * (lower + upper) if lower > 0 else 0.0
 
 
@@ -236,6 +227,7 @@ def combine(
     variants = []
     for weighting in weightings:
         is_hard = model.is_hard if weighting is None else WEIGHTINGS[weighting].hard
+        # A temperature divides all scores of a row, and leaves the winners of hard attention.
         some = temperatures[:1] if is_hard else temperatures
         variants += [(weighting, temperature) for temperature in some]
     return variants

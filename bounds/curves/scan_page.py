@@ -57,6 +57,7 @@ def scan_page(
         down, word, title = names.distinct(view.columns), "substitute", "substitute"
     else:
         quantity = largest_label(scan, quantity)
+        # A bar has its value in y, a cell of a map in z.
         lines = _hover(quantity, scan.kind, best, None).replace("%{z", "%{y")
         figure = plotly.Figure(
             plotly.Bar(
@@ -75,6 +76,7 @@ def scan_page(
         x=across,
         y=down,
         z=view.values.T,
+        # Shown in two digits, and half as long in the page.
         customdata=view.radii.astype(np.float32).T,
         text=None if best is None else best.T,
         colorbar={"title": {"text": html.escape(quantity), "side": "right"}},
@@ -131,6 +133,7 @@ def _colours(values: Float[np.ndarray, "..."], top: float) -> dict[str, Any]:
     if (values < 0).any():
         return {"colorscale": "RdBu_r", "zmin": -top, "zmax": top}
     steps = np.linspace(0, 1, STEPS)
+    # The colour of a share s of the scale stands at s^2.
     scale = zip(steps**2, sample_colorscale("magma_r", steps), strict=True)
     return {"colorscale": [[float(x), y] for x, y in scale], "zmin": 0, "zmax": top}
 

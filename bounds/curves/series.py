@@ -24,29 +24,22 @@ class Decades:
 
 @dataclasses.dataclass(frozen=True)
 class Gap:
-    """Corrected constant against one curve; all but lengths are decimal logarithms.
+    """Corrected constant against one curve; all but lengths are decimal logarithms."""
 
-    No constant of Lemma 5 falls before its bound on an attention weight does: in a row of n
-    logits that differ by at most 2A it is 1/(1 + (n - 1) e^{-2A}), which is near 1 until n
-    is about e^{2A} and falls like 1/n from there. Trained or random, A is soon so large
-    that this n is beyond any length that can be run, and the constant flat within all.
-
-    Attributes:
-        last: Longest n that was measured and has a constant.
-        exact: Largest influence at `last`; None where it is zero.
-        corrected: The constant at `last`.
-        half_weight: n at which the bound on a weight is 1/2, at the longest length known.
-        bend: `half_weight` where a known length reaches it and the constant begins to
-            fall; else None.
-        end: Longest n at which the constant is known.
-        at_end: The constant at `end`.
-    """
-
+    # Longest n that was measured and has a constant, with the largest influence there, None
+    # where it is zero, and the constant.
     last: int
     exact: float | None
     corrected: float
+    # n at which the bound on an attention weight is 1/2, at the longest length known. No
+    # constant of Lemma 5 falls before that bound does: in a row of n logits that differ by at
+    # most 2A it is 1/(1 + (n - 1) e^{-2A}), which is near 1 until n is about e^{2A} and falls
+    # like 1/n from there. Trained or random, A is soon so large that this n is beyond any
+    # length that can be run.
     half_weight: float
+    # `half_weight` where a known length reaches it and the constant begins to fall.
     bend: float | None
+    # Longest n at which the constant is known, and the constant there.
     end: int
     at_end: float
 

@@ -1,8 +1,6 @@
 """Influence against length, with bounds, claims and estimates of the same quantity.
 
-A colour is a weighting, as of its exact values; a mark and dash is a kind of number. Bounds
-far above the values, as constants of the literature are, would press all else into one line:
-they are named above the axes with their size instead.
+A colour is a weighting, as of its exact values; a mark and dash is a kind of number.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,11 +36,8 @@ BEND = "n = 1 + e²ᴬ, A half the range of a\nrow of logits: bound on a weight 
 def curve_figure(
     series: Sequence[Series], quantity: str, trained_to: Sequence[int] = ()
 ) -> "Figure":
-    """Figure of at most `MAX_SERIES` series on logarithmic axes; `quantity` names y.
-
-    Equal series are one line with both names; a thin grey line is proportional to 1/n.
-    Upright lines mark the lengths `trained_to` that are among those measured.
-    """
+    """Figure of at most `MAX_SERIES` series on logarithmic axes; `quantity` names y."""
+    # Equal series are one line with both names.
     series = merge(series)
     bounded = [(one, c) for one, c in zip(series, COLOURS, strict=False) if one.bounds]
     x, y = (np.concatenate([getattr(one, axis) for one in series]) for axis in "xy")
@@ -52,6 +47,7 @@ def curve_figure(
         for k, (one, place) in enumerate(zip(series, places, strict=True)):
             draw_values(axes, one.x * step**place, one.y, k, one.label, floor=floor)
         upright = {"rotation": 90, "ha": "right", "color": "0.3", "bbox": BACKDROP}
+        # Upright lines mark lengths within those measured.
         for n in [n for n in trained_to if x.min() <= n <= x.max()]:
             look = {"end": 0.02, "dash": "-.", "size": 7, "offset": (-2, 0), **upright}
             draw_rule(axes, f"trained to n = {n}", n, **look)
@@ -65,6 +61,7 @@ def curve_figure(
             # Bounds that stand alone lie above the values: the line then goes below.
             apart = any(one.bounds and not one.x.size for one in series)
             first = level.min() / 1.6 if apart else 1.6 * level.max()
+            # A thin grey line is proportional to 1/n.
             axes.plot(ends, first * ends[0] / ends, **GUIDE)
             look = {"size": 7, "ha": "left", "color": "0.4", "bbox": BACKDROP}
             look |= {"offset": (0, -8), "va": "top"} if apart else {}
@@ -84,6 +81,7 @@ def _draw_bounds(
     far: dict[str, list[str]] = {}
     for k, (one, colour) in enumerate(bounded):
         for line in one.bounds:
+            # A bound far above the values would press all else into one line.
             if line.log10.max() > np.log10(largest) + DECADES:
                 ends = (f"{x:.0f}" for x in (line.log10.min(), line.log10.max()))
                 powers = " to ".join(dict.fromkeys(f"$10^{{{x}}}$" for x in ends))

@@ -62,11 +62,8 @@ def sequence_figure(
     quantity: str,
     query: int | None,
 ) -> "Figure":
-    """Figure of the influence at each symbol of an input, with a rule at the query.
-
-    `names` has the symbol at every position, `substitutes` the symbol of the largest change
-    at each of the influences.
-    """
+    """Figure of the influence at each symbol of an input, with a rule at the query."""
+    # The symbol at every position, and that of the largest change at each of the influences.
     names, substitutes = [*map(drawable, names)], [*map(drawable, substitutes)]
     best = dict(zip(influences, substitutes, strict=True))
     letters = all(len(x) <= 1 for x in [*substitutes, *(names[p] for p in influences)])
@@ -80,6 +77,7 @@ def sequence_figure(
             axes.set_yscale("log")
             axes.set_ylim(floor / 2, top * (2.5 if letters else 8))
             for place in [p for p in row if p in influences]:
+                # Smaller influences are open marks on the floor.
                 height, seen = max(influences[place], floor), influences[place] >= floor
                 look = {"color": COLOURS[0], "markersize": 2.5}
                 look["markerfacecolor"] = COLOURS[0] if seen else "white"
@@ -103,6 +101,7 @@ def letter_figure(
     """Figure of symbols as high as influences; the watched row, shaded, is cut if higher."""
     names = [*map(drawable, names)]
     others = [height for p, height in influences.items() if p != watched]
+    # The watched row's own change is far larger than others, which it would press flat.
     top = ROOM * (max(others, default=0) or max(influences.values(), default=0) or 1)
     shown = [*influences] or [watched or 0]
     letters = 2 * sum(len(names[p]) == 1 for p in shown) > len(shown)
@@ -139,6 +138,7 @@ def _draw_symbol(
     font: Any = {"family": "DejaVu Sans Mono", "weight": "bold"}
     glyph = TextPath((0, 0), name, size=1, prop=font, usetex=False)
     room = Bbox.from_bounds(position - GLYPH / 2, 0, GLYPH, height)
+    # From the extents of the letter itself, so that all letters fill their room.
     outline = BboxTransform(glyph.get_extents(), room).transform_path(glyph)
     axes.add_patch(PathPatch(outline, color=COLOURS[0], linewidth=0))
 
@@ -220,6 +220,7 @@ def _name(
         axis.set_ticks(range(len(places)), labels, fontsize=7, parse_math=False)
         axis.set_tick_params(length=0)
         return
+    # At most some sixteen numbers fit an axis.
     every = next(x for x in (1, 5, 10, 20, 50, 100, 10**9) if len(places) <= 16 * x)
     shown = [i for i, x in enumerate(numbers) if x is not None and x % every == 0]
     shown = shown or [0]

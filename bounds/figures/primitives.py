@@ -147,10 +147,7 @@ def write(
 
 
 def label_logarithms(axes: "Axes", lowest: float = 0.0) -> None:
-    """Labels powers of the base alone, or, where too few are seen, numbers between them.
-
-    The y axis has no ticks below `lowest`, if that is not 0.
-    """
+    """Labels powers of the base alone, or, where too few are seen, numbers between them."""
     from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter, NullLocator
 
     bottom, top = axes.get_ylim()
@@ -172,6 +169,7 @@ def label_logarithms(axes: "Axes", lowest: float = 0.0) -> None:
                 axis.set_minor_locator(NullLocator())
             if sum(low <= x <= high for x in axis.get_majorticklocs()) >= FEWEST_LABELS:
                 break
+    # The y axis has no ticks below `lowest`, if that is not 0.
     for minor in (False, True) if lowest else ():
         ticks = axes.get_yticks(minor=minor)
         axes.set_yticks(ticks[ticks >= lowest], minor=minor)
@@ -194,11 +192,7 @@ def heat_map(
     height: float,
     rows: int = 1,
 ) -> Iterator[tuple["Figure", list[tuple["Axes", slice]]]]:
-    """Yields a figure of values in rows, and the axes and slice across of each row.
-
-    NaN is grey. The scale, labelled `quantity`, ends at `top` and is open there if values
-    lie beyond.
-    """
+    """Yields a figure of values in rows, and the axes and slice across of each row."""
     from matplotlib.colors import Normalize, PowerNorm
 
     # Light to dark with the square root, so that small values show; signed values are red
@@ -211,9 +205,11 @@ def heat_map(
     parts = [slice(start, start + across) for start in range(0, len(values), across)]
     with new_figure((PAGE, height), rows) as (figure, panels):
         for part, axes in zip(parts, panels, strict=True):
+            # NaN is not drawn, and shows as grey.
             axes.set_facecolor("0.85")
             axes.imshow(values[part].T, **look)
             axes.set_xlim(-0.5, across - 0.5)
+        # The scale is open at an end beyond which values lie.
         beyond = 2 * bool(np.nanmax(values) > top) + bool(np.nanmin(values) < -top)
         extend = ("neither", "min", "max", "both")[beyond]
         bar: dict[str, Any] = {"extend": extend, "fraction": 0.05, "pad": 0.02}
@@ -230,12 +226,9 @@ def symbol_rows(
     row_height: float,
     note: str,
 ) -> Iterator[tuple["Figure", list[tuple["Axes", range]]]]:
-    """Yields a figure of an input in rows, and the axes and positions of each row.
-
-    Symbols stand below, letters or words; rows reach from the first to the last position
-    shown or marked. Longer names among letters are left out.
-    """
+    """Yields a figure of an input in rows, and the axes and positions of each row."""
     positions = {*shown, *([] if marked is None else [marked])} or {0}
+    # From the first to the last position that is shown or marked.
     first, last = min(positions), max(positions)
     places = range(first, last + 1)
     across = min(LETTERS if letters else WORDS, len(places))

@@ -70,10 +70,8 @@ WIDE_X, WIDE_Y = 8.0, 20.0
 def loss_figure(
     rows: Rows, lengths: Sequence[int], length: int, levels: Levels
 ) -> "Figure":
-    """Figure of the loss against the step, with the levels at the training's longest n.
-
-    Rows have `step`, and some `loss`, `optimal` and `loss_n` of the measured lengths n.
-    """
+    """Figure of the loss against the step, with the levels at the training's longest n."""
+    # Rows have `step`, and some `loss`, `optimal` and `loss_n` of the measured lengths n.
     batches = points(rows, "loss", "step")
     optimum = float(np.mean([row["optimal"] for row in rows if "loss" in row]))
     shown = (
@@ -105,9 +103,6 @@ def loss_figure(
 def entropy_figure(table: Table, language: str) -> "Figure":
     """Draw cross-entropies against n: levels, floors, and a model where there is one.
 
-    Even and odd lengths differ where brackets must balance; each has its own line of a
-    level then.
-
     Args:
         table: Rows as the command `entropy` writes them.
         language: Its name, for the axis.
@@ -115,6 +110,7 @@ def entropy_figure(table: Table, language: str) -> "Figure":
     Returns:
         A Matplotlib figure, one column of a paper wide.
     """
+    # Even and odd lengths differ where brackets must balance; each has its own line then.
     parts = [[*table]]
     if any(row.get("p0") is not None for row in table):
         parts = [[row for row in table if row["n"] % 2 == odd] for odd in (0, 1)]
@@ -137,10 +133,8 @@ def entropy_figure(table: Table, language: str) -> "Figure":
 
 
 def simulation_figure(table: Table) -> "Figure":
-    """Figure of errors against temperature, a colour per length, of at most 5 lengths.
-
-    Rows are those of `Simulation.row` with sweeps; `MARKS` is what is drawn of each.
-    """
+    """Figure of errors against temperature, a colour per length, of at most 5 lengths."""
+    # Rows are those of `Simulation.row` with sweeps; `MARKS` is what is drawn of each.
     rows = [row for row in table if row["temperatures"]]
     shown = min(len(rows), MOST_LENGTHS)
     rows = [rows[k] for k in np.linspace(0, len(rows) - 1, shown).round().astype(int)]
@@ -187,12 +181,7 @@ def sensitivity_figure(rows: Rows, label: str) -> "Figure":
 
 
 def sweep_figure(rows: Sequence[Row], layout: Layout, quantity: str) -> "Figure":
-    """Figure of column `layout.y` of the rows that have numbers in it, by panel and line.
-
-    Lines go through the medians of the values at one place, its seeds and inputs; every
-    value stands as a light mark. Numbers that range widely are on logarithmic axes, near
-    zero linear where there are zeros.
-    """
+    """Figure of column `layout.y` of the rows that have numbers in it, by panel and line."""
     rows = [row for row in rows if is_number(row.get(layout.y))]
     cells = layout.group(rows)
     index = {line: k for k, line in enumerate(dict.fromkeys(chain(*cells.values())))}
@@ -212,6 +201,8 @@ def sweep_figure(rows: Sequence[Row], layout: Layout, quantity: str) -> "Figure"
                 x = np.array([*(at if numeric else map(places.index, at))])
                 y = np.array([row[layout.y] for row in chosen], float)
                 label = "" if line in labels else line
+                # Lines go through the medians of the values at one place, its seeds and
+                # inputs.
                 draw_values(axes, x, y, index[line], label, np.median)
                 labels.append(line)
                 repeated |= len(x) != len(np.unique(x))
@@ -244,6 +235,7 @@ def _scale(
         axes.locator_params("x", integer=True)
     sizes = np.abs(y[y != 0])
     if len(sizes) and sizes.max() >= WIDE_Y * sizes.min():
+        # A logarithmic axis has no zero: near it the axis is linear where there are zeros.
         near_zero = {} if y.min() > 0 else {"linthresh": sizes.min()}
         axes.set_yscale("symlog" if near_zero else "log", **near_zero)
     label_logarithms(axes)
