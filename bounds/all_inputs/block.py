@@ -235,7 +235,7 @@ def _concatenated(parts: list[Configurations]) -> Configurations:
 
 @dataclasses.dataclass(frozen=True)
 class StringPlan:
-    """All inputs, one by one."""
+    """Plan of all inputs of a length, evaluated one by one."""
 
     universe: Universe
     name: str = "inputs"

@@ -217,12 +217,12 @@ class States:
 
 
 class TooManyError(Exception):
-    """There are more configurations than are to be evaluated."""
+    """Raised where there are more configurations than are to be evaluated."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CountPlan:
-    """All inputs of a length, evaluated by count vectors."""
+    """Plan of all inputs of a length, evaluated by count vectors."""
 
     universe: Universe
     tables: tuple[States, ...]

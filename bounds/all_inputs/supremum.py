@@ -41,7 +41,7 @@ RERUN_LENGTH = 1024
 
 @dataclasses.dataclass(frozen=True)
 class Supremum(OfKind):
-    """The largest influence of one symbol over all inputs of a length.
+    """Result of `supremum` and `search_inputs`: the largest influence over all inputs.
 
     After all inputs the supremum lies in [max_lower, max_upper], which differ by the
     rounding radius; it is exact, or an enclosure where the radius is above `RTOL_EXACT`

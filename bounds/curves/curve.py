@@ -51,7 +51,7 @@ CORRECTED = "log10_corrected"
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class BoundCurve(RowPerLength):
-    """Influence against length, for one model: a table with one row per n.
+    """Result of `bound_curve`: the largest influence at each length n, one row per n.
 
     Row k holds the measurement of largest influence at the k-th length, as `n`,
     `input` (the input that attained it), the fields of `measure`, and `zeros`, the

@@ -127,7 +127,7 @@ def chosen_entries(
 
 @dataclasses.dataclass(frozen=True)
 class TableOptions:
-    """Options of `scan` on its table, unchecked."""
+    """Options of `scan` on its table, unchecked; `build_request` checks them."""
 
     rows: Any = None
     target_symbols: Sequence[int] | None = None

@@ -27,7 +27,9 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """Options that change results within their radii only; no part of a stored key.
+    """Devices, memory, checkpoint and progress of a call; no part of a stored key.
+
+    Results change within their radii only.
 
     Args:
         mesh: devices to share the substitutions out over (`device_mesh`), in one
@@ -78,7 +80,7 @@ Done = Literal["all", "top", "none", "stated"]
 
 
 class Way(abc.ABC):
-    """A way to find influences."""
+    """A way to find influences: a `Method` or a `Screen`."""
 
     name: str
     # Whether half precision of products applies: they are of changes alone.
@@ -131,7 +133,7 @@ class Method(Way):
 
 
 class Screen(Way):
-    """A way to find the largest influence that encloses all and computes some."""
+    """A way to find the largest influence: encloses all, and computes some exactly."""
 
     @abc.abstractmethod
     def enclose(

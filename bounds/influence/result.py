@@ -19,7 +19,7 @@ from jax_models.run.evaluate import AmbiguousTieWarning, TieRule, describe_tie
 
 @dataclasses.dataclass(frozen=True)
 class Ties:
-    """Closest decisions of hard weightings, over the base pass and all changes."""
+    """Closest decisions of hard attention in a computation: base pass and all changes."""
 
     gap: float  # smallest distance from a winner to the best score below its cell
     spread: float  # widest distance between scores that count as tied
@@ -73,7 +73,7 @@ def judge_ties(model: Any, met: Ties | None, where: str, rule: TieRule) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """Changes of consecutive substitutions."""
+    """Changes of the target under consecutive substitutions, as methods yield them."""
 
     # watched: each row, or all together
     changes: Float[np.ndarray, "substitutions watched classes"]
@@ -196,7 +196,7 @@ class Enclosures(Found):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answer(OfKind):
-    """Statements that influences and scans share: target, method, rounding, kind."""
+    """Fields that influences and scans share: target, method, rounding, kind."""
 
     target: Any  # "activation", "logits", or a value of `targets`
     kind: Kind  # of the largest; "exact" to a radius of at most `rtol_exact`

@@ -79,7 +79,7 @@ def _compiled(
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Consecutive substitutions that share one program."""
+    """Consecutive substitutions that share one program and one block size."""
 
     start: int
     end: int

@@ -18,7 +18,7 @@ Chosen: TypeAlias = tuple[int, ...] | None
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """Number or numbers read from each row's change."""
+    """Number read from each row's change: its norm, or its largest entry, or all entries."""
 
     # "norm": Euclidean norm over classes, or the change itself of one class; "largest":
     # largest absolute value over classes; "signed": all classes.

@@ -8,7 +8,7 @@ import numpy as np
 
 # The caller holds it: a hidden cache would keep O(n d) numbers alive.
 class SharedBase:
-    """A base pass of questions about one model, input and watched row (or rows).
+    """Holder of a base pass for several questions about one model, input and watched row.
 
     Give the same object to each of them (`build_request(shared=)`), as for a sweep in
     parts, and `incremental` forms the pass once. The last pass asked for is held as

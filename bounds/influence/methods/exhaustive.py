@@ -200,7 +200,7 @@ def _batch(request: InfluenceRequest) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Exhaustive(Method):
-    """A forward pass for each substitution, minus the base: the oracle of all others."""
+    """Method "exhaustive": a pass for each substitution, minus the base; the oracle."""
 
     name = "exhaustive"
     subtracts = True

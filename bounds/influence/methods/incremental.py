@@ -133,7 +133,7 @@ def _parts(request: InfluenceRequest) -> Iterator[Part]:
 
 @dataclasses.dataclass(frozen=True)
 class Incremental(Method):
-    """Changes carried exactly through the layers.
+    """Method "incremental": changes carried exactly through the layers.
 
     Args:
         precision: "bfloat16" or "float16" rounds the operands of the products of

@@ -78,7 +78,7 @@ def _lump(request: InfluenceRequest) -> tuple[Places, int] | str:
 
 @dataclasses.dataclass(frozen=True)
 class Lumped(Method):
-    """Propagation of classes of equal rows, with their counts."""
+    """Method "lumped": propagation of classes of equal rows, with their counts."""
 
     name = "lumped"
 

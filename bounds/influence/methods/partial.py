@@ -512,7 +512,7 @@ def _parts(request: InfluenceRequest) -> tuple[Part]:
 
 @dataclasses.dataclass(frozen=True)
 class Partial(Method):
-    """Forward passes of the rows that can change and are read, minus the base."""
+    """Method "partial": passes of the rows that can change and are read, minus the base."""
 
     name = "partial"
     subtracts = True

@@ -33,7 +33,7 @@ Cheap = Literal["float32", "bfloat16", "float16"]
 # Only where it is asked for: five runs in float32 take as long as two in float64.
 @dataclasses.dataclass(frozen=True)
 class Proposed(Screen):
-    """All influences in a cheap precision, the possible maxima again in float64.
+    """Method: all influences in a cheap precision, the possible maxima again in float64.
 
     Args:
         precision: "float32" computes all with radii, and in float64 those whose upper

@@ -69,7 +69,7 @@ def norm_defect(
 
 
 class Moved(NamedTuple):
-    """Base rows that an operation reads, their known changes, bounds on unknown ones."""
+    """Rows that an operation reads: base, known change, and a bound on the unknown one."""
 
     base: Float[Array, "rows width"]
     known: Float[Array, "rows width substitutions"]

@@ -92,7 +92,7 @@ def block_sizes(request: InfluenceRequest) -> BlockSizes:
 
 
 class Climb:
-    """Enclosures of all influences, refined level by level."""
+    """State of a screen: enclosures of all influences, refined level by level."""
 
     def __init__(
         self,
@@ -439,7 +439,7 @@ def _pays(climb: Climb, count: int, budget: int) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Screened(Screen):
-    """Enclosures of all influences; exactly the largest where they close.
+    """Method "screened": encloses all influences; exact for the largest where they close.
 
     Args:
         rtol: stop when the maximum's upper end / lower end - 1 is at most this.

@@ -106,7 +106,7 @@ def move_own_row(
     heads = join_heads(configuration.heads)
     change = change_rows(layer, base_row, state.own.T, heads).T
     linear = base_response(known, row_tile)
-    # After the first layer everything is known, so that no unknown change is carried on here.
+    # The second layer reads the first's exact changes: row i has no unknown part.
     if moved is None:
         nothing = jnp.zeros_like(state.own_unknown)
         return MovedOwn(change, nothing, linear, nothing)

@@ -41,7 +41,7 @@ ByRow: TypeAlias = Float[Array, "rows heads substitutions"]
 @register
 @dataclasses.dataclass(frozen=True)
 class State:
-    """Changes of the rows that a layer reads."""
+    """Changes of the rows that a layer reads: known ones, and norms of the unknown ones."""
 
     known: Float[Array, "rows width substitutions"]  # zero at row i
     unknown: Float[Array, "rows substitutions"]  # zero at row i
@@ -238,9 +238,9 @@ def turn_derivative(
     common: ByRow,
 ) -> Float[Array, "rows heads d_v substitutions"]:
     """Effect of known changes by the derivative after replacement, less by the base's."""
-    # With f the factor of the other columns' weights, t and t' the weight of column i, d = dq
-    # . (k_i - kbar) and d' = dq . (k'_i - kbar):
-    #     (f - 1) first - f a common - f t d (v_i - b - a) + t' d' (v'_i - b - a).
+    # With f the factor of the other columns' weights, t and t' the weight of column i:
+    #     (f - 1) first - f a common - f t d (v_i - b - a) + t' d' (v'_i - b - a),
+    #     d = dq . (k_i - kbar),  d' = dq . (k'_i - kbar).
     # `first` is the base derivative by the known changes, dq among them; `common` the mean
     # known change of the other columns' scores. Where f is infinite the result means nothing.
     weights = replaced.weights

@@ -26,7 +26,7 @@ ByPair: TypeAlias = Float[Array, "heads rows substitutions"]
 @register
 @dataclasses.dataclass(frozen=True)
 class Moments:
-    """Sums over the columns of a reference."""
+    """Sums over the columns of a reference, as the softmax lemma needs them."""
 
     score: Sums  # T = sum w y
     grown: Sums  # sum w y e^y

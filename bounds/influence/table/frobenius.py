@@ -25,7 +25,9 @@ WildType = Literal["zero", "left_out"]
 
 @dataclasses.dataclass(frozen=True)
 class Frobenius(Reduction):
-    """sqrt(sum over s and t of J[i, s, j, t]^2) for position i and row j; 0 for i = j.
+    """Reduction to a map over positions i and rows j, as of a categorical Jacobian.
+
+    sqrt(sum over s and t of J[i, s, j, t]^2) for position i and row j; 0 for i = j.
 
     Attributes:
         center: True subtracts the means over each of the four axes in turn first.

@@ -18,7 +18,7 @@ Piece: TypeAlias = tuple[int, np.ndarray, np.ndarray]
 
 
 class Reduction:
-    """Values of a table from the readings of all substitutions."""
+    """Rule that makes a table's values from the readings of all substitutions."""
 
     # Reading of one substitution's change on the device.
     kind: Kind = "norm"

@@ -19,7 +19,7 @@ from jax_models.run.device_memory import require_memory
 
 @dataclasses.dataclass(frozen=True)
 class Table(Reduction):
-    """All cells, or with `by_target` all cells and entries of the target."""
+    """Reduction to all cells as they are, or with `by_target` to all entries of a target."""
 
     by_target: bool = False
     by_cell = True

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Scan(Answer):
-    """Changes by every substitution, or a reduction of them.
+    """Result of `scan`: changes by every substitution, or a reduction of them.
 
     `values` have the axes that `axes` names, of "position", "symbol", "row" and "target"
     (of a caller's function only "position" is named). They are NaN where nothing is

@@ -21,10 +21,11 @@ MAX_DIGITS = 18
 
 # Arrays are arguments and not constants: a probe's next direction compiles nothing.
 class Target(abc.ABC):
-    """A quantity of a model's output. Subclasses are frozen dataclasses, and pytrees.
+    """A quantity of a model's output that influences and scans watch; a base class.
 
-    Fields are static (`metadata=STATIC`), or arrays, which compiled programs take as
-    arguments. `base` has the shape [width], of a joint target [rows, width].
+    Subclasses are frozen dataclasses, and pytrees. Fields are static (`metadata=STATIC`),
+    or arrays, which compiled programs take as arguments. `base` has the shape [width], of
+    a joint target [rows, width].
     """
 
     # Word of the target, on the command line, and in Python where it has no fields.
