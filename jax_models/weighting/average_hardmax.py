@@ -40,13 +40,11 @@ from jax_models.weighting.hard import (
 @register
 @dataclasses.dataclass(frozen=True)
 class AverageSummary:
-    """The three best score cells of each row, and the value sums of the first two.
-
-    The second sum is read when the only key of the best cell is removed.
-    """
+    """The three best score cells of each row, and the value sums of the first two."""
 
     levels: Levels  # of heads and rows
     first_sum: Float[Array, "heads rows d_v"]
+    # Read when the only key of the best cell is removed.
     second_sum: Float[Array, "heads rows d_v"]
 
     @property
@@ -61,6 +59,7 @@ class AverageSummary:
 
 
 def _count(level: Level) -> Float[Array, "... 1"]:
+    # The sum of a level without keys is 0: its mean is 0 too, not NaN.
     return jnp.maximum(level.count, 1)[..., None]
 
 
@@ -94,6 +93,7 @@ class AverageHardmax(HardWeighting):
     def weights(self, scores: ByKey, visible: Bool[Array, "..."]) -> ByKey:
         """Returns equal weights on the visible keys of the best cell, else 0."""
         cells = self.seen_cells(scores, visible)
+        # In a row that sees nothing all cells are -inf and equal the best: hence the mask.
         members = (cells == cells.max(axis=-1, keepdims=True)) & visible
         return members.astype(scores.dtype) / jnp.maximum(
             members.sum(axis=-1, keepdims=True, dtype=scores.dtype), 1
@@ -121,6 +121,7 @@ class AverageHardmax(HardWeighting):
         """Returns the summary of both sets of keys."""
         levels = merge_levels(first.levels, second.levels)
 
+        # A side's third cell is never among the joint two best: two of its own are above it.
         def sum_at(cell: Array) -> Array:
             total = jnp.zeros_like(first.first_sum)
             for side in (first, second):
@@ -128,6 +129,8 @@ class AverageHardmax(HardWeighting):
                     (side.levels.first, side.first_sum),
                     (side.levels.second, side.second_sum),
                 ):
+                    # Levels without keys all have the cell -inf; they must not match one
+                    # another.
                     same = (level.cell == cell) & (cell > -jnp.inf)
                     total += jnp.where(same[..., None], values, 0.0)
             return total
@@ -154,12 +157,14 @@ class AverageHardmax(HardWeighting):
             lone, levels.second.count, count - member.astype(count.dtype)
         )
         joins, beats = left.cell == cell, left.cell > cell
+        # The best cell keeps its members: the mean changes by the column's value alone.
         stays = member & jnp.where(lone, beats, joins)
         # Weights of the column after the change, and of the other keys of its cell.
         share = jnp.where(joins, 1 / (others + 1), beats.astype(count.dtype))
         rest = 1 - share
         # The second cell is consulted only when the leaving column was alone.
         by_other = jnp.where(lone, rest, 0.0)
+        # The other members' mean without v is theirs with it less (v - mean) / (count - 1).
         by_leaving = jnp.where(member & ~lone, -rest / jnp.maximum(count - 1, 1), 0.0)
         return (
             jnp.where(stays, 0.0, by_other),
@@ -178,6 +183,7 @@ class AverageHardmax(HardWeighting):
         cells = self.seen_cells(scores, moved.visible)
         base = jax.tree.map(lambda x: x[..., None], summary.levels)
         was = is_member(old_cells, base) & moved.visible
+        # Two levels: tie reports need no more, and the sums are of the best alone.
         levels = lift_levels(scores, cells, moved.visible, moved.count, known=2)
         now = (cells == levels.best[..., None]) & moved.visible
         dtype = scores.dtype
@@ -208,6 +214,7 @@ class AverageHardmax(HardWeighting):
         levels = merge_levels(first.levels, second.levels)
         at_best = [s.levels.best == levels.best for s in (first, second)]
 
+        # A side whose best cell is not the joint best has no new members.
         def at(a: Array) -> list[Array]:
             return [m[..., None] if a.ndim > m.ndim else m for m in at_best]
 
@@ -217,6 +224,7 @@ class AverageHardmax(HardWeighting):
 
         def left(a: Array, b: Array, a_kept: Array, b_kept: Array) -> Array:
             one, two = at(a)
+            # Old members that such a side kept have left the joint best cell.
             return a + jnp.where(one, 0.0, a_kept) + b + jnp.where(two, 0.0, b_kept)
 
         counts = (first.kept_count, second.kept_count)
@@ -231,12 +239,10 @@ class AverageHardmax(HardWeighting):
         )
 
     def read_change(self, change: AverageChange) -> Moved:
-        """Returns the change of the attended value.
-
-        The deviations of all old members from their mean sum to zero, so that `kept` equals
-        -`left`. The sum over fewer keys is used: it is rounded less, and it is exactly zero
-        if no key left the best cell.
-        """
+        """Returns the change of the attended value."""
+        # The deviations of all old members from their mean sum to zero, so that `kept` equals
+        # -`left`. The sum over fewer keys is used: it is rounded less, and it is exactly zero
+        # if no key left the best cell.
         few_left = (change.left_count <= change.kept_count)[..., None]
         stayed = jnp.where(few_left, -change.left, change.kept)
         count = _count(change.levels.first)
@@ -245,12 +251,7 @@ class AverageHardmax(HardWeighting):
     def replace_set(
         self, summary: AverageSummary, moved: MovedKeys
     ) -> tuple[AverageChange, Array]:
-        """Returns the change summary of rows with some keys moved, and whether it is known.
-
-        The deviations of all old members from their mean sum to zero, so that the sum over
-        members that did not move is minus the sum over those that did. If all keys of the
-        best cell moved, the best unmoved keys are those of the second cell, if any.
-        """
+        """Change summary of rows with some keys moved, and whether it is known."""
         levels, was, certain = remove_levels(summary.levels, moved, self.tie_resolution)
         dtype = moved.score.dtype
 
@@ -261,12 +262,16 @@ class AverageHardmax(HardWeighting):
 
         mean = summary.mean
         second_count = summary.levels.second.count[..., None]
+        # All keys of the best cell moved: the best unmoved ones are those of the second cell,
+        # if any, and all of them are new members. Their v - mean sum to:
         emptied = levels.best < summary.levels.best
         second = summary.second_sum - second_count * mean - deviation(1)
         none = jnp.zeros_like(second)
         stayed = AverageChange(
             levels=levels,
             carried=none,
+            # The deviations of all old members from their mean sum to zero: the sum over
+            # those that stayed is minus the sum over those that moved.
             kept=jnp.where(emptied[..., None], 0.0, -deviation(0)),
             kept_count=jnp.where(emptied, 0.0, levels.first.count),
             left=none,

@@ -51,11 +51,9 @@ Cells = tuple[ByColumn, ByColumn]  # of a column's scores before and after
 @register
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """Alternative replacements of one column each, with their scores at query rows.
+    """Replacements of one key and its value each, as alternatives, with their scores."""
 
-    The columns are the last axis, the longest one.
-    """
-
+    # The columns are the last axis of all fields, since they are the longest one.
     index: Int[Array, "columns"]  # position of the column
     score: Float[Array, "heads rows columns"]  # score before, at each query row
     score_change: Float[Array, "heads rows columns"]
@@ -68,6 +66,7 @@ class Column:
     @property
     def value_after(self) -> Float[Array, "heads d_v columns"]:
         """Values of the columns after their replacement."""
+        # Beside a large value before, this sum loses digits of a small value after.
         moved = self.value + self.value_change
         return moved if self.new_value is None else self.new_value
 
@@ -138,6 +137,8 @@ class TieReport:
 
     def merge(self, other: "TieReport") -> "TieReport":
         """Joins two reports; keeps the ambiguous row, else that of the smaller gap."""
+        # An ambiguous row comes before any other, whose gap may be smaller: it is the one to
+        # name.
         nearer = (self.ambiguous == other.ambiguous) & (other.gap < self.gap)
         worse = (other.ambiguous & ~self.ambiguous) | nearer
         return TieReport(
@@ -175,6 +176,7 @@ class Weighting(abc.ABC):
     ) -> Float[Array, "heads rows"]:
         """Least score of a key that can affect a row's attended value; -inf for softmax."""
         del summary
+        # Under softmax a key of any score has a positive weight.
         return jnp.full(queries.shape[:2], -jnp.inf, queries.dtype)
 
     def for_scores(self, steps: int) -> "Weighting":
@@ -236,6 +238,7 @@ class Weighting(abc.ABC):
 
     def perturb(self, summary: Any, moved: MovedKeys) -> Moved:
         """Returns the change of the attended value when all keys move."""
+        # One tile holds all keys, so that nothing is to be merged.
         return self.read_change(self.lift_change(summary, moved))
 
     def ties(self, summary: Any, rows: Int[Array, "..."]) -> TieReport | None:
@@ -270,6 +273,7 @@ def contract(
         values: without the axis of heads where all heads share them.
     """
     subscripts = "hik,kv->hiv" if values.ndim == 2 else "hik,hkv->hiv"
+    # By default accelerators round the factors of a product to fewer bits than the type has.
     return jnp.einsum(subscripts, weights, values, precision=jax.lax.Precision.HIGHEST)
 
 
@@ -284,13 +288,12 @@ def contract_apart(
 ) -> Moved:
     """Returns sum_k w_k (v_k - o); a value that equals the origin adds exactly zero.
 
-    A matrix product where one origin serves all rows.
-
     Args:
         weights: the weights.
         values: without the axis of heads where all heads share them.
         origin: the origin.
     """
+    # One origin for all rows: the differences have no axis of rows, and a product serves.
     if origin.shape[1] == 1:
         return contract(weights, values - origin)
 
@@ -339,11 +342,9 @@ def tallied(members: Bool[Array, "... keys"], count: Count, dtype: Any) -> ByKey
 def same_position(
     first: Int[Array, "..."], second: Int[Array, "..."], dtype: Any
 ) -> Bool[Array, "..."]:
-    """Returns whether two arrays of positions are equal, compared as floats of `dtype`.
-
-    Exact up to 2^24 in float32. The detour avoids a fault of the CPU compiler of jaxlib
-    0.10.2 and 0.12.0.1 with AVX-512, which cannot select instructions for a broadcast pair
-    of 32-bit integers in a fused comparison and aborts the process. Where the compiler joins
-    the conversion to the comparison, a wall keeps them apart (`formed_once`).
-    """
+    """Returns whether two arrays of positions are equal, compared as floats of `dtype`."""
+    # Exact up to 2^24 in float32. The detour avoids a fault of the CPU compiler of jaxlib
+    # 0.10.2 and 0.12.0.1 with AVX-512, which cannot select instructions for a broadcast pair
+    # of 32-bit integers in a fused comparison and aborts the process. Where the compiler
+    # joins the conversion to the comparison, a wall keeps them apart (`formed_once`).
     return first.astype(dtype) == second.astype(dtype)

@@ -37,6 +37,8 @@ from jax_models.weighting.base import (
 
 def default_resolution(dtype: Any) -> float:
     """Returns the default width of a score cell: 1e-9 for float64, else 1e-4."""
+    # With k roundings in a score s, k u |s| is below this up to |s| near 9e6 / k in float64,
+    # 1700 / k in float32.
     return 1e-9 if jnp.finfo(dtype).bits == 64 else 1e-4
 
 
@@ -61,6 +63,7 @@ class Level:
     @staticmethod
     def empty(like: Float[Array, "..."]) -> "Level":
         """Returns the level without keys, with fields of the shape and type of `like`."""
+        # A low of +inf and a high of -inf: neutral in the minima and maxima of a merge.
         none = jnp.full_like(like, jnp.inf)
         return Level(-none, none, -none, jnp.zeros_like(none))
 
@@ -73,6 +76,8 @@ class Level:
     def without(self, left: Float[Array, "..."]) -> "Level":
         """Returns the level without `left` of its keys; the empty level if none remain."""
         count = self.count - left
+        # The range of scores stays, though its ends may be keys that left: reported gaps come
+        # out too small and spreads too large, never the other way round.
         return dataclasses.replace(self, count=count).where(count > 0)
 
 
@@ -93,6 +98,7 @@ class Levels:
     @property
     def ambiguous(self) -> Bool[Array, "..."]:
         """Whether the second cell is the best cell's neighbour."""
+        # Also true of a row that sees nothing, as -inf - 1 = -inf; callers mask such rows.
         return self.second.cell == self.first.cell - 1
 
     @property
@@ -116,6 +122,7 @@ def lift_levels(
     found = []
     for _ in range(known):
         cell = cells.max(axis=-1)
+        # Once no cell is left the maximum is -inf, which hidden keys equal.
         members = (cells == cell[..., None]) & (cells > -jnp.inf)
         found.append(
             Level(
@@ -153,12 +160,10 @@ def merge_levels(first: Levels, second: Levels) -> Levels:
 
 
 def is_member(cell: Float[Array, "..."], levels: Levels) -> Bool[Array, "..."]:
-    """Whether a column of the row is in its best cell, by the column's recomputed cell.
-
-    The recomputed score may differ from that in `levels` in its last bits and so,
-    on a cell's edge, fall in the neighbouring cell. In a row that is not ambiguous no
-    score is in that neighbour, so that a column found there is a member of the best cell.
-    """
+    """Whether a column of the row is in its best cell, by the column's recomputed cell."""
+    # The recomputed score may differ from that in `levels` in its last bits and so, on a
+    # cell's edge, fall in the neighbouring cell. In a row that is not ambiguous no score is
+    # in that neighbour, so that a column found there is a member of the best cell.
     return cell >= jnp.where(levels.ambiguous, levels.best, levels.best - 1)
 
 
@@ -192,12 +197,7 @@ def remove_levels(
     ],
     Bool[Array, "heads columns"],
 ]:
-    """Returns the levels without moved keys, the members that moved, and if both are certain.
-
-    The members are Booleans of the moved keys in the first, second and third level. They are
-    uncertain if a recomputed cell is next to that of the second or third level, which the
-    key may be in.
-    """
+    """Levels without moved keys, the moved members of each level, and if both are certain."""
     old = to_cells(moved.score, resolution)
     base = jax.tree.map(lambda x: x[..., None], levels)
     best = is_member(old, base) & moved.visible
@@ -208,20 +208,21 @@ def remove_levels(
         return jnp.where(counts, jnp.abs(old - level.cell), jnp.inf)
 
     distances = away(base.second), away(base.third)
+    # Below the best cell a recomputed cell is taken at its word ...
     was = best, distances[0] == 0, distances[1] == 0
 
     dtype = levels.first.count.dtype
     gone = (tallied(x, moved.count, dtype).sum(axis=-1) for x in was)
     left = (level.without(x) for level, x in zip(levels.all, gone, strict=True))
+    # ... and where it is the neighbour of a level's cell, the key may be of that level: the
+    # count of the level is uncertain.
     second, third = ((x != 1).all(axis=-1) for x in distances)
     return best_levels(*left), was, second & third
 
 
 def reaches(found: Levels, before: Levels) -> Bool[Array, "..."]:
-    """Whether the two best levels in `found`, after keys have moved, are certain.
-
-    Unmoved keys that are in none of the levels `before` are below the third of those.
-    """
+    """Whether the two best levels in `found`, after keys have moved, are certain."""
+    # Unmoved keys that are in none of the levels `before` are below the third of those.
     return found.second.cell >= before.third.cell
 
 
@@ -230,6 +231,8 @@ def levels_replaced(levels: Levels, column: Column, cells: Cells) -> Levels:
     leaving, score = leave(levels, column, cells), column.score + column.score_change
     levels = jax.tree.map(lambda x: x[..., None], levels)
     dtype = levels.first.count.dtype
+    # The third level needs no such step: if the column was in it, the first two keep all
+    # their keys and the third is not among the best two.
     first = levels.first.without(leaving.first.astype(dtype))
     second = levels.second.without(leaving.second.astype(dtype))
     new = Level(leaving.cell, score, score, jnp.ones_like(score))
@@ -296,17 +299,15 @@ class HardWeighting(Weighting):
     def least_touching(
         self, summary: Any, queries: Float[Array, "heads rows d_k"]
     ) -> Float[Array, "heads rows"]:
-        """Returns the least score of each row's second-best cell, less a margin for rounding.
-
-        A key whose score is in one of the best two cells, or above them, scores no less. A
-        recomputed score may be lower by rounding: the margin is the width of a cell plus
-        the rounding of both scores. -inf for a row without a second cell.
-        """
+        """Least score of each row's second-best cell, less a margin for rounding."""
         del queries
+        # A key that is in one of the best two cells, or comes to be above them, scores no
+        # less.
         low, high = summary.levels.second.low, summary.levels.first.high
         known = summary.levels.second.cell > -jnp.inf
         size = jnp.maximum(jnp.abs(low), jnp.abs(high))
         cell = self.resolution(low.dtype)
+        # A recomputed score may be lower: by rounding of both scores, and by a cell's width.
         slack = cell + 2 * self.score_roundoff(low.dtype) * size
         return jnp.where(known, low - slack, -jnp.inf)
 
@@ -369,10 +370,8 @@ def replaced_value(
     # the value if the only best key is removed
     other: Array,
 ) -> Array:
-    """Returns the change of an attended value when one column is replaced.
-
-    All differences must be finite, also those whose factor is 0.
-    """
+    """Returns the change of an attended value when one column is replaced."""
+    # All differences must be finite: 0 times infinity, where a factor is 0, would be NaN.
     by_other, by_value, by_change = factors
     return (
         by_other * (other - attended)
@@ -387,24 +386,24 @@ def decided(
     # entries that count; all by default
     relevant: Bool[Array, "..."] | None = None,
 ) -> tuple[Float[Array, "..."], Float[Array, "..."], Bool[Array, "..."]]:
-    """Returns each row's gap, the spread of its best cell, and whether it is ambiguous.
-
-    The gap is the least score of the best cell less the best score below that cell. A row
-    is ambiguous if the score below is in the neighbouring cell; also, if cells are no wider
-    than the rounding of the best score, if the best cell has several keys or the gap is
-    within rounding.
-    """
+    """Returns each row's gap, the spread of its best cell, and whether it is ambiguous."""
     (one, two), dtype = (levels.first, levels.second), levels.first.low.dtype
     best = one.cell > -jnp.inf
     compared = best & (two.cell > -jnp.inf)
     if relevant is not None:
         best, compared = best & relevant, compared & relevant
+    # The least score of the best cell less the best score below it: what the scores of the
+    # two cells may move before the choice of members changes.
     gap = jnp.where(compared, one.low - two.high, jnp.inf)
     spread = jnp.where(best, one.high - one.low, 0.0)
+    # With neighbouring cells a last bit of a score on their edge decides.
     ambiguous = compared & levels.ambiguous
     if weighting.score_steps:
         size = jnp.where(best, jnp.abs(one.high), 0.0)
         rounding = weighting.score_roundoff(dtype) * size
+        # Where cells are no wider than rounding, equal scores may fall in different cells, so
+        # that several keys in one cell, or a gap within rounding of both scores, prove
+        # nothing.
         narrow = rounding >= weighting.resolution(dtype)
         undecided = (one.count > 1) | (gap <= 2 * rounding)
         ambiguous |= best & narrow & undecided

@@ -2,26 +2,9 @@
 
 A column is a key with its value; the top column has the largest score. It is summarised
 separately because it may be replaced while its weight is near 1: the sums over all other
-columns cannot be computed by subtracting its weight from a total.
-
-Values are taken relative to the top column's, so that the contribution of the others
-is not a small difference of large numbers (`replaced_factors` has the formulas). No two
-attended values are subtracted.
-
-When every key moves, with old weights a_m (sum 1), score changes d_m, new weights
-b_m = a_m exp(d_m) / Z, Z = sum a_m e^{d_m}, any constant c, and all values relative to the
-old top column's, so that mean = sum a_m v_m is as small as the weight of all others,
-
-    mean' - mean = [ sum_m (a_m e^{d_m} v'_m - a_m e^c v_m)
-                     - mean sum_m a_m (e^{d_m} - e^c) ] / Z.
-
-A term of the first sum is a e^d (v' - v) + a (e^d - e^c) v where |d - c| <= 1, and as it
-stands otherwise, so that no digits are lost where a column comes to dominate. The
-differences are taken by expm1 of d - c, never as a subtraction of exponentials, so a small
-change keeps its digits; c, the weighted mean of the d_m seen so far, keeps a large common
-shift (a new query) from cancelling, since then Z >= e^c by Jensen. Tiles choose their own c
-and are re-centred when they are merged. All exponentials are taken relative to a reference
-of at least every exponent present.
+columns cannot be computed by subtracting its weight from a total. Values are taken relative
+to the top column's, so that the contribution of the others is not a small difference of large
+numbers (`replaced_factors`, `Softmax.lift_change`). No two attended values are subtracted.
 """
 
 import dataclasses
@@ -67,13 +50,13 @@ HIGHEST = jax.lax.Precision.HIGHEST
 class SoftmaxChange:
     """Sums over a set of moved keys; `total`, `gained` and `shifted` are times e^-reference.
 
-    a is a key's old weight, d its score change; its values v before and v' after are
-    relative to the top column's. Old weights are stored relative to their largest, the
-    peak: beside a dominant column in another set they would underflow, and they matter if
-    that column's score falls.
+    a is a key's old weight, d its score change; its values v before and v' after are relative
+    to the top column's.
     """
 
     # largest log old weight, -inf where nothing was seen
+    # Old weights are stored relative to their largest, the peak: beside a dominant column of
+    # another set they would underflow, and they matter if that column's score falls.
     peak: Float[Array, "heads #columns"]
     mass: Float[Array, "heads #columns"]  # sum a, times e^-peak
     centre: Float[Array, "heads columns"]  # c, the weighted mean of the score changes
@@ -95,6 +78,8 @@ def _sum_products(
 ) -> Float[Array, "heads columns"]:
     """Sum of old times change over the keys; a matrix product if `old` has one column."""
     if old.shape[1] == 1:
+        # One column of old weights serves all moves: nothing of [heads, columns, keys] is
+        # formed.
         product = jnp.matmul(change, old.swapaxes(1, 2), precision=HIGHEST)
         return product[..., 0]
     return (old * change).sum(axis=-1)
@@ -139,9 +124,12 @@ def _raised(
 ) -> tuple[ByKey, Float[Array, "... 1"]]:
     """Weights before their division by their sum, and that sum, or 1 if it is 0."""
     top = jnp.max(scores, axis=-1, where=visible, initial=-jnp.inf, keepdims=True)
+    # Hidden keys may have any score, and a row that sees nothing the top -inf: neither may
+    # enter a difference, whose NaN would reach gradients through the `where`.
     apart = jnp.where(visible, scores - jnp.where(visible, top, 0.0), -jnp.inf)
     raised = jnp.exp(apart)
     total = raised.sum(axis=-1, keepdims=True)
+    # For a row that sees nothing: weights of 0 and not 0 / 0.
     return raised, jnp.where(total > 0, total, 1)
 
 
@@ -161,6 +149,7 @@ class Softmax(Weighting):
     def attend(self, scores: Scores, values: Values, visible: Visible) -> Attended:
         """Returns the attended values; divides them by the sum, not each weight."""
         raised, total = _raised(scores, visible)
+        # One division for each coordinate of a row, in place of one for each key.
         return contract(raised, values) / total
 
     def lift(
@@ -178,6 +167,7 @@ class Softmax(Weighting):
         first = jnp.where(scores == top, key, scores.shape[-1]).min(axis=-1)
         rest = jnp.where(key == first[..., None], -jnp.inf, scores)
         rest_max = jnp.max(rest, axis=-1, keepdims=True)
+        # A tile with one visible key has no rest: -inf - -inf would be NaN.
         raised = jnp.exp(rest - jnp.where(rest_max == -jnp.inf, 0.0, rest_max))
         empty = top[..., 0] == -jnp.inf
         top_value = jnp.take_along_axis(values, first[..., None], axis=1)
@@ -196,12 +186,15 @@ class Softmax(Weighting):
         """Joins two summaries without `rest_apart`; the lesser top column joins the rest."""
         # `rest_apart` is relative to the top column, which may change here.
         assert first.rest_apart is second.rest_apart is None, "settle what is whole"
+        # Of equal scores the smaller position is the top, as in `lift`: the order of merges
+        # has no effect on which column it is.
         keep = (first.top_score > second.top_score) | (
             (first.top_score == second.top_score)
             & (first.top_index <= second.top_index)
         )
         lesser_score = jnp.where(keep, second.top_score, first.top_score)
         lesser_value = jnp.where(keep[..., None], second.top_value, first.top_value)
+        # The lesser of both top columns joins the rest, and may exceed all of it.
         rest_max = jnp.maximum(
             lesser_score, jnp.maximum(first.rest_max, second.rest_max)
         )
@@ -232,6 +225,7 @@ class Softmax(Weighting):
             visible: Visible,
             count: Count = None,
         ) -> Array:
+            # A second pass, since the top column is known only once all tiles are merged.
             top = same_position(index, summary.top_index[..., None], scores.dtype)
             raised = jnp.where(visible & ~top, raised_scores(scores, count), -jnp.inf)
             weights = _relative(raised, summary.rest_max[..., None])
@@ -250,14 +244,26 @@ class Softmax(Weighting):
             weights = replaced_weights(summary, column)
             return replaced_factors(summary, weights), summary.rest_above_top
 
+        # Exponentials by [heads, rows, columns], not anew for each coordinate of the values.
         seen = column.visible.any()
         factors, lift = formed_once(seen, scalars, summary, column)
         return apply_factors(summary, column, factors, lift)
 
     def lift_change(self, summary: SoftmaxSummary, moved: MovedKeys) -> SoftmaxChange:
         """Change summary of a tile of moved keys; `summary` is of all keys before."""
+        # With old weights a_m (sum 1), score changes d_m, new weights b_m = a_m exp(d_m) / Z,
+        # Z = sum a_m e^{d_m}, any constant c, and all values relative to the old top
+        # column's, so that mean = sum a_m v_m is as small as the weight of all others,
+        #
+        #   mean' - mean = [ sum_m (a_m e^{d_m} v'_m - a_m e^c v_m)
+        #                    - mean sum_m a_m (e^{d_m} - e^c) ] / Z.
+        #
+        # The differences are taken by expm1 of d - c, never as a subtraction of exponentials,
+        # so that a small change keeps its digits. All exponentials are relative to a
+        # reference of at least every exponent present.
         top_score = jnp.where(summary.top_score == -jnp.inf, 0.0, summary.top_score)
         score = raised_scores(moved.score, moved.count)
+        # ln a_m, less the top score first: the log-sum-exp above it has no part of its size.
         log_old = score - top_score[..., None] - summary.lse_above_top[..., None]
         log_old = jnp.where(moved.visible, log_old, -jnp.inf)
         peak = log_old.max(axis=-1)
@@ -266,6 +272,8 @@ class Softmax(Weighting):
         change = jnp.where(moved.visible, moved.score_change, 0.0)
         mass = old.sum(axis=-1)
         weighted = _sum_products(old, change)
+        # c is the tile's weighted mean of the d_m: it keeps a large common shift (a new
+        # query) from cancelling, since then Z >= e^c by Jensen.
         centre = jnp.where(mass > 0, weighted / jnp.where(mass > 0, mass, 1), 0.0)
         relative = change - centre[..., None]
         log_new = log_old + relative
@@ -280,6 +288,9 @@ class Softmax(Weighting):
             seen, moved_weights, old, log_new - largest, relative, scale
         )
 
+        # A term of the first sum is a e^d (v' - v) + a (e^d - e^c) v where |d - c| <= 1, and
+        # as it stands otherwise, so that no digits are lost where a column comes to dominate.
+        # For the top column v = 0, and the first form has one part only.
         top = same_position(moved.index, summary.top_index[..., None], score.dtype)
         far = (jnp.abs(relative) > 1) & ~top
 
@@ -334,6 +345,7 @@ class Softmax(Weighting):
         shifted = scaled(first.shifted, second.shifted)
         gained = scaled(first.gained, second.gained)
         for side in sides:
+            # From the side's own c to the joint one: e^c' - e^c, of the larger and one expm1.
             gap = side.centre - centre
             step = -jnp.sign(gap) * jnp.expm1(-jnp.abs(gap))
             # The peak goes into the exponent: alone, the exponential could overflow.

@@ -53,6 +53,8 @@ class SoftmaxSummary:
     @property
     def rest_lse(self) -> Float[Array, "heads rows"]:
         """Log-sum-exp of the scores without the top column."""
+        # Without others the odds are -inf, and the top score may be: their sum must not be
+        # NaN.
         return jnp.where(self.rest_sum > 0, self.top_score, 0.0) + self.rest_odds
 
     @property
@@ -122,11 +124,10 @@ def difference(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "
 @register
 @dataclasses.dataclass(frozen=True)
 class ReplacedWeights:
-    """A row's weights when column i is replaced; 0, 0, 1, 1, 0 where it is hidden.
+    """A row's weights when column i is replaced; 0, 0, 1, 1, 0 where it is hidden."""
 
-    The weights of all other columns are multiplied by new_rest / old_rest.
-    """
-
+    # Weights of all other columns are multiplied by new_rest / old_rest. Both are held:
+    # subtracted from 1, a weight near 1 would leave no digits.
     is_top: Bool[Array, "heads rows columns"]  # whether it is the top column
     old: Float[Array, "heads rows columns"]  # its weight before
     new: Float[Array, "heads rows columns"]  # its weight after
@@ -140,11 +141,9 @@ class ReplacedWeights:
 
     @property
     def others(self) -> ByColumn:
-        """Factor by which every other column's weight is multiplied.
-
-        Infinite if the other weights are so small that they may have underflowed; 1 if the
-        row sees no other column.
-        """
+        """Factor of every other column's weight; infinite if those weights are lost."""
+        # Lost: the others' weights are so small that they may have underflowed. Where the row
+        # sees no other column there is nothing to multiply, and the factor is 1.
         left = ~self.lone & (self.old_rest < self._least)
         factor = self.new_rest / jnp.where(self.old_rest > 0, self.old_rest, 1)
         return jnp.where(self.lone, 1.0, jnp.where(left, jnp.inf, factor))
@@ -157,19 +156,15 @@ class ReplacedWeights:
 
     @property
     def _least(self) -> float:
+        # Its square is still a normal number.
         return float(jnp.finfo(self.old_rest.dtype).tiny) ** 0.45
 
 
 def replaced_weights(summary: SoftmaxSummary, column: Column) -> ReplacedWeights:
-    """Returns the weights of a row when column i is replaced.
-
-    A column with exponential e^x beside others that sum to m has weight e^x / (e^x + m). If
-    x becomes x + s with s > 0, the weight grows by (1 - e^-s) times its weight after times
-    the others' weight before; if s < 0, it falls by (1 - e^s) times its weight before times
-    the others' weight after: nothing cancels or overflows. For the top column exponentials
-    are relative to the sum of all others, so that m = 1; for another column, to the sum of
-    all, of which it is at most half, so that m = 1 - e^x.
-    """
+    """Returns the weights of a row when column i is replaced."""
+    # A column with exponential e^x beside others that sum to m has weight e^x / (e^x + m).
+    # Exponentials are relative to the sum of all others for the top column, so that m = 1;
+    # for another column, to the sum of all, of which it is at most half, so that m = 1 - e^x.
     is_top = same_position(
         column.index, summary.top_index[..., None], column.score.dtype
     )
@@ -188,6 +183,9 @@ def replaced_weights(summary: SoftmaxSummary, column: Column) -> ReplacedWeights
 
     old, old_rest = weigh(before)
     new, new_rest = weigh(before + shift)
+    # If x becomes x + s with s > 0, the weight grows by (1 - e^-s) times its weight after
+    # times the others' weight before; if s < 0, it falls by (1 - e^s) times its weight before
+    # times the others' weight after: nothing cancels or overflows.
     grown = -jnp.expm1(-jnp.abs(shift))
     gain = jnp.where(shift > 0, grown * new * old_rest, -grown * old * new_rest)
     lone = is_top & (summary.rest_max == -jnp.inf)[..., None]
@@ -212,20 +210,18 @@ def replaced_weights(summary: SoftmaxSummary, column: Column) -> ReplacedWeights
 def replaced_factors(
     summary: SoftmaxSummary, weights: ReplacedWeights
 ) -> tuple[ByColumn, ...]:
-    """Factors of v' - v, v' - top, v - top and rest mean - top in the mean's change.
-
-    The mean is the attended value, v and v' are the column's values before and after, top
-    is the top column's value, rest mean the mean of all others' values. With values
-    relative to top, mean = (rest weight) * (rest mean). If a column's weight t becomes t',
-    the other weights are multiplied by f = (1 - t')/(1 - t), and
-
-        mean' - mean = t' v' - f t v - (1 - f) mean
-                     = t' (v' - v) + (t' - f t) v - (1 - f) mean;
-
-    the first if the score moves by more than 1, so that t' v' keeps its digits beside a
-    large v, the second if it moves by less. For the top column itself v = 0, and the change
-    is t' (v' - v) - (t' - t) (rest mean).
-    """
+    """Factors of v' - v, v' - top, v - top and rest mean - top in the mean's change."""
+    # The mean is the attended value, v and v' are the column's values before and after, top
+    # is the top column's value, rest mean the mean of all others' values. With values
+    # relative to top, mean = (rest weight) * (rest mean). If a column's weight t becomes t',
+    # the other weights are multiplied by f = (1 - t')/(1 - t), and
+    #
+    #   mean' - mean = t' v' - f t v - (1 - f) mean
+    #                = t' (v' - v) + (t' - f t) v - (1 - f) mean;
+    #
+    # the first if the score moves by more than 1, so that t' v' keeps its digits beside a
+    # large v, the second if it moves by less. For the top column itself v = 0, and the change
+    # is t' (v' - v) - (t' - t) (rest mean).
     w = weights
     # 1 - f = t' - f t = gain / (1 - t).
     turn = w.gain / jnp.where(w.is_top, 1.0, w.old_rest)
@@ -249,11 +245,9 @@ def replace_by(
 def apply_factors(
     summary: SoftmaxSummary, column: Column, factors: tuple[Array, ...], lift: Array
 ) -> Replaced:
-    """Change of the attended value for each replaced column, from four factors.
-
-    `lift` is the mean value of the rest less the top column's value.
-    """
+    """Change of the attended value for each replaced column, from four factors."""
     # Transposed here, so that the next operation reads its operands contiguously.
+    # `lift` is the mean value of the rest less the top column's value.
     turned = tuple(x.swapaxes(0, 1)[:, :, None] for x in factors)
     top, lift = (x.swapaxes(0, 1)[..., None] for x in (summary.top_value, lift))
     return replaced_mean(turned, column, top, lift)

@@ -88,6 +88,7 @@ class _UniqueHardmax(HardWeighting):
 
     def _best(self, cells: ByKey, index: Index) -> Bool[Array, "... keys"]:
         """True at the winning key, else False; all False for a row that sees nothing."""
+        # Hidden keys have the cell -inf, which is the best of a row that sees nothing.
         best = (cells == cells.max(axis=-1, keepdims=True)) & (cells > -jnp.inf)
         # As floats: see `same_position`.
         order = (self.side * index).astype(cells.dtype)
@@ -116,17 +117,21 @@ class _UniqueHardmax(HardWeighting):
             onehot = self._best(cells, index)
             key = jnp.arange(cells.shape[-1], dtype=jnp.int32)
             at = jnp.where(onehot, key, 0).max(axis=-1)
+            # Without a key the one-hot row is empty and `at` is 0: its entries must not be
+            # read.
             cell = cells.max(axis=-1)
             none = cell == -jnp.inf
             value = jnp.take_along_axis(values, at[..., None], axis=1)
             found = Candidate(
                 cell,
                 jnp.where(none, -1, index[at]),
+                # Finite: `replaced_value` multiplies it by a factor 0.
                 jnp.where(none[..., None], 0.0, value),
             )
             return found, onehot
 
         winner, onehot = candidate(cells)
+        # The best key without the winner, in the winner's cell or in a lower one.
         runner_up, _ = candidate(jnp.where(onehot, -jnp.inf, cells))
         return UniqueSummary(winner, runner_up, levels)
 
@@ -139,6 +144,7 @@ class _UniqueHardmax(HardWeighting):
         """Returns the summary of both sets of keys."""
         winner, loser = self._pick(first.winner, second.winner)
         runner_up, _ = self._pick(first.runner_up, second.runner_up)
+        # Second of both sides: the lesser winner or the better runner-up.
         runner_up, _ = self._pick(loser, runner_up)
         return UniqueSummary(
             winner, runner_up, merge_levels(first.levels, second.levels)
@@ -158,7 +164,9 @@ class _UniqueHardmax(HardWeighting):
             for x in (summary.winner, summary.runner_up)
         )
         left = leave(summary.levels, column, cells)
+        # By position, not by cell: a tie of the best cell has one winner only.
         leaves = same_position(column.index, winner[1], dtype)
+        # Who has to be beaten: the runner-up if the column is the winner, else the winner.
         place = (jnp.where(leaves, *x) for x in zip(runner_up, winner, strict=True))
         wins = self.beats(left.cell, column.index, *place)
         loses, arrives = leaves & ~wins, wins & ~leaves
@@ -173,9 +181,11 @@ class _UniqueHardmax(HardWeighting):
         scores = moved.score + moved.score_change
         cells = self.seen_cells(scores, moved.visible)
         now = self._best(cells, moved.index)
+        # The old winner's value less itself is zero: it adds its change alone.
         same = same_position(moved.index, summary.winner.index[..., None], scores.dtype)
         fresh = (now & ~same).astype(scores.dtype)
         deviation = moved.spread(fresh, summary.winner.value)
+        # At most one key of a row is set, so that the sum is its position.
         index = jnp.where(now, moved.index, 0).sum(axis=-1, dtype=moved.index.dtype)
         return UniqueChange(
             cell=cells.max(axis=-1),
@@ -201,12 +211,7 @@ class _UniqueHardmax(HardWeighting):
     def replace_set(
         self, summary: UniqueSummary, moved: MovedKeys
     ) -> tuple[UniqueChange, Array]:
-        """Returns the change summary of rows with some keys moved, and whether it is known.
-
-        The best unmoved key is the winner, or the runner-up if the winner moved. If both
-        moved, the result is known only if a moved key wins over the runner-up's old place,
-        since no unmoved key does.
-        """
+        """Change summary of rows with some keys moved, and whether it is known."""
         levels, _, certain = remove_levels(summary.levels, moved, self.tie_resolution)
         winner, runner_up = summary.winner, summary.runner_up
 
@@ -216,8 +221,10 @@ class _UniqueHardmax(HardWeighting):
             return (same & moved.visible).any(axis=-1)
 
         first, second = moves(winner), moves(runner_up)
+        # The best unmoved key is the winner, or the runner-up if the winner moved.
         best = _choose(first, runner_up, winner)
         change = jnp.where(
+            # Without a runner-up there is no value to change to: its 0 is only a placeholder.
             (first & (runner_up.index >= 0))[..., None],
             runner_up.value - winner.value,
             0.0,
@@ -225,6 +232,8 @@ class _UniqueHardmax(HardWeighting):
         stayed = UniqueChange(best.cell, best.index, change, levels)
         lifted = self.lift_change(summary, moved)
         found = self.merge_change(lifted, stayed)
+        # If both moved, the best unmoved key is not in the summary. The result is known only
+        # if a moved key wins over the runner-up's old place, since no unmoved key does.
         known = ~(first & second) | self.beats(
             lifted.cell, lifted.index, runner_up.cell, runner_up.index
         )
