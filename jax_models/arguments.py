@@ -59,11 +59,9 @@ def expect_sequence(what: str, values: Any, expected: str) -> list[Any]:
 
 
 def not_finite_at(array: np.ndarray) -> tuple[int, ...] | None:
-    """Returns the index of the first entry that is not finite, None if all are finite.
-
-    If the sum of squares is finite, so are all entries: this test takes half the time.
-    """
+    """Returns the index of the first entry that is not finite, None if all are finite."""
     flat = array.reshape(-1)
+    # If the sum of squares is finite, so are all entries: this test takes half the time.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(np.vdot(flat, flat)):
             return None
@@ -126,6 +124,7 @@ def expect_integer(
     low = -MAX_COUNT - 1 if least is None else least
     high = MAX_COUNT if most is None else most
     if not whole or not low <= found <= high:
+        # A number beyond 32 bits: the message has to state both ends, given or not.
         if whole and not -MAX_COUNT <= found <= MAX_COUNT:
             least, most = low, high
         most = None if most == math.inf else most
@@ -168,6 +167,7 @@ def expect_number(
 ) -> float:
     """Returns a finite number as a Python float."""
     found = _item(value)
+    # A comparison with the largest float: an integer beyond it cannot become one.
     number = isinstance(found, int | float) and not isinstance(found, bool)
     if not number or not abs(found) <= sys.float_info.max:
         raise InputError(f"{what} = {show(value)}; expected a finite number")
@@ -232,6 +232,7 @@ def has_file(what: str, path: Path) -> bool:
 def read_file(what: str, path: str | os.PathLike[str], most: int) -> bytes:
     """Returns the content of an ordinary file; refuses one of more than `most` bytes."""
     with open(expect_file(what, path), "rb") as file:
+        # One byte more than allowed: enough to refuse, however long the file is.
         content = file.read(most + 1)
     if len(content) > most:
         raise InputError(

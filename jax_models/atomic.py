@@ -1,8 +1,4 @@
-"""Atomic writing of files: a file is complete or absent, even if the writer is killed.
-
-The content goes to a temporary file in the same folder, is flushed to the disk, and the
-file is renamed to its final name, so that no reader sees a part.
-"""
+"""Atomic writing of files: a file is complete or absent, even if the writer is killed."""
 
 import contextlib
 import os
@@ -21,14 +17,18 @@ def write_atomically(
     """Writes `data` to `path` atomically; the folder must exist."""
     path = Path(path)
     # Not mkstemp: its files are readable by their owner only.
+    # In the same folder: only within one file system is a rename atomic, so that no reader
+    # sees a part.
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with open(beside, "xb") as file:
             file.write(data)
             file.flush()
+            # Flushed before the rename: else a crash could leave the name with no content.
             os.fsync(file.fileno())
         check(beside)
         os.replace(beside, path)
+    # An interrupt too must leave no part behind.
     except BaseException as error:
         with contextlib.suppress(OSError):
             beside.unlink()

@@ -1,12 +1,10 @@
-"""Interrupts that a signal handler only records, and long loops raise between steps.
-
-A handler that raises an exception does so wherever Python is at that moment: in a garbage
-collection the exception is printed and lost, in a compiler it crashes the process.
-"""
+"""Interrupts that a signal handler only records, and long loops raise between steps."""
 
 import signal
 import threading
 
+# A handler that raises an exception does so wherever Python is at that moment: in a garbage
+# collection the exception is printed and lost, in a compiler it crashes the process.
 _requests: list[int] = []  # numbers of the signals that came
 request_interrupt = _requests.append
 

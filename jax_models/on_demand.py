@@ -1,16 +1,15 @@
-"""Public names of packages, imported when the first of them is used.
-
-JAX takes seconds to import. Since importing a module imports its package first, a package
-that imported JAX would delay the command line's answer to --help and to signals.
-"""
+"""Public names of packages, imported when the first of them is used."""
 
 import importlib
 import sys
 from typing import Any
 
 
+# JAX takes seconds to import. Since importing a module imports its package first, a package
+# that imported JAX would delay the command line's answer to --help and to signals.
 def find_public(package: str, name: str) -> Any:
     """Returns the object of a name in `package.public`, or a loaded module of the package."""
+    # Python asks packages for special names (__path__, __wrapped__, ...): none loads JAX.
     special = name.startswith("__") and name != "__all__"
     if not special and name != "public":
         public = importlib.import_module(f"{package}.public")

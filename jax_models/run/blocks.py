@@ -23,17 +23,15 @@ TILES_ALIVE = 64
 
 
 def tile_elements() -> int:
-    """Number of scores that one tile should hold on the default backend.
-
-    2^19 on a CPU and 2^25 elsewhere, or less, so that `TILES_ALIVE` tiles of float64 fit
-    in the memory budget.
-    """
+    """Number of scores that one tile should hold on the default backend."""
     suited = 2**19 if jax.default_backend() == "cpu" else 2**25
+    # Less where `TILES_ALIVE` tiles of float64 would not fit in the memory budget.
     return max(1, min(suited, memory_budget() // (8 * TILES_ALIVE)))
 
 
 def key_tile(length: int) -> int:
     """Returns the number of keys in a tile: `length` keys in equal tiles of at most 8192."""
+    # Equal tiles: one shape is compiled, and the last one repeats few keys.
     tiles = math.ceil(length / MAX_KEY_TILE)
     return math.ceil(length / tiles)
 
@@ -46,10 +44,7 @@ def row_block(num_rows: int, per_row: int) -> int:
 
 
 def map_rows(function: Callable[[Any], Any], rows: Any, block: int) -> Any:
-    """Applies `function` to blocks of `block` rows and concatenates the results.
-
-    The last block is filled up with copies of row 0, whose results are dropped.
-    """
+    """Applies `function` to blocks of `block` rows and concatenates the results."""
     num_rows = jax.tree.leaves(rows)[0].shape[0]
     if num_rows <= block:
         return function(rows)
@@ -57,6 +52,8 @@ def map_rows(function: Callable[[Any], Any], rows: Any, block: int) -> Any:
     fill = blocks * block - num_rows
 
     def split(x: Array) -> Array:
+        # The last block is filled up with copies of row 0: they are valid rows, as zeros may
+        # not be, and their results are dropped.
         padding = jnp.broadcast_to(x[:1], (fill, *x.shape[1:]))
         return jnp.concatenate([x, padding]).reshape(blocks, block, *x.shape[1:])
 
@@ -70,12 +67,10 @@ def map_long_axis(
     *,
     out_offset: int = 0,
 ) -> Float[Array, "..."]:
-    """Applies `function`, which maps each row separately, in tiles along a long axis.
-
-    Tiles are used if an axis has more than 16,384 rows: the loop keeps a CPU compiler from
-    fusing a product with its reduction, which it computes wrong (`jax_models.run.compiler`).
-    `function` puts `out_offset` axes before those of the rows.
-    """
+    """Applies `function`, which maps each row separately, in tiles along a long axis."""
+    # Over more than 16,384 rows the loop keeps a CPU compiler from fusing a product with its
+    # reduction, which it computes wrong (`jax_models.run.compiler`). `function` puts
+    # `out_offset` axes before those of the rows.
     lengths = rows.shape[:-1]
     if max(lengths, default=1) <= SAFE_ROWS:
         return function(rows)
@@ -96,17 +91,15 @@ def fold_tiles(
     length: int,
     tile: int,
 ) -> Any:
-    """Merges `lift(positions, valid)` over tiles of the positions 0 to length - 1, in order.
-
-    One tile is in memory at a time. Tiles are contiguous, so that `lift` may slice
-    (`slice_tile`) instead of gathering; the last tile overlaps the one before, and its
-    repeated positions are marked invalid.
-    """
+    """Merges `lift(positions, valid)` over tiles of positions 0 to length - 1, in order."""
     tile = min(tile, length)
     tiles = math.ceil(length / tile)
     within = jnp.arange(tile, dtype=jnp.int32)
 
     def lift_at(first: Int[Array, ""]) -> Any:
+        # Tiles are contiguous, so that `lift` may slice (`slice_tile`) instead of gathering;
+        # the last tile overlaps the one before, and its repeated positions are marked
+        # invalid.
         start = jnp.minimum(first, length - tile)
         at = start + within
         return lift(at, at >= first)
@@ -114,6 +107,7 @@ def fold_tiles(
     if tiles == 1:
         return lift_at(jnp.int32(0))
 
+    # A scan: one tile is in memory at a time.
     def step(summary: Any, first: Int[Array, ""]) -> tuple[Any, None]:
         # The first tile replaces the placeholder; lifting it apart would compile twice.
         lifted = lift_at(first)
@@ -149,12 +143,10 @@ def slice_tile(
 def formed_once(
     when: Bool[Array, ""], function: Callable[..., Any], *arguments: Any
 ) -> Any:
-    """Returns function(*arguments) if `when` holds, else zeros of the same shapes.
-
-    The conditional keeps the CPU compiler from fusing `function` into the uses of its
-    results, where it would recompute them: exponentials once per coordinate of a value,
-    for example.
-    """
+    """Returns function(*arguments) if `when` holds, else zeros of the same shapes."""
+    # The conditional keeps the CPU compiler from fusing `function` into the uses of its
+    # results, where it would recompute them: exponentials once per coordinate of a value, for
+    # example.
     shapes = jax.eval_shape(function, *arguments)
 
     def zeros(*_: Any) -> Any:

@@ -42,10 +42,8 @@ def lacks_option() -> bool:
 
 
 def avoid_miscompilation() -> None:
-    """Adds the option that avoids the defect to XLA_FLAGS, unless it is named there.
-
-    XLA reads the variable when the first backend starts, and not again.
-    """
+    """Adds the option that avoids the defect to XLA_FLAGS, unless it is named there."""
+    # XLA reads the variable when the first backend starts, and not again.
     if lacks_option():
         given = os.environ.get(XLA_FLAGS, "")
         os.environ[XLA_FLAGS] = f"{given} {REMEDY}".strip()
@@ -76,12 +74,14 @@ def compiles_soundly() -> bool:
     with jax.ensure_compile_time_eval(), jax.enable_x64(True), jax.default_device(cpu):
         return all(
             _keeps_rows(np.dtype(dtype), rows)
+            # The fewest rows that each type computes wrong.
             for dtype, rows in ((np.float64, SAFE_ROWS + 1), (np.float32, 32_769))
         )
 
 
 def _keeps_rows(dtype: np.dtype, rows: int) -> bool:
     """Whether a product fused with a maximum returns row i's maximum, i, at place i."""
+    # An inner width of 3, the smallest affected; coordinate 0 is the largest of its row.
     numbers = np.zeros((rows, 3), dtype)
     numbers[:, 0] = np.arange(rows)
     largest = jax.jit(lambda weight, x: (weight @ x.T).max(0))
@@ -112,7 +112,8 @@ class CompileClock:
 
     @property
     def seconds(self) -> float:
-        """Length of the union of the recorded time spans, which may overlap."""
+        """Length of the union of the recorded time spans."""
+        # Spans may overlap: the sum of their lengths would count time twice.
         total, reached = 0.0, float("-inf")
         for start, stop in sorted(self._spans):
             total += max(0.0, stop - max(start, reached))

@@ -1,9 +1,7 @@
 """The memory of a device, and the share that one computation may take.
 
-An accelerator reports its own memory. A CPU device has the machine's memory, or the limit
-of the process's control group (as in a container), divided by the number of CPU devices
-that JAX has. Free memory is not measured, so that block sizes are the same in every run on
-a machine.
+An accelerator reports its own memory. A CPU device has the machine's memory, or the limit of
+the process's control group (as in a container), divided by the number of CPU devices.
 """
 
 import contextlib
@@ -42,30 +40,29 @@ _PLANNED: ContextVar[int | None] = ContextVar("planned", default=None)
 
 def memory_budget() -> int:
     """Bytes that a computation may take: as planned, else half the device's memory."""
+    # Local devices: those of another process cannot be asked for their memory.
     planned = _PLANNED.get()
     if planned is None:
+        # All memory, not what is free: block sizes are then the same in every run on a
+        # machine.
         return device_bytes(jax.local_devices()[0]) // SHARE
     return planned
 
 
 def memory_at_hand() -> int:
-    """Returns the bytes that a computation may take on this machine, whatever is planned.
-
-    Under `memory_planned` a CPU device computes alone and has half of the machine's
-    memory; without a plan this is `memory_budget`, which asks the system only once.
-    """
+    """Returns the bytes that a computation may take on this machine, whatever is planned."""
+    # `memory_budget` asks the system only once.
     if _PLANNED.get() is None:
         return memory_budget()
+    # Under a plan a CPU device computes alone, and has half of the machine's memory.
     return (_own_bytes(jax.local_devices()[0]) or host_bytes()) // SHARE
 
 
 @contextlib.contextmanager
 def memory_planned(planned: int | None) -> Iterator[None]:
-    """Sets `memory_budget` to `planned` bytes within the context; None sets nothing.
-
-    Block sizes, and the rounding that depends on them, are then the same on every machine.
-    They are fixed when a program is traced: use one plan in a process.
-    """
+    """Sets `memory_budget` to `planned` bytes within the context; None sets nothing."""
+    # Block sizes, and the rounding that depends on them, are then the same on every machine.
+    # They are fixed when a program is traced: use one plan in a process.
     token = _PLANNED.set(planned)
     try:
         yield
@@ -78,6 +75,7 @@ def device_bytes(device: Any) -> int:
     """Memory of a device in bytes: its own, or its share of the machine's."""
     if own := _own_bytes(device):
         return own
+    # CPU devices of a process share the machine's memory.
     count = sum(one.platform == device.platform for one in jax.local_devices())
     return host_bytes() // max(1, count)
 
@@ -96,12 +94,11 @@ def bytes_label(size: float) -> str:
 
 
 def require_memory(what: str, needed: float) -> None:
-    """Raises `InputError` if `needed` bytes exceed the memory of the machine.
-
-    Without this check a library would abort, or the system kill the process after minutes.
-    """
+    """Raises `InputError` if `needed` bytes exceed the memory of the machine."""
+    # Without this check a library would abort, or the system kill the process after minutes.
     if needed > SMALL and needed > (there := host_bytes()):
         raise InputError(
+            # `needed` may be infinite, which no unit can show.
             f"{what}: this takes {bytes_label(min(needed, 1e99))} of memory, and there are "
             f"{bytes_label(there)} here; ask for less"
         )

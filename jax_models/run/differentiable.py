@@ -1,11 +1,8 @@
 """The differentiable forward pass, from embedded rows instead of tokens.
 
 `forward` starts from tokens and keeps the key of the largest softmax weight apart from the
-others; `forward_embeddings` starts from embedded rows, which may be any real vectors. Each
-block of rows attends by plain weights over all keys and is recomputed in the backward
-pass, so that reverse mode too stores nothing of size n x n. Plain weights also have the
-right derivative where scores are equal: the choice of one largest weight among equal ones
-is not differentiable, softmax is.
+others; `forward_embeddings` starts from embedded rows, which may be any real vectors, and
+each row attends by plain weights over all keys.
 """
 
 import jax
@@ -52,6 +49,7 @@ def forward_embeddings(
     for depth, layer in enumerate(model.layers):
         last = depth == len(model.layers) - 1
         rows = _apply_layer(layer, rows, queried if last else None)
+    # Without layers no last layer has chosen the rows.
     if not model.layers and queried is not None:
         rows = rows[queried]
     return rows if model.final_norm is None else model.final_norm(rows)
@@ -94,11 +92,14 @@ def _apply_layer(
         attention = layer.attention
         queries = project_queries(attention, u, length, at)
         scores = compute_scores(attention, queries, store.keys, length, at, keys)
+        # Not a summary with its largest weight apart: among equal ones the choice of one is
+        # not differentiable, softmax is.
         weights = attention.weighting.weights(
             scores, visible(attention.sight, at, keys)[None]
         )
         return combine_heads(layer, y, join_heads(contract(weights, store.values)))
 
+    # No tiles of keys: a row has its scores of all keys at once.
     per_row = layer.attention.num_heads * length * layer.attention.pair_width
     if queried is not None:
         rows, inputs = rows[queried], inputs[queried]

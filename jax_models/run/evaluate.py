@@ -48,6 +48,7 @@ def describe_tie(
     def cells_per_rounding(weighting: Weighting) -> float:
         return weighting.score_roundoff(dtype) / weighting.resolution(dtype)
 
+    # Of several layers the one whose cells are narrowest beside its rounding.
     finest = max(weightings, key=cells_per_rounding)
     rounding = finest.score_roundoff(dtype) * abs(best)
     width = finest.resolution(dtype)
@@ -120,6 +121,7 @@ def apply(
     model = check_model(model)
     tokens = check_tokens(model.vocab_size, tokens)
     there: Any = tokens
+    # Only where tokens are known; this also refuses padding before a token.
     if model.padding is not None and not isinstance(tokens, Tracer):
         there = model.padding.leave(np.asarray(tokens))
     if mesh is None:
@@ -130,6 +132,7 @@ def apply(
         )
     else:
         y, reports = forward_sharded(model, tokens, mesh)
+    # Under a transformation the report has no values yet.
     if not isinstance(y, Tracer):
         check_ties(model, reports, ties)
     return y

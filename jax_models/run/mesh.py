@@ -42,6 +42,7 @@ def device_mesh(num_devices: int | None = None) -> Mesh:
             'jax.config.update("jax_num_cpu_devices", N) before anything is computed'
         )
     by_process: dict[int, list[Any]] = {}
+    # Sorted: all processes must have the devices of a mesh in one order.
     for device in sorted(jax.devices(), key=lambda x: (x.process_index, x.id)):
         by_process.setdefault(device.process_index, []).append(device)
     chosen = [one for some in by_process.values() for one in some[:wanted]]
@@ -68,6 +69,7 @@ def check_agreement(question: bytes) -> None:
     if jax.process_count() == 1:
         return
     digest = np.frombuffer(hashlib.sha256(question).digest(), np.uint8)
+    # A digest, not the question: what is exchanged has one size in every process.
     told = np.asarray(multihost_utils.process_allgather(digest.astype(np.int32)))
     others = np.flatnonzero((told != told[0]).any(axis=1))
     if others.size:
@@ -82,6 +84,7 @@ def first_says(told: bytes) -> bytes:
     """Returns, in every process, the bytes `told` of process 0; all must have one length."""
     if jax.process_count() == 1:
         return told
+    # The size first: a broadcast needs one shape in all processes.
     size = np.asarray(len(told), np.int32)
     size = int(np.asarray(multihost_utils.broadcast_one_to_all(size)))
     padded = np.frombuffer(told[:size].ljust(size, b"\0"), np.uint8)

@@ -2,11 +2,7 @@
 
 Within the context `perturbation`, `perturb` multiplies each entry of an array by 1 + 16 u or
 1 - 16 u. The sign is a hash of the run's number, the count of calls of `perturb` before, the
-entry's bits, its coordinate and, if given, its position. Run 0 changes nothing. The number
-is an argument of the traced program: one program serves all runs.
-
-A function that `jax.jit` wraps inside such a program must not call `perturb`: JAX would
-reuse its trace in other programs.
+entry's bits, its coordinate and, if given, its position.
 """
 
 import contextlib
@@ -28,11 +24,14 @@ UNITS = 16
 class _Perturbation:
     """Number of the run, an argument of the program, and a count of calls of `perturb`."""
 
+    # An argument of the traced program: one program serves all runs.
     run: UInt[Array, ""]
     equal_alike: bool
     calls: Iterator[int] = dataclasses.field(default_factory=itertools.count)
 
 
+# A function that `jax.jit` wraps inside a program that reads it must not call `perturb`: JAX
+# would reuse its trace in other programs.
 _CURRENT: ContextVar[_Perturbation | None] = ContextVar("perturbation", default=None)
 
 
@@ -45,6 +44,8 @@ def perturbation(
     equal_alike: bool,
 ) -> Iterator[None]:
     """Makes `perturb` change arrays within the context, in the trace of one program."""
+    # A context variable: `perturb` is called deep within pure functions of models, none of
+    # which needs an argument for it.
     token = _CURRENT.set(None if run is None else _Perturbation(run, equal_alike))
     try:
         yield
@@ -61,9 +62,11 @@ def perturb(
     current = _CURRENT.get()
     if current is None:
         return rows
+    # 2^32 over the golden ratio: runs 1, 2, 3, ... get salts far apart (Knuth).
     salt = current.run.astype(jnp.uint32) * jnp.uint32(0x9E3779B9)
     key = jnp.zeros(rows.shape, jnp.uint32)
     if not current.equal_alike:
+        # Equal numbers in other arrays, coordinates or positions get signs of their own.
         salt = salt + jnp.uint32(next(current.calls))
         key = key + jnp.arange(rows.shape[-1], dtype=jnp.uint32)
         if positions is not None:
@@ -74,6 +77,7 @@ def perturb(
         negative = _signs(rows, key ^ _mixed(salt))
         return rows * jnp.where(negative, 1 - step, 1 + step)
 
+    # Run 0 of the same program computes the values: they and their moves round alike.
     return jax.lax.cond(current.run > 0, move, lambda rows: rows, rows)
 
 
@@ -81,6 +85,7 @@ def _signs(
     rows: Float[Array, "*shape"], key: UInt[Array, "*shape"]
 ) -> Bool[Array, "*shape"]:
     """Boolean for each entry: a hash of its bits and its key."""
+    # A float64 becomes two words, on a last axis of their own.
     words = jax.lax.bitcast_convert_type(rows, _WORDS[rows.dtype.itemsize])
     key = _mixed(key)
     if words.ndim > rows.ndim:

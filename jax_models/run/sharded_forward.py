@@ -1,17 +1,11 @@
 """The forward pass with the positions of the sequence sharded over devices.
 
-Every device keeps an equal share of consecutive positions: their rows, keys and values. A
-few rows of every device are gathered at a time, each device summarises its own keys for all
-gathered rows, tile by tile, and the summaries of every tile go to the device that
-holds the row, which merges them in order of position. So a device does
-1/D of the work of every layer and holds 1/D of its rows, keys and values; devices
-exchange attention's input rows [r, d] and summaries, never keys.
-
-If D divides `TILES_TOGETHER`, tiles and the order of merges are independent of D. Where n
-is not a multiple of the tiles, copies of the last row fill the end; as keys they are hidden.
-
-Shapes: D devices, n tokens, m = n / D rows of a device (rounded up to whole tiles), h
-heads, k keys of a tile, r rows of a block, t tiles of a device.
+Every device keeps an equal share of consecutive positions: their rows, keys and values. A few
+rows of every device are gathered at a time, each device summarises its own keys for all
+gathered rows, tile by tile, and the summaries of every tile go to the device that holds the
+row, which merges them in order of position. Shapes: D devices, n tokens, m = n / D rows of a
+device (rounded up to whole tiles), h heads, k keys of a tile, r rows of a block, t tiles of a
+device.
 """
 
 import dataclasses
@@ -88,6 +82,7 @@ class Shares:
     def own_rows(self, per_row: int) -> int:
         """Number of each device's rows gathered at once, for `per_row` scores in a row."""
         rows = BLOCKS_TOGETHER * self.block(per_row)
+        # A block is a multiple of `together`, and so of D: all devices give as many rows.
         return min(rows // self.devices, self.share)
 
     def merged_rows(self, per_row: int) -> int:
@@ -97,6 +92,7 @@ class Shares:
 
 def share_out(length: int, devices: int, max_tile: int = MAX_KEY_TILE) -> Shares:
     """Partition of `length` tokens over `devices`; the last shares may be padded."""
+    # If D divides `TILES_TOGETHER`, tiles and the order of merges are independent of D.
     together = math.lcm(TILES_TOGETHER, devices)
     tiles = together * math.ceil(length / (together * max_tile))
     return Shares(length, devices, math.ceil(length / tiles), tiles // devices)
@@ -105,16 +101,14 @@ def share_out(length: int, devices: int, max_tile: int = MAX_KEY_TILE) -> Shares
 def forward_sharded(
     model: Transformer, tokens: Int[Array, "tokens"], mesh: Mesh
 ) -> tuple[Array, tuple[TieReport | None, ...]]:
-    """Returns the final activations [n, d] and each layer's tie report, computed on a mesh.
-
-    Model and tokens must be equal in all processes; each process gets the whole results.
-    """
+    """Final activations [n, d] and each layer's tie report, computed on a mesh."""
     check_mesh(mesh)
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((model, tokens))):
         raise InputError(
             "the forward pass over a mesh is not traced by JAX transformations; leave "
             "the mesh out, or call it outside of jit, grad and vmap"
         )
+    # Model and tokens must be equal in all processes; each gets the whole results.
     check_agreement(written_out((model, tokens), mesh))
     shares = share_out(tokens.shape[0], mesh.size)
     # Positions beyond the end repeat the last row, and so does its output.
@@ -128,6 +122,7 @@ def forward_sharded(
     bare = jax.tree.map(lambda x: place(x, mesh, EVERYWHERE), bare)
     shared_tokens = place(np.asarray(tokens)[at], mesh, SHARED_OUT)
     y, reports = gathered(_compiled(shares, mesh)(bare, shared_tokens, encodings))
+    # What follows the last token repeats it.
     y, reports = jax.tree.map(jnp.asarray, (y[: shares.length], reports))
     return y, tuple(None if x is None else reduce_reports(x) for x in reports)
 
@@ -186,6 +181,7 @@ def _apply_share(
 
         def lift(tile: tuple[KeyStore, Array]) -> Any:
             keys, key_at = tile
+            # Copies of the last row fill the end: as keys they are hidden.
             valid = key_at < length
             return lift_keys(attention, queries, at, keys, key_at, valid, length)
 
@@ -202,6 +198,7 @@ def _apply_share(
         everyones = jax.tree.map(
             lambda x: jax.lax.all_gather(x, POSITIONS, tiled=True), block
         )
+        # Devices exchange attention's input rows [r, d] and summaries, never keys.
         here = map_rows(summarise_tiles, everyones, shares.block(per_row))
         # From all rows' summaries of the tiles here, to the own rows' of all devices' tiles.
         own = jax.tree.map(
@@ -217,6 +214,7 @@ def _apply_share(
     output = jax.lax.map(
         lambda tile: combine_heads(layer, *tile), _tiled(shares, (rows, heads))
     )
+    # Copies of the last row report as it does: they change nothing.
     report = None if reports is None else reduce_reports(reports)
     return output.reshape(rows.shape), report
 

@@ -37,17 +37,18 @@ class GeluTanh(Steady):
         return z * jax.nn.sigmoid(_exponent(_near(z)))
 
     def change(self, *rows: Array) -> Array:
-        """Returns dz sigma(w(z + dz)) + z (sigma(w(z + dz)) - sigma(w(z))).
-
-        For a < b, sigma(b) - sigma(a) = sigma(b) sigma(-a) (1 - e^(a - b)), and
-        w(e) - w(z) = sqrt(8/pi) (e - z)(1 + 0.044715 (z^2 + z e + e^2)).
-        """
+        """Returns dz sigma(w(z + dz)) + z (sigma(w(z + dz)) - sigma(w(z)))."""
         z, dz = rows
         at, end = _near(z), _near(z + dz)
         inside = (jnp.abs(z) <= _FAR) & (jnp.abs(z + dz) <= _FAR)
+        # Where an end is clipped, sigma changes as between the clipped ends. Elsewhere the
+        # step is dz itself: z + dz is rounded.
         step = jnp.where(inside, dz, end - at)
+        # w(e) - w(z) = sqrt(8/pi) (e - z)(1 + 0.044715 (z^2 + z e + e^2)): no cubes are
+        # subtracted.
         apart = _SCALE * jnp.abs(step) * (1 + _CUBE * (at * at + at * end + end * end))
         low, high = jnp.minimum(at, end), jnp.maximum(at, end)
+        # For a < b, sigma(b) - sigma(a) = sigma(b) sigma(-a) (1 - e^(a - b)).
         both = jax.nn.sigmoid(_exponent(high)) * jax.nn.sigmoid(-_exponent(low))
         moved = -jnp.sign(step) * both * jnp.expm1(-apart)
         return dz * jax.nn.sigmoid(_exponent(end)) + z * moved

@@ -59,6 +59,7 @@ def linear(
         weight: [out, in].
         bias: [out], none where it is None.
     """
+    # In tiles where rows are many: `map_long_axis` has the reason.
     product = map_long_axis(
         lambda part: jnp.matmul(part, weight.T, precision=jax.lax.Precision.HIGHEST),
         rows,
@@ -128,6 +129,7 @@ class Product(Operation):
     def change(self, *rows: Array) -> Array:
         """Returns (x + dx)(y + dy) - x y = dx (y + dy) + x dy."""
         one, two, by_one, by_two = rows
+        # Not the difference of two products: it keeps the digits of small changes.
         return by_one * (two + by_two) + one * by_two
 
 
@@ -200,14 +202,14 @@ class Norm(Operation):
         return centred / self.deviation(centred) * self.scale + self.bias
 
     def change(self, *rows: Array) -> Float[Array, "... width"]:
-        """Returns norm(row + moved) - norm(row), `rows` being row and moved.
-
-        With centred z, dz and s = sqrt(mean(z^2) + epsilon):
-        dz / s' - z (s'^2 - s^2) / (s s' (s + s')), s'^2 - s^2 = mean(dz (2 z + dz)).
-        """
+        """Returns norm(row + moved) - norm(row), `rows` being row and moved."""
         row, moved = rows
+        # `centre` is linear, so that the change of a centred row is the centred change.
         z, dz = self.centre(row), self.centre(moved)
         old, new = self.deviation(z), self.deviation(z + dz)
+        # With centred z, dz and s = sqrt(mean(z^2) + epsilon) the change, before scale, is dz
+        # / s' - z (s'^2 - s^2) / (s s' (s + s')), s'^2 - s^2 = mean(dz (2 z + dz)): squares
+        # that may be nearly equal are not subtracted, nor are roots.
         growth = (dz * (2 * z + dz)).mean(axis=-1, keepdims=True)
         return (dz / new - z * (growth / (old * new * (old + new)))) * self.scale
 
@@ -230,12 +232,10 @@ class Program:
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """Names of the rows, except the output, whose values readings of changes need.
-
-        They are the rows that nonlinear operations read, that norms write, and that more
-        than one step reads.
-        """
+        """Names of the rows, except the output, whose values readings of changes need."""
         reads = [name for step in self.steps for name in step.inputs]
+        # They are the rows that nonlinear operations read, that norms write, and that more
+        # than one step reads.
         found = [name for step in self.bent for name in step.inputs]
         found += [x.name for x in self.steps if isinstance(x.operation, Norm)]
         found += [name for name in reads if reads.count(name) > 1]
@@ -243,6 +243,7 @@ class Program:
 
     def value(self, given: Rows) -> dict[str, Array]:
         """Returns all rows by name, given ones included."""
+        # Every row is moved where it is formed, so that radii see the rounding of each step.
         return self.run(given, lambda step, *rows: perturb(step.operation(*rows)))
 
     def run(self, given: Mapping[str, Any], rule: Callable[..., Any]) -> dict[str, Any]:
@@ -254,12 +255,10 @@ class Program:
         return rows
 
     def change(self, base: Rows, given: Rows) -> dict[str, Array]:
-        """Returns the exact changes of all rows by name.
-
-        `base` holds the rows that nonlinear operations read, broadcastable to their changes;
-        `given` holds the changes of the program's input rows, and of any rows whose change
-        is known already.
-        """
+        """Exact changes of all rows by name, from the values of rows in `base`."""
+        # `base` holds the rows that nonlinear operations read, broadcastable to their
+        # changes; `given` holds the changes of the program's input rows, and of any rows
+        # whose change is known already.
         changes = dict(given)
         for step in self.steps:
             if step.name in changes:

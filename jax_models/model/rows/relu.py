@@ -25,6 +25,8 @@ class Relu(Steady):
     def change(self, *rows: Array) -> Array:
         """Returns relu(z + dz) - relu(z), by cases of the signs."""
         z, dz = rows
+        # A unit that stays active changes by dz itself, one that is left inactive by exactly
+        # 0.
         return jnp.where(z > 0, jnp.maximum(dz, -z), jnp.maximum(z + dz, 0))
 
     def slope(self, z: Array) -> Array:

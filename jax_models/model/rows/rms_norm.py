@@ -22,6 +22,7 @@ class RmsNorm(Norm):
     @property
     def bias(self) -> Float[Array, "width"]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Zeros: this norm has no bias."""
+        # Readings of norms then have one rule, and files no tensor for it.
         return jnp.zeros_like(self.scale)
 
     def centre(self, rows: Any) -> Any:

@@ -29,13 +29,12 @@ class Silu(Steady):
         return jax.nn.silu(*rows)
 
     def change(self, *rows: Array) -> Array:
-        """Returns silu(z + dz) - silu(z) = dz sigma(z + dz) + z (sigma(z + dz) - sigma(z)).
-
-        For a < b, sigma(b) - sigma(a) = sigma(b) sigma(-a) (1 - e^(a - b)).
-        """
+        """silu(z + dz) - silu(z) = dz sigma(z + dz) + z (sigma(z + dz) - sigma(z))."""
         z, dz = rows
         end = z + dz
         low, high = jnp.minimum(z, end), jnp.maximum(z, end)
+        # For a < b, sigma(b) - sigma(a) = sigma(b) sigma(-a) (1 - e^(a - b)). Its exponent is
+        # -|dz| as given: z + dz is rounded.
         step = jax.nn.sigmoid(high) * jax.nn.sigmoid(-low) * jnp.expm1(-jnp.abs(dz))
         return dz * jax.nn.sigmoid(end) - jnp.sign(dz) * z * step
 

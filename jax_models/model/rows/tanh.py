@@ -12,18 +12,18 @@ from jax_models.model.rows.program import Steady
 
 
 def tanh_change(z: Float[Array, "..."], dz: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Returns tanh(z + dz) - tanh(z).
-
-    On one side of zero, tanh(b) - tanh(a) = 2 (e^-2a - e^-2b) / ((1 + e^-2a)(1 + e^-2b)),
-    whose numerator is e^-2a times an expm1: accurate where tanh saturates.
-    """
+    """Returns tanh(z + dz) - tanh(z), accurate where tanh saturates."""
+    # On one side of zero, tanh(b) - tanh(a) = 2 (e^-2a - e^-2b) / ((1 + e^-2a)(1 + e^-2b)),
+    # whose numerator is e^-2a times an expm1.
     end = z + dz
+    # tanh is odd: both ends are turned to the side where most of the step is.
     sign = jnp.where(z + end >= 0, 1.0, -1.0).astype(z.dtype)
     a, b = sign * z, sign * end
     lower, step = jnp.minimum(a, b), jnp.abs(dz)
     small_a, small_b = jnp.exp(-2 * jnp.abs(a)), jnp.exp(-2 * jnp.abs(b))
     ratio = -2 * jnp.expm1(-2 * step) / ((1 + small_a) * (1 + small_b))
     same_side = jnp.sign(dz) * jnp.exp(-2 * jnp.maximum(lower, 0)) * ratio
+    # With zero between the ends both terms have one sign: their difference does not cancel.
     return jnp.where(lower >= 0, same_side, jnp.tanh(end) - jnp.tanh(z))
 
 

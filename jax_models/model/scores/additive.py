@@ -39,5 +39,6 @@ class AdditiveScore(PairwiseScore):
     ) -> Scores:
         """Returns w . (tanh(q + k + change) - tanh(q + k)), accurate where tanh saturates."""
         moved = [x for x in (moved_queries, moved_keys) if x is not None]
+        # The changes of query and key are summed first: tanh depends on q + k alone.
         inner = tanh_change(queries + keys, sum(moved[1:], moved[0]))
         return (inner * self.vector[:, None, None]).sum(axis=-1)

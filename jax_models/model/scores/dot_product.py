@@ -61,6 +61,8 @@ class DotProductScore(Score):
             return self.scores(moved_queries, keys)
         if moved_queries is None:
             return self.scores(queries, moved_keys)
+        # Two products of changes, each of the size of the change: q' . k' - q . k would
+        # cancel.
         by_keys = self.scores(queries + moved_queries, moved_keys)
         return by_keys + self.scores(moved_queries, keys)
 
@@ -68,6 +70,8 @@ class DotProductScore(Score):
         self, queries: Rows, keys: Keys, moved_queries: Rows, moved_keys: Rows, own: Own
     ) -> Scores:
         """Returns (q + dq) . dk + dq . k, dk = 0 except at the one key that `own` marks."""
+        # One key of each row moves: its term is a sum of single products, not a matrix of
+        # keys.
         change = self.scores(moved_queries, keys)
         extra = ((queries + moved_queries) * moved_keys).sum(axis=-1)
         return change + jnp.where(own, extra[..., None], 0.0)
@@ -90,6 +94,8 @@ class DotProductScore(Score):
     ) -> Scores:
         """Returns the score changes for dk = key (change of the row), dk not formed."""
         after = queries + moved_queries
+        # (q + dq) . (K dy) = (K^T (q + dq)) . dy: the queries are mapped back, one vector for
+        # each row, in place of the keys, one for each row and position.
         back = jnp.einsum("hed,hre->hdr", key, after, precision=HIGHEST)
 
         def change(by_keys: Array, moved: Array, keys: Array) -> Array:
