@@ -46,6 +46,7 @@ def project(
     )
     if bias is None:
         return projected
+    # As [heads, 1, ..., out]: the projection has the axes of the rows between both.
     return projected + bias.reshape(
         bias.shape[0], *(1,) * (projected.ndim - 2), bias.shape[1]
     )
@@ -77,6 +78,7 @@ def project_queries(
 ) -> Rows:
     """Returns queries of rows; divided by the score scale if the score is bilinear."""
     queries = project(attention.query, attention.query_bias, rows)
+    # Before rotation and scale: a norm takes away the size that a division gives.
     if attention.query_norm is not None:
         queries = attention.query_norm(queries)
     queries = _turned(attention, queries, length, positions)
@@ -91,6 +93,7 @@ def project_query_changes(
     before: Inputs | None = None,
 ) -> Rows:
     """Returns the change of `project_queries` when its rows change by `change`."""
+    # A bias drops out of changes; the row that a norm changes at includes it.
     queries = project(attention.query, None, change)
     if attention.query_norm is not None:
         assert before is not None
@@ -159,6 +162,7 @@ def _scaled(
 ) -> Rows:
     if not attention.scoring.bilinear:
         return queries
+    # Dividing a query divides all its scores: one division for each coordinate, not each key.
     return queries / per_row(score_scale(attention, length, positions))
 
 
@@ -181,6 +185,7 @@ def compute_scores(
     if attention.distance_bias is None:
         return scores
     assert key_positions is not None
+    # The temperature divides the bias of the distance too, sqrt(d_k) does not.
     biases = attention.distance_bias.biases(positions, key_positions, length)
     return scores + biases / per_row(temperature(attention, length, positions))
 
@@ -204,6 +209,7 @@ def score_changes(
     moved_keys: Keys | None = None,
 ) -> Scores:
     """Returns the changes of scores when queries, keys or both change."""
+    # A bias of the distance depends on positions alone, and drops out.
     changes = attention.scoring.changes(queries, keys, moved_queries, moved_keys)
     return _over_scale(attention, changes, length, positions)
 
@@ -237,6 +243,7 @@ def score_changes_of_rows(
 ) -> Scores:
     """Returns score changes when queries change, and the input rows of all keys."""
     scoring, key = attention.scoring, attention.key_by_head
+    # Keys are then one linear map of the changed rows, and need not be formed.
     if attention.linear_keys:
         changes = scoring.changes_of_rows(key, queries, keys, moved_queries, rows)
         return _over_scale(attention, changes, length, positions)
@@ -303,6 +310,7 @@ def summarise(
     summary = fold(weighting.lift, weighting.merge)
     if not settled:
         return summary
+    # A second pass over the same tiles: what it adds needs the summary of all keys.
     return weighting.settle(summary, lambda lift: fold(lift, jnp.add))
 
 
@@ -316,11 +324,9 @@ def lift_keys(
     length: int,
     lift: Callable[..., Any] | None = None,
 ) -> Any:
-    """Returns `lift` of query rows' scores and the valid keys of one tile.
-
-    By default `lift` is the weighting's, which summarises the tile.
-    """
+    """Returns `lift` of query rows' scores and the valid keys of one tile."""
     scores = compute_scores(attention, queries, tile.keys, length, positions, index)
     seen = visible(attention.sight, positions, index) & valid[None, :]
+    # By default a summary of the tile.
     lift = lift or attention.weighting.lift
     return lift(scores, tile.values, index, seen)

@@ -61,13 +61,11 @@ class Attention:
     end: Array | None = dataclasses.field(default=None, metadata={"late": True})
 
     def __post_init__(self) -> None:
-        """Sets the weighting's number of roundings in a score.
-
-        To first order, relative to the score: d products and a bias in the query and in the
-        key, `placing_steps`, d_k products, and the division by the score scale.
-        """
+        """Sets the weighting's number of roundings in a score."""
         if isinstance(self.window, np.integer):
             object.__setattr__(self, "window", int(self.window))
+        # To first order, relative to the score: d products and a bias in the query and in the
+        # key, `placing_steps`, d_k products, and the division by the score scale.
         _, key_width, width = self.query.shape
         steps = 2 * (width + 1) + key_width + 2 + self.placing_steps
         object.__setattr__(self, "weighting", self.weighting.for_scores(steps))
@@ -139,23 +137,19 @@ class Attention:
 
     @property
     def placing_steps(self) -> int:
-        """Number of roundings in a score by rotation, distance bias and query and key norms.
-
-        Rotation, in the query and in the key: a cosine or sine, a product and a sum. A bias
-        of the distance: a product, a sum and a quotient. A norm: a mean, the centred row,
-        half a sum of squares, a root, and two for each of scale and bias.
-        """
+        """Roundings in a score by rotation, distance bias and norms of queries and keys."""
+        # Rotation, in the query and in the key: a cosine or sine, a product and a sum. A bias
+        # of the distance: a product, a sum and a quotient. A norm: a mean, the centred row,
+        # half a sum of squares, a root, and two for each of scale and bias.
         norms = (self.query_norm is not None) + (self.key_norm is not None)
         steps = 6 * (self.rotary is not None) + 3 * (self.distance_bias is not None)
         return steps + norms * (self.key_width // 2 + 8)
 
     @property
     def pieces(self) -> tuple[str, ...]:
-        """Names of this sublayer's features beyond projections, scores and masks.
-
-        Code that computes with the weights itself, without `attending`, must refuse the
-        features that it does not support.
-        """
+        """Names of this sublayer's features beyond projections, scores and masks."""
+        # Code that computes with the weights itself, without `attending`, must refuse the
+        # features that it does not support.
         found = {
             "a norm of queries": self.query_norm,
             "a norm of keys": self.key_norm,
@@ -168,6 +162,7 @@ class Attention:
     @property
     def linear_keys(self) -> bool:
         """Whether the keys of all positions are one affine map of their input rows."""
+        # A rotation is another map at each position, a norm is no affine map.
         return self.rotary is None and self.key_norm is None
 
     @property

@@ -36,6 +36,7 @@ class Padding:
         """Returns tokens without the padding at the end; refuses padding before a token."""
         there = np.flatnonzero(tokens != self.symbol)
         refuse_empty("tokens without padding", there)
+        # Tokens without a gap are at positions 0 to their number less 1.
         if there[-1] != there.size - 1:
             first = int(np.flatnonzero(tokens == self.symbol)[0])
             raise InputError(
@@ -48,15 +49,11 @@ class Padding:
 @register
 @dataclasses.dataclass(frozen=True)
 class TokenDropout:
-    """embedding[x] (1 - share) / (1 - masked) if x is not the mask symbol, else 0.
+    """embedding[x] (1 - share) / (1 - masked) if x is not the mask symbol, else 0."""
 
-    masked is the fraction of mask symbols in the input.
-
-    The rule of ESM-2, as if masked tokens were dropped out (Lin et al. 2023). A token that
-    becomes `<mask>`, or no longer is one, changes every row; any other substitution leaves
-    the scale as it is.
-    """
-
+    # The rule of ESM-2, as if masked tokens were dropped out (Lin et al. 2023); masked is the
+    # fraction of mask symbols in the input. A token that becomes `<mask>`, or no longer is
+    # one, changes every row; any other substitution leaves the scale as it is.
     mask: int = dataclasses.field(metadata={"static": True})
     share: float = dataclasses.field(metadata={"static": True})
     # (1 - share) / (1 - masked) of one input; None before `of_input`.
@@ -74,6 +71,7 @@ class TokenDropout:
         self, tokens: Any, dtype: jnp.dtype, padding: Padding | None = None
     ) -> "TokenDropout":
         """Returns the rule with the scale of `tokens` [n]; padding is not counted."""
+        # Already that of an input.
         if self.scale is not None:
             return self
         there: dict[str, Any] = {}
@@ -127,5 +125,7 @@ class Entry:
         """Exact change of the first layer's input when `rows` change by `moved`."""
         for operation in self.operations:
             read = (moved,) if operation.linear else (rows, moved)
+            # The next operation changes at its own input, so that the rows go on beside their
+            # change.
             rows, moved = operation(rows), operation.change(*read)
         return moved

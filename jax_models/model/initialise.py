@@ -192,6 +192,8 @@ def random_transformer(
     if 16 * scale >= jnp.finfo(dtype).max:
         name = jnp.dtype(dtype).name
         raise InputError(f"scale = {scale}; expected one that {name} can hold 16 of")
+    # Refused before anything is drawn: queries, keys, values and output are d x d, the block
+    # has maps of d_ff x d, wider where heads are concatenated, two where it has a gate.
     into = (1 + (parts.combine == "concat")) * (1 + parts.gated)
     per_layer = (4 * d_model + (1 + into) * d_ff) * d_model
     rows = vocab_size + (parts.num_classes or 0)
@@ -226,6 +228,7 @@ def random_transformer(
     draw = _Draw(parts, d_model, scale, dtype)
 
     def layer(at: int) -> Layer:
+        # More keys than the parts of a layer take one after another.
         keys = iter(jax.random.split(layer_keys[at], 16))
         weights = draw.attention(keys, num_heads, score, layer_keys[at])
         attention = Attention(
@@ -251,8 +254,10 @@ def random_transformer(
         )
 
     table, embedding, last, out, out_bias = jax.random.split(ends, 5)
+    # Layers that are the same are one object: a tree has their weights once.
     drawn = {at: layer(at) for at in dict.fromkeys(first)}
     narrow = parts.d_embedding or d_model
+    # Folded in: a part that only some architectures have takes no key of the others'.
     entry = draw.entry(jax.random.fold_in(ends, 1))
     model = Transformer(
         embedding=gaussian_numbers(embedding, (vocab_size, narrow), dtype, scale),
@@ -314,11 +319,9 @@ def _position(key: PRNGKeyArray, kind: Any, shape: tuple[int, int], dtype: Any) 
 
 @dataclasses.dataclass(frozen=True)
 class _Draw:
-    """Methods that draw Gaussian weights of the parts of an architecture.
+    """Methods that draw Gaussian weights of the parts of an architecture."""
 
-    Models are reproducible by key: another use of the keys here gives other models.
-    """
-
+    # Models are reproducible by key: another use of the keys here gives other models.
     parts: Architecture
     d_model: int
     scale: float
@@ -357,6 +360,8 @@ class _Draw:
             name: self.gaussian(next(keys), count, width, d_model, fan_in=d_model)
             for name, count in own.items()
         }
+        # Output, biases and vector take their keys even where they are dropped below: the
+        # other weights are those of the architecture that has them.
         output = self.gaussian(next(keys), d_model, d_model, fan_in=d_model)
         biases = {
             f"{name}_bias": self.bias(next(keys), count, width)
@@ -464,6 +469,7 @@ def init_transformer(key: PRNGKeyArray, **options: Any) -> Transformer:
         if "bias" in name or name.endswith((".b1", ".b2")):
             return jnp.zeros_like(leaf)
         if name.endswith(".embedding"):
+            # d numbers of deviation `scale` have a norm near scale sqrt(d).
             return leaf / model.width**0.5
         return leaf
 
@@ -473,15 +479,13 @@ def init_transformer(key: PRNGKeyArray, **options: Any) -> Transformer:
 def gaussian_numbers(
     key: PRNGKeyArray, shape: tuple[int, ...], dtype: Any, deviation: float = 1.0
 ) -> Float[Array, "..."]:
-    """Returns Gaussian numbers, from a program that serves many shapes.
-
-    The numbers are those of `jax.random.normal`, except that a power of two of them is drawn
-    and the first are taken: with JAX's default, partitionable generator a number depends
-    only on the key and its index. This avoids compiling a program for every shape.
-    """
+    """Returns Gaussian numbers, from a program that serves many shapes."""
     size = math.prod(map(int, shape))
     if size > MOST_DRAWN_AHEAD:
         return jax.random.normal(key, shape, dtype) * deviation
+    # The numbers are those of `jax.random.normal` of the shape: with JAX's default,
+    # partitionable generator a number depends only on the key and its index. A power of two
+    # of them is drawn, so that not every shape compiles a program.
     drawn = max(FEWEST_DRAWN, 1 << (size - 1).bit_length())
     numbers = jax.random.normal(key, (drawn,), dtype) * deviation
     return numbers[:size].reshape(shape)

@@ -100,6 +100,7 @@ class Layer:
     def reads(self) -> Program:
         """Program from the layer's input y to attention's input."""
         if self.layer_norm != "pre" or self.norm1 is None:
+            # Without a norm attention reads y itself.
             return Program((), "y")
         return Program((Step("read", self.norm1, ("y",)),), "read")
 
@@ -108,6 +109,7 @@ class Layer:
         """Program from y and the concatenated head outputs `heads` to the layer's output."""
         attention = self.attention
         if self.combine == "concat":
+            # The block reads y and the heads side by side, and is added to y alone.
             join = Join(attention.query.shape[2])
             joined = Step("joined", join, ("y", "heads"))
             return Program((joined, *self._block("joined", "y", "out")), "out")
@@ -122,12 +124,14 @@ class Layer:
         if self.layer_norm == "none":
             return Program((*summed, *self._block(enters, "summed", "out")), "out")
         assert self.norm2 is not None
+        # Pre-norm: the block reads a normed row, and is added to the row without the norm.
         if self.layer_norm == "pre":
             entered = Step("entered", self.norm2, (enters,))
             return Program(
                 (*summed, entered, *self._block("entered", "summed", "out")), "out"
             )
         assert self.norm1 is not None
+        # Post-norm: each sum is normed before it is read or added to.
         entered = Step("entered", self.norm1, ("summed",))
         out = Step("out", self.norm2, ("left",))
         return Program(

@@ -1,8 +1,4 @@
-"""Attention masks: which keys a query row sees.
-
-A mask depends on positions only, never on tokens, so a replaced column is visible
-before the replacement exactly when it is visible after it.
-"""
+"""Attention masks: which keys a query row sees."""
 
 import dataclasses
 import math
@@ -12,6 +8,9 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Int
 
+# `future` hides the future (j <= i, causal), `past` hides the past (j >= i); the strict forms
+# hide the row itself too, so that a row may see nothing at all. Positions decide, never
+# tokens: a replaced column is visible before exactly when it is visible after.
 Mask = Literal["none", "future", "past", "strict_future", "strict_past"]
 MASKS: tuple[str, ...] = get_args(Mask)
 
@@ -74,6 +73,7 @@ class Sight:
 
     def count(self, row: int, length: int) -> int:
         """Number of positions of `length` that a row sees; ignores padding."""
+        # `reach` may be infinite: the minimum is then the number of positions on that side.
         before, after = min(row, self.reach), min(length - 1 - row, self.reach)
         return int(before * self.before + self.itself + after * self.after)
 
@@ -91,11 +91,7 @@ SIGHTS: dict[str, Sight] = {
 def visible(
     sight: Sight, rows: Int[Array, "rows"], keys: Int[Array, "keys"]
 ) -> Bool[Array, "rows keys"]:
-    """Whether each of `rows` sees each of `keys`.
-
-    `future` hides the future (j <= i, causal), `past` hides the past (j >= i); the
-    strict forms hide the row itself too, so a row may see nothing at all.
-    """
+    """Whether each of `rows` sees each of `keys`."""
     return sight.visible(rows[:, None], keys[None, :])
 
 
@@ -105,6 +101,7 @@ def sees_any(
     """Whether each row sees any position at all."""
     if sight.itself:
         return jnp.ones(rows.shape, bool)
+    # A window of 1 has the row itself alone, which the mask hides.
     if sight.reach < 1:
         return jnp.zeros(rows.shape, bool)
     some = rows > 0 if sight.before else rows < length - 1

@@ -59,12 +59,14 @@ def sine_and_cosine(
     found = np.empty((j.size, 2 * count))
     for column, frequency in enumerate(frequencies):
         turns = context.mpf(frequency) / (2 * context.pi)
+        # j is whole, so that whole turns of f are whole turns of j f.
         turns = turns - context.floor(turns)
         first = context.floor(turns * scale) / scale
         second = context.floor((turns - first) * scale**2) / scale**2
         whole = (j * float(first)) % 1.0 + (j * float(second)) % 1.0  # exact
         rest = j * float(turns - first - second)
         found[:, column] = _sine(whole, rest)
+        # cos(x) = sin(x + a quarter turn), and adding 1/4 is exact too.
         found[:, count + column] = _sine(whole + 0.25, rest)
     return found
 
@@ -72,7 +74,9 @@ def sine_and_cosine(
 def _sine(turns: np.ndarray, rest: np.ndarray) -> np.ndarray:
     """sin(2 pi (turns + rest)) for exact `turns`, reduced by half turns first."""
     half = np.round(2 * turns)
+    # At most a quarter turn: pi enters with a small factor, and its rounding with it.
     small = np.sin(2 * np.pi * (turns - half / 2 + rest))
+    # sin(x + pi) = -sin(x).
     return np.where(half % 2 == 0, small, -small)
 
 
@@ -87,6 +91,7 @@ class PositionTable:
     def extended(self, length: int, padded: int) -> "PositionTable":
         """Returns the table, of `length` rows or more, with zero rows up to `padded` rows."""
         self.require_length(length)
+        # Zero rows serve padding only, which no row sees.
         more = max(0, padded - self.table.shape[0])
         if not more:
             return self
@@ -180,6 +185,7 @@ class PowerTerm:
     @property
     def depends_on_length(self) -> bool:
         """Whether the term at a position depends on n, or some lengths have a pole."""
+        # p = j + offset runs through 0 at some j, if the length has such a position.
         pole = self.position_power < 0 and self.offset < 0
         return self.length_power != 0 or pole
 
@@ -276,6 +282,7 @@ class Coordinates:
                     f"position term names coordinate {term.coordinate}, the model has "
                     f"coordinates 0 to {width - 1}"
                 )
+            # What overflows is refused below, in words.
             with np.errstate(over="ignore", invalid="ignore"):
                 encoding[:, term.coordinate] += term.evaluate(length, places)
         if not math.isfinite(float(np.abs(encoding).max(initial=0.0))):

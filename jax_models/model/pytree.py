@@ -1,10 +1,4 @@
-"""Frozen dataclasses as pytrees whose structures differ if their classes do.
-
-`jax.tree_util.register_dataclass` compares two trees by their fields alone (seen in JAX
-0.10 and 0.11): a leftmost-hard and an average-hard weighting, which have the same
-fields, then count as one structure, and a compiled function may be taken for the other.
-`register` puts the class itself into the structure.
-"""
+"""Frozen dataclasses as pytrees whose structures differ if their classes do."""
 
 import dataclasses
 from collections.abc import Callable, Iterable
@@ -17,14 +11,8 @@ Class = TypeVar("Class", bound=type)
 
 
 def register(cls: Class) -> Class:
-    """Registers a dataclass as a pytree and returns it.
-
-    Fields with metadata `static=True` belong to the structure, all others are children. A
-    field with `shared=True` is a tuple: if one object is several of its entries, it is one
-    child, and one object after unflattening; the structure records which entries are equal.
-    A field with `late=True`, static or not, belongs to the pytree only if it is not None, so
-    that adding such a field to a class leaves stored digests of structures valid.
-    """
+    """Registers a dataclass as a pytree and returns it."""
+    # Fields with metadata `static=True` belong to the structure, all others are children.
     fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)
     late = tuple(f.name for f in fields if f.metadata.get("late"))
     static = tuple(
@@ -36,13 +24,22 @@ def register(cls: Class) -> Class:
     shared = tuple(f.name for f in fields if f.metadata.get("shared"))
 
     def flatten(tree: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        # The class belongs to the structure. `jax.tree_util.register_dataclass` compares two
+        # trees by their fields alone (seen in JAX 0.10 and 0.11): a leftmost-hard and an
+        # average-hard weighting, which have the same fields, then count as one structure, and
+        # a compiled function may be taken for the other.
         aux = (cls, *(getattr(tree, name) for name in static))
         children = {name: getattr(tree, name) for name in data}
+        # A field with `shared=True` is a tuple: if one object is several of its entries, it
+        # is one child, and one object after unflattening; the structure records which are
+        # equal.
         for name in shared:
             if found := _same_entries(children[name]):
                 children[name], of = found
                 aux += ((name, of),)
         for name in late:
+            # A field with `late=True`, static or not, belongs to the pytree only if it is not
+            # None: adding such a field to a class leaves stored digests of structures valid.
             value = getattr(tree, name)
             if value is not None and name in late_data:
                 children[name], aux = value, (*aux, (name, True))
@@ -58,10 +55,13 @@ def register(cls: Class) -> Class:
         return tuple(zip(keys, children, strict=True)), aux
 
     def unflatten(aux: tuple[Any, ...], children: Any) -> Any:
+        # Without __init__: JAX unflattens trees of its own marks too, which no check would
+        # pass.
         tree, (_, *said) = object.__new__(cls), aux
         rest = iter(children)
         values = {name: next(rest) for name in data}
         values |= dict(zip(static, said[: len(static)], strict=True))
+        # Late fields that the structure does not name are None.
         values |= dict.fromkeys(late)
         for name, of in said[len(static) :]:
             if name in late_data:
@@ -103,10 +103,7 @@ def map_once(function: Callable[[Any], Any], entries: Iterable[Any]) -> tuple[An
 
 
 def in_bytes(tree: Any) -> bytes:
-    """Returns the structure, shapes, types and content of a pytree of arrays as bytes.
-
-    Digests are made of these bytes.
-    """
+    """Returns structure, shapes, types and content of a pytree as bytes for digests."""
     leaves, structure = jax.tree.flatten(tree)
     arrays = [np.asarray(leaf) for leaf in leaves]
     shapes = [(x.shape, x.dtype.name) for x in arrays]

@@ -45,11 +45,13 @@ class Pooling:
         self, rows: Float[Array, "rows width"], changes: Float[Array, "... rows width"]
     ) -> Float[Array, "... width"]:
         """Returns the change of the pooled vector when its rows change by `changes`."""
+        # The mean is linear: its change is the mean of the changes.
         joined, moved = rows.mean(axis=0), changes.mean(axis=-2)
         return self._unit(joined).change(joined, moved) if self.normalised else moved
 
     def _unit(self, row: Float[Array, "width"]) -> RmsNorm:
         """Returns the norm that divides a row by its Euclidean norm."""
+        # z / sqrt(mean(z^2)) / sqrt(d) = z / |z|.
         ones = jnp.ones_like(row)
         return RmsNorm(ones / row.shape[0] ** 0.5, 0.0)
 

@@ -2,11 +2,6 @@
 
 Neither depends on tokens. A new bias is a class here, a row in `format/pieces.py` and a line
 of docs/model-format.md.
-
-Rotary positions turn queries and keys: the coordinates (a, b) of pair m at position p, as
-the complex number a + ib, are multiplied by e^(i p f_m), so that the inner product of a
-query and a key depends on their distance. Sines and cosines are formed on the host, as if
-rounded once to float64, and then cast, as position formulas are.
 """
 
 import dataclasses
@@ -119,6 +114,7 @@ def distance_buckets(
     starts = list(range(1, exact + 1))
     for m in range(1, far):
         least = max_distance**m * exact ** (far - m)
+        # The power of floats only says where to begin; integers decide.
         x = max(starts[-1], int(exact * (max_distance / exact) ** (m / far)) - 1)
         while x**far < least:
             x += 1
@@ -242,6 +238,9 @@ class Rotary:
         length: int,
     ) -> Float[Array, "... rows d_k"]:
         """Returns queries or keys `rows` turned by `positions`; linear in the rows."""
+        # The coordinates (a, b) of pair m at position p, as the complex number a + ib, are
+        # multiplied by e^(i p f_m): the inner product of a query and a key depends on their
+        # distance.
         tables = _tables(self, length, np.dtype(rows.dtype))
         cos, sin = (jnp.asarray(x).at[positions].get(mode="clip") for x in tables)
         a, b = self._pairs(rows)
@@ -250,6 +249,7 @@ class Rotary:
             joined = jnp.concatenate(turned, axis=-1)
         else:
             joined = jnp.stack(turned, axis=-1).reshape(*rows.shape[:-1], self.dims)
+        # Coordinates beyond `dims` are not turned.
         return jnp.concatenate([joined, rows[..., self.dims :]], axis=-1)
 
     def _pairs(
@@ -266,6 +266,7 @@ def _tables(
     rotary: Rotary, length: int, dtype: np.dtype
 ) -> tuple[np.ndarray, np.ndarray]:
     """Cosines and sines of all positions [n, dims / 2]."""
+    # On the host, as if rounded once to float64, and then cast, as position formulas are.
     found = sine_and_cosine(np.arange(length), rotary.frequencies).astype(dtype)
     sine, cosine = np.split(found, 2, axis=1)
     return cosine, sine

@@ -67,14 +67,11 @@ def with_temperature(
 
 
 def at_length(model: Transformer, length: int) -> Transformer:
-    """Returns the model as it is at one length, its temperatures plain numbers.
-
-    At that length it computes the same. Models that differ only in temperature schedules
-    then have one pytree structure and share one compiled program. A temperature that depends
-    on the row's position is kept.
-    """
+    """Returns the model as it is at one length, its temperatures plain numbers."""
 
     def settle(attention: Attention) -> Attention:
+        # Models that differ only in temperature schedules then have one pytree structure and
+        # share one compiled program. A temperature of the row's position is not one number.
         schedule = attention.temperature
         if schedule is None:
             value = jnp.ones((), model.dtype)
@@ -114,6 +111,7 @@ def with_dtype(model: Transformer, dtype: Any) -> Transformer:
 def _map_attention(
     model: Transformer, change: Callable[[Attention], Attention]
 ) -> Transformer:
+    # A layer that stands in several places stays one object.
     layers = map_once(
         lambda layer: dataclasses.replace(layer, attention=change(layer.attention)),
         model.layers,

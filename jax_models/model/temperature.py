@@ -46,6 +46,7 @@ class InverseLogTemperature:
         self, length: int, rows: Int[Array, "..."] | None, dtype: Any
     ) -> Float[Array, "..."]:
         """Returns tau(n) as a scalar of `dtype`."""
+        # ln 1 = 0 divides nothing; a row with one key has one weight at any temperature.
         if length == 1:
             return jnp.ones((), dtype)
         return jnp.asarray(self.scale, dtype) / jnp.asarray(math.log(length), dtype)

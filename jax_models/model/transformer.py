@@ -70,14 +70,12 @@ class Transformer:
     )
 
     def __repr__(self) -> str:
-        """One line: number and kinds of layers, sizes and float type, no weights.
-
-        Sizes are left out if the tree holds other objects in place of arrays, as in JAX.
-        """
+        """One line: number and kinds of layers, sizes and float type, no weights."""
         layers = [layer for layer in self.layers if isinstance(layer, Layer)]
         said = [f"{len(self.layers)} layers"]
         said += dict.fromkeys(layer.attention.weighting.name for layer in layers)
         said += dict.fromkeys(f"mask {layer.attention.mask}" for layer in layers)
+        # JAX puts other objects in place of arrays: such a tree has no sizes.
         if getattr(self.embedding, "ndim", None) == 2:
             heads = {getattr(x.attention.query, "shape", (0,))[0] for x in layers}
             said += [f"H = {max(heads)}"] if heads else []
@@ -121,6 +119,7 @@ class Transformer:
         """Number of logits; None without a read-out."""
         if self.readout is None:
             return None
+        # Only affine maps change a row's width.
         width = self.width
         for step in self.head.steps:
             if isinstance(step.operation, Affine):
@@ -170,11 +169,9 @@ def embedded(
 
 
 def of_input(model: Transformer, tokens: Array | np.ndarray) -> Transformer:
-    """Returns the model with the position table and token dropout of the input `tokens`.
-
-    Both may depend on all tokens. Inputs of one length, with padding and `shared_symbols`
-    at the same positions, have the same model.
-    """
+    """Returns the model with the position table and token dropout of the input `tokens`."""
+    # Table and dropout may depend on all tokens. Inputs of one length, with padding and
+    # `shared_symbols` at the same positions, have the same model.
     if isinstance(model.position, PairTable):
         require_activations(model, tokens.shape[0])
         model = dataclasses.replace(model, position=model.position.of_input(tokens))
@@ -229,9 +226,11 @@ def symbol_changes(
 ) -> Float[Array, "... width"]:
     """Returns the exact changes of `symbol_rows` when symbols `old` become `new`."""
     rows = _symbol_embeddings(model, old)
+    # The position's encoding drops out: added to both it would only be rounded.
     change = perturb(_symbol_embeddings(model, new) - rows)
     if model.entry is None:
         return change
+    # An entry's norm is not linear: it changes at the row with its position.
     rows = rows if places is None else rows + places
     return perturb(model.entry.change(rows, change))
 
@@ -287,6 +286,7 @@ def apply_layer(
         return (combine or combine_heads)(layer, y, heads), reports
 
     per_row = scores_per_row(layer.attention, key_tile(length))
+    # Rows in blocks against keys in tiles: nothing of size n x n is stored.
     block = row_block(positions.shape[0], per_row)
     if queried is not None:
         rows, inputs = rows[queried], inputs[queried]
@@ -311,6 +311,7 @@ def scores_per_row(attention: Attention, tile: int) -> int:
 
 def reduce_reports(reports: TieReport) -> TieReport:
     """Joins reports stacked on the first axis; `row` is the first ambiguous one, if any."""
+    # Ambiguous rows come before any gap; of equal ones `argmin` takes the first.
     at = jnp.argmin(jnp.where(reports.ambiguous, -jnp.inf, reports.gap))
     return TieReport(
         gap=reports.gap.min(),
@@ -375,6 +376,7 @@ def forward(
     reports = []
     for depth, layer in enumerate(model.layers):
         last = depth == len(model.layers) - 1
+        # Rows of the last layer are read by no other: those not wanted are left out.
         y, report = apply_layer(layer, y, rows if last else None, hidden)
         reports.append(report)
     if not model.layers and rows is not None:
