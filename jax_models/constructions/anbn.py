@@ -1,9 +1,7 @@
 """a^m b^m in hard attention, in one layer or two (Hahn 2020, section 5, discussion).
 
-Like 1* a control to PARITY: one symbol in the wrong half fixes the answer. There is no
-query token; the result is read at the last position. Positions p count from 1, and all
-scores are integers (up to rounding far below 1), so cells of width 1/4 decide them in
-float32 as well as in float64.
+Like 1* a control to PARITY: one symbol in the wrong half fixes the answer. There is no query
+token; the result is read at the last position. Positions p count from 1.
 """
 
 import functools
@@ -23,6 +21,8 @@ from jax_models.programs.assembly import (
 )
 from jax_models.weighting import LeftmostHardmax
 
+# All scores are integers (up to rounding far below 1): cells of width 1/4 decide them in
+# float32 as well as in float64.
 TIE_RESOLUTION = 0.25
 
 
@@ -93,6 +93,7 @@ def anbn_one_layer_transformer(*, dtype: Any = jnp.float32) -> Transformer:
             write=[{target: 1}],
         )
 
+    # |x| = R(x) + R(-x): two neurons for each distance.
     distances = [
         Neuron({target: 2 * sign, y.PLACE: -sign, CONSTANT: offset * sign}, {y.OUT: -1})
         for target, offset in ((y.LAST_A, 0), (y.FIRST_B, -2))
@@ -152,6 +153,7 @@ def anbn_transformer(*, dtype: Any = jnp.float32) -> Transformer:
         value=[{y.PLACE: 1}],
         write=[{y.LENGTH: 1}],
     )
+    # R(p/n - [a]) - R(p/n - [b]) = s p/n with s = -1 for a, 1 for b, since p/n <= 1.
     signs = [
         Neuron({y.SHARE: 1, y.A: -1}, {y.SIGNED_SHARE: 1}),
         Neuron({y.SHARE: 1, y.B: -1}, {y.SIGNED_SHARE: -1}),

@@ -37,11 +37,9 @@ class Coordinate(IntEnum):
 
 
 def xor_neurons(total: dict[int, float], count: int, out: int) -> list[Neuron]:
-    """Returns neurons that add the parity of the integer form `total` to coordinate `out`.
-
-    The parity of s = `total` in {0 … count} is R(s) - 2 R(s - 1) + 2 R(s - 2) - …: a saw of
-    slopes +1 and -1 with teeth at the odd integers.
-    """
+    """Returns neurons that add the parity of the integer form `total` to coordinate `out`."""
+    # The parity of s = `total` in {0 … count} is R(s) - 2 R(s - 1) + 2 R(s - 2) - …: a saw of
+    # slopes +1 and -1 with teeth at the odd integers.
     return [
         Neuron({**total, CONSTANT: -k}, {out: 2.0 * (-1) ** k if k else 1.0})
         for k in range(count)
@@ -88,6 +86,8 @@ def hard_parity_transformer(
         require_memory(f"{name} = {value}", 200 * value)
     y = Coordinate
 
+    # With t = p - distance the score of place j is 2 t j - j^2 = t^2 - (j - t)^2, largest at
+    # j = t alone: no tie rule matters.
     def look_up(distance: int) -> Head:
         return Head(
             query=[{y.PLACE: 1, CONSTANT: -distance}, {CONSTANT: 1}],

@@ -67,6 +67,7 @@ def _normalise(layer: Layer, scale: float, epsilon: float, dtype: Any) -> Layer:
     """The layer with a layer norm after each sublayer, the second times `scale`."""
 
     def norm(scale: float) -> LayerNorm:
+        # The mean of (y, -y) is 0, so that the norm only divides.
         return LayerNorm(
             jnp.full(WIDTH, scale, dtype), jnp.zeros(WIDTH, dtype), epsilon
         )
@@ -197,6 +198,7 @@ def normalised_parity_transformer(
         )
         for sign in (1, -1)
     )
+    # All but OUT, and BIT: without it the row of a bit would be constant.
     erase = [
         *_erase(y.QUERY),
         *_erase(y.SIGN, signed=True),
@@ -215,7 +217,9 @@ def normalised_parity_transformer(
             "$": _twofold({y.QUERY: 1}),
         },
         [
+            # Three entries of size u of nine: u / sqrt(3 u^2 / 9) / sqrt(3) = 1.
             _normalise(marked, 1 / math.sqrt(3), epsilon, dtype),
+            # At the query one entry of nine: OUT / sqrt(OUT^2 / 9) / 3 is its sign.
             _normalise(compared, 1 / math.sqrt(HALF), epsilon, dtype),
         ],
         {y.OUT: -1},

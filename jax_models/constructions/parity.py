@@ -36,11 +36,9 @@ class Coordinate(IntEnum):
 
 
 def flat_hat() -> tuple[tuple[float, float], ...]:
-    """Returns pairs (shift, slope) of the neurons that add up to a hat function.
-
-    The sum of slope R(x + shift u), R the ReLU, is u at x = 0 and 0 at every other multiple
-    of u.
-    """
+    """Returns pairs (shift, slope) of the neurons that add up to a hat function."""
+    # The sum of slope R(x + shift u), R the ReLU, is u at x = 0 and 0 at every other multiple
+    # of u. Its top is flat, so that a rounding error of x below u/4 changes nothing there.
     return (0.75, 2), (0.25, -2), (-0.25, -2), (-0.75, 2)
 
 

@@ -1,19 +1,10 @@
 """PARITY and FIRST with layer norm, as Chiang & Cholak (2022) describe them; margins of both.
 
-Every coordinate of the activations has its negative beside it, (y, -y), so that the mean of
-a row is 0 and a layer norm with the constant epsilon only divides a row by
-
-    sqrt(|y|^2/h + epsilon),    h coordinates of y.
-
-No neuron has a bias, so they commute with that. Those of layer 2 erase every coordinate but
-the answer, which the last norm turns into +-sqrt(h) if epsilon = 0.
-
-Margins are closed forms, without a forward pass. Row p after layer 1 is r_p (y_p + mark_p),
-r_p = (v_p + m_p + epsilon (v_p + epsilon))^-1/2, with v_p = |y_p|^2/h and m_p = |mark_p|^2/h
-of a row and its mark before the norms, both read off the construction. With o the answer of
-layer 2's heads at the query q the logit is
-
-    |logit| = o / sqrt(o^2/h + epsilon ((h (v_q + m_q) r_q^2 + o^2)/h + epsilon)).
+Every coordinate of the activations has its negative beside it, (y, -y), so that the mean of a
+row is 0 and a layer norm with the constant epsilon only divides a row by sqrt(|y|^2/h +
+epsilon), y having h coordinates. No neuron has a bias, so they commute with that. Those of
+layer 2 erase every coordinate but the answer, which the last norm turns into +-sqrt(h) if
+epsilon = 0. Margins are closed forms, without a forward pass.
 """
 
 import dataclasses
@@ -101,6 +92,7 @@ class _Halves:
         half, width = self.size, 2 * self.size
         norm = LayerNorm(jnp.ones(width, dtype), jnp.zeros(width, dtype), epsilon)
         others = [at for at in range(half) if at != self.answer]
+        # R(y) - R(-y) = y: two neurons take away a coordinate of either sign.
         erase = [Neuron({at: s}, {at: -s}) for at in others for s in (1, -1)]
         layers = [
             build_layer(
@@ -169,6 +161,7 @@ def published_parity_transformer(
         value=[{y.ONE: 1}, {y.QUERY: 1}],
         write=[{y.SHARE: 1}, {y.UNIT: 1}],
     )
+    # R(x - u) - 2 R(x) + R(x + u) at whole multiples x of u: u at 0, else 0.
     hat = [
         Neuron({y.SHARE: 1, y.PLACE: -1, y.UNIT: shift}, {y.MARK: slope})
         for shift, slope in ((-1, 1), (0, -2), (1, 1))
@@ -177,6 +170,7 @@ def published_parity_transformer(
         Head([{y.QUERY: c}], [{y.SIGN: s}], [{y.MARK: 1}], [{y.OUT: -s}])
         for s in (1, -1)
     )
+    # Positions count from 0, so that p = k for exactly one of the N positions.
     place = PowerTerm(y.PLACE, position_power=1, length_power=-1, offset=0)
     sign = PowerTerm(y.SIGN, alternating=True, offset=0)
     halves = _Halves(len(y), (place, sign), ([count], [even, odd]), hat, y.OUT)
@@ -248,29 +242,30 @@ class _Rows(NamedTuple):
 
     def sizes(self, epsilon: float) -> Float[np.ndarray, "tokens"]:
         """Factors r_p of the rows after layer 1; they fall with epsilon."""
+        # Row p after layer 1 is r_p (y_p + mark_p): the second norm divides by the root of
+        # (v_p + m_p)/s + epsilon, s = v_p + epsilon the square that the first divided by.
         return 1 / np.sqrt(self.marked + epsilon * (self.before + epsilon))
 
 
 @dataclasses.dataclass(frozen=True)
 class _Case:
-    """All strings that share one |logit|.
+    """Strings that share one |logit|, and what it is made of."""
 
-    Attributes:
-        half: h.
-        probability: Of a uniformly random string.
-        rows: Of any of the strings.
-        answer: An upper bound on o for all epsilon of an interval, from r_p at its lower
-            and its upper end; o itself where both are one.
-    """
-
+    # h, the coordinates of y.
     half: int
+    # Of a uniformly random string.
     probability: float
+    # Of any of the strings.
     rows: _Rows
+    # An upper bound on the answer o of layer 2's heads for all epsilon of an interval, from
+    # r_p at its lower and its upper end; o itself where both are one.
     answer: Callable[[np.ndarray, np.ndarray], float]
 
     def size(self, low: float, high: float) -> float:
         """Upper bound on |logit| for low <= epsilon <= high; equal to it if low = high."""
         most, least = self.rows.sizes(low), self.rows.sizes(high)
+        # With q the query the logit is o / sqrt(o^2/h + epsilon ((h (v_q + m_q) r_q^2 +
+        # o^2)/h + epsilon)), which grows with o, and falls as epsilon and r_q grow.
         squared = self.answer(most, least) ** 2
         query = self.rows.marked[-1] * least[-1] ** 2
         rest = low * (query + squared / self.half + low)
@@ -279,6 +274,7 @@ class _Case:
 
 def _parity(length: int, ones: int, c: float) -> _Case:
     p, half = np.arange(length), len(Parity)
+    # Token and sign have square 1, then p/N, k/N and 1/N.
     before = (2 + (p**2 + ones**2 + 1) / length**2) / half
     same = p % 2 == ones % 2
     rows = _Rows(before, before + (p == ones) / length**2 / half)
@@ -329,8 +325,12 @@ def measure_published(
     """Returns margin and bits per string of `published_parity` or `published_first`.
 
     Exact by symmetry: |logit| depends on the count k of ones alone (PARITY) or on the first
-    bit (FIRST), so that N or 2 logits stand for all 2^(N-1) strings. With the r_p, v_q
-    and m_q of this module's docstring, a_p = c r_q r_p and all sums over p = 0 ... N - 1,
+    bit (FIRST), so that N or 2 logits stand for all 2^(N-1) strings. With h coordinates y,
+    v_p = |y_p|^2/h and m_p = |mark_p|^2/h of row p and its mark before the norms, the query
+    q, o the answer of layer 2's heads, a_p = c r_q r_p and sums over p = 0 ... N - 1,
+
+        r_p = (v_p + m_p + epsilon (v_p + epsilon))^(-1/2)
+        |logit| = o / sqrt(o^2/h + epsilon ((h (v_q + m_q) r_q^2 + o^2)/h + epsilon))
 
         PARITY: o = r_k/N |e^a_k/Z(1) - e^-a_k/Z(-1)|, Z(s) = sum_p e^(s (-1)^(p+k) a_p)
         FIRST:  o = r_1/2 e^a_1/(e^a_1 + N - 1)
@@ -409,6 +409,7 @@ def _descend(case: _Case, high: float, margin: float) -> float:
     step = 1.0
     while step > _PRECISION:
         low = high / (1 + step)
+        # Where an interval is left out the next may be longer, else it must be shorter.
         if case.size(low, high) < margin:
             high, step = low, 2 * step
         else:

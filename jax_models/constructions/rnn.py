@@ -65,11 +65,7 @@ def init_elman(
     num_classes: int,
     dtype: Any = jnp.float32,
 ) -> ElmanNetwork:
-    """Returns an Elman network initialised for training.
-
-    The recurrent matrix is the identity, which carries gradients far (Le, Jaitly and
-    Hinton 2015); symbols and read-out are Gaussian of deviation 1/√k, biases zero.
-    """
+    """Returns an Elman network initialised for training."""
     check_float_type(dtype, "the network asked for")
     sizes = {"width": width, "vocab_size": vocab_size, "num_classes": num_classes}
     for name, size in sizes.items():
@@ -77,6 +73,8 @@ def init_elman(
             raise InputError(f"{name} = {size}; expected at least 1")
     expect_key(key)
     symbols, readout = jax.random.split(key)
+    # Symbols and read-out are Gaussian of deviation 1/√k, biases zero. The recurrent matrix
+    # is the identity, which carries gradients far (Le, Jaitly and Hinton 2015).
     deviation = width**-0.5
     return ElmanNetwork(
         jax.random.normal(symbols, (vocab_size, width), dtype) * deviation,
@@ -125,6 +123,8 @@ def rnn_parity(
     p, b = end_probability, sharpness
     return ElmanNetwork(
         embedding=jnp.asarray([[0, 0], [-1, 1]], dtype),
+        # With z_t = a_{t-1} + b_{t-1} - x_t the units are relu(z_t) and relu(-z_t), whose sum
+        # is |z_t|: the parity of one bit more, exactly.
         recurrent=jnp.asarray([[1, 1], [-1, -1]], dtype),
         bias=jnp.zeros(2, dtype),
         readout=Readout(

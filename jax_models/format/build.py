@@ -40,15 +40,14 @@ class _Reader:
         self.left = dict(tensors)
 
     def take(self, name: str, *shape: int | str) -> Array:
-        """Returns a required tensor as a JAX array; checks its shape and that it is finite.
-
-        Strings in `shape` stand for any size >= 1.
-        """
+        """Required tensor as a JAX array, of that shape and with finite entries."""
         if name not in self.left:
             raise InputError(
                 f"tensor {name!r} is missing; expected shape {_show(shape)}"
             )
+        # What is left in the end belongs to no part of the config, and is refused.
         found = self.left.pop(name)
+        # Strings in `shape` stand for any size >= 1.
         fits = found.ndim == len(shape) and all(
             size >= 1 if isinstance(want, str) else size == want
             for size, want in zip(found.shape, shape, strict=True)
@@ -152,6 +151,7 @@ def _layer(reader: _Reader, at: int, entry: dict[str, Any], d: int) -> Layer:
         reader.take_optional(f"{prefix}.gate", *w1.shape),
         reader.take_optional(f"{prefix}.gate_bias", w1.shape[0]),
     )
+    # A bias of a gate that is not there: taking the gate raises that it is missing.
     if feed_forward.gate is None and feed_forward.gate_bias is not None:
         reader.take(f"{prefix}.gate", *w1.shape)
     norms: list[Norm | None] = [None, None]
@@ -245,6 +245,7 @@ def build_model(
     layers: list[Layer] = []
     for k, entry in enumerate(config["layers"]):
         same = entry.get("same_as")
+        # The same object: its weights are there once, in memory and for derivatives.
         layers.append(_layer(reader, k, entry, d) if same is None else layers[same])
     final_norm = readout = None
     if "final_norm.scale" in tensors or "final_norm.bias" in tensors:
@@ -261,6 +262,7 @@ def build_model(
         )
     accept = config.get("accept")
     if accept is not None:
+        # A model of its ends alone: `classes` follows the widths of the head's maps.
         end = Transformer(embedding, (), readout=readout)
         classes = end.classes or 0
         if accept.class_ >= classes:
@@ -340,17 +342,14 @@ def _check_padding(
     position: Any,
     layers: Sequence[Layer],
 ) -> None:
-    """Raises `InputError` if `padding` is no symbol, or is substitutable, or n matters.
-
-    n matters if a temperature or position encoding depends on the length, in which padding
-    would be counted.
-    """
+    """Raises `InputError` if `padding` is no symbol, or is substitutable, or n matters."""
     _expect_symbol("padding =", padding, vocab_size)
     if substitutable is None or padding in substitutable:
         raise InputError(
             f"padding = {padding}, which is no token to put in; expected `substitutable` "
             "to list the others"
         )
+    # A temperature or position encoding that depends on the length would count padding.
     terms = getattr(position, "terms", ())
     schedules = (layer.attention.temperature for layer in layers)
     if any(getattr(term, "length_power", 0) for term in terms) or not all(

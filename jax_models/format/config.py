@@ -114,6 +114,7 @@ def decode_config(
     checked = dict(config) | decode_shared("", config, DEFAULTS)
     layers: Any = config.get("layers")
     expect_kind("config.layers", layers, list, "a list of layers")
+    # In memory layers may differ in what a file says once for all of them.
     allowed = [*LAYER_KEYS, *(DEFAULTS if described else ())]
     checked["layers"] = [
         _decode_repeat(k, layers)
@@ -275,6 +276,7 @@ def _decode_layer(where: str, entry: Any, top: dict[str, Any]) -> dict[str, Any]
             f"{where}.temperature", entry.get("temperature"), mask
         ),
         "combine": combine,
+        # One that stands at the top is of the hard layers alone.
         "tie_resolution": resolution if WEIGHTINGS[weighting].hard else None,
         "key_value_heads": groups,
         "window": window,
@@ -298,6 +300,8 @@ def describe_model(model: Transformer, names: Collection[str]) -> dict[str, Any]
     config: dict[str, Any] = {"layers": []}
     for k, layer in enumerate(model.layers):
         attention, first = layer.attention, first_place(model, k)
+        # A repeated layer is said by the index of its first place, and its tensors stand
+        # once.
         if first != k:
             config["layers"].append({"same_as": first})
             continue
@@ -315,11 +319,13 @@ def describe_model(model: Transformer, names: Collection[str]) -> dict[str, Any]
             **{name: _encode_norm(getattr(attention, name)) for name in NORMED},
             "distance_bias": encode_distance(attention.distance_bias),
         }
+        # Shapes are not checked yet: a key without axes must not fail here.
         groups = attention.key.shape[:1]
         if groups and groups != attention.query.shape[:1]:
             entry["key_value_heads"] = groups[0]
         if layer.layer_norm == "pre" and layer.norm1 is None:
             entry["norm1"] = False
+        # `norm2` stands in every layer that has norms, `norm1` may be missing.
         if layer.norm2 is not None:
             entry["norm"] = norm_word(layer.norm2)
             entry["layer_norm_epsilon"] = layer.norm2.epsilon
@@ -340,6 +346,8 @@ def describe_model(model: Transformer, names: Collection[str]) -> dict[str, Any]
         **{x: y if (y := getattr(model, x)) is None else list(y) for x in lists},
     }
     config |= {name: entry for name, entry in others.items() if entry is not None}
+    # Version 1 wherever it can hold the model: such files keep their bytes, and so their
+    # keys.
     config["format"] = FORMATS[_newer(config, names) is not None]
     return config
 
@@ -368,10 +376,12 @@ def encode_config(model: Transformer, names: Collection[str]) -> dict[str, Any]:
                 f"{sorted(values)}"
             )
         config[name] = values.pop() if values else DEFAULTS[name]
+    # As files were written before other norms existed, byte for byte.
     if config["norm"] == DEFAULTS["norm"]:
         del config["norm"]
     for name, default in SAID_ONCE.items():
         values = [entry[name] for entry in layers]
+        # Alike in all layers: once at the top, or not at all where it is the default.
         if all(value == values[0] for value in values):
             for entry in layers:
                 del entry[name]

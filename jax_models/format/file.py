@@ -38,6 +38,7 @@ def model_bytes(model: Transformer) -> bytes:
     }
     config = encode_config(model, tensors)
     decode_config(config, tensors)  # refuses what only a model in memory may have
+    # Sorted: hashes of files are keys of results, and one model must have one.
     text = json.dumps(config, sort_keys=True)
     return safetensors.numpy.save(tensors, metadata={"config": text})
 
@@ -60,6 +61,7 @@ def save(model: Transformer, path: str | os.PathLike[str]) -> None:
     expect_kind("model file", path, str | os.PathLike, "a path")
 
     def read_back(written: Path) -> None:
+        # The file takes its name only once an equal model is read from it.
         if not same_model(model, load(written)):
             raise InputError(
                 f"{os.fspath(path)!r} is not written: the format has no place for "
@@ -73,6 +75,7 @@ def same_model(one: Transformer, other: Transformer) -> bool:
     """Returns whether two models have the same structure and the same bits."""
 
     def bits(leaf: Any) -> bytes:
+        # A temperature may be a Python number in memory; a file holds it all the same.
         return np.asarray(leaf, one.dtype).tobytes()
 
     leaves, structure = jax.tree.flatten(one)

@@ -1,8 +1,4 @@
-"""The check of a model, for all public functions that take one.
-
-A model in memory is encoded and decoded as if it came from a file, so that the rules are
-stated only in the decoder of files.
-"""
+"""The check of a model, for all public functions that take one."""
 
 import dataclasses
 import functools
@@ -32,25 +28,26 @@ _KNOWN: dict[tuple[int, bool], weakref.ref[Transformer]] = {}
 
 
 def check_model(model: Any) -> Transformer:
-    """Returns a model that is known to be one, as every public function takes it.
-
-    It must be a model that a file may hold, except that layers may differ in every setting:
-    fields have their types, shapes fit, all numbers are finite, temperatures are positive.
-    In the result numbers as temperatures are constant schedules, NumPy arrays JAX arrays,
-    lists tuples. Values of traced models are not checked.
-    """
+    """Returns a model that is known to be one, as every public function takes it."""
     if not isinstance(model, Transformer):
         raise InputError(
             f"model is a {type(model).__name__}; expected a Transformer, such as "
             "jax_models.load returns"
         )
+    # Float64 models are refused without x64: a check holds for one setting of it.
     wide = bool(jax.config.read("jax_enable_x64"))
+    # An id serves again once its object is gone: the reference must be to this very model.
     if _KNOWN.get((id(model), wide), lambda: None)() is model:
         return model
+    # In the result numbers as temperatures are constant schedules, NumPy arrays JAX arrays,
+    # lists tuples.
     model = _settled(model)
+    # Values of traced models are not known, and not checked.
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(model)):
         return model
     _expect_type("model", model, Transformer)
+    # A model in memory is encoded and decoded as if it came from a file, so that the rules
+    # are stated only in the decoder of files.
     tensors = name_tensors(model)
     config = describe_model(model, tensors)
     for entry in config["layers"]:
@@ -81,6 +78,7 @@ def _settled(model: Transformer) -> Transformer:
     if isinstance(found.get("layers", model.layers), tuple):
         old = found.get("layers", model.layers)
         new = map_once(_with_schedule, old)
+        # A model that needs no change stays the same object, which `_KNOWN` has by its id.
         if any(one is not other for one, other in zip(new, old, strict=True)):
             found["layers"] = new
     return dataclasses.replace(model, **found) if found else model
@@ -111,6 +109,7 @@ def _expect_type(where: str, value: Any, hint: Any) -> None:
     kinds = [getattr(kind, "array_type", kind) for kind in kinds]
     if typing.Literal in kinds:
         return  # `build_model` checks the names
+    # NumPy's numbers and arrays serve too: `check_model` makes JAX arrays of these.
     also = {Array: (np.ndarray,), float: (int, np.number), int: (np.integer,)}
     allowed = [kind for one in kinds for kind in (one, *also.get(one, ()))]
     if not isinstance(value, tuple(allowed)):

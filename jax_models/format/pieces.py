@@ -56,6 +56,7 @@ def _kind(where: str, entry: Any, kinds: Iterable[str]) -> str:
 
 def norm_word(norm: Norm) -> str:
     """Name of a norm in files; the class's name if files have none for it."""
+    # A norm of a caller's own has no word: its class's name is refused, by name, as unknown.
     names = (name for name, kind in NORMS.items() if kind is type(norm))
     return next(names, type(norm).__name__)
 
@@ -103,6 +104,7 @@ def encode_temperature(temperature: Schedule | None) -> dict[str, Any] | None:
 
 def _number(value: Any) -> Any:
     """A scalar as a float; other values unchanged, which a later check refuses."""
+    # An array with axes, or text, is no number: it is passed on to be refused by name.
     scalar = isinstance(value, int | float) or getattr(value, "shape", None) == ()
     try:
         return float(value) if scalar and not isinstance(value, bool) else value
@@ -165,6 +167,7 @@ def encode_position(position: Any) -> dict[str, Any] | None:
         return {"kind": "sinusoidal", "base": position.base, "scale": position.scale}
     terms = [dataclasses.asdict(term) for term in position.terms]
     for term in terms:
+        # Lists, as JSON has them and the decoder takes them.
         if "residues" in term:
             term["residues"] = list(term["residues"])
     return {"kind": "coordinates", "terms": terms}
@@ -227,6 +230,7 @@ def decode_rotary(where: str, entry: Any, score: str) -> Rotary | None:
     if entry is None:
         return None
     expect_keys(where, entry, [field.name for field in dataclasses.fields(Rotary)])
+    # A rotation makes inner products depend on the distance; an additive score has none.
     if score in SCORES and not SCORES[score].bilinear:
         raise InputError(f"{where} goes only with dot-product scores, found {score!r}")
     scaling = entry.get("scaling")
@@ -284,6 +288,7 @@ def encode_head(readout: Readout | Head | None) -> list[Any] | None:
         elif isinstance(operation, Affine):
             entry.append(LINEAR)
         else:
+            # As for norms: an unknown operation is named, and refused when it is decoded.
             words = (word for word, one in ACTIVATIONS.items() if one == operation)
             entry.append(next(words, type(operation).__name__))
     return [*entry, EMBEDDING] if readout.tied else entry

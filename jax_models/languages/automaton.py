@@ -1,14 +1,9 @@
 """Deterministic finite automata, as regular languages and as sources of words.
 
-A language that is not regular still has an automaton for each length (a counter, or the
-one word of that length).
-
 As a source, in state s a word ends with probability e_s, or goes on with symbol a with
-probability P_{sa}, into state δ(s, a). The law of prefixes of length n follows from
-two vectors: forward weights α_t(s) = P(t symbols, then state s), and backward weights
-β_m(s) = P(at least m more symbols | s). Given that a word has n symbols, symbol t follows
-state s with probability P_{sa} β_{n-t}(δ(s, a)) / β_{n-t+1}(s): sampling is exact, without
-rejection, in O(n S V) for all prefixes together and O(n) for each.
+probability P_{sa}, into state δ(s, a). The law of prefixes of length n follows from two
+vectors: forward weights α_t(s) = P(t symbols, then state s), and backward weights β_m(s) =
+P(at least m more symbols | s).
 """
 
 import dataclasses
@@ -91,7 +86,10 @@ class Automaton:
         """Returns the tokens without a final end token; an `InputError` for non-symbols."""
         strings = np.asarray(tokens)
         if strings.size == 0:
+            # An empty list is an array of floats.
             return strings.astype(np.int64)
+        # In a batch the end token stands last in all strings or in none: rows stay equally
+        # long.
         if self.end is not None and (strings[..., -1] == self.end).all():
             strings = strings[..., :-1]
         wrong = (strings < 0) | (strings >= self.num_symbols)
@@ -107,6 +105,7 @@ class Automaton:
         strings = self.symbols_of(tokens)
         table = np.array(self.transitions)
         states = np.full(strings.shape[:-1], self.start)
+        # One look-up for each position serves all rows of a batch.
         for i in range(strings.shape[-1]):
             states = table[states, strings[..., i]]
         return np.isin(states, list(self.accepting))
@@ -135,6 +134,7 @@ def threshold_automaton(least: int) -> Automaton:
     """
     expect_integer("least", least, 0)
     require_memory(f"an automaton of {least} states", 100 * least)
+    # A language that is not regular has an automaton for each length: here a counter.
     rows = tuple((k, min(k + 1, least)) for k in range(least + 1))
     return Automaton(rows, frozenset({least}), end=2)
 
@@ -161,6 +161,7 @@ def word_automaton(word: Sequence[int], num_symbols: int = 2) -> Automaton:
         tuple(at + 1 if symbol == right else dead for symbol in range(num_symbols))
         for at, right in enumerate(word)
     ]
+    # After the whole word, and in the dead state, every symbol leads to the dead state.
     rows += [(dead,) * num_symbols] * 2
     return Automaton(tuple(rows), frozenset({len(word)}), end=num_symbols)
 
@@ -245,6 +246,7 @@ class AutomatonSource(Source):
     def states(self, tokens: Int[Array, "... tokens"]) -> Int[Array, "... tokens"]:
         """Returns the states after 1, 2, …, n symbols; S where no word begins so."""
         num_states, num_symbols = np.shape(self.transitions)
+        # State S is dead, and symbol V stands for all that is no symbol: both lead to S.
         moves = np.full((num_states + 1, num_symbols + 1), num_states, np.int32)
         possible = np.asarray(self.probabilities) > 0
         moves[:-1, :-1] = np.where(possible, self.transitions, num_states)
@@ -264,6 +266,7 @@ class AutomatonSource(Source):
         self, tokens: Int[Array, "... tokens"]
     ) -> Float[Array, "... tokens classes"]:
         """Returns the distribution of the symbol after each prefix."""
+        # Nothing follows what is no prefix.
         dead = np.zeros((1, self.num_classes))
         return jnp.asarray(np.concatenate([self._following, dead]))[self.states(tokens)]
 
@@ -274,6 +277,9 @@ class AutomatonSource(Source):
         odds = jnp.asarray(np.asarray(self.probabilities))
         table = jnp.asarray(np.asarray(self.transitions, np.int32))
 
+        # Given that a word has n symbols, symbol t follows state s with probability P_{sa}
+        # β_{n-t}(δ(s, a)) / β_{n-t+1}(s): sampling is exact, without rejection, in O(n S V)
+        # for all prefixes together and O(n) for each.
         def back(later: Array, _: None) -> tuple[Array, Array]:
             weights = (odds * later[table]).sum(axis=1)
             # Their scale does not matter, and would underflow.
@@ -295,6 +301,8 @@ class AutomatonSource(Source):
             raise InputError(f"no word of {self.name} has n = {length} symbols")
         law = np.zeros(np.shape(self.transitions)[::-1])
         symbol = np.broadcast_to(np.arange(len(law)), moves.shape)
+        # Not `law[...] += moves`, which would keep one of several states that lead to the
+        # same.
         np.add.at(law, (symbol, np.asarray(self.transitions)), moves)
         return law / law.sum()
 
@@ -323,6 +331,7 @@ class AutomatonSource(Source):
         size = len(self.transitions)
         kernel = np.zeros((size, size))
         rows = np.broadcast_to(np.arange(size)[:, None], np.shape(self.transitions))
+        # Several symbols may lead to one state: their probabilities add up.
         np.add.at(kernel, (rows, np.asarray(self.transitions)), self.probabilities)
         law, total = np.eye(size)[self.start], 0.0
         for _ in range(length):
@@ -330,6 +339,8 @@ class AutomatonSource(Source):
             alive = law.sum()
             if alive == 0:
                 return law, -math.inf
+            # Weights of long words would underflow: the law is normalised, their size is
+            # summed.
             law, total = law / alive, total + math.log(alive)
         return law, total
 
@@ -349,6 +360,8 @@ def follow(
         later, u = now
         ladder = jnp.cumsum(odds * later[table], axis=1)
         goal = ladder[state]
+        # The first symbol whose cumulated weight is above u < 1 times their sum. With `<=` a
+        # symbol of weight 0 is never drawn, not even by u = 0.
         symbol = (goal <= (u * goal[:, -1])[:, None]).sum(axis=1, dtype=jnp.int32)
         return table[state, symbol], symbol
 

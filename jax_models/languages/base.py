@@ -141,6 +141,8 @@ class Language(abc.ABC):
                 "or let every string of the batch have it"
             )
         rows = rows[:, :-1] if ended.any() else rows
+        # An end token within a string makes it a non-member, whatever `holds` would say: such
+        # rows are decided here, and go to `holds` as strings of symbols.
         stray = (rows == self.end).any(axis=1)
         member = ~stray & self.holds(np.where(stray[:, None], 0, rows))
         return member if strings.ndim == 2 else member[0]
@@ -287,6 +289,7 @@ class Source(abc.ABC):
             Logarithms; subtract `log_survival(n)` for the law of prefixes of
             length n.
         """
+        # Symbol t is drawn by what follows t - 1 symbols; what follows the last is not read.
         later = self.next_symbol(tokens)[..., :-1, :]
         first = jnp.asarray(self.first_symbol, later.dtype)
         before = jnp.concatenate(
@@ -317,6 +320,7 @@ class Source(abc.ABC):
         joint = self.joint(length)
         optimal = self.optimal_entropy(length)
         # Knowing less never helps, and a last bit is not to say that it did.
+        # H(next | x_n) = H(x_n, next) - H(x_n).
         last = max(optimal, entropy(joint) - entropy(joint.sum(axis=1)))
         return Levels(optimal, last, max(last, entropy(joint.sum(axis=0))))
 
@@ -325,6 +329,7 @@ class Source(abc.ABC):
 def _sample(
     key: PRNGKeyArray, source: Source, length: int, count: int
 ) -> Int[Array, "inputs tokens"]:
+    # Beside the output a large batch holds only a chunk.
     most = max(1, CHUNK // length)
     if count <= most:
         return source.draw(key, length, count)

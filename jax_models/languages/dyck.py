@@ -1,12 +1,9 @@
 """DYCK-k: correctly bracketed words over k bracket types, and their prefixes.
 
-Opening bracket t has id 2t, closing bracket t id 2t + 1. A word is a lattice path, up
-for an opening and down for a closing bracket, that stays >= 0 and ends at 0; a prefix
-is one that stays >= 0. The paths are drawn exactly uniformly from a random arrangement
-of ups and downs, in O(n) memory and one sort: no rejection, no table of path counts.
-
-The two steps of a mated pair cross the same unit of height, and the steps that cross
-one unit alternate up, down, up, …: a stable sort by it puts mates side by side.
+Opening bracket t has id 2t, closing bracket t id 2t + 1. A word is a lattice path, up for an
+opening and down for a closing bracket, that stays >= 0 and ends at 0; a prefix is one that
+stays >= 0. The paths are drawn exactly uniformly from a random arrangement of ups and downs,
+in O(n) memory and one sort: no rejection, no table of path counts.
 """
 
 import dataclasses
@@ -28,14 +25,12 @@ BRACKETS = ("()", "[]", "{}", "<>")
 
 
 def word_path(key: PRNGKeyArray, length: int) -> Int[Array, "tokens"]:
-    """Draws a path of `length` = 2m steps +1, -1 uniformly among those of Dyck words.
-
-    Cycle lemma (Dvoretzky & Motzkin 1947): of the 2m + 1 rotations of m ups and m + 1
-    downs exactly one stays >= 0 up to its last step, the one that starts after the
-    first minimum. Every word comes from 2m + 1 arrangements, so a uniform arrangement
-    gives a uniform word.
-    """
+    """Draws a path of `length` = 2m steps +1, -1 uniformly among those of Dyck words."""
     half = length // 2
+    # Cycle lemma (Dvoretzky & Motzkin 1947): of the 2m + 1 rotations of m ups and m + 1 downs
+    # exactly one stays >= 0 up to its last step, the one that starts after the first minimum.
+    # Every word comes from 2m + 1 arrangements, so a uniform arrangement gives a uniform
+    # word.
     steps = jnp.where(jnp.arange(length + 1) < half, 1, -1).astype(jnp.int32)
     steps = jax.random.permutation(key, steps)
     start = jnp.argmin(jnp.cumsum(steps)).astype(jnp.int32) + 1
@@ -43,13 +38,11 @@ def word_path(key: PRNGKeyArray, length: int) -> Int[Array, "tokens"]:
 
 
 def prefix_path(key: PRNGKeyArray, length: int) -> Int[Array, "tokens"]:
-    """Draws a path of `length` = n steps +1, -1 uniformly among those that stay >= 0.
-
-    A uniform arrangement of floor(n/2) ups and ceil(n/2) downs, in which every down
-    that reaches a new minimum is turned up. With k such downs the result stays >= 0 and
-    ends at height 2k, or 2k - 1 for odd n; the turned steps are then the first k of the
-    ups after which the path never returns, so the map is a bijection.
-    """
+    """Draws a path of `length` = n steps +1, -1 uniformly among those that stay >= 0."""
+    # A uniform arrangement of floor(n/2) ups and ceil(n/2) downs, in which every down that
+    # reaches a new minimum is turned up. With k such downs the result stays >= 0 and ends at
+    # height 2k, or 2k - 1 for odd n; the turned steps are then the first k of the ups after
+    # which the path never returns, so the map is a bijection.
     steps = jnp.where(jnp.arange(length) < length // 2, 1, -1).astype(jnp.int32)
     steps = jax.random.permutation(key, steps)
     heights = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(steps)])
@@ -67,8 +60,11 @@ def type_brackets(
     if num_types == 1:
         return (1 - steps) // 2
     types = jax.random.randint(key, steps.shape, 0, num_types, jnp.int32)
+    # The two steps of a mated pair cross the same unit of height, and the steps that cross
+    # one unit alternate up, down, up, ...: a stable sort by it puts mates side by side.
     order = jnp.argsort(jnp.cumsum(steps) - (steps + 1) // 2, stable=True)
     sorted_types = types[order]
+    # An up keeps its type, a down takes that of its mate, which is just before it.
     mated = jnp.where(steps[order] > 0, sorted_types, jnp.roll(sorted_types, 1))
     types = jnp.zeros_like(types).at[order].set(mated)
     return 2 * types + (1 - steps) // 2
@@ -97,6 +93,7 @@ def _final_heights(strings: np.ndarray) -> np.ndarray:
     steps = 1 - 2 * (strings % 2)
     heights = np.cumsum(steps, axis=1)
     crossed = heights - (steps + 1) // 2
+    # As in `type_brackets`: a down comes right after its mate.
     order = np.argsort(crossed, axis=1, kind="stable")
     types = np.take_along_axis(strings // 2, order, axis=1)
     closing = np.take_along_axis(steps, order, axis=1) < 0

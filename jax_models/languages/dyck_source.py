@@ -1,17 +1,11 @@
 """DYCK-k as a source: bracketed words whose height is a walk that must not fall below 0.
 
-The next symbol after a prefix of height h is an opening bracket with probability u_h,
-each of the k types alike, and with 1 - u_h the bracket that closes the innermost open one,
-or END at height 0. The types of brackets that are open are independent and uniform,
-whatever stands inside them, so a law of heights and last steps gives everything else.
-
-Unbounded, u_h = p at every height, and the height is a simple random walk killed by a step
-down from 0, q = 1 - p. There are N(n, h) = (h+1)/(n+1) C(n+1, (n-h)/2) paths from 0 to h that
-stay >= 0, all with the same probability, so that given at least n symbols
-P(H_n = h) ~ N(n, h) (p/q)^{h/2} for h = n mod 2, and
-P(step n goes down | H_n = h) = (h+2)(n-h) / (2n(h+1)), whatever p is. Heights are 0, 1, …, n:
-arrays [n + 1]. At a depth of at most D, heights are a finite automaton of D + 1 states, which
-gives all laws and the sampler.
+The next symbol after a prefix of height h is an opening bracket with probability u_h, each of
+the k types alike, and with 1 - u_h the bracket that closes the innermost open one, or END at
+height 0. The types of brackets that are open are independent and uniform, whatever stands
+inside them, so a law of heights and last steps gives everything else. At a depth of at most
+D, heights are a finite automaton of D + 1 states. H_n is the height after n symbols, 0 to n:
+its laws are arrays [n + 1].
 """
 
 import abc
@@ -82,14 +76,12 @@ class BracketSource(Source):
         return jnp.concatenate([inside, end], axis=-1)
 
     def joint(self, length: int) -> Float[np.ndarray, "symbols classes"]:
-        """Returns the law of the last symbol and what follows it.
-
-        After an opening bracket of type t only t can be closed; after a closing one the
-        bracket that is open is of any type, whatever has just been closed.
-        """
+        """Returns the law of the last symbol and what follows it."""
         k, law = self.num_types, self.step_law(length)
         up = self.up_probabilities(np.arange(law.shape[1]))
         table = np.zeros((2 * k, 2 * k + 1))
+        # After an opening bracket of type t only t can be closed; after a closing one the
+        # bracket that is open is of any type, whatever has just been closed.
         opens, closes = law / k
         table[0::2, 0:-1:2], table[1::2, 0:-1:2] = opens @ up / k, closes @ up / k
         table[1::2, 1:-1:2] = closes[1:] @ (1 - up[1:]) / k
@@ -102,6 +94,7 @@ class BracketSource(Source):
         """Returns Σ_h P(H_n = h) [h(u_h) + u_h ln k], nats, n >= 1."""
         law = self.step_law(length).sum(axis=0)
         up = self.up_probabilities(np.arange(law.size))
+        # Which bracket closes is known from the prefix: only the type of an opening is open.
         each = [binary_entropy(u) + u * math.log(self.num_types) for u in np.unique(up)]
         return float(law @ np.array(each)[np.searchsorted(np.unique(up), up)])
 
@@ -135,10 +128,8 @@ def type_walks(
     num_types: int,
     max_height: int,
 ) -> Int[Array, "inputs tokens"]:
-    """Returns brackets of walks: openings of uniform types, and mates of equal types.
-
-    A stack of types is, for batches, several times faster than `dyck.type_brackets`.
-    """
+    """Returns brackets of walks: openings of uniform types, and mates of equal types."""
+    # A stack of types is, for batches, several times faster than `dyck.type_brackets`.
     count, n = steps.shape
     kinds = jax.random.randint(key, (n, count), 0, num_types, jnp.int32)
     row = jnp.arange(count, dtype=jnp.int32)
@@ -160,11 +151,7 @@ def type_walks(
 def open_brackets(
     tokens: Int[Array, "... tokens"], num_types: int, max_height: int | None = None
 ) -> tuple[Array, Array, Array]:
-    """Returns the open brackets after each symbol: number, innermost type and validity.
-
-    The type has no meaning where no bracket is open; validity is True while the string is
-    a prefix of a word.
-    """
+    """Returns the open brackets after each symbol: number, innermost type and validity."""
     n = tokens.shape[-1]
     reached = _highest(n, max_height)
 
@@ -173,10 +160,13 @@ def open_brackets(
     ) -> tuple[tuple[Array, Array, Array], tuple[Array, Array, Array]]:
         height, types, possible = state
         kind, opens = token // 2, token % 2 == 0
+        # The type has no meaning where no bracket is open; validity stays True while the
+        # string is a prefix of a word.
         fits = jnp.where(
             opens, height < reached, (height > 0) & (types[height] == kind)
         )
         possible &= fits & (token >= 0) & (token < 2 * num_types)
+        # Clipped for strings that are no prefix: their heights index the stack too.
         height = jnp.where(opens, height + 1, height - 1).clip(0, reached)
         types = types.at[height].set(jnp.where(opens, kind, types[height]))
         return (height, types, possible), (height, types[height], possible)
@@ -228,14 +218,12 @@ class DyckSource(BracketSource):
     def draw_steps(
         self, key: PRNGKeyArray, length: int, count: int
     ) -> Int[Array, "inputs tokens"]:
-        """Draws H_n from its law, then the steps from the last to the first.
-
-        P(step m goes down | H_m = h) = (h+2)(m-h) / (2m(h+1)).
-        """
+        """Draws H_n from its law, then the steps from the last to the first."""
         last_key, step_key = jax.random.split(key)
         law = height_law(length, self.up_probability)[length % 2 :: 2]
         ladder = np.cumsum(law)
         u = jax.random.uniform(last_key, (count,))
+        # Heights have the parity of n: rank r is height 2 r + n mod 2.
         rank = jnp.searchsorted(jnp.asarray(ladder / ladder[-1]), u, side="right")
         last = 2 * rank.astype(jnp.int32) + length % 2
         chance = jax.random.uniform(step_key, (length, count))
@@ -244,6 +232,7 @@ class DyckSource(BracketSource):
         def back(height: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
             m, u = now
             h = height.astype(m.dtype)
+            # P(step m goes down | H_m = h) = (h+2)(m-h) / (2m(h+1)), whatever p is.
             falls = (h + 2) / (h + 1) * ((m - h) / (2 * m))
             step = jnp.where(u < falls, -1, 1).astype(jnp.int32)
             return height - step, step
@@ -309,11 +298,7 @@ class BoundedDyckSource(BracketSource):
 
 
 def height_law(length: int, up_probability: float) -> Float[np.ndarray, "heights"]:
-    """Returns P(H_n = h | at least n symbols).
-
-    Computed outwards from the mode by the ratios of neighbours, so that the accuracy near
-    the mode does not depend on n.
-    """
+    """Returns P(H_n = h | at least n symbols)."""
     heights, logs, _ = _relative(length, up_probability)
     law = np.zeros(length + 1)
     law[heights] = np.exp(logs)
@@ -333,25 +318,23 @@ def log_survival(length: int, up_probability: float) -> float:
 def step_law(length: int, up_probability: float) -> Float[np.ndarray, "2 heights"]:
     """Returns P(step n goes up or down, H_n = h | at least n symbols)."""
     n, h = length, np.arange(length + 1.0)
+    # Both shares add to 1: h (n + h + 2) + (h + 2)(n - h) = 2n (h + 1).
     law = height_law(length, up_probability) / (2 * n * (h + 1))
     return np.stack([law * h * (n + h + 2), law * (h + 2) * (n - h)])
 
 
 def closing_above_ground(length: int, up_probability: float) -> float:
-    """Returns P_0(n) = P(x_n closes, H_n > 0 | at least n symbols).
-
-    Σ_{h>=1} P(H_n = h) (h+2)(n-h) / (2n(h+1)): something is still open after a closing
-    bracket, so that which bracket closes next cannot be read off x_n.
-    """
+    """Returns P_0(n) = P(x_n closes, H_n > 0 | at least n symbols)."""
+    # Something is still open after a closing bracket, so that which bracket closes next
+    # cannot be read off x_n.
     return float(step_law(length, up_probability)[1, 1:].sum())
 
 
 def limiting_closing_above_ground(up_probability: float) -> tuple[float, float]:
-    """Returns the limits of P_0(n) over even and over odd n.
-
-    With r = p/q: (2r - r²)/(1 + r) and (3 - r)/4 for p < 1/2, 1/2 at p = 1/2, q beyond.
-    """
+    """Returns the limits of P_0(n) over even and over odd n."""
     p, q = up_probability, 1 - up_probability
+    # With r = p/q they are (2r - r²)/(1 + r) and (3 - r)/4; 1/2 at p = 1/2, and q beyond,
+    # where the height grows without limit.
     if p < q:
         r = p / q
         return (2 * r - r * r) / (1 + r), (3 - r) / 4
@@ -363,13 +346,11 @@ def limiting_height_law(
     up_probability: float,
     heights: int,
 ) -> Float[np.ndarray, "2 heights"]:
-    """Returns the quasi-stationary law of the height, over even and then over odd n.
-
-    ν(h) ~ (h+1) (p/q)^{h/2} on the heights of one parity: with r = p/q and even h,
-    (1 - r)²/(1 + r) (h+1) r^{h/2}, with odd h, (1 - r)²/2 (h+1) r^{(h-1)/2}. It is the
-    law of a walk that has survived, not the stationary law of one that starts again.
-    """
+    """Returns the quasi-stationary law of the height, over even and then over odd n."""
     p, q = up_probability, 1 - up_probability
+    # ν(h) ~ (h+1) (p/q)^{h/2} on the heights of one parity. With r = p/q, for even h it is
+    # (1 - r)²/(1 + r) (h+1) r^{h/2}, for odd h (1 - r)²/2 (h+1) r^{(h-1)/2}: the law of a
+    # walk that has survived, not the stationary law of one that starts again.
     law, h = np.zeros((2, heights)), np.arange(heights)
     if p < q:
         r = p / q
@@ -381,6 +362,10 @@ def limiting_height_law(
 
 def _relative(length: int, up_probability: float) -> tuple[np.ndarray, np.ndarray, int]:
     """Heights of the parity of `length`, ln P(h)/P(mode) of each, and the mode."""
+    # There are N(n, h) = (h+1)/(n+1) C(n+1, (n-h)/2) paths from 0 to h that stay >= 0, all
+    # with the same probability: given at least n symbols, P(H_n = h) ~ N(n, h) (p/q)^{h/2}
+    # for h = n mod 2, q = 1 - p. It is computed outwards from the mode by the ratios of
+    # neighbours, so that the accuracy near the mode does not depend on n.
     require_memory(f"a law of {length} heights", 64 * length)
     n, p = length, up_probability
     heights = np.arange(n % 2, n + 1, 2)

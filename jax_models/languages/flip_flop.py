@@ -69,6 +69,7 @@ class FlipFlop(Language):
         member = (told < NUM_INSTRUCTIONS).all(axis=1)
         member &= (bits >= NUM_INSTRUCTIONS).all(axis=1)
         member &= (told[:, 0] == WRITE) & (told[:, -1] == READ)
+        # The first instruction is a write, or the row is no member already.
         memory = bits[:, 0]
         for instruction, bit in zip(told.T, bits.T, strict=True):
             memory = np.where(instruction == WRITE, bit, memory)

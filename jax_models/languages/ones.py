@@ -40,7 +40,9 @@ def turn_one(
     """Draws copies of `word`, each with one bit flipped with probability 1/2, int32."""
     length = len(word)
     turned, place = jax.random.split(key)
+    # The empty word has no place, and `randint` no empty range.
     at = jax.random.randint(place, (count, 1), 0, max(length, 1))
+    # A place behind the word flips nothing.
     at = jax.numpy.where(jax.random.bernoulli(turned, shape=(count, 1)), at, length)
     flip = jax.numpy.arange(length) == at
     return jax.numpy.asarray(word, jax.numpy.int32) ^ flip.astype(jax.numpy.int32)

@@ -1,12 +1,7 @@
-"""PARITY: the bit strings with an even number of ones (Hahn 2020, section 4).
+"""PARITY: the bit strings with an even number of ones (Hahn 2020, section 4), and a source.
 
-PARITY as a source: words with an even number of ones, symbol by symbol.
-
-From an even count of ones the word ends with probability p and goes on with 0 or 1, each
-(1 - p)/2; from an odd count it goes on with 0 or 1, each 1/2. The kernel between parities
-has rank one: given that a word has at least n symbols, the parities S_t of its first t
-symbols, t = 1 … n - 1, are independent, even with probability (1 - p)/(2 - p), and S_n is
-a fair coin.
+From an even count of ones a word of the source ends with probability p and goes on with 0 or
+1, each (1 - p)/2; from an odd count it goes on with 0 or 1, each 1/2.
 """
 
 import dataclasses
@@ -63,6 +58,9 @@ class ParitySource(Source):
     ) -> Int[Array, "inputs tokens"]:
         """Draws the parities of all prefixes; the symbols are their differences mod 2."""
         p = self.end_probability
+        # The kernel between parities has rank one: given that a word has at least n symbols,
+        # the parities S_t of its first t symbols, t = 1 … n - 1, are independent, even with
+        # probability (1 - p)/(2 - p), and S_n is a fair coin.
         odd = jnp.full((length,), 1 / (2 - p)).at[-1].set(0.5)
         states = (jax.random.uniform(key, (count, length)) < odd).astype(jnp.int32)
         return states ^ jnp.pad(states[:, :-1], ((0, 0), (1, 0)))
@@ -73,6 +71,7 @@ class ParitySource(Source):
         """Returns the distribution of the symbol after each prefix."""
         even, odd = jnp.asarray(self.first_symbol), jnp.asarray([0.5, 0.5, 0.0])
         parity = jnp.cumsum(tokens, axis=-1)[..., None] % 2
+        # From the first symbol that is no bit on, the string is no prefix.
         bits = jnp.cumsum((tokens < 0) | (tokens > 1), axis=-1)[..., None] == 0
         return jnp.where(bits, jnp.where(parity == 0, even, odd), 0.0)
 
@@ -82,11 +81,9 @@ class ParitySource(Source):
         return math.log1p(-p) + (length - 1) * math.log1p(-p / 2) if length else 0.0
 
     def joint(self, length: int) -> Float[np.ndarray, "2 3"]:
-        """Returns the joint law of the symbol x_n and the next symbol.
-
-        x_n is a fair coin. For n >= 2 the count is even with probability (1 - p)/(2 - p)
-        after a 0, 1/(2 - p) after a 1; for n = 1 it is even after a 0, odd after a 1.
-        """
+        """Returns the joint law of the symbol x_n and the next symbol."""
+        # x_n is a fair coin. For n >= 2 the count is even with probability (1 - p)/(2 - p)
+        # after a 0, 1/(2 - p) after a 1; for n = 1 it is even after a 0, odd after a 1.
         even = 1.0 if length == 1 else self.even_probability
         after_even, after_odd = np.array(self.first_symbol), np.array([0.5, 0.5, 0.0])
         return np.array(
@@ -108,11 +105,10 @@ class ParitySource(Source):
 
     @property
     def optimal_cross_entropy(self) -> float:
-        """Entropy of the next symbol given the prefix, nats per symbol, any n >= 1.
-
-        (h(p) + (1 - p) ln 2)/2 from an even count, and (ln 2)/2 from an odd one.
-        """
+        """Entropy of the next symbol given the prefix, nats per symbol, any n >= 1."""
         p = self.end_probability
+        # Both counts have probability 1/2: h(p) + (1 - p) ln 2 from the even, ln 2 from the
+        # odd.
         return (binary_entropy(p) + (1 - p) * math.log(2) + math.log(2)) / 2
 
 

@@ -93,6 +93,7 @@ class RegularLanguage(Language):
             raise InputError(
                 f"the alphabet has {END!r}, the end token; rename that symbol"
             )
+        # By name: the order of the file has no part in the automaton.
         states = {name: number for number, name in enumerate(sorted(table))}
 
         def number(where: str, name: Any) -> int:
@@ -130,6 +131,8 @@ class RegularLanguage(Language):
         accepts = np.isin(np.arange(len(table)), list(self.automaton.accepting))
         start = self.automaton.start
 
+        # Forwards the states that some prefix of each length reaches, then backwards, for
+        # each state, the number of words that go on from it, up to a common factor.
         def forth(met: Array, _: None) -> tuple[Array, Array]:
             moved = jnp.broadcast_to(met[:, None], table.shape)
             return jnp.zeros_like(met).at[table].max(moved), met
@@ -169,6 +172,7 @@ class RegularLanguage(Language):
         table = np.asarray(self.automaton.transitions)
         accepts = np.isin(np.arange(len(table)), list(self.automaton.accepting))
         live = accepts
+        # The shortest way to an accepting state meets no state twice.
         for _ in table:
             live = live | live[table].any(axis=1)
         if not live[self.automaton.start]:
@@ -178,6 +182,7 @@ class RegularLanguage(Language):
         onward = live[table]
         goes_on = onward.any(axis=1)
         ends = np.where(goes_on, np.where(accepts, end_probability, 0.0), 1.0)
+        # At least 1: where no symbol goes on the word ends, and the share is 0.
         shares = (1 - ends) / np.maximum(onward.sum(axis=1), 1)
         odds = np.where(onward, shares[:, None], 0.0)
         return AutomatonSource(

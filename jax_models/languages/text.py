@@ -36,6 +36,7 @@ def read_text(
         raise InputError(
             f"cannot read the text file {os.fspath(path)}: {error.strerror}"
         ) from error
+    # Editors end a file with a newline, which is no symbol of the text.
     content = content.removesuffix(b"\n").removesuffix(b"\r")
     if not content:
         raise InputError(f"the text file {os.fspath(path)} is empty: n = 0 tokens")

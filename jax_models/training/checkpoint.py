@@ -73,6 +73,7 @@ def save_standing(
         "step": standing.step,
         "configuration": configuration,
     }
+    # One file for arrays and configuration: they cannot be of two runs.
     content = safetensors.numpy.save(
         {name: np.asarray(array, order="C") for name, array in arrays.items()},
         metadata={"about": json.dumps(about, sort_keys=True)},
@@ -102,6 +103,7 @@ def read_standing(
             f"{path} is no readable checkpoint of a training run ({error}); delete it, "
             "or name another file"
         ) from error
+    # Through JSON, as the file's has gone: tuples are lists there.
     difference = describe_difference(found, json.loads(json.dumps(configuration)))
     if about.get("format") != FORMAT:
         difference = f"its format is {about.get('format')!r}, here {FORMAT!r}"

@@ -94,6 +94,7 @@ def measure_losses(
         np.asarray(
             _sampled(
                 network,
+                # Of n, not of its place in `lengths`: other lengths change no sample.
                 jax.random.fold_in(key, n),
                 source=source,
                 length=n,
@@ -253,12 +254,15 @@ def _run_chunk(
     optimiser = training.optimiser()
 
     def loss(network: Any, key: PRNGKeyArray, length: int) -> tuple[Array, Array]:
+        # The batch of step t is drawn from `fold_in(key, t)`: a run is a function of its
+        # first weights and its key, wherever it was interrupted.
         tokens = source.sample(key, length, training.batch_size)
         losses, entropies = losses_of(
             network, source, tokens, training.all_positions, training.reading
         )
         return losses.mean(), entropies.mean()
 
+    # Shapes are fixed in a compiled program: one gradient for each length of sequences.
     slopes = [
         functools.partial(jax.value_and_grad(loss, has_aux=True), length=length)
         for length in training.lengths
@@ -303,9 +307,11 @@ def advance(
         training=training,
         count=count,
     )
+    # Read once for a chunk: steps do not wait for the host.
     losses, optimal = (np.asarray(one, np.float64) for one in recorded)
     if not (finite and np.isfinite(losses).all()):
         bad = np.flatnonzero(~np.isfinite(losses))
+        # The loss of step 0 is of the first weights: no learning rate is to blame.
         if bad.size and standing.step + bad[0] == 0:
             raise InputError(
                 f"the loss is {losses[0]} before the first step: the weights it begins "
@@ -431,6 +437,7 @@ def run_training(
             progress(standing)
         if standing.step >= training.steps:
             break
+        # Nothing is written before the first chunk is done.
         kept = None if checkpoint is None or standing.step == 0 else checkpoint
         before = standing.step
         standing = advance(standing, source, training, key, kept)

@@ -1,9 +1,7 @@
 """Logits of the next symbol by networks that can be trained, and their loss.
 
-`compute_logits` and `check_network` dispatch on the class of the network: a further kind
-of network registers a rule of each. The loss is the cross-entropy of the next symbol, in
-nats per symbol: its expectation over the next symbol is exact, its expectation over
-sequences is the mean of the batch.
+`compute_logits` and `check_network` dispatch on the class of the network: a further kind of
+network registers a rule of each.
 """
 
 import functools
@@ -45,6 +43,7 @@ def check_network(network: Any, training: Training) -> Any:
 def check_classes(network: Any, source: Source, training: Training) -> None:
     """Raises `InputError` where a network's symbols or classes are not the source's."""
     classes = source.num_classes
+    # Shapes alone: nothing is computed.
     found = jax.eval_shape(compute_logits, network, jnp.zeros(1, jnp.int32)).shape[-1]
     if found != classes:
         raise InputError(
@@ -141,10 +140,7 @@ def losses_of(
     # place of the prediction after the whole sequence
     reading: Reading,
 ) -> tuple[Float[Array, "inputs"], Float[Array, "inputs"]]:
-    """Returns each sequence's cross-entropy, and the source's entropy, its least value.
-
-    Means over the predicted prefixes, in nats per symbol.
-    """
+    """Returns each sequence's cross-entropy, and the source's entropy, its least value."""
     wanted = source.next_symbol(tokens)
     if not all_positions:
         wanted = wanted[:, -1:]
@@ -156,6 +152,9 @@ def losses_of(
     )
     logits = jax.vmap(lambda x: compute_logits(network, x, queried))(tokens)
     wanted = wanted.astype(logits.dtype)
+    # The expectation over the next symbol is exact, from the source's distribution and not
+    # from a drawn symbol; only the sequences are a sample.
     losses = -(wanted * jax.nn.log_softmax(logits)).sum(axis=-1)
     entropies = jax.scipy.special.entr(wanted).sum(axis=-1)
+    # Over the predicted prefixes, in nats per symbol.
     return losses.mean(axis=-1), entropies.mean(axis=-1)

@@ -83,6 +83,7 @@ class Training:
     def lengths(self) -> tuple[int, ...]:
         """The lengths that training is on, increasing: n k / K rounded up, k = 1..K."""
         return tuple(
+            # Rounded up: at least 1, and `length` itself for k = K.
             -(-self.length * k // self.num_lengths)
             for k in range(1, self.num_lengths + 1)
         )
@@ -105,9 +106,11 @@ class Training:
         """Returns AdamW with clipped gradients and the schedule."""
         warm_up = min(self.steps // 10, WARM_UP)
         schedule = optax.warmup_cosine_decay_schedule(
+            # A run of fewer than ten steps has no warm-up, and must not begin at a rate of 0.
             0.0 if warm_up else self.learning_rate,
             self.learning_rate,
             warm_up,
+            # At least one step is left for the cosine to fall.
             max(self.steps, warm_up + 1),
         )
         return optax.chain(
