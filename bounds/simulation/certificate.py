@@ -1,24 +1,10 @@
 """Measured-norm certificate: a bound on the tempered twin's distance from its hard model.
 
-An error is followed coordinate by coordinate, e in R^d with |x̂_i - x_i| <= e for all rows
-i. For a head with pull p, curvature B, gap γ, spread w and odds o (see `HeadMeasure`):
-
-    ρ = p·e + eᵀ B e                                     the error of a score,
-    r = o e^{-(γ - 2ρ)/τ},   D = 2r/(1 + r) + [ties] 2 tanh((ρ + w/2)/(2τ)),   at most 2,
-
-D bounds the l1 distance of the twin's weights from the hard ones: Lemma 33-T for scores
-that are within w of one another where the hard model takes them as tied, put in the
-middle of their range. With ranges R/2 and gain G of what the heads write, value transfer
-and ReLU's (GELU's) slope s give
-
-    h = e + Σ_heads (D R/2 + G e),    e' = h + s |W2| |W1| h.
-
-A uniform head has D = 0, a unique-hard one with ties D = 2. With a bound a on the layer's
-entries p <= 2 a |B| and R/2 <= a |V|, as docs/theory/softmax-approximation.md, section 9,
-takes them for all layers at once. Everything is a sum of terms >= 0, so that rounding only
-has to inflate it, and underflow is replaced by the smallest normal number. Measures are
-rounded in the direction in which a certificate is safe, gaps down, everything else up: one
-made of them holds, over exact reals, for the inputs that were measured.
+An error is followed coordinate by coordinate, e in R^d with |x̂_i - x_i| <= e for all rows i
+(`certified_error`); docs/theory/softmax-approximation.md, section 9, does so with one number
+for all layers. Measures are rounded in the direction in which a certificate is safe, gaps
+down, everything else up: one made of them holds, over exact reals, for the inputs that were
+measured.
 """
 
 import dataclasses
@@ -39,37 +25,33 @@ Kind = Literal["uniform", "tieless", "tied"]
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class HeadMeasure(BriefRepr):
-    """Numbers of one hard head that a certificate needs, over all rows and inputs.
+    """Numbers of one hard head that a certificate needs, over all rows and inputs."""
 
-    Attributes:
-        uniform: Whether it averages scores that are constant in every row whatever the
-            input is.
-        averages: Whether it averages over ties instead of choosing one.
-        tied_rows: Rows whose maximum is attained twice or more.
-        gap: Least distance from a maximum to the next score, in score units before the
-            temperature; infinite where no row has another score.
-        spread: Widest distance of two scores that count as tied; 0 where all are exact.
-        odds: Largest (number of other scores)/(number of tied maxima) of a row.
-        pull: Slope of a score in each coordinate of its query row and its key row,
-            |Kᵀq_i| + |Qᵀk_j| at their largest.
-        curvature: |QᵀK|, the change of a score when both rows move.
-        half_range: Half the widest range of the head's output in each coordinate.
-        gain: |O V|, the head's output per coordinate of a key row.
-        score_size: Largest magnitude of a score.
-        score_error: Largest rounding of a score computed in the model's float type.
-    """
-
+    # Whether it averages scores that are constant in every row whatever the input is.
     uniform: bool
+    # Whether it averages over ties instead of choosing one.
     averages: bool
+    # Rows whose maximum is attained twice or more.
     tied_rows: int
+    # γ, the least distance from a maximum to the next score, in score units before the
+    # temperature; infinite where no row has another score.
     gap: float
+    # w, the widest distance of two scores that count as tied; 0 where all are exact.
     spread: float
+    # o, the largest (number of other scores)/(number of tied maxima) of a row.
     odds: float
+    # p, the slope of a score in each coordinate of its query row and its key row: the
+    # largest |Kᵀq_i| and |Qᵀk_j|, added up.
     pull: Error
+    # B = |QᵀK|, the change of a score when both rows move.
     curvature: Float[np.ndarray, "width width"]
+    # R/2, half the widest range of the head's output in each coordinate.
     half_range: Error
+    # G = |O V|, the head's output per coordinate of a key row.
     gain: Float[np.ndarray, "width width"]
+    # Largest magnitude of a score.
     score_size: float
+    # Largest rounding of a score computed in the model's float type.
     score_error: float
 
     @property
@@ -96,18 +78,14 @@ class HeadMeasure(BriefRepr):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class LayerMeasure(BriefRepr):
-    """Numbers of one hard layer that a certificate needs, over all inputs.
-
-    Attributes:
-        heads: Measures of its heads.
-        w1: Magnitudes of the feed-forward block's first matrix.
-        w2: Magnitudes of its second matrix, times the activation's largest slope.
-        input_size: Largest magnitude of an activation that enters the layer.
-    """
+    """Numbers of one hard layer that a certificate needs, over all inputs."""
 
     heads: tuple[HeadMeasure, ...]
+    # Magnitudes of the feed-forward block's first matrix.
     w1: Float[np.ndarray, "d_ff width"]
+    # Magnitudes of its second matrix, times the activation's largest slope.
     w2: Float[np.ndarray, "width d_ff"]
+    # Largest magnitude of an activation that enters the layer.
     input_size: float
 
     def merge(self, other: "LayerMeasure") -> "LayerMeasure":
@@ -122,18 +100,12 @@ class LayerMeasure(BriefRepr):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class HardMeasure(BriefRepr):
-    """Measure of a hard model over a set of inputs of one length.
-
-    Attributes:
-        length: n.
-        layers: Measures of its layers.
-        num_inputs: Number of inputs measured.
-        exact: Whether no activation or score is rounded.
-    """
+    """Measure of a hard model over a set of inputs of one length n, `length`."""
 
     length: int
     layers: tuple[LayerMeasure, ...]
     num_inputs: int
+    # Whether no activation or score is rounded.
     exact: bool
 
     @property
@@ -200,10 +172,13 @@ def certified_error(measure: HardMeasure, temperature: float) -> float:
 
     It holds over exact reals for the inputs measured; +inf certifies nothing.
     """
+    # Everything below is a sum of terms >= 0, so that rounding only has to inflate it, and
+    # underflow is replaced by the smallest normal number.
     width = measure.layers[0].w1.shape[1]
     error = np.zeros(width)
     for layer in measure.layers:
         error = _layer_error(layer, error, temperature)
+    # Infinity times 0 is no number: it certifies nothing either.
     largest = float(error.max())
     return math.inf if math.isnan(largest) else largest
 
@@ -223,6 +198,8 @@ def certified_temperature(
         return None
     below = tau
     for _ in range(HALVINGS):
+        # By bisection of the logarithm, between a certified temperature and one that is not,
+        # or the highest that is looked at.
         middle = math.sqrt(below * above)
         if certified_error(measure, middle) <= error:
             below = middle
@@ -233,6 +210,8 @@ def certified_temperature(
 
 
 def _layer_error(layer: LayerMeasure, error: Error, temperature: float) -> Error:
+    # h = e + Σ_heads (D R/2 + G e), by value transfer, and e' = h + s |W2| |W1| h with the
+    # activation's largest slope s, which `layer.w2` has in it.
     attended = error
     for head in layer.heads:
         distance = weight_distance(head, score_error(head, error), temperature)
@@ -244,12 +223,16 @@ def _layer_error(layer: LayerMeasure, error: Error, temperature: float) -> Error
 
 def score_error(head: HeadMeasure, error: Error) -> float:
     """Returns ρ, an upper bound on the distance of the twin's scores from the model's."""
+    # ρ = p·e + eᵀ B e: a score is bilinear in its query row and its key row.
     moved = head.pull @ error + error @ (head.curvature @ error)
     return float(inflated(moved, 3 * len(error) + 4)) + _floor(8) * bool(error.any())
 
 
 def weight_distance(head: HeadMeasure, error: float, temperature: float) -> float:
     """Returns D, an upper bound on the l1 distance of the twin's weights from hard ones."""
+    # D = 2r/(1 + r) + [ties] 2 tanh((ρ + w/2)/(2τ)), at most 2: Lemma 33-T for scores that
+    # are within w, the spread, of one another where the hard model takes them as tied, put in
+    # the middle of their range. A uniform head's weights stay equal.
     if head.uniform:
         return 0.0
     within = 0.0
@@ -266,10 +249,13 @@ def _odds_distance(head: HeadMeasure, error: float, temperature: float) -> float
     """Upper bound on 2r/(1 + r), the part of D from scores below the maximum."""
     if not head.odds or math.isinf(head.gap):
         return 0.0
+    # r = o e^{-(γ - 2ρ)/τ}: the best score and another may move by ρ each, towards each
+    # other.
     left = head.gap - 2 * error
     left -= 4 * _UNIT * (head.gap + 2 * error)
     exponent = -left / temperature
     exponent += 4 * _UNIT * abs(exponent)
+    # The exponential would overflow from 710 on, and D is at its most already.
     if exponent > 700:
         return 2.0
     odds = (head.odds * math.exp(exponent) + SMALLEST) * _FUNCTION

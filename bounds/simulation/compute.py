@@ -1,11 +1,8 @@
 """Simulations: measure the hard model, find temperatures, run the twins, length by length.
 
-A leftmost- or rightmost-hard head whose scores have a gap γ chooses the same position
-once ∓γ j/n is added to the score of position j = 1 … n (Lemma 8 b, c): no two scores are
-equal then, and the gap is at least γ/n. As weights: the activations get one coordinate
-more, which holds j/n and which no layer changes; keys get one component more, which reads
-it; queries get a bias there, ∓γ. The position encoding is then a table for this length.
-Every output of the hard model stays as it was, in the coordinates that it had.
+A leftmost- or rightmost-hard head whose scores have a gap γ chooses the same position once ∓γ
+j/n is added to the score of position j = 1 … n (Lemma 8 b, c): no two scores are equal then,
+and the gap is at least γ/n. Every output of the hard model stays as it was.
 """
 
 import dataclasses
@@ -60,6 +57,9 @@ def needs_tie_breaking(measure: HardMeasure) -> bool:
 
 def break_ties(model: Transformer, measure: HardMeasure) -> Transformer:
     """Returns the model at one length with tie-breaking terms in its unique-hard heads."""
+    # As weights: the activations get one coordinate more, which holds j/n and which no layer
+    # changes; keys get one component more, which reads it; queries get a bias there, ∓γ. The
+    # position encoding is then a table for this length.
     length, dtype = measure.length, model.dtype
     table = np.asarray(encode_positions(model, length), np.float64)
     place = np.arange(1, length + 1)[:, None] / length
@@ -112,6 +112,7 @@ def _with_term(attention: Attention, measure: LayerMeasure, length: int) -> Atte
     weighting: Any = attention.weighting  # a frozen dataclass
     for head in measure.heads:
         step = _coefficient(head.gap) / length
+        # Tied scores may differ by rounding, but by less than half a step of the term.
         if head.spread >= step / 2:
             raise InputError(
                 f"scores that count as tied differ by up to {head.spread:.3g}, and the "
@@ -124,6 +125,7 @@ def _with_term(attention: Attention, measure: LayerMeasure, length: int) -> Atte
     dtype = attention.query.dtype
     heads, key_width = len(gaps), attention.key_width
     divisor = read_heads(attention)[0].divisor
+    # A dot product with one component more has another d_k: the divisor is put into queries.
     query, bias = attention.query / divisor, attention.query_bias
     bias = jnp.zeros((heads, key_width), dtype) if bias is None else bias / divisor
     term = jnp.asarray(sign * gaps[:, None], dtype)
@@ -137,6 +139,7 @@ def _with_term(attention: Attention, measure: LayerMeasure, length: int) -> Atte
         query=_wider(query, 1),
         query_bias=jnp.concatenate([bias, term], axis=1),
         key=jnp.concatenate([attention.key, place], axis=1),
+        # The key's new component reads j/n alone.
         key_bias=None if key_bias is None else _wider(key_bias, 1),
         score="dot_product",
         temperature=None,
@@ -148,38 +151,35 @@ def _with_term(attention: Attention, measure: LayerMeasure, length: int) -> Atte
 
 def _coefficient(gap: float) -> float:
     """Largest power of two that is at most the gap; 1 for an infinite gap."""
+    # A power of two times j/n rounds nothing; at most the gap, it overturns no score.
     return 2.0 ** np.floor(np.log2(gap)) if np.isfinite(gap) else 1.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Considered:
-    """A set of inputs of one length.
+    """A set of inputs of one length."""
 
-    Attributes:
-        tokens: The inputs to run.
-        words: Number, kind and source of the tokens.
-        all_inputs: Whether all inputs of the length are considered: every substitutable
-            symbol at every position, the last one included.
-        unlisted: All inputs of the length, where only some are run and the model's
-            structure decides about the others; else None.
-    """
-
+    # The inputs to run.
     tokens: Int[np.ndarray, "inputs tokens"]
+    # Number, kind and source of the tokens.
     words: str
+    # Whether all inputs of the length are considered: every substitutable symbol at every
+    # position, the last one included.
     all_inputs: bool
+    # All inputs of the length, where only some are run and the model's structure decides
+    # about the others; else None.
     unlisted: AllInputs | None = None
 
 
 def consider(
     model: Transformer, length: int, source: InputSource, budget: int
 ) -> Considered:
-    """Returns all inputs of a length if they are at most `budget`, else those of `source`.
-
-    Given inputs are always taken alone.
-    """
+    """Returns all inputs of a length if they are at most `budget`, else those of `source`."""
     inputs = list_inputs(model, length, -1, "activation")
+    # Given inputs are always taken alone.
     if isinstance(source, GivenInputs) or inputs.num_inputs > budget:
         drawn = [source.draw(length, index) for index in range(source.count)]
+        # Without repetitions: a measure over inputs is a maximum.
         tokens = np.unique(np.stack(drawn), axis=0)
         # Rows of the first layer depend on one symbol each, those of others on inputs.
         known = len(model.layers) == 1 and not isinstance(source, GivenInputs)
@@ -252,6 +252,8 @@ def simulate(
     simulated, measure = model, given
     if needs_tie_breaking(given):
         simulated = break_ties(model, given)
+        # The term changes gaps and ties: certificates need those of the model that is
+        # simulated.
         measure = _measure(simulated, considered)
     return _result(model, given, simulated, measure, considered, epsilon, sweep)
 
@@ -276,6 +278,7 @@ def _result(
     middle = found[0] if found is not None else _typical_gap(measure)
     taus = SWEEP * middle if sweep else np.zeros(0)
     by_formula = 0.0 if formula is None else formula[1].value
+    # A temperature below every normal float of the model cannot be run.
     least = float(np.finfo(model.dtype).tiny)
     wanted = [tau for tau in (by_formula, middle if found else 0.0) if tau >= least]
     errors = measured_errors(simulated, considered.tokens, [*wanted, *taus.tolist()])

@@ -1,18 +1,9 @@
 """Measures of a hard model: over listed inputs, or over all inputs of one layer.
 
-Activations and scores are float64 numbers with radii (`bounds.restriction.enclosed`), 0
-where a count of bits proves float64 exact, so that the measures bound those of exact
-reals. A hard weighting compares integer cells of scores; the maximisers are those in the
-best cell. Scores are kept before the temperature, which the twin replaces.
-
-*Without a list of inputs.* In the first layer a row depends on its position and its symbol
-alone, so that every row and key that any input can bring is one of n V candidates. Ranges,
-gains and sizes over all inputs are theirs. So is the gap, from below: the maximum of a row
-is at least M, the largest over positions of the position's least score, and the next score
-is at another position. So the least difference of a candidate's score >= M and the next
-lower one at another position is a lower bound; it is the gap itself where the other
-positions can stay below. Beyond one layer rows depend on whole inputs, which have to be
-listed.
+Activations and scores are float64 numbers with radii (`bounds.restriction.enclosed`), 0 where
+a count of bits proves float64 exact, so that the measures bound those of exact reals. A hard
+weighting compares integer cells of scores; the maximisers are those in the best cell. Scores
+are kept before the temperature, which the twin replaces.
 """
 
 import dataclasses
@@ -66,20 +57,17 @@ NO_CLASS = np.iinfo(np.int64).max
 
 @dataclasses.dataclass(frozen=True)
 class Winners:
-    """Maximisers of each row, with their distances to one another and to the next score.
+    """Maximisers of each row, with their distances to one another and to the next score."""
 
-    Attributes:
-        members: Whether a key is a maximiser.
-        count: Number of maximisers; 0 for a row that sees nothing.
-        gap: Distance to the next score, rounded down; inf where there is none.
-        spread: Widest distance of two maximisers, rounded up.
-        others: Number of visible keys that are no maximisers.
-    """
-
+    # Whether a key is a maximiser.
     members: Members
+    # Number of maximisers; 0 for a row that sees nothing.
     count: Int[np.ndarray, "inputs rows"]
+    # Distance to the next score, rounded down; inf where there is none.
     gap: Float[np.ndarray, "inputs rows"]
+    # Widest distance of two maximisers, rounded up.
     spread: Float[np.ndarray, "inputs rows"]
+    # Number of visible keys that are no maximisers.
     others: Int[np.ndarray, "inputs rows"]
 
 
@@ -89,6 +77,7 @@ def score_block(query: Enclosed, key: Enclosed) -> Enclosed:
     score = query.value @ key.value.swapaxes(-1, -2)
     known_q, known_k = ((x.radius == 0).all(axis=-1) for x in (query, key))
     counted_all = _counted_products(query.value[known_q], key.value[known_k])
+    # Products of small multiples of powers of two: nothing is rounded, in any order of sums.
     if counted_all and known_q.all() and known_k.all():
         return Enclosed.exactly(score)
     # Cauchy's inequality on magnitudes: no second product of matrices.
@@ -106,6 +95,7 @@ def _counted_products(
     """Whether no inner product of a query and a key is rounded."""
     if not query.size or not key.size:
         return True
+    # No pair's products have magnitudes that add up to more.
     size = np.abs(query).sum(axis=-1).max() * np.abs(key).max()
     unit = units(query).min() + units(key).min()
     return bool(counted(np.asarray(inflated(size, 80)), np.asarray(unit)))
@@ -131,6 +121,7 @@ def find_winners(
     members = (cells == best) & seen
     others = seen & ~members
     off = safe_radius(score)
+    # The least that a member may be, the most, and the most that another key may be.
     low = np.where(members, score.value - off, np.inf).min(axis=-1)
     high = np.where(members, score.value + off, -np.inf).max(axis=-1)
     next_ = np.where(others, score.value + off, -np.inf).max(axis=-1)
@@ -139,10 +130,13 @@ def find_winners(
         # Exact scores are few enough units for their difference to be exact too.
         gap = (low - next_) * (1.0 if score.exact else 1 - 8 * UNIT)
         spread = inflated(high - low, 2)
+    # Members of one class have equal rows, and so equal scores: their spread is 0, whatever
+    # float64 made of it.
     largest = np.where(members, classes[:, None], -1).max(axis=-1)
     least = np.where(members, classes[:, None], NO_CLASS).min(axis=-1)
     spread = np.where((count > 1) & (largest > least), spread, 0.0)
     gap = np.where(others.any(axis=-1), gap, np.inf)
+    # A neighbouring cell could be the same one but for rounding.
     beside = (cells == best - 1).any(axis=-1) & (count > 0)
     if np.any(beside | (gap <= 0)):
         at = np.argwhere(beside | (gap <= 0))[0]
@@ -163,6 +157,7 @@ def mean_of_members(members: Members, values: Enclosed) -> Enclosed:
     brought = chosen @ values.radius
     unit = units(values.value).min(axis=-2, keepdims=True)
     mean = total / count
+    # The product is exact and gives the sum back: then the quotient was not rounded.
     whole = counted(np.abs(mean) * count, units(mean)) & (mean * count == total)
     # A mean is exact where both the sum and the quotient are.
     exact = (brought == 0) & counted(inflated(size, members.shape[-1]), unit) & whole
@@ -219,6 +214,7 @@ def _equal_rows(
     # symmetry and whatever float64 rounds.
     symbol = np.unique(embedding, axis=0, return_inverse=True)[1].reshape(-1)
     place = np.unique(positions, axis=0, return_inverse=True)[1].reshape(-1)
+    # The first position with the same encoding stands for all of them.
     first = np.unique(place, return_index=True)[1][place]
     return symbol[tokens] * tokens.shape[1] + first
 
@@ -261,6 +257,7 @@ class HeadPass:
         """Projects `rows` to queries, keys and values."""
         self.attention, self.maps, self.name = attention, maps, name
         self.classes = classes
+        # √d_k belongs to the queries, as in the theorems; the temperature does not.
         self.query = divided(linear(rows, *maps.query), np.asarray(maps.divisor))
         self.key = linear(rows, *maps.key)
         self.value = linear(rows, *maps.value)
@@ -292,6 +289,7 @@ class HeadPass:
         maps = self.maps
         by_query = linear(self.query, np.ascontiguousarray(maps.key[0].T))
         by_key = linear(self.key, np.ascontiguousarray(maps.query[0].T))
+        # Kᵀq and Qᵀk/√d_k: a query has been divided, a key has not.
         pull = magnitude(by_query).max(axis=(0, 1))
         pull = pull + magnitude(by_key, maps.divisor).max(axis=(0, 1))
         written = linear(self.value, maps.output)
@@ -303,11 +301,13 @@ class HeadPass:
         weighting = self.attention.weighting
         rounding = weighting.score_roundoff(self.attention.query.dtype)
         return HeadMeasure(
+            # A unique-hard head picks one of the equal scores, softmax none.
             uniform=maps.uniform and not weighting.side,
             averages=not weighting.side,
             tied_rows=self.tied_rows,
             gap=self.gap,
             spread=self.spread,
+            # More than the rounding of a quotient.
             odds=self.odds * (1 + 2.0**-50),
             pull=pull * (1 + 2.0**-50),
             curvature=maps.curvature,
@@ -344,6 +344,7 @@ def _chosen(attention: Attention, members: Members) -> Members:
     side = attention.weighting.side
     if not side:
         return members
+    # Counted from the side that wins: 1 from the first member met up to the next.
     met = np.cumsum(members[..., ::side], axis=-1)[..., ::side]
     return members & (met == 1)
 
@@ -353,6 +354,10 @@ def measure_structure(model: Transformer, inputs: AllInputs) -> HardMeasure:
     check_simulable(model)
     (layer,) = model.layers
     n = inputs.length
+    # In the first layer a row depends on its position and its symbol alone, so that every row
+    # and key that any input can bring is one of n V candidates. Ranges, gains and sizes over
+    # all inputs are theirs. Beyond one layer rows depend on whole inputs, which have to be
+    # listed.
     at, symbol = _candidates(inputs)
     embedding = np.asarray(model.embedding, np.float64)[symbol]
     place = np.asarray(encode_positions(model, n), np.float64)[at]
@@ -396,8 +401,13 @@ def _look(head: HeadPass, block: Rows, at: Candidates, n: int) -> None:
     head.exact = head.exact and score.exact
     size = np.where(seen, np.abs(score.value) + score.radius, 0.0).max()
     head.score_size = max(head.score_size, float(size))
+    # The gap from below: the maximum of a row is at least M, the largest over positions of
+    # the position's least score, and the next score is at another position. So the least
+    # difference of a candidate's score >= M and the next lower one at another position is a
+    # lower bound; it is the gap itself where the other positions can stay below.
     floor = _least_maximum(cells, at)
     visible = mask_block(head.attention, at[block], n).sum(axis=1)
+    # At worst one maximum against all other keys that the row sees.
     head.odds = max(head.odds, float(np.maximum(visible - 1, 0).max()))
     for row in np.flatnonzero(visible > 1):
         shown = np.flatnonzero(seen[row])
@@ -411,6 +421,7 @@ def _look(head: HeadPass, block: Rows, at: Candidates, n: int) -> None:
             f"{head.name}, row {at[block[row]]}",
         )
         if np.isfinite(gap):
+            # Both scores of a gap may be off by the largest radius of the row.
             gap = (gap - 2 * off[row]) * (1.0 if off[row] == 0 else 1 - 8 * UNIT)
             if gap <= 0:
                 raise TieError(
@@ -428,6 +439,7 @@ def _least_maximum(
     cells: Float[np.ndarray, "rows candidates"], at: Candidates
 ) -> Float[np.ndarray, "rows"]:
     """Least score cell that the maximum of each row can have, over all inputs."""
+    # Candidates stand position by position: `reduceat` takes each position's least cell.
     starts = np.flatnonzero(np.diff(at, prepend=-1))
     hidden = np.isneginf(cells)
     least = np.minimum.reduceat(np.where(hidden, np.inf, cells), starts, axis=1)
@@ -444,16 +456,19 @@ def _levels(
     name: str,
 ) -> tuple[float, float | None]:
     """Least gap between a row's maximum and the next score, and its widest tie or None."""
+    # From the highest score down; a level is a run of candidates in one cell.
     order = np.argsort(-scores, kind="stable")
     scores, cells, at, classes = scores[order], cells[order], at[order], classes[order]
     first = np.flatnonzero(np.diff(cells, prepend=np.inf))
     last = np.append(first[1:], len(cells)) - 1
     gap, ties = np.inf, []
     for level, (begin, end) in enumerate(zip(first, last, strict=True)):
+        # No maximum is lower: some position's score is as high whatever its symbol.
         if cells[begin] < floor:
             break
         members = set(at[begin : end + 1].tolist())
         if len(members) > 1:
+            # One class has equal rows, whose scores are equal however they were rounded.
             equal = len(set(classes[begin : end + 1].tolist())) == 1
             wide = float(scores[begin] - scores[end])
             ties.append(0.0 if equal else wide + 2 * off)

@@ -1,9 +1,7 @@
 """A model in the terms of Theorems 26 and 26-T: dimensions, P and x(n).
 
-The theorems know one value matrix per head, no output matrices, and biases as weights of
-a coordinate that is 1. So O V is the value matrix, its bias and the output bias weights
-of that coordinate; √d_k belongs to the queries. Temperatures are rounded down, P and
-x(n) up.
+The theorems know one value matrix per head, no output matrices, and biases as weights of a
+coordinate that is 1. Temperatures are rounded down, P and x(n) up.
 """
 
 import dataclasses
@@ -70,20 +68,14 @@ def check_simulable(model: Transformer) -> Transformer:
 
 @dataclasses.dataclass(frozen=True)
 class HeadMaps:
-    """One head's weights in float64: matrices with their biases.
-
-    Attributes:
-        query: The query matrix and its bias.
-        key: The key matrix and its bias.
-        value: The value matrix and its bias.
-        output: The head's part of the output matrix.
-        divisor: Divisor of a score: √d_k, or 1.
-    """
+    """One head's weights in float64: matrices with their biases."""
 
     query: tuple[Float[np.ndarray, "d_k width"], Float[np.ndarray, "d_k"] | None]
     key: tuple[Float[np.ndarray, "d_k width"], Float[np.ndarray, "d_k"] | None]
     value: tuple[Float[np.ndarray, "d_v width"], Float[np.ndarray, "d_v"] | None]
+    # The head's part of the output matrix.
     output: Float[np.ndarray, "width d_v"]
+    # Divisor of a score: √d_k, or 1.
     divisor: float
 
     @property
@@ -112,6 +104,7 @@ def magnitude(numbers: Enclosed, divisor: float = 1.0) -> Float[np.ndarray, "...
 def read_heads(attention: Attention) -> tuple[HeadMaps, ...]:
     """Returns the maps of every head."""
     assert attention.output is not None
+    # Grouped heads get matrices of their own: the theorems know no groups.
     attention, output = attention.ungrouped, np.asarray(attention.output, np.float64)
     width = attention.value_width
     divisor = math.sqrt(attention.scoring.square_scale(attention.key_width))
@@ -152,6 +145,7 @@ def theorem_temperature(
     model: Transformer, measure: HardMeasure, error: float
 ) -> tuple[str, Bound] | None:
     """Returns the name of the theorem that applies and its temperature; None if none does."""
+    # The theorems are stated for ReLU; certificates take any bounded slope.
     if not all(isinstance(x.feed_forward.bend, Relu) for x in model.layers):
         return None
     tied = measure.tied_rows > 0
@@ -160,6 +154,7 @@ def theorem_temperature(
     if not ties_are_equal(measure):
         return None
     theorem = tied_simulation_temperature if tied else simulation_temperature
+    # Without other scores every number is a gap.
     gap = measure.gap if np.isfinite(measure.gap) else 1.0
     temperature = theorem(
         paper_shape(model),
@@ -188,6 +183,7 @@ def paper_shape(model: Transformer) -> NetworkShape:
         for bias in (one.query_bias, one.key_bias, one.value_bias, one.output_bias)
     )
     return NetworkShape(
+        # One coordinate more, which is 1, if there are biases.
         width=model.width + biased,
         key_width=max(one.key_width for one in attentions),
         hidden=max(layer.feed_forward.w1.shape[0] for layer in model.layers),
@@ -223,6 +219,8 @@ def _head_sizes(
     maps: HeadMaps, output_bias: Float[Array, "width"] | None
 ) -> list[float]:
     query = [x for x in maps.query if x is not None]
+    # O V is the value matrix, its bias and the output bias weights of the coordinate that is
+    # 1; √d_k belongs to the queries.
     sizes = [magnitude(Enclosed.exactly(x), maps.divisor).max() for x in query]
     sizes += [np.abs(x).max() for x in maps.key if x is not None]
     sizes.append(magnitude(maps.written).max())

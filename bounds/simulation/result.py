@@ -50,6 +50,7 @@ def measured_errors(
     met = (None if one is None else reduce_reports(one) for one in reports)
     check_ties(model, tuple(met), "error")
     dtype = model.dtype
+    # Temperatures are arrays: all twins run one compiled program.
     twins = (tempered_twin(model, jnp.asarray(tau, dtype)) for tau in temperatures)
     return np.array([float(_largest_difference(twin, inputs, hard)) for twin in twins])
 
@@ -59,6 +60,7 @@ def final_activations(
     model: Transformer, inputs: Int[Array, "inputs tokens"]
 ) -> tuple[Float[Array, "inputs tokens width"], tuple[TieReport | None, ...]]:
     """Returns the final activations of many inputs, and their tie reports."""
+    # One input at a time: memory is that of one pass.
     return jax.lax.map(lambda tokens: forward(model, tokens), inputs)
 
 
@@ -145,13 +147,11 @@ class Simulation(BriefRepr):
 
     @property
     def score_rounding(self) -> float | None:
-        """Largest rounding of a computed score over the certified temperature.
-
-        Where heads average over ties a run in floats has an error of its own of about
-        this size, and should be trusted only where it is far below ε.
-        """
+        """Largest rounding of a computed score over the certified temperature."""
         if self.temperature is None:
             return None
+        # Where heads average over ties a run in floats has an error of its own of about this
+        # size, and should be trusted only where it is far below ε.
         return self.measured.score_error / self.temperature
 
     def twin(self, temperature: float | None = None) -> Transformer:
@@ -229,6 +229,7 @@ class Simulation(BriefRepr):
             "tied_spread": self.measured.spread,
             "score_rounding": self.score_rounding,
             "exact_scores": self.measured.exact,
+            # Inputs of a one-layer model are counted, not listed: there may be V^n.
             "inputs": count if count < MOST else None,
             "all_inputs": self.all_inputs,
             "inputs_run": self.num_run,

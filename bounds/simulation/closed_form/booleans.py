@@ -58,6 +58,7 @@ def amplifier_weight(score: float, visible: int) -> Bound:
     y = number(score)
     if not 0 < abs(y) < math.inf:
         raise ValueError(f"score is {shown(score)}, expected a finite number, not 0")
+    # Even positions score y, odd ones -y; y < 0 favours the odd.
     odd, even = interval((n + 1) // 2), interval(n // 2)
     ratio = odd / even if y > 0 else even / odd
     return upper_bound(
@@ -94,6 +95,7 @@ def growing_amplifier_weight(sharpness: float, number: int, visible: int) -> Bou
     d = whole("number", number)
     y = interval(positive("sharpness", sharpness)) * abs(2 * d - 1) / (2 * i)
     true = d >= 1
+    # `y` is |y|: the odds against the right parity, for D >= 1 those of odd positions.
     odds = exp(-y * (i + 1))
     if i % 2:
         share = interval(i - 1) / (i + 1)
@@ -133,6 +135,9 @@ def rounding_width(bits: int, hidden_layers: int, preimages: Preimages) -> Bound
         docs/theory/softmax-approximation.md, section 11, Lemma 27.
     """
     outputs = 2 ** whole("bits", bits, 1)
+    # L layers of m neurons have at most (2m)^L affine pieces (Telgarsky 2015). The least
+    # points of outputs lie in different pieces; where all outputs are plateaus, their flat
+    # and their rising pieces alternate, 2^{r+1} - 1 of them.
     pieces = {"all": 2 * outputs - 1, "all_but_largest": outputs}
     least = pieces[choice("preimages", preimages, tuple(pieces))]
     depth = whole("hidden_layers", hidden_layers, 1)

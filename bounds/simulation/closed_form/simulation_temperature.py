@@ -86,6 +86,7 @@ def perturbed_distance(
     Source:
         docs/theory/softmax-approximation.md, section 8, Lemma 33.
     """
+    # The gap of s' is at least γ - 2ρ: Lemma 5' for that.
     others = whole("visible", visible, 1) - 1
     odds = others * exp(-_narrowed(gap, error) / positive("temperature", temperature))
     value = distance_of_odds(odds)
@@ -120,6 +121,7 @@ def perturbed_ties_distance(
     if members > count:
         raise ValueError(f"tied is {tied}, expected at most visible = {visible}")
     tau = positive("temperature", temperature)
+    # The weights outside the maxima over those inside; inside they are within e^{±ρ/τ}.
     odds = interval(count - members) / members * exp(-_narrowed(gap, error) / tau)
     value = tied_distance(interval(number(error)) / tau) + distance_of_odds(odds)
     return upper_bound(value, PERTURBED, (GAP, _NEAR), f"{PAPER}, Lemma 33-T")
@@ -182,12 +184,16 @@ class NetworkShape:
     def growth(self) -> Interval:
         """G = (1 + H d P)(1 + m d P² + m P² + P), by which a layer's activations grow."""
         p, m = interval(self.parameter), self.hidden
+        # |h| <= (1 + H d P)|x|, a neuron is at most d P |h| + P, and the output at most |h| +
+        # m P (d P |h| + P) + P.
         hidden = 1 + m * self.width * p**2 + m * p**2 + p
         return (1 + self._value_gain) * hidden
 
     @property
     def score_gain(self) -> Interval:
         """K1 = 6 d² dk P² G^{L-1}; K1 x(n) ε is twice the score error of an input error ε."""
+        # A score x_iᵀB x_j with Σ|B_ab| <= d² dk P² is off by d² dk P² (2Aε + ε²) at most,
+        # and ε <= A = G^{L-1} x(n).
         size = 6 * self.width**2 * self.key_width * interval(self.parameter) ** 2
         return size * self.growth ** (self.layers - 1)
 
@@ -195,6 +201,9 @@ class NetworkShape:
     def error_gain(self) -> Interval:
         """K2 = (1 + m d P²) max(1 + H d P, 2 H d P G^{L-1})."""
         value = self._value_gain
+        # (1 + H d P) ε of the input's error, and H d P A times the distance of the weights,
+        # 2 n e^{-(γ - 2ρ)/τ} at most, with A = G^{L-1} x(n); the block with its residual
+        # multiplies by 1 + m d P².
         attention = maximum(1 + value, 2 * value * self.growth ** (self.layers - 1))
         hidden = self.hidden * self.width * interval(self.parameter) ** 2
         return (1 + hidden) * attention
@@ -322,6 +331,8 @@ def simulation_temperature(
         docs/theory/softmax-approximation.md, section 10, Theorem 26.
     """
     gamma = interval(positive("gap", gap))
+    # At this τ the fresh error η = n x e^{-γ/(2τ)} of a layer is E (2 K2)^{-L} at most, and
+    # by induction the error after layer l is E (2 K2)^{l-L}: K2 (ε_l + η) <= 2 K2 ε_l.
     start, gain, _ = _terms(shape, embedding, gamma, length, error)
     value = gamma / (2 * (start + shape.layers * gain))
     hypotheses = ("every head is uniform or has no ties", _GAP, _SAME)
@@ -356,6 +367,7 @@ def tied_simulation_temperature(
     gamma = interval(positive("gap", gap))
     start, gain, x = _terms(shape, embedding, gamma, length, error)
     layers = shape.layers
+    # With ties the error grows by Γ = 1 + K1 x²/(4τ) too, and log Γ <= γ/(4 L τ) + log c.
     ties = maximum(interval(1), layers * shape.score_gain * x**2 / gamma)
     value = gamma / (4 * (start + layers * gain + layers * log(ties)))
     hypotheses = ("tied scores are equal as real numbers", _GAP, _SAME)
@@ -371,6 +383,7 @@ def _terms(
         raise ValueError(f"error is {error}, expected at most 1")
     x = embedding_size(embedding)
     score_gain = instance("shape", shape, NetworkShape).score_gain
+    # Up to E the scores' errors narrow the gap by half at most.
     allowed = minimum(interval(eps), gamma / (2 * score_gain * x))
     start = log(whole("length", length, 1) * x / allowed)
     return start, log(2 * shape.error_gain), x

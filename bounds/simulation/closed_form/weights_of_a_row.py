@@ -58,6 +58,7 @@ def constant_gap_distance(gap: float, temperature: float, visible: int) -> Bound
     |ah(s) - S_tau(s)|_1 at most 0.008949
     """
     exponent = interval(positive("gap", gap)) / positive("temperature", temperature)
+    # The distance grows with the odds, which are largest where all others are γ below.
     odds = (whole("visible", visible, 1) - 1) * exp(-exponent)
     value = distance_of_odds(odds)
     return upper_bound(value, AVERAGE, (TIELESS,), f"{PAPER}, Lemma 5'")
@@ -85,6 +86,7 @@ def constant_gap_temperature(gap: float, visible: int, error: float) -> Bound:
     """
     eps = interval(_share(error))
     others = whole("visible", visible, 2) - 1
+    # 2r/(1 + r) = ε at r = ε/(2 - ε), and r = (n - 1) e^{-γ/τ}.
     needed = log(others * (2 - eps) / eps)
     value = interval(positive("gap", gap)) / needed
     source = f"{PAPER}, Lemma 5' and its converse"
@@ -100,6 +102,7 @@ def _share(error: float) -> float:
 
 def multiples_odds(slope: Interval) -> Interval:
     """Largest odds 2/(e^g - 1) against j*, with distinct multiples of g on each side."""
+    # Σ_{k>=1} e^{-gk} = 1/(e^g - 1) on each side; e^{-g} cannot overflow.
     small = exp(-slope)
     return 2 * small / (1 - small)
 
@@ -149,6 +152,7 @@ def one_sided_decay_distance(slope: float, temperature: float = 1.0) -> Bound:
     Source:
         docs/theory/softmax-approximation.md, section 3, Lemma 6.
     """
+    # One side: r = 1/(e^g - 1), and 2r/(1 + r) = 2 e^{-g}.
     value = 2 * exp(-slope_of("slope", slope, temperature))
     hypotheses = (
         "s_j <= s_{j*} - slope |j - j*| for all j",
@@ -300,6 +304,8 @@ def cubic_lookup_weight(kappa: float, temperature: float = 1.0) -> Bound:
 
 
 def _delta(g: Interval) -> Interval:
+    # The mean is off by at most Σ_{k>=1} k e^{-gk²}: e^{-g}, and from k = 2 on a lower sum of
+    # ∫_1^∞ x e^{-gx²} dx = e^{-g}/(2g).
     return exp(-g) * (1 + 1 / (2 * g))
 
 
@@ -310,6 +316,7 @@ def _missed(g: Interval) -> Interval:
 
 def _sharp(name: str, sharpness: float, temperature: float, least: float) -> Interval:
     g = slope_of(name, sharpness, temperature)
+    # x e^{-gx²} falls from 1/√(2g) on, which is 1 at most for g >= 1/2 alone.
     if not g.a >= least:
         raise ValueError(
             f"{name}/temperature is {float(g.a):.5g}, expected at least {least}: "
@@ -338,6 +345,8 @@ def reciprocal_tie_break(gap: float, length: int, temperature: float) -> Bound:
     Source:
         docs/theory/softmax-approximation.md, section 5, Lemma 8 (a).
     """
+    # On the left γ(1/j - 1/j*) >= (γ/n²)(j* - j); on the right γ(1 - 1/j* + 1/j) >= γ/j, at
+    # least (γ/n²)(2n - j) since (n - j)² >= 0: multiples of γ/n², all different.
     steps = whole("length", length, 1) ** 2
     value = _distance(slope_of("gap", gap, temperature) / steps)
     hypotheses = (GAP, "the scores have -gap/j added")
@@ -392,6 +401,8 @@ def leftmost_tie_break(gap: float, length: int, temperature: float) -> Bound:
 def _linear_tie_break(
     gap: float, length: int, temperature: float, quantity: str, sign: str, part: str
 ) -> Bound:
+    # On the winner's side the deficits are multiples 1, 2, ... of γ/n; on the other the old
+    # gap γ less as many: all multiples of both sides differ.
     value = _distance(slope_of("gap", gap, temperature) / whole("length", length, 1))
     hypotheses = (GAP, f"the scores have {sign}gap j/n added")
     return upper_bound(value, quantity, hypotheses, f"{PAPER}, Lemma 8{part}")
@@ -438,6 +449,8 @@ def tie_break_range(visible: int) -> Bound:
     Source:
         docs/theory/softmax-approximation.md, section 5, Lemma 8-lower.
     """
+    # b at j and j + 1 alone and v at j + 1 alone: α_{j+1} >= 3/4 and α_j <= 1/4, so that
+    # g(j + 1) - g(j) >= log 3; these steps add up.
     value = (whole("visible", visible, 2) - 1) * log(interval(3))
     return lower_bound(
         value,
@@ -451,4 +464,5 @@ def tie_break_range(visible: int) -> Bound:
 
 
 def _distance(slope: Interval) -> Interval:
+    # Different multiples over both sides together: half the odds of `multiples_odds`.
     return 2 * exp(-slope)
