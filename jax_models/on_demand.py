@@ -9,7 +9,7 @@ from typing import Any
 # that imported JAX would delay the command line's answer to --help and to signals.
 def find_public(package: str, name: str) -> Any:
     """Returns the object of a name in `package.public`, or a loaded module of the package."""
-    # Python asks packages for special names (__path__, __wrapped__, ...): none loads JAX.
+    # Tools ask any object for special names, such as __wrapped__: none of them loads JAX.
     special = name.startswith("__") and name != "__all__"
     if not special and name != "public":
         public = importlib.import_module(f"{package}.public")

@@ -168,10 +168,8 @@ HALVINGS = 30
 
 
 def certified_error(measure: HardMeasure, temperature: float) -> float:
-    """Upper bound on the error of every entry of the twin's final activations.
-
-    It holds over exact reals for the inputs measured; +inf certifies nothing.
-    """
+    """Upper bound on the error of every entry of the twin's final activations; +inf: none."""
+    # It holds over exact reals for the inputs measured.
     # Everything below is a sum of terms >= 0, so that rounding only has to inflate it, and
     # underflow is replaced by the smallest normal number.
     width = measure.layers[0].w1.shape[1]

@@ -91,12 +91,10 @@ class TokenDropout:
 @register
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """y^(0) = projection norm(embedding[x] + position) + bias, either perhaps absent.
+    """y^(0) = projection norm(embedding[x] + position) + bias, either perhaps absent."""
 
-    A norm behind the embedding (BERT), a projection of narrow embeddings to the model's
-    width (ELECTRA), or the one and then the other (ALBERT).
-    """
-
+    # A norm behind the embedding (BERT), a projection of narrow embeddings to the model's
+    # width (ELECTRA), or the one and then the other (ALBERT).
     norm: Norm | None = None  # [E]
     projection: Float[Array, "width d_embedding"] | None = None
     bias: Float[Array, "width"] | None = None

@@ -31,7 +31,7 @@ from jax_models.model.rows import (
 @register
 @dataclasses.dataclass(frozen=True)
 class FeedForward:
-    """W2 act(W1 z + b1) + b2, without the residual connection around it.
+    """Feed-forward block W2 act(W1 z + b1) + b2, without the residual sum around it.
 
     With a gate: W2 (act(G z + g) * (W1 z + b1)) + b2, as in SwiGLU and GEGLU.
     """

@@ -83,7 +83,7 @@ def _sine(turns: np.ndarray, rest: np.ndarray) -> np.ndarray:
 @register
 @dataclasses.dataclass(frozen=True)
 class PositionTable:
-    """A learned or given table [n_max, d]; the first n rows serve length n."""
+    """Position encoding by a table [n_max, d]; its first n rows serve length n."""
 
     table: Array
     depends_on_length = False
@@ -116,12 +116,10 @@ class PositionTable:
 @register
 @dataclasses.dataclass(frozen=True)
 class PairTable(PositionTable):
-    """A table for single texts and pairs; the second text begins after the first separator.
+    """Position table of single texts and pairs, parted by the first separator."""
 
-    `second` [d], the second token type's row less the first's, is added to the rows of all
-    positions after the first separator symbol.
-    """
-
+    # The second token type's row less the first's [d]: added to the rows of all positions
+    # after the first separator symbol.
     second: Array
     separator: int = dataclasses.field(metadata={"static": True})
 
@@ -140,7 +138,7 @@ class PairTable(PositionTable):
 @register
 @dataclasses.dataclass(frozen=True)
 class Sinusoidal:
-    """scale * (sin, cos)(j / base^(2m/d)) in the first and second d/2 coordinates."""
+    """Position encoding scale * (sin, cos)(j / base^(2m/d)): d/2 sines, then d/2 cosines."""
 
     base: float = dataclasses.field(default=10000.0, metadata={"static": True})
     scale: float = dataclasses.field(default=1.0, metadata={"static": True})
@@ -173,7 +171,7 @@ class Sinusoidal:
 
 @dataclasses.dataclass(frozen=True)
 class PowerTerm:
-    """Adds scale * p^position_power * n^length_power, times (-1)^p if alternating."""
+    """Position term scale p^position_power n^length_power, times (-1)^p if alternating."""
 
     coordinate: int
     scale: float = 1.0
@@ -227,7 +225,7 @@ class PowerTerm:
 
 @dataclasses.dataclass(frozen=True)
 class ResidueTerm:
-    """Adds 1 where p mod modulus is one of the residues."""
+    """Position term that is 1 where p mod modulus is one of the residues, else 0."""
 
     coordinate: int
     modulus: int
@@ -254,7 +252,7 @@ class ResidueTerm:
 @register
 @dataclasses.dataclass(frozen=True)
 class Coordinates:
-    """A sum of terms, each on one coordinate: the encodings of the constructions."""
+    """Position encoding: a sum of terms of one coordinate each, as of constructions."""
 
     terms: tuple[PowerTerm | ResidueTerm, ...] = dataclasses.field(
         default=(), metadata={"static": True}

@@ -17,9 +17,9 @@ KINDS = ("mean", "first", "last")
 @register
 @dataclasses.dataclass(frozen=True)
 class Pooling:
-    """The mean of all rows, the first or the last; over its Euclidean norm where asked.
+    """One vector for a sequence: the mean of its rows, the first or the last.
 
-    One vector for a sequence, as in sentence encoders, divided by its norm if `normalised`.
+    As in sentence encoders; divided by its Euclidean norm if `normalised`.
     """
 
     kind: str = dataclasses.field(default="mean", metadata={"static": True})
@@ -59,7 +59,7 @@ class Pooling:
 @register
 @dataclasses.dataclass(frozen=True)
 class Readout:
-    """logits = weight y + bias."""
+    """Linear read-out of final activations: logits = weight y + bias."""
 
     weight: Array  # [classes, d]
     bias: Array | None = None  # [classes]
@@ -79,7 +79,7 @@ class Readout:
 @register
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """Operations on a row, one after another; with `tied` embedding z + bias comes last.
+    """Head of a model: operations on a final activation; if `tied`, embedding z + bias last.
 
     The head of a masked language model, for instance, is a map, an activation, a norm and
     the embedding; a pooler is a map and tanh.
@@ -98,7 +98,7 @@ class Head:
 
 @dataclasses.dataclass(frozen=True)
 class Accept:
-    """A string is accepted when this logit at the query is at least the threshold."""
+    """Rule of acceptance: the logit of `class_` at the query is at least the threshold."""
 
     class_: int
     threshold: float

@@ -34,7 +34,7 @@ MOST_DISTANCE = 2**31
 @register
 @dataclasses.dataclass(frozen=True)
 class Alibi:
-    """-slope |i - j|, one slope for each head.
+    """Bias of scores by distance: -slope |i - j|, one slope for each head.
 
     Source:
         Press, Smith and Lewis 2022, section 3.
@@ -54,7 +54,7 @@ class Alibi:
 @register
 @dataclasses.dataclass(frozen=True)
 class DistanceBuckets:
-    """A number for each head and bucket of distances: near ones alone, far ones together.
+    """Bias of scores by distance: a number for each head and bucket of distances.
 
     There are b buckets, or, if `bidirectional`, b for keys up to the row and b for keys after
     it. The first e = floor(b/2) hold one distance each, 0, 1, …; bucket e + m begins at
@@ -131,7 +131,7 @@ PAIRINGS: tuple[str, ...] = get_args(Pairing)
 
 @dataclasses.dataclass(frozen=True)
 class LinearScaling:
-    """All frequencies over one factor: positions that lie as much closer."""
+    """Scaling of rotary frequencies: all over one factor, as if positions lay closer."""
 
     factor: float
 
@@ -145,7 +145,7 @@ class LinearScaling:
 
 @dataclasses.dataclass(frozen=True)
 class Llama3Scaling:
-    """Low frequencies over a factor, high ones as they are, those between in between.
+    """Scaling of rotary frequencies: low ones over a factor, high ones as they are.
 
     Low and high are measured in turns within `original_length` positions: at most
     `low_frequency_factor` and at least `high_frequency_factor`; between them the scaled and
@@ -175,7 +175,7 @@ class Llama3Scaling:
 
 @dataclasses.dataclass(frozen=True)
 class ListedFrequencies:
-    """Frequencies of their own in place of theta's: those that a checkpoint rounded."""
+    """Rotary frequencies listed in place of theta's: those that a checkpoint rounded."""
 
     frequencies: tuple[float, ...]
 
@@ -200,7 +200,7 @@ Scaling = LinearScaling | Llama3Scaling | ListedFrequencies
 
 @dataclasses.dataclass(frozen=True)
 class Rotary:
-    """Turns the first `dims` coordinates of queries and keys, the others not.
+    """Rotary positions: turns of the first `dims` coordinates of queries and keys.
 
     Frequencies are theta^(-2m/dims), m = 0 … dims/2 - 1, changed by `scaling`. Pair m is
     coordinates (m, m + dims/2) with the pairing "half", and (2m, 2m + 1) with "interleaved".

@@ -22,7 +22,7 @@ from jax_models.model.pytree import register
 @register
 @dataclasses.dataclass(frozen=True)
 class ConstantTemperature:
-    """tau = value."""
+    """Temperature schedule tau = value."""
 
     value: Array | float
     depends_on_length = False
@@ -37,7 +37,7 @@ class ConstantTemperature:
 @register
 @dataclasses.dataclass(frozen=True)
 class InverseLogTemperature:
-    """tau(n) = scale / ln n for n >= 2, and 1 for n = 1."""
+    """Temperature schedule tau(n) = scale / ln n for n >= 2, and 1 for n = 1."""
 
     scale: Array | float
     depends_on_length = True
@@ -55,10 +55,11 @@ class InverseLogTemperature:
 @register
 @dataclasses.dataclass(frozen=True)
 class PowerTemperature:
-    """tau = scale * m^exponent with m the length n or the row's 1-based position p."""
+    """Temperature schedule tau = scale * m^exponent, m the length n or the row's place p."""
 
     scale: Array | float
     exponent: float = dataclasses.field(metadata={"static": True})
+    # "position" is p, the row's index plus 1.
     of: Literal["length", "position"] = dataclasses.field(
         default="length", metadata={"static": True}
     )

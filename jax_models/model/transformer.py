@@ -36,7 +36,7 @@ from jax_models.weighting import TieReport
 @register
 @dataclasses.dataclass(frozen=True, repr=False)
 class Transformer:
-    """A whole model; layers may differ from one another in everything but d.
+    """Weights and rules of a whole transformer; layers may differ in everything but d.
 
     A layer may stand in several places: as the same object it has its weights once, in
     memory, in files and for derivatives. Rows of the `padding` are seen by no row, so that

@@ -40,7 +40,6 @@ _PLANNED: ContextVar[int | None] = ContextVar("planned", default=None)
 
 def memory_budget() -> int:
     """Bytes that a computation may take: as planned, else half the device's memory."""
-    # Local devices: those of another process cannot be asked for their memory.
     planned = _PLANNED.get()
     if planned is None:
         # All memory, not what is free: block sizes are then the same in every run on a

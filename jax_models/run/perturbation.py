@@ -30,8 +30,8 @@ class _Perturbation:
     calls: Iterator[int] = dataclasses.field(default_factory=itertools.count)
 
 
-# A function that `jax.jit` wraps inside a program that reads it must not call `perturb`: JAX
-# would reuse its trace in other programs.
+# A function that `jax.jit` wraps inside a program must not call `perturb`, which reads this:
+# JAX would reuse its trace in other programs.
 _CURRENT: ContextVar[_Perturbation | None] = ContextVar("perturbation", default=None)
 
 

@@ -49,7 +49,7 @@ def _shown(value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Standing:
-    """State that a run has reached.
+    """State of a training run after some steps, as its checkpoint holds it.
 
     Attributes:
         step: optimiser steps done.

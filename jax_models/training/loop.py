@@ -114,7 +114,7 @@ def measure_losses(
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class TrainingRun(BriefRepr):
-    """A finished run.
+    """Result of `run_training`: the trained network and what was recorded.
 
     Attributes:
         network: the trained weights.

@@ -66,11 +66,9 @@ def _count(level: Level) -> Float[Array, "... 1"]:
 @register
 @dataclasses.dataclass(frozen=True)
 class AverageChange:
-    """Sums over moved keys by their membership in the best cell before and after the move.
+    """Sums over moved keys by their membership in the best cell before and after the move."""
 
-    Values are v before and v' after; "mean" is the attended value before.
-    """
-
+    # Values are v before and v' after; "mean" is the attended value before.
     levels: Levels  # of heads and columns, of the moved keys
     carried: Float[Array, "heads columns d_v"]  # sum of v' - v over the new best cell
     # sum of v - mean over old members that are new members
@@ -86,7 +84,7 @@ class AverageChange:
 @register
 @dataclasses.dataclass(frozen=True)
 class AverageHardmax(HardWeighting):
-    """weights = 1/count on the keys whose score cell is the row's best."""
+    """Average-hard weighting: 1/count on each key of the row's best score cell, else 0."""
 
     name: ClassVar[str] = "average_hard"
 

@@ -392,8 +392,7 @@ def decided(
     compared = best & (two.cell > -jnp.inf)
     if relevant is not None:
         best, compared = best & relevant, compared & relevant
-    # The least score of the best cell less the best score below it: what the scores of the
-    # two cells may move before the choice of members changes.
+    # The least score of the best cell less the best one below it: how far a tie is.
     gap = jnp.where(compared, one.low - two.high, jnp.inf)
     spread = jnp.where(best, one.high - one.low, 0.0)
     # With neighbouring cells a last bit of a score on their edge decides.

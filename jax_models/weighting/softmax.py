@@ -48,13 +48,11 @@ HIGHEST = jax.lax.Precision.HIGHEST
 @register
 @dataclasses.dataclass(frozen=True)
 class SoftmaxChange:
-    """Sums over a set of moved keys; `total`, `gained` and `shifted` are times e^-reference.
-
-    a is a key's old weight, d its score change; its values v before and v' after are relative
-    to the top column's.
-    """
+    """Sums over moved keys; `total`, `gained` and `shifted` are times e^-reference."""
 
     # largest log old weight, -inf where nothing was seen
+    # a is a key's old weight, d its score change; its values v before and v' after are
+    # relative to the top column's.
     # Old weights are stored relative to their largest, the peak: beside a dominant column of
     # another set they would underflow, and they matter if that column's score falls.
     peak: Float[Array, "heads #columns"]
@@ -78,8 +76,7 @@ def _sum_products(
 ) -> Float[Array, "heads columns"]:
     """Sum of old times change over the keys; a matrix product if `old` has one column."""
     if old.shape[1] == 1:
-        # One column of old weights serves all moves: nothing of [heads, columns, keys] is
-        # formed.
+        # One column of old weights serves all moves: products are summed and not formed.
         product = jnp.matmul(change, old.swapaxes(1, 2), precision=HIGHEST)
         return product[..., 0]
     return (old * change).sum(axis=-1)
@@ -124,8 +121,7 @@ def _raised(
 ) -> tuple[ByKey, Float[Array, "... 1"]]:
     """Weights before their division by their sum, and that sum, or 1 if it is 0."""
     top = jnp.max(scores, axis=-1, where=visible, initial=-jnp.inf, keepdims=True)
-    # Hidden keys may have any score, and a row that sees nothing the top -inf: neither may
-    # enter a difference, whose NaN would reach gradients through the `where`.
+    # In a row that sees nothing the top is -inf, which no difference may meet.
     apart = jnp.where(visible, scores - jnp.where(visible, top, 0.0), -jnp.inf)
     raised = jnp.exp(apart)
     total = raised.sum(axis=-1, keepdims=True)
@@ -136,7 +132,7 @@ def _raised(
 @register
 @dataclasses.dataclass(frozen=True)
 class Softmax(Weighting):
-    """weights = exp(score) / sum of exp(score) over the visible keys."""
+    """Softmax weighting: exp(score) / sum of exp(score) over the visible keys."""
 
     name: ClassVar[str] = "softmax"
     hard: ClassVar[bool] = False

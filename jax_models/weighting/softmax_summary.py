@@ -53,8 +53,6 @@ class SoftmaxSummary:
     @property
     def rest_lse(self) -> Float[Array, "heads rows"]:
         """Log-sum-exp of the scores without the top column."""
-        # Without others the odds are -inf, and the top score may be: their sum must not be
-        # NaN.
         return jnp.where(self.rest_sum > 0, self.top_score, 0.0) + self.rest_odds
 
     @property

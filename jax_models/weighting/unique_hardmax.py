@@ -243,7 +243,7 @@ class _UniqueHardmax(HardWeighting):
 @register
 @dataclasses.dataclass(frozen=True)
 class LeftmostHardmax(_UniqueHardmax):
-    """All weight on the leftmost key of the best cell."""
+    """Unique-hard weighting: all weight on the leftmost key of the best score cell."""
 
     name: ClassVar[str] = "leftmost_hard"
     side: ClassVar[int] = 1
@@ -252,7 +252,7 @@ class LeftmostHardmax(_UniqueHardmax):
 @register
 @dataclasses.dataclass(frozen=True)
 class RightmostHardmax(_UniqueHardmax):
-    """All weight on the rightmost key of the best cell."""
+    """Unique-hard weighting: all weight on the rightmost key of the best score cell."""
 
     name: ClassVar[str] = "rightmost_hard"
     side: ClassVar[int] = -1

@@ -19,7 +19,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 @register
 @dataclasses.dataclass(frozen=True)
 class Gelu(Steady):
-    """z Phi(z)."""
+    """Activation z Phi(z), Phi the normal distribution function: the exact gelu."""
 
     # gelu'(z) = Phi(z) + z phi(z), gelu'' = (2 - z^2) phi vanishes at +-sqrt(2) only, and
     # gelu'(z) + gelu'(-z) = 1: the largest slope is Phi(sqrt(2)) + sqrt(2) phi(sqrt(2)).

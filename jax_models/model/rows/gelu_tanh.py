@@ -21,7 +21,7 @@ _SCALE, _CUBE, _FAR = math.sqrt(8 / math.pi), 0.044715, 40.0
 @register
 @dataclasses.dataclass(frozen=True)
 class GeluTanh(Steady):
-    """z sigma(w(z))."""
+    """Activation z sigma(w(z)): gelu by tanh."""
 
     # The slope sigma + z w' sigma (1 - sigma) at z and at -z adds to 1. It is largest
     # where w'(2 - z w' tanh(w/2)) + z w'' = 0, near 1.4185, rounded up.

@@ -13,7 +13,7 @@ from jax_models.model.rows.program import Norm
 @register
 @dataclasses.dataclass(frozen=True)
 class LayerNorm(Norm):
-    """(z - mean) / sqrt(var + epsilon) * scale + bias, population variance."""
+    """Layer norm (z - mean) / sqrt(var + epsilon) * scale + bias, population variance."""
 
     scale: Float[Array, "width"]
     bias: Float[Array, "width"]

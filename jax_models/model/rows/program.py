@@ -70,7 +70,7 @@ def linear(
 @register
 @dataclasses.dataclass(frozen=True)
 class Affine(Operation):
-    """weight z + bias."""
+    """Row operation weight z + bias, an affine map."""
 
     weight: Array  # [out, in]
     bias: Array | None = None  # [out]
@@ -89,7 +89,7 @@ class Affine(Operation):
 
 @dataclasses.dataclass(frozen=True)
 class Sum(Operation):
-    """x + y."""
+    """Row operation x + y, as of a residual connection."""
 
     linear: ClassVar[bool] = True
 
@@ -103,7 +103,7 @@ class Sum(Operation):
 
 @dataclasses.dataclass(frozen=True)
 class Join(Operation):
-    """(x, y)."""
+    """Row operation (x, y): two rows side by side."""
 
     width: int  # of x
     linear: ClassVar[bool] = True
@@ -117,7 +117,7 @@ class Join(Operation):
 
 @dataclasses.dataclass(frozen=True)
 class Product(Operation):
-    """x y, entry by entry."""
+    """Row operation x y, entry by entry, as of a gate."""
 
     degree: ClassVar[int] = 2
 
@@ -216,7 +216,7 @@ class Norm(Operation):
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """name = operation(inputs)."""
+    """Step of a row program: name = operation(inputs)."""
 
     name: str
     operation: Operation
@@ -225,7 +225,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """Steps in order; each reads rows that are given or written by earlier steps."""
+    """Row program: steps in order; each reads given rows or those of earlier steps."""
 
     steps: tuple[Step, ...]
     output: str

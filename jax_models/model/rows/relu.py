@@ -14,7 +14,7 @@ from jax_models.model.rows.program import Steady
 @register
 @dataclasses.dataclass(frozen=True)
 class Relu(Steady):
-    """max(z, 0)."""
+    """Activation max(z, 0)."""
 
     steepest: ClassVar[float] = 1.0
 

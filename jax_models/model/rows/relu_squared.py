@@ -16,7 +16,7 @@ _RELU = Relu()
 @register
 @dataclasses.dataclass(frozen=True)
 class ReluSquared(Activation):
-    """max(z, 0)^2, whose slope 2 max(z, 0) has no bound."""
+    """Activation max(z, 0)^2, whose slope 2 max(z, 0) has no bound."""
 
     curvature: ClassVar[float] = 2.0
     # A relative error of z counts twice in the square.

@@ -14,7 +14,7 @@ from jax_models.model.rows.program import Norm
 @register
 @dataclasses.dataclass(frozen=True)
 class RmsNorm(Norm):
-    """z / sqrt(mean(z^2) + epsilon) * scale."""
+    """Root mean square norm z / sqrt(mean(z^2) + epsilon) * scale."""
 
     scale: Float[Array, "width"]
     epsilon: float = dataclasses.field(default=1e-5, metadata={"static": True})

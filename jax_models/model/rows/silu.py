@@ -14,7 +14,7 @@ from jax_models.model.rows.program import Steady
 @register
 @dataclasses.dataclass(frozen=True)
 class Silu(Steady):
-    """z sigma(z)."""
+    """Activation z sigma(z)."""
 
     # silu' = sigma + z sigma (1 - sigma), and silu'(z) + silu'(-z) = 1; its largest value
     # is where z tanh(z / 2) = 2, rounded up.

@@ -30,7 +30,7 @@ def tanh_change(z: Float[Array, "..."], dz: Float[Array, "..."]) -> Float[Array,
 @register
 @dataclasses.dataclass(frozen=True)
 class Tanh(Steady):
-    """tanh z."""
+    """Activation tanh z."""
 
     steepest: ClassVar[float] = 1.0
     # tanh'' = -2 tanh (1 - tanh^2), largest where tanh^2 = 1/3: 4 / (3 sqrt(3)), rounded up.
