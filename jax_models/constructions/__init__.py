@@ -88,7 +88,7 @@ def preset_parameters(name: str) -> tuple[str, ...]:
 
 
 def build_preset(name: str, **parameters: Any) -> Transformer:
-    """Returns the construction of that name.
+    """Returns the construction called `name`.
 
     Args:
         name: A key of `PRESETS`.

@@ -235,7 +235,7 @@ class PublishedMargin(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Mean squares of rows before their norms: v_p, and v_p + m_p."""
+    """Mean squares |y_p|^2/h of rows p before their norms, without their mark and with it."""
 
     before: Float[np.ndarray, "tokens"]
     marked: Float[np.ndarray, "tokens"]

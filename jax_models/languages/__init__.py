@@ -83,7 +83,7 @@ SOURCES: dict[str, Callable[[float], Source]] = {
 
 
 def get_source(name: str, probability: float) -> Source:
-    """Returns the source of that name.
+    """Returns the source called `name`.
 
     Args:
         name: A key of `SOURCES`.
@@ -102,7 +102,7 @@ def get_source(name: str, probability: float) -> Source:
 
 
 def get_language(name: str, num_symbols: int | None = None) -> Language:
-    """Returns the language of that name.
+    """Returns the language called `name`.
 
     Args:
         name: A key of `LANGUAGES`, or "random" for uniform random strings.

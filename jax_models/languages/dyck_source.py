@@ -198,7 +198,7 @@ class DyckSource(BracketSource):
     num_types: int = 2
 
     def __post_init__(self) -> None:
-        """Checks p and k."""
+        """Checks the probability p and the number of types k."""
         check_probability("bracket probability p", self.up_probability)
         symbols = brackets_of(self.num_types)
         vars(self).update(name=f"dyck{self.num_types}", symbols=symbols)
@@ -259,7 +259,7 @@ class BoundedDyckSource(BracketSource):
     depth: int = 4
 
     def __post_init__(self) -> None:
-        """Checks p, k and D."""
+        """Checks the probability p, the number of types k and the depth D."""
         check_probability("bracket probability p", self.up_probability)
         symbols, depth = brackets_of(self.num_types), self.depth
         expect_integer("depth", depth, 1)
@@ -306,8 +306,10 @@ def height_law(length: int, up_probability: float) -> Float[np.ndarray, "heights
 
 
 def log_survival(length: int, up_probability: float) -> float:
-    """Returns ln P(at least n symbols) = ln Σ_h N(n, h) p^{(n+h)/2} q^{(n-h)/2}."""
+    """Returns ln P(at least n symbols), summed over the final heights."""
     _, logs, mode = _relative(length, up_probability)
+    # ln Σ_h N(n, h) p^{(n+h)/2} q^{(n-h)/2}, N(n, h) paths from 0 to h: the mode's term, and
+    # the sum over its size.
     down, up = (length - mode) // 2, (length + mode) // 2
     paths = math.log((mode + 1) / (length + 1)) + math.lgamma(length + 2)
     paths -= math.lgamma(down + 1) + math.lgamma(up + 2)

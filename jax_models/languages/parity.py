@@ -38,7 +38,7 @@ class ParitySource(Source):
     symbols = ("0", "1")
 
     def __post_init__(self) -> None:
-        """Checks p."""
+        """Checks the end probability p."""
         check_probability("end probability p", self.end_probability)
 
     @property

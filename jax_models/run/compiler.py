@@ -98,7 +98,7 @@ class CompileClock:
     """Event listener of JAX that sums the time of tracing, lowering and compiling."""
 
     def __init__(self) -> None:
-        """Starts with nothing compiled."""
+        """Starts with no recorded time."""
         self.under_way = False  # a program is being compiled
         self._spans: list[tuple[float, float]] = []
 

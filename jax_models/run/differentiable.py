@@ -78,7 +78,7 @@ def _apply_layer(
     rows: Float[Array, "tokens width"],
     queried: Int[Array, "rows"] | None,
 ) -> Float[Array, "_ width"]:
-    """Returns the layer's output at positions `queried`; at all if None."""
+    """Returns the layer's output at positions `queried`, of all rows if it is None."""
     length = rows.shape[0]
     inputs = attention_input(layer, rows)
     store = store_keys(layer.attention, inputs)

@@ -37,7 +37,7 @@ MEASUREMENT = 2**32 - 1
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class LengthLosses(BriefRepr):
-    """Cross-entropies of the symbol after n, for several n: estimates from samples.
+    """Cross-entropies of the symbol after n symbols, for several n, estimated from samples.
 
     Attributes:
         lengths: n [m].

@@ -20,7 +20,7 @@ LARGEST_GRADIENT = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """Settings of training.
+    """Settings of a training run: lengths, batches, steps, optimiser.
 
     Attributes:
         length: n of the longest training sequences.

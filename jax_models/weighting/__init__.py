@@ -28,7 +28,7 @@ HARD_WEIGHTINGS = tuple(name for name, one in WEIGHTINGS.items() if one.hard)
 
 
 def make_weighting(name: str, tie_resolution: float | None = None) -> Weighting:
-    """Returns the weighting of that name.
+    """Returns the weighting called `name`.
 
     Args:
         name: softmax, leftmost_hard, rightmost_hard or average_hard.

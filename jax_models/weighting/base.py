@@ -151,9 +151,9 @@ class TieReport:
 
 
 class Weighting(abc.ABC):
-    """A map from scores to weights. Finals are frozen dataclasses without array fields.
+    """Attention weighting: a map from a row's scores to weights, by mergeable summaries.
 
-    A final class is a weighting that models use, as opposed to an abstract base.
+    Final classes, which models use, are frozen dataclasses without array fields.
     """
 
     name: ClassVar[str]

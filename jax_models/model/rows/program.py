@@ -27,7 +27,10 @@ Rows = Mapping[str, Array]
 
 
 class Operation(abc.ABC):
-    """A map of one row or several to a row. Subclasses are frozen dataclasses."""
+    """Row operation: a map of one row or several to a row, as row programs have it.
+
+    Subclasses are frozen dataclasses.
+    """
 
     # Whether the map is affine: its change then depends only on the rows' changes.
     linear: ClassVar[bool] = False
@@ -134,7 +137,7 @@ class Product(Operation):
 
 
 class Activation(Operation):
-    """A function of each entry. Subclasses state proved bounds."""
+    """Row operation that is a function of each entry. Subclasses state proved bounds."""
 
     # The largest |second derivative|, rounded up.
     curvature: ClassVar[float] = math.inf
@@ -151,17 +154,17 @@ class Activation(Operation):
 
 
 class Steady(Activation):
-    """An activation with bounded slopes, as bounds over all inputs need."""
+    """Activation with bounded slopes, as bounds over all inputs need."""
 
     # The largest slope s, rounded up, at least 1/2; no slope is below 1 - s.
     steepest: ClassVar[float]
 
 
 class Norm(Operation):
-    """c / sqrt(mean(c^2) + epsilon) * scale + bias, c = `centre`(z). Subclasses: dataclasses.
+    """Norm c / sqrt(mean(c^2) + epsilon) * scale + bias of centred rows c = `centre`(z).
 
-    Bounds use only that c is an orthogonal projection of z, and that the Euclidean norm of
-    c / sqrt(mean(c^2) + epsilon) is at most the root of the width.
+    Bounds use only that c is an orthogonal projection of z, and that the Euclidean norm of c
+    / sqrt(mean(c^2) + epsilon) is at most the root of the width. Subclasses are dataclasses.
     """
 
     if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from jax_models.model.scores.base import Pairs, PairwiseScore, Scores, Vector
 
 @dataclasses.dataclass(frozen=True)
 class AdditiveScore(PairwiseScore):
-    """s = w . tanh(q + k)."""
+    """Additive score s = w . tanh(q + k) of a query q and a key k."""
 
     vector: Any = None  # w [h, e], of a layer
 

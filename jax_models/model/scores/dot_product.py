@@ -24,7 +24,7 @@ HIGHEST = jax.lax.Precision.HIGHEST
 
 @dataclasses.dataclass(frozen=True)
 class DotProductScore(Score):
-    """s = q . k."""
+    """Inner product s = q . k of a query and a key."""
 
     scaled: bool  # whether sqrt(d_k) divides it
 
