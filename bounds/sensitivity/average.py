@@ -51,7 +51,7 @@ from jax_models.arguments import (
     show,
 )
 from jax_models.format.model_check import check_model
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.reweight import at_length
 from jax_models.model.transformer import reduce_reports
 from jax_models.run.evaluate import TieRule, require_readout
@@ -65,8 +65,7 @@ BLOCK = 2**14
 End: TypeAlias = Float[np.ndarray | np.float64, "*inputs"]
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class AcceptMargin(Target):
     """Logit `class_` less a threshold: not negative where a string is accepted."""
 

@@ -5,7 +5,6 @@ pytree, and all functions of them are pure. PARITY of long strings is beyond sof
 (Hahn 2020, Theorem 6); two rectified units compute it at every length.
 """
 
-import dataclasses
 import math
 from typing import Any
 
@@ -18,13 +17,12 @@ from jax_models.arguments import expect_number
 from jax_models.errors import InputError
 from jax_models.jax_arguments import check_float_type, expect_key
 from jax_models.languages.base import check_probability
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.readout import Readout
 from jax_models.model.rows import linear
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class ElmanNetwork:
     """An Elman network with rectified units (Elman 1990); k is its width."""
 

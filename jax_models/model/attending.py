@@ -7,7 +7,6 @@ change; a change that is None is zero. Rows `before` the change may be None if
 projections are linear, positions of keys if keys do not depend on them.
 """
 
-import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 
 from jax_models.model.attention import Attention
 from jax_models.model.mask import visible
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.scores import RowMoves
 from jax_models.model.scores.base import Keys, Own, Rows, Scores
 from jax_models.run.blocks import fold_tiles, key_tile, map_long_axis, slice_tile
@@ -257,8 +256,7 @@ def score_changes_of_rows(
     return _over_scale(attention, changes, length, positions)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class KeyStore:
     """Projected keys and values of a layer, of all positions or of some."""
 

@@ -13,7 +13,7 @@ from jax import Array
 from jaxtyping import Float
 
 from jax_models.model.mask import SIGHTS, Mask, Sight
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.relative import DistanceBias, Rotary
 from jax_models.model.rows import Norm
 from jax_models.model.scores import SCORES, Score
@@ -30,8 +30,7 @@ Schedule = ConstantTemperature | InverseLogTemperature | PowerTemperature
 WINDOW = "a sliding window"
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Attention:
     """Weights and rules of one attention sublayer; weights are stored (out, in)."""
 

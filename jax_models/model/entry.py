@@ -10,12 +10,11 @@ from jaxtyping import Float, Int
 
 from jax_models.arguments import expect_integer, expect_number, refuse_empty
 from jax_models.errors import InputError
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.rows import Affine, Norm, Operation
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Padding:
     """A symbol that fills sequences up to one length, whose rows no row sees.
 
@@ -46,8 +45,7 @@ class Padding:
         return tokens[: there.size]
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class TokenDropout:
     """embedding[x] (1 - share) / (1 - masked) if x is not the mask symbol, else 0."""
 
@@ -88,8 +86,7 @@ class TokenDropout:
         return jnp.where((symbols == self.mask)[..., None], 0, rows * self.scale)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Entry:
     """y^(0) = projection norm(embedding[x] + position) + bias, either perhaps absent."""
 

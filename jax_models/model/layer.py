@@ -13,7 +13,7 @@ from jax import Array
 from jaxtyping import Float
 
 from jax_models.model.attention import Attention
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.rows import (
     ACTIVATIONS,
     Activation,
@@ -28,8 +28,7 @@ from jax_models.model.rows import (
 )
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class FeedForward:
     """Feed-forward block W2 act(W1 z + b1) + b2, without the residual sum around it.
 
@@ -79,8 +78,7 @@ Combine = Literal["residual", "parallel", "concat"]
 COMBINATIONS: tuple[str, ...] = get_args(Combine)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Layer:
     """Attention and a feed-forward block, combined by residual sums or concatenation.
 

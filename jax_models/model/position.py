@@ -20,7 +20,7 @@ from jaxtyping import Float, Int, Shaped
 
 from jax_models.arguments import MAX_LENGTH, expect_integers, expect_number
 from jax_models.errors import InputError
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 
 # An angle j f formed in float64 is off by j u, and so are its sine and cosine. Here f is
 # known to 60 digits, and its share of a whole turn is split into 22 bits, 22 more and the
@@ -80,8 +80,7 @@ def _sine(turns: np.ndarray, rest: np.ndarray) -> np.ndarray:
     return np.where(half % 2 == 0, small, -small)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class PositionTable:
     """Position encoding by a table [n_max, d]; its first n rows serve length n."""
 
@@ -113,8 +112,7 @@ class PositionTable:
             )
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class PairTable(PositionTable):
     """Position table of single texts and pairs, parted by the first separator."""
 
@@ -135,8 +133,7 @@ class PairTable(PositionTable):
         return PositionTable(jax.device_put(table[: tokens.shape[0]] + second))
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Sinusoidal:
     """Position encoding scale * (sin, cos)(j / base^(2m/d)): d/2 sines, then d/2 cosines."""
 
@@ -249,8 +246,7 @@ class ResidueTerm:
         return np.isin(p % self.modulus, self.residues).astype(np.float64)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Coordinates:
     """Position encoding: a sum of terms of one coordinate each, as of constructions."""
 

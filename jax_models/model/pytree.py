@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, dataclass_transform
 
 import jax
 import numpy as np
@@ -10,10 +10,11 @@ import numpy as np
 Class = TypeVar("Class", bound=type)
 
 
-def register(cls: Class) -> Class:
-    """Registers a dataclass as a pytree and returns it."""
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+def pytree(cls: Class) -> Class:
+    """Makes a class a frozen dataclass and a pytree, and returns it."""
+    fields = dataclasses.fields(cls := dataclasses.dataclass(frozen=True)(cls))
     # Fields with metadata `static=True` belong to the structure, all others are children.
-    fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)
     late = tuple(f.name for f in fields if f.metadata.get("late"))
     static = tuple(
         f.name for f in fields if f.metadata.get("static") and f.name not in late

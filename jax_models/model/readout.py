@@ -8,14 +8,13 @@ from jax import Array
 from jaxtyping import Float
 
 from jax_models.arguments import choose_name, expect_kind, expect_number
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.rows import Affine, Operation, RmsNorm, linear
 
 KINDS = ("mean", "first", "last")
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Pooling:
     """One vector for a sequence: the mean of its rows, the first or the last.
 
@@ -56,8 +55,7 @@ class Pooling:
         return RmsNorm(ones / row.shape[0] ** 0.5, 0.0)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Readout:
     """Linear read-out of final activations: logits = weight y + bias."""
 
@@ -76,8 +74,7 @@ class Readout:
         return (Affine(self.weight, self.bias),)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Head:
     """Head of a model: operations on a final activation; if `tied`, embedding z + bias last.
 

@@ -25,14 +25,13 @@ from jax_models.model.position import (
     falling_frequencies,
     sine_and_cosine,
 )
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 
 # Up to it a power of floats gives the start of a bucket to within one.
 MOST_DISTANCE = 2**31
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Alibi:
     """Bias of scores by distance: -slope |i - j|, one slope for each head.
 
@@ -51,8 +50,7 @@ class Alibi:
         return -self.slopes[:, None, None] * apart
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class DistanceBuckets:
     """Bias of scores by distance: a number for each head and bucket of distances.
 

@@ -16,11 +16,10 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from jax_models.arguments import expect_number
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class ConstantTemperature:
     """Temperature schedule tau = value."""
 
@@ -34,8 +33,7 @@ class ConstantTemperature:
         return jnp.asarray(self.value, dtype)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class InverseLogTemperature:
     """Temperature schedule tau(n) = scale / ln n for n >= 2, and 1 for n = 1."""
 
@@ -52,8 +50,7 @@ class InverseLogTemperature:
         return jnp.asarray(self.scale, dtype) / jnp.asarray(math.log(length), dtype)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class PowerTemperature:
     """Temperature schedule tau = scale * m^exponent, m the length n or the row's place p."""
 

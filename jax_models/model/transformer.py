@@ -23,7 +23,7 @@ from jax_models.model.attention import Attention
 from jax_models.model.entry import Entry, Padding, TokenDropout
 from jax_models.model.layer import Layer
 from jax_models.model.position import PairTable, Position
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.readout import Accept, Head, Pooling, Readout
 from jax_models.model.rows import Affine, Norm, Program, Step
 from jax_models.run.blocks import key_tile, map_rows, row_block
@@ -33,8 +33,7 @@ from jax_models.run.perturbation import perturb
 from jax_models.weighting import TieReport
 
 
-@register
-@dataclasses.dataclass(frozen=True, repr=False)
+@pytree
 class Transformer:
     """Weights and rules of a whole transformer; layers may differ in everything but d.
 

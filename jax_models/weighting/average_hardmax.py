@@ -1,6 +1,5 @@
 """Average-hard (saturated) attention: equal weights on all keys of the best cell."""
 
-import dataclasses
 from typing import ClassVar
 
 import jax
@@ -8,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float
 
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.weighting.base import (
     Attended,
     ByKey,
@@ -37,8 +36,7 @@ from jax_models.weighting.hard import (
 )
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class AverageSummary:
     """The three best score cells of each row, and the value sums of the first two."""
 
@@ -63,8 +61,7 @@ def _count(level: Level) -> Float[Array, "... 1"]:
     return jnp.maximum(level.count, 1)[..., None]
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class AverageChange:
     """Sums over moved keys by their membership in the best cell before and after the move."""
 
@@ -81,8 +78,7 @@ class AverageChange:
     joined: Float[Array, "heads columns d_v"]
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class AverageHardmax(HardWeighting):
     """Average-hard weighting: 1/count on each key of the row's best score cell, else 0."""
 

@@ -30,7 +30,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int
 
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 
 # Types of signatures. Scores are of query rows and the keys of a tile; `Index` holds the
 # keys' positions, `Count` the number of equal keys that each stands for, 1 if None.
@@ -48,8 +48,7 @@ Moved = Float[Array, "heads columns d_v"]
 Cells = tuple[ByColumn, ByColumn]  # of a column's scores before and after
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Column:
     """Replacements of one key and its value each, as alternatives, with their scores."""
 
@@ -103,8 +102,7 @@ class MovedKeys:
         return self.spread(weights, origin) + self.carry(weights)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class TieReport:
     """Smallest distance from a tie that decisions of a hard weighting met.
 

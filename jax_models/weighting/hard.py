@@ -19,7 +19,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Int
 
 from jax_models.arguments import expect_number
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.weighting.base import (
     Attended,
     ByColumn,
@@ -50,8 +50,7 @@ def to_cells(
     return jnp.round(jax.lax.stop_gradient(scores) / resolution)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Level:
     """Range of scores and number of the keys in one score cell of each row."""
 
@@ -81,8 +80,7 @@ class Level:
         return dataclasses.replace(self, count=count).where(count > 0)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Levels:
     """The three best distinct cells of a row."""
 

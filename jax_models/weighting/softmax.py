@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float
 
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.run.blocks import formed_once
 from jax_models.weighting.base import (
     Attended,
@@ -45,8 +45,7 @@ from jax_models.weighting.softmax_summary import (
 HIGHEST = jax.lax.Precision.HIGHEST
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class SoftmaxChange:
     """Sums over moved keys; `total`, `gained` and `shifted` are times e^-reference."""
 
@@ -129,8 +128,7 @@ def _raised(
     return raised, jnp.where(total > 0, total, 1)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Softmax(Weighting):
     """Softmax weighting: exp(score) / sum of exp(score) over the visible keys."""
 

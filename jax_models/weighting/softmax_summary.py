@@ -4,13 +4,11 @@ A column is a key with its value, the top column the one with the largest score.
 holds the top column, and sums over all others, the rest.
 """
 
-import dataclasses
-
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int
 
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.weighting.base import (
     Attended,
     ByColumn,
@@ -20,8 +18,7 @@ from jax_models.weighting.base import (
 )
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class SoftmaxSummary:
     """The top column, and sums over all others relative to their largest score."""
 
@@ -119,8 +116,7 @@ def difference(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "
     return jnp.where(a == b, 0.0, a - b)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class ReplacedWeights:
     """A row's weights when column i is replaced; 0, 0, 1, 1, 0 where it is hidden."""
 

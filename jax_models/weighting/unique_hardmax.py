@@ -5,14 +5,13 @@ leftmost and the rightmost variant differ in one comparison only. The summary ho
 that the winner can be removed without reading the row's keys again.
 """
 
-import dataclasses
 from typing import ClassVar
 
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int
 
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.weighting.base import (
     Attended,
     ByKey,
@@ -37,8 +36,7 @@ from jax_models.weighting.hard import (
 )
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Candidate:
     """A key with its score cell, position and value; the cell is -inf if there is no key."""
 
@@ -47,8 +45,7 @@ class Candidate:
     value: Float[Array, "heads rows d_v"]
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class UniqueSummary:
     """The winner, the runner-up, and the best score cells, which tie reports need."""
 
@@ -57,8 +54,7 @@ class UniqueSummary:
     levels: Levels  # of heads and rows
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class UniqueChange:
     """The winner among moved keys, with its new value less the attended value before."""
 
@@ -79,8 +75,7 @@ def _choose(
     )
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class _UniqueHardmax(HardWeighting):
     """The rule of both variants, which differ only in `side`."""
 
@@ -240,8 +235,7 @@ class _UniqueHardmax(HardWeighting):
         return found, known & certain & reaches(found.levels, summary.levels)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class LeftmostHardmax(_UniqueHardmax):
     """Unique-hard weighting: all weight on the leftmost key of the best score cell."""
 
@@ -249,8 +243,7 @@ class LeftmostHardmax(_UniqueHardmax):
     side: ClassVar[int] = 1
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class RightmostHardmax(_UniqueHardmax):
     """Unique-hard weighting: all weight on the rightmost key of the best score cell."""
 

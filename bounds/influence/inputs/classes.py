@@ -18,15 +18,14 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from jax_models.model.position import PositionTable
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.transformer import Transformer, encode_positions
 
 # Classes of one input, at most.
 MAX_CLASSES = 256
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Configurations:
     """Inputs as classes, each with one substitution; equal ones change alike."""
 

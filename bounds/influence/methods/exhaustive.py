@@ -26,7 +26,7 @@ from bounds.influence.result import Block, Ties
 from bounds.influence.targets.base import STATIC, Target
 from bounds.influence.targets.change import differences, read_target, value_of
 from jax_models import Transformer, forward
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.transformer import reduce_reports
 from jax_models.run.blocks import key_tile, tile_elements
 from jax_models.run.perturbation import perturbation
@@ -52,8 +52,7 @@ def base_outputs(
         return outputs, largest, merge_reports(model, list(reports))
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Passes:
     """Arguments of forward passes of changed inputs, and the base outputs to subtract."""
 

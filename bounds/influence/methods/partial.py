@@ -45,7 +45,7 @@ from jax_models.model.attending import (
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
 from jax_models.model.mask import Sight, sees_any, visible
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.transformer import (
     apply_layer,
     attention_input,
@@ -88,8 +88,7 @@ SHORT = 256
 Span = tuple[Any, Any]
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class BasePass:
     """Base arrays that all passes share; `rows`, `stores` are empty unless `is_bounded`."""
 

@@ -58,7 +58,7 @@ from jax_models.model.attending import (
 )
 from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.transformer import Transformer, attention_input, join_heads
 from jax_models.run.blocks import (
     fold_tiles,
@@ -259,8 +259,7 @@ ONE_LAYER_BATCH = 8192
 IN_FLIGHT = 4
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class IncrementalState:
     """The base pass that all substitutions share."""
 

@@ -33,7 +33,7 @@ from jax_models.model.attending import (
 )
 from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.transformer import attention_input, join_heads
 from jax_models.run.blocks import (
     fold_tiles,
@@ -163,8 +163,7 @@ def frames(
         )
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Lines:
     """A `Frame` on the device, with slot, position and input change of each row."""
 

@@ -36,7 +36,7 @@ from jax_models.model.attending import (
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
 from jax_models.model.mask import sees_any, visible
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.transformer import (
     Transformer,
     attention_input,
@@ -115,8 +115,7 @@ def common_part(
     return jnp.where(jnp.abs(mean) > 8 * apart, mean, 0)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class PreparedLayer:
     """Base pass of a layer: all keys, and the summaries of the wanted rows."""
 
@@ -132,8 +131,7 @@ class PreparedLayer:
     places: Float[Array, "tokens width"] | None = None
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Replaced:
     """Changes of the replaced rows in the first layer, for a block of substitutions."""
 
@@ -146,8 +144,7 @@ class Replaced:
     new_value: Float[Array, "heads substitutions d_v"]
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class ReplacedColumns:
     """Keys and values of the replaced positions in the first layer, and their changes."""
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from jax_models.model.layer import Layer
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.rows import Affine, Relu, Step
 
 RELU = Relu()
@@ -26,8 +26,7 @@ Tile: TypeAlias = Float[Array, "rows features substitutions"]
 Moved: TypeAlias = Float[Array, "rows width substitutions"]
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class RowBase:
     """Base quantities of a layer's rows."""
 

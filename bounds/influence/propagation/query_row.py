@@ -31,7 +31,7 @@ from jax_models.model.attending import (
 )
 from jax_models.model.layer import Layer
 from jax_models.model.mask import sees_any, visible
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.transformer import attention_input, join_heads
 from jax_models.run.blocks import formed_once, slice_tile
 from jax_models.weighting import MovedKeys, TieReport, spread_of
@@ -44,8 +44,7 @@ Sums: TypeAlias = Float[Array, "heads width substitutions"]
 ROWS_AT_ONCE = 8
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class QueryRow:
     """The base pass of one row, its summary taken over input rows as values."""
 
@@ -96,8 +95,7 @@ def prepare_query_row(
     )
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class MovedQuery:
     """Change of the query row itself under each substitution of a block."""
 

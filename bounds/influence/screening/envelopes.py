@@ -28,7 +28,7 @@ from bounds.influence.screening.layer_base import (
 )
 from bounds.influence.screening.replaced_column import MovedColumns
 from jax_models.model.attention import Attention
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.run.blocks import slice_tile
 
 HIGHEST = jax.lax.Precision.HIGHEST
@@ -36,8 +36,7 @@ HIGHEST = jax.lax.Precision.HIGHEST
 ROWS_AT_ONCE = 64
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Factors:
     """Factors F and G of the weights of stretches of consecutive rows."""
 
@@ -48,8 +47,7 @@ class Factors:
     stretch: int = dataclasses.field(metadata={"static": True})  # rows of each
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Field:
     """The sums P, T and K of changed columns for every stretch of rows."""
 
@@ -197,8 +195,7 @@ ByGroup: TypeAlias = Float[Array, "heads groups columns"]
 TILE_ELEMENTS = 2**20
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Envelopes:
     """Bounds env_cm and value_cm for groups of rows, with factors of the weights."""
 

@@ -25,14 +25,13 @@ from jax_models.model.attending import compute_scores, score_scale
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.run.blocks import fold_tiles, key_tile, map_rows, row_block, slice_tile
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class RowStatistics:
     """Moments of the base weights, rows first so that tiles of rows are slices."""
 
@@ -229,8 +228,7 @@ def row_scales(
     return jnp.broadcast_to(scale, positions.shape)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class ScreenedLayer:
     """Quantities of a layer that the base pass and the adjoint pass fix."""
 

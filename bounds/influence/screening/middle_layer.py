@@ -52,7 +52,7 @@ from bounds.influence.screening.softmax_defect import (
 )
 from jax_models.model.attending import project_query_changes
 from jax_models.model.layer import Layer
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.rows import Step
 from jax_models.model.transformer import join_heads
 from jax_models.run.blocks import fold_tiles, map_rows
@@ -68,8 +68,7 @@ ByColumn: TypeAlias = Float[Array, "heads columns substitutions"]
 # Source: docs/screened.md, section 2.9.
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class MovedOwn:
     """Change of each replaced row i after a layer, and its part of the screen's error."""
 
@@ -183,8 +182,7 @@ def reach_row(
     return program.run(given, rule)[program.output][0]
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class GroupSums:
     """Upper bounds, for the rows of each group, on sums over all columns but i."""
 
@@ -246,8 +244,7 @@ def sum_columns(
     return GroupSums(jnp.stack([*sums, *missed]), largest, field)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class LayerStep:
     """A layer's contribution to the estimate and to the bound on its error."""
 
@@ -333,8 +330,7 @@ def screen_layer(
     )
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class _Tile:
     """A tile of rows: their base, and the changes of their input."""
 

@@ -21,7 +21,7 @@ from bounds.influence.screening.softmax_defect import Moments, grow, softmax_def
 from jax_models.model.attending import KeyStore
 from jax_models.model.attention import Attention
 from jax_models.model.mask import visible
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.run.blocks import fold_tiles, slice_tile
 from jax_models.weighting import MovedKeys, spread_of
 
@@ -30,8 +30,7 @@ ByColumn: TypeAlias = Float[Array, "heads columns substitutions"]
 OfHeads: TypeAlias = Float[Array, "heads substitutions"]
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class BaseRow:
     """Base query and softmax summary of one row for all substitutions, or one for each."""
 
@@ -41,8 +40,7 @@ class BaseRow:
     mean_key: Float[Array, "heads rows d_k"]
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class UnknownChangeNorms:
     """Norms of the unknown changes of a row's query and of the columns it sees."""
 
@@ -52,8 +50,7 @@ class UnknownChangeNorms:
     score: ByColumn  # by the base query
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class ColumnTile:
     """A tile of columns: scores and weights by the rows, score changes, and values."""
 
@@ -111,8 +108,7 @@ class KnownRow:
         return tile
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Configuration:
     """Changes of each substitution's row when all known changes are made."""
 
@@ -154,8 +150,7 @@ def configure_row(row: KnownRow, tile: int) -> Configuration:
     return Configuration(weighting.read_change(change), jnp.where(some, total, 0.0))
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class RowBounds:
     """Bounds on the further change of a head's output by unknown changes."""
 

@@ -6,7 +6,6 @@ of column i has an exact effect on every row.
 Source: docs/screened.md, sections 1 and 2.4.
 """
 
-import dataclasses
 from typing import TypeAlias
 
 import jax
@@ -23,7 +22,7 @@ from bounds.readings import norm_before
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.run.blocks import formed_once
 from jax_models.weighting import Column
 from jax_models.weighting.base import same_position
@@ -38,8 +37,7 @@ HIGHEST = jax.lax.Precision.HIGHEST
 ByRow: TypeAlias = Float[Array, "rows heads substitutions"]
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class State:
     """Changes of the rows that a layer reads: known ones, and norms of the unknown ones."""
 
@@ -55,8 +53,7 @@ class State:
     reads: Float[Array, "rows reads substitutions"] | None = None
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Inputs:
     """Changes of attention's input: of the rows, or of the normed rows under pre-norm."""
 
@@ -85,8 +82,7 @@ def read_inputs(layer: Layer, rows: Float[Array, "rows width"], state: State) ->
     return Inputs(change, others, unknown, defect, here, state.position)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class MovedColumns:
     """Changes of all keys and values, and the norms of the unknown ones."""
 
@@ -110,8 +106,7 @@ def move_columns(
     return MovedColumns(key, value, *unknown)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Columns:
     """Replaced column i of each substitution: its key and value, and their changes."""
 
@@ -166,8 +161,7 @@ def take_columns(
     )
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Replaced:
     """Effect of the replacement of column i on each row."""
 

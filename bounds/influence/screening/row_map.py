@@ -22,15 +22,14 @@ from bounds.influence.screening.defect import Moved, defect, entrywise
 from bounds.numbers.norms import spectral_norms
 from bounds.readings import pull
 from jax_models.model.layer import Layer
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.rows import Activation, Affine, Operation
 
 HIGHEST = jax.lax.Precision.HIGHEST
 READS = "reads"  # a key among names of rows; no row has this name
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class LastReads:
     """The last layer and the query of its watched row, with maps to keys, values, scores."""
 
@@ -86,8 +85,7 @@ def _columns(maps: Float[Array, "*batch read width"]) -> Float[Array, "*batch wi
     return jnp.sqrt((maps * maps).sum(axis=-2))
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class RowMap:
     """The derivative of the row map at every row, as far as the screen needs it."""
 
@@ -144,8 +142,7 @@ def make_row_map(
     return RowMap(unordered, by_source, by_defect, weights, weighed), wanted
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class MovedOutput:
     """A tile of the layer's output rows: known change, and bounds on the rest."""
 

@@ -8,7 +8,6 @@ unknown changes between the layers.
 Source: docs/screened.md, section 2, with the identity and its proof.
 """
 
-import dataclasses
 import functools
 from typing import Any
 
@@ -51,7 +50,7 @@ from bounds.readings import slope
 from jax_models.model.attending import project_query_changes
 from jax_models.model.layer import Layer
 from jax_models.model.mask import Sight
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.transformer import Transformer, join_heads
 from jax_models.run.blocks import map_rows
 
@@ -127,8 +126,7 @@ def _mean_keys(base: ScreenedLayer) -> Float[Array, "heads rows d_k"]:
     return base.statistics.mean_key.swapaxes(0, 1)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class ScreenBase:
     """Base and adjoint passes of an input, which all its substitutions share."""
 
@@ -137,8 +135,7 @@ class ScreenBase:
     last: ScreenedLayer
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class ScreenLevel:
     """Model at one input: its base and adjoint passes, and the envelopes of a level."""
 
@@ -148,8 +145,7 @@ class ScreenLevel:
     envelopes: tuple[Envelopes, ...]  # of the layers between first and last
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class ScreenedBlock:
     """Estimated changes of the target and error bounds of a block of substitutions."""
 

@@ -7,14 +7,13 @@ change and s1 their product, its value by x_m; |s_m| <= y_m.
 Source: docs/screened.md, sections 2.3 and 2.4.
 """
 
-import dataclasses
 from typing import TypeAlias
 
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float
 
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 
 # Beyond this exponent nothing is gained over the hull, and e^x would overflow soon.
 LARGEST_EXPONENT = 60.0
@@ -23,8 +22,7 @@ Sums: TypeAlias = Float[Array, "*#batch"]
 ByPair: TypeAlias = Float[Array, "heads rows substitutions"]
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Moments:
     """Sums over the columns of a reference, as the softmax lemma needs them."""
 
@@ -61,8 +59,7 @@ def grow(exponent: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
     return jnp.exp(jnp.minimum(exponent, LARGEST_EXPONENT))
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class ColumnSums:
     """Sums over all columns but the replaced one, with base weights a_m."""
 
@@ -76,8 +73,7 @@ class ColumnSums:
     largest_value: Float[Array, "heads #rows substitutions"]  # max value
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Missed:
     """Upper bounds on the unknown part of a row's sums over the other columns."""
 
@@ -87,8 +83,7 @@ class Missed:
     key: ByPair  # times |q|, of sum a (q . W_k x)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class MovedRow:
     """Norms of a row's query and its changes, and the row's moments."""
 
@@ -101,8 +96,7 @@ class MovedRow:
     reach: Float[Array, "2 heads rows #substitutions"]  # the largest X and V
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class ReplacedColumn:
     """Column i at each row: before and after its replacement, and later changes."""
 
@@ -120,8 +114,7 @@ class ReplacedColumn:
     shift: ByPair  # |a|
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class HeadDefect:
     """Bounds on the parts of the change of a head's output."""
 

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from bounds.influence.targets.pooled import Pooled
 from bounds.numbers.norms import scaled_norm
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.readout import Pooling
 
 
@@ -27,8 +27,7 @@ def cosine_distance(
     return jnp.where(left > 0, acute, 1 - left / length)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class CosineDistance(Pooled):
     """1 - cos of the pooled vectors of the base and the changed input, from 0 to 2."""
 

@@ -11,12 +11,11 @@ from bounds.influence.inputs.callable import Callable as FunctionOfTokens
 from bounds.influence.targets.base import STATIC
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_number, show
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.transformer import forward, read_logits
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class TargetFunction:
     """A caller's function of the logits [v]; its change subtracts two of its values.
 

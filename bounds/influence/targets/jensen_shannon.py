@@ -1,6 +1,5 @@
 """The Jensen-Shannon divergence between the base's and the changed distribution."""
 
-import dataclasses
 import math
 
 import jax
@@ -9,7 +8,7 @@ from jaxtyping import Array, Float
 
 from bounds.influence.targets.base import Target
 from bounds.influence.targets.kl import centred_changes, relative_entropy
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 
 
 def divergence_factor(h: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
@@ -23,8 +22,7 @@ def divergence_factor(h: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
     return jnp.where(h < 1, near, far)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class JensenShannon(Target):
     """(KL(p || m) + KL(q || m)) / 2 with m = (p + q) / 2, in nats; p base, q changed."""
 

@@ -1,6 +1,5 @@
 """The Kullback-Leibler divergence of the changed distribution from the base's."""
 
-import dataclasses
 import math
 
 import jax
@@ -9,7 +8,7 @@ from jaxtyping import Array, Float
 
 from bounds.influence.targets.base import Target
 from bounds.influence.targets.log_probability import relative_to_likeliest
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 
 # Terms of the series of e^c - 1 - c for |c| < 1/2: the next is below 2^-53 of the first.
 TERMS = 14
@@ -53,8 +52,7 @@ def relative_entropy(
     return jnp.where(raised.max(axis=-1, keepdims=True) > 1, far, near)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class KullbackLeibler(Target):
     """KL(base || changed) = sum_v p_v log(p_v / q_v), in nats."""
 

@@ -17,11 +17,10 @@ from bounds.influence.targets.log_probability import (
 )
 from jax_models import InputError, Transformer
 from jax_models.arguments import ascii_number, expect_integer, expect_number, show
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class LogOdds(Target):
     """log2 q_s / (1 - q_s) of some symbols s, q their probabilities among themselves.
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 from bounds.influence.targets.base import STATIC, Target, require_symbols
 from jax_models import Transformer
 from jax_models.arguments import expect_integer
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 
 
 def log_mean_exponential(
@@ -35,8 +35,7 @@ def relative_to_likeliest(
     return change - jnp.take(change, top, axis=-1)[..., None]
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class LogProbabilities(Target):
     """The logarithms of the softmax of the logits, one of each symbol."""
 
@@ -60,8 +59,7 @@ class LogProbabilities(Target):
         return np.arange(width)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class LogProbability(Target):
     """The log-probability of one symbol, in nats."""
 
@@ -92,8 +90,7 @@ class LogProbability(Target):
         return self
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Loss(LogProbability):
     """The cross-entropy loss of a symbol in nats: minus its log-probability."""
 

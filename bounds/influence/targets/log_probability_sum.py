@@ -19,15 +19,14 @@ from bounds.influence.targets.base import (
 from bounds.influence.targets.log_probability import log_mean_exponential
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_integers, show
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 
 # Offset from a row to the symbol of the input whose log-probability counts, by its word on
 # the command line.
 AHEAD = {"own": 0, "next": 1}
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class LogProbabilitySum(Target):
     """The sum over rows of the log-probability of a symbol each, in nats.
 

@@ -8,11 +8,10 @@ from jaxtyping import Array, Float
 from bounds.influence.targets.base import STATIC, Target, require_symbols
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_integer
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class LogitDifference(Target):
     """The logit of one symbol less that of another."""
 

@@ -1,12 +1,10 @@
 """Targets that are a row of the output itself: the final activation or the logits."""
 
-import dataclasses
-
 import numpy as np
 from jaxtyping import Array, Float, Int
 
 from bounds.influence.targets.base import Target
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 
 
 class _Row(Target):
@@ -23,8 +21,7 @@ class _Row(Target):
         return base
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Activation(_Row):
     """The final activation."""
 
@@ -33,8 +30,7 @@ class Activation(_Row):
     reads = "activation"
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Logits(_Row):
     """The logits."""
 

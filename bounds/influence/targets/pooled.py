@@ -9,12 +9,11 @@ from jaxtyping import Array, Float, Int
 
 from bounds.influence.targets.base import STATIC, Target
 from jax_models import InputError, Transformer
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.readout import Pooling
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Pooled(Target):
     """The model's own pooling of its final activations."""
 

@@ -6,7 +6,6 @@ within its radius of the true one: an inner product adds its rounding to the rad
 factors, a Lipschitz map multiplies. docs/certificates.md, section 7, has the rules.
 """
 
-import dataclasses
 import functools
 from typing import Any, TypeAlias
 
@@ -41,7 +40,7 @@ from bounds.numbers.rounding import (
 from bounds.readings import no_rule, norm_before
 from jax_models.model.attending import KeyStore, project
 from jax_models.model.layer import Layer
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.rows import Activation, Affine, Join, Norm, Operation, Sum, linear
 from jax_models.model.transformer import Transformer, join_heads
 
@@ -52,8 +51,7 @@ Radii: TypeAlias = Float[Array, "*rows"]
 HIGHEST = jax.lax.Precision.HIGHEST
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class RowRadius:
     """Radii of the numbers of rows that the base pass computes."""
 
@@ -64,8 +62,7 @@ class RowRadius:
     rows: dict[str, Array]
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class BaseRadius:
     """Radii of a layer's base pass."""
 
@@ -79,8 +76,7 @@ class BaseRadius:
     output: Float[Array, "rows"]
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class BasePass:
     """The base pass of the wanted rows of a layer over all its keys, as computed."""
 

@@ -31,13 +31,12 @@ from bounds.lemma5.certificate.scores.base import Inflation, score_rule
 from bounds.lemma5.certificate.sections import CertificateConstants
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 
 Numbers: TypeAlias = Float[Array, "..."]
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Roundoff:
     """Relative roundings of one layer, from `rounding.layer_roundoff`."""
 

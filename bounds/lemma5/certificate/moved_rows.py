@@ -22,7 +22,7 @@ from bounds.lemma5.certificate.norm_gain import (
 from bounds.lemma5.certificate.order import least, times
 from bounds.readings import norm_before
 from jax_models.model.layer import Layer
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.rows import Norm
 
 Slots: TypeAlias = Int[Array, "substitutions"]
@@ -30,8 +30,7 @@ Moves: TypeAlias = Float[Array, "substitutions width"]
 Sizes: TypeAlias = Float[Array, "substitutions"]
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class MovedRows:
     """Centres and radii of the changes of all rows."""
 
@@ -50,8 +49,7 @@ class MovedRows:
         return OwnMove(self.position, *self.take(self.position))
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class OwnMove:
     """Centre and radius of the change of the substituted row i, for each substitution."""
 

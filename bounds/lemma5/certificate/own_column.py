@@ -12,7 +12,6 @@ other columns' weights c, mean m and mean slope g, the query's change dq moves t
 by C dq to first order, C = sum c_w (v_w - m)(g_w - g)^T their covariance.
 """
 
-import dataclasses
 from typing import TypeAlias
 
 import jax
@@ -45,7 +44,7 @@ from jax_models.model.attending import compute_scores, project, score_changes
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.weighting import Column
 from jax_models.weighting.base import same_position
 
@@ -60,8 +59,7 @@ RowMoves: TypeAlias = tuple[
 SMALLEST_REST = 1e-250
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class OwnColumn:
     """Numbers of column i at its centre, for the rows of a tile."""
 
@@ -207,8 +205,7 @@ HIGHEST = jax.lax.Precision.HIGHEST
 LARGEST_EXPONENT = 300.0
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class OwnQuery:
     """Bounds on the changes of the rows' queries, and the linear part of their effect."""
 
@@ -279,8 +276,7 @@ def move_own_query(
     )
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class OtherColumns:
     """Sizes R_w of the changes of attention's input rows w != i, and of their values."""
 

@@ -41,7 +41,7 @@ from bounds.numbers.norms import spectral_norms
 from bounds.numbers.rounding import term_roundoff
 from bounds.readings import pull
 from jax_models.model.layer import Layer
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.rows import linear
 
 Sizes: TypeAlias = Float[Array, "..."]
@@ -72,8 +72,7 @@ def move_base(base: RowBase, moved: Moved) -> tuple[RowBase, Moved]:
     return RowBase(rows), jax.tree.map(jnp.zeros_like, moved)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Rounding:
     """Rounding errors of the centre of a row's change, by section."""
 
@@ -112,8 +111,7 @@ def carry_rounding(
     return Rounding(corners, reads)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class RowNorms:
     """Norms of Jacobians at base rows: of each section, and of the whole layer."""
 

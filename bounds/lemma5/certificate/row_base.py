@@ -44,7 +44,7 @@ from jax_models.model.attending import (
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.transformer import attention_input, join_heads
 from jax_models.run.blocks import (
     fold_tiles,
@@ -61,16 +61,14 @@ Pairs: TypeAlias = Float[Array, "heads rows keys"]
 HIGHEST = jax.lax.Precision.HIGHEST
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class LayerBase(BasePass):
     """A layer's base pass, with radii that contain the true one."""
 
     radius: BaseRadius
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Spread:
     """Spread of slopes and values around a row's means, over some of the keys."""
 
@@ -82,8 +80,7 @@ class Spread:
     steepest: Float[Array, "rows heads"]
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class RowSpread:
     """The spread over all keys a row sees, and over all but its top column."""
 
@@ -95,8 +92,7 @@ class RowSpread:
     norms: RowNorms  # [r, ...]
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class RowTile:
     """Base numbers of a tile of rows, whose attended means are bounded together."""
 

@@ -26,7 +26,7 @@ from bounds.numbers.spectral import Enclosure, frobenius_upper, norm_upper
 from jax_models.errors import InputError
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.rows import Activation, Affine, Norm, Program, Step, Sum
 from jax_models.model.transformer import Transformer
 
@@ -165,8 +165,7 @@ def leading(found: Sequence[Section]) -> int:
     return (*sums, False).index(False)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class SectionConstants:
     """Constants of a section that is no norm, by the corners that it reads."""
 
@@ -260,8 +259,7 @@ def carried_on(gains: dict[str, Array], balls: Mapping[str, Array]) -> Numbers:
     return sum(terms[1:], terms[0])
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class CertificateConstants:
     """Lipschitz constants of the parts of a layer."""
 

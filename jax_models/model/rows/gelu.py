@@ -1,6 +1,5 @@
 """z Phi(z), Phi the normal distribution function: the exact gelu."""
 
-import dataclasses
 import math
 from typing import Any, ClassVar
 
@@ -10,14 +9,13 @@ import jax.scipy.special as jsp
 import numpy as np
 from jax import Array
 
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.rows.program import Steady
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Gelu(Steady):
     """Activation z Phi(z), Phi the normal distribution function: the exact gelu."""
 

@@ -4,7 +4,6 @@ That is z/2 (1 + tanh(w/2)). Beyond |z| = 40 sigma(w) is 0 or 1 to below any flo
 w is taken at 40, so that no power overflows.
 """
 
-import dataclasses
 import math
 from typing import Any, ClassVar
 
@@ -12,14 +11,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.rows.program import Steady
 
 _SCALE, _CUBE, _FAR = math.sqrt(8 / math.pi), 0.044715, 40.0
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class GeluTanh(Steady):
     """Activation z sigma(w(z)): gelu by tanh."""
 

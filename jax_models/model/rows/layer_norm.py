@@ -6,12 +6,11 @@ from typing import Any
 from jax import Array
 from jaxtyping import Float
 
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.rows.program import Norm
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class LayerNorm(Norm):
     """Layer norm (z - mean) / sqrt(var + epsilon) * scale + bias, population variance."""
 

@@ -19,7 +19,7 @@ from jax import Array
 from jaxtyping import Float
 
 from jax_models.arguments import expect_number
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.run.blocks import map_long_axis
 from jax_models.run.perturbation import perturb
 
@@ -70,8 +70,7 @@ def linear(
     return product if bias is None else product + bias
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Affine(Operation):
     """Row operation weight z + bias, an affine map."""
 

@@ -1,18 +1,16 @@
 """max(z, 0), entry by entry."""
 
-import dataclasses
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.rows.program import Steady
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Relu(Steady):
     """Activation max(z, 0)."""
 

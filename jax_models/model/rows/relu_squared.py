@@ -1,20 +1,18 @@
 """max(z, 0)^2, entry by entry."""
 
-import dataclasses
 from typing import Any, ClassVar
 
 import jax
 from jax import Array
 
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.rows.program import Activation
 from jax_models.model.rows.relu import Relu
 
 _RELU = Relu()
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class ReluSquared(Activation):
     """Activation max(z, 0)^2, whose slope 2 max(z, 0) has no bound."""
 

@@ -7,12 +7,11 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.rows.program import Norm
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class RmsNorm(Norm):
     """Root mean square norm z / sqrt(mean(z^2) + epsilon) * scale."""
 

@@ -1,18 +1,16 @@
 """z sigma(z), sigma(z) = 1 / (1 + e^-z): the SiLU, or swish."""
 
-import dataclasses
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.rows.program import Steady
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Silu(Steady):
     """Activation z sigma(z)."""
 

@@ -1,13 +1,12 @@
 """tanh, entry by entry."""
 
-import dataclasses
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.rows.program import Steady
 
 
@@ -27,8 +26,7 @@ def tanh_change(z: Float[Array, "..."], dz: Float[Array, "..."]) -> Float[Array,
     return jnp.where(lower >= 0, same_side, jnp.tanh(end) - jnp.tanh(z))
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Tanh(Steady):
     """Activation tanh z."""
 

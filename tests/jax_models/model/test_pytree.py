@@ -27,7 +27,7 @@ def test_weightings_with_the_same_fields_are_distinct_structures():
 
 
 def test_jaxs_own_registration_would_confuse_them():
-    # Why `register` exists; when this fails, JAX has been mended and it can go.
+    # Why `pytree` exists; when this fails, JAX has been mended and its own will do.
     def make(name):
         made = dataclasses.make_dataclass(name, [("x", int)], frozen=True)
         return jax.tree_util.register_dataclass(made, data_fields=["x"], meta_fields=[])

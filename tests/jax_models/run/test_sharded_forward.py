@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 
 import jax_models as jm
 from jax_models.model.mask import MASKS
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.run import blocks, sharded_forward
 from jax_models.run.sharded_forward import forward_sharded, share_out
 from tests.architecture import with_architecture
@@ -133,8 +133,7 @@ def test_the_row_of_an_ambiguous_tie_is_that_of_one_device():
     assert said[0] == said[1] == said[2] != []
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class LastSeen(jm.Softmax):
     """The value of the last key that is merged: merging is associative, no more."""
 

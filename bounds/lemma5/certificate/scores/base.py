@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jax_models import InputError
 from jax_models.model.attention import Attention
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.scores import Score
 
 Queries: TypeAlias = Float[Array, "heads rows d_k"]
@@ -31,8 +31,7 @@ Scalar: TypeAlias = Float[Array, ""]
 Constants: TypeAlias = dict[str, Float[np.ndarray, "heads"]]
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Inflation:
     """Upper bounds on the distances of a row's true base numbers from the computed ones."""
 

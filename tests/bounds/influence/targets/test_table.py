@@ -26,7 +26,7 @@ from bounds.influence.build import build_request
 from bounds.influence.choice import choose_method
 from bounds.influence.methods import exhaustive
 from bounds.influence.propagation import change_block
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from tests.bounds.influence.expect import encloses, refused
 from tests.bounds.influence.many_digits import every_pass, exact_influences
 from tests.bounds.influence.models import TOKENS, build
@@ -37,8 +37,7 @@ INPUT = TOKENS[:6]
 MODEL = build({"num_layers": 2, "position": None}, seed=1)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Probe(Target):
     """The final activation along a direction."""
 
@@ -53,8 +52,7 @@ class Probe(Target):
         return self.change(base, base)
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Squares(Target):
     """The squared distance of two activations along a direction: of no single one."""
 

@@ -16,14 +16,13 @@ from bounds.lemma5.certificate.sections import (
     sections,
 )
 from jax_models.model.layer import Layer
-from jax_models.model.pytree import register
+from jax_models.model.pytree import pytree
 from jax_models.model.rows import Affine, Program, Step, Sum
 from tests.architecture import small_model
 from tests.bounds.lemma5.certificate.one_layer import draw_layer
 
 
-@register
-@dataclasses.dataclass(frozen=True)
+@pytree
 class BothEnds(Layer):
     """out = norm2(s + block(norm1(s))), s = y + heads: a norm before and one behind."""
 
@@ -131,8 +130,7 @@ def test_a_section_moves_no_further_than_its_gains_carry(case):
 def own_program(steps_of):
     """A class of layers whose program is what a function makes of one."""
 
-    @register
-    @dataclasses.dataclass(frozen=True)
+    @pytree
     class Own(Layer):
         @property
         def writes(self) -> Program:
