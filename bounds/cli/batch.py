@@ -13,6 +13,9 @@ stopped, however that was. A cell that fails is recorded with its message and st
 nothing. batch.csv, batch.jsonl and, with pyarrow, batch.parquet are written from the
 store, and so is the figure: the main result, or --y, against the length, the first swept
 flag of numbers, or --x, with a line for each combination of what else is swept.
+
+    --command=entropy --sweep language=parity,dyck2 --lengths=8,64 --out=results/sweep
+    --command=curve --sweep seed=0..9 --sweep num_layers=1,2 --out=results/seeds --dry_run
 """
 
 import dataclasses
@@ -50,7 +53,6 @@ from jax_models.errors import InputError
 from jax_models.run.device_memory import bytes_label
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class BatchOptions(Stored, Figure):
     """Options of the command, and those of the swept one that hold in all cells."""
 

@@ -7,6 +7,9 @@ printed or the program, what the model is made of, and the self-test:
 all strings up to a length and random longer ones, compared with the evaluator at every
 position. A disagreement is an error, and no model is written. A test that was passed is kept
 in --out, and found there by the same command.
+
+    --formula='P Q_a and #<[Q_b] >= 2' --alphabet=ab --mode=FU --out=results/formula
+    --formula='P Q_a' --alphabet=ab --mode=FU --self_test=8 --out=results/tested
 """
 
 import dataclasses
@@ -58,7 +61,6 @@ from jax_models.programs.rasp.compile import check_length
 _TEST = "jax_models.programs.logic.self_test"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class CompileOptions(Computed, Stored):
     """Options of the command."""
 

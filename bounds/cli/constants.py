@@ -6,9 +6,11 @@ is not the one exchanged. They are decimal logarithms, because the constants lea
 range of floats: null stands for a bound of zero, for one beyond any float, and for a
 form that does not apply; the hypotheses of the row say of each null which it is. Lengths
 are kept in --out as they are done, and the same command continues where it stopped.
+
+    --lengths=16:4096:9 --scale=0.5 --out=results/small_weights
+    --model=model.safetensors --lengths=64,1024 --out=results/mine
 """
 
-import dataclasses
 import textwrap
 from typing import Any
 
@@ -31,7 +33,6 @@ from bounds.store.forms import Form, each, fields, only
 from jax_models.run.evaluate import require_readout
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ConstantsOptions(Lengths, Weighted, Model, Read, Stored):
     """Options of the command."""
 

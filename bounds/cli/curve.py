@@ -12,6 +12,9 @@ A file or a construction is measured as it is, unless --weighting or --temperatu
 for others. Several of both are combined; of several temperatures the hard weightings,
 whose winners no temperature changes, take the first. Results are kept in --out as they
 are found, and the same command continues where it stopped.
+
+    --lengths=16,64,256 --num_inputs=4 --weighting=softmax --out=results/short
+    --model=model.safetensors --bounds=certified,closed_forms --out=results/mine
 """
 
 import dataclasses
@@ -67,7 +70,6 @@ SCALE = 0.5
 EXTEND_TO = 10**6
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class CurveOptions(Lengths, Sampled, Texts, Read, Method, Memory, Stored, Figure):
     """Options of the command."""
 

@@ -7,9 +7,11 @@ attention computes PARITY with one head. `depth.json` has every route with its p
 A number beyond the range of floats is null, and stands beside as log10_impossible_from,
 or as text where its logarithm is beyond them too.
 What a language's routes came to is kept in --out, and found there by the same command.
+
+    --num_layers=3 --num_heads=2 --out=results/three
+    --num_layers=2 --num_heads=1 --free=1/4 --out=results/free
 """
 
-import dataclasses
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from functools import partial
@@ -48,7 +50,6 @@ def _read_share(text: str) -> Fraction:
     return share
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class DepthOptions(Stored):
     """Options of the command."""
 

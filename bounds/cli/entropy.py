@@ -7,9 +7,11 @@ eps leaves: --eps=exact takes the change of its log-odds within the pairs of the
 certificate a certified bound for each pair, closed_form one for all inputs of the length.
 n counts the symbols of the prefix; --reading=query appends an end token. Results are kept
 in --out as they are found, and the same command continues where it stopped.
+
+    --language=dyck2 --p=0.25 --lengths=8,9,64,65 --out=results/brackets
+    --model=results/trained/model.safetensors --p=0.5 --out=results/mine
 """
 
-import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -39,7 +41,6 @@ OF_MODEL: dict[str, Any] = {
 }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class EntropyOptions(Lengths, Computed, Stored, Figure):
     """Options of the command."""
 

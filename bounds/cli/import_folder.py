@@ -2,9 +2,11 @@
 
 Families and heads: docs/checkpoints.md. The file is `model.safetensors` in --out;
 `import.json` beside it holds its SHA-256 and what the checks found.
+
+    --folder=checkpoint --out=results/mine
+    --folder=checkpoint --dtype=float64 --check=rows.safetensors --out=results/checked
 """
 
-import dataclasses
 import re
 from collections import Counter
 from typing import Any
@@ -17,7 +19,6 @@ from jax_models.errors import InputError
 from jax_models.format.pretrained.load import compare_outputs, read_folder
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ImportOptions(Head, Platform, Output):
     """Options of the command."""
 

@@ -4,6 +4,9 @@
 `influence.json` the largest; the figure shows the largest at each position. Long inputs
 are done in blocks of positions, and what is found is kept in --out every ten seconds or
 so: the same command continues where it stopped.
+
+    --length=512 --num_layers=2 --out=results/random
+    --model=checkpoint --sequence=MKTAYIAK --query=3 --target=logits --out=results/mine
 """
 
 import dataclasses
@@ -35,7 +38,6 @@ from bounds.figures.inputs import influence_figure, sequence_figure
 from bounds.numbers.kind import RTOL_EXACT, kind_of_ends
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class InfluenceOptions(
     OneInput, Query, Method, Screened, Incremental, Proposed, Figure
 ):

@@ -3,6 +3,9 @@
 Every number found by search is an estimate from below, marked with its seed and its
 iterations; the closed forms and certificates beside it are bounds from above. Results
 are kept in --out as they are found, and the same command continues where it stopped.
+
+    --lengths=16,64 --num_inputs=2 --out=results/short
+    --model=model.safetensors --lengths=16:256:3 --out=results/mine
 """
 
 import dataclasses
@@ -29,7 +32,6 @@ from bounds.store.forms import SIZE, each, fields
 from bounds.store.table import Table
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class LipschitzOptions(Lengths, Weighted, Sampled, Read, Stored, Figure):
     """Options of the command."""
 

@@ -16,7 +16,7 @@ import os
 import sys
 import textwrap
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -25,112 +25,19 @@ from bounds.cli.start import PROGRAM, RUN, number_of
 from bounds.version import __version__
 from jax_models.errors import InputError, InputWarning
 
-EXAMPLES: dict[str, tuple[str, str]] = {
-    "curve": (
-        "--lengths=16,64,256 --num_inputs=4 --weighting=softmax --out=results/short",
-        "--model=model.safetensors --bounds=certified,closed_forms --out=results/mine",
-    ),
-    "influence": (
-        "--length=512 --num_layers=2 --out=results/random",
-        "--model=checkpoint --sequence=MKTAYIAK --query=3 --target=logits --out=results/mine",
-    ),
-    "scan": (
-        "--length=30 --num_layers=2 --mask=none --rows=all --reduce=max --out=results/rows",
-        "--model=checkpoint --sequence=MKTAYIAK --rows=3 --out=results/mine",
-    ),
-    "supremum": (
-        "--length=100000 --num_layers=2 --out=results/lumped",
-        "--model=model.safetensors --length=1000 --out=results/mine",
-    ),
-    "constants": (
-        "--lengths=16:4096:9 --scale=0.5 --out=results/small_weights",
-        "--model=model.safetensors --lengths=64,1024 --out=results/mine",
-    ),
-    "lipschitz": (
-        "--lengths=16,64 --num_inputs=2 --out=results/short",
-        "--model=model.safetensors --lengths=16:256:3 --out=results/mine",
-    ),
-    "sensitivity": (
-        "--preset=parity --lengths=4,8,16,64 --num_inputs=4 --out=results/parity",
-        "--model=model.safetensors --lengths=8:1024:8 --out=results/mine",
-    ),
-    "restrict": (
-        "--length=64 --num_layers=2 --language=dyck1 --out=results/brackets",
-        "--verify=results/brackets/certificate.json --num_layers=2 --language=dyck1 "
-        "--out=results/brackets",
-    ),
-    "depth": (
-        "--num_layers=3 --num_heads=2 --out=results/three",
-        "--num_layers=2 --num_heads=1 --free=1/4 --out=results/free",
-    ),
-    "entropy": (
-        "--language=dyck2 --p=0.25 --lengths=8,9,64,65 --out=results/brackets",
-        "--model=results/trained/model.safetensors --p=0.5 --out=results/mine",
-    ),
-    "train": (
-        "--language=parity --p=0.5 --length=10 --steps=300 --out=results/trained",
-        "--language=dyck2 --length=40 --lengths=10,40,160 --out=results/brackets",
-    ),
-    "simulate": (
-        "--preset=ones --lengths=4,8,64 --out=results/ones",
-        "--model=model.safetensors --lengths=4:64:3 --out=results/mine",
-    ),
-    "compile": (
-        "--formula='P Q_a and #<[Q_b] >= 2' --alphabet=ab --mode=FU --out=results/formula",
-        "--formula='P Q_a' --alphabet=ab --mode=FU --self_test=8 --out=results/tested",
-    ),
-    "import": (
-        "--folder=checkpoint --out=results/mine",
-        "--folder=checkpoint --dtype=float64 --check=rows.safetensors --out=results/checked",
-    ),
-    "batch": (
-        "--command=entropy --sweep language=parity,dyck2 --lengths=8,64 --out=results/sweep",
-        "--command=curve --sweep seed=0..9 --sweep weighting=softmax,average_hard "
-        "--out=results/seeds --dry_run",
-    ),
-    "model": (
-        "--num_layers=2 --weighting=softmax --out=results/two",
-        "--preset=parity --c=1 --out=results/parity",
-    ),
-    "sample": (
-        "--language=parity --length=64 --num_inputs=4 --out=results/bits",
-        "--language=dyck1 --length=32 --num_inputs=1 --seed=3 --out=results/brackets",
-    ),
-}
-
-
 WIDTH = 79
 
 
-def overview(program: str, commands: Mapping[str, str]) -> str:
+def overview() -> str:
     """Help of the program: usage, and each command with its summary."""
-    lines = [f"Usage: {program} COMMAND [--flag=value ...]", "", "Commands:"]
-    lines += [f"  {name:<12}{summary}" for name, summary in commands.items()]
+    lines = [f"Usage: {PROGRAM} COMMAND [--flag=value ...]", "", "Commands:"]
+    lines += [f"  {name:<12}{summary}" for name, summary in SUMMARIES.items()]
     lines += [
         "",
-        f"{program} COMMAND --help lists the flags of a command, {program} --version "
+        f"{PROGRAM} COMMAND --help lists the flags of a command, {PROGRAM} --version "
         "the version.",
     ]
     return "\n".join(lines)
-
-
-def command_usage(
-    program: str,
-    name: str,
-    summary: str,
-    module: object,
-    groups: Mapping[str, Iterable[flags.Flag]],
-) -> str:
-    """Help of a command: usage, summary, module docstring, flags and examples."""
-    _, _, description = (inspect.getdoc(module) or "").partition("\n\n")
-    parts = [f"Usage: {program} {name} [--flag=value ...]", summary]
-    if description:
-        parts.append(description)
-    for heading, group in groups.items():
-        parts.append("\n".join([f"{heading}:", *map(_entry, group)]))
-    shown = [f"  {program} {name} {arguments}" for arguments in EXAMPLES[name]]
-    parts.append("\n".join(["Examples:", *shown]))
-    return "\n\n".join(parts)
 
 
 def _entry(flag: flags.Flag) -> str:
@@ -309,7 +216,7 @@ def _dispatch(arguments: list[str]) -> None:
         case ["--version" | "-version"]:
             print(f"{PROGRAM} {__version__}")
         case ["--help" | "-help" | "-h" | "help"]:
-            print(overview(PROGRAM, {one.name: one.summary for one in COMMANDS}))
+            print(overview())
         case [name, help] if help in HELP:
             print(stored_help(_find(name)), end="")
         case []:
@@ -329,12 +236,18 @@ def stored_help(command: Command) -> str:
 
 
 def command_help(command: Command, arguments: Sequence[str] = ()) -> str:
-    """Returns the help of a command, made from its flags."""
-    groups, about = flag_groups(command, arguments), command.load()
-    listed = {
-        heading: [values[x] for x in values] for heading, values in groups.items()
-    }
-    return command_usage(PROGRAM, command.name, command.summary, about, listed) + "\n"
+    """Help of a command: usage, summary, its module's docstring, flags and examples.
+
+    The last paragraph of the docstring is the flags of the examples.
+    """
+    _, *description, examples = (inspect.getdoc(command.load()) or "").split("\n\n")
+    usage = f"{PROGRAM} {command.name} "
+    parts = [f"Usage: {usage}[--flag=value ...]", command.summary, *description]
+    for heading, values in flag_groups(command, arguments).items():
+        listed = [_entry(values[name]) for name in values]
+        parts.append("\n".join([f"{heading}:", *listed]))
+    shown = [f"  {usage}{text.strip()}" for text in examples.splitlines()]
+    return "\n\n".join([*parts, "\n".join(["Examples:", *shown])]) + "\n"
 
 
 def _run(command: Command, arguments: list[str]) -> None:

@@ -2,9 +2,10 @@
 
 The file is `model.safetensors` in --out; `model.json` beside it holds its SHA-256 and
 how it was made.
-"""
 
-import dataclasses
+    --num_layers=2 --weighting=softmax --out=results/two
+    --preset=parity --c=1 --out=results/parity
+"""
 
 from bounds.cli.shared.groups import Model, Weighted
 from bounds.cli.shared.options import option
@@ -14,7 +15,6 @@ from bounds.cli.shared.subject import weighted_model
 from jax_models.model.transformer import encode_positions
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelOptions(Model, Weighted):
     """Options of the command."""
 

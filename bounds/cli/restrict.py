@@ -6,9 +6,11 @@ completions, and names two of them of which exactly one is in the language.
 that the search has no part in. Finished attempts are kept in --out: the same command
 continues where it stopped. The figure shows who can attend to whom before and after
 (n <= 24), or the free share after each stage.
+
+    --length=64 --num_layers=2 --language=dyck1 --out=results/pair
+    --verify=results/pair/certificate.json --num_layers=2 --language=dyck1 --out=results/pair
 """
 
-import dataclasses
 import json
 import time
 from collections.abc import Callable
@@ -55,7 +57,6 @@ SEARCHING: dict[str, Any] = {
 }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class RestrictOptions(HardWeighting, Model, Query, Stored, Figure):
     """Options of the command."""
 

@@ -1,9 +1,11 @@
 """Write sampled inputs: strings of a language, as `tokens.npy` of shape (K, N).
 
 `sample.json` beside it holds how they were made.
+
+    --language=parity --length=64 --num_inputs=4 --out=results/bits
+    --language=dyck1 --length=32 --num_inputs=1 --seed=3 --out=results/brackets
 """
 
-import dataclasses
 import io
 from functools import partial
 
@@ -20,7 +22,6 @@ from bounds.store.output import write_bytes
 from jax_models.languages import LANGUAGES, RegularLanguage, get_language
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SampleOptions(Platform, Output):
     """Options of the command."""
 

@@ -4,6 +4,9 @@
 largest cell; the figure is a heat map of substitutes, or a map of rows against positions.
 Long work is kept in --out in parts of positions as they are found: the same command
 continues where it stopped.
+
+    --length=30 --num_layers=2 --mask=none --rows=all --reduce=max --out=results/rows
+    --model=checkpoint --sequence=MKTAYIAK --rows=3 --out=results/mine
 """
 
 import dataclasses
@@ -69,7 +72,6 @@ SET_BY_RECIPE = (
 OF_CHANGES = ("method", "precision", "rounding", "ties")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ScanOptions(OneInput, Ties, Incremental, Figure):
     """Options of the command."""
 

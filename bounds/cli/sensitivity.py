@@ -6,6 +6,9 @@ the difference of its two. A random model has two logits. Up to 2^16 inputs all 
 and the mean is exact; beyond that --num_inputs are sampled, each counted exactly by a scan
 of all its neighbours, and the mean has a 95 % interval. Results are kept in --out as they
 are found, and the same command continues where it stopped.
+
+    --preset=parity --lengths=4,8,16,64 --num_inputs=4 --out=results/parity
+    --model=model.safetensors --lengths=8:1024:8 --out=results/mine
 """
 
 import dataclasses
@@ -41,7 +44,6 @@ from bounds.store.forms import COUNT, SIZE, each, fields, ordered
 from jax_models.model.transformer import encode_positions
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SensitivityOptions(Lengths, Weighted, Model, Query, Ties, Memory, Stored, Figure):
     """Options of the command."""
 

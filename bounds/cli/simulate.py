@@ -8,9 +8,11 @@ length where there are at most --max_inputs or the model has one layer, else tho
 input flags name; a measured error is the largest of the inputs that were run. Models
 without positions or with few symbols have tied scores, whose twins need scores exact to far
 below the temperature; unique-hard heads with ties get a tie-breaking term first.
+
+    --preset=ones --lengths=4,8,64 --out=results/ones
+    --model=model.safetensors --lengths=4:64:3 --out=results/mine
 """
 
-import dataclasses
 from typing import Any
 
 from bounds.cli.shared.columns import FILES
@@ -47,7 +49,6 @@ def parse_schedule(text: str) -> Any:
     return decode("temperature", entry, "none")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SimulateOptions(Lengths, HardWeighting, Sampled, Stored, Figure):
     """Options of the command."""
 

@@ -5,6 +5,9 @@ exact for a model without masks whose positions have few different encodings, wh
 count vectors (with orders, for unique-hard attention) are at most --configurations, and
 otherwise a search over inputs, marked as an estimate. Blocks of the work are kept in --out
 as they are done: the same command continues where it stopped.
+
+    --length=100000 --num_layers=2 --out=results/lumped
+    --model=model.safetensors --length=1000 --out=results/mine
 """
 
 import dataclasses
@@ -36,7 +39,6 @@ from bounds.store.sweep import Cell, found_rows
 from jax_models.run.evaluate import TieRule
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SupremumOptions(Weighted, Model, Read, Ties, Stored):
     """Options of the command."""
 

@@ -5,6 +5,9 @@ losses by length at every checkpoint, in nats per symbol; the figure shows them 
 optimum and what predictions without knowledge of the prefix cost. Where the run stands is
 kept in `checkpoint.safetensors` in --out: the same command goes on from there, and ends
 with the same model, byte by byte, as one that was never interrupted.
+
+    --language=parity --p=0.5 --length=10 --steps=300 --out=results/trained
+    --language=dyck2 --length=40 --lengths=10,40,160 --out=results/brackets
 """
 
 import dataclasses
@@ -40,7 +43,6 @@ from jax_models.training import (
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainOptions(Shape, Weighted, Computed, Stored, Figure):
     """Options of the command."""
 

@@ -1,6 +1,5 @@
 """Groups of options that commands share, each spelled once."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
@@ -20,7 +19,6 @@ WEIGHTINGS = "jax_models.weighting:WEIGHTINGS"
 RUNNING: dict[str, Any] = {"key": False, "export": False}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Output(Group):
     """Options of every command."""
 
@@ -52,7 +50,6 @@ class Output(Group):
         return type(self).DRAWS(self)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Stored(Output):
     """Options of a command that keeps results."""
 
@@ -63,7 +60,6 @@ class Stored(Output):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Figure(Group):
     """Formats of figures."""
 
@@ -75,7 +71,6 @@ class Figure(Group):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Platform(Group):
     """Device of the computation, and the folder of compiled programs."""
 
@@ -96,7 +91,6 @@ class Platform(Group):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Computed(Platform):
     """Device and precision of a model."""
 
@@ -105,7 +99,6 @@ class Computed(Platform):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Shape(Group):
     """Shape of a random model."""
 
@@ -134,7 +127,6 @@ class Shape(Group):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Head(Group):
     """Read-out of a checkpoint."""
 
@@ -145,7 +137,6 @@ class Head(Group):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Model(Shape, Head, Computed, Output):
     """A model: a file, a folder, a construction or random weights."""
 
@@ -169,7 +160,6 @@ class Model(Shape, Head, Computed, Output):
         return self.model is None and self.preset in (None, RANDOM)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Weighted(Group):
     """One weighting and temperature."""
 
@@ -186,7 +176,6 @@ class Weighted(Group):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class HardWeighting(Group):
     """One hard weighting."""
 
@@ -197,7 +186,6 @@ class HardWeighting(Group):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Inputs(Model):
     """Inputs, sampled or in a file."""
 
@@ -228,14 +216,12 @@ class Inputs(Model):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Sampled(Inputs):
     """Inputs, several where they are sampled."""
 
     num_inputs: int = option(8, "Number of sampled inputs.", least=1)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Texts(Group):
     """Inputs of models with a tokenizer."""
 
@@ -258,7 +244,6 @@ class Texts(Group):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Lengths(Group):
     """Lengths of inputs."""
 
@@ -270,7 +255,6 @@ class Lengths(Group):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Query(Group):
     """The watched row."""
 
@@ -282,7 +266,6 @@ class Query(Group):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Read(Query):
     """The watched output."""
 
@@ -293,7 +276,6 @@ class Read(Query):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Memory(Group):
     """Memory of blocks."""
 
@@ -306,7 +288,6 @@ class Memory(Group):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class One(Group):
     """One input of several."""
 
@@ -325,7 +306,6 @@ class One(Group):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Cluster(Group):
     """Devices and processes that share work."""
 
@@ -360,7 +340,6 @@ SCREENED: dict[str, Any] = {
 }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Ties(Group):
     """Ties of hard attention."""
 
@@ -369,7 +348,6 @@ class Ties(Group):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Method(Ties):
     """Method of computing influences."""
 
@@ -381,7 +359,6 @@ class Method(Ties):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Screened(Group):
     """Options of the screen, those of `bounds.Screened`."""
 
@@ -400,7 +377,6 @@ class Screened(Group):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Incremental(Group):
     """Option of changes carried through the layers, that of `bounds.Incremental`."""
 
@@ -417,7 +393,6 @@ class Incremental(Group):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Proposed(Group):
     """Option of what is computed first, that of `bounds.Proposed`."""
 
@@ -431,7 +406,6 @@ class Proposed(Group):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class OneInput(Weighted, Inputs, Texts, One, Memory, Stored, Cluster):
     """One input, its substitutes, the watched output, and its precision."""
 

@@ -15,7 +15,16 @@ import operator
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 from absl import flags
@@ -219,9 +228,14 @@ def list_words(words: Iterable[Words]) -> tuple[str, ...]:
     return tuple(found)
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Group:
     """Options of a command, or a group that commands share."""
+
+    def __init_subclass__(cls) -> None:
+        """Makes a class of options a frozen dataclass."""
+        dataclasses.dataclass(frozen=True, kw_only=True)(cls)
 
     COMMAND: ClassVar[str] = ""
     # Names of the options that were given, with their default too.

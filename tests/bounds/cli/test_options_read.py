@@ -1,7 +1,5 @@
 """Every option of a command that applies is read by it, as a run shows."""
 
-import dataclasses
-
 import pytest
 
 from bounds.cli import model
@@ -81,7 +79,6 @@ def test_every_option_that_applies_is_read(run, unread, command):
 
 
 def test_an_option_that_is_not_read_is_found(run, monkeypatch, unread):
-    @dataclasses.dataclass(frozen=True, kw_only=True)
     class Longer(ModelOptions):
         planted: int = option(1, "Read by nobody.", least=1)
 

@@ -1,6 +1,5 @@
 """Options are values: those made in Python equal those read from flags."""
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +27,6 @@ MIGRATED = [one for one in COMMANDS if one.options is not None]
 CODE = Path(bounds.__file__).parent
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class TryOptions(Lengths, Model, Stored, Figure):
     """Options of a command that is none."""
 
