@@ -21,7 +21,7 @@ from jax.sharding import Mesh
 from jaxtyping import Float, Int
 
 import jax_models as jm
-from bounds.cli.shared.devices import Devices, explained_loss, open_devices
+from bounds.cli.shared.devices import ALONE, Devices, explained_loss, open_devices
 from bounds.cli.shared.groups import OneInput
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.runner import Exports, Rows, Work, quiet_ties
@@ -34,7 +34,7 @@ from bounds.influence.result import Found, MeasuredError
 from bounds.rounding.ranked import measure_error
 from bounds.store.forms import COUNT, Form, fields
 from bounds.store.results import ResultStore
-from bounds.store.sweep import Cell, finish_cells, found_rows, run_cells
+from bounds.store.sweep import Cell, run_cells
 from bounds.version import __version__
 from jax_models.errors import InputError
 from jax_models.run.mesh import first_says
@@ -345,9 +345,8 @@ class InParts(Generic[Of, Result]):
                 if devices.leads:
                     print("\n".join(lines))
             elif not devices.leads:
-                with quiet_ties():
-                    for parts in planned:
-                        _follow(parts, devices)
+                for parts in planned:
+                    _follow(parts, devices)
             return devices.leads and not options.dry_run
 
         @explained_loss()
@@ -358,16 +357,17 @@ class InParts(Generic[Of, Result]):
             (devices,) = opened
             for parts in planned:
                 count = len(parts.positions)
-                with Progress(count, "positions", alike=True) as progress, quiet_ties():
+                with Progress(count, "positions", alike=True) as progress:
                     counted = dataclasses.replace(parts, progress=progress)
-                    joined.append(_compute(store, counted, devices, options.fresh))
+                    fresh = options.fresh
+                    joined.append(compute_parts(store, counted, devices, fresh=fresh))
             return self.export(joined)
 
         def rows(store: ResultStore) -> Rows:
             one = next(iter(self.ask()))
             if self.one_pass is not None:
                 return [self.row(self._pass(self.one_pass, one))]
-            return [self.row(measure_parts(self.plan(one, None), store))]
+            return [self.row(compute_parts(store, self.plan(one, None)))]
 
         return Work(finish, lead=lead, rows=rows, is_kept=self.one_pass is None)
 
@@ -378,22 +378,13 @@ class InParts(Generic[Of, Result]):
         return Joined(asked, compute(asked), 0, time.perf_counter() - began)
 
 
-def measure_parts(parts: Parts[Of, Result], store: ResultStore) -> Joined[Of, Result]:
-    """Result of all parts; computes the parts that are not in the store."""
-
-    def finished(cells: Sequence[Cell]) -> Rows:
-        finish_cells(store, cells)
-        return found_rows(store, cells)
-
-    with quiet_ties():
-        found, top = finished(parts.cells()), None
-        if parts.moves_top:
-            (top,) = finished([parts.top(parts.values(found))])
-        return parts.join([*found, *finished(parts.error_cells())], top)
-
-
-def _compute(
-    store: ResultStore, parts: Parts[Of, Result], devices: Devices, fresh: bool
+@quiet_ties()
+def compute_parts(
+    store: ResultStore,
+    parts: Parts[Of, Result],
+    devices: Devices = ALONE,
+    *,
+    fresh: bool = False,
 ) -> Joined[Of, Result]:
     """Result of all parts; computes missing pieces and saves each in the store."""
     cells, count = parts.cells(), len(parts.positions)
@@ -405,10 +396,10 @@ def _compute(
         piece = None if fresh else store.find(cell.config, cell.form)
         if piece is not None:
             end = piece.get(REACHED, cell.config["stop"])
-            assert parts.progress is not None
-            parts.progress.note(parts.note([*found, piece]))
-            label = f"{parts.label(start, end)}, from the store"
-            parts.progress.skip(label, end - start)
+            if parts.progress is not None:
+                parts.progress.note(parts.note([*found, piece]))
+                label = f"{parts.label(start, end)}, from the store"
+                parts.progress.skip(label, end - start)
         else:
             cell = parts.piece(start, most, found)
             devices.tell((start, most))
@@ -433,6 +424,7 @@ def _compute(
     return parts.join([*found, *error], top, seconds)
 
 
+@quiet_ties()
 def _follow(parts: Parts[Any, Any], devices: Devices) -> None:
     """Computes this process's share of the pieces that the leading process computes."""
     cells, count = parts.cells(), len(parts.positions)
@@ -440,7 +432,8 @@ def _follow(parts: Parts[Any, Any], devices: Devices) -> None:
     while (start := (told := devices.tell((0, 0)))[0]) < count:
         parts.piece(start, told[1]).compute()
     for cell in [*([parts.top(None)] if parts.moves_top else ()), *parts.error_cells()]:
-        devices.follow([cell])
+        if devices.agree([cell], [False])[0]:
+            cell.compute()
 
 
 def _keep(

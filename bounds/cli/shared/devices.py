@@ -46,13 +46,8 @@ class Devices:
         told = multihost_utils.broadcast_one_to_all(np.array(numbers, np.int32))
         return np.asarray(told).tolist()
 
-    def follow(self, cells: Sequence[Cell]) -> None:
-        """Computes this process's share of the cells that the leading process chose."""
-        for cell, missing in zip(
-            cells, self.agree(cells, [False] * len(cells)), strict=True
-        ):
-            if missing:
-                cell.compute()
+
+ALONE = Devices(None, True)
 
 
 def open_devices(options: OneInput) -> Devices:
@@ -78,7 +73,7 @@ def open_devices(options: OneInput) -> Devices:
         _connect(*named.values())
     require_platform(options)
     if not given and options.num_devices is None:
-        return Devices(None, True)
+        return ALONE
     return Devices(device_mesh(options.num_devices), jax.process_index() == 0)
 
 

@@ -19,7 +19,7 @@ import jax_models as jm
 from benchmarks import reference
 from bounds.cli import scan as command
 from bounds.cli.main import COMMANDS
-from bounds.cli.parts import measure_parts
+from bounds.cli.parts import compute_parts
 from bounds.cli.scan_parts import ScanParts, parse_reduce
 from bounds.cli.shared.target import parse_target
 from bounds.influence.scan import Frobenius, scan
@@ -189,7 +189,7 @@ def by_command(path, typed, size, store=None):
     (found,) = (one for one in COMMANDS if one.name == "scan")
     options = found.read(["--method=exhaustive", *files, *typed])
     parts = dataclasses.replace(ScanParts.plan(command._ask(options)), size=size)
-    return measure_parts(parts, store or MemoryResults()).result
+    return compute_parts(store or MemoryResults(), parts).result
 
 
 def assert_one_answer(path, target, reduce):
