@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from bounds.influence.table.lines import Residues
+from bounds.influence.table.lines import Residues, place_noun
 from bounds.influence.table.result import Scan
 from bounds.influence.table.view import largest_label, view_scan
 from jax_models.errors import InputError
@@ -40,12 +40,13 @@ def scan_page(
 ) -> bytes:
     """Draw a scan as a page; hovering shows position, symbols, value and radius."""
     view, plotly, names = view_scan(scan, shape), open_plotly(), _Names(name or str)
+    place = place_noun(name)
     across = [names.place(scan, p) for p in scan.positions.tolist()]
     layout: dict[str, Any] = {
         "template": "simple_white",
         "xaxis": {
             "type": "category",
-            "title": {"text": f"position that is {scan.edit}"},
+            "title": {"text": f"{place} that is {scan.edit}"},
         },
         "yaxis": {"type": "category", "autorange": "reversed"},
     }
@@ -58,7 +59,7 @@ def scan_page(
     else:
         quantity = largest_label(scan, quantity)
         # A bar has its value in y, a cell of a map in z.
-        lines = _hover(quantity, scan.kind, best, None).replace("%{z", "%{y")
+        lines = _hover(quantity, scan.kind, best, None, place).replace("%{z", "%{y")
         figure = plotly.Figure(
             plotly.Bar(
                 x=across,
@@ -80,7 +81,7 @@ def scan_page(
         customdata=view.radii.astype(np.float32).T,
         text=None if best is None else best.T,
         colorbar={"title": {"text": html.escape(quantity), "side": "right"}},
-        hovertemplate=_hover(quantity, scan.kind, best, word),
+        hovertemplate=_hover(quantity, scan.kind, best, word, place),
         **_colours(view.values, view.top),
     )
     return _written(plotly.Figure(heat, {**layout, "plot_bgcolor": "#d9d9d9"}))
@@ -115,9 +116,9 @@ class _Names:
         return np.array(names, object).reshape(symbols.shape)
 
 
-def _hover(quantity: str, kind: str, best: Any, word: str | None) -> str:
+def _hover(quantity: str, kind: str, best: Any, word: str | None, place: str) -> str:
     """Template of the text shown while the pointer is on a cell of the map."""
-    lines = ["position %{x}"]
+    lines = [f"{place} %{{x}}"]
     lines += [] if word is None else [f"{word} %{{y}}"]
     lines += [] if best is None else ["largest by substitute %{text}"]
     lines += [f"{html.escape(quantity)}: %{{z:.6g}}"]

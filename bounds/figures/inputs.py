@@ -20,7 +20,7 @@ from bounds.figures.primitives import (
     symbol_rows,
     write,
 )
-from bounds.influence.table.lines import Residues
+from bounds.influence.table.lines import Residues, place_noun
 from bounds.influence.table.result import Scan
 from bounds.influence.table.view import View, largest_label, view_scan
 
@@ -72,7 +72,11 @@ def sequence_figure(
     floor = max(least, top * 10.0**-DECADES)
     note = "; on each line the substitute that changes most"
     size, turn = (1.3, 0) if letters else (1.9, 90)
-    with symbol_rows(names, influences, query, letters, size, note) as (figure, rows):
+    shown, numbers = (
+        [*influences, *([] if query is None else [query])],
+        range(len(names)),
+    )
+    with symbol_rows(names, shown, numbers, letters, size, note) as (figure, rows):
         for axes, row in rows:
             axes.set_yscale("log")
             axes.set_ylim(floor / 2, top * (2.5 if letters else 8))
@@ -94,20 +98,27 @@ def sequence_figure(
 
 def letter_figure(
     influences: Mapping[int, float],
-    names: Sequence[str],
+    tokens: Int[np.ndarray, "tokens"],
+    name: Callable[[int], str],
     quantity: str,
     watched: int | None,
 ) -> "Figure":
     """Figure of symbols as high as influences; the watched row, shaded, is cut if higher."""
-    names = [*map(drawable, names)]
+    names = [drawable(name(int(symbol))) for symbol in tokens]
     others = [height for p, height in influences.items() if p != watched]
     # The watched row's own change is far larger than others, which it would press flat.
     top = ROOM * (max(others, default=0) or max(influences.values(), default=0) or 1)
     shown = [*influences] or [watched or 0]
     letters = 2 * sum(len(names[p]) == 1 for p in shown) > len(shown)
-    note = "" if watched is None else f"; row {watched}, shaded, is watched"
+    note = (
+        "" if watched is None else f"; row {_place(name, watched)}, shaded, is watched"
+    )
     size = 1.1 if letters else 1.6
-    with symbol_rows(names, shown, watched, letters, size, note) as (figure, rows):
+    shown, numbers = (
+        {*shown, *([] if watched is None else [watched])},
+        _numbers(name, tokens),
+    )
+    with symbol_rows(names, shown, numbers, letters, size, note) as (figure, rows):
         for axes, row in rows:
             axes.set_ylim(0, top)
             for place in [p for p in row if influences.get(p, 0) > 0]:
@@ -161,8 +172,7 @@ def scan_figure(
     sizes = {position: y for position, y in sizes.items() if not np.isnan(y)}
     if view.shape == "auto":
         return influence_figure(sizes, label, row)
-    names = [name(int(symbol)) for symbol in scan.tokens]
-    return letter_figure(sizes, names, label, row)
+    return letter_figure(sizes, scan.tokens, name, label, row)
 
 
 def _map(scan: Scan, view: View, quantity: str, name: Callable[[int], str]) -> "Figure":
@@ -172,7 +182,8 @@ def _map(scan: Scan, view: View, quantity: str, name: Callable[[int], str]) -> "
     with heat_map(view.values, view.top, label, 6.2) as (figure, ((axes, _),)):
         _name(axes.xaxis, scan.positions, scan.tokens, name)
         _name(axes.yaxis, view.columns, scan.tokens, name)
-        axes.set(xlabel=f"position that is {scan.edit}", ylabel="row that is watched")
+        edited = f"{place_noun(name)} that is {scan.edit}"
+        axes.set(xlabel=edited, ylabel="row that is watched")
     return figure
 
 
@@ -195,11 +206,23 @@ def _heat(
             _name(axes.xaxis, scan.positions[these], scan.tokens, name)
             axes.set_yticks(shown, labels, fontsize=6, parse_math=False)
             axes.tick_params(axis="y", length=0)
-        watched = "" if row is None else f"; row {row} is watched"
+        watched = "" if row is None else f"; row {_place(name, row)} is watched"
         figure.supylabel("substitute", fontsize=9)
-        place = "residue" if isinstance(name, Residues) else "position"
-        figure.supxlabel(f"{place}; a dot marks the symbol there{watched}", fontsize=9)
+        label = f"{place_noun(name)}; a dot marks the symbol there{watched}"
+        figure.supxlabel(label, fontsize=9)
     return figure
+
+
+def _numbers(
+    name: Callable[[int], str], tokens: Int[np.ndarray, "tokens"]
+) -> Sequence[int | None]:
+    """Number of the residue at each position, None at special symbols; else positions."""
+    return name.numbers if isinstance(name, Residues) else range(len(tokens))
+
+
+def _place(name: Callable[[int], str], position: int) -> str:
+    """Residue at a position, as A25, where residues are numbered; else the position."""
+    return name.place(position) if isinstance(name, Residues) else str(position)
 
 
 def _name(
@@ -210,9 +233,7 @@ def _name(
 ) -> None:
     """Labels an axis with the symbols at `places` where there is room, else with numbers."""
     labels = [drawable(name(int(tokens[place]))) for place in places]
-    numbers = list(places)
-    if isinstance(name, Residues):
-        numbers = [name.numbers[place] for place in places]
+    numbers = [_numbers(name, tokens)[place] for place in places]
     if len(places) <= NAMED and max(map(len, labels)) == 1:
         if axis.axis_name == "x":
             tens = (" " if x is None or x % 10 else x for x in numbers)

@@ -221,14 +221,14 @@ def heat_map(
 def symbol_rows(
     names: Sequence[str],
     shown: Iterable[int],
-    marked: int | None,
+    numbers: Sequence[int | None],
     letters: bool,
     row_height: float,
     note: str,
 ) -> Iterator[tuple["Figure", list[tuple["Axes", range]]]]:
     """Yields a figure of an input in rows, and the axes and positions of each row."""
-    positions = {*shown, *([] if marked is None else [marked])} or {0}
-    # From the first to the last position that is shown or marked.
+    positions = {*shown} or {0}
+    # From the first to the last position shown. Longer names among letters are left out.
     first, last = min(positions), max(positions)
     places = range(first, last + 1)
     across = min(LETTERS if letters else WORDS, len(places))
@@ -242,8 +242,9 @@ def symbol_rows(
             axes.set_xticks(row, some, rotation=0 if letters else 90, parse_math=False)
             axes.tick_params(axis="x", length=0, labelsize=7 if letters else 6.5)
             below = {"xycoords": ("data", "axes fraction"), "va": "top", "color": "0.4"}
-            for position in [p for p in row if letters and p % 10 == 0]:
-                write(axes, str(position), (position, 0), (0, -12), **below)
+            for position in row if letters else ():
+                if (number := numbers[position]) is not None and number % 10 == 0:
+                    write(axes, str(number), (position, 0), (0, -12), **below)
         counted = "" if letters else f" (positions from {first})"
         figure.supxlabel(f"symbol{counted}{note}", fontsize=9)
         yield figure, [*zip(panels, rows, strict=True)]

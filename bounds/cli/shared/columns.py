@@ -152,6 +152,8 @@ FILES: Mapping[str, Mapping[str, str]] = {
         kind="what that line is: exact to 1 %, enclosure or estimated",
         record="name of the record, where a FASTA file has several",
         mutation="the substitution of a residue by name, as A25G",
+        residue="the residue, as A25, where a cell is of all substitutes or a deletion",
+        row_residue="the residue of the row",
     ),
     "scan.json": _has(
         *HEAD,

@@ -1,6 +1,6 @@
 """Lines of the files of scans: a line for each cell, by position and symbol.
 
-Substitutions of a sequence of letters have names, as A25G.
+Substitutions of a sequence of letters have names, as A25G, and its residues, as A25.
 """
 
 import dataclasses
@@ -58,19 +58,23 @@ class Residues:
             x if y else None for x, y in zip(numbers, counted.tolist(), strict=True)
         )
 
-    def place(self, position: int) -> str:
-        """Letter and number of a residue, as A25; the position of a special symbol."""
+    def residue(self, position: int) -> str | None:
+        """Letter and number of a residue, as A25; None at a special symbol."""
         number = self.numbers[position]
         wild = self.name(int(self.tokens[position]))
-        return f"{wild}{number}" if number is not None else str(position)
+        return None if number is None else f"{wild}{number}"
+
+    def place(self, position: int) -> str:
+        """Letter and number of a residue, as A25; the position of a special symbol."""
+        return self.residue(position) or str(position)
 
     def mutation(self, position: int, symbol: int) -> str | None:
         """Name of a substitution, as A25G; None where a symbol is no letter."""
         wild, new = self.name(int(self.tokens[position])), self.name(symbol)
-        number = self.numbers[position]
-        if number is None or not all(len(x) == 1 and x.isalpha() for x in (wild, new)):
+        residue = self.residue(position)
+        if residue is None or not all(len(x) == 1 and x.isalpha() for x in (wild, new)):
             return None
-        return f"{wild}{number}{new}"
+        return residue + new
 
     def find(self, mutation: str, symbols: Iterable[int]) -> tuple[int, int]:
         """Position and symbol of a substitution by its name.
@@ -112,7 +116,13 @@ _PLACE, _VALUE = ("position", "symbol", "row"), ("value", "lower", "upper")
 # Added at the end where symbols have names.
 SYMBOL_NAMES = ("wild_type", "symbol_name")
 TARGET_NAME = "target_name"
-MUTATION = "mutation"
+# Added where there are residues: the substitution or, without one, the residue; the row.
+MUTATION, RESIDUE, ROW_RESIDUE = "mutation", "residue", "row_residue"
+
+
+def place_noun(name: Callable[[int], str] | None) -> str:
+    """Noun of the places of an input in figures: "residue" where these are numbered."""
+    return "residue" if isinstance(name, Residues) else "position"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +141,9 @@ class Named:
         if names and self.named_target and has_target:
             names += (TARGET_NAME,) if self.scan.target_symbols is not None else ()
         if isinstance(self.name, Residues):
-            names += (MUTATION,)
+            names += (MUTATION if "symbol" in self.scan.axes else RESIDUE,)
+            if "row" in self.scan.axes or self.scan.rows.size == 1:  # not each its own
+                names += (ROW_RESIDUE,)
         return [
             *(() if self.record is None else ("record",)),
             *(*_PLACE, *(("target",) if has_target else ()), *_VALUE, "kind"),
@@ -165,8 +177,12 @@ class Named:
         line["wild_type"] = name(int(scan.tokens[position]))
         if symbol is not None:
             line["symbol_name"] = name(symbol)
-            if isinstance(name, Residues):
-                line[MUTATION] = name.mutation(position, symbol)
+        if isinstance(name, Residues):
+            line[RESIDUE] = name.residue(position)
+            line[MUTATION] = None if symbol is None else name.mutation(position, symbol)
+            line[ROW_RESIDUE] = (
+                None if line["row"] is None else name.residue(line["row"])
+            )
         if line["target"] is not None and scan.target_symbols is not None:
             line[TARGET_NAME] = name(line["target"])
         return line

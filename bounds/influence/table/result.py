@@ -88,7 +88,8 @@ class Scan(Answer):
                 all), row, target (where there is such an axis), value, lower, upper, kind and
                 base (where there is one).
             name: names a symbol, as `Tokenizer.name`; adds wild_type and symbol_name, and
-                of `bounds.recipes.Residues` mutation, as A25G.
+                of `bounds.recipes.Residues` mutation (A25G), or residue (A25) where a
+                cell is of all symbols, and row_residue.
             named_target: True names the target's symbols too, for logits of the vocabulary
                 and not of classes; adds target_name.
 

@@ -94,6 +94,16 @@ def test_lines_are_by_position_and_symbol_with_names(tmp_path):
     }
 
 
+def test_a_map_names_residues_and_rows(tmp_path):
+    axes, at = ("position", "row"), np.array([4, 0, 1])
+    scan = made(np.ones((3, 2)), axes, TOKENS, positions=at, rows=np.array([5, 2]))
+    scan.to_csv(tmp_path / "scan.csv", residues())
+    lines = read(tmp_path / "scan.csv")
+    named = [(x["residue"], x["row_residue"]) for x in lines]
+    assert named == [(x, y) for x in ("", "C25", "G28") for y in ("", "A26")]
+    assert "mutation" not in lines[0]
+
+
 def test_symbols_of_each_position_and_rows_are_sorted(tmp_path):
     symbols = np.array([[3, 1], [2, 1], [3, 2]])
     values = np.arange(12.0).reshape(3, 2, 2)
@@ -135,3 +145,18 @@ def test_figures_number_residues():
         x.get_text() for x in table().plot(name=residues(9)).axes[0].get_xticklabels()
     ]
     assert labels == ["G\n ", "C\n ", "A\n10"]
+    assert figure.get_supxlabel().endswith("row A26 is watched")
+    drawn = table().plot(name=residues(9), figure="letters")
+    assert [x.get_text() for x in drawn.axes[0].texts if x.get_text().isdecimal()] == [
+        "10"
+    ]
+    assert "row A10, shaded, is watched" in drawn.get_supxlabel()
+    square = made(
+        np.ones((2, 2)),
+        ("position", "row"),
+        TOKENS,
+        positions=np.array([1, 2]),
+        rows=np.array([0, 1]),
+    )
+    axes = square.plot(name=residues()).axes[0]
+    assert axes.get_xlabel() == "residue that is replaced"
