@@ -48,7 +48,7 @@ class Folder(Source):
     )
 
     def __init__(self, path: Path) -> None:
-        """Reads the configuration and the headers of the weights."""
+        """Reads the configuration alone."""
         if not path.is_dir():
             advice = "expected one with config.json"
             if path.suffix == ".gguf":
@@ -58,6 +58,10 @@ class Folder(Source):
         if not has_file("file", path / "config.json"):
             raise InputError(self._without("no config.json"))
         self.config = read_json(path / "config.json")
+
+    def list_tensors(self) -> None:
+        """Reads the headers of the weights."""
+        path = self.path
         self._files: dict[str, Any] = {}
         self._read = 0  # bytes since a file was last opened anew
         found = self._find_tensors()
@@ -85,7 +89,7 @@ class Folder(Source):
 
         They are kept if they begin with `prefix`, the base model's own.
         """
-        ends = (end(self._where).split(".")[:-1] for end in (min, max))
+        ends = (end(self._where, default="").split(".")[:-1] for end in (min, max))
         common = itertools.takewhile(
             lambda both: both[0] == both[1], zip(*ends, strict=False)
         )

@@ -31,6 +31,7 @@ from jax_models.format.config import FORMATS
 from jax_models.format.pretrained.families import ARCHITECTURES, FAMILIES, HEADS, Family
 from jax_models.format.pretrained.folder import Folder, read_json
 from jax_models.format.pretrained.parts import FLOATS, Parts, Source, put_padding
+from jax_models.format.pretrained.rotary import check_scalings
 from jax_models.format.pretrained.tokenizer import (
     LISTED,
     WHOLE,
@@ -95,6 +96,7 @@ def read_folder(
     """Returns the model of a folder, and the names of tensors that were not read."""
     source = Folder(Path(folder))
     family = _family(source)
+    source.list_tensors()
     parts = Parts(source, float_type(source, dtype))
     prefix = source.unwrap(family.find_prefix(source.left))
     parts.decoder = family.decoder
@@ -165,8 +167,15 @@ def _put_symbols(parts: Parts, folder: Path, tokenizer: Any) -> None:
 
 
 def _family(source: Folder) -> Family:
+    """Family of a configuration, refused where no tensor could make it a model here."""
     where, name = source.where("model_type"), source.get("model_type")
-    return FAMILIES[choose_name(where, name, tuple(FAMILIES))]
+    if name == "gpt_oss":
+        raise InputError(
+            f"{where} is {name!r}, which has attention sinks; no model here has them"
+        )
+    family = FAMILIES[choose_name(where, name, tuple(FAMILIES))]
+    check_scalings(source)
+    return family
 
 
 def float_type(source: Source, dtype: Any) -> Any:

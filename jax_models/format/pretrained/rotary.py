@@ -84,6 +84,27 @@ def _attention_factor(factor: float, scale: float) -> float:
 
 
 Scaling = dict[str, Any] | Yarn
+# Keys of configurations with a scaling, and the scalings that are read.
+KEYS = ("rope_parameters", "rope_scaling")
+KINDS = ("default", "linear", "llama3", "yarn")
+
+
+def check_scalings(folder: Source) -> None:
+    """Raises `InputError` for a configuration whose rotary positions are scaled otherwise."""
+    for key in KEYS:
+        where, found = folder.where(key), folder.get(key, {})
+        read_kind(where, found)
+        for name, entry in found.items():
+            if isinstance(entry, dict):  # of layers of the type `name`
+                read_kind(f"{name} in {where}", entry)
+
+
+def read_kind(where: str, found: Any) -> str:
+    """Returns the kind of scaling of an entry `found`, called `where`."""
+    if not isinstance(found, dict):
+        raise InputError(f"{where} is {show(found)}; expected an object")
+    kind = found.get("rope_type", found.get("type", "default"))
+    return choose_name(f"rope_type in {where}", kind, KINDS)
 
 
 def rotary_of(
@@ -98,7 +119,7 @@ def rotary_of(
     Configurations have `rope_parameters`, or the older `rope_theta` and `rope_scaling`; if
     both are present, they must agree.
     """
-    keys = [x for x in ("rope_parameters", "rope_scaling") if folder.get(x)]
+    keys = [x for x in KEYS if folder.get(x)]
     length = folder.get("max_position_embeddings")
     scalings = [read_scaling(folder.where(x), folder.get(x), length) for x in keys]
     if scalings[1:] and scalings[0] != scalings[1]:
@@ -160,10 +181,7 @@ def read_scaling(
     length: Any = None,
 ) -> Scaling | None:
     """Returns the `scaling` entry in the format, or `Yarn`; None without scaling."""
-    if not isinstance(found, dict):
-        raise InputError(f"{where} is {show(found)}; expected an object")
-    kind = found.get("rope_type", found.get("type", "default"))
-    choose_name(f"rope_type in {where}", kind, ("default", "linear", "llama3", "yarn"))
+    kind = read_kind(where, found)
     if kind == "yarn":
         return Yarn.read(where, found, length)
     names = {"factor": "factor"} if kind != "default" else {}

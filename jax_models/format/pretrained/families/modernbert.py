@@ -73,11 +73,11 @@ def _attention(folder: Source, kind: str, width: int) -> dict[str, Any]:
     if older in folder.config and folder.config[older] is None:
         # Versions of transformers differ in the frequencies that it stands for.
         raise InputError(f"{folder.where(older)} is null; expected a number")
-    where = f"rope_theta of {kind} in {folder.where('rope_parameters')}"
-    theta = found.get("rope_theta", folder.get(older, default))
-    expect_number(where, theta, 0, above=True)
     length, said = folder.get("max_position_embeddings"), folder.get("rope_scaling")
-    scaling = read_scaling(folder.where("rope_parameters"), found, length)
+    place = f"{kind} in {folder.where('rope_parameters')}"
+    scaling = read_scaling(place, found, length)
+    theta = found.get("rope_theta", folder.get(older, default))
+    expect_number(f"rope_theta of {place}", theta, 0, above=True)
     if said:
         scaled = read_scaling(folder.where("rope_scaling"), said, length)
         if found and scaled != scaling:

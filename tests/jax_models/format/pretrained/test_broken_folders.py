@@ -81,6 +81,11 @@ def test_a_tensor_that_does_not_fit_is_named(name, tmp_path):
     assert_says(line, QUERY, "folder", *said)
 
 
+def test_a_file_without_tensors_has_the_first_missing(tmp_path):
+    line = refusal(copied("bert", tmp_path, {}), head="none")
+    assert_says(line, "no tensor 'embeddings.", "expected shape (20, 16)", "fetch")
+
+
 def test_an_unknown_tensor_is_named(tmp_path):
     more = {"bert.adapter.weight": np.ones(3, np.float32)}
     line = refusal(copied("bert", tmp_path, weights_of("bert") | more))
@@ -91,6 +96,32 @@ def test_attention_sinks_are_named(tmp_path):
     more = {"model.layers.0.self_attn.sinks": np.ones(2, np.float32)}
     line = refusal(copied("llama", tmp_path, weights_of("llama") | more))
     assert_says(line, "layers.0.self_attn.sinks", "has attention sinks")
+
+
+SCALED = {"rope_type": "longrope", "factor": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "parts"),
+    [
+        ("llama", {"model_type": "gpt_oss"}, ("'gpt_oss'", "has attention sinks")),
+        ("llama", {"rope_scaling": SCALED}, ("rope_scaling", "'longrope'", "yarn")),
+        ("gpt_neox", {"rope_scaling": {"type": "ntk"}}, ("'ntk'", "llama3, yarn")),
+        (
+            "modernbert",
+            {"rope_parameters": {"full_attention": {"rope_type": "dynamic"}}},
+            ("full_attention in rope_parameters", "'dynamic'", "llama3, yarn"),
+        ),
+        ("modernbert", {"rope_parameters": "yarn"}, ("'yarn'; expected an object",)),
+    ],
+)
+def test_what_no_tensor_could_mend_is_refused_by_the_configuration(
+    name, said, parts, tmp_path
+):
+    folder = copied(name, tmp_path, {}, **said)
+    assert_says(refusal(folder), *parts)
+    (folder / WEIGHTS).unlink()
+    assert_says(refusal(folder), *parts)
 
 
 def test_two_names_of_one_tensor_are_refused(tmp_path):
@@ -263,6 +294,11 @@ SETTINGS = [
     ("qwen2", {"use_sliding_window": 1}, ("use_sliding_window", "1; expected true")),
     ("qwen3", {"attention_bias": True}, ("q_proj.bias", "no tensor")),
     ("modernbert", {"mlp_bias": True}, ("mlp_bias = True", "without biases")),
+    (
+        "modernbert",
+        {"rope_parameters": {"full_attention": "yarn"}},
+        ("full_attention in rope_parameters", "'yarn'; expected an object"),
+    ),
     ("modernbert", {"local_rope_theta": None}, ("local_rope_theta", "is null")),
     (
         "modernbert",
@@ -290,9 +326,7 @@ def test_a_setting_that_is_not_read_is_named(name, said, parts, tmp_path):
 @pytest.mark.parametrize(
     ("rope", "parts"),
     [
-        ({"rope_type": "longrope"}, ("'longrope'", "default, linear, llama3, yarn")),
         ({"rope_type": "yarn"}, ("factor in", "= None; expected a finite number")),
-        ({"type": "dynamic", "factor": 4.0}, ("'dynamic'", "default, linear, llama3")),
         ({"rope_type": "linear"}, ("factor in", "= None; expected a finite number")),
         ({"rope_type": "llama3", "factor": 8.0}, ("low_freq_factor in", "= None")),
         ({"rope_theta": -1}, ("rope_theta in", "= -1; expected a positive number")),
