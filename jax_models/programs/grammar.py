@@ -96,7 +96,7 @@ class Operator:
 
     strength: int
     right: int
-    make: Callable[..., Any]
+    make: Any = None  # of the operands, if the grammar builds nodes by it
     takes: type = object
     alone: bool = False  # no second one of its strength follows
 

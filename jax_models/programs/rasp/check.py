@@ -14,14 +14,18 @@ import numpy as np
 
 from jax_models.arguments import check_alphabet, expect_strings
 from jax_models.errors import InputError
-from jax_models.programs.grammar import children
 from jax_models.programs.rasp import syntax
 from jax_models.programs.rasp.syntax import (
     BooleanType,
+    Constant,
     Expression,
     IntegerType,
+    Lookup,
+    Operation,
+    Sum,
     SymbolType,
     Type,
+    Variable,
     parse_program,
 )
 
@@ -39,20 +43,9 @@ class CheckedProgram:
     definitions: Mapping[str, Expression]
 
     @property
-    def result(self) -> syntax.Variable:
+    def result(self) -> Variable:
         """The variable that the program returns."""
         return self.program.result
-
-
-# Operators whose operands are all of one type, and what a message says of it.
-_OPERANDS: dict[type, tuple[type[Type], str]] = {
-    syntax.Not: (BooleanType, "'not' takes Booleans"),
-    syntax.And: (BooleanType, "'and' takes Booleans"),
-    syntax.Or: (BooleanType, "'or' takes Booleans"),
-    syntax.Member: (SymbolType, "'in {...}' tests a symbol"),
-    syntax.Sum: (IntegerType, "a sum takes integers"),
-    syntax.PrefixSum: (IntegerType, "psum takes integers"),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,41 +63,42 @@ class _Checker:
 
     def _find(self, node: Expression) -> Type:
         match node:
-            case syntax.PrefixSum() | syntax.Lookup() if self.in_lookup:
-                what = "psum" if isinstance(node, syntax.PrefixSum) else "a lookup"
+            case Lookup() | Operation(operator="psum") if self.in_lookup:
+                what = "a lookup" if isinstance(node, Lookup) else "psum"
                 node.place.fail(f"{what} stands in a lookup; give it a name before")
-            case syntax.Lookup():
+            case Lookup():
                 return self._lookup(node)
-            case syntax.Conditional(condition=condition, first=first, second=second):
+            case Variable():
+                return self._variable(node)
+            case Constant():
+                return node.type
+            case Sum(terms=terms):
+                wanted = (IntegerType, "a sum takes integers")
+                found = [factor * self.find(term, *wanted) for factor, term in terms]
+                return functools.reduce(operator.add, found)
+            case Operation(_, "if", (condition, first, second)):
                 self.find(condition, BooleanType, "'if' takes Booleans")
                 return _joined(node, self.find(first), self.find(second), "two values")
-        wanted = _OPERANDS.get(type(node), ())
-        found = [self.find(operand, *wanted) for operand in children(node)]
-        match node:
-            case syntax.Variable():
-                return self._variable(node)
-            case syntax.Integer(value=value):
-                return syntax.exactly(value)
-            case syntax.Symbol(value=value):
-                return SymbolType((value,))
-            case syntax.Compare():
-                _check_compared(node, *found)
-            case syntax.Member(symbols=symbols):
-                for symbol in symbols:
-                    _require_possible(node, symbol, *found)
-            case syntax.Sum(terms=terms):
-                factors = [factor for factor, _ in terms]
-                return functools.reduce(operator.add, map(operator.mul, factors, found))
-            case syntax.PrefixSum(operand=operand):
-                if found[0].low.slope or found[0].high.slope:
+            case Operation(_, "psum", (operand,)):
+                found = self.find(operand, IntegerType, "psum takes integers")
+                if found.low.slope or found.high.slope:
                     operand.place.fail(
                         "psum takes integers of a range that does not grow with the "
-                        f"length, and this is {_a(found[0])}"
+                        f"length, and this is {_a(found)}"
                     )
-                return syntax.prefix_summed(*found)
+                return syntax.prefix_summed(found)
+            case Operation(_, "in", (operand, *symbols)):
+                of = self.find(operand, SymbolType, "'in {...}' tests a symbol")
+                for symbol in symbols:
+                    _require_possible(node, symbol, of)
+            case Operation(_, "not" | "and" | "or" as name, operands):
+                for operand in operands:
+                    self.find(operand, BooleanType, f"'{name}' takes Booleans")
+            case Operation(operands=operands):
+                _check_compared(node, *map(self.find, operands))
         return BooleanType()
 
-    def _lookup(self, node: syntax.Lookup) -> Type:
+    def _lookup(self, node: Lookup) -> Type:
         within = dataclasses.replace(self, in_lookup=True)
         wants = "'the predicate of a lookup' takes Booleans"
         within.find(node.predicate, BooleanType, wants)
@@ -115,7 +109,7 @@ class _Checker:
             )
         return _joined(node, value, self.find(node.default), "value and the default")
 
-    def _variable(self, node: syntax.Variable) -> Type:
+    def _variable(self, node: Variable) -> Type:
         name = node.name
         if self.in_lookup and not node.index:
             node.place.fail(
@@ -141,25 +135,28 @@ def _expect(node: Expression, found: Type, wanted: type[Type], wants: str) -> An
     return found
 
 
-def _check_compared(node: syntax.Compare, left: Type, right: Type) -> None:
+def _check_compared(node: Operation, left: Type, right: Type) -> None:
     if node.operator != "=" or type(left) is IntegerType:
-        for side, found in ((node.left, left), (node.right, right)):
+        for side, found in zip(node.operands, (left, right), strict=True):
             _expect(side, found, IntegerType, f"'{node.operator}' takes integers")
     elif isinstance(left, SymbolType) or type(right) is not IntegerType:
         if type(left) is not type(right):
             node.place.fail(f"'=' compares {_a(left)} with {_a(right)}")
-        for side, other in ((node.left, right), (node.right, left)):
-            if isinstance(side, syntax.Symbol):
-                _require_possible(side, side.value, other)
+        for side, other in zip(node.operands, (right, left), strict=True):
+            if isinstance(side, Constant):
+                _require_possible(side, side, other)
 
 
 def _a(found: Type) -> str:
     return ("an " if type(found) is IntegerType else "a ") + str(found)
 
 
-def _require_possible(node: Expression, symbol: str, of: Any) -> None:
-    if symbol not in of.symbols:
-        node.place.fail(f"the symbol {symbol!r} never stands here; this is {_a(of)}")
+def _require_possible(node: Expression, symbol: Any, of: Type) -> None:
+    """Raises an error unless a constant, if it is a symbol, can be of the type `of`."""
+    if isinstance(of, SymbolType) and symbol.value not in of.symbols:
+        node.place.fail(
+            f"the symbol {symbol.value!r} never stands here; this is {_a(of)}"
+        )
 
 
 def _joined(node: Expression, one: Type, other: Type, what: str) -> Type:
@@ -270,36 +267,32 @@ def _evaluate(node: Expression, vectors: Vectors, at_row: Vectors) -> np.ndarray
         return value.astype(np.int64) if value.dtype == bool else value
 
     match node:
-        case syntax.Variable(name=name, index=index):
+        case Variable(_, name, index):
             return at_row[name] if index == "i" else vectors[name]
-        case (
-            syntax.Boolean(value=value)
-            | syntax.Integer(value=value)
-            | syntax.Symbol(value=value)
-        ):
+        case Constant(value=value):
             return np.array([[value]])
-        case syntax.Not(operand=operand):
+        case Operation(_, "not", (operand,)):
             return ~of(operand)
-        case syntax.And(operands=operands) | syntax.Or(operands=operands):
-            join = np.logical_and if isinstance(node, syntax.And) else np.logical_or
+        case Operation(_, "and" | "or" as name, operands):
+            join = np.logical_and if name == "and" else np.logical_or
             return join.reduce(np.broadcast_arrays(*map(of, operands)))
-        case syntax.Compare(operator=operator, left=left, right=right):
-            return _COMPARE[operator](integer(left), integer(right))
-        case syntax.Member(operand=operand, symbols=symbols):
-            return np.isin(of(operand), symbols)
-        case syntax.Sum(terms=terms):
-            parts = [factor * integer(term) for factor, term in terms]
-            return sum(parts[1:], start=parts[0])
-        case syntax.Conditional(condition=condition, first=first, second=second):
-            return np.where(of(condition), of(first), of(second))
-        case syntax.PrefixSum(operand=operand):
+        case Operation(_, "in", (operand, *symbols)):
+            return np.isin(of(operand), [*map(of, symbols)])
+        case Operation(_, "if", operands):
+            return np.where(*map(of, operands))
+        case Operation(_, "psum", (operand,)):
             summed = np.broadcast_to(integer(operand), vectors[syntax.INPUT].shape)
             return np.cumsum(summed, axis=1)
-        case syntax.Lookup():
+        case Operation(_, name, operands):
+            return _COMPARE[name](*map(integer, operands))
+        case Sum(terms=terms):
+            parts = [factor * integer(term) for factor, term in terms]
+            return sum(parts[1:], start=parts[0])
+        case Lookup():
             return _look_up(node, vectors)
 
 
-def _look_up(node: syntax.Lookup, vectors: Vectors) -> np.ndarray:
+def _look_up(node: Lookup, vectors: Vectors) -> np.ndarray:
     shape = vectors[syntax.INPUT].shape
     strings, length = np.arange(shape[0]), shape[1]
     values = np.broadcast_to(_evaluate(node.value, vectors, {}), shape)

@@ -52,7 +52,12 @@ from jax_models.programs.rasp.plan import (
     constant,
     total,
 )
-from jax_models.programs.rasp.syntax import Expression
+from jax_models.programs.rasp.syntax import (
+    Constant,
+    Expression,
+    Operation,
+    Sum,
+)
 
 MOST_SEGMENTS = 64
 MOST_ROW_CONDITIONS = 6
@@ -89,7 +94,8 @@ def look_up(
         else:
             tests.append(part)
     if tests:
-        whole = tests[0] if len(tests) == 1 else syntax.And(node.place, tuple(tests))
+        together = Operation(node.place, "and", tuple(tests))
+        whole = tests[0] if len(tests) == 1 else together
         criteria.append(_test(circuit, whole, lower, is_boolean))
 
     sign = 1 if node.side == "right" else -1
@@ -134,23 +140,25 @@ def _choose_or_nothing(
 
 
 def _conjuncts(node: Expression) -> list[Expression]:
-    if isinstance(node, syntax.And):
-        return [part for operand in node.operands for part in _conjuncts(operand)]
-    return [] if node == syntax.Boolean(node.place, True) else [node]
+    match node:
+        case Operation(_, "and", operands):
+            return [part for operand in operands for part in _conjuncts(operand)]
+        case Constant(_, True):
+            return []
+    return [node]
 
 
 def _compares_ends(node: Expression, is_boolean: Callable[..., bool]) -> bool:
     """Whether a predicate equates a number or symbol at i with one at j."""
-    if not isinstance(node, syntax.Compare) or node.operator != "=":
+    if not isinstance(node, Operation) or node.operator != "=":
         return False
-    sides = {syntax.indices(node.left), syntax.indices(node.right)}
-    ends = sides == {frozenset("i"), frozenset("j")}
-    return ends and not (is_boolean(node.left) and is_boolean(node.right))
+    ends = {*map(syntax.indices, node.operands)} == {frozenset("i"), frozenset("j")}
+    return ends and not all(map(is_boolean, node.operands))
 
 
 def _equality(circuit: Circuit, node: Expression, lower: Lower) -> _Criterion:
-    assert isinstance(node, syntax.Compare)
-    sides = sorted((node.left, node.right), key=lambda side: min(syntax.indices(side)))
+    assert isinstance(node, Operation)
+    sides = sorted(node.operands, key=lambda side: min(syntax.indices(side)))
     row, column = (lower(syntax.without_index(side)) for side in sides)
     if isinstance(row, SymbolValue) and isinstance(column, SymbolValue):
         return _same_symbol(circuit, row, column)
@@ -190,7 +198,7 @@ def _pairing(
 
 
 def _same_integer(
-    circuit: Circuit, node: syntax.Compare, row: IntegerValue, column: IntegerValue
+    circuit: Circuit, node: Operation, row: IntegerValue, column: IntegerValue
 ) -> _Criterion:
     """Criterion of score n sum_k (2 A_k B_k - B_k^2), thermometers A of a(i), B of b(j)."""
     number = num_segments(column.range)
@@ -259,14 +267,11 @@ def _atoms(node: Expression, is_boolean: Callable[..., bool]) -> list[Expression
         return [node]
     if syntax.indices(node) <= {"j"}:
         return []
-    parts, connective = (
-        children(node),
-        isinstance(node, syntax.Not | syntax.And | syntax.Or | syntax.Conditional),
-    )
-    if isinstance(node, syntax.Compare) and node.operator == "=":
-        connective = all(map(is_boolean, parts))
-    if connective:
-        return [atom for part in parts for atom in _atoms(part, is_boolean)]
+    if isinstance(node, Operation) and (
+        node.operator in ("not", "and", "or", "if")
+        or (node.operator == "=" and all(map(is_boolean, node.operands)))
+    ):
+        return [atom for part in node.operands for atom in _atoms(part, is_boolean)]
     node.place.fail(
         "a predicate compares a number or symbol at i with one at j by '=' alone, and "
         "only as a whole or as a part of a conjunction (x(i) = y(j) and ...)"
@@ -276,7 +281,7 @@ def _atoms(node: Expression, is_boolean: Callable[..., bool]) -> list[Expression
 def _settle(node: Expression, values: Mapping[Expression, bool]) -> Expression:
     """The predicate with its Booleans at i replaced by their values."""
     if node in values:
-        return syntax.Boolean(node.place, values[node])
+        return Constant(node.place, values[node], syntax.BooleanType())
     return map_children(lambda part: _settle(part, values), node)
 
 
@@ -336,36 +341,37 @@ class _Lowering:
         match node:
             case syntax.Variable(name=name):
                 return self._variable(name)
-            case syntax.Boolean(value=value):
+            case Constant(_, str(symbol)):
+                return SymbolValue((symbol,), (constant(1),))
+            case Constant(_, bool(value)):
                 return BooleanValue(constant(value))
-            case syntax.Integer(value=value):
-                return IntegerValue(constant(value), syntax.exactly(value))
-            case syntax.Symbol(value=value):
-                return SymbolValue((value,), (constant(1),))
-            case syntax.Not(operand=operand):
+            case Constant(value=value):
+                return IntegerValue(constant(int(value)), syntax.exactly(int(value)))
+            case Operation(_, "not", (operand,)):
                 return BooleanValue(-self.form(operand) + 1)
-            case syntax.And(operands=operands) | syntax.Or(operands=operands):
-                join = conjunction if isinstance(node, syntax.And) else disjunction
+            case Operation(_, "and" | "or" as name, operands):
+                join = conjunction if name == "and" else disjunction
                 return BooleanValue(join(self.circuit, [*map(self.form, operands)]))
-            case syntax.Member(operand=operand, symbols=symbols):
+            case Operation(_, "in", (operand, *symbols)):
                 of = self.value(operand)
                 assert isinstance(of, SymbolValue)
-                forms = (of.form(symbol) for symbol in dict.fromkeys(symbols))
+                names = (one.value for one in symbols if isinstance(one, Constant))
+                forms = (of.form(str(name)) for name in dict.fromkeys(names))
                 return BooleanValue(total(forms))
-            case syntax.Compare():
-                return BooleanValue(self._compare(node))
-            case syntax.Sum(terms=terms):
-                return self._sum(terms)
-            case syntax.Conditional(condition=condition, first=first, second=second):
+            case Operation(_, "if", (condition, first, second)):
                 return choose(
                     self.circuit,
                     [self.form(condition)],
                     self.value(first),
                     self.value(second),
                 )
-            case syntax.PrefixSum(operand=operand):
+            case Operation(_, "psum", (operand,)):
                 found = syntax.prefix_summed(as_integer(self.value(operand)).range)
                 return IntegerValue(self._prefix_sum(operand), found)
+            case Operation(_, name, operands):
+                return BooleanValue(self._compare(name, *map(self.value, operands)))
+            case Sum(terms=terms):
+                return self._sum(terms)
             case syntax.Lookup():
                 return look_up(self.circuit, node, self.value, self._is_boolean)
 
@@ -379,21 +385,20 @@ class _Lowering:
     def _is_boolean(self, node: Expression) -> bool:
         return isinstance(self.program.types[node], syntax.BooleanType)
 
-    def _compare(self, node: syntax.Compare) -> AffineForm:
-        left, right = self.value(node.left), self.value(node.right)
+    def _compare(self, operator: str, left: Value, right: Value) -> AffineForm:
         if isinstance(left, SymbolValue) and isinstance(right, SymbolValue):
             pairs = ((left.form(one), right.form(one)) for one in left.symbols)
             return total(conjunction(self.circuit, pair) for pair in pairs)
         booleans = isinstance(left, BooleanValue) and isinstance(right, BooleanValue)
-        if booleans and node.operator == "=":
+        if booleans and operator == "=":
             both = (as_boolean(left), as_boolean(right))
             return both_or_neither(self.circuit, *both)
         first, second = as_integer(left), as_integer(right)
-        if node.operator == "=":
+        if operator == "=":
             return is_zero(self.circuit, difference(first, second))
-        more = (first, second) if node.operator in (">", "<=") else (second, first)
+        more = (first, second) if operator in (">", "<=") else (second, first)
         found = at_least_one(self.circuit, difference(*more))
-        return -found + 1 if node.operator.endswith("=") else found
+        return -found + 1 if operator.endswith("=") else found
 
     def _sum(self, terms: tuple[tuple[int, Expression], ...]) -> IntegerValue:
         form, found = constant(0), syntax.exactly(0)
@@ -405,10 +410,10 @@ class _Lowering:
     def _prefix_sum(self, node: Expression) -> AffineForm:
         """Form of the prefix sum of an expression; a sum is taken term by term."""
         match node:
-            case syntax.Sum(terms=terms):
+            case Sum(terms=terms):
                 parts = (self._prefix_sum(term) * factor for factor, term in terms)
                 return total(parts)
-            case syntax.Integer(value=value):
+            case Constant(_, int(value)):
                 return self.circuit.position(1, 0, 1) * value
         value = self.value(node)
         if isinstance(value, BooleanValue):

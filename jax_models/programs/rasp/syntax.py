@@ -1,13 +1,12 @@
 """The syntax tree of an S-RASP-like program and its parser: sequences made of sequences.
 
 A program is a list of definitions, each of a vector over positions, and the name of the
-one that it returns. Vectors are Boolean, integer or of symbols. Two trees are equal if
-they say the same, wherever they stand in the text.
+one that it returns. Vectors are Boolean, integer or of symbols. Trees that differ in
+places of the text alone are equal.
 
-The text is ASCII. Symbols stand between quotation marks, comments run from `#` or `--` to
-the end of the line. The end of a line ends a definition, as `;` does, unless a bracket is
-open. No operator follows the default of a lookup: parentheses show whether it applies to
-the default or to the whole lookup.
+The end of a line ends a definition, as `;` does, unless a bracket is open. No operator
+follows the default of a lookup: parentheses show whether it applies to the default or to
+the whole lookup.
 
 Source:
     Yang, Strobl, Chiang and Angluin, Simulating Hard Attention Using Soft Attention;
@@ -16,7 +15,7 @@ Source:
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, dataclass_transform
 
 from jax_models.arguments import expect_kind
@@ -124,17 +123,17 @@ def exactly(value: int) -> IntegerType:
     return IntegerType(Linear(0, value), Linear(0, value))
 
 
-def joined(first: IntegerType, second: IntegerType) -> IntegerType:
-    """Returns a type that includes both types, for every length n >= 1."""
-
-    def end(a: Linear, b: Linear, extreme: Callable[[int, int], int]) -> Linear:
+def joined(*types: IntegerType) -> IntegerType:
+    """Returns a type that includes all given ones, for every length n >= 1."""
+    ends = []
+    for extreme, lines in (
+        (min, [t.low for t in types]),
+        (max, [t.high for t in types]),
+    ):
         # Slope and value at n = 1 bound a linear function on n >= 1.
-        slope = extreme(a.slope, b.slope)
-        return Linear(slope, extreme(a(1), b(1)) - slope)
-
-    return IntegerType(
-        end(first.low, second.low, min), end(first.high, second.high, max)
-    )
+        slope = extreme(line.slope for line in lines)
+        ends.append(Linear(slope, extreme(line(1) for line in lines) - slope))
+    return IntegerType(*ends)
 
 
 def prefix_summed(of: IntegerType) -> IntegerType:
@@ -161,75 +160,28 @@ class Variable(Node):
     index: Literal["", "i", "j"] = ""
 
 
-class Boolean(Node):
-    """`true` or `false`."""
+class Constant(Node):
+    """`true`, `false`, an integer or a symbol; a symbol need not be of the alphabet."""
 
-    value: bool
-
-
-class Integer(Node):
-    """An integer."""
-
-    value: int
+    value: bool | int | str
+    type: Type
 
 
-class Symbol(Node):
-    """A symbol in quotation marks; it need not be one of the alphabet."""
+class Operation(Node):
+    """Application of not, and, or, in, if, psum, =, <, <=, > or >=.
 
-    value: str
+    `and` and `or` have two operands or more. The operands of `in` are what is tested and
+    the symbols; those of `if` the condition and both values.
+    """
 
-
-class Not(Node):
-    """Negation."""
-
-    operand: "Expression"
-
-
-class And(Node):
-    """Conjunction of two or more."""
-
+    operator: str
     operands: tuple["Expression", ...]
-
-
-class Or(Node):
-    """Disjunction of two or more."""
-
-    operands: tuple["Expression", ...]
-
-
-class Compare(Node):
-    """A comparison of integers; `=` compares Booleans and symbols too."""
-
-    operator: Literal["=", "<", "<=", ">", ">="]
-    left: "Expression"
-    right: "Expression"
-
-
-class Member(Node):
-    """Whether the operand, a symbol, is one of `symbols`."""
-
-    operand: "Expression"
-    symbols: tuple[str, ...]
 
 
 class Sum(Node):
     """An integer combination of integers; a Boolean counts as 0 or 1."""
 
     terms: tuple[tuple[int, "Expression"], ...]
-
-
-class Conditional(Node):
-    """`if condition then first else second`."""
-
-    condition: "Expression"
-    first: "Expression"
-    second: "Expression"
-
-
-class PrefixSum(Node):
-    """`psum[j<=i] operand`: at i the sum of the operand over all j <= i."""
-
-    operand: "Expression"
 
 
 class Lookup(Node):
@@ -242,9 +194,7 @@ class Lookup(Node):
     default: "Expression"  # of variables at i, written without an index
 
 
-_Leaf = Variable | Boolean | Integer | Symbol
-_Pointwise = Not | And | Or | Compare | Member | Sum | Conditional
-Expression = _Leaf | _Pointwise | PrefixSum | Lookup
+Expression = Variable | Constant | Operation | Sum | Lookup
 
 
 class Definition(Node):
@@ -276,7 +226,6 @@ def without_index(node: Expression) -> Expression:
 
 # The tree is walked by recursion, and Python's stack has a thousand frames.
 MOST_NESTED = 50
-COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
 _FACTOR = 7  # strength of what no operator enters
 
 
@@ -309,14 +258,15 @@ class _Parser(Parser):
         "end": "the end of the program",
         "newline": "the end of the line",
     }
-    prefix: ClassVar = {"not": Operator(3, 3, Not), "-": Operator(5, 6, Sum)}
+    prefix: ClassVar = {"not": Operator(3, 3), "-": Operator(5, 6)}
     infix: ClassVar = {
-        "or": Operator(1, 2, Or),
-        "and": Operator(2, 3, And),
-        **dict.fromkeys(COMPARISONS, Operator(4, 5, Compare, alone=True)),
-        **dict.fromkeys(("in", "not"), Operator(4, 5, Member, alone=True)),
-        **dict.fromkeys(("+", "-"), Operator(5, 6, Sum)),
-        "*": Operator(6, _FACTOR, Sum, alone=True),
+        "or": Operator(1, 2),
+        "and": Operator(2, 3),
+        **dict.fromkeys(
+            ("=", "!=", "<", "<=", ">", ">=", "in", "not"), Operator(4, 5, alone=True)
+        ),
+        **dict.fromkeys(("+", "-"), Operator(5, 6)),
+        "*": Operator(6, _FACTOR, alone=True),
     }
     missed = "expected {what}, found {found}"
 
@@ -337,28 +287,27 @@ class _Parser(Parser):
         """Reads the whole text; returns its `Program`."""
         definitions = []
         while self._after_ends() not in ("return", "end"):
-            definitions.append(self._definition())
+            name = self.expect("a new name or 'return'", "word")
+            self.expect(f"'=' after the name {name.text!r}", "=")
+            expression = self.run(self._whole())
+            after = (
+                "an operator, or ';' or the end of the line after the definition of "
+            )
+            self.expect(f"{after}{name.text!r}", ";", "newline", "end")
+            definitions.append(Definition(name.place, name.text, expression))
         if not self.accept("return"):
             self.next.place.fail(
                 "the program returns nothing; end it with 'return NAME'"
             )
-        result = self._variable()
+        name = self.expect("a name", "word", POSITION, INPUT)
         self._after_ends()
         self.expect("the end of the program after what it returns", "end")
-        return Program(tuple(definitions), result)
+        return Program(tuple(definitions), Variable(name.place, name.text))
 
     def _after_ends(self) -> str:
         while self.accept(";", "newline"):
             pass
         return self.next.kind
-
-    def _definition(self) -> Definition:
-        name = self.expect("a new name or 'return'", "word")
-        self.expect(f"'=' after the name {name.text!r}", "=")
-        expression = self.run(self._whole())
-        after = "an operator, or ';' or the end of the line after the definition of "
-        self.expect(f"{after}{name.text!r}", ";", "newline", "end")
-        return Definition(name.place, name.text, expression)
 
     def _nested(self, rule: Rule) -> Rule:
         self._depth += 1
@@ -381,19 +330,16 @@ class _Parser(Parser):
         self.expect("'then' after the condition", "then")
         first = yield self._whole()
         self.expect("'else' after the first value", "else")
-        return Conditional(token.place, condition, first, (yield self._whole()))
+        operands = (condition, first, (yield self._whole()))
+        return Operation(token.place, "if", operands)
 
     def atom(self) -> Rule:
         token = self.next
         match token.kind:
             case "word" | "pos" | "in":
-                value = self._variable(indexed=True)
-            case "integer":
-                value = Integer(self.take().place, int(token.text))
-            case "symbol":
-                value = Symbol(self.take().place, token.text)
-            case "true" | "false":
-                value = Boolean(self.take().place, token.kind == "true")
+                value = Variable(self.take().place, token.text, self._index(token))
+            case "integer" | "symbol" | "true" | "false":
+                value = _constant(self.take())
             case "(":
                 self.take()
                 value = yield self._whole()
@@ -406,15 +352,13 @@ class _Parser(Parser):
                 self.miss("a value")
         return value
 
-    def _variable(self, indexed: bool = False) -> Variable:
-        token = self.expect("a name", "word", POSITION, INPUT)
-        if not indexed or not self.accept("("):
-            return Variable(token.place, token.text)
+    def _index(self, name: Token) -> Any:
+        if not self.accept("("):
+            return ""
         functions = "; there are no functions but psum, right_j and left_j"
-        what = f"i or j in {token.text}(...)"
-        index: Any = self.expect(what, "i", "j", after=functions).kind
+        index = self.expect(f"i or j in {name.text}(...)", "i", "j", after=functions)
         self.expect("')' after the index", ")")
-        return Variable(token.place, token.text, index)
+        return index.kind
 
     def _prefix_sum(self) -> Rule:
         place = self.take().place
@@ -422,25 +366,26 @@ class _Parser(Parser):
         if self._mask() != "future":
             place.fail("a prefix sum is over j<=i alone: write psum[j<=i]")
         self.expect("']' after j<=i", "]")
-        return PrefixSum(place, (yield self.expression(_FACTOR)).value)
+        summed = yield self.expression(_FACTOR)
+        return Operation(place, "psum", (summed.value,))
 
     def _lookup(self) -> Rule:
-        token = self.take()
-        self.expect(f"'[' after {token.text}", "[")
+        word = self.take()
+        self.expect(f"'[' after {word.text}", "[")
         mask = self._mask()
         self.expect("',' and a predicate after the mask", ",")
         predicate = yield self._whole()
         self.expect("an operator or ']' after the predicate", "]")
-        value = (yield self.expression(_FACTOR)).value
+        value = yield self.expression(_FACTOR)
         self.expect("':' and a default after the value", ":")
-        default = (yield self.expression(_FACTOR)).value
+        default = yield self.expression(_FACTOR)
         if self.next.kind in self.infix:
             self.next.place.fail(
                 f"{self.found} after a lookup could be meant for its default or for the "
                 "whole: put one of the two in parentheses"
             )
-        side = "right" if token.kind == "right_j" else "left"
-        return Lookup(token.place, side, mask, predicate, value, default)
+        side = "right" if word.kind == "right_j" else "left"
+        return Lookup(word.place, side, mask, predicate, value.value, default.value)
 
     def _mask(self) -> Mask:
         if self.accept("true"):
@@ -453,56 +398,64 @@ class _Parser(Parser):
     def apply(self, operator: Operator, token: Token, *left: Operand) -> Rule:
         place, kind = token.place, token.kind
         first: Any = left[0].value if left else None
-        if kind == "*" and not isinstance(left[0].value, Integer):
+        if kind == "*" and type(getattr(first, "value", None)) is not int:
             place.fail(
                 "only an integer multiplies a vector, as in 3 * x: write it first"
             )
-        if operator.make is Member:
+        if kind == "in" or (kind == "not" and left):
             if kind == "not":
                 self.expect("'in' after 'not' behind a value", "in")
-            member = Member(place, first, self._symbols())
-            return member if kind == "in" else Not(place, member)
+            member = Operation(place, "in", (first, *self._symbols()))
+            return member if kind == "in" else Operation(place, "not", (member,))
         right = yield self.expression(operator.right)
         second = right.value
         match kind:
             case "not":
-                return second.operand if _is_bare(right, Not) else Not(place, second)
+                negated = isinstance(second, Operation) and second.operator == "not"
+                if negated and second.place == right.first.place:
+                    return second.operands[0]
+                return Operation(place, "not", (second,))
             case "or" | "and":
                 parts = first.operands if left[0].by is operator else (first,)
-                return operator.make(parts[0].place, (*parts, second))
+                return Operation(parts[0].place, kind, (*parts, second))
             case "!=":
-                return Not(place, Compare(place, "=", first, second))
-            case "=" | "<" | "<=" | ">" | ">=":
-                return Compare(place, kind, first, second)
+                equal = Operation(place, "=", (first, second))
+                return Operation(place, "not", (equal,))
             case "*":
                 terms = ((first.value, second),)
-            case sign:
+            case "+" | "-":
                 terms = _terms(left[0]) if left else ()
-                terms += _terms(right, int(f"{sign}1"))
+                terms += _terms(right, int(f"{kind}1"))
+            case _:
+                return Operation(place, kind, (first, second))
         if len(terms) == 1 and terms[0][0] == 1:
             return terms[0][1]
         return Sum(left[0].first.place if left else place, terms)
 
-    def _symbols(self) -> tuple[str, ...]:
-        self.expect("'{' and a list of symbols", "{")
-        symbols = [self.expect("a symbol such as 'a'", "symbol").text]
-        while self.accept(","):
-            symbols.append(self.expect("a symbol such as 'a'", "symbol").text)
-        self.expect("',' or '}' after a symbol", "}")
-        return tuple(symbols)
+    def _symbols(self) -> list[Constant]:
+        separator, symbols = self.expect("'{' and a list of symbols", "{"), []
+        while separator.kind != "}":
+            token = self.expect("a symbol such as 'a'", "symbol")
+            symbols.append(_constant(token))
+            separator = self.expect("',' or '}' after a symbol", ",", "}")
+        return symbols
 
 
-def _is_bare(operand: Operand, kind: type) -> bool:
-    """Whether an operand is a node of the kind that is not in brackets."""
-    return (
-        isinstance(operand.value, kind) and operand.value.place == operand.first.place
-    )
+def _constant(token: Token) -> Constant:
+    match token.kind:
+        case "integer":
+            value = int(token.text)
+            return Constant(token.place, value, exactly(value))
+        case "symbol":
+            return Constant(token.place, token.text, SymbolType((token.text,)))
+    return Constant(token.place, token.kind == "true", BooleanType())
 
 
 def _terms(operand: Operand, sign: int = 1) -> tuple[tuple[int, Expression], ...]:
-    """Returns the terms of an unbracketed sum, or any other operand as one term."""
-    bare = _is_bare(operand, Sum)
-    terms = operand.value.terms if bare else ((1, operand.value),)
+    """Terms of a sum that is not in brackets, or any other operand as one term."""
+    value = operand.value
+    bare = isinstance(value, Sum) and value.place == operand.first.place
+    terms = value.terms if bare else ((1, value),)
     return tuple((sign * factor, term) for factor, term in terms)
 
 

@@ -5,22 +5,18 @@ definition of each construct and nothing else.
 """
 
 from jax_models.programs.rasp.syntax import (
-    And,
-    Boolean,
-    Compare,
-    Conditional,
-    Integer,
+    Constant,
     Lookup,
-    Member,
-    Not,
-    Or,
-    PrefixSum,
+    Operation,
     Sum,
-    Symbol,
     Variable,
 )
 
-COMPARE = {
+OPERATORS = {
+    "not": lambda a: not a,
+    "and": lambda *parts: all(parts),
+    "or": lambda *parts: any(parts),
+    "in": lambda a, *symbols: a in symbols,
     "=": lambda a, b: a == b,
     "<": lambda a, b: a < b,
     "<=": lambda a, b: a <= b,
@@ -57,24 +53,16 @@ def at(node, vectors, i, j):
     match node:
         case Variable():
             return vectors[node.name][j if node.index == "j" else i]
-        case Boolean() | Integer() | Symbol():
+        case Constant():
             return node.value
-        case Not():
-            return not of(node.operand)
-        case And():
-            return all([of(operand) for operand in node.operands])
-        case Or():
-            return any([of(operand) for operand in node.operands])
-        case Compare():
-            return COMPARE[node.operator](of(node.left), of(node.right))
-        case Member():
-            return of(node.operand) in node.symbols
         case Sum():
             return sum(factor * int(of(term)) for factor, term in node.terms)
-        case Conditional():
-            return of(node.first) if of(node.condition) else of(node.second)
-        case PrefixSum():
-            return sum(int(at(node.operand, vectors, k, None)) for k in range(i + 1))
+        case Operation(operator="psum", operands=(operand,)):
+            return sum(int(at(operand, vectors, k, None)) for k in range(i + 1))
+        case Operation(operator="if", operands=(condition, first, second)):
+            return of(first) if of(condition) else of(second)
+        case Operation():
+            return OPERATORS[node.operator](*map(of, node.operands))
         case Lookup():
             allowed = [
                 k

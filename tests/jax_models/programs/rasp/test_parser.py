@@ -11,16 +11,13 @@ from jax_models.programs.rasp import (
     plan_program,
 )
 from jax_models.programs.rasp.syntax import (
-    And,
-    Compare,
-    Integer,
+    Constant,
     Lookup,
-    Member,
-    Not,
-    Or,
+    Operation,
     Sum,
-    Symbol,
+    SymbolType,
     Variable,
+    exactly,
 )
 
 HERE = Place(1, 1)  # places do not enter comparisons
@@ -32,33 +29,43 @@ def expression(text):
     return parse_program(f"x = {text}\nreturn x").definitions[0].expression
 
 
+def of(operator, *operands):
+    return Operation(HERE, operator, operands)
+
+
+def symbol(name):
+    return Constant(HERE, name, SymbolType((name,)))
+
+
 @pytest.mark.parametrize(
     ("text", "tree"),
     [
-        ("a and b or c", Or(HERE, (And(HERE, (A, B)), C))),
-        ("a and (b or c)", And(HERE, (A, Or(HERE, (B, C))))),
-        ("not a and b", And(HERE, (Not(HERE, A), B))),
-        ("not not not a", Not(HERE, A)),
+        ("a and b or c", of("or", of("and", A, B), C)),
+        ("a and b and c", of("and", A, B, C)),
+        ("(a and b) and c", of("and", of("and", A, B), C)),
+        ("a and (b or c)", of("and", A, of("or", B, C))),
+        ("not a and b", of("and", of("not", A), B)),
+        ("not not not a", of("not", A)),
         ("not not a", A),
-        ("not a = b", Not(HERE, Compare(HERE, "=", A, B))),
-        ("a != b", Not(HERE, Compare(HERE, "=", A, B))),
+        ("not a = b", of("not", of("=", A, B))),
+        ("a != b", of("not", of("=", A, B))),
         ("a - b - c", Sum(HERE, ((1, A), (-1, B), (-1, C)))),
         ("-a + 3 * b", Sum(HERE, ((-1, A), (3, B)))),
         (
             "a + 1 <= b",
-            Compare(HERE, "<=", Sum(HERE, ((1, A), (1, Integer(HERE, 1)))), B),
+            of("<=", Sum(HERE, ((1, A), (1, Constant(HERE, 1, exactly(1))))), B),
         ),
-        ("a in {'p', \"q\"}", Member(HERE, A, ("p", "q"))),
-        ("a not in {'p'}", Not(HERE, Member(HERE, A, ("p",)))),
+        ("a in {'p', \"q\"}", of("in", A, symbol("p"), symbol("q"))),
+        ("a not in {'p'}", of("not", of("in", A, symbol("p")))),
         (
             "left_j[j>i, b(j) = a(i)] in(j) : '#'",
             Lookup(
                 HERE,
                 "left",
                 "strict_past",
-                Compare(HERE, "=", Variable(HERE, "b", "j"), Variable(HERE, "a", "i")),
+                of("=", Variable(HERE, "b", "j"), Variable(HERE, "a", "i")),
                 Variable(HERE, "in", "j"),
-                Symbol(HERE, "#"),
+                symbol("#"),
             ),
         ),
     ],
