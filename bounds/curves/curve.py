@@ -98,6 +98,7 @@ class BoundCurve(RowPerLength):
     @property
     def fit(self) -> DecayFit:
         """Power law fitted to the nonzero values at lengths up to `trained_to`."""
+        # Beyond the lengths that a model was trained on another law may hold.
         return fit_decay(*_points(self.sides[0].measurements))
 
     @property
@@ -203,6 +204,7 @@ def bound_curve(
         trained_to = expect_integer("trained_to", trained_to, 1, MAX_LENGTH)
     longest = max(n for n, _ in drawn)
     cells = curve_cells(subject, bounds, lengths_beyond(longest, extend_to))
+    # One way with a store and without: cells are computed into it, and rows are read from it.
     results = MemoryResults() if store is None else store
     expect_kind("store", results, ResultStore, "an open store of results, or None")
     finish_cells(results, [*cells.measurements, *cells.bounds])
@@ -280,6 +282,7 @@ def corrected_gap(curve: BoundCurve) -> Gap | None:
     known = [row for row in known if row[HALF_WEIGHT] is not None]
     if not measured or not known:
         return None
+    # The constant falls from n_half on, which may lie beyond every known length.
     reached = [r[HALF_WEIGHT] for r in known if math.log10(r["n"]) >= r[HALF_WEIGHT]]
     last, end = measured[-1], known[-1]
     value = influence_value(last)
@@ -336,6 +339,7 @@ def _legend(curve: BoundCurve) -> str:
     notes = [
         f"exponent {show_exponent(fit.exponent)}{side}"
         for fit, side in zip(fits, where, strict=True)
+        # An exponent with a wide interval says nothing in a legend.
         if fit.exponent is not None and fit.tells
     ]
     if zeros := sum(fit.zeros for fit in fits):

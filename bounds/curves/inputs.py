@@ -208,6 +208,7 @@ def sampled_inputs(
     if language == RANDOM:
         symbols = tuple(free)
         others = _others(model)
+        # Of several symbols that no string holds none is known to be the end token.
         end = others.pop() if len(others) == 1 else None
         return SampledInputs(language, symbols, end, count, seed)
     known = get_language(language)

@@ -45,12 +45,14 @@ def curve_report(curves: Sequence[BoundCurve]) -> str:
     columns = zip(*sides, strict=True)
     lines += [[x, *map(_exponent, c)] for x, c in zip(names, columns, strict=True)]
     lines.append(["zeros", *map(_zeros, sides)])
+    # All lines together, so that exponents stand below the influences of their curve.
     table = aligned(lines)
     rule = "-" * len(table[0])
     rows = table[1 : len(lengths) + 1]
     if trained is not None:
         at = sum(n <= trained for n in lengths)
         rows.insert(at, f" trained to n = {trained} ".center(len(rule), "-"))
+    # Curves of several weightings measure the same inputs.
     measured = {(row["n"], row["input"]) for c in curves for row in c.measurements}
     inputs = max(Counter(n for n, _ in measured).values(), default=0)
     title = f"Largest influence over {inputs} inputs" if inputs > 1 else "Influence"
@@ -172,6 +174,7 @@ def describe_decay(curve: BoundCurve) -> str:
     enclosed = curve.enclosed
     wide = f", and {enclosed} of {total} are enclosures" if enclosed else ""
     if not fit.used:
+        # An upper end of 0 is an exact zero, a larger one a radius of rounding.
         upper = max(row["influence_upper"] for row in curve.measurements)
         return f"{curve.label}: " + (
             f"no influence is told apart from zero; all {total} are below {upper:.2g}."

@@ -145,6 +145,7 @@ def require_table(what: str, layout: Layout) -> None:
     """Refuses a table beyond the machine's memory."""
     by_symbol, made = layout.cells.shape[1:], layout.shape
     if not layout.reduction.by_cell:
+        # A reduction holds the readings of one position at a time.
         by_symbol, made = (), made[:1]
     shape = len(layout.positions), *by_symbol, *made
     require_memory(f"{what} of {' x '.join(map(str, shape))}", bytes_of(*shape))

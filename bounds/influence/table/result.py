@@ -63,6 +63,7 @@ class Scan(Answer):
 
     def __repr__(self) -> str:
         """One line: the shape, the largest value and the method."""
+        # A caller's function may have made axes without names.
         shape = " x ".join(
             f"{size} {name}"
             for size, name in zip(self.values.shape, self.axes, strict=False)
@@ -124,6 +125,7 @@ class Scan(Answer):
             symbol = int(own[at["symbol"]])
         if "row" in at or self.rows.size == 1:
             row = int(self.rows[at.get("row", 0)])
+        # Every position is watched at its own row.
         elif not self.rows.size:
             row = int(self.positions[p])
         if target is not None and self.target_symbols is not None:

@@ -54,6 +54,7 @@ class LogOdds(Target):
         if not self.epsilon:
             against = jax.nn.logsumexp(base[..., self._others()], axis=-1)
             return (base[..., of] - against) / math.log(2)
+        # Normalising these shares to 1 would cancel in their odds.
         shares = jax.nn.softmax(base, axis=-1)[..., of] + self.epsilon
         return jnp.log(shares / self._against(shares)) / math.log(2)
 

@@ -83,6 +83,7 @@ class LogProbabilitySum(Target):
         change: Float[Array, "*batch rows vocab"],
     ) -> Float[Array, "*batch 1"]:
         """Change of the sum of the log-probabilities."""
+        # Relative to the row's own symbol: what all logits of a row have in common drops out.
         found = -log_mean_exponential(base, change - self._own(change))[..., 0]
         return found.sum(axis=-1, keepdims=True)
 
@@ -121,6 +122,7 @@ class InputSum:
         self, tokens: Int[np.ndarray, "tokens"], special: Sequence[int]
     ) -> LogProbabilitySum:
         """The sum for an input, without its special symbols."""
+        # The last row has no next symbol in the input.
         rows = np.arange(self.row, max(self.row, tokens.size - self.ahead))
         rows = rows[~np.isin(tokens[rows + self.ahead], special)]
         if not rows.size:
