@@ -107,7 +107,7 @@ def closed_form_closeness(
 def exact_closeness(
     own: Predictions, other: Predictions, class_pairs: Sequence[tuple[int, int]]
 ) -> ByInput:
-    """Returns the largest change of log-odds over `class_pairs` by pair, rounding added."""
+    """Returns each pair's largest change of log-odds over `class_pairs`, rounding added."""
     s, t = np.array(class_pairs).T
     moved = own.logits - other.logits
     # A difference of two logits of one prefix is off by at most that prefix's radius.

@@ -49,7 +49,7 @@ ROUND, SQUARE = 1, 3  # the classes ) and ]
 
 @dataclasses.dataclass(frozen=True)
 class Pairs:
-    """Pairs of prefixes that a theorem compares, from each prefix: its partner, and where.
+    """Pairs of prefixes that a theorem compares: the partner of each, and where they differ.
 
     Attributes:
         partners: The partners; the prefix itself where it has none.

@@ -75,7 +75,7 @@ def move_all_rows(
     moved: MovedRows,
     roundoff: Roundoff,
 ) -> MovedRows:
-    """Centres and radii of the output rows' changes, of input rows that move by `moved`."""
+    """Centres and radii of a layer's output rows' changes when its input moves by `moved`."""
     # Row i, the substituted one, is filled with meaningless numbers: `move_one_row` is
     # for it.
     inner = read_inputs(layer, held.rows, moved, held.radius.rows)

@@ -1,12 +1,12 @@
 """`certify_influence`, and the two references of a certificate.
 
-DD-base: the base pass is the reference in every layer. The substituted row starts with a
-radius, the largest distance of a substitute's embedding, all others with none; one
-certificate serves every symbol at a position.
+Method "base": the base pass, on the unchanged input, is the reference in every layer. The
+substituted row starts with a radius, the largest distance of a substitute's embedding, all
+others with none; one certificate serves every symbol at a position.
 
-DD-centred: every row's change after the first layer is known exactly. One layer is exact,
-and so are two: the last layer's query row is followed with all rows at their centres. From
-the third layer on the middle layers leave radii.
+Method "centred": every row's change after the first layer is known exactly. One layer is
+exact, and so are two: the last layer's query row is followed with all rows at their
+centres. From the third layer on the middle layers leave radii.
 """
 
 import dataclasses
@@ -99,7 +99,7 @@ class Certificate(OfKind):
 
 @dataclasses.dataclass(frozen=True)
 class Certifier:
-    """A way to certify: its name, source, and the bounds of blocks of pairs."""
+    """A way to certify: its name, its source, and its bounds by blocks of substitutions."""
 
     name: CertificateMethod
     source: str
@@ -108,7 +108,7 @@ class Certifier:
     def blocks(
         self, request: InfluenceRequest
     ) -> Iterator[Float[np.ndarray, "substitutions"]]:
-        """Upper bounds of blocks of pairs; a model without layers has one block."""
+        """Upper bounds by blocks of substitutions; a model without layers has one block."""
         if request.model.layers:
             yield from self.blocks_of_layers(request)
         else:

@@ -38,7 +38,7 @@ HIGHEST = jax.lax.Precision.HIGHEST
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """The part of a program between corners (above); its output is a corner."""
+    """Part of a layer's row program between corners (see the module); it writes a corner."""
 
     program: Program
 

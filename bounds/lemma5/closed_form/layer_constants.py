@@ -39,7 +39,7 @@ from bounds.numbers.statements import (
 # the query's and of the key's activation. Before and after, norms are at most F.
 @dataclasses.dataclass(frozen=True)
 class DotProduct:
-    """s_jw = (W_Q y_j + b_Q)·(W_K y_w + b_K)/τ.
+    """Dot-product score s_jw = (W_Q y_j + b_Q)·(W_K y_w + b_K)/τ, by norms that bound it.
 
     With the key bias dropped, s_jw = (M^T y_j + W_K^T b_Q/τ)·y_w for M = W_Q^T W_K/τ,
     so |s_jw| <= (mu F + c) F, and a change is dy_j·M y'_w + y_j·M dy_w + c-term·dy_w:
@@ -88,7 +88,7 @@ class DotProduct:
 
 @dataclasses.dataclass(frozen=True)
 class Additive:
-    """s_jw = u·tanh(U1 y_j + U2 y_w + b)/τ.
+    """Additive score s_jw = u·tanh(U1 y_j + U2 y_w + b)/τ, by norms that bound it.
 
     tanh is 1-Lipschitz and below 1, so s moves by at most m1 and m2 per unit and
     |s| <= |u|_1/τ; and a row oscillates by at most 2 m2 F, |s_jw - s_j0| <= m2 F with

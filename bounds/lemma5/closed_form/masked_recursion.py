@@ -101,7 +101,7 @@ def largest_weighted_mean(
 # j != i; then comes the changed row, once if i is given, else once for every i.
 @dataclasses.dataclass(frozen=True)
 class Visible:
-    """Counts for the rows, then for the changed row at one or at every position."""
+    """Numbers of rows that each row sees, then that the changed row sees, for each i."""
 
     # Number of changed rows that the row sees, at most `total`.
     present: Int[np.ndarray, "counted"]

@@ -123,7 +123,7 @@ def one_layer_dyck_threshold(num_heads: int) -> int:
 def dyck_threshold(
     parameters: DyckParameters, numbers: Numbers = CERTIFIED
 ) -> int | None:
-    """Returns an even length from which on the parameters prove, found by bisection.
+    """Returns an even length from which on DYCK is out of reach, found by bisection.
 
     The least even n with F - 2k >= 0 at P = J + k, F the free brackets and k those that
     closing fixes, as far as the arithmetic tells: enclosures may put it later, never

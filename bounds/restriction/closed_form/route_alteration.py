@@ -35,7 +35,7 @@ _MANY = 10**6
 
 @dataclasses.dataclass(frozen=True)
 class Alteration:
-    """Parameters of one reduction; η = 0 in the first layer."""
+    """Parameters of one reduction by alteration (Theorem 6); η = 0 in the first layer."""
 
     # H.
     num_heads: int

@@ -46,7 +46,7 @@ class Weight(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class PaperReduction:
-    """Parameters of one reduction."""
+    """Parameters of one of Hahn's reductions, with corrected constants."""
 
     # H.
     num_heads: int
