@@ -29,7 +29,7 @@ def directed(value: float, spec: str, sense: Sense) -> str:
     >>> directed(2.00001, ".3g", Sense.UPPER), directed(2.00001, ".3g", Sense.LOWER)
     ('2.01', '2')
     """
-    # Without a decimal point in the format, or a finite value, nothing is cut.
+    # A format without "." names no number of digits; infinity and NaN have none.
     if "." not in spec or not math.isfinite(value):
         return format(value, spec)  # all digits
     up = sense is Sense.UPPER

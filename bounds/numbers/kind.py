@@ -43,8 +43,8 @@ class OfKind:
 
 def kind_of(value: float, lower: float, upper: float) -> Kind:
     """Kind of a value >= 0 that rounding leaves between `lower` and `upper`."""
-    # "exact" if both ends are within `RTOL_EXACT` times the value from it; 0 if both
-    # are 0.
+    # "exact" if both ends are within `RTOL_EXACT` times the value from it: a value of 0
+    # if both ends are 0.
     most = RTOL_EXACT * value
     near = value - lower <= most and upper - value <= most  # of NaN nothing is
     return "exact" if near else "enclosure"

@@ -88,8 +88,8 @@ class PrintedConstants:
         """The claim |dy_j^(k)| <= H^k C^{2k} D/n for j != i."""
         # True by closed form C2, with A_0 the A of the true norms:
         # * literal, always. Then A >= 2 A_0, C² >= 16 L_fact (1 + e^{2A}) by the
-        # inequality of the means, and 3 (1 + A_0) e^{2A_0} <= 16 (1 + e^{4A_0}): (H
-        # Γ)^k <= H^k C^{2k};
+        # inequality of the means, and 3 (1 + A_0) e^{2A_0} <= 16 (1 + e^{4A_0}):
+        # (H Γ)^k <= H^k C^{2k};
         # * tight, additive: always, by the same inequality, since then A = 2 A_0 too;
         # * tight, dot product: where 3 (1 + A) <= 16 (1 + e^{-2A}), that is up to
         # A = 4.334; false for some models with large A.
