@@ -117,7 +117,7 @@ def _export(options: DepthOptions, found: dict[str, dict[str, Any]]) -> Exports:
 
 
 def _cells(options: DepthOptions) -> dict[str, Cell]:
-    """Cells that evaluate the routes of each language, by the language's name."""
+    """One stored computation per language, by name: the thresholds of all its proofs."""
     layers, heads = options.num_layers, options.num_heads
     free, needed, read_out = Fraction(options.free), options.free_bits, options.read_out
     # What each depends on; those of DYCK hold with a read-out position and without.

@@ -55,7 +55,7 @@ class InputSource(Protocol):
 
     @property
     def count(self) -> int:
-        """Number of inputs, indexed from 0."""
+        """Number of inputs at each length; `draw` takes an `index` below it."""
         ...
 
     def draw(self, length: int, index: int) -> Int[np.ndarray, "tokens"]:

@@ -369,7 +369,7 @@ def measure_entropy(
 
 @dataclasses.dataclass(frozen=True)
 class _Evaluated:
-    """A model's losses, averaged over pairs, and the exact ε of each pair."""
+    """Losses of prefixes, each averaged with its partner's, and each pair's exact ε."""
 
     population: Population
     pairs: Pairs

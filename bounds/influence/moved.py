@@ -42,7 +42,7 @@ class MovedBase(SharedBase):
 
 
 def moved_model(model: Transformer, run: int) -> Transformer:
-    """Copy of a model with moved weights, but for embedding and positions; `run` >= 1."""
+    """Copy of a model with moved weights, but for embedding and position code; `run` >= 1."""
     # Sums and differences of embeddings and positions move as they are formed.
     given = {"embedding": model.embedding, "position": model.position}
     return dataclasses.replace(move_alike(model, run), **given)

@@ -332,7 +332,7 @@ def spread_of(
 
 
 def tallied(members: Bool[Array, "... keys"], count: Count, dtype: Any) -> ByKey:
-    """Number of equal keys that each key stands for (`count`), 0 if it is no member."""
+    """`count` of each key in the set `members`, 1 without counts; 0 for other keys."""
     weights = members.astype(dtype)
     return weights if count is None else weights * count
 

@@ -24,7 +24,7 @@ ByPair: TypeAlias = Float[Array, "heads rows substitutions"]
 
 @pytree
 class Moments:
-    """Sums over the columns of a reference, as the softmax lemma needs them."""
+    """Upper bounds on a reference's sums over columns, and on its largest y."""
 
     score: Sums  # T = sum w y
     grown: Sums  # sum w y e^y

@@ -1,10 +1,9 @@
-"""Norms of the embeddings that enter the first layer, and of a symbol's change.
+"""Upper bounds on embedding norms at one length, and on how far a symbol swap moves one.
 
-Position encodings are read at one length, so that no encoding beyond it is evaluated:
-block by block where that takes about a second, else in closed form.
-
-The formulas' own rounding is counted: that of a sine, a power, a sum of terms, and of
-the model's float type.
+Position encodings are read at one length, so that no encoding beyond it is evaluated. A
+position table, or encodings few enough, are read block by block; others are bounded in
+closed form. The rounding of their formulas is counted: that of a sine, a power, a sum of
+terms, and of the model's float type.
 """
 
 import dataclasses

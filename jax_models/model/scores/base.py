@@ -30,7 +30,7 @@ Scores = Float[Array, "heads rows keys"]
 
 
 class RowMoves(Protocol):
-    """Changes of the rows that keys are made of, for each of r alternative changes."""
+    """Changes of the activations that keys are projected from, one set per query row."""
 
     def formed(self) -> Float[Array, "keys width rows"]:
         """Returns the changes as an array."""
