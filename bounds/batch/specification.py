@@ -8,6 +8,7 @@ import collections
 import dataclasses
 import itertools
 import json
+import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,17 +29,11 @@ NESTED = re.compile(rf"{_PART}(?:{_NEXT}){{0,{MOST_PARTS - 1}}}+({_NEXT})?")
 
 @dataclasses.dataclass(frozen=True)
 class Specification:
-    """A sweep of a command over the cross product of values of its flags.
-
-    Attributes:
-        command: The command's name.
-        fixed: Values of the flags that all cells share, by name.
-        sweep: Values of each swept flag, by name, in the order they are given.
-    """
+    """A sweep of a command over the cross product of values of its flags."""
 
     command: str
-    fixed: Mapping[str, str]
-    sweep: Mapping[str, tuple[str, ...]]
+    fixed: Mapping[str, str]  # values of the flags that all cells share
+    sweep: Mapping[str, tuple[str, ...]]  # values of each swept flag, in order
 
     def __post_init__(self) -> None:
         """Refuse a flag that is both fixed and swept, and more than `MOST_CELLS` cells."""
@@ -56,10 +51,7 @@ class Specification:
     @property
     def size(self) -> int:
         """The number of cells."""
-        total = 1
-        for values in self.sweep.values():
-            total *= len(values)
-        return total
+        return math.prod(map(len, self.sweep.values()))
 
     def cells(self) -> Iterator[dict[str, str]]:
         """Yields the swept flags' values in each cell, the last flag varying fastest."""

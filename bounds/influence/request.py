@@ -69,12 +69,7 @@ class InfluenceRequest:
         return min(most, count if self.room is None else self.room)
 
     def only(self, rows: slice | np.ndarray, count: int = 0) -> Self:
-        """The request of some substitutions, or of some positions of its table.
-
-        Args:
-            rows: indices of substitutions, or of rows of the table.
-            count: further substitutions fill those of the rows up to this number.
-        """
+        """Request of some substitutions, or of table rows, with others up to `count`."""
         layout, kept = None, rows
         if self.layout is not None:
             layout, kept = self.layout.only(rows, count)
@@ -88,11 +83,7 @@ class InfluenceRequest:
     def read(
         self, changes: Float[np.ndarray, "substitutions watched classes"]
     ) -> Float[np.ndarray, "substitutions *scan"]:
-        """Norms of changes, or the numbers that `reading` takes from them.
-
-        Args:
-            changes: changes of the target, of the chosen entries.
-        """
+        """Norms of changes of chosen entries, or the numbers that `reading` takes."""
         if self.reading is None:
             # The reading keeps the sign of a target with one entry; an influence has none.
             return np.abs(Reading("norm")(changes)[:, 0])
@@ -132,11 +123,7 @@ class InfluenceRequest:
     def reached(
         self, these: slice = slice(None)
     ) -> Bool[np.ndarray, "substitutions watched"]:
-        """True where a substitution may move a watched row, of a transformer.
-
-        Args:
-            these: the substitutions; a target of many rows counts as one.
-        """
+        """True where a substitution may move a watched row, or a target of many rows."""
         where = self.position[these], self.symbol[these]
         joint = self.target_value.is_joint
         if self.deletes:

@@ -18,20 +18,13 @@ MATMUL_PRECISION = jax.lax.Precision.HIGHEST
 
 @dataclasses.dataclass(frozen=True)
 class Provenance:
-    """Versions, device and commit that produced a result.
+    """Versions, device and commit that produced a result."""
 
-    Attributes:
-        versions: Version of the distribution, of Python and of the numerical packages.
-        device: Platform and kind of the first device, as in "cpu: cpu".
-        matmul_precision: Of every matrix product, by JAX's name: on accelerators its
-            default rounds float32 to fewer bits.
-        git_commit: Commit of the checkout the package runs from, with "-dirty" where
-            files differ from it; None outside a checkout.
-    """
-
-    versions: dict[str, str]
-    device: str
+    versions: dict[str, str]  # of the distribution, Python and numerical packages
+    device: str  # platform and kind of the first device, as in "cpu: cpu"
+    # Of every product, by JAX's name: an accelerator's default rounds float32 further.
     matmul_precision: str
+    # Of the package's checkout, "-dirty" where files differ; None outside a checkout.
     git_commit: str | None
 
 

@@ -15,21 +15,13 @@ from jax_models.interrupt import raise_requested
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One computation of a sweep.
+    """One computation of a sweep."""
 
-    Attributes:
-        config: Everything the result depends on; the key of its row in the store.
-        label: The cell in a few words, for progress and messages.
-        compute: Does the work and returns the result to record.
-        checkpoint: File of unfinished work, deleted once the result is recorded.
-        form: Form of the result; a row of another form is refused when it is read.
-    """
-
-    config: Mapping[str, Any]
-    label: str
-    compute: Callable[[], Mapping[str, Any]]
-    checkpoint: Path | None = None
-    form: Form = dict
+    config: Mapping[str, Any]  # all that the result depends on: the key of its row
+    label: str  # for progress and messages
+    compute: Callable[[], Mapping[str, Any]]  # returns the result to record
+    checkpoint: Path | None = None  # deleted once the result is recorded
+    form: Form = dict  # of the result; a row of another form is refused
 
 
 @dataclasses.dataclass(frozen=True)
