@@ -19,15 +19,16 @@ import numpy as np
 from jax.sharding import Mesh
 
 import jax_models as jm
-from bounds.cli.parts import InParts, error_columns
+from bounds.cli.parts import InParts
 from bounds.cli.scan_parts import (
     ONE_PASS,
     AskedScan,
     FoundScan,
     ScanParts,
+    by_recipe,
+    describe,
     parse_reduce,
     parse_rows,
-    read_recipe,
 )
 from bounds.cli.shared.groups import Figure, Incremental, OneInput, Ties
 from bounds.cli.shared.input_source import open_tokenizer, record_names
@@ -39,7 +40,6 @@ from bounds.cli.shared.target import (
     number_symbol,
     read_substitutes,
     special_symbols,
-    target_key,
     unit_of,
 )
 from bounds.cli.words import describe_scan, quantity_of, scan_finding, top_line
@@ -48,14 +48,12 @@ from bounds.curves.scan_page import open_plotly, scan_page
 from bounds.figures.inputs import scan_figure
 from bounds.influence.scan import Scan
 from bounds.influence.table.lines import (
-    SYMBOL_NAMES,
     Named,
     Residues,
     largest_lines,
     write_lines,
 )
 from bounds.influence.table.view import check_shape
-from bounds.recipes.question import require_language_model, residues_of
 from bounds.store.output import write_bytes, write_csv
 from jax_models.arguments import show
 
@@ -155,6 +153,26 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
         key=False,
     )
 
+    def refuse_unused(self) -> None:
+        """Also refuses options that the edit or the recipe sets, or that do not affect it."""
+        super().refuse_unused()
+        given, recipe = self.is_given, self.recipe
+        fixed = () if recipe is None else SET_BY_RECIPE
+        for name in ("edit",) if recipe == "mutagenesis" else fixed:
+            if given(name):
+                raise jm.InputError(f"--recipe={recipe} sets --{name}; leave it out")
+        for name in OF_CHANGES if recipe in ONE_PASS else ():
+            if given(name):
+                raise jm.InputError(
+                    f"--recipe={recipe} is one pass of the input, on which --{name} has no "
+                    "effect; leave it out"
+                )
+        for name in ("symbols", "candidates") if self.edit == "delete" else ():
+            if given(name):
+                raise jm.InputError(
+                    f"--edit=delete puts in no symbols, and --{name} lists some; leave it out"
+                )
+
 
 # Lines of scan.csv beyond which it is not written.
 MAX_ROWS = 10**6
@@ -190,44 +208,8 @@ def plan(options: ScanOptions) -> Work:
     ).work(options)
 
 
-def describe(found: FoundScan) -> dict[str, Any]:
-    """Entries of the record on a scan, and on its cell of largest absolute value."""
-    asked, scan = found.asked, found.result
-    size = np.where(np.isnan(scan.values), -1.0, np.abs(scan.values))
-    at = np.unravel_index(int(size.argmax()), size.shape)
-    cell = tuple(map(int, at))
-    where = scan.place(cell)
-    entry = where.pop("target")
-    record = {
-        "n": len(scan.tokens),
-        "rows": scan.rows.tolist(),
-        "shape": dict(zip(scan.axes, scan.values.shape, strict=True)),
-        "substitutions": scan.substitutions,
-        "max": float(size[cell]),
-        "value": float(scan.values[cell]),
-        "lower": float(scan.lower[cell]),
-        "upper": float(scan.upper[cell]),
-        **where,
-        "target_symbol": entry,
-        "target": target_key(asked.subject.question.target),
-        "kind": scan.kind,
-        "rounding": scan.rounding,
-        "method": scan.method,
-        "reason": scan.reason,
-        **error_columns(scan.measured_error),
-        **asked.hashes,
-    }
-    if asked.tokenizer is not None:
-        names = asked.names(where["position"] or 0, where["symbol"])
-        record |= zip(SYMBOL_NAMES, names, strict=True)
-    if asked.record is not None:
-        record["record"] = asked.record
-    return record
-
-
 def _ask_all(options: ScanOptions) -> Iterator[AskedScan]:
     """Yields the request of each record of a FASTA file, or of the one input."""
-    _refuse_ineffective(options)
     names = [] if options.is_given("input") else record_names(options)
     if len(names) < 2:
         yield _ask(options)
@@ -238,26 +220,6 @@ def _ask_all(options: ScanOptions) -> Iterator[AskedScan]:
         asked = _ask(dataclasses.replace(options, input=at), first)
         first = first or asked.subject
         yield dataclasses.replace(asked, record=name)
-
-
-def _refuse_ineffective(options: ScanOptions) -> None:
-    """Refuses flags that the edit or the recipe sets, or that have no effect on it."""
-    given, recipe = options.is_given, options.recipe
-    fixed = () if recipe is None else SET_BY_RECIPE
-    for name in ("edit",) if recipe == "mutagenesis" else fixed:
-        if given(name):
-            raise jm.InputError(f"--recipe={recipe} sets --{name}; leave it out")
-    for name in OF_CHANGES if recipe in ONE_PASS else ():
-        if given(name):
-            raise jm.InputError(
-                f"--recipe={recipe} is one pass of the input, on which --{name} has no "
-                "effect; leave it out"
-            )
-    for name in ("symbols", "candidates") if options.edit == "delete" else ():
-        if given(name):
-            raise jm.InputError(
-                f"--edit=delete puts in no symbols, and --{name} lists some; leave it out"
-            )
 
 
 def _require_different(path: str, names: Sequence[str]) -> None:
@@ -307,32 +269,9 @@ def _ask(options: ScanOptions, first: Subject | None = None) -> AskedScan:
     )
     if options.recipe == "mutagenesis":
         if not options.is_given("target"):
-            asked = _watching(asked, "logits")
+            asked = asked.watching("logits")
         return dataclasses.replace(asked, reduce=reduce or "none")
-    if options.recipe is None:
-        return asked
-    at = residues_of(subject.model, tokens, positions)
-    require_language_model(subject.model)
-    recipe = read_recipe(options.recipe, subject.model, tokenizer, tokens, at, symbols)
-    set_by = recipe.question
-    return dataclasses.replace(
-        _watching(asked, set_by.target),
-        rows=set_by.rows if isinstance(set_by.rows, str) else list(set_by.rows),
-        reduce=set_by.reduce,
-        positions=at,
-        symbols=np.asarray(set_by.symbols),
-        target_symbols=set_by.target_symbols,
-        diagonal=set_by.diagonal,
-        recipe=recipe,
-    )
-
-
-def _watching(asked: AskedScan, target: Any) -> AskedScan:
-    """Request `asked` with the given target."""
-    subject = asked.subject
-    question = dataclasses.replace(subject.question, target=target)
-    subject = dataclasses.replace(subject, question=question)
-    return dataclasses.replace(asked, subject=subject)
+    return asked if options.recipe is None else by_recipe(asked, options.recipe)
 
 
 def _named(found: FoundScan, first_residue: int) -> Named:

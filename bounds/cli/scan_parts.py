@@ -7,7 +7,7 @@ Frobenius map needs all positions at once, and is made of the parts of their tab
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from jax.sharding import Mesh
@@ -21,6 +21,7 @@ from bounds.cli.parts import (
     Record,
     Report,
     add_top,
+    error_columns,
     key_of,
     pack,
     unpack,
@@ -39,13 +40,19 @@ from bounds.influence.rounding import choose_rounding, runs_of
 from bounds.influence.substitution import choose_query
 from bounds.influence.table.frobenius import Frobenius
 from bounds.influence.table.layout import Layout
+from bounds.influence.table.lines import SYMBOL_NAMES
 from bounds.influence.table.reductions import Reduce, Table, require_table
 from bounds.influence.table.result import Scan
 from bounds.influence.targets.base import is_count
 from bounds.influence.targets.table import as_value
 from bounds.recipes.maps import dependency_question, jacobian_question
 from bounds.recipes.marginals import mask_of, masked_scores, wild_type_marginals
-from bounds.recipes.question import Question, letters_of
+from bounds.recipes.question import (
+    Question,
+    letters_of,
+    require_language_model,
+    residues_of,
+)
 from bounds.store.forms import COUNT, SIZE, Form
 from bounds.store.output import canonical_json, sha256
 from jax_models.arguments import show
@@ -108,46 +115,12 @@ ODDS = "log-odds against the wild type, nats"
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """Scan that a recipe asks for on one input, and what is made of its result."""
+    """Values that a recipe makes of its scan of one input."""
 
-    question: Question
     label: str  # of the values, with their unit
     axes: tuple[str, ...] | None = None  # of what it makes; None: of the scan
     finish: Callable[[Scan], Scan] = lambda scan: scan
     one_pass: Callable[[], Scan] | None = None  # of `ONE_PASS`
-
-
-def read_recipe(
-    named: str,
-    model: jm.Transformer,
-    tokenizer: jm.Tokenizer | None,
-    tokens: np.ndarray,
-    positions: Sequence[int],
-    symbols: np.ndarray | None,
-) -> Recipe:
-    """Recipe of one input that `named` names: any value of `--recipe` but mutagenesis."""
-    letters = letters_of(model, None if symbols is None else symbols.ravel().tolist())
-    if named == "dependency_map":
-        question = dependency_question(letters, positions)
-        return Recipe(question, as_value(question.target).label)
-    if named == "categorical_jacobian":
-        question = jacobian_question(letters, positions)
-        return Recipe(question, as_value("logits").label)
-    if named in ONE_PASS:
-        question = Question(letters, "logits", "own")
-
-        def one_pass() -> Scan:
-            return wild_type_marginals(
-                model, tokens, symbols=letters, positions=positions
-            )
-
-        return Recipe(question, ODDS, AXES, one_pass=one_pass)
-    mask: int | None = None
-    for name in MASKS:
-        if tokenizer is not None and name in tokenizer.names:
-            mask = tokenizer.symbol(name)
-    question = Question((mask_of(model, mask),), "logits", "own")
-    return Recipe(question, ODDS, AXES, lambda scan: masked_scores(scan, letters))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -178,8 +151,86 @@ class AskedScan(Asked):
             table=TableOptions(*table),
         )
 
+    def watching(self, target: Any) -> Self:
+        """The scan with another target."""
+        question = dataclasses.replace(self.subject.question, target=target)
+        subject = dataclasses.replace(self.subject, question=question)
+        return dataclasses.replace(self, subject=subject)
+
+
+def by_recipe(asked: AskedScan, named: str) -> AskedScan:
+    """Scan that a value of `--recipe`, but mutagenesis, makes of another one."""
+    model, tokens = asked.subject.model, asked.tokens
+    at = residues_of(model, tokens, asked.positions)
+    require_language_model(model)
+    symbols = None if asked.symbols is None else asked.symbols.ravel().tolist()
+    letters = letters_of(model, symbols)
+    if named == "dependency_map":
+        question = dependency_question(letters, at)
+        recipe = Recipe(as_value(question.target).label)
+    elif named == "categorical_jacobian":
+        question = jacobian_question(letters, at)
+        recipe = Recipe(as_value("logits").label)
+    elif named in ONE_PASS:
+        question = Question(letters, "logits", "own")
+        given = {"symbols": letters, "positions": at}
+        one_pass = functools.partial(wild_type_marginals, model, tokens, **given)
+        recipe = Recipe(ODDS, AXES, one_pass=one_pass)
+    else:
+        mask: int | None = None
+        for name in MASKS:
+            if asked.tokenizer is not None and name in asked.tokenizer.names:
+                mask = asked.tokenizer.symbol(name)
+        question = Question((mask_of(model, mask),), "logits", "own")
+        recipe = Recipe(ODDS, AXES, lambda scan: masked_scores(scan, letters))
+    return dataclasses.replace(
+        asked.watching(question.target),
+        rows=question.rows if isinstance(question.rows, str) else list(question.rows),
+        reduce=question.reduce,
+        positions=at,
+        symbols=np.asarray(question.symbols),
+        target_symbols=question.target_symbols,
+        diagonal=question.diagonal,
+        recipe=recipe,
+    )
+
 
 FoundScan = Joined[AskedScan, Scan]
+
+
+def describe(found: FoundScan) -> dict[str, Any]:
+    """Entries of the record on a scan, and on its cell of largest absolute value."""
+    asked, scan = found.asked, found.result
+    size = np.where(np.isnan(scan.values), -1.0, np.abs(scan.values))
+    at = np.unravel_index(int(size.argmax()), size.shape)
+    cell = tuple(map(int, at))
+    where = scan.place(cell)
+    entry = where.pop("target")
+    record = {
+        "n": len(scan.tokens),
+        "rows": scan.rows.tolist(),
+        "shape": dict(zip(scan.axes, scan.values.shape, strict=True)),
+        "substitutions": scan.substitutions,
+        "max": float(size[cell]),
+        "value": float(scan.values[cell]),
+        "lower": float(scan.lower[cell]),
+        "upper": float(scan.upper[cell]),
+        **where,
+        "target_symbol": entry,
+        "target": target_key(asked.subject.question.target),
+        "kind": scan.kind,
+        "rounding": scan.rounding,
+        "method": scan.method,
+        "reason": scan.reason,
+        **error_columns(scan.measured_error),
+        **asked.hashes,
+    }
+    if asked.tokenizer is not None:
+        names = asked.names(where["position"] or 0, where["symbol"])
+        record |= zip(SYMBOL_NAMES, names, strict=True)
+    if asked.record is not None:
+        record["record"] = asked.record
+    return record
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

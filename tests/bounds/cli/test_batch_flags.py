@@ -97,6 +97,10 @@ def test_the_help_shows_the_flags_that_can_be_held(run, command):
         (["--command=influence", "--sweep=model=a.safetensors,b"], "--model 'a.safet"),
         (["--command=influence", "--preset=first", "--mask=none"], "--mask describes"),
         (["--command=influence", "--tokens=a", "--text=b"], "give --tokens or --text"),
+        (
+            ["--command=scan", "--recipe=dependency_map", "--sweep=rows=0,1"],
+            "rows=0: --recipe=dependency_map sets --rows",
+        ),
         (["--spec=none.toml"], "does not exist"),
         ([*SWEEP, "--seed=1", "--sweep=seed=2"], "--seed is both fixed and swept"),
         ([*SWEEP, "--p=0.5"], "--p is both fixed and swept"),
