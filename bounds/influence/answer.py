@@ -162,7 +162,7 @@ def settle(
         return _influence(request, choice, found, ends, keep, stated)
     kind = kind_of_largest(found.values, lower, upper)
     # A kind in `stated` goes before the computed one.
-    return _scan(
+    return scan_of(
         request, (found.values, lower, upper, enclosed), {"kind": kind} | stated
     )
 
@@ -265,7 +265,7 @@ def by_position(
     return tables
 
 
-def _scan(
+def scan_of(
     request: InfluenceRequest,
     values: tuple[np.ndarray, ...],  # with lower, upper and enclosed
     stated: dict[str, Any],

@@ -13,7 +13,7 @@ from typing import Any, get_args
 import numpy as np
 from jaxtyping import Float
 
-from bounds.influence.answer import of_each_input
+from bounds.influence.answer import of_each_input, scan_of
 from bounds.influence.build import TableOptions, build_request
 from bounds.influence.rounding import hypotheses_of
 from bounds.influence.scan import Scan
@@ -55,7 +55,8 @@ def masked_marginals(
         mask: number of the mask; by default that of the token dropout, as of ESM-2.
         symbols: the symbols that are scored; by default all that the model substitutes.
             Probabilities are of all symbols, which cancels.
-        positions: scored positions; by default all but special symbols.
+        positions: scored positions; by default all but special symbols and masks: a
+            position that is masked already has no wild type.
         unit: "nats" (published) or "bits".
         options: method, ties, rounding and run, as in `scan`.
 
@@ -66,10 +67,15 @@ def masked_marginals(
         Meier et al. 2021, the masked marginal probability.
     """
     check_options("masked_marginals", options)
+    choose_name("unit", unit, get_args(Unit))
     require_language_model(model)
     letters = letters_of(model, symbols)
-    question = Question((mask_of(model, mask),), "logits", "own")
+    chosen = mask_of(model, mask)
+    question = Question((chosen,), "logits", "own")
     at = residues_of(model, tokens, positions)
+    if positions is None:
+        at = [position for position in at if tokens[position] != chosen]
+    require_unmasked(tokens, at, chosen)
     found = question.scan(model, tokens, positions=at, **options)
     return masked_scores(found, letters, unit)
 
@@ -100,6 +106,7 @@ def wild_type_marginals(
     Source:
         Meier et al. 2021, the wild-type marginal probability.
     """
+    choose_name("unit", unit, get_args(Unit))
     require_language_model(model)
     letters = letters_of(model, symbols)
     at = residues_of(model, tokens, positions)
@@ -110,35 +117,27 @@ def wild_type_marginals(
         positions=at,
         table=TableOptions("own", reduce="none"),
     )
-    base, layout = Base(request), request.layout
-    logits = base.values()
-    assert layout is not None and logits is not None
-    none = np.zeros_like(logits)
-    scan = Scan(
-        *(none, none, none, none == 0),
-        axes=layout.axes,
-        positions=layout.positions,
-        symbols=layout.symbols,
-        rows=layout.rows,
-        target_symbols=layout.names,
-        tokens=request.tokens,
-        base_of=base,
-        target="logits",
-        kind="exact",
-        method="exhaustive",
-        reason="one pass of the input",
-        rounding="all",
-        substitutions=0,
-        ties=None,
-        hypotheses=hypotheses_of("all"),
-    )
+    assert request.layout is not None
+    none = np.zeros((len(request.layout.positions), 1, *request.layout.shape))
+    stated = {
+        "target": "logits",
+        "kind": "exact",
+        "method": "exhaustive",
+        "reason": "one pass of the input",
+        "rounding": "all",
+        "substitutions": 0,
+        "ties": None,
+        "hypotheses": hypotheses_of("all"),
+    }
+    scan = scan_of(request, (none, none, none, none == 0), stated)
     return dataclasses.replace(_scores(scan, letters, unit), base_of=None)
 
 
 def masked_scores(scan: Scan, letters: Sequence[int], unit: Unit = "nats") -> Scan:
     """Log-odds of letters at masked positions, from a scan of the rows' own logits."""
-    assert scan.base_of is not None
-    base = _UnmaskedOdds(scan.base_of.request, scan, tuple(letters), unit)
+    assert scan.base_of is not None and scan.base is not None
+    odds = _against_wild_type(scan, scan.base[:, 0], letters, unit)
+    base = _UnmaskedOdds(scan.base_of.request, odds)
     return dataclasses.replace(_scores(scan, letters, unit), base_of=base)
 
 
@@ -151,25 +150,29 @@ def mask_of(model: Transformer, mask: int | None) -> int:
     return model.token_dropout.mask
 
 
+def require_unmasked(tokens: Any, positions: Sequence[int], mask: int) -> None:
+    """Raises `InputError` if one of the positions holds the mask."""
+    for position in positions:
+        if tokens[position] == mask:
+            raise InputError(
+                f"position {position} is masked already, and has no wild type that symbols "
+                "could be scored against; leave it out of positions"
+            )
+
+
 @dataclasses.dataclass(frozen=True)
 class _UnmaskedOdds(Base):
     """Log-odds of the letters against the wild type, in the unmasked input."""
 
-    scan: Scan
-    letters: tuple[int, ...]
-    unit: Unit
+    odds: Float[np.ndarray, "positions letters"]
 
     def values(self) -> Float[np.ndarray, "positions letters"]:
         """Log-odds against the wild type."""
-        assert self.scan.base is not None
-        return _against_wild_type(
-            self.scan, self.scan.base[:, 0], self.letters, self.unit
-        )
+        return self.odds
 
 
 def _scores(scan: Scan, letters: Sequence[int], unit: Unit) -> Scan:
     """Log-odds of letters, from a scan of changes of own rows' logits [P, 1, V]."""
-    choose_name("unit", unit, get_args(Unit))
     base = scan.base_of
     assert base is not None and scan.base is not None
     values = _against_wild_type(scan, (scan.values + scan.base)[:, 0], letters, unit)

@@ -29,10 +29,7 @@ class Question:
 
     def scan(self, model: Any, tokens: Any, **options: Any) -> Scan:
         """Calls `scan` for one input with these arguments and `options`."""
-        fields = dataclasses.fields(self)
-        return scan(
-            model, tokens, **{x.name: getattr(self, x.name) for x in fields}, **options
-        )
+        return scan(model, tokens, **vars(self), **options)
 
 
 # Options of recipes, as in `scan`.

@@ -1,5 +1,7 @@
 """Marginals are those of passes by `transformers` whose positions are masked in turn."""
 
+import functools
+
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -68,6 +70,18 @@ def test_wild_type_marginals_are_those_of_one_pass(name):
     np.testing.assert_allclose(
         bits.values[:, ::-1] * np.log(2), found.values, rtol=1e-14
     )
+
+
+def test_a_masked_position_has_no_wild_type():
+    model, tokens, _, _ = passes("bert")
+    tokens = np.where(np.arange(len(tokens)) == 2, MASK, tokens)
+    ask = functools.partial(bounds.recipes.masked_marginals, model, tokens, mask=MASK)
+    found = ask()
+    assert found.positions.tolist() == [x for x in range(len(tokens)) if x != 2]
+    every = model.substitutable or range(model.vocab_size)
+    assert np.isfinite(found.values).sum() >= len(found.positions) * (len(every) - 1)
+    with refused("position 2 is masked already, and has no wild type"):
+        ask(positions=[1, 2])
 
 
 def test_without_radii_marginals_are_estimates():
