@@ -22,6 +22,7 @@ import jax_models as jm
 from bounds.cli.parts import InParts
 from bounds.cli.scan_parts import (
     ONE_PASS,
+    WORDS,
     AskedScan,
     FoundScan,
     ScanParts,
@@ -63,9 +64,17 @@ RECIPES = (
     *("masked_marginals", "wild_type_marginals", "dependency_map"),
     *("categorical_jacobian", "mutagenesis"),
 )
+OF_LOGARITHMS = RECIPES[:3]
+# Flags that recipes set; a categorical Jacobian has no fixed reduction.
 SET_BY_RECIPE = (
-    *("rows", "target", "target_symbols", "reduce", "diagonal", "edit", "candidates"),
+    *("rows", "target", "target_symbols", "diagonal", "edit", "candidates", "reduce"),
 )
+SET_BY: dict[str | None, tuple[str, ...]] = {
+    **dict.fromkeys(RECIPES, SET_BY_RECIPE),
+    "categorical_jacobian": SET_BY_RECIPE[:-1],
+    "mutagenesis": ("edit",),
+    None: (),
+}
 # Options of changes, of which a recipe of one pass has none.
 OF_CHANGES = ("method", "precision", "rounding", "ties")
 
@@ -80,6 +89,21 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
         "A scan by the name of its field, which sets what is replaced and watched and what "
         "is made of it: {words} (docs/recipes.md).",
         RECIPES,
+    )
+    unit: str | None = option(
+        None,
+        "Unit of a recipe's logarithms: nats, or bits. By default bits of a "
+        "dependency_map, else nats.",
+        ("nats", "bits"),
+        used_if=lambda one: one.recipe in OF_LOGARITHMS,
+        otherwise=f"is of the recipes {', '.join(OF_LOGARITHMS)}; leave it out",
+    )
+    epsilon: float = option(
+        1e-10,
+        "Constant that a dependency_map adds to each probability.",
+        least=0,
+        used_if=lambda one: one.recipe == "dependency_map",
+        otherwise="is of --recipe=dependency_map; leave it out",
     )
     edit: str = option(
         "replace",
@@ -104,8 +128,9 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
         "What is made of the changes: none keeps them signed with the target's axis, max "
         "is the largest over substitutes and entries, mean that over substitutes, "
         "frobenius the map of the categorical Jacobian, centred and less its average "
-        "product but for :nocenter and :noapc, symmetrised by :tensor or :map. By default "
-        "a target of one entry is signed, of others it is the norm.",
+        "product but for :nocenter and :noapc, symmetrised by :tensor or :map, the means "
+        "without the input's own symbols for :left_out. By default a target of one entry "
+        "is signed, of others it is the norm.",
         check="bounds.cli.scan_parts:parse_reduce",
     )
     diagonal: bool = option(
@@ -157,10 +182,14 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
         """Also refuses options that the edit or the recipe sets, or that do not affect it."""
         super().refuse_unused()
         given, recipe = self.is_given, self.recipe
-        fixed = () if recipe is None else SET_BY_RECIPE
-        for name in ("edit",) if recipe == "mutagenesis" else fixed:
+        for name in SET_BY[recipe]:
             if given(name):
                 raise jm.InputError(f"--recipe={recipe} sets --{name}; leave it out")
+        if recipe == "categorical_jacobian" and self.reduce in WORDS:
+            raise jm.InputError(
+                f"--recipe={recipe} reduces by frobenius, not by {self.reduce}; give "
+                "--reduce=frobenius:tensor or another form of it, or leave it out"
+            )
         for name in OF_CHANGES if recipe in ONE_PASS else ():
             if given(name):
                 raise jm.InputError(
@@ -183,8 +212,7 @@ def plan(options: ScanOptions) -> Work:
 
     def parts(asked: AskedScan, mesh: Mesh | None) -> ScanParts:
         found = ScanParts.plan(asked, mesh)
-        axes = asked.recipe and asked.recipe.axes
-        check_shape(options.figure, axes or found.layout.axes)
+        check_shape(options.figure, tuple(asked.table(found.layout)))
         if PAGE in options.figure_format:
             open_plotly()
         return found
@@ -271,7 +299,9 @@ def _ask(options: ScanOptions, first: Subject | None = None) -> AskedScan:
         if not options.is_given("target"):
             asked = asked.watching("logits")
         return dataclasses.replace(asked, reduce=reduce or "none")
-    return asked if options.recipe is None else by_recipe(asked, options.recipe)
+    if options.recipe is None:
+        return asked
+    return by_recipe(asked, options.recipe, options.unit, options.epsilon)
 
 
 def _named(found: FoundScan, first_residue: int) -> Named:

@@ -1,4 +1,4 @@
-"""A scan in parts of positions, so that long work is saved and resumed, and its recipes.
+"""A scan in parts of positions, so that long work is saved and resumed.
 
 Tables, maxima and means go position by position: their parts are concatenated. A
 Frobenius map needs all positions at once, and is made of the parts of their table.
@@ -44,9 +44,13 @@ from bounds.influence.table.lines import SYMBOL_NAMES
 from bounds.influence.table.reductions import Reduce, Table, require_table
 from bounds.influence.table.result import Scan
 from bounds.influence.targets.base import is_count
-from bounds.influence.targets.table import as_value
-from bounds.recipes.maps import dependency_question, jacobian_question
-from bounds.recipes.marginals import mask_of, masked_scores, wild_type_marginals
+from bounds.recipes.maps import dependency_question, in_nats, jacobian_question
+from bounds.recipes.marginals import (
+    mask_of,
+    masked_scores,
+    require_unmasked,
+    wild_type_marginals,
+)
 from bounds.recipes.question import (
     Question,
     letters_of,
@@ -68,8 +72,11 @@ FROBENIUS: dict[str, dict[str, Any]] = {
     "map": {"symmetrize": "map"},
     "nocenter": {"center": False},
     "noapc": {"apc": False},
+    "left_out": {"wild_type": "left_out"},
 }
-GRAMMAR = f"{', '.join(WORDS)}, or frobenius[:tensor|:map][:nocenter][:noapc]"
+GRAMMAR = (
+    f"{', '.join(WORDS)}, or frobenius[:tensor|:map][:nocenter][:noapc][:left_out]"
+)
 
 
 def parse_reduce(text: str | None) -> Reduce:
@@ -108,9 +115,7 @@ def parse_rows(text: str | None) -> Any:
 
 # Names of masks in vocabularies.
 MASKS = ("<mask>", "[MASK]")
-AXES = ("position", "symbol")
 ONE_PASS = ("wild_type_marginals",)  # recipes that are no scan
-ODDS = "log-odds against the wild type, nats"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,9 +123,9 @@ class Recipe:
     """Values that a recipe makes of its scan of one input."""
 
     label: str  # of the values, with their unit
-    axes: tuple[str, ...] | None = None  # of what it makes; None: of the scan
+    symbols: int | None = None  # of a table (position, symbol) that `finish` makes
     finish: Callable[[Scan], Scan] = lambda scan: scan
-    one_pass: Callable[[], Scan] | None = None  # of `ONE_PASS`
+    one_pass: Callable[[], Scan] | None = None  # instead of a scan
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -135,6 +140,22 @@ class AskedScan(Asked):
     edit: Edit = "replace"
     recipe: Recipe | None = None
     record: str | None = None  # name of the input among several
+
+    @property
+    def watched(self) -> str:
+        """Values of a recipe with their unit; of another scan the target's word."""
+        if self.recipe is not None:
+            return self.recipe.label
+        target = self.subject.question.target
+        return target if isinstance(target, str) else target.name
+
+    def table(self, layout: Layout) -> dict[str, int]:
+        """Length of each axis of the values that are written, by name."""
+        count, symbols = layout.cells.shape
+        if self.recipe is not None and self.recipe.symbols is not None:
+            return {"position": count, "symbol": self.recipe.symbols}
+        sizes = {"position": count, "symbol": symbols, "row": layout.rows.size}
+        return {axis: sizes.get(axis, layout.width) for axis in layout.axes}
 
     def request(self, mesh: Mesh | None = None) -> InfluenceRequest:
         """Influence request of the scan, as `bounds.scan` makes it."""
@@ -158,35 +179,44 @@ class AskedScan(Asked):
         return dataclasses.replace(self, subject=subject)
 
 
-def by_recipe(asked: AskedScan, named: str) -> AskedScan:
-    """Scan that a value of `--recipe`, but mutagenesis, makes of another one."""
+def by_recipe(asked: AskedScan, named: str, unit: Any, epsilon: float) -> AskedScan:
+    """Scan that a value of `--recipe`, but mutagenesis, makes of another one.
+
+    `unit` and `epsilon` are of its logarithms; None is the unit of those who published it.
+    """
     model, tokens = asked.subject.model, asked.tokens
     at = residues_of(model, tokens, asked.positions)
     require_language_model(model)
     symbols = None if asked.symbols is None else asked.symbols.ravel().tolist()
     letters = letters_of(model, symbols)
-    if named == "dependency_map":
-        question = dependency_question(letters, at)
-        recipe = Recipe(as_value(question.target).label)
-    elif named == "categorical_jacobian":
-        question = jacobian_question(letters, at)
-        recipe = Recipe(as_value("logits").label)
-    elif named in ONE_PASS:
-        question = Question(letters, "logits", "own")
-        given = {"symbols": letters, "positions": at}
-        one_pass = functools.partial(wild_type_marginals, model, tokens, **given)
-        recipe = Recipe(ODDS, AXES, one_pass=one_pass)
+    if named == "categorical_jacobian":
+        question, recipe = jacobian_question(letters, at), Recipe("Δ logits, nats")
+    elif named == "dependency_map":
+        question = dependency_question(letters, at, epsilon)
+        recipe = Recipe(f"largest |Δ log-odds|, {unit or 'bits'}")
+        if unit == "nats":
+            recipe = dataclasses.replace(recipe, finish=in_nats)
     else:
-        mask: int | None = None
-        for name in MASKS:
-            if asked.tokenizer is not None and name in asked.tokenizer.names:
-                mask = asked.tokenizer.symbol(name)
-        question = Question((mask_of(model, mask),), "logits", "own")
-        recipe = Recipe(ODDS, AXES, lambda scan: masked_scores(scan, letters))
+        unit = unit or "nats"
+        made = f"log-odds against the wild type, {unit}", len(letters)
+        if named in ONE_PASS:
+            question = Question(letters, "logits", "own")
+            given = {"symbols": letters, "positions": at, "unit": unit}
+            one_pass = functools.partial(wild_type_marginals, model, tokens, **given)
+            recipe = Recipe(*made, one_pass=one_pass)
+        else:
+            mask, words = None, asked.tokenizer
+            if words is not None:
+                masks = [words.symbol(name) for name in MASKS if name in words.names]
+                mask = masks[-1] if masks else None
+            mask = mask_of(model, mask)
+            require_unmasked(tokens, at, mask)
+            question = Question((mask,), "logits", "own")
+            recipe = Recipe(*made, lambda scan: masked_scores(scan, letters, unit))
     return dataclasses.replace(
         asked.watching(question.target),
         rows=question.rows if isinstance(question.rows, str) else list(question.rows),
-        reduce=question.reduce,
+        reduce=asked.reduce or question.reduce,
         positions=at,
         symbols=np.asarray(question.symbols),
         target_symbols=question.target_symbols,

@@ -10,12 +10,12 @@ import numpy as np
 from bounds.cli.influence_parts import AskedInfluence
 from bounds.cli.parts import SECONDS, Parts
 from bounds.cli.scan_parts import AskedScan, FoundScan, as_table
-from bounds.cli.shared.target import target_key
 from bounds.influence import Influence, Screened
 from bounds.influence.blocks.block_memory import BlockSizes
 from bounds.influence.result import MeasuredError, said_of
 from bounds.influence.rounding import runs_of
 from bounds.influence.scan import Frobenius, Scan
+from bounds.influence.table.lines import MUTATION, RESIDUE, ROW_RESIDUE
 from bounds.influence.targets.table import as_value
 from bounds.numbers.notation import enclosure_label
 from bounds.rounding.ranked import MARGIN
@@ -59,21 +59,19 @@ def describe_scan(parts: Parts[AskedScan, Scan]) -> list[str]:
     asked, layout = parts.asked, parts.whole.layout
     assert layout is not None
     counts, cost = _describe_cost(parts)
-    positions, symbols = layout.cells.shape
-    sizes = {"position": positions, "symbol": symbols, "row": layout.rows.size}
-    shape = [sizes.get(axis, layout.width) for axis in layout.axes]
-    cells = math.prod(shape)
+    table = asked.table(layout)
+    cells = math.prod(table.values())
     kept = 2 * cells  # with how far they moved
     if layout.reduction.by_target:  # the whole tables of all runs
-        kept = positions * symbols * math.prod(as_table(layout).shape)
+        kept = layout.cells.size * math.prod(as_table(layout).shape)
         kept *= 1 + runs_of(parts.rounding)
-    named = " x ".join(f"{n} {x}s" for n, x in zip(shape, layout.axes, strict=True))
+    named = " x ".join(f"{size} {axis}s" for axis, size in table.items())
     title, written = [], [f"scan.npz: {cells} cells, {ARRAYS * cells / 1e6:.3g} MB"]
     if asked.record is not None:  # several share scan.csv, and have no scan.npz
         title, written = [f"record {asked.record}:"], []
     return [
         *title,
-        *_describe_setting(parts, show(target_key(asked.subject.question.target))),
+        *_describe_setting(parts, asked.watched),
         f"scan: {named}",
         *_describe_method(parts),
         f"substitutions: {sum(counts)}, in {len(parts.starts)} parts of at most "
@@ -200,7 +198,7 @@ def scan_finding(found: FoundScan, record: Mapping[str, Any]) -> str:
     edits = "deletions" if asked.edit == "delete" else "substitutions"
     made = f"{scan.substitutions} {edits}"
     if asked.recipe is None:
-        made += f" of {target_key(asked.subject.question.target)}"
+        made += f" of {asked.watched}"
     else:
         of = "one pass of the input" if asked.recipe.one_pass else made
         made = f"{quantity_of(asked.recipe.label, asked, scan)}, by {of}"
@@ -216,13 +214,15 @@ def scan_finding(found: FoundScan, record: Mapping[str, Any]) -> str:
 
 def top_line(line: Mapping[str, Any]) -> str:
     """Line on one of the largest cells: its value, then its place."""
-    where = line.get("mutation") or f"position {line['position']}"
-    if line.get("mutation") is None and line["symbol"] is not None:
-        where += f", symbol {line.get('symbol_name', line['symbol'])}"
+    where = line.get(MUTATION)
+    if where is None:
+        where = line.get(RESIDUE) or f"position {line['position']}"
+        if line["symbol"] is not None:
+            where += f", symbol {line.get('symbol_name', line['symbol'])}"
     if line["record"] is not None:
         where = f"{line['record']}: {where}"
     if line["row"] not in (None, line["position"]):
-        where += f", row {line['row']}"
+        where += f", row {line.get(ROW_RESIDUE) or line['row']}"
     if line["target"] is not None:
         where += f", entry {line.get('target_name', line['target'])}"
     return f"{line['value']:+.6g} {where}"
@@ -232,6 +232,8 @@ def quantity_of(unit: str, asked: AskedScan, scan: Scan) -> str:
     """Label of a scan's values, from the target's label `unit`, e.g. `‖Δ logits‖₂, nats`."""
     if asked.recipe is not None:
         unit = asked.recipe.label
+        if not isinstance(asked.reduce, Frobenius):
+            return unit
     whole, comma, measured = unit.partition(",")
     change, rest = whole.strip("‖₂|"), f"{comma}{measured}"
     match asked.reduce:

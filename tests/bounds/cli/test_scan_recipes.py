@@ -8,6 +8,7 @@ import pytest
 import bounds
 import jax_models as jm
 from tests.bounds.cli.outputs import NAMES, read_csv, read_json, tokens_of
+from tests.compiled import programs
 
 OUT = Path("results/scan")
 LETTERS = "ACDEFG"
@@ -20,6 +21,12 @@ LINES = {
     "dependency_map": "largest |Δ log-odds|, bits, by 20 substitutions,",
     "categorical_jacobian": "Frobenius norm of Δ logits, less its average product, nats,",
     "mutagenesis": "20 substitutions of logits,",
+}
+WATCHED = {
+    "masked_marginals": "log-odds against the wild type, nats",
+    "dependency_map": "largest |Δ log-odds|, bits",
+    "categorical_jacobian": "Δ logits, nats",
+    "mutagenesis": "logits",
 }
 RECIPES = {
     "masked_marginals": {**GIVEN, "mask": MASK},
@@ -40,8 +47,19 @@ def test_a_recipe_writes_what_its_function_returns(name, run, folder):
     typed = [f"--model={folder}", "--sequence=ACDE", f"--symbols={','.join(LETTERS)}"]
     plan = run("scan", *typed, f"--recipe={name}", "--dry_run").out
     assert ("one pass" in plan) == (name == "wild_type_marginals")
-    ended = run("scan", *typed, f"--recipe={name}")
+    ended = run("scan", *typed, f"--recipe={name}", "--first_residue=25")
     assert (ended.code, ended.err) == (0, "")
+    shape = " x ".join(f"{n} {x}s" for x, n in read_json("scan")["shape"].items())
+    if name != "wild_type_marginals":
+        assert f"scan: {shape}\n" in plan
+        assert f"scan.npz: {arrays()['values'].size} cells" in plan
+        assert f"n = 6, {WATCHED[name]}\n" in plan
+    named = {"A25", "C26", "D27", "E28"}
+    if name in ("dependency_map", "categorical_jacobian"):
+        assert {x["residue"] for x in read_csv("scan")} == named
+        assert {x["row_residue"] for x in read_csv("scan")} == named
+    else:
+        assert {x["mutation"][:-1] for x in read_csv("scan")} == named
     assert f"n = 6: {LINES[name]}" in ended.out
     model = jm.from_pretrained(folder, dtype="float64")
     wanted = getattr(bounds.recipes, name)(model, tokens_of("ACDE"), **RECIPES[name])
@@ -53,6 +71,38 @@ def test_a_recipe_writes_what_its_function_returns(name, run, folder):
     if wanted.base is not None:
         np.testing.assert_allclose(kept["base"], wanted.base, 1e-12, 1e-12)
         assert all(row["base"] for row in read_csv("scan"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "asked", "label"),
+    [
+        ("masked_marginals --unit=bits", {"unit": "bits", "mask": MASK}, "type, bits"),
+        ("wild_type_marginals --unit=bits", {"unit": "bits"}, "wild type, bits"),
+        (
+            "dependency_map --unit=nats --epsilon=0.001",
+            {"unit": "nats", "epsilon": 1e-3},
+            "|Δ log-odds|, nats",
+        ),
+        (
+            "categorical_jacobian --reduce=frobenius:map:left_out",
+            {"reduce": bounds.Frobenius(symmetrize="map", wild_type="left_out")},
+            "Frobenius norm of Δ logits",
+        ),
+    ],
+)
+def test_flags_choose_between_published_definitions(flags, asked, label, run, folder):
+    name, *more = flags.split()
+    typed = [f"--model={folder}", "--sequence=ACDE", f"--symbols={','.join(LETTERS)}"]
+    ended = run("scan", *typed, f"--recipe={name}", *more)
+    assert (ended.code, ended.err) == (0, "")
+    assert label in ended.out
+    model = jm.from_pretrained(folder, dtype="float64")
+    recipe = getattr(bounds.recipes, name)
+    wanted = recipe(model, tokens_of("ACDE"), **GIVEN, **asked)
+    np.testing.assert_allclose(arrays()["values"], wanted.values, 1e-12, 1e-12)
+    mask = {"mask": MASK} if "mask" in asked else {}
+    published = recipe(model, tokens_of("ACDE"), **GIVEN, **mask)
+    assert np.nanmax(np.abs(published.values - wanted.values)) > 1e-6
 
 
 def test_the_largest_are_printed_and_written_by_name(run, folder):
@@ -187,6 +237,10 @@ def test_deletions_are_those_of_the_function(run, folder):
             "--candidates lists some; leave it out",
         ),
         (["--recipe=tea"], "recipe"),
+        (["--recipe=mutagenesis", "--unit=bits"], "--unit is of the recipes"),
+        (["--recipe=masked_marginals", "--epsilon=0"], "--epsilon is of --recipe=dep"),
+        (["--recipe=categorical_jacobian", "--reduce=max"], "not by max"),
+        (["--recipe=dependency_map", "--reduce=max"], "sets --reduce; leave it out"),
         (["--edit=delete", "--method=incremental"], "a deletion moves the rows"),
     ],
 )
@@ -194,3 +248,16 @@ def test_what_a_recipe_sets_is_not_set_twice(typed, complaint, run, folder):
     ended = run("scan", f"--model={folder}", "--sequence=ACDE", *typed)
     assert ended.code != 0
     assert complaint in ended.err
+
+
+def test_records_of_one_bucket_share_compiled_programs(run, folder, tmp_path):
+    def compiled(*records):
+        path = tmp_path / "records.fasta"
+        path.write_text("".join(f">{x}\n{x}\n" for x in records))
+        typed = [f"--model={folder}", f"--fasta={path}", "--recipe=masked_marginals"]
+        return set(programs(lambda: run("scan", *typed, "--fresh"))) - {"jit(stage)"}
+
+    text = "ACDEFGHIKLMN" * 3
+    assert compiled(text[:19])  # with its special tokens 21, as long as a bucket
+    assert compiled(text[1:19], text[1:18], text[1:20]) == set()
+    assert compiled(text[1:19], text[:21])
