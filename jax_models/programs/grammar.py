@@ -145,11 +145,14 @@ class Parser:
             word = match[kind]
             if kind == "mark" or (kind == "word" and word in self.words):
                 kind = word
-            token = Token(kind, word, start, at, self.place(start))
-            if complaint := self.refused.get(kind):
-                token.place.fail(complaint.format(token=token, length=len(word)))
-            yield token
+            yield self.checked(Token(kind, word, start, at, self.place(start)))
         yield Token("end", "", at, at, self.place(at))
+
+    def checked(self, token: Token) -> Token:
+        """Returns the token as rules read it; an `InputError` if its kind is refused."""
+        if complaint := self.refused.get(token.kind):
+            token.place.fail(complaint.format(token=token, length=len(token.text)))
+        return token
 
     @functools.cached_property
     def next(self) -> Token:

@@ -1,42 +1,25 @@
 """Formulas from text, and as text that parses back to the same formula.
 
-Prefix operators (not P N X G once historically) bind tightest, then S U W R (to the right),
-and, or, -> and <-> (both to the right). A comparison of two integer terms is an atom; terms
-are integers, counts #<[phi] and #>[phi], sums, differences, and products by an integer. A
-predicate odd, even, mod(m,r) is of the position, or in parentheses of one count;
-mod(m,r,s,...) allows several residues. Every error is an `InputError` of one line that
-begins with the column.
+Operators and their strengths are a table, by which formulas are read and printed. Every
+error is an `InputError` of one line that begins with the column. Printed, derived
+operators appear as what they stand for, except the equality of two terms. The text has
+the size of the tree, which may be exponentially more than the formula.
 
-Printed, derived operators appear as what they stand for, except the equality of two terms.
-The text has the size of the tree, which for a formula that shares its parts may be
-exponentially more than the formula.
+Source:
+    docs/logic.md, section 1.
 """
 
 import difflib
 import re
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any, ClassVar, Literal, NoReturn
+from collections.abc import Collection, Sequence
+from typing import Any, ClassVar, Literal
 
 from jax_models.arguments import check_alphabet, expect_kind
 from jax_models.errors import InputError
-from jax_models.programs.grammar import (
-    Operand,
-    Operator,
-    Parser,
-    Place,
-    Rule,
-    Token,
-    children,
-)
+from jax_models.programs import grammar
+from jax_models.programs.grammar import Operand, Operator, Place, Rule, Token
 from jax_models.programs.logic import syntax
-from jax_models.programs.logic.syntax import (
-    Comparison,
-    Count,
-    Formula,
-    FormulaNode,
-    Predicate,
-    Term,
-)
+from jax_models.programs.logic.syntax import Count, Formula, FormulaNode, Term
 
 # Operators of other notations: what is written here.
 _ELSEWHERE = """\
@@ -95,6 +78,14 @@ WORDS = frozenset(
 )
 _NAMELESS = """, expected the name of a symbol after Q_; put other characters in quotes, \
 as in Q_'('"""
+_MISMATCHED: dict[type, str] = {
+    FormulaNode: "found the number {found} outside a comparison, expected a formula{use}; "
+    "compare it, as in {found} >= 1",
+    Term: "found the formula {found}, expected a number{use}; numbers are integers and "
+    "counts #<[phi], and comparisons are joined by and",
+    Count: "found the {kind} {found}, expected one count: predicates are of #<[phi] or "
+    "#>[phi] alone, since other terms may be negative",
+}
 _AFTER_OPERANDS = frozenset((*INFIX, ")", "]", "end"))
 
 
@@ -136,14 +127,13 @@ def locate_formula(
     return parser.require(whole, FormulaNode), parser.places
 
 
-class _Parser(Parser):
+class _Parser(grammar.Parser):
     """Parser of the text of a formula, which records the places of parts."""
 
     # Integers are shorter than Python reads, so that their sums can still be written.
     pattern = re.compile(
         r"""(?P<space>\s+)
-        | Q_(?P<symbol>\w+)
-        | Q_'(?P<quoted>(?:[^'\\]|\\['\\])+)'
+        | Q_(?P<symbol>\w+|'(?:[^'\\]|\\['\\])+')
         | (?P<too_long>[0-9]{3001,})(?!\w)
         | (?P<integer>[0-9]+)(?!\w)
         | (?P<word>(?!Q_)[^\W\d]\w*)
@@ -182,33 +172,29 @@ class _Parser(Parser):
         self.alphabet = alphabet
         self.places: dict[Formula | Count, Place] = {}
 
-    def split(self) -> Iterator[Token]:
-        for token in super().split():
-            text, is_word = token.text, token.kind == "word"
-            if token.kind == "quoted":
-                text = re.sub(r"\\(.)", r"\1", text)
-                token = token._replace(kind="symbol", text=text)
-            elif token.kind in ("word", "elsewhere") and text in ELSEWHERE:
-                hint = f"; a symbol {text} is written Q_{text}" * is_word
-                token.place.fail(
-                    f"found {text!r} of another notation, expected that of "
-                    f"docs/logic.md; write {ELSEWHERE[text]}{hint}"
-                )
-            elif is_word:
-                self._refuse_word(token)
-            yield token
-
-    def _refuse_word(self, token: Token) -> NoReturn:
-        word, hint = token.shown, _suggestion(token.text, WORDS)
-        if not hint and self.text[token.stop :].lstrip().startswith("("):
+    def checked(self, token: Token) -> Token:
+        word, is_word = token.shown, token.kind == "word"
+        if token.kind == "symbol":
+            # Without quotation marks and the backslashes between them.
+            return token._replace(text=re.sub(r"\\(.)|'", r"\1", token.text))
+        if token.kind in ("word", "elsewhere") and word in ELSEWHERE:
+            hint = f"; a symbol {word} is written Q_{word}" * is_word
             token.place.fail(
-                f"found the predicate {word!r}, which has no definition; expected odd, "
-                "even or mod(m,r)"
+                f"found {word!r} of another notation, expected that of "
+                f"docs/logic.md; write {ELSEWHERE[word]}{hint}"
             )
-        token.place.fail(
-            f"found the unknown word {word!r}, expected one of "
-            f"{' '.join(sorted(WORDS))}{hint or '; a symbol a is written Q_a'}"
-        )
+        if is_word:
+            hint = _suggestion(token.text, WORDS)
+            if not hint and self.text[token.stop :].lstrip().startswith("("):
+                token.place.fail(
+                    f"found the predicate {word!r}, which has no definition; expected "
+                    "odd, even or mod(m,r)"
+                )
+            token.place.fail(
+                f"found the unknown word {word!r}, expected one of "
+                f"{' '.join(sorted(WORDS))}{hint or '; a symbol a is written Q_a'}"
+            )
+        return super().checked(token)
 
     def operator_after(self, operand: Operand) -> Operator | None:
         token = self.next
@@ -234,14 +220,13 @@ class _Parser(Parser):
                 predicate = PREDICATES.get(token.kind) or self._modulo()
                 value = syntax.AtPosition(predicate)
                 if self.next.kind == "(":
-                    inside = yield self._enclosed(self.take())
-                    value = syntax.OfCount(predicate, self._single_count(inside))
+                    inside = yield self._enclosed("(")
+                    value = syntax.OfCount(predicate, self.require(inside, Count))
             case "(":
-                value = (yield self._enclosed(self.take())).value
+                value = (yield self._enclosed("(")).value
             case "#<" | "#>":
                 self.take()
-                opening = self.expect("[", "[", after=f" after {token.kind}")
-                inside = yield self._enclosed(opening)
+                inside = yield self._enclosed("[", after=f" after {token.kind}")
                 counted = self.require(inside, FormulaNode)
                 value = Term.of(Count(SIDES[token.kind], counted))
             case name if name in CONSTANTS:
@@ -264,14 +249,14 @@ class _Parser(Parser):
             )
         return syntax.Symbol(name)
 
-    def _enclosed(self, opening: Token) -> Rule:
+    def _enclosed(self, opening: str, after: str = "") -> Rule:
+        closing = ")" if opening == "(" else "]"
+        place = self.expect(opening, opening, after=after).place
         inside = yield self.expression()
-        closing = ")" if opening.kind == "(" else "]"
-        what = f"{closing} to close the {opening.kind} of {opening.place}"
-        self.expect(what, closing)
+        self.expect(f"{closing} to close the {opening} of {place}", closing)
         return inside
 
-    def _modulo(self) -> Predicate:
+    def _modulo(self) -> syntax.Predicate:
         separator = self.expect("(", "(", after=" after mod")
         numbers: list[int] = []  # the modulus, then the residues
         while separator.kind != ")":
@@ -292,17 +277,7 @@ class _Parser(Parser):
             separator = self.expect(", or ) in mod", ",", ")")
         if len(numbers) == 1:
             separator.place.fail("found ) after the modulus, expected , and a residue")
-        return Predicate(numbers[0], tuple(numbers[1:]))
-
-    def _single_count(self, inside: Operand) -> Count:
-        match inside.value:
-            case Term(terms=((1, count),), constant=0):
-                return count
-        kind = "integer term" if isinstance(inside.value, Term) else "formula"
-        inside.first.place.fail(
-            f"found the {kind} {self._shown(inside)}, expected one count: predicates "
-            "are of #<[phi] or #>[phi] alone, since other terms may be negative"
-        )
+        return syntax.Predicate(numbers[0], tuple(numbers[1:]))
 
     def apply(self, operator: Operator, token: Token, *left: Operand) -> Rule:
         use = f" for {token.kind}"
@@ -321,27 +296,26 @@ class _Parser(Parser):
             )
         return self._located(value, token)
 
-    def require(self, operand: Operand, kind: type, use: str = "") -> Any:
-        """The value of an operand of `kind`, a formula or a number; an error for another."""
-        if isinstance(operand.value, kind):
-            return operand.value
+    def require(self, operand: Operand, wanted: type, use: str = "") -> Any:
+        """The formula, number or count that an operand is; an error if it is another."""
+        match operand.value:
+            case Term(terms=((1, count),), constant=0) if wanted is Count:
+                return count
+            case value if isinstance(value, wanted):
+                return value
+        kind = "integer term" if isinstance(operand.value, Term) else "formula"
+        message = _MISMATCHED[wanted]
         found = self._shown(operand)
-        operand.first.place.fail(
-            f"found the formula {found}, expected a number{use}; numbers are integers "
-            "and counts #<[phi], and comparisons are joined by and"
-            if kind is Term
-            else f"found the number {found} outside a comparison, expected a "
-            f"formula{use}; compare it, as in {found} >= 1"
-        )
+        operand.first.place.fail(message.format(found=found, kind=kind, use=use))
 
     def _located(self, value: Formula | Term, token: Token) -> Formula | Term:
         """Returns the value; records the token's place for all parts without a place."""
-        new = [*children(value)] if isinstance(value, Term) else [value]
+        new = [*grammar.children(value)] if isinstance(value, Term) else [value]
         while new:
             part = new.pop()
             if part not in self.places:
                 self.places[part] = token.place
-                new += children(part)
+                new += grammar.children(part)
         return value
 
     def _shown(self, operand: Operand) -> str:
@@ -400,7 +374,7 @@ def format_formula(formula: Formula) -> str:
 def _parts(formula: Formula) -> tuple[int, list[Part]]:
     """Binding strength of a formula, and its text with sub-formulas to be written."""
     match formula:
-        case syntax.And(Comparison() as low, Comparison() as high) if (
+        case syntax.And(syntax.Comparison() as low, syntax.Comparison() as high) if (
             high.terms == tuple((-factor, count) for factor, count in low.terms)
             and low.constant + high.constant == 2
         ):
@@ -418,7 +392,7 @@ def _parts(formula: Formula) -> tuple[int, list[Part]]:
             return _ATOM, ["Q_" + (name if re.fullmatch(r"\w+", name) else quoted)]
         case syntax.Constant(value):
             return _ATOM, ["T" if value else "F"]
-        case Comparison():
+        case syntax.Comparison():
             return _ATOM, _comparison(formula, ">=")
         case syntax.AtPosition(predicate) | syntax.OfCount(predicate):
             numbers = ",".join(map(str, (predicate.modulus, *predicate.residues)))
@@ -432,7 +406,7 @@ def _count(count: Count) -> list[Part]:
     return [_SIDES[count.side], "[", (count.operand, 0), "]"]
 
 
-def _comparison(comparison: Comparison, relation: str) -> list[Part]:
+def _comparison(comparison: syntax.Comparison, relation: str) -> list[Part]:
     """Returns Σ λ_k C_k + c ≥ 1 as Σ λ_k C_k ≥ 1 − c."""
     parts: list[Part] = []
     for factor, count in comparison.terms:

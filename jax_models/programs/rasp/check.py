@@ -17,16 +17,11 @@ from jax_models.errors import InputError
 from jax_models.programs.rasp import syntax
 from jax_models.programs.rasp.syntax import (
     BooleanType,
-    Constant,
     Expression,
     IntegerType,
-    Lookup,
     Operation,
-    Sum,
     SymbolType,
     Type,
-    Variable,
-    parse_program,
 )
 
 # An integer type that is wider than that at a length is refused there: 64-bit integers.
@@ -37,15 +32,10 @@ LARGEST = 2**62
 class CheckedProgram:
     """A program whose every expression has a type, over one alphabet."""
 
-    program: syntax.Program
     alphabet: tuple[str, ...]
-    types: Mapping[Expression, Type]
     definitions: Mapping[str, Expression]
-
-    @property
-    def result(self) -> Variable:
-        """The variable that the program returns."""
-        return self.program.result
+    result: syntax.Variable
+    types: Mapping[Expression, Type]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,16 +53,16 @@ class _Checker:
 
     def _find(self, node: Expression) -> Type:
         match node:
-            case Lookup() | Operation(operator="psum") if self.in_lookup:
-                what = "a lookup" if isinstance(node, Lookup) else "psum"
+            case syntax.Lookup() | Operation(operator="psum") if self.in_lookup:
+                what = "a lookup" if isinstance(node, syntax.Lookup) else "psum"
                 node.place.fail(f"{what} stands in a lookup; give it a name before")
-            case Lookup():
+            case syntax.Lookup():
                 return self._lookup(node)
-            case Variable():
+            case syntax.Variable():
                 return self._variable(node)
-            case Constant():
+            case syntax.Constant():
                 return node.type
-            case Sum(terms=terms):
+            case syntax.Sum(terms=terms):
                 wanted = (IntegerType, "a sum takes integers")
                 found = [factor * self.find(term, *wanted) for factor, term in terms]
                 return functools.reduce(operator.add, found)
@@ -98,7 +88,7 @@ class _Checker:
                 _check_compared(node, *map(self.find, operands))
         return BooleanType()
 
-    def _lookup(self, node: Lookup) -> Type:
+    def _lookup(self, node: syntax.Lookup) -> Type:
         within = dataclasses.replace(self, in_lookup=True)
         wants = "'the predicate of a lookup' takes Booleans"
         within.find(node.predicate, BooleanType, wants)
@@ -109,7 +99,7 @@ class _Checker:
             )
         return _joined(node, value, self.find(node.default), "value and the default")
 
-    def _variable(self, node: Variable) -> Type:
+    def _variable(self, node: syntax.Variable) -> Type:
         name = node.name
         if self.in_lookup and not node.index:
             node.place.fail(
@@ -143,7 +133,7 @@ def _check_compared(node: Operation, left: Type, right: Type) -> None:
         if type(left) is not type(right):
             node.place.fail(f"'=' compares {_a(left)} with {_a(right)}")
         for side, other in zip(node.operands, (right, left), strict=True):
-            if isinstance(side, Constant):
+            if isinstance(side, syntax.Constant):
                 _require_possible(side, side, other)
 
 
@@ -188,21 +178,21 @@ def check_program(text: str, alphabet: str | Sequence[str]) -> CheckedProgram:
             empty or names a symbol twice or not at all.
     """
     symbols = check_alphabet(alphabet)
-    program = parse_program(text)
+    program = syntax.parse_program(text)
     checker = _Checker(
         {syntax.POSITION: syntax.POSITIONS, syntax.INPUT: SymbolType(symbols)},
         {},
     )
     definitions: dict[str, Expression] = {}
-    for definition in program.definitions:
-        if definition.name in definitions:
-            definition.place.fail(
-                f"the name {definition.name!r} is given twice; choose another"
+    for variable, expression in program.definitions:
+        if variable.name in definitions:
+            variable.place.fail(
+                f"the name {variable.name!r} is given twice; choose another"
             )
-        checker.names[definition.name] = checker.find(definition.expression)
-        definitions[definition.name] = definition.expression
+        checker.names[variable.name] = checker.find(expression)
+        definitions[variable.name] = expression
     checker.find(program.result)
-    return CheckedProgram(program, symbols, checker.types, definitions)
+    return CheckedProgram(symbols, definitions, program.result, checker.types)
 
 
 _COMPARE = {
@@ -247,9 +237,9 @@ def evaluate_program(program: CheckedProgram, tokens: Any) -> np.ndarray:
         syntax.INPUT: symbols,
         syntax.POSITION: np.broadcast_to(np.arange(1, length + 1), symbols.shape),
     }
-    for definition in program.program.definitions:
-        value = _evaluate(definition.expression, vectors, {})
-        vectors[definition.name] = np.broadcast_to(value, symbols.shape)
+    for name, expression in program.definitions.items():
+        value = _evaluate(expression, vectors, {})
+        vectors[name] = np.broadcast_to(value, symbols.shape)
     return vectors[program.result.name].reshape(ids.shape)
 
 
@@ -267,9 +257,9 @@ def _evaluate(node: Expression, vectors: Vectors, at_row: Vectors) -> np.ndarray
         return value.astype(np.int64) if value.dtype == bool else value
 
     match node:
-        case Variable(_, name, index):
+        case syntax.Variable(_, name, index):
             return at_row[name] if index == "i" else vectors[name]
-        case Constant(value=value):
+        case syntax.Constant(value=value):
             return np.array([[value]])
         case Operation(_, "not", (operand,)):
             return ~of(operand)
@@ -285,14 +275,14 @@ def _evaluate(node: Expression, vectors: Vectors, at_row: Vectors) -> np.ndarray
             return np.cumsum(summed, axis=1)
         case Operation(_, name, operands):
             return _COMPARE[name](*map(integer, operands))
-        case Sum(terms=terms):
+        case syntax.Sum(terms=terms):
             parts = [factor * integer(term) for factor, term in terms]
             return sum(parts[1:], start=parts[0])
-        case Lookup():
+        case syntax.Lookup():
             return _look_up(node, vectors)
 
 
-def _look_up(node: Lookup, vectors: Vectors) -> np.ndarray:
+def _look_up(node: syntax.Lookup, vectors: Vectors) -> np.ndarray:
     shape = vectors[syntax.INPUT].shape
     strings, length = np.arange(shape[0]), shape[1]
     values = np.broadcast_to(_evaluate(node.value, vectors, {}), shape)

@@ -20,17 +20,8 @@ from typing import Any, ClassVar, Literal, dataclass_transform
 
 from jax_models.arguments import expect_kind
 from jax_models.model.mask import Mask
-from jax_models.programs.grammar import (
-    Operand,
-    Operator,
-    Parser,
-    Place,
-    Rule,
-    Token,
-    Tree,
-    map_children,
-    walk,
-)
+from jax_models.programs import grammar
+from jax_models.programs.grammar import Operand, Operator, Place, Rule, Token
 
 POSITION = "pos"
 INPUT = "in"
@@ -144,7 +135,7 @@ def prefix_summed(of: IntegerType) -> IntegerType:
 
 @dataclass_transform(frozen_default=True)
 @dataclasses.dataclass(frozen=True)
-class Node(Tree):
+class Node(grammar.Tree):
     """A node with its place in the text; a subclass is a frozen dataclass."""
 
     place: Place = dataclasses.field(compare=False, repr=False)
@@ -197,31 +188,26 @@ class Lookup(Node):
 Expression = Variable | Constant | Operation | Sum | Lookup
 
 
-class Definition(Node):
-    """`name = expression`."""
-
-    name: str
-    expression: Expression
-
-
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """Definitions in the order of the text, and the variable that is returned."""
+    """Names and expressions in the order of the text, and what is returned."""
 
-    definitions: tuple[Definition, ...]
+    definitions: tuple[tuple[Variable, Expression], ...]
     result: Variable
 
 
 def indices(node: Expression) -> frozenset[str]:
     """Returns the indices of variables in a part of a lookup: "i", "j", or "" for none."""
-    return frozenset(part.index for part in walk(node) if isinstance(part, Variable))
+    return frozenset(
+        part.index for part in grammar.walk(node) if isinstance(part, Variable)
+    )
 
 
 def without_index(node: Expression) -> Expression:
     """Returns a part of a lookup with the indices of its variables removed."""
     if isinstance(node, Variable):
         return dataclasses.replace(node, index="")
-    return map_children(without_index, node)
+    return grammar.map_children(without_index, node)
 
 
 # The tree is walked by recursion, and Python's stack has a thousand frames.
@@ -229,7 +215,7 @@ MOST_NESTED = 50
 _FACTOR = 7  # strength of what no operator enters
 
 
-class _Parser(Parser):
+class _Parser(grammar.Parser):
     """Parser of the text of a program."""
 
     pattern = re.compile(
@@ -294,7 +280,7 @@ class _Parser(Parser):
                 "an operator, or ';' or the end of the line after the definition of "
             )
             self.expect(f"{after}{name.text!r}", ";", "newline", "end")
-            definitions.append(Definition(name.place, name.text, expression))
+            definitions.append((Variable(name.place, name.text), expression))
         if not self.accept("return"):
             self.next.place.fail(
                 "the program returns nothing; end it with 'return NAME'"

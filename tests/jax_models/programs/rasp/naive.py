@@ -37,10 +37,8 @@ def run(checked, tokens):
     word = [checked.alphabet[token] for token in tokens]
     length = len(word)
     vectors = {"in": word, "pos": list(range(1, length + 1))}
-    for definition in checked.program.definitions:
-        vectors[definition.name] = [
-            at(definition.expression, vectors, i, None) for i in range(length)
-        ]
+    for name, expression in checked.definitions.items():
+        vectors[name] = [at(expression, vectors, i, None) for i in range(length)]
     return vectors[checked.result.name]
 
 

@@ -26,7 +26,7 @@ A, B, C = (Variable(HERE, name) for name in "abc")
 
 def expression(text):
     """The tree of one expression."""
-    return parse_program(f"x = {text}\nreturn x").definitions[0].expression
+    return parse_program(f"x = {text}\nreturn x").definitions[0][1]
 
 
 def of(operator, *operands):
