@@ -145,10 +145,10 @@ class Parser:
             word = match[kind]
             if kind == "mark" or (kind == "word" and word in self.words):
                 kind = word
-            yield self.checked(Token(kind, word, start, at, self.place(start)))
+            yield self.check(Token(kind, word, start, at, self.place(start)))
         yield Token("end", "", at, at, self.place(at))
 
-    def checked(self, token: Token) -> Token:
+    def check(self, token: Token) -> Token:
         """Returns the token as rules read it; an `InputError` if its kind is refused."""
         if complaint := self.refused.get(token.kind):
             token.place.fail(complaint.format(token=token, length=len(token.text)))

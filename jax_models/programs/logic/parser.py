@@ -172,7 +172,7 @@ class _Parser(grammar.Parser):
         self.alphabet = alphabet
         self.places: dict[Formula | Count, Place] = {}
 
-    def checked(self, token: Token) -> Token:
+    def check(self, token: Token) -> Token:
         word, is_word = token.shown, token.kind == "word"
         if token.kind == "symbol":
             # Without quotation marks and the backslashes between them.
@@ -194,7 +194,7 @@ class _Parser(grammar.Parser):
                 f"found the unknown word {word!r}, expected one of "
                 f"{' '.join(sorted(WORDS))}{hint or '; a symbol a is written Q_a'}"
             )
-        return super().checked(token)
+        return super().check(token)
 
     def operator_after(self, operand: Operand) -> Operator | None:
         token = self.next

@@ -179,10 +179,8 @@ def check_program(text: str, alphabet: str | Sequence[str]) -> CheckedProgram:
     """
     symbols = check_alphabet(alphabet)
     program = syntax.parse_program(text)
-    checker = _Checker(
-        {syntax.POSITION: syntax.POSITIONS, syntax.INPUT: SymbolType(symbols)},
-        {},
-    )
+    names = {syntax.POSITION: syntax.POSITIONS, syntax.INPUT: SymbolType(symbols)}
+    checker = _Checker(names, {})
     definitions: dict[str, Expression] = {}
     for variable, expression in program.definitions:
         if variable.name in definitions:

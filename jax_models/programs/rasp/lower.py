@@ -79,7 +79,7 @@ class _Criterion:
 def look_up(
     circuit: Circuit,
     node: syntax.Lookup,
-    # makes a value of an expression without indices
+    # makes a value of an expression; indices of variables do not matter to it
     lower: Lower,
     # of an expression of the predicate
     is_boolean: Callable[..., bool],
@@ -88,7 +88,7 @@ def look_up(
     criteria, conditions, tests = [], [], []
     for part in _conjuncts(node.predicate):
         if syntax.indices(part) <= {"i"}:
-            conditions.append(as_boolean(lower(syntax.without_index(part))))
+            conditions.append(as_boolean(lower(part)))
         elif _compares_ends(part, is_boolean):
             criteria.append(_equality(circuit, part, lower))
         else:
@@ -106,7 +106,7 @@ def look_up(
     score = [pair for one in criteria for pair in one.score]
     score.append((constant(1), circuit.position(1, 0, 1) * sign))
     fetched = [value for one in criteria for value in one.fetched]
-    value = lower(syntax.without_index(node.value))
+    value = lower(node.value)
     bound = magnitude(value.range) if isinstance(value, IntegerValue) else BIT
     carried = [(form, bound) for form in children(value) if not form.is_constant]
     found = circuit.attend(
@@ -159,7 +159,7 @@ def _compares_ends(node: Expression, is_boolean: Callable[..., bool]) -> bool:
 def _equality(circuit: Circuit, node: Expression, lower: Lower) -> _Criterion:
     assert isinstance(node, Operation)
     sides = sorted(node.operands, key=lambda side: min(syntax.indices(side)))
-    row, column = (lower(syntax.without_index(side)) for side in sides)
+    row, column = map(lower, sides)
     if isinstance(row, SymbolValue) and isinstance(column, SymbolValue):
         return _same_symbol(circuit, row, column)
     return _same_integer(circuit, node, as_integer(row), as_integer(column))
@@ -244,11 +244,11 @@ def _test(
             f"the predicate mixes {len(rows)} conditions at i with conditions at j; "
             f"give combinations names, so that at most {MOST_ROW_CONDITIONS} are left"
         )
-    conditions = [as_boolean(lower(syntax.without_index(row))) for row in rows]
+    conditions = [as_boolean(lower(row)) for row in rows]
     groups: dict[AffineForm, list[AffineForm]] = {}
     for assignment in itertools.product((False, True), repeat=len(rows)):
         settled = _settle(node, dict(zip(rows, assignment, strict=True)))
-        column = as_boolean(lower(syntax.without_index(settled)))
+        column = as_boolean(lower(settled))
         literals = [
             form if true else -form + 1
             for form, true in zip(conditions, assignment, strict=True)

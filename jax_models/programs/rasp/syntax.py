@@ -4,10 +4,6 @@ A program is a list of definitions, each of a vector over positions, and the nam
 one that it returns. Vectors are Boolean, integer or of symbols. Trees that differ in
 places of the text alone are equal.
 
-The end of a line ends a definition, as `;` does, unless a bracket is open. No operator
-follows the default of a lookup: parentheses show whether it applies to the default or to
-the whole lookup.
-
 Source:
     Yang, Strobl, Chiang and Angluin, Simulating Hard Attention Using Soft Attention;
     docs/rasp.md, section 1.
@@ -203,13 +199,6 @@ def indices(node: Expression) -> frozenset[str]:
     )
 
 
-def without_index(node: Expression) -> Expression:
-    """Returns a part of a lookup with the indices of its variables removed."""
-    if isinstance(node, Variable):
-        return dataclasses.replace(node, index="")
-    return grammar.map_children(without_index, node)
-
-
 # The tree is walked by recursion, and Python's stack has a thousand frames.
 MOST_NESTED = 50
 _FACTOR = 7  # strength of what no operator enters
@@ -255,10 +244,7 @@ class _Parser(grammar.Parser):
         "*": Operator(6, _FACTOR, alone=True),
     }
     missed = "expected {what}, found {found}"
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._depth = 0  # of the rule that is read
+    _depth = 0  # of the rule that is read
 
     def split(self) -> Iterator[Token]:
         # All words are checked before the grammar is; a line goes on in open brackets.
@@ -384,7 +370,8 @@ class _Parser(grammar.Parser):
     def apply(self, operator: Operator, token: Token, *left: Operand) -> Rule:
         place, kind = token.place, token.kind
         first: Any = left[0].value if left else None
-        if kind == "*" and type(getattr(first, "value", None)) is not int:
+        is_number = isinstance(first, Constant) and type(first.value) is int
+        if kind == "*" and not is_number:
             place.fail(
                 "only an integer multiplies a vector, as in 3 * x: write it first"
             )
