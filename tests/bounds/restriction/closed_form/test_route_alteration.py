@@ -49,11 +49,10 @@ def test_the_published_table(row):
         assert upper(lg) == pytest.approx(published, abs=0.1 if lg_m < 1e4 else 1)
 
 
-@pytest.mark.parametrize("free", [Fraction(1, 2), Fraction(9, 10), Fraction(1, 3)])
-@pytest.mark.parametrize("heads", [1, 3, 8])
-def test_the_first_layer_in_rationals(free, heads):
+@pytest.mark.parametrize("heads", [1, 3])
+def test_the_first_layer_in_rationals(heads):
     """(1 - q/2)^m 2H <= ε, and m - 1 does not do, in the best of 39 cells."""
-    kept = {}
+    free, kept = Fraction(1, 3), {}
     for i in range(1, 40):
         q = (1 - free) * i / 40
         eps = 1 - q - free
