@@ -54,9 +54,7 @@ def test_the_weights_depend_on_the_key_and_the_shapes_only(other):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(
-    "shape", [(1,), (3, 5), (2, 3, 7), (513,), (2**14 + 1,)], ids=str
-)
+@pytest.mark.parametrize("shape", [(1,), (2, 3, 90), (2**14 + 1,)], ids=str)
 def test_numbers_are_those_of_a_draw_of_their_shape(shape, dtype):
     drawn = gaussian_numbers(KEY, shape, dtype, 0.3)
     expected = jax.random.normal(KEY, shape, dtype) * 0.3

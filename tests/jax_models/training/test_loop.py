@@ -91,23 +91,19 @@ def test_lengths_are_spaced_evenly_up_to_the_longest(length, num_lengths, length
     assert jm.Training(length, 1, num_lengths=num_lengths).lengths == lengths
 
 
-def test_every_length_is_drawn_from_the_start_without_growth():
-    training = jm.Training(40, 100, num_lengths=4)
-    assert drawn(training, 0) == {10, 20, 30, 40}
-
-
 @pytest.mark.parametrize(
-    ("step", "lengths"),
+    ("growth", "step", "lengths"),
     [
-        (0, {10}),
-        (16, {10}),
-        (17, {10, 20}),
-        (33, {10, 20}),
-        (34, {10, 20, 30}),
-        (50, {10, 20, 30, 40}),
-        (99, {10, 20, 30, 40}),
+        (0.0, 0, {10, 20, 30, 40}),
+        (0.5, 0, {10}),
+        (0.5, 16, {10}),
+        (0.5, 17, {10, 20}),
+        (0.5, 33, {10, 20}),
+        (0.5, 34, {10, 20, 30}),
+        (0.5, 50, {10, 20, 30, 40}),
+        (0.5, 99, {10, 20, 30, 40}),
     ],
 )
-def test_longer_lengths_join_over_the_share_of_the_steps(step, lengths):
-    training = jm.Training(40, 100, num_lengths=4, growth=0.5)
+def test_longer_lengths_join_over_the_share_of_the_steps(growth, step, lengths):
+    training = jm.Training(40, 100, num_lengths=4, growth=growth)
     assert drawn(training, step) == lengths
