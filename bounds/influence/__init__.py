@@ -1,7 +1,7 @@
-"""Exact single-position influence: one entry point over a table of methods.
+"""Influence: the exact change of a model's output when one input symbol is replaced.
 
-A new method is one file with a `Method`, or a `Screen`, and one row in the table of
-`choice`.
+One entry point, `compute_influence`, stands over a table of methods. A new method is
+one file with a `Method`, or a `Screen`, and one row in the table of `choice.py`.
 """
 
 from bounds.influence.build import TableOptions, build_request

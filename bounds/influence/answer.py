@@ -1,4 +1,8 @@
-"""Results of calls about one input or many: `Influence` or `Scan`, of values and ends."""
+"""Answers of `compute_influence` and `scan` about one input or many.
+
+A request is a checked question about one input; that of a scan has a table. The ends of
+a value are its lower and upper bound; without a radius of rounding both are the value.
+"""
 
 import dataclasses
 import functools
@@ -48,7 +52,7 @@ MOVED = {
 
 
 def of_each_input(ask: Callable[P, Any]) -> Callable[P, Any]:
-    """Decorates a function of model and input: it times it, and maps it over many inputs."""
+    """Decorates a function of model and tokens: times it, maps it over many inputs."""
 
     # `ask` takes a model and one input; the options hold for all inputs.
     @functools.wraps(ask)
@@ -136,7 +140,7 @@ def settle(
     ties: TieRule = "error",
     keep: Keep = "pairs",
 ) -> Any:
-    """`Influence` or `Scan` of the values in `found`, with their ends; judges ties."""
+    """`Influence` or `Scan` of found values; raises or warns of ambiguous ties."""
     met = found.ties
     if met is not None:
         judge_ties(request.model, met, f"row {met.row}", ties)
@@ -223,7 +227,7 @@ def tabulate(
     upper: Float[np.ndarray, "substitutions"],
     enclosed: Bool[np.ndarray, "substitutions"],
 ) -> dict[str, np.ndarray]:
-    """Tables [length, vocab_size] of the ends, by their names in `Influence`."""
+    """Tables [length, vocab_size] by field; NaN or False where no substitution is."""
     shape = pairs.length, pairs.vocab_size
     tables: dict[str, Any] = {}
     for name, entries in (("lower", lower), ("upper", upper), ("enclosed", enclosed)):
@@ -240,7 +244,7 @@ def by_position(
     upper: Float[np.ndarray, "substitutions"],
     enclosed: Bool[np.ndarray, "substitutions"],
 ) -> dict[str, Any]:
-    """Arrays of maxima over the symbols of a position, by their names in `Influence`."""
+    """Largest ends, and symbol of the largest value, of each position, by field."""
     # Substitutions are in the order of (position, symbol). Ends are maxima over symbols,
     # NaN where nothing is substituted; the symbol is the smallest of the largest value,
     # -1 where there is none, and `position_enclosed` is that of this symbol.
@@ -270,7 +274,7 @@ def scan_of(
     values: tuple[np.ndarray, ...],  # with lower, upper and enclosed
     stated: dict[str, Any],
 ) -> Scan:
-    """`Scan` of the values, without the axes that the layout drops."""
+    """`Scan` of values and ends, without axes that the table does not have."""
     layout = request.layout
     assert layout is not None
     axes, symbols = layout.made_axes, layout.symbols

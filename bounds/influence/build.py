@@ -1,4 +1,9 @@
-"""Building and checking of a request: of `compute_influence`, `scan` and all commands."""
+"""Builds and checks the requests of `compute_influence`, `scan` and all commands.
+
+A request is a question about one input: tokens are replaced or deleted one at a time,
+and a target, a quantity of the model's output, is watched at one or more rows. A scan
+puts its changes, or a reduction of them, into the cells of a table.
+"""
 
 import contextlib
 import dataclasses
@@ -57,7 +62,7 @@ Edit = Literal["replace", "delete"]
 def watch_rows(
     request: InfluenceRequest, rows: Any, instead: Sequence[int] | None
 ) -> tuple[InfluenceRequest, bool]:
-    """The request that watches `rows`, and True if its table has no axis of rows."""
+    """Request that watches `rows` ("all": `instead` if any); True if no axis of rows."""
     n = request.tokens.size
     if rows is None:
         return request, True
@@ -107,7 +112,7 @@ def watched_width(request: InfluenceRequest) -> tuple[int, bool]:
 def chosen_entries(
     target: Any, wanted: Sequence[int] | None, width: int
 ) -> tuple[tuple[int, ...] | None, Int[np.ndarray, "classes"] | None]:
-    """Entries of the target that count (None: all), and their symbols if any."""
+    """Entries of the target that count (None: all), and their symbols or None."""
     symbols = as_value(target).entry_symbols(width)
     if wanted is None:
         return None, symbols
@@ -162,8 +167,9 @@ def build_request(
             default all that the model allows.
         positions: positions that are changed; all by default.
         include_query: whether the query's own token is changed too.
-        table: of a scan, whose `rows` stand in place of the query, which is changed too;
-            None gives one value for each substitution, the norm of its change.
+        table: options of a scan, whose `rows` stand in place of the query, which is
+            changed too; None gives one value for each substitution, the norm of its
+            change.
         dtype: asserts the float type.
         run: the devices and the memory limit; the rest is not read.
         shared: holds a base pass for several requests.
@@ -173,7 +179,8 @@ def build_request(
         The request, which methods, `compute_influence` and `scan` compute.
 
     Raises:
-        InputError: an argument does not fit the model.
+        InputError: an argument does not fit the model or the others; in a scan nothing
+            can be substituted, or the table does not fit the memory.
     """
     padding, given = 0, model
     if isinstance(model, Transformer):
@@ -255,7 +262,7 @@ def _with_table(
     symbols: Symbols | None,
     positions: Sequence[int] | None,
 ) -> InfluenceRequest:
-    """Request with the checked layout of a scan's table and the reading of its cells."""
+    """Request with a scan's checked table, and the numbers to read off each change."""
     expect_kind("diagonal", table.diagonal, bool, "True or False")
     rows, reduction = table.rows, as_reduction(table.reduce)
     every = isinstance(rows, str) and rows == "all"

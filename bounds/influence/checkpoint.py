@@ -1,5 +1,7 @@
-"""State of a screen or a proposal, kept in a file from which a killed run resumes.
+"""State of a screen or a proposal, kept in a file from which a killed call resumes.
 
+A screen bounds all influences in levels, each sharper than the last; a proposal
+estimates them in a cheap precision. Both then compute those that may be the largest.
 The file is a NumPy archive (npz), replaced as a whole.
 """
 
@@ -32,7 +34,7 @@ SECONDS_BETWEEN_SAVES = 5.0
 
 @dataclasses.dataclass(frozen=True)
 class ScreenProgress:
-    """Bounds and values known of all substitutions, and the level under way."""
+    """Bounds, estimates and values of influences so far, and progress in a level."""
 
     lower: Float[np.ndarray, "substitutions"]  # of closed levels
     upper: Float[np.ndarray, "substitutions"]
@@ -73,7 +75,7 @@ class Checkpoint:
     def __init__(
         self, path: str | os.PathLike[str], request: InfluenceRequest, *rules: Any
     ) -> None:
-        """Stores the path, and the digest of the request and `rules`."""
+        """Digests request and `rules`; raises if the folder of `path` is missing."""
         self._path = Path(path)
         if not self._path.parent.is_dir():
             raise InputError(
@@ -84,7 +86,7 @@ class Checkpoint:
         self._saved = time.monotonic()
 
     def read(self) -> ScreenProgress | None:
-        """State in the file, or None without a file; raises for another question's file."""
+        """State in the file, or None; raises if unreadable or of another request."""
         try:
             content = self._content()
             if content is None:
@@ -161,7 +163,7 @@ def checkpoint_name(
 
 
 def _digest(request: InfluenceRequest, rules: tuple[Any, ...]) -> str:
-    """Hash of the model, input, substitutions, target and rules of a checkpoint."""
+    """Hash of `rules` and a request's model, input, query, substitutions, target."""
     # The tolerance and the budget of a screen are no part of it, so that a later call may go
     # further.
     asked = (request.model, request.tokens, request.position, request.symbol)

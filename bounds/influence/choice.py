@@ -1,4 +1,8 @@
-"""The table of methods and screens, and the choice of one for a request."""
+"""The table of methods and screens, and the choice of one for a request.
+
+A request is a checked question about the influences of substitutions. A method computes
+all of them; a screen bounds all, and computes the few that may be largest.
+"""
 
 import dataclasses
 from collections.abc import Sequence

@@ -37,15 +37,15 @@ def compute_influence(
 
         influence(i, s) = |y_q(x with x_i := s) - y_q(x)|_2
 
-    over all positions i != q and symbols s != x_i, in the units of the activations (or
-    of the logits). The largest, or all (`rounding`), come with a radius of rounding.
-    Where that of the maximum is more than rtol_exact times the maximum, the answer is
+    over all positions i != q and symbols s != x_i, y_q the target at the query row q,
+    in the target's units. The largest, or all (`rounding`), come with a radius of
+    rounding. Where that of the maximum is more than 1 % of the maximum, the answer is
     an enclosure, not exact. For a function without parameters the answer is estimated,
-    unless a radius is stated.
+    unless a radius is stated; so are answers in half precision.
 
     Args:
         model: a transformer, or a `Callable`, to which only `exhaustive` applies.
-        tokens: integers in [0, V) [n]; or a list of such inputs of any lengths.
+        tokens: integers in [0, V) [n]; or many inputs, [K, n] or a list of any lengths.
         method: "auto" (the cheapest exact one), or a name or value of "lumped"
             `Lumped()` (classes of equal rows), "incremental" `Incremental()` (change
             propagation), "screened" `Screened()` (enclosures of all, and the exact
@@ -69,14 +69,14 @@ def compute_influence(
         rounding: "all" gives every result a radius of rounding, by four more runs with
             moved inputs; "top" those of a block with the largest, and the others are
             estimated; "none" estimates. "auto" is all where that takes about a second
-            of one core, and top beyond. A stated radius goes before.
+            of one core, and top beyond; for a `Callable` with a radius, that radius.
         dtype: asserts the float type; "float64" without x64 is an error.
         keep: "pairs", the default, keeps the tables [n, V]; "position_max" only maxima
             [n], "max" the maximum alone.
         run: devices, memory, checkpoint and progress (`Run`).
 
     Returns:
-        An `Influence`; of a list of inputs a list of them.
+        An `Influence`; of many inputs a list of them.
 
     Raises:
         InputError: for anything in the question that does not fit the model.

@@ -1,8 +1,9 @@
-"""Exact values of the substitutions that may be the largest, decided block by block.
+"""Exact values of the influences that may be the largest, decided block by block.
 
 Something cheap estimates or encloses all influences first: float32 with radii, half
 precision, the levels of a screen. These differ in which substitutions are undecided, and
-in their order. A value's *move* is the distance between runs off by a few roundings.
+in their order. A value's *move* is the distance between runs off by a few roundings;
+its *ends* are its lower and upper bound, made of the moves.
 """
 
 import dataclasses
@@ -35,7 +36,7 @@ Undecided: TypeAlias = Callable[[], Int[np.ndarray, "chosen"]]
 
 @dataclasses.dataclass(frozen=True)
 class Decider:
-    """Computes substitutions exactly, and stores their values."""
+    """Computes chosen influences exactly, and stores values and moves in `known`."""
 
     known: ScreenProgress
     request: InfluenceRequest
@@ -48,7 +49,7 @@ class Decider:
     alone: bool = False
 
     def decide(self, undecided: Undecided) -> None:
-        """Computes and stores the substitutions that `undecided` returns until empty."""
+        """Computes and stores the values at `undecided()`, until that is empty."""
         # Every decided value may raise the largest, and so decide others without computing
         # them.
         while (chosen := undecided()).size:
@@ -67,7 +68,7 @@ class Decider:
     def _compute(
         self, chosen: Int[np.ndarray, "chosen"]
     ) -> Iterator[tuple[Int[np.ndarray, "block"], Readings]]:
-        """Yields indices and readings of the chosen substitutions, block by block."""
+        """Yields indices of chosen substitutions, their values and moves, by block."""
         request, batch, done = self.request, self.batch, 0
         # Blocks of the size of a run of all: a value is then the one of that run to the bit.
         if batch is None:
@@ -90,7 +91,7 @@ class Decider:
 
 
 class Proposals:
-    """Estimates of all substitutions and decided values of some, kept in a file."""
+    """Estimates of all influences, exact values of some; in a file if `run` has one."""
 
     def __init__(
         self,
@@ -121,7 +122,7 @@ class Proposals:
     def decide(
         self, request: InfluenceRequest, way: Method, undecided: Undecided
     ) -> None:
-        """Adds exact values of the substitutions that `undecided` returns until empty."""
+        """Adds the exact values at `undecided()`, until that is empty."""
         given = self._known, request, way, RUNS
         Decider(*given, lambda _: self._save()).decide(undecided)
 
@@ -156,7 +157,7 @@ def remaining_blocks(
     way: Method,  # `in_blocks`
     runs: int,  # with moved inputs
 ) -> Iterator[Readings]:
-    """Readings after the first `done` substitutions; runs move embeddings as well."""
+    """Values and moves after the first `done` substitutions; embeddings move too."""
     if done == len(request.pairs):
         return iter(())
 
@@ -169,7 +170,7 @@ def remaining_blocks(
 
 
 def _moved_with_embeddings(request: InfluenceRequest, run: int) -> InfluenceRequest:
-    """Request about the moved model, its embeddings and positions moved as well."""
+    """Request about a model moved by some roundings, embeddings and positions too."""
     # A proposal rounds embeddings and positions to its type too, so that they have to move
     # (docs/precision.md, section 2).
     moved = move_alike(request.model, run)

@@ -1,7 +1,9 @@
-"""Values of a request: by a method block by block, or enclosed by a screen; their ends.
+"""Values of a request's substitutions: computed by a method, or enclosed by a screen.
 
-The *move* of a value is the farthest that it gets in runs whose floats are off by a few
-roundings; radii are computed from moves.
+The ends of a value are its lower and upper bound. A reading is the number, or the
+numbers, read off one substitution's change; a scan puts them, or a reduction of them,
+into the cells of a table. The *move* of a value is the farthest that it gets in runs
+whose floats are off by a few roundings; radii are computed from moves.
 """
 
 import functools
@@ -150,7 +152,7 @@ def _pieces(
 def compare(
     request: InfluenceRequest, tables: list[np.ndarray]
 ) -> tuple[Float[np.ndarray, "*axes"], Float[np.ndarray, "*axes"]]:
-    """Values of run 0, and how far they move in the other runs."""
+    """Values of run 0, and moves: 0 if nothing can move, NaN without other runs."""
     values, *again = tables
     moves = np.full(values.shape, np.nan)
     if again:
@@ -164,7 +166,7 @@ def compare(
 def _blocks(
     request: InfluenceRequest, way: Method, runs: int, progress: Progress | None
 ) -> Iterator[tuple[slice, Readings]]:
-    """Yields readings by block, 0 on a zeroed diagonal; raises if one is not finite."""
+    """Yields (slice, readings) by block, 0 on zeroed diagonals; raises if not finite."""
     layout, done, largest, farthest_at = request.layout, 0, -np.inf, 0
     if not len(request.pairs):
         return
@@ -189,7 +191,7 @@ def _blocks(
 
 
 def has_top(request: InfluenceRequest, choice: Choice, rounding: Done) -> bool:
-    """True if moved runs of the largest values alone are to follow `find`."""
+    """True if the largest values alone are to be run again with moved inputs."""
     square = request.layout is not None and request.layout.reduction.square
     # A map needs all positions at once.
     return rounding == "top" and isinstance(choice.way, Method) and not square
@@ -198,7 +200,7 @@ def has_top(request: InfluenceRequest, choice: Choice, rounding: Done) -> bool:
 def top_rows(
     request: InfluenceRequest, choice: Choice, values: Float[np.ndarray, "rows *axes"]
 ) -> Int[np.ndarray, "top"]:
-    """Sorted indices of substitutions, or positions of a table, that `top_of` chooses."""
+    """Sorted indices of the largest values (by position in tables) and some others."""
     sizes = np.nan_to_num(np.abs(values), nan=0.0).reshape(len(values), -1).max(axis=1)
     # A position of a table has a cell for each substitute, so fewer positions fill a block.
     each = 1 if request.layout is None else max(1, request.layout.cells.shape[1])

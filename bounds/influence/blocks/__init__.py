@@ -1,1 +1,1 @@
-"""Blocks of substitutions: their sizes, their programs, and devices that share them."""
+"""Blocks of substitutions computed together: sizes, programs, sharing of devices."""

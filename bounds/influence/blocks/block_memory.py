@@ -1,6 +1,7 @@
 """Sizes of blocks of substitutions that suit the device, as far as memory allows.
 
-A method gives the size that suits (a CPU's cache, the units of an accelerator) and the
+Substitutions (a position and its new symbol) of one block are computed together. A
+method gives the size that suits (a CPU's cache, the units of an accelerator) and the
 bytes that a block of any size takes. These are a model, a few times what the compiler
 accounts for; memory only ever makes blocks smaller.
 """
@@ -26,7 +27,7 @@ class BlockSizes:
 def fit_block(
     suited: int, bytes_taken: Callable[[int], float], limit: int | None
 ) -> int:
-    """Largest block size that fits the memory: `suited`, halved until it does."""
+    """`suited`, halved until a block fits; raises if memory or limit is too small."""
     # Without a limit one substitution goes ahead however much it takes.
     room, size = memory_budget() if limit is None else limit, suited
     while size > 1 and bytes_taken(size) > room:
@@ -49,7 +50,7 @@ def fit_block(
 
 
 def base_bytes(model: Transformer, length: int) -> float:
-    """Upper bound on the bytes of a change propagation's base pass and its moved copies."""
+    """Upper bound on bytes that change propagation keeps of the input in all runs."""
     elements = 0
     for layer in model.layers:
         attention, hidden = layer.attention, layer.feed_forward.hidden

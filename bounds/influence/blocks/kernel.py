@@ -2,7 +2,8 @@
 
 A `Kernel` is a compiled function of a block of substitutions and of arrays that all
 blocks share, and does not know where it runs. An `Outline` has shapes where a `Kernel`
-has arrays: dry runs trace it without running.
+has arrays: dry runs trace it without running. The base pass is that of the unchanged
+input; ties are reports of the closest decisions of hard attention.
 """
 
 import dataclasses
@@ -37,7 +38,7 @@ def run_shared_out(
     position: Int[np.ndarray, "substitutions"],  # a multiple of the devices
     symbol: Int[np.ndarray, "substitutions"],
 ) -> Any:
-    """Results and ties of one block, shared out over a mesh."""
+    """Results and ties (or None) of one block, computed by all devices of a mesh."""
     # Substitutions are the batch axis: a device computes its share as it would a whole block
     # of that size, so that only results are communicated.
     compiled = _compiled(function, tuple(sorted(options.items())), mesh)
@@ -108,7 +109,7 @@ class Kernel:
 
 
 def run_kernel(kernel: Kernel, request: InfluenceRequest) -> Iterator[Block]:
-    """Yields changes of every block in order, with all ties met so far."""
+    """Yields changes of the target by block, in order, with the ties of all so far."""
     seen = kernel.ties
     where = request.position, request.symbol
     for these, changes, ties in run_blocks(kernel, *where, request.mesh):
@@ -125,7 +126,7 @@ def run_blocks(
     symbol: Int[np.ndarray, "substitutions"],
     mesh: Mesh | None,
 ) -> Iterator[tuple[slice, Any, Any]]:
-    """Yields (slice of substitutions, results, ties) by block; short blocks are padded."""
+    """Yields (slice, results, ties) by block; results of short blocks are padded."""
     # Programs of many devices meet in collectives: one thread starts them, in order.
     threads, devices, function = mesh is None, count_devices(mesh), kernel.function
     shared = kernel.shared  # put there once, not with every block
@@ -150,7 +151,7 @@ def run_blocks(
 
 @dataclasses.dataclass(frozen=True)
 class Outline:
-    """Programs of a method, traced from shapes, with the fields of a `Kernel`."""
+    """Traced base pass of a method, and its `Kernel` with shapes in place of arrays."""
 
     base: jax.stages.Traced  # the pass that all blocks share
     function: Callable[..., Any]

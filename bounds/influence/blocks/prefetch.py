@@ -1,8 +1,9 @@
 """Several blocks under way at a time, so that no processor waits for another.
 
-On an accelerator a call returns before it has run, so starting the next ones is enough.
-On a CPU programs started by one thread run one after the other, and in each there are
-moments that keep a single core busy; programs started by several threads fill them.
+A block is the work of one call of a compiled program. On an accelerator a call returns
+before it has run, so starting the next ones is enough. On a CPU programs started by one
+thread run one after the other, and in each there are moments that keep a single core
+busy; programs started by several threads fill them.
 """
 
 import collections
@@ -91,7 +92,7 @@ def as_caller() -> Callable[[], contextlib.ExitStack]:
 
 
 def in_turn(calls: Iterator[Callable[[], T]], count: int) -> Generator[T, None, None]:
-    """Makes calls, and yields each result after `count` - 1 more calls."""
+    """Makes calls; yields each result after `count` - 1 more, or after the last one."""
     under_way = collections.deque()
     for call in calls:
         # A signal leaves a request to end, which is met between two blocks.
