@@ -1,8 +1,9 @@
 """Ways to find influences, and the options of a run.
 
 A method computes every influence, a screen encloses them. Both are frozen values that
-carry their options, and state why they cannot do a request (`refuse`, None where they
-can). Neither depends on devices: blocks are run by a `Kernel`. Devices, memory,
+carry their options, and state why they cannot answer a request, a question about one
+input (`refuse`, None where they can). Neither depends on devices: blocks of
+substitutions are run by a `Kernel`, a compiled function of one block. Devices, memory,
 a checkpoint file and progress are those of a `Run`.
 """
 
@@ -29,7 +30,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 class Run:
     """Devices, memory, checkpoint and progress of a call; no part of a stored key.
 
-    Results change within their radii only.
+    Results under two values of it differ within their radii only.
 
     Args:
         mesh: devices to share the substitutions out over (`device_mesh`), in one

@@ -1,6 +1,7 @@
 """Values of substitutions, and how far they move in runs with moved inputs.
 
-A run with moved inputs is the same computation whose floats are off by a few roundings.
+A run with moved inputs is the same computation whose floats are off by a few roundings;
+run 0 moves nothing. A base pass is the pass of the unchanged input.
 Radii of rounding are made of the moves (`bounds.rounding.radii`). A move is 0 only
 where nothing that is watched can move; NaN where no run was made.
 """
@@ -49,7 +50,7 @@ def moved_model(model: Transformer, run: int) -> Transformer:
 
 
 def moved_request(request: InfluenceRequest, run: int) -> InfluenceRequest:
-    """Request about the moved model; runs are counted from 1."""
+    """Request with model and base pass moved; runs are counted from 1."""
     model: Transformer = request.model
 
     def form() -> tuple[Transformer, SharedBase]:
@@ -130,7 +131,7 @@ def difference_moves(
     again: Sequence[Any],  # in the runs with moved inputs
     read: Callable[[np.ndarray], np.ndarray] = np.abs,  # applied to differences
 ) -> Iterator[np.ndarray]:
-    """Moves of differences from run 0, one array for each run; of functions for every two."""
+    """Yields moves from run 0: an array for each run, of a function for every two."""
     moved = (np.asarray(x, np.float64) - found for x in again)
     with np.errstate(invalid="ignore", over="ignore"):
         if isinstance(request.model, Transformer):
@@ -155,7 +156,7 @@ def _zero_unreached(
 ) -> tuple[
     Float[np.ndarray, "substitutions *scan"], Float[np.ndarray, "substitutions *scan"]
 ]:
-    """Values and moves, 0 where no watched row can move; other moves are above 0."""
+    """Values and moves, 0 where no watched row can move; other moves are not 0."""
     if not isinstance(request.model, Transformer):
         return values, np.where(moves == 0, LEAST, moves)
     reached = request.reached(these)
@@ -167,7 +168,7 @@ def _zero_unreached(
 
 
 def magnitude_of(request: InfluenceRequest, way: Method) -> float:
-    """Largest magnitude of subtracted outputs, or else of parameters and base pass."""
+    """Largest magnitude of outputs if `way` subtracts, else of model and base pass."""
     if not isinstance(request.model, Transformer):
         return largest_magnitude((request.model.arrays, function_base(request).outputs))
     shared = request.shared
@@ -210,7 +211,7 @@ def radii_of(
 
 
 def function_type(request: InfluenceRequest) -> Any:
-    """Coarsest float type of a function's parameters and results."""
+    """Coarsest float type of a function's parameters and results; float64 if none."""
     said = (request.model.arrays, function_base(request).found)
     types = [jnp.result_type(x) for x in float_leaves(said)]
     return max(types, key=lambda x: float(jnp.finfo(x).eps), default=np.float64)

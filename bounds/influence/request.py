@@ -1,4 +1,4 @@
-"""One checked request, shared by methods, commands, certificates and benchmarks."""
+"""The request: a checked question about one input, which all methods can be given."""
 
 import dataclasses
 import functools
@@ -63,7 +63,7 @@ class InfluenceRequest:
         return self.pairs.symbol
 
     def block(self, most: int, count: int) -> int:
-        """Block size for a part of `count` (or `room`) substitutions, at most `most`."""
+        """Block size for `count` substitutions, or `room` if set; at most `most`."""
         # Blocks are no larger than what there is to compute. A padded input counts what its
         # padded length would have (`room`), so that inputs of similar length share a program.
         return min(most, count if self.room is None else self.room)
@@ -116,7 +116,7 @@ class InfluenceRequest:
 
     @property
     def moved_run(self) -> UInt[Array, ""]:
-        """Run number as an argument of programs."""
+        """`run` as an array, an argument of compiled programs."""
         # An argument instead of a constant, so that all runs share one compiled program.
         return jnp.uint32(self.run)
 
@@ -137,7 +137,7 @@ class InfluenceRequest:
     @functools.cached_property
     # The cached value goes to `__dict__`, which a frozen dataclass allows.
     def places(self) -> Places | None:
-        """Distinct position encodings at this length; None where too many to lump."""
+        """Distinct position encodings at this length; None if too many for "lumped"."""
         return distinct_places(self.model, self.tokens.size)
 
 

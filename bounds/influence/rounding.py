@@ -99,7 +99,7 @@ def block_of(sizes: BlockSizes | None) -> int:
 
 
 def operations(request: InfluenceRequest, passes: float) -> float:
-    """Operations of some forward passes, by a closed formula."""
+    """Operations of `passes` forward passes, on each device, by a closed formula."""
     model, n = request.model, request.tokens.size
     if not isinstance(model, Transformer):
         return passes * 2.0 * n * model.size

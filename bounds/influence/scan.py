@@ -47,7 +47,7 @@ def scan(
 
     Args:
         model: a transformer, or a `Callable`.
-        tokens: integers in [0, V) [n]; or a list of such inputs of any lengths.
+        tokens: integers in [0, V) [n]; or many inputs, [K, n] or a list of any lengths.
         symbols: substitutes, in the order of the table; by default all that the model's
             `substitutable` allows. Or [P, K] padded with -1: row p has those of the p-th
             of P positions.
@@ -79,12 +79,13 @@ def scan(
         run: devices, memory and progress (`Run`).
 
     Returns:
-        A `Scan`; for a list of inputs a list of `Scan`s.
+        A `Scan`; for many inputs a list of `Scan`s.
 
     Raises:
         InputError: an argument does not fit the model, all symbols are the input's own,
             or the table does not fit the memory of the machine.
         TieError: for an ambiguous tie under ties="error".
+        TypeError: for a keyword that is now an option of a method or of `Run`.
     """
     run = check_run(run)
     request = build_request(

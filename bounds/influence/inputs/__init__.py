@@ -1,1 +1,1 @@
-"""Parts of a request: functions, classes of equal rows, readings, base passes."""
+"""Parts of a request for influences: functions, classes of equal rows, base passes."""

@@ -111,7 +111,7 @@ class Callable:
         params: Any = None,
         **options: Any,
     ) -> "Callable":
-        """Callable of a function that takes the rows too and returns their vectors."""
+        """Callable of a function that takes watched rows too; returns a vector each."""
         made = cls(apply, params, batched=False, check=False, **options)
         made._form = "rows"
         return made
@@ -128,16 +128,16 @@ class Callable:
 
     @property
     def params_move(self) -> bool:
-        """True where the parameters have floats, which show how the function rounds."""
+        """True if parameters have floats; moving them shows how the function rounds."""
         return bool(float_leaves(self._arrays))
 
     @property
     def size(self) -> int:
-        """Number of entries of the parameters, at least 1."""
+        """Number of entries of the parameters' arrays, at least 1."""
         return max(1, sum(int(np.size(x)) for x in self._arrays))
 
     def moved(self, run: int, step: float) -> "Callable":
-        """Function with all floats of its parameters moved by a relative `step`."""
+        """Copy with float parameters moved by a relative `step`, signs by `run`."""
         other = copy.copy(self)  # shares the compiled program
         # `run` counts the runs with other signs, from 1.
         moved = move_alike(self._arrays, run, lambda _: step)
@@ -152,7 +152,7 @@ class Callable:
     def evaluate(
         self, tokens: Int[np.ndarray, "inputs tokens"], rows: Int[np.ndarray, "rows"]
     ) -> Shaped[np.ndarray, "inputs *rows_classes"]:
-        """Results for at most `INPUTS_AT_ONCE` inputs, or for rows of each."""
+        """Results for up to `INPUTS_AT_ONCE` inputs; `rows` of them if matrices."""
         if self._host:
             return _numbers(self._run(self._arrays, np.array(tokens), rows))
         try:
@@ -252,7 +252,7 @@ def _numbers(found: np.ndarray) -> np.ndarray:
 
 
 def check_radius(value: Any, where: str = "") -> float:
-    """Stated radius as a float; `where` names its evaluation in the message."""
+    """Stated radius as a float, checked; `where` follows its name in the message."""
     found = np.asarray(value)
     number = found.ndim == 0 and found.dtype.kind in "iuf"
     if not (number and 0 <= found < np.inf):

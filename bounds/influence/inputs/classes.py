@@ -27,7 +27,7 @@ MAX_CLASSES = 256
 
 @pytree
 class Configurations:
-    """Inputs as classes, each with one substitution; equal ones change alike."""
+    """Inputs as classes, each with one substitution; they determine its influence."""
 
     symbol: Int[Any, "*configurations classes"]  # token of each class
     place: Int[Any, "*configurations classes"]  # index of its position encoding
@@ -82,7 +82,7 @@ def distinct_places(model: Transformer, length: int) -> Places | None:
 
 
 def equal_rows(rows: Shaped[np.ndarray, "rows width"]) -> Int[np.ndarray, "rows"]:
-    """Number of each row's class of equal rows, counted from 0."""
+    """Index of each row's class of equal rows, where 0 and -0 are equal."""
     rows = rows + 0.0  # with one zero
     return np.unique(_as_bytes(rows), return_inverse=True)[1].ravel()
 
@@ -104,7 +104,7 @@ def tie_orders(model: Transformer) -> tuple[bool, bool]:
 
 @dataclasses.dataclass(frozen=True)
 class InputClasses:
-    """Classes of one input: counts, and the two outermost members at each end."""
+    """Classes of an input's rows but the query: counts, outermost two at each end."""
 
     tokens: Int[np.ndarray, "tokens"]
     query: int
@@ -189,7 +189,7 @@ def _joined(
 def classify(
     tokens: Int[np.ndarray, "tokens"], places: Places, query: int
 ) -> InputClasses:
-    """Classes of an input; the position `query` is a class of its own."""
+    """Classes of an input's rows but that at `query`, a class of its own."""
     n = len(tokens)
     # One integer for encoding and token; the stable sort keeps positions in order in a class.
     kind = places.of.astype(np.int64) * (int(tokens.max()) + 1) + tokens

@@ -1,6 +1,7 @@
 """Numbers that are read from the changes of watched rows.
 
-An influence is the norm of one change; a scan reads one number of each row, or all.
+An influence is the norm of one change; a scan reads one number of each row's change, or
+all its entries.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""A base pass that several questions about one model and input share."""
+"""Holder of a base pass, that of the unchanged input, which several requests share."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,11 +8,12 @@ import numpy as np
 
 # The caller holds it: a hidden cache would keep O(n d) numbers alive.
 class SharedBase:
-    """Holder of a base pass for several questions about one model, input and watched row.
+    """Holder of one base pass for several questions about one model, input and rows.
 
-    Give the same object to each of them (`build_request(shared=)`), as for a sweep in
-    parts, and `incremental` forms the pass once. The last pass asked for is held as
-    long as the object lives: O(n d) numbers for each layer.
+    A base pass is the pass of the unchanged input. Give the same object to each
+    question (`build_request(shared=)`), as for a sweep in parts, and `incremental`
+    forms the pass once. The last pass asked for is held as long as the object lives:
+    O(n d) numbers for each layer.
     """
 
     def __init__(self) -> None:
@@ -23,11 +24,11 @@ class SharedBase:
         self._derived: dict[Any, tuple[Any, Any]] = {}
 
     def find(self, request: Any, form: Callable[[], Any]) -> Any:
-        """Held base pass of a request's model, tokens and rows, or a new one.
+        """Held base pass of a request's model, tokens, rows and run, or a new one.
 
         Args:
             request: the question.
-            form: forms the base pass; the same function of the three in all calls.
+            form: forms the base pass; the same function of these four in all calls.
         """
         # The model is compared by identity below: arrays of a model do not change.
         watched = request.watches_many, request.rows.tolist(), request.run
@@ -44,12 +45,12 @@ class SharedBase:
         return self.held
 
     def derive(self, model: Any, key: Any, form: Callable[[], Any]) -> Any:
-        """Model derived from another, such as a moved or a padded one; formed once.
+        """Result of `form`, such as a moved or padded copy of `model`; formed once.
 
         Args:
-            model: the model that it is derived from.
-            key: name of the derived model among those of `model`.
-            form: forms it.
+            model: the model that it is derived from; for another it is formed anew.
+            key: name of the result among those of `model`.
+            form: forms the copy, perhaps with a base pass of its own.
         """
         held = self._derived.get(key)
         if held is None or held[0] is not model:

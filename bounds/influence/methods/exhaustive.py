@@ -1,6 +1,7 @@
-"""The definition: rerun the model for every substitution. The oracle of all methods.
+"""Influences by their definition: the model is rerun for every substitution.
 
-n (V - 1) forward passes, batched; a difference of two outputs, which rounds as they do.
+The oracle of all methods: n (V - 1) forward passes, batched, and differences of two
+outputs, which round as these do. The base is the unchanged input.
 """
 
 import dataclasses
@@ -41,7 +42,7 @@ def base_outputs(
     rows: Int[Array, "rows"],
     run: UInt[Array, ""] | None = None,
 ) -> tuple[Float[Array, "rows width"], Float[Array, ""], TieReport]:
-    """Base outputs that the target reads, the largest magnitude compared, and the ties."""
+    """Outputs of the base at `rows`, largest magnitude that is subtracted, and ties."""
     # Run 0 moves nothing; None leaves moves out of the program.
     with perturbation(run, model.is_hard):
         final, reports = forward(model, tokens, rows)
@@ -237,7 +238,7 @@ class Exhaustive(Method):
         return BlockSizes(size, held=batches_under_way() * size * each)
 
     def blocks(self, request: InfluenceRequest) -> Iterator[Block]:
-        """Changes of the target under all substitutions, in order; calls a bare function."""
+        """Changes of the target under all substitutions, in order, also of functions."""
         if isinstance(request.model, Transformer):
             return super().blocks(request)
         return function_blocks(request)

@@ -51,7 +51,7 @@ def is_sparse(request: InfluenceRequest) -> bool:
 
 
 def follow(request: InfluenceRequest, state: IncrementalState) -> Iterator[Window]:
-    """Yields windows of substitutions with their changes, for a request that `is_sparse`."""
+    """Yields final changes by window of substitutions, for an `is_sparse` request."""
     query = jnp.asarray([request.query], jnp.int32)
     bases = (state.first, *state.middle)
     last = _prepare_last(request.model.layers[-1], bases[-1].output, query)
@@ -147,7 +147,7 @@ class Incremental(Method):
     by_length = True
 
     def refuse(self, request: InfluenceRequest) -> str | None:
-        """Reason to refuse: bare function, no layer, deletions, or unsupported dropout."""
+        """Reason to refuse (function, no layer, deletion, other rows move), or None."""
         if not isinstance(request.model, Transformer):
             return "it needs the model's layers, and a bare function has none to see"
         if not request.model.layers:

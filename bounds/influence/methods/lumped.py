@@ -83,7 +83,7 @@ class Lumped(Method):
     name = "lumped"
 
     def refuse(self, request: InfluenceRequest) -> str | None:
-        """Reason to refuse: the model, many watched rows, or many classes of rows."""
+        """Reason to refuse (model, length, many rows or classes), or None."""
         if refusal := refuse_model(request.model) or one_row(request):
             return refusal
         found = _lump(request)

@@ -1,8 +1,9 @@
 """`partial`: passes of the changed inputs over rows that can move and are read.
 
 As exact as `exhaustive`, with the same subtraction of outputs, in fewer operations: the
-first layer goes by replaced columns, rows that cannot see the position are those of the
-base pass, and the last layer computes the watched rows alone.
+first layer goes by replaced columns (a column is the key and value of one position),
+rows that cannot see the position are those of the base pass (of the unchanged input),
+and the last layer computes the watched rows alone.
 """
 
 import dataclasses
@@ -90,7 +91,7 @@ Span = tuple[Any, Any]
 
 @pytree
 class BasePass:
-    """Base arrays that all passes share; `rows`, `stores` are empty unless `is_bounded`."""
+    """Arrays of the unchanged input; `rows`, `stores` are empty unless `is_bounded`."""
 
     # the input of every layer, and the last one's output
     rows: tuple[Float[Array, "tokens width"], ...]
@@ -155,7 +156,7 @@ def spans(
 def prepare_passes(
     model: Transformer, tokens: Int[Array, "tokens"], run: UInt[Array, ""] | None
 ) -> BasePass:
-    """Base arrays of an input, for passes of its changed inputs."""
+    """Arrays of the unchanged input, which passes of changed inputs share."""
     with perturbation(run, model.is_hard):
         return _prepare(model, tokens)
 
@@ -518,7 +519,7 @@ class Partial(Method):
     by_length = True
 
     def refuse(self, request: InfluenceRequest) -> str | None:
-        """Reason to refuse: bare function, no layer, deletions if not causal, or dropout."""
+        """Reason to refuse a function, a deletion unless causal, or a model, or None."""
         model = request.model
         if not isinstance(model, Transformer):
             return "it needs the model's layers, and a bare function has none to see"

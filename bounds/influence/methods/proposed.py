@@ -1,8 +1,9 @@
 """A maximum proposed in a cheap precision and decided in float64.
 
-In float32 all substitutions are computed with their radii, and those whose upper end
+In float32 all influences are computed with their radii, and those whose upper end
 reaches the largest lower end again in float64: the first of the largest of them is the
-maximum of float64. Half precision ranks in `bounds.rounding.ranked`.
+maximum of float64. Half precision orders influences by estimates without radii, in
+`bounds.rounding.ranked`.
 """
 
 import dataclasses
@@ -77,7 +78,7 @@ class Proposed(Screen):
         return self.precision in PRECISIONS
 
     def refuse(self, request: InfluenceRequest) -> str | None:
-        """Refuses models other than float64 softmax ones, and methods without blocks."""
+        """Reason why `precision` cannot propose the maximum of a request, or None."""
         return unsupported_proposal(request, self.way, self.precision)
 
     def cost(self, request: InfluenceRequest) -> float:
