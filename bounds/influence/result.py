@@ -1,4 +1,9 @@
-"""Results: ties that hard weightings met, blocks and enclosures, the result of a call."""
+"""Results: ties of hard attention, blocks of changes, enclosures, and `Influence`.
+
+An enclosure is a pair of ends, a lower and an upper bound of an influence. A screen
+encloses all influences in levels, and computes exactly the few that may be the largest.
+A move is the farthest that a value gets in runs whose floats are off by some roundings.
+"""
 
 import dataclasses
 import functools
@@ -19,7 +24,7 @@ from jax_models.run.evaluate import AmbiguousTieWarning, TieRule, describe_tie
 
 @dataclasses.dataclass(frozen=True)
 class Ties:
-    """Closest decisions of hard attention in a computation: base pass and all changes."""
+    """Closest decisions of hard attention, over the input and all changed inputs."""
 
     gap: float  # smallest distance from a winner to the best score below its cell
     spread: float  # widest distance between scores that count as tied
@@ -106,7 +111,7 @@ class MeasuredError:
     reference: str
 
     def __str__(self) -> str:
-        """All fields in one sentence."""
+        """The fields in one sentence; the percentile of `HUNDRED` entries or more."""
         parts = (self.median, self.percentile_99, self.max)
         median, high, most = (f"{100 * x:.2g} %" for x in parts)
         found = f"off by {median} in the median"
@@ -125,7 +130,7 @@ def said_of(error: MeasuredError | None) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Level:
-    """One level of a screen: its resolution, its counts and its time."""
+    """One level of a screen: its resolution, its counts of influences, its time."""
 
     groups: int  # of rows, per head
     rank: int  # terms of the factors of the weights
@@ -138,7 +143,7 @@ class Level:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """Values of all substitutions, or of the cells of a table, before their ends."""
+    """Values of all substitutions, or of the cells of a scan's table, without ends."""
 
     values: Float[np.ndarray, "*axes"]  # exact; NaN where none is, or not computed
     # in runs with moved inputs; NaN where no run was made

@@ -29,7 +29,7 @@ PAIRS = 1 << 14
 
 
 def refuse_vanishing_rows(request: InfluenceRequest, *at: int) -> None:
-    """Raises `InputError` if a row of the input, or of substitutions `at`, vanishes."""
+    """Raises if a row vanishes: of substitutions `at`, else of input and substitutes."""
     model, tokens, pairs = request.model, request.tokens, request.pairs
     if not isinstance(model, Transformer):
         return
@@ -130,7 +130,7 @@ def _divides(operation: Any) -> TypeGuard[Norm]:
 
 
 def _move_parameters(model: Transformer) -> Transformer:
-    """Model with every parameter one roundoff up or down, by seeded draws."""
+    """Model with floats up or down by a relative epsilon each, by seeded draws."""
     # A fixed seed, so that a model is refused in every run or in none.
     draw = np.random.default_rng(0)
 

@@ -238,7 +238,7 @@ class Exhaustive(Method):
         return BlockSizes(size, held=batches_under_way() * size * each)
 
     def blocks(self, request: InfluenceRequest) -> Iterator[Block]:
-        """Changes of the target under all substitutions, in order, also of functions."""
+        """Changes of the target under all substitutions, in order; of functions too."""
         if isinstance(request.model, Transformer):
             return super().blocks(request)
         return function_blocks(request)

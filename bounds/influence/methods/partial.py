@@ -519,7 +519,7 @@ class Partial(Method):
     by_length = True
 
     def refuse(self, request: InfluenceRequest) -> str | None:
-        """Reason to refuse a function, a deletion unless causal, or a model, or None."""
+        """Reason why the model, or a deletion, is unsupported, or None."""
         model = request.model
         if not isinstance(model, Transformer):
             return "it needs the model's layers, and a bare function has none to see"

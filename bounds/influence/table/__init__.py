@@ -1,1 +1,1 @@
-"""The table of a scan: its layout, its reductions, the rows watched, and its result."""
+"""The table of a scan: layout, reductions, values of the input, result, views."""

@@ -60,7 +60,7 @@ class Frobenius(Reduction):
         choose_name("wild_type", self.wild_type, get_args(WildType))
 
     def check(self, layout: Layout) -> None:
-        """Refuses symbols that vary with the position, and maps without a transpose."""
+        """Refuses symbols by position, missing transposes, and too large tensors."""
         if (layout.symbols != layout.symbols[:1]).any():
             raise InputError(
                 "Frobenius is over symbols that are the same at all positions; give "
@@ -95,7 +95,7 @@ class Frobenius(Reduction):
     def make(
         self, layout: Layout, pieces: Callable[[], Iterable[Piece]]
     ) -> Float[np.ndarray, "positions rows"]:
-        """Computes the map; centred, in two passes where the tensor does not fit."""
+        """Computes the map; a centred one reads twice if the tensor does not fit."""
         tensor = (*layout.cells.shape, *layout.shape)
         # A transpose pairs by name: rows go with positions, entries with symbols.
         rows: Any = slice(None)

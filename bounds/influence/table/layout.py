@@ -69,7 +69,7 @@ class Layout:
         allowed: Sequence[int],  # the symbols where none are given
         **axes: Any,  # the fields behind `cells`
     ) -> Self:
-        """Lays out substitutions in the order of the request; refuses repetitions."""
+        """Lays out substitutions in the listed order; refuses what is listed twice."""
         n, each = pairs.length, pairs.vocab_size
         at = np.arange(n) if positions is None else np.asarray(positions, np.int64)
         to = np.asarray(sorted(allowed) if symbols is None else symbols, np.int64)
@@ -100,7 +100,7 @@ class Layout:
     def only(
         self, rows: np.ndarray | slice, count: int = 0
     ) -> tuple[Self, Int[np.ndarray, "substitutions"]]:
-        """Layout of the table's positions at `rows`, and their substitutions in order."""
+        """Layout of positions at `rows`; their substitutions, filled up to `count`."""
         cells = self.cells[rows]
         kept = np.sort(cells[cells >= 0])
         if kept.size < count:
@@ -146,7 +146,7 @@ class Layout:
     def trim(
         self, array: np.ndarray, axes: Sequence[str]
     ) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Drops the axis of a single row and that of a single entry, and their names."""
+        """Drops axes of a lone row or entry, and of deletions' symbols, with names."""
         # A list of one row keeps its axis.
         gone = {"row"} if self.alone else set()
         gone |= {"target"} if self.width == 1 else set()

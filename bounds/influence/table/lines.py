@@ -1,4 +1,4 @@
-"""Lines of the files of scans: a line for each cell, by position and symbol.
+"""Lines of the CSV files of scans: one for each cell of the table with a value.
 
 Substitutions of a sequence of letters have names, as A25G, and its residues, as A25.
 """
@@ -26,8 +26,8 @@ _MUTATION = re.compile(r"([^\W\d_])(-?\d{1,18})([^\W\d_])")
 class Residues:
     """Names of the symbols of one input, and the numbers of its residues.
 
-    A name like `Tokenizer.name`: called with a symbol it gives its name. Scans write and
-    draw residue numbers, and names as A25G, where they are given it as `name`.
+    Called with a symbol it returns the symbol's name, like `Tokenizer.name`. Scans
+    write and draw residue numbers, and names as A25G, if they are given it as `name`.
 
     Args:
         name: names a symbol, as `Tokenizer.name`.
@@ -69,7 +69,7 @@ class Residues:
         return self.residue(position) or str(position)
 
     def mutation(self, position: int, symbol: int) -> str | None:
-        """Name of a substitution, as A25G; None where a symbol is no letter."""
+        """Name of a substitution, as A25G; None unless of a residue, by letters."""
         wild, new = self.name(int(self.tokens[position])), self.name(symbol)
         residue = self.residue(position)
         if residue is None or not all(len(x) == 1 and x.isalpha() for x in (wild, new)):
@@ -87,7 +87,7 @@ class Residues:
             The position, from 0, and the substitute.
 
         Raises:
-            InputError: the name is none, or not of this input.
+            InputError: the name is none, not of this input, or of none of `symbols`.
         """
         parts = _MUTATION.fullmatch(mutation)
         if parts is None:

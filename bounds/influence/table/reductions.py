@@ -1,4 +1,4 @@
-"""Reductions of a scan: tables of all cells, or one number for each position and row.
+"""Reductions of a scan: all cells, one number by position and row, or a function.
 
 A reduction takes the substitutions of one position at a time.
 """
@@ -57,7 +57,7 @@ class Mean(Reduction):
 
 @dataclasses.dataclass(frozen=True)
 class Function(Reduction):
-    """A caller's function of the signed changes of a position."""
+    """A caller's function of the signed changes under all substitutes at a position."""
 
     apply: Callable[[Float[np.ndarray, "symbols *axes"]], Any]
     kind = "signed"

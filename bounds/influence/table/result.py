@@ -172,8 +172,8 @@ class Scan(Answer):
             figure: one of those of `plot`; letters become bars.
 
         Raises:
-            InputError: plotly is not installed, or the scan lacks the axis that the
-                figure needs.
+            InputError: plotly is not installed, the scan lacks the axis that the figure
+                needs, or some axes have no names.
             OSError: the file cannot be written.
         """
         self.require_named()
@@ -204,8 +204,8 @@ class Scan(Answer):
             The Matplotlib figure.
 
         Raises:
-            InputError: the suffix names no such format, or the scan lacks the axis that
-                the figure needs.
+            InputError: the suffix names no such format, the scan lacks the axis that
+                the figure needs, or some axes have no names.
             OSError: the file cannot be written.
         """
         from bounds.store.output import save_as_named

@@ -1,4 +1,8 @@
-"""Views of a scan: the part of its table that a figure or a page shows."""
+"""Views of a scan: the part of its table that a figure or a page shows.
+
+The shape of a figure is a map of rows against positions, a heat map of substitutes, or
+letters.
+"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -23,7 +27,7 @@ SHAPES: dict[str, tuple[str, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """Cells of a scan along the axes of a shape; over other axes, the largest in size."""
+    """Cells along the axes of a shape; over other axes, the largest absolute value."""
 
     # Stays "auto" for scans without rows whose symbols are too many or no axis.
     shape: str
@@ -82,7 +86,7 @@ def end_of_scale(values: np.ndarray, own: np.ndarray) -> float:
 def _largest(
     scan: Scan, axes: tuple[str, ...]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Values, radii and substitutes along `axes`, of the largest cell over other axes."""
+    """Values, radii along `axes`; over other axes the largest size, its substitute."""
     values = scan.values
     radii = np.maximum(scan.upper - values, values - scan.lower)
     others = [i for i, axis in enumerate(scan.axes) if axis not in axes]

@@ -79,7 +79,7 @@ class Target(abc.ABC):
 
     @property
     def noun(self) -> str:
-        """The quantity in words, of a joint target with its rows."""
+        """The quantity in words for messages; a joint target names what it joins."""
         return "the output"
 
     @classmethod

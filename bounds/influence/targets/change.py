@@ -1,7 +1,8 @@
 """From rows after the last layer, or final activations, to a target and its change.
 
 Between the last layer and the target stands the *exit*: the final norm and the head, a
-row program like those of layers. Classes are the target's entries.
+row program like those of layers. Classes are the target's entries. A joint target is of
+several rows together.
 """
 
 import functools
@@ -80,7 +81,7 @@ def differences(
     base: Float[Array, "*substitutions rows width"],  # of all, or of each of them
     changed: Float[Array, "substitutions rows width"],
 ) -> Float[Array, "substitutions watched classes"]:
-    """Changed values less base values; without values, the rule for changes of rows."""
+    """Changed less base values; if the target has no values, its rule for changes."""
     if base.ndim == changed.ndim:
         of_one = functools.partial(differences, target)
         return jax.vmap(lambda x, y: of_one(x, y[None])[0])(base, changed)
@@ -98,7 +99,7 @@ def change_watched(
     changes: Float[Array, "substitutions width"]
     | Float[Array, "substitutions rows width"],
 ) -> Float[Array, "substitutions watched classes"]:
-    """Changes of all watched targets, from those of rows before the final norm."""
+    """Changes of all watched targets, from changes of rows before the final norm."""
     if outputs.ndim == 1:
         outputs, changes = outputs[None], changes[:, None]
     by_row = functools.partial(_change_at_exit, model, target.reads)

@@ -1,4 +1,4 @@
-"""A caller's own function of the logits, which `exhaustive` calls."""
+"""A caller's own function of the logits, which method "exhaustive" calls."""
 
 import dataclasses
 from collections.abc import Callable
@@ -54,7 +54,7 @@ class TargetFunction:
         return self
 
     def of_tokens(self, model: Transformer) -> FunctionOfTokens:
-        """The target as a function of the tokens, watched at rows."""
+        """Function of tokens and watched rows that returns the target of each row."""
         options = {"vocab_size": model.vocab_size, "radius": self.radius}
 
         def logits(model: Transformer, tokens: Any, rows: Any) -> Any:

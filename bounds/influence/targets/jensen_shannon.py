@@ -32,7 +32,7 @@ class JensenShannon(Target):
     def change(
         self, base: Float[Array, "vocab"], change: Float[Array, "*batch vocab"]
     ) -> Float[Array, "*batch 1"]:
-        """Divergence, from the changes of log-probabilities."""
+        """Divergence of base from changed distribution, from the changes of logits."""
         # With h_v = log(q_v / p_v) / 2 it is m_v = p_v e^(h_v) cosh h_v, and JS the sum over
         # v of m_v (h_v tanh h_v - log cosh h_v), whose terms are not negative: nothing
         # cancels. log(q_v / p_v) is the centred change less the relative entropy.

@@ -62,5 +62,5 @@ class KullbackLeibler(Target):
     def change(
         self, base: Float[Array, "vocab"], change: Float[Array, "*batch vocab"]
     ) -> Float[Array, "*batch 1"]:
-        """Divergence, from changes that are centred under p."""
+        """Divergence of softmax(base + change) from softmax(base)."""
         return relative_entropy(base, centred_changes(base, change))

@@ -1,4 +1,4 @@
-"""Log-probabilities of symbols: all, one, or minus one as a loss."""
+"""Log-probabilities: of all symbols, of one symbol, or its negative, the loss."""
 
 import dataclasses
 from typing import Self
@@ -37,7 +37,7 @@ def relative_to_likeliest(
 
 @pytree
 class LogProbabilities(Target):
-    """The logarithms of the softmax of the logits, one of each symbol."""
+    """The logarithms of the softmax of the logits, one for each symbol, in nats."""
 
     name = "log_probabilities"
     label = "‖Δ log-probabilities‖₂, nats"

@@ -94,7 +94,7 @@ class LogProbabilitySum(Target):
 
     @classmethod
     def parse(cls, given: Sequence[str], symbol: NumberSymbol) -> Any:
-        """Target of symbols, or of a word of `AHEAD`, from a first row; None if unfit."""
+        """Sum for listed symbols, `InputSum` for a word of `AHEAD`; None if unfit."""
         if len(given) not in (1, 2):
             return None
         first = _row(given[1]) if given[1:] else 0
