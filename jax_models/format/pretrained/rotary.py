@@ -1,4 +1,8 @@
-"""Conversion of a configuration's rotary positions to the model format; YaRN."""
+"""Conversion of a configuration's rotary positions to the model format.
+
+Configurations have `rope_parameters`, or the older `rope_scaling` with keys of their own
+for theta and for the turned share of a head; where several are present, they must agree.
+"""
 
 import dataclasses
 import math
@@ -6,84 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from jax_models.arguments import choose_name, expect_integer, expect_number, show
 from jax_models.errors import InputError
 from jax_models.format.pretrained.parts import Source
 
-
-@dataclasses.dataclass(frozen=True)
-class Yarn:
-    """Settings of YaRN, which scales rotary frequencies for longer texts (Peng et al. 2024).
-
-    Coordinate pairs that turn more than `beta_fast` times within the original length keep
-    their frequency; for those that turn less than `beta_slow` times it is divided by the
-    factor; between them the two are interpolated linearly in the pair's index.
-    """
-
-    factor: float
-    original_length: float
-    beta_fast: float
-    beta_slow: float
-    truncate: bool  # whether interpolation starts and ends at integer indices
-    attention_factor: float
-
-    @classmethod
-    def read(
-        cls,
-        where: str,
-        found: Mapping[str, Any],
-        # the original length where the entry has none
-        length: Any,
-    ) -> "Yarn":
-        """Returns the settings in an entry `found` of a configuration, called `where`."""
-
-        def number(name: str, default: Any = None) -> float:
-            value = default if found.get(name) is None else found[name]
-            return expect_number(f"{name} in {where}", value, 0, above=True)
-
-        factor = number("factor")
-        both = found.get("mscale"), found.get("mscale_all_dim")
-        default = _attention_factor(factor, 1.0)
-        if all(both):
-            scales = (number(name) for name in ("mscale", "mscale_all_dim"))
-            above, below = (_attention_factor(factor, scale) for scale in scales)
-            default = above / below
-        return cls(
-            factor,
-            number("original_max_position_embeddings", length),
-            number("beta_fast", 32),
-            number("beta_slow", 1),
-            found.get("truncate") is not False,
-            number("attention_factor", default),
-        )
-
-    @property
-    def temperature(self) -> float:
-        """Temperature that has the effect of the attention factor on scores."""
-        # Queries and keys are both multiplied by the attention factor.
-        return self.attention_factor**-2
-
-    def frequencies(self, theta: float, dims: int) -> Float[np.ndarray, "frequencies"]:
-        """Scaled frequencies of the dims / 2 coordinate pairs of a head."""
-        turns = np.array([self.beta_fast, self.beta_slow])
-        pair = dims * np.log(self.original_length / (turns * 2 * math.pi))
-        low, high = pair / (2 * math.log(theta))
-        if self.truncate:
-            low, high = math.floor(low), math.ceil(high)
-        low, high = max(low, 0), min(high, dims - 1)
-        high += 0.001 * (low == high)
-        ramp = np.clip((np.arange(dims // 2) - low) / (high - low), 0, 1)
-        plain = theta ** (-np.arange(0, dims, 2) / dims)
-        return plain / self.factor * ramp + plain * (1 - ramp)
-
-
-def _attention_factor(factor: float, scale: float) -> float:
-    return 0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0
-
-
-Scaling = dict[str, Any] | Yarn
 # Keys of configurations with a scaling, and the scalings that are read.
 KEYS = ("rope_parameters", "rope_scaling")
 KINDS = ("default", "linear", "llama3", "yarn")
@@ -93,18 +24,30 @@ def check_scalings(folder: Source) -> None:
     """Raises `InputError` for a configuration whose rotary positions are scaled otherwise."""
     for key in KEYS:
         where, found = folder.where(key), folder.get(key, {})
-        read_kind(where, found)
+        _read_kind(where, found)
         for name, entry in found.items():
             if isinstance(entry, dict):  # of layers of the type `name`
-                read_kind(f"{name} in {where}", entry)
+                _read_kind(f"{name} in {where}", entry)
 
 
-def read_kind(where: str, found: Any) -> str:
+def _read_kind(where: str, found: Any) -> str:
     """Returns the kind of scaling of an entry `found`, called `where`."""
     if not isinstance(found, dict):
         raise InputError(f"{where} is {show(found)}; expected an object")
     kind = found.get("rope_type", found.get("type", "default"))
     return choose_name(f"rope_type in {where}", kind, KINDS)
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerType:
+    """Layers with rotary positions of their own: an entry of `rope_parameters`."""
+
+    name: str
+    theta_key: str  # of configurations without `rope_parameters`
+    theta: float  # by default
+
+
+WHOLE_MODEL = LayerType("", "rotary_emb_base", 10_000.0)
 
 
 def rotary_of(
@@ -113,84 +56,83 @@ def rotary_of(
     width: int,
     # turned share of a head by default; None where whole heads turn
     share: float | None = None,
+    layers: LayerType = WHOLE_MODEL,
 ) -> dict[str, Any]:
-    """Returns the config keys of layers for a configuration's rotary positions.
+    """Config keys `rotary` and, for YaRN, `temperature` of layers."""
+    entries = {folder.where(key): folder.get(key) for key in KEYS}
+    if layers.name:
+        own, new = folder.where(KEYS[0]), folder.get(KEYS[0], {}).get(layers.name)
+        entries = {f"{layers.name} in {own}": new} | entries
+        del entries[own]
+    entries = {where: found for where, found in entries.items() if found}
 
-    Configurations have `rope_parameters`, or the older `rope_theta` and `rope_scaling`; if
-    both are present, they must agree.
-    """
-    keys = [x for x in KEYS if folder.get(x)]
-    length = folder.get("max_position_embeddings")
-    scalings = [read_scaling(folder.where(x), folder.get(x), length) for x in keys]
-    if scalings[1:] and scalings[0] != scalings[1]:
-        found, older = (show(folder.get(key)) for key in keys)
-        raise InputError(
-            f"{folder.where(keys[0])} is {found} and `rope_scaling` {older}, which "
-            "disagree; leave one out"
-        )
-    said = {f" in {key}": folder.get(key) for key in keys} | {"": folder.config}
+    def given(*names: str) -> dict[str, Any]:
+        """Values of the keys `names`, by their words in messages."""
+        found = {
+            f"{name} in {where}": entry.get(name)
+            for where, entry in entries.items()
+            for name in names
+            if isinstance(entry, dict)
+        } | {folder.where(name): folder.get(name) for name in names}
+        return {where: x for where, x in found.items() if x is not None}
+
     thetas = {
-        (where := folder.where(f"{name}{place}")): expect_number(
-            where, one[name], 0, above=True
-        )
-        for place, one in said.items()
-        for name in ("rope_theta", "rotary_emb_base")
-        if one.get(name) is not None
+        where: expect_number(where, x, 0, above=True)
+        for where, x in given("rope_theta", layers.theta_key).items()
     }
     if len(set(thetas.values())) > 1:
         each = " and ".join(f"{where} is {theta:g}" for where, theta in thetas.items())
         raise InputError(f"{each}, which disagree; leave one out")
-    for place, one in said.items():
-        for name in ("partial_rotary_factor", "rotary_pct"):
-            if (found := one.get(name)) is None:
-                continue
-            where = folder.where(f"{name}{place}")
-            if share is not None:
-                share = expect_number(where, found, 0, above=True)
-            elif found != 1:
-                raise InputError(
-                    f"{where} is {show(found)}; expected 1: these families turn whole heads"
-                )
+    theta = next(iter(thetas.values()), layers.theta)
+    for where, x in given("partial_rotary_factor", "rotary_pct").items():
+        if share is not None:
+            share = expect_number(where, x, 0, above=True)
+        elif x != 1:
+            raise InputError(
+                f"{where} is {show(x)}; expected 1: these families turn whole heads"
+            )
     dims = width if share is None else int(width * share)
-    theta = next(iter(thetas.values()), 10000.0)
-    scaling = next(iter(scalings), None)
-    if isinstance(scaling, Yarn) and dims != width:
+    length = folder.get("max_position_embeddings")
+    settings = {
+        where: _settings(where, found, dims, theta, length)
+        for where, found in entries.items()
+    } or {"": {"rotary": {"dims": dims, "theta": theta}}}
+    (where, first), *others = settings.items()
+    if others and others[0][1] != first:
+        each = " and ".join(f"{where} is {show(x)}" for where, x in entries.items())
+        raise InputError(f"{each}, which disagree; leave one out")
+    if "temperature" in first and dims != width:
         raise InputError(
-            f"{folder.where(keys[0])} is of type yarn, whose factor of scores is not read "
-            f"where {dims} of the {width} coordinates of a head are turned"
+            f"{where} is of type yarn, whose factor of scores is not read where {dims} of "
+            f"the {width} coordinates of a head are turned"
         )
-    return settings_of(dims, theta, scaling)
+    return first
 
 
-def settings_of(dims: int, theta: float, scaling: Scaling | None) -> dict[str, Any]:
-    """Returns a layer's keys `rotary` and, for YaRN, `temperature` in the format."""
-    entry: dict[str, Any] = {"dims": dims, "theta": theta}
-    if not isinstance(scaling, Yarn):
-        return {"rotary": entry | ({} if scaling is None else {"scaling": scaling})}
-    listed = scaling.frequencies(theta, dims).tolist()
-    entry["scaling"] = {"kind": "listed", "frequencies": listed}
-    temperature = {"kind": "constant", "value": scaling.temperature}
-    return {"rotary": entry, "temperature": temperature}
-
-
-def read_scaling(
+def _settings(
     # words for the key of `found` in messages
     where: str,
     found: Any,
+    dims: int,
+    theta: float,
     # YaRN's original length where the entry has none
-    length: Any = None,
-) -> Scaling | None:
-    """Returns the `scaling` entry in the format, or `Yarn`; None without scaling."""
-    kind = read_kind(where, found)
+    length: Any,
+) -> dict[str, Any]:
+    """Config keys of layers for one entry of a configuration."""
+    kind = _read_kind(where, found)
+    entry: dict[str, Any] = {"dims": dims, "theta": theta}
     if kind == "yarn":
-        return Yarn.read(where, found, length)
-    names = {"factor": "factor"} if kind != "default" else {}
+        scaling, temperature = _yarn(where, found, dims, theta, length)
+        return {"rotary": entry | {"scaling": scaling}, "temperature": temperature}
+    if kind == "default":
+        return {"rotary": entry}
+    names = {"factor": "factor"}
     if kind == "llama3":
         names |= {
             "low_frequency_factor": "low_freq_factor",
             "high_frequency_factor": "high_freq_factor",
         }
-    scaling: dict[str, Any] = {
+    scaling = {"kind": kind} | {
         name: expect_number(f"{own} in {where}", found.get(own), 0, above=True)
         for name, own in names.items()
     }
@@ -198,4 +140,45 @@ def read_scaling(
         own = "original_max_position_embeddings"
         length = expect_integer(f"{own} in {where}", found.get(own), 1)
         scaling["original_length"] = length
-    return {"kind": kind} | scaling if scaling else None
+    return {"rotary": entry | {"scaling": scaling}}
+
+
+def _yarn(
+    where: str, found: Mapping[str, Any], dims: int, theta: float, length: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Entries `scaling` and `temperature` of YaRN, for longer texts (Peng et al. 2024).
+
+    Coordinate pairs that turn more than `beta_fast` times within the original length keep
+    their frequency; for those that turn less than `beta_slow` times it is divided by the
+    factor; between them the two are interpolated linearly in the pair's index.
+    """
+
+    def number(name: str, default: Any = None) -> float:
+        value = default if found.get(name) is None else found[name]
+        return expect_number(f"{name} in {where}", value, 0, above=True)
+
+    def gain(scale: float) -> float:
+        return 0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0
+
+    factor = number("factor")
+    original = number("original_max_position_embeddings", length)
+    turns = np.array([number("beta_fast", 32), number("beta_slow", 1)])
+    expect_number(f"theta of YaRN in {where}", theta, 1, above=True)
+    pair = dims * np.log(original / (turns * 2 * math.pi))
+    low, high = pair / (2 * math.log(theta))
+    if found.get("truncate") is not False:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, dims - 1)
+    high += 0.001 * (low == high)
+    ramp = np.clip((np.arange(dims // 2) - low) / (high - low), 0, 1)
+    plain = theta ** (-np.arange(0, dims, 2) / dims)
+    listed = plain / factor * ramp + plain * (1 - ramp)
+    default = gain(1.0)
+    if found.get("mscale") and found.get("mscale_all_dim"):
+        default = gain(number("mscale")) / gain(number("mscale_all_dim"))
+    # Queries and keys are both multiplied by the attention factor.
+    value = number("attention_factor", default) ** -2
+    return (
+        {"kind": "listed", "frequencies": listed.tolist()},
+        {"kind": "constant", "value": value},
+    )

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jax_models.arguments import expect_integer, expect_number
+from jax_models.arguments import expect_integer
 from jax_models.errors import InputError
 from jax_models.format.pretrained.families.bert import put_decoder
 from jax_models.format.pretrained.parts import (
@@ -19,7 +19,7 @@ from jax_models.format.pretrained.parts import (
     read_activation,
     read_layer_types,
 )
-from jax_models.format.pretrained.rotary import read_scaling, settings_of
+from jax_models.format.pretrained.rotary import LayerType, rotary_of
 
 # By a layer's type: the older name of its theta, and its default.
 THETA = {
@@ -68,25 +68,11 @@ def put_modernbert(parts: Parts, prefix: str) -> None:
 
 def _attention(folder: Source, kind: str, width: int) -> dict[str, Any]:
     """Returns the config keys `rotary` and `window` of layers of type `kind`."""
-    older, default = THETA[kind]
-    found = (folder.get("rope_parameters") or {}).get(kind) or {}
+    older, theta = THETA[kind]
     if older in folder.config and folder.config[older] is None:
         # Versions of transformers differ in the frequencies that it stands for.
         raise InputError(f"{folder.where(older)} is null; expected a number")
-    length, said = folder.get("max_position_embeddings"), folder.get("rope_scaling")
-    place = f"{kind} in {folder.where('rope_parameters')}"
-    scaling = read_scaling(place, found, length)
-    theta = found.get("rope_theta", folder.get(older, default))
-    expect_number(f"rope_theta of {place}", theta, 0, above=True)
-    if said:
-        scaled = read_scaling(folder.where("rope_scaling"), said, length)
-        if found and scaled != scaling:
-            raise InputError(
-                f"{folder.where('rope_parameters')} and `rope_scaling` disagree; leave "
-                "one out"
-            )
-        scaling = scaled
-    settings = settings_of(width, theta, scaling)
+    settings = rotary_of(folder, width, layers=LayerType(kind, older, theta))
     if kind == "full_attention":
         return settings
     whole = expect_integer(

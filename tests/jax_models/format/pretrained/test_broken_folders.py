@@ -303,7 +303,13 @@ SETTINGS = [
     (
         "modernbert",
         {"rope_scaling": {"type": "linear", "factor": 2.0}},
-        ("rope_parameters", "`rope_scaling` disagree"),
+        ("rope_parameters", "rope_scaling", "which disagree; leave one"),
+    ),
+    ("modernbert", {"local_rope_theta": 2.0}, ("local_rope_theta", "is 2, which dis")),
+    (
+        "qwen3_yarn",
+        {"rope_parameters": {"type": "yarn", "factor": 4.0, "rope_theta": 1.0}},
+        ("theta of YaRN in rope_parameters", "= 1.0; expected"),
     ),
     ("modernbert", {"layer_types": ["full_attention"]}, ("lists 1", "expected 3")),
     ("modernbert_classifier", {"classifier_pooling": "mean"}, ("'mean'", "first row")),
@@ -348,7 +354,7 @@ LINEAR = {"rope_type": "linear", "factor": 2.0}
     [
         (
             {"rope_parameters": LINEAR, "rope_scaling": LINEAR | {"factor": 4.0}},
-            ("'factor': 2.0", "`rope_scaling`", "'factor': 4.0", "disagree; leave one"),
+            ("'factor': 2.0", "rope_scaling", "'factor': 4.0", "disagree; leave one"),
         ),
         (
             {"rope_parameters": LINEAR | {"rope_theta": 5e5}, "rope_theta": 1e4},
