@@ -30,7 +30,13 @@ from jax_models.format.build import build_model
 from jax_models.format.config import FORMATS
 from jax_models.format.pretrained.families import ARCHITECTURES, FAMILIES, HEADS, Family
 from jax_models.format.pretrained.folder import Folder, read_json
-from jax_models.format.pretrained.parts import FLOATS, Parts, Source, put_padding
+from jax_models.format.pretrained.parts import (
+    FLOATS,
+    Parts,
+    Source,
+    expect_default,
+    put_padding,
+)
 from jax_models.format.pretrained.rotary import check_scalings
 from jax_models.format.pretrained.tokenizer import (
     LISTED,
@@ -175,6 +181,11 @@ def _family(source: Folder) -> Family:
         )
     family = FAMILIES[choose_name(where, name, tuple(FAMILIES))]
     check_scalings(source)
+    expect_default(
+        source, "add_cross_attention", [False], "there is no second sequence"
+    )
+    if "masked_lm" in family.heads:
+        expect_default(source, "is_decoder", [False], "it is read as an encoder")
     return family
 
 

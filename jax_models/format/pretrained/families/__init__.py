@@ -71,17 +71,10 @@ _DISTILBERT = {
     "classifier": distilbert.classifier,
     "token_classifier": bert.token_classifier,
 }
-_ALBERT = {
+_ALBERT = _BERT | {
     "masked_lm": albert.masked_lm,
     "pooler": albert.pooler,
     "classifier": albert.classifier,
-    "token_classifier": bert.token_classifier,
-}
-_ESM = {
-    "masked_lm": bert.roberta_masked_lm,
-    "pooler": bert.pooler,
-    "classifier": bert.two_maps("tanh"),
-    "token_classifier": bert.token_classifier,
 }
 _DECODER = {"causal_lm": gpt2.causal_lm, "classifier": gpt2.classifier}
 
@@ -125,7 +118,7 @@ FAMILIES: dict[str, Family] = {
     # Where positions are rotary, files have a table all the same.
     "esm": _Of(
         esm.put_esm,
-        _ESM,
+        _ROBERTA,
         body=(*_ENCODER, "contact_head"),
         decoder="lm_head.decoder.weight",
         left_behind=(

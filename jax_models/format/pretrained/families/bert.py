@@ -38,10 +38,6 @@ def put_bert(parts: Parts, prefix: str) -> None:
     expect_default(
         folder, "position_embedding_type", ["absolute"], "positions are added"
     )
-    expect_default(folder, "is_decoder", [False], "it is read as an encoder")
-    expect_default(
-        folder, "add_cross_attention", [False], "there is no second sequence"
-    )
     narrow = folder.config["model_type"] == "electra"
     width = folder.number("embedding_size", 128) if narrow else d
     embed_positions(parts, f"{prefix}embeddings.", vocab_size, width)

@@ -25,10 +25,6 @@ def put_esm(parts: Parts, prefix: str) -> None:
     heads, parts.head_width = heads_of(folder, d, "num_attention_heads")
     where, kind = "position_embedding_type", "absolute"
     kind = choose_name(folder.where(where), folder.get(where, kind), (kind, "rotary"))
-    expect_default(folder, "is_decoder", [False], "it is read as an encoder")
-    expect_default(
-        folder, "add_cross_attention", [False], "there is no second sequence"
-    )
     expect_default(
         folder, "is_folding_model", [False], "the language model alone is read"
     )

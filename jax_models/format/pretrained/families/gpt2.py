@@ -3,7 +3,6 @@
 from jax_models.format.pretrained.families.bert import put_decoder
 from jax_models.format.pretrained.parts import (
     Parts,
-    expect_default,
     heads_of,
     read_activation,
 )
@@ -29,9 +28,6 @@ def put_gpt2(parts: Parts, prefix: str) -> None:
     d, vocab_size = folder.number("n_embd"), folder.number("vocab_size")
     heads, _ = heads_of(folder, d, "n_head")
     parts.turned = True
-    expect_default(
-        folder, "add_cross_attention", [False], "there is no second sequence"
-    )
     inner = folder.number("n_inner", 4 * d)
     length = folder.number("n_positions", folder.get("n_ctx"))
     parts.move("embedding", f"{prefix}wte.weight", vocab_size, d)

@@ -105,6 +105,14 @@ SCALED = {"rope_type": "longrope", "factor": 4.0}
     ("name", "said", "parts"),
     [
         ("llama", {"model_type": "gpt_oss"}, ("'gpt_oss'", "has attention sinks")),
+        *(
+            (name, {"is_decoder": True}, ("is_decoder = True", "not supported"))
+            for name in ("bert", "distilbert", "esm", "modernbert")
+        ),
+        *(
+            (name, {"add_cross_attention": True}, ("add_cross", "True", "no second"))
+            for name in ("albert", "gpt2")
+        ),
         ("llama", {"rope_scaling": SCALED}, ("rope_scaling", "'longrope'", "yarn")),
         ("gpt_neox", {"rope_scaling": {"type": "ntk"}}, ("'ntk'", "llama3, yarn")),
         (
@@ -265,8 +273,6 @@ SETTINGS = [
     ),
     ("bert", {"architectures": "BertModel"}, ("'BertModel'; expected a list",)),
     ("bert", {"architectures": {}}, ("architectures", "{}; expected a list")),
-    ("bert", {"is_decoder": True}, ("is_decoder = True", "not supported")),
-    ("bert", {"add_cross_attention": True}, ("add_cross_attention = True", "second")),
     ("bert", {"position_embedding_type": "relative_key"}, ("relative_key", "added")),
     ("bert", {"pad_token_id": "x"}, ("pad_token_id", "'x'; expected a symbol's")),
     ("bert", {"tie_word_embeddings": "no"}, ("tie_word", "'no'; expected true or")),
@@ -281,10 +287,8 @@ SETTINGS = [
     ("esm", {"position_embedding_type": ...}, ("position_embeddings", "no tensor")),
     ("esm", {"emb_layer_norm_before": True}, ("layer_norm.weight", "no tensor")),
     ("esm1b", {"pad_token_id": 23}, ("pad_token_id", "23; expected 0 to 22")),
-    ("esm", {"is_decoder": True}, ("is_decoder = True", "not supported")),
     ("esm", {"token_dropout": "x"}, ("token_dropout", "'x'; expected true or false")),
     ("esm", {"mask_token_id": None}, ("token_dropout.mask = None", "expected")),
-    ("gpt2", {"add_cross_attention": True}, ("add_cross_attention = True", "second")),
     ("gpt2", {"scale_attn_weights": 2}, ("scale_attn_weights", "2; expected true")),
     ("gpt2", {"n_positions": None}, ("n_positions", "None; expected a whole")),
     ("llama", {"num_key_value_heads": 3}, ("k_proj", "(12, 16); expected (18, 16)")),
