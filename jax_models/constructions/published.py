@@ -234,19 +234,6 @@ class PublishedMargin(NamedTuple):
     bits: float
 
 
-class _Rows(NamedTuple):
-    """Mean squares |y_p|^2/h of rows p before their norms, without their mark and with it."""
-
-    before: Float[np.ndarray, "tokens"]
-    marked: Float[np.ndarray, "tokens"]
-
-    def sizes(self, epsilon: float) -> Float[np.ndarray, "tokens"]:
-        """Factors r_p of the rows after layer 1; they fall with epsilon."""
-        # Row p after layer 1 is r_p (y_p + mark_p): the second norm divides by the root of
-        # (v_p + m_p)/s + epsilon, s = v_p + epsilon the square that the first divided by.
-        return 1 / np.sqrt(self.marked + epsilon * (self.before + epsilon))
-
-
 @dataclasses.dataclass(frozen=True)
 class _Case:
     """Strings that share one |logit|, and what it is made of."""
@@ -255,19 +242,27 @@ class _Case:
     half: int
     # Of a uniformly random string.
     probability: float
-    # Of any of the strings.
-    rows: _Rows
+    # Mean squares |y_p|^2/h of rows p before their norms, of any of the strings: v_p without
+    # their mark, v_p + m_p with it.
+    before: Float[np.ndarray, "tokens"]
+    marked: Float[np.ndarray, "tokens"]
     # An upper bound on the answer o of layer 2's heads for all epsilon of an interval, from
     # r_p at its lower and its upper end; o itself where both are one.
     answer: Callable[[np.ndarray, np.ndarray], float]
 
+    def factors(self, epsilon: float) -> Float[np.ndarray, "tokens"]:
+        """Factors r_p of the rows after layer 1; they fall with epsilon."""
+        # Row p after layer 1 is r_p (y_p + mark_p): the second norm divides by the root of
+        # (v_p + m_p)/s + epsilon, s = v_p + epsilon the square that the first divided by.
+        return 1 / np.sqrt(self.marked + epsilon * (self.before + epsilon))
+
     def size(self, low: float, high: float) -> float:
         """Upper bound on |logit| for low <= epsilon <= high; equal to it if low = high."""
-        most, least = self.rows.sizes(low), self.rows.sizes(high)
+        most, least = self.factors(low), self.factors(high)
         # With q the query the logit is o / sqrt(o^2/h + epsilon ((h (v_q + m_q) r_q^2 +
         # o^2)/h + epsilon)), which grows with o, and falls as epsilon and r_q grow.
         squared = self.answer(most, least) ** 2
-        query = self.rows.marked[-1] * least[-1] ** 2
+        query = self.marked[-1] * least[-1] ** 2
         rest = low * (query + squared / self.half + low)
         return math.sqrt(squared / (squared / self.half + rest)) if squared else 0.0
 
@@ -277,7 +272,7 @@ def _parity(length: int, ones: int, c: float) -> _Case:
     # Token and sign have square 1, then p/N, k/N and 1/N.
     before = (2 + (p**2 + ones**2 + 1) / length**2) / half
     same = p % 2 == ones % 2
-    rows = _Rows(before, before + (p == ones) / length**2 / half)
+    marked = before + (p == ones) / length**2 / half
 
     def answer(most: np.ndarray, least: np.ndarray) -> float:
         """r_k/N (e^a_k/Z_1 - e^-a_k/Z_2), Z_1 of the head that prefers k."""
@@ -291,7 +286,7 @@ def _parity(length: int, ones: int, c: float) -> _Case:
         return most[ones] / length * 2 * terms.sum() / sums
 
     probability = math.comb(length - 1, ones) / 2 ** (length - 1)
-    return _Case(half, probability, rows, answer)
+    return _Case(half, probability, before, marked, answer)
 
 
 def _first(length: int, bit: int, c: float) -> _Case:
@@ -305,7 +300,7 @@ def _first(length: int, bit: int, c: float) -> _Case:
         """r_1/2 e^a/(e^a + N - 1)."""
         return most[0] / 2 / (1 + (length - 1) * math.exp(-c * most[-1] * most[0]))
 
-    return _Case(half, 0.5, _Rows(before, marked), answer)
+    return _Case(half, 0.5, before, marked, answer)
 
 
 def _cases(language: str, length: int, c: float) -> list[_Case]:
