@@ -23,7 +23,6 @@ import jax_models as jm
 from bounds.cli.shared.groups import Computed, Stored
 from bounds.cli.shared.input_source import read_whole
 from bounds.cli.shared.options import option
-from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.progress import tell
 from bounds.cli.shared.runner import Exports, Work, model_exports
 from bounds.store.forms import COUNT, each
@@ -128,7 +127,6 @@ def plan(options: CompileOptions) -> Work:
         if getattr(options, name) is None:
             raise InputError(f"--{name} is missing; give one, as in --{name}={example}")
     assert options.alphabet is not None
-    prepare_jax(options)
     alphabet = read_alphabet(options.alphabet)
     compiled = {"formula": _of_formula, "program": _of_program}[asked](
         options, alphabet

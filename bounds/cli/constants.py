@@ -17,7 +17,6 @@ from typing import Any
 import jax_models as jm
 from bounds.cli.shared.columns import FILES
 from bounds.cli.shared.groups import Lengths, Model, Read, Stored, Weighted
-from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
 from bounds.cli.shared.subject import name_model, weighted_model
 from bounds.curves.inputs import check_changeable
@@ -69,7 +68,6 @@ FORM = fields(
 
 def plan(options: ConstantsOptions) -> Work:
     """Work that evaluates the closed forms at every length."""
-    prepare_jax(options)
     lengths = options.lengths
     model = weighted_model(options, max_length=lengths[-1])
     if options.target == "logits":

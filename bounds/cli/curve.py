@@ -42,7 +42,6 @@ from bounds.cli.shared.groups import (
 )
 from bounds.cli.shared.input_source import num_symbols, open_tokenizer, read_given
 from bounds.cli.shared.options import again, option
-from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.runner import Exports, Work, describe_lengths
 from bounds.cli.shared.subject import (
     load_model,
@@ -166,7 +165,6 @@ def plan(options: CurveOptions) -> Work:
 
 def _ask(options: CurveOptions, extend_to: int | None) -> list[CurveCells]:
     """Cells of a curve for each weighting, with closed forms up to `extend_to`."""
-    prepare_jax(options)
     given, lengths = read_given(options, None), options.lengths
     has_records = any(getattr(options, name) is not None for name in RECORDS)
     if given is not None and "lengths" not in options.given:

@@ -21,7 +21,6 @@ from bounds.cli.shared.columns import FILES
 from bounds.cli.shared.groups import Computed, Figure, Lengths, Stored
 from bounds.cli.shared.input_source import read_source
 from bounds.cli.shared.options import again, option
-from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
 from bounds.entropy import (
     check_predictor,
@@ -88,7 +87,6 @@ HOW_MEASURED = ("reading", "eps", "num_inputs", "seed")
 
 def plan(options: EntropyOptions) -> Work:
     """Work that computes the cross-entropies at every length."""
-    prepare_jax(options)
     source, language = read_source(options.language, options.p)
     if language != options.language and options.eps != "exact":
         raise jm.InputError(

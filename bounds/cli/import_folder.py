@@ -13,7 +13,6 @@ from typing import Any
 
 from bounds.cli.shared.groups import Head, Output, Platform
 from bounds.cli.shared.options import option
-from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.runner import Work, model_exports
 from jax_models.errors import InputError
 from jax_models.format.pretrained.load import compare_outputs, read_folder
@@ -47,7 +46,6 @@ def plan(options: ImportOptions) -> Work:
     """Work that writes a checkpoint's model, once compared with the reference of --check."""
     if options.folder is None:
         raise InputError("--folder is missing; give the folder of a checkpoint")
-    prepare_jax(options)
     model, skipped = read_folder(
         options.folder,
         dtype=options.dtype,

@@ -15,7 +15,6 @@ from bounds.cli.shared.columns import FILES
 from bounds.cli.shared.groups import Figure, Lengths, Read, Sampled, Stored, Weighted
 from bounds.cli.shared.input_source import num_symbols
 from bounds.cli.shared.options import again, option
-from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
 from bounds.cli.shared.subject import read_subject, weighted_model
 from bounds.curves.inputs import check_changeable
@@ -68,7 +67,6 @@ def plan(options: LipschitzOptions) -> Work:
     """Work that estimates the Lipschitz constant at every length."""
     lengths, target = options.lengths, options.target
     check_changeable(lengths[0])
-    prepare_jax(options)
     symbols = num_symbols(options)
     model = weighted_model(options, vocab_size=symbols, max_length=lengths[-1])
     subject = read_subject(options, model, lengths)

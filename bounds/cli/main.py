@@ -91,9 +91,18 @@ class Command:
         """Class of the command's options."""
         return getattr(self.load(), f"{self.name.capitalize()}Options")
 
+    def plan(self, options: Any) -> Any:
+        """Sets up JAX, but for commands of several processes, and plans the work."""
+        from bounds.cli.shared.groups import Cluster, Platform
+        from bounds.cli.shared.platforms import prepare_jax
+
+        if isinstance(options, Platform) and not isinstance(options, Cluster):
+            prepare_jax(options)
+        return self.load().plan(options)
+
     def run(self, options: Any) -> None:
         """Plans the command's work from its parsed options and runs that."""
-        work = self.load().plan(options)
+        work = self.plan(options)
         if work is not None:
             from bounds.cli.shared.runner import run_work
 
@@ -103,7 +112,7 @@ class Command:
         """Returns the rows of a run, for a sweep; prints and writes nothing."""
         from bounds.cli.shared.runner import measure_work
 
-        return measure_work(self.load().plan(options), store)
+        return measure_work(self.plan(options), store)
 
     def define_flags(self) -> flags.FlagValues:
         """Returns the command's flags."""

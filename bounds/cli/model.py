@@ -9,7 +9,6 @@ how it was made.
 
 from bounds.cli.shared.groups import Model, Weighted
 from bounds.cli.shared.options import option
-from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.runner import Work, model_exports
 from bounds.cli.shared.subject import weighted_model
 from jax_models.model.transformer import encode_positions
@@ -33,7 +32,6 @@ class ModelOptions(Model, Weighted):
 
 def plan(options: ModelOptions) -> Work:
     """Work that writes the model's file."""
-    prepare_jax(options)
     longest = options.max_length
     model = weighted_model(options, max_length=longest)
     encode_positions(model, 1)  # refuses a formula that does not fit the width

@@ -21,7 +21,6 @@ import jax_models as jm
 from bounds.cli.shared.groups import Figure, HardWeighting, Model, Query, Stored
 from bounds.cli.shared.input_source import read_tokens
 from bounds.cli.shared.options import IntegersParser, again, option
-from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.progress import SECONDS_BETWEEN_LINES
 from bounds.cli.shared.runner import Exports, Work
 from bounds.cli.shared.subject import weighted_model
@@ -118,7 +117,6 @@ class RestrictOptions(HardWeighting, Model, Query, Stored, Figure):
 
 def plan(options: RestrictOptions) -> Work | None:
     """Work that searches a restriction; None if --verify checked a certificate."""
-    prepare_jax(options)
     if options.verify is not None:
         verify(options, options.verify)
         return None

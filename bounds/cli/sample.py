@@ -15,7 +15,6 @@ import numpy as np
 from bounds.cli.shared.groups import RANDOM, Output, Platform
 from bounds.cli.shared.input_source import BITS
 from bounds.cli.shared.options import option
-from bounds.cli.shared.platforms import request_platform, require_platform
 from bounds.cli.shared.runner import Exports, Work
 from bounds.curves.measurement import tokens_sha256
 from bounds.store.output import write_bytes
@@ -26,6 +25,7 @@ class SampleOptions(Platform, Output):
     """Options of the command."""
 
     COMMAND = "sample"
+    DOUBLE = False  # the strings of a seed depend on it
 
     language: str = option(
         "parity",
@@ -50,9 +50,6 @@ class SampleOptions(Platform, Output):
 
 def plan(options: SampleOptions) -> Work:
     """Work that writes the sampled strings."""
-    # Single precision stays: the strings of a seed depend on it.
-    request_platform(options)
-    require_platform(options)
     symbols = options.vocab_size or BITS if options.language == RANDOM else None
     if options.language in (*LANGUAGES, RANDOM):
         language = get_language(options.language, symbols)

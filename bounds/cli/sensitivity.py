@@ -26,7 +26,6 @@ from bounds.cli.shared.groups import (
     Weighted,
 )
 from bounds.cli.shared.options import again, option
-from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
 from bounds.cli.shared.subject import model_sha256, refuse_ties, weighted_model
 from bounds.cli.shared.target import number_symbol, parse_target, target_key
@@ -89,7 +88,6 @@ SHOWN = (
 
 def plan(options: SensitivityOptions) -> Work:
     """Work that computes the average sensitivity at every length."""
-    prepare_jax(options)
     longest = options.lengths[-1]
     model = weighted_model(options, vocab_size=2, max_length=longest, num_classes=2)
     refuse_ties(options, [model])

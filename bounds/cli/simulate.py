@@ -26,7 +26,6 @@ from bounds.cli.shared.groups import (
 )
 from bounds.cli.shared.input_source import num_symbols
 from bounds.cli.shared.options import again, find, option
-from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
 from bounds.cli.shared.subject import read_subject, weighted_model
 from bounds.curves.inputs import GivenInputs
@@ -148,7 +147,6 @@ def _show(_: str, value: Any) -> str:
 
 def plan(options: SimulateOptions) -> Work:
     """Work that simulates the model at every length."""
-    prepare_jax(options)
     lengths, symbols = options.lengths, num_symbols(options)
     model = weighted_model(
         options, vocab_size=symbols, max_length=lengths[-1], weighting=RANDOM_WEIGHTING

@@ -20,7 +20,6 @@ import jax_models as jm
 from bounds.cli.shared.groups import Computed, Figure, Shape, Stored, Weighted
 from bounds.cli.shared.input_source import read_source
 from bounds.cli.shared.options import LengthsParser, again, fields_of, option
-from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.runner import Exports, Work, model_exports
 from bounds.curves.measurement import reweighted
@@ -128,7 +127,6 @@ SETTINGS = ("language", "p", "seed", *SHAPE, "weighting", "temperature")
 
 def plan(options: TrainOptions) -> Work:
     """Work that trains the model, from its checkpoint if there is one."""
-    prepare_jax(options)
     source, language = read_source(options.language, options.p)
     training = _settings(options)
     settings: dict[str, Any] = {name: getattr(options, name) for name in SETTINGS}

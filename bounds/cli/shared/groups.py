@@ -74,6 +74,8 @@ class Figure(Group):
 class Platform(Group):
     """Device of the computation, and the folder of compiled programs."""
 
+    DOUBLE: ClassVar[bool] = True  # the command computes in double precision
+
     platform: str | None = option(
         None,
         "What is computed on (gpu and cuda are the same); by default what JAX finds, an "

@@ -40,8 +40,9 @@ REMEDIES = {
 
 
 def prepare_jax(options: Platform) -> None:
-    """Turns on double precision and sets the flags' platform; refuses one JAX lacks."""
-    jax.config.update("jax_enable_x64", True)
+    """Sets double precision and the flags' platform; refuses one that JAX lacks."""
+    if options.DOUBLE:
+        jax.config.update("jax_enable_x64", True)
     request_platform(options)
     require_platform(options)
 
