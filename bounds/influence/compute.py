@@ -1,4 +1,4 @@
-"""`compute_influence`: the largest change of one row by one substitution."""
+"""`compute_influence`: the change of one row by each substitution, and the largest."""
 
 from collections.abc import Sequence
 from typing import Any, get_args

@@ -30,7 +30,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 class Run:
     """Devices, memory, checkpoint and progress of a call; no part of a stored key.
 
-    Results under two values of it differ within their radii only.
+    Different values change results within their radii only.
 
     Args:
         mesh: devices to share the substitutions out over (`device_mesh`), in one

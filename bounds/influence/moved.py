@@ -30,7 +30,7 @@ LEAST = 5e-324
 
 
 class MovedBase(SharedBase):
-    """A base pass whose entries are moved one by one as soon as it is formed."""
+    """Holder of a base pass whose entries are moved one by one when it is formed."""
 
     def __init__(self, run: int) -> None:
         """Holds nothing yet; runs are counted from 1."""

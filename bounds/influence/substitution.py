@@ -123,7 +123,7 @@ def list_substitutions(
     special: Sequence[int] = (),
     include_query: bool = False,
 ) -> Substitutions:
-    """Substitutions of the listed positions by the listed symbols, in order."""
+    """Substitutions of positions by symbols, in order; special ones only if listed."""
     n = tokens.shape[0]
     listed = np.arange(vocab_size) if substitutable is None else substitutable
     allowed = np.asarray(sorted(listed), np.int64)

@@ -50,7 +50,7 @@ def fit_block(
 
 
 def base_bytes(model: Transformer, length: int) -> float:
-    """Upper bound on bytes that change propagation keeps of the input in all runs."""
+    """Upper bound on bytes of the unchanged input's pass, and of its `RUNS` reruns."""
     elements = 0
     for layer in model.layers:
         attention, hidden = layer.attention, layer.feed_forward.hidden

@@ -211,7 +211,7 @@ class Exhaustive(Method):
         return None
 
     def cost(self, request: InfluenceRequest) -> float:
-        """Number of substitutions."""
+        """Number of substitutions, a forward pass each."""
         return float(request.position.size)
 
     def kernel(self, request: InfluenceRequest) -> Kernel | None:

@@ -60,7 +60,7 @@ class Frobenius(Reduction):
         choose_name("wild_type", self.wild_type, get_args(WildType))
 
     def check(self, layout: Layout) -> None:
-        """Refuses symbols by position, missing transposes, and too large tensors."""
+        """Refuses symbols varying by position, missing transposes, large tensors."""
         if (layout.symbols != layout.symbols[:1]).any():
             raise InputError(
                 "Frobenius is over symbols that are the same at all positions; give "

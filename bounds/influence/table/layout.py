@@ -1,4 +1,7 @@
-"""Layout of a table of influences: axes, (position, symbol) of each cell, reduction."""
+"""Layout of a table of influences: axes, (position, symbol) of each cell, reduction.
+
+A reading is the number, or the numbers, read off the change by one substitution.
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -19,7 +19,7 @@ from jax_models.run.device_memory import require_memory
 
 @dataclasses.dataclass(frozen=True)
 class Table(Reduction):
-    """Reduction to all cells as they are, or with `by_target` to all entries of a target."""
+    """All cells as they are: norms, of one entry signed; with `by_target` all entries."""
 
     by_target: bool = False
     by_cell = True

@@ -45,7 +45,7 @@ class TargetFunction:
         return
 
     def of(self, model: Transformer) -> Self:
-        """Refuses a model with hard attention."""
+        """The target itself; refuses a model with hard attention."""
         if model.is_hard:
             raise InputError(
                 "a function of the logits is rerun without looking at ties, and the model "

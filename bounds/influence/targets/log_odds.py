@@ -84,7 +84,7 @@ class LogOdds(Target):
         return (own - against) / math.log(2)
 
     def of(self, model: Transformer) -> Self:
-        """Refuses a model without one of the logits."""
+        """The target itself; refuses a model without one of the logits."""
         require_symbols(self, self.symbols, model)
         return self
 

@@ -55,7 +55,7 @@ class LogProbabilities(Target):
         return others - log_mean_exponential(base, others)
 
     def entry_symbols(self, width: int) -> Int[np.ndarray, "width"]:
-        """Every symbol."""
+        """All symbols: entry v is that of symbol v."""
         return np.arange(width)
 
 
@@ -85,7 +85,7 @@ class LogProbability(Target):
         return -log_mean_exponential(base, others)
 
     def of(self, model: Transformer) -> Self:
-        """Refuses a model without the symbol's logit."""
+        """The target itself; refuses a model without the symbol's logit."""
         require_symbols(self, [self.symbol], model)
         return self
 

@@ -34,7 +34,7 @@ class LogProbabilitySum(Target):
     predicts the symbol that follows it.
 
     Attributes:
-        symbols: one of each row.
+        symbols: one for each row.
         at: the rows, counted from 0; by default 0, 1, ... as many as there are symbols.
     """
 
@@ -59,7 +59,7 @@ class LogProbabilitySum(Target):
         object.__setattr__(self, "at", at)
 
     def of(self, model: Transformer) -> Self:
-        """Refuses a model without one of the logits."""
+        """The target itself; refuses a model without one of the logits."""
         require_symbols(self, self.symbols, model)
         return self
 

@@ -42,6 +42,6 @@ class LogitDifference(Target):
         return self.value(change)
 
     def of(self, model: Transformer) -> Self:
-        """Refuses a model without one of the logits."""
+        """The target itself; refuses a model without one of the logits."""
         require_symbols(self, [self.symbol, self.other], model)
         return self

@@ -38,5 +38,5 @@ class Logits(_Row):
     label = "‖Δ logits‖₂, nats"
 
     def entry_symbols(self, width: int) -> Int[np.ndarray, "width"]:
-        """Every symbol."""
+        """All symbols: entry v is that of symbol v."""
         return np.arange(width)

@@ -44,7 +44,7 @@ class Pooled(Target):
         return self._of_model.change(self._real(base), self._real(change))
 
     def of(self, model: Transformer) -> Self:
-        """Refuses a model without pooling."""
+        """Target with the model's pooling; refuses a model without one."""
         if model.pooling is None:
             raise InputError(
                 f'target "{self.name}" needs a model with a pooling, and this has none; '
