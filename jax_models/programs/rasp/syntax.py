@@ -110,17 +110,15 @@ def exactly(value: int) -> IntegerType:
     return IntegerType(Linear(0, value), Linear(0, value))
 
 
-def joined(*types: IntegerType) -> IntegerType:
-    """Returns a type that includes all given ones, for every length n >= 1."""
-    ends = []
-    for extreme, lines in (
-        (min, [t.low for t in types]),
-        (max, [t.high for t in types]),
-    ):
+def joined(one: IntegerType, other: IntegerType) -> IntegerType:
+    """Returns a type that includes both types, for every length n >= 1."""
+
+    def end(extreme: Any, *lines: Linear) -> Linear:
         # Slope and value at n = 1 bound a linear function on n >= 1.
         slope = extreme(line.slope for line in lines)
-        ends.append(Linear(slope, extreme(line(1) for line in lines) - slope))
-    return IntegerType(*ends)
+        return Linear(slope, extreme(line(1) for line in lines) - slope)
+
+    return IntegerType(end(min, one.low, other.low), end(max, one.high, other.high))
 
 
 def prefix_summed(of: IntegerType) -> IntegerType:
@@ -370,8 +368,8 @@ class _Parser(grammar.Parser):
     def apply(self, operator: Operator, token: Token, *left: Operand) -> Rule:
         place, kind = token.place, token.kind
         first: Any = left[0].value if left else None
-        is_number = isinstance(first, Constant) and type(first.value) is int
-        if kind == "*" and not is_number:
+        # Of a lookup, the other node with a value, it is an expression.
+        if kind == "*" and type(getattr(first, "value", None)) is not int:
             place.fail(
                 "only an integer multiplies a vector, as in 3 * x: write it first"
             )
