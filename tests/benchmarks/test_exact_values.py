@@ -1,20 +1,18 @@
 """Influences in many digits are the definition."""
 
-import jax
 import pytest
 
-import jax_models as jm
 from benchmarks import reference
 from benchmarks.exact_values import exact_values
 from bounds.influence import build_request
+from tests.architecture import small_model
 from tests.written import written
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def test_the_values_are_every_substitution_rerun():
-    shape = {"num_layers": 1, "num_heads": 1, "d_model": 2, "d_ff": 3, "vocab_size": 2}
-    model = jm.random_transformer(jax.random.key(3), **shape, dtype="float64")
+    model = small_model(3, d_model=2, d_ff=3, dtype="float64")
     request = build_request(model, [0, 1, 1, 0, 1])
     config, tensors = written(request.model)
     table = reference.influence(config, tensors, request.tokens)

@@ -27,26 +27,24 @@ def test_the_answer_is_the_last_line(script):
     assert ask_peer(sys.executable, part, {"x": np.arange(4.0)}, 60) == 6.0
 
 
-def test_a_failure_is_the_last_line_of_its_error(script):
-    found = ask_peer(
-        sys.executable, script("raise ValueError('no such thing')"), {}, 60
-    )
-    assert found == {"error": "ValueError: no such thing"}
-
-
-def test_a_failure_without_a_word_is_an_exit_code(script):
-    assert missing_packages("false", "json") == "exit code 1"
-    part = script("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
-    assert ask_peer(sys.executable, part, {}, 60) == {"error": "exit code -9"}
-
-
-def test_a_peer_that_takes_too_long_is_stopped(script):
-    found = ask_peer(sys.executable, script("time.sleep(60)"), {}, 0.2)
-    assert found == {"error": "more than 0 seconds"}
+@pytest.mark.parametrize(
+    ("text", "seconds", "error"),
+    [
+        ("raise ValueError('no such thing')", 60, "ValueError: no such thing"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", 60, "exit code -9"),
+        ("time.sleep(60)", 0.2, "more than 0 seconds"),
+    ],
+    ids=["error", "killed", "slow"],
+)
+def test_a_failure_is_its_last_line_an_exit_code_or_the_limit(
+    script, text, seconds, error
+):
+    assert ask_peer(sys.executable, script(text), {}, seconds) == {"error": error}
 
 
 def test_what_an_interpreter_lacks_is_named(tmp_path):
     assert missing_packages(sys.executable, "json, numpy") is None
+    assert missing_packages("false", "json") == "exit code 1"
     reason = missing_packages(sys.executable, "json, no_such_package")
     assert reason is not None
     assert "no_such_package" in reason

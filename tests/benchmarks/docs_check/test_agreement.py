@@ -100,24 +100,22 @@ def test_numbers_of_prose_are_those_a_program_has_to_print():
     assert unaccounted(prose, "16 0.8501 18784.9") == ["0.83"]
 
 
-def test_names_of_statements_papers_and_versions_are_no_numbers():
-    prose = (
-        "Lemmas 25, 29 and Theorem 26. Section 2, section 13.1, arXiv 2412.09925, "
-        "jax 0.10.2, Apache-2.0: n^-0.5."
-    )
-    assert stated_numbers(prose) == ["-0.5"]
-
-
-def test_a_length_is_no_year():
-    assert stated_numbers("Hahn (2020, Theorem 1), n = 2047, Yang 2024") == ["2047"]
-    assert stated_numbers("Yang et al. 2024, ACL 2022; TACL 8, 2020; (2026)") == []
-    assert stated_numbers("Higham\n2002 takes 2048 or (3000)") == ["2048", "3000"]
-    assert stated_numbers("arXiv\n2412.09925,\n  2024, section\n2.7") == []
-
-
-def test_a_value_from_stored_rows_needs_no_other_source():
-    prose = "<!-- value: x on y, s -->9.6<!-- end of value --> s, 5.1 MiB"
-    assert stated_numbers(prose) == ["5.1"]
+@pytest.mark.parametrize(
+    ("prose", "numbers"),
+    [
+        ("Lemmas 25, 29 and Theorem 26. Section 2, section 13.1: n^-0.5.", ["-0.5"]),
+        ("arXiv 2412.09925, jax 0.10.2, Apache-2.0: n^-0.5.", ["-0.5"]),
+        # A length is no year.
+        ("Hahn (2020, Theorem 1), n = 2047, Yang 2024", ["2047"]),
+        ("Yang et al. 2024, ACL 2022; TACL 8, 2020; (2026)", []),
+        ("Higham\n2002 takes 2048 or (3000)", ["2048", "3000"]),
+        ("arXiv\n2412.09925,\n  2024, section\n2.7", []),
+        # A value from stored rows needs no other source.
+        ("<!-- value: x on y, s -->9.6<!-- end of value --> s, 5.1 MiB", ["5.1"]),
+    ],
+)
+def test_names_years_and_values_of_stored_rows_are_no_numbers(prose, numbers):
+    assert stated_numbers(prose) == numbers
 
 
 def test_digits_of_a_program_may_be_grouped():

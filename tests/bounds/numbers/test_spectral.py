@@ -71,15 +71,8 @@ def test_it_is_above_the_true_norm_and_close(name, scale):
     assert mpmath.mpf(bound) <= exact * (1 + mpmath.mpf(1e-13)) + mpmath.mpf(2) ** -1073
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_it_is_above_the_true_norm_of_random_matrices(seed):
-    rng = np.random.default_rng(seed)
-    matrix = rng.normal(size=rng.integers(1, 8, 2)) * rng.uniform(0, 10)
-    assert mpmath.mpf(norm_upper(matrix)) >= true_norm(matrix)
-
-
-@pytest.mark.parametrize("size", [50, 300])
-def test_large_matrices_cost_little_precision(size):
+def test_large_matrices_cost_little_precision():
+    size = 300
     matrix = np.random.default_rng(size).normal(size=(size, size))
     approximate = np.linalg.norm(matrix, 2)
     assert approximate <= norm_upper(matrix) <= approximate * (1 + size**2 * 2.0**-51)

@@ -24,24 +24,27 @@ def system(tmp_path):
     return write
 
 
-def test_limits_of_the_group_and_of_those_around_it_hold(system):
-    limits = {
-        "user/job/memory.max": "4096",
-        "user/memory.max": "max",
-        "memory.max": "8192",
-        "other/memory.max": "1",
-    }
-    assert sorted(system(["0::/user/job"], limits)) == [4096, 8192]
+NESTED = {
+    "user/job/memory.max": "4096",
+    "user/memory.max": "max",
+    "memory.max": "8192",
+    "other/memory.max": "1",
+}
+VERSION_1 = {"memory/a/memory.limit_in_bytes": "99"}
 
 
-def test_a_container_sees_its_group_as_the_root(system):
-    assert system(["0::/"], {"memory.max": "512"}) == [512]
-    assert system(["0::/../far"], {"memory.max": "512"}) == [512]
-
-
-def test_version_1_names_its_memory_controller(system):
-    lines = ["9:cpu:/a", "4:memory:/a"]
-    assert system(lines, {"memory/a/memory.limit_in_bytes": "99"}) == [99]
+@pytest.mark.parametrize(
+    ("groups", "limits", "found"),
+    [
+        (["0::/user/job"], NESTED, [4096, 8192]),
+        # A container sees its group as the root.
+        (["0::/"], {"memory.max": "512"}, [512]),
+        (["0::/../far"], {"memory.max": "512"}, [512]),
+        (["9:cpu:/a", "4:memory:/a"], VERSION_1, [99]),
+    ],
+)
+def test_limits_of_the_group_and_of_those_around_it_hold(system, groups, limits, found):
+    assert sorted(system(groups, limits)) == found
 
 
 def test_where_no_group_is_told_there_is_no_limit(tmp_path):
