@@ -20,3 +20,15 @@ def small_model(seed=0, **changed):
     """A random model of one layer and one head, but for what is changed."""
     options = with_architecture(**{**SMALL, **changed})
     return jm.random_transformer(jax.random.key(seed), **options)
+
+
+def with_attention(model, parts):
+    """The model with other parts of every attention: a dict, or a function of each."""
+
+    def change(layer):
+        attention = layer.attention
+        more = parts(attention) if callable(parts) else parts
+        attention = dataclasses.replace(attention, **more)
+        return dataclasses.replace(layer, attention=attention)
+
+    return dataclasses.replace(model, layers=tuple(map(change, model.layers)))

@@ -18,6 +18,7 @@ from bounds.restriction.checker import check_certificate
 from jax_models.model.attending import project_key_changes
 from jax_models.model.transformer import embedded
 from jax_models.run.differentiable import forward_embeddings
+from tests.architecture import with_attention
 from tests.bounds.attention_pieces import PIECES, brute_force, model_of, refusal
 from tests.bounds.influence.expect import encloses, refused
 from tests.bounds.influence.models import TOKENS, build
@@ -280,19 +281,12 @@ def test_key_heads_that_do_not_divide_the_heads_are_refused():
 
 
 def with_key_heads(count):
-    model = model_of("one key head")
+    names = ("key", "value", "key_bias", "value_bias")
 
-    def regroup(layer):
-        attention = layer.attention
-        names = ("key", "value", "key_bias", "value_bias")
-        parts = {
-            name: jnp.repeat(getattr(attention, name), count, axis=0) for name in names
-        }
-        return dataclasses.replace(
-            layer, attention=dataclasses.replace(attention, **parts)
-        )
+    def regroup(attention):
+        return {x: jnp.repeat(getattr(attention, x), count, axis=0) for x in names}
 
-    return dataclasses.replace(model, layers=tuple(map(regroup, model.layers)))
+    return with_attention(model_of("one key head"), regroup)
 
 
 def test_grouped_heads_are_heads_with_the_same_keys_and_values():
@@ -305,26 +299,17 @@ def test_grouped_heads_are_heads_with_the_same_keys_and_values():
 
 def test_a_head_has_its_own_width_and_some_biases():
     """d_k and d_v apart from d / H, and a bias on queries and values alone."""
-    model = model_of("two key heads of four")
-
-    def widen(layer):
-        attention = layer.attention
-        draw = np.random.default_rng(1).normal(size=(4 + 2 + 2 + 8, 5, 8)) / 8**0.5
-        parts = {
-            "query": draw[:4, :3],
-            "key": draw[4:6, :3],
-            "value": draw[6:8],
-            "output": draw[8:].reshape(-1, 8)[:20].T,
-            "query_bias": draw[0, :4, :3],
-            "key_bias": None,
-            "value_bias": draw[1, :2, :5],
-        }
-        parts = {k: None if x is None else jnp.asarray(x) for k, x in parts.items()}
-        return dataclasses.replace(
-            layer, attention=dataclasses.replace(attention, **parts)
-        )
-
-    model = dataclasses.replace(model, layers=tuple(map(widen, model.layers)))
+    draw = np.random.default_rng(1).normal(size=(4 + 2 + 2 + 8, 5, 8)) / 8**0.5
+    parts = {
+        "query": draw[:4, :3],
+        "key": draw[4:6, :3],
+        "value": draw[6:8],
+        "output": draw[8:].reshape(-1, 8)[:20].T,
+        "query_bias": draw[0, :4, :3],
+        "value_bias": draw[1, :2, :5],
+    }
+    wide = {"key_bias": None} | {k: jnp.asarray(x) for k, x in parts.items()}
+    model = with_attention(model_of("two key heads of four"), wide)
     config, tensors = written(model)
     expected = reference.influence(config, tensors, TOKENS, include_query=True)
     for method in ("exhaustive", "incremental"):

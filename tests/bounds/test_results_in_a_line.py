@@ -13,19 +13,14 @@ from bounds.influence.targets.logit_difference import LogitDifference
 from bounds.restriction import check_certificate
 from jax_models.arguments import BriefRepr
 from jax_models.training import TrainingRun
+from tests.architecture import small_model
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 LENGTH, MOST = 48, 1000  # tokens; characters
 SHAPE = {"num_layers": 1, "num_heads": 2, "d_model": 8, "d_ff": 8, "dtype": "float64"}
 SOFT = jm.random_transformer(jax.random.key(0), **SHAPE, vocab_size=2)
 HARD = jm.with_weighting(SOFT, "leftmost_hard")
-READER = jm.random_transformer(
-    jax.random.key(0),
-    **SHAPE,
-    vocab_size=3,
-    mask="future",
-    architecture=jm.Architecture(num_classes=3),
-)
+READER = small_model(**SHAPE, vocab_size=3, mask="future", num_classes=3)
 TOKENS = np.arange(LENGTH) % 2
 SOURCE = jm.get_source("parity", 0.1)
 NUMBERS = np.zeros(LENGTH)

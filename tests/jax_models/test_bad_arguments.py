@@ -12,9 +12,8 @@ from jax_models.arguments import expect_integer, expect_sequence
 from jax_models.programs import logic, rasp
 from jax_models.programs.logic.self_test import apply_eagerly
 from jax_models.run import device_memory
-from tests.architecture import with_architecture
+from tests.architecture import small_model
 
-SHAPE = {"num_layers": 1, "num_heads": 1, "d_model": 2, "d_ff": 2, "vocab_size": 2}
 MODEL = constructions.ones_transformer()
 EVEN = languages.parity_automaton()
 SOURCE = jm.get_source("parity", 0.5)
@@ -118,15 +117,11 @@ def test_what_cannot_fit_the_memory_is_refused_at_once(call, monkeypatch):
 @pytest.mark.parametrize("value", [np.zeros(2), None, "no"], ids=str)
 def test_what_is_asked_for_or_not_is_true_or_false(name, value):
     with pytest.raises(jm.InputError, match=f"{name} = .*; expected True or False"):
-        jm.random_transformer(
-            jax.random.key(0), **with_architecture(**{**SHAPE, name: value})
-        )
+        small_model(**{name: value})
 
 
 def test_sizes_may_be_numpys():
-    model = jm.random_transformer(
-        jax.random.key(0), **{**SHAPE, "vocab_size": np.int64(2)}
-    )
+    model = small_model(vocab_size=np.int64(2))
     assert model.vocab_size == 2
     assert expect_integer("n", np.array(3)) == 3
     assert expect_sequence("n", iter("ab"), "letters") == ["a", "b"]

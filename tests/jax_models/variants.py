@@ -2,14 +2,13 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 import jax_models as jm
 from jax_models.model.mask import MASKS
 from jax_models.weighting import WEIGHTINGS
-from tests.architecture import with_architecture
+from tests.architecture import small_model
 
 SHAPE = {"num_heads": 2, "d_model": 8, "d_ff": 12, "vocab_size": 3, "dtype": "float64"}
 TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, 3, 13))
@@ -46,4 +45,4 @@ def allowed(case):
 def build(case, **changed) -> Any:
     named = {**case, "temperature": TEMPERATURES[case["temperature"]]}
     options = {**SHAPE, "num_layers": 1, "num_classes": 2, **named, **changed}
-    return jm.random_transformer(jax.random.key(1), **with_architecture(**options))
+    return small_model(1, **options)

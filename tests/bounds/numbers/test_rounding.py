@@ -24,6 +24,7 @@ from bounds.numbers.rounding import (
     tiled_summation,
     unit_roundoff,
 )
+from tests.architecture import with_attention
 from tests.bounds.influence.models import scaled_weights
 from tests.written import written
 
@@ -161,20 +162,16 @@ def averaging(values, num_layers):
     )
     model = jax.tree.map(jnp.zeros_like, model)
     embedding = model.embedding.at[:, 0].set(jnp.asarray(values)).at[-1, 1].set(-1e-3)
-    layers = tuple(
-        dataclasses.replace(
-            layer,
-            attention=dataclasses.replace(
-                layer.attention,
-                query_bias=layer.attention.query_bias.at[0, 0].set(1),
-                key=layer.attention.key.at[0, 0, 1].set(1),
-                value=layer.attention.value.at[0, 0, 0].set(1),
-                output=layer.attention.output.at[0, 0].set(1),
-            ),
-        )
-        for layer in model.layers
-    )
-    return dataclasses.replace(model, embedding=embedding, layers=layers)
+
+    def parts(attention):
+        return {
+            "query_bias": attention.query_bias.at[0, 0].set(1),
+            "key": attention.key.at[0, 0, 1].set(1),
+            "value": attention.value.at[0, 0, 0].set(1),
+            "output": attention.output.at[0, 0].set(1),
+        }
+
+    return with_attention(dataclasses.replace(model, embedding=embedding), parts)
 
 
 BOTH = ["incremental", pytest.param("lumped", marks=pytest.mark.slow)]
@@ -237,16 +234,6 @@ def test_gamma_bounds_a_sum_that_loses_all_it_can():
     assert lost <= bound <= lost * (1 + 3 * count * u)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_gamma_bounds_the_inner_products_of_the_machine(seed):
-    rng = np.random.default_rng(seed)
-    a, b = rng.normal(size=(2, 257))
-    exact = sum(Fraction(x) * Fraction(y) for x, y in zip(a, b, strict=True))
-    size = sum(abs(Fraction(x) * Fraction(y)) for x, y in zip(a, b, strict=True))
-    bound = Fraction(interval.upper(gamma(257))) * size
-    assert 0 < abs(Fraction(float(a @ b)) - exact) <= bound
-
-
 @pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize(
     ("method", "num_layers"),
@@ -259,20 +246,13 @@ def test_gamma_bounds_the_inner_products_of_the_machine(seed):
 )
 def test_an_offset_of_all_values_that_drops_out_costs_no_digits(method, num_layers):
     """A thousand is added to every value, and the output matrix takes it away again."""
-    model = draw(mask="future", num_layers=num_layers)
-    layers = tuple(
-        dataclasses.replace(
-            layer,
-            attention=dataclasses.replace(
-                layer.attention,
-                value_bias=jnp.full(layer.attention.value.shape[:2], 1000.0),
-                output=layer.attention.output
-                - layer.attention.output.mean(axis=1, keepdims=True),
-            ),
-        )
-        for layer in model.layers
-    )
-    model = dataclasses.replace(model, layers=layers)
+
+    def parts(attention):
+        mean = attention.output.mean(axis=1, keepdims=True)
+        offset = jnp.full(attention.value.shape[:2], 1000.0)
+        return {"value_bias": offset, "output": attention.output - mean}
+
+    model = with_attention(draw(mask="future", num_layers=num_layers), parts)
     tokens = [0, 1, 1, 0, 1, 0]
     lower, upper, exact = compared(model, tokens, method)
     assert (lower <= exact).all()

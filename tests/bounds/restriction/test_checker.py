@@ -1,6 +1,5 @@
 """The independent checker accepts what enumeration certifies, of any hard attention."""
 
-import dataclasses
 import itertools
 
 import jax.numpy as jnp
@@ -14,7 +13,7 @@ from bounds.restriction.checking.claim import FREE, Claim
 from bounds.restriction.checking.enclosure import Enclosure
 from bounds.restriction.checking.tables import Refuted
 from jax_models.model.mask import MASKS
-from tests.architecture import small_model
+from tests.architecture import small_model, with_attention
 from tests.bounds.restriction.drawn_models import HARD, integer_model, real_model
 from tests.bounds.restriction.enumerated import certified, changed, is_true
 
@@ -69,16 +68,7 @@ def test_accepts_what_enumeration_certifies_of_integer_models(weighting, mask):
 def test_accepts_a_mean_of_two():
     """Average-hard attention to scores that all tie, at two positions."""
     model = integer_model(0, weighting="average_hard")
-    layers = [
-        dataclasses.replace(
-            layer,
-            attention=dataclasses.replace(
-                layer.attention, query=jnp.zeros_like(layer.attention.query)
-            ),
-        )
-        for layer in model.layers
-    ]
-    model = dataclasses.replace(model, layers=tuple(layers))
+    model = with_attention(model, lambda x: {"query": jnp.zeros_like(x.query)})
     _, certificate = certified(model, 0, length=2)
     found = check_certificate(model, changed(certificate, mode="exact"))
     assert found.accepted, found.reasons

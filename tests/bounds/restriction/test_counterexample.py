@@ -125,10 +125,9 @@ def test_a_word_without_a_window_has_no_pair():
     assert (longer.given == -1).any()
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_the_next_thing_that_is_named_finds_a_pair_where_there_was_none(seed):
+def test_the_next_thing_that_is_named_finds_a_pair_where_there_was_none():
     """All but one symbol of a member, as `reasons` say."""
-    model, member = random_model(seed), np.ones(6, int)
+    model, member = random_model(0), np.ones(6, int)
     found = find_counterexample(model, 6, "ones", method="greedy", attempts=4)
     assert found.pair is None
     next_ = "try a member as pre_restriction, a few positions free (-1)"
@@ -155,8 +154,9 @@ SPARSE = {
 }
 
 
-@pytest.mark.parametrize(("layers", "length"), [(1, 40), (2, 60)])
-@pytest.mark.parametrize("name", SPARSE)
+@pytest.mark.parametrize(
+    ("name", "layers", "length"), [("(01)*", 1, 40), ("0*1*0*1*", 2, 60)]
+)
 def test_members_of_sparse_languages_are_told_from_no_neighbour(name, layers, length):
     model = drawn(0, num_layers=layers, vocab_size=2)
     found = find_counterexample(model, length, SPARSE[name], reverse_pass=False)

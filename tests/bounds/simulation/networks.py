@@ -154,3 +154,28 @@ def draw_layer(draw, keys, units, activation="relu", **fields):
     )
     block = draw(units, 4), draw(units), draw(4, units), draw(4)
     return Layer(attention, FeedForward(*block, activation))
+
+
+def make_head(query, key, value, *, query_bias, key_bias=None, cell=None, **options):
+    """One average-hard head with the identity as its output matrix."""
+    value = jnp.asarray(value, jnp.float64)
+    return Attention(
+        query=jnp.asarray(query, jnp.float64)[None],
+        key=jnp.asarray(key, jnp.float64)[None],
+        value=value[None],
+        output=jnp.eye(len(value)),
+        query_bias=jnp.asarray(query_bias, jnp.float64)[None],
+        key_bias=None if key_bias is None else jnp.asarray(key_bias, jnp.float64)[None],
+        weighting=jm.AverageHardmax(cell),
+        **options,
+    )
+
+
+def of_heads(embedding, *attentions):
+    """A model of such layers, with blocks that write nothing and no positions; n <= 4."""
+    embedding = jnp.asarray(embedding, jnp.float64)
+    width = embedding.shape[1]
+    one, zero = jnp.ones((1, width)), jnp.zeros(width)
+    silent = FeedForward(one, jnp.zeros(1), 0 * one.T, zero)
+    layers = tuple(Layer(attention, silent) for attention in attentions)
+    return jm.Transformer(embedding, layers, jm.PositionTable(jnp.zeros((4, width))))

@@ -7,7 +7,6 @@ import dataclasses
 import itertools
 from fractions import Fraction
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -19,10 +18,17 @@ from bounds.simulation.certificate import certified_temperature, score_error
 from bounds.simulation.compute import consider
 from bounds.simulation.measure import measure_hard_model, measure_structure
 from bounds.simulation.paper_shape import paper_shape, read_gains
-from jax_models.model.attention import Attention
-from jax_models.model.layer import FeedForward, Layer
+from jax_models.model.layer import FeedForward
 from jax_models.model.reweight import with_temperature
-from tests.bounds.simulation.networks import INPUTS, LENGTH, draw_layer, draw_networks
+from tests.architecture import small_model, with_attention
+from tests.bounds.simulation.networks import (
+    INPUTS,
+    LENGTH,
+    draw_layer,
+    draw_networks,
+    make_head,
+    of_heads,
+)
 
 MASKS = {
     "none": lambda i, j: True,
@@ -165,13 +171,7 @@ def test_a_uniform_head_has_no_gap_and_an_ignored_temperature():
 def test_a_winner_that_rounding_decides_is_an_error():
     model = draw_networks(2, 1, 1, ties=False).model(0)
     gap = measure_hard_model(model, INPUTS).gap
-    layer = model.layers[0]
-    attention = dataclasses.replace(
-        layer.attention, weighting=jm.AverageHardmax(0.9 * gap)
-    )
-    coarse = dataclasses.replace(
-        model, layers=(dataclasses.replace(layer, attention=attention),)
-    )
+    coarse = with_attention(model, {"weighting": jm.AverageHardmax(0.9 * gap)})
     with pytest.raises(jm.TieError, match=r"layers\.0, head 0, row \d"):
         measure_hard_model(coarse, INPUTS)
 
@@ -182,11 +182,8 @@ def test_equal_rows_stay_equal_unless_each_has_a_temperature_of_its_own():
     own = jm.PowerTemperature(2.0, 0.5, "position")
     spreads = []
     for mask, schedule in (("none", shared), ("future", own)):
-        model = jm.random_transformer(
-            jax.random.key(0), num_layers=2, num_heads=1, d_model=4, d_ff=4, vocab_size=2,
-            weighting="average_hard", position=None, mask=mask, temperature=schedule,
-            dtype="float64",
-        )  # fmt: skip
+        form = {"weighting": "average_hard", "mask": mask, "temperature": schedule}
+        model = small_model(num_layers=2, position=None, dtype="float64", **form)
         spreads.append(measure_hard_model(model, tokens).layers[1].heads[0])
     assert [head.tied_rows > 0 for head in spreads] == [True, True]
     assert spreads[0].spread == 0 < spreads[1].spread
@@ -197,9 +194,7 @@ FIELDS = ("pull", "half_range", "odds", "score_size", "spread")
 
 
 def both(model, mask="none"):
-    attention = dataclasses.replace(model.layers[0].attention, mask=mask)
-    layer = dataclasses.replace(model.layers[0], attention=attention)
-    model = dataclasses.replace(model, layers=(layer,))
+    model = with_attention(model, {"mask": mask})
     considered = consider(model, LENGTH, SAMPLED, 0)
     assert considered.unlisted is not None
     return measure_structure(model, considered.unlisted), measure_hard_model(
@@ -248,12 +243,9 @@ def test_exact_scores_need_no_list_of_inputs():
 def test_a_winner_that_rounding_could_decide_in_some_input_is_an_error():
     model = draw_networks(13, 1, 1, ties=False).model(0)
     gap = both(model)[0].gap
-    attention = dataclasses.replace(
-        model.layers[0].attention, weighting=jm.AverageHardmax(0.9 * gap)
-    )
-    layer = dataclasses.replace(model.layers[0], attention=attention)
+    coarse = with_attention(model, {"weighting": jm.AverageHardmax(0.9 * gap)})
     with pytest.raises(jm.TieError, match=r"layers\.0, head 0, row \d"):
-        both(dataclasses.replace(model, layers=(layer,)))
+        both(coarse)
 
 
 def test_where_positions_tie_one_of_them_may_stand_lower():
@@ -271,41 +263,11 @@ def test_where_positions_tie_one_of_them_may_stand_lower():
     assert (gap, spread) == (1.5, None)
 
 
-def silent(width):
-    """A feed-forward block that writes nothing."""
-    return FeedForward(
-        jnp.ones((1, width)), jnp.zeros(1), jnp.zeros((width, 1)), jnp.zeros(width)
-    )
-
-
-def head(query, key, value, *, query_bias, key_bias=None, cell=None, **options):
-    """One average-hard head with the identity as its output matrix."""
-    value = jnp.asarray(value, jnp.float64)
-    return Attention(
-        query=jnp.asarray(query, jnp.float64)[None],
-        key=jnp.asarray(key, jnp.float64)[None],
-        value=value[None],
-        output=jnp.eye(len(value)),
-        query_bias=jnp.asarray(query_bias, jnp.float64)[None],
-        key_bias=None if key_bias is None else jnp.asarray(key_bias, jnp.float64)[None],
-        weighting=jm.AverageHardmax(cell),
-        **options,
-    )
-
-
-def model(embedding, *attentions):
-    embedding = jnp.asarray(embedding, jnp.float64)
-    layers = tuple(Layer(one, silent(embedding.shape[1])) for one in attentions)
-    return jm.Transformer(
-        embedding, layers, jm.PositionTable(jnp.zeros((4, embedding.shape[1])))
-    )
-
-
 @pytest.mark.parametrize("error", [0.5, 2.0])
 def test_the_score_error_is_attained_with_its_query_key_and_joint_terms(error):
     """q = 3x + 5 and k = 7x + 11 in four components, x = 0, scores over √4."""
     four = np.ones((4, 1))
-    attention = head(
+    attention = make_head(
         3 * four,
         7 * four,
         [[1.0]],
@@ -313,7 +275,7 @@ def test_the_score_error_is_attained_with_its_query_key_and_joint_terms(error):
         key_bias=np.full(4, 11.0),
         score="scaled_dot_product",
     )
-    measure = measure_hard_model(model([[0.0]], attention), np.zeros((1, 2), int))
+    measure = measure_hard_model(of_heads([[0.0]], attention), np.zeros((1, 2), int))
     (one,) = measure.heads
     moved = 4 * ((3 * error + 5) * (7 * error + 11) - 5 * 11) / 2
     found = score_error(one, np.array([error]))
@@ -322,7 +284,7 @@ def test_the_score_error_is_attained_with_its_query_key_and_joint_terms(error):
 
 def test_rows_that_a_mask_made_different_are_not_known_to_tie():
     """The first row sees nothing, the others ones: their later scores are 0 and 1."""
-    first = head(
+    first = make_head(
         [[0, 0]],
         [[1, 0]],
         [[0, 0], [1, 0]],
@@ -330,7 +292,7 @@ def test_rows_that_a_mask_made_different_are_not_known_to_tie():
         mask="strict_future",
         score="dot_product",
     )
-    second = head(
+    second = make_head(
         [[0, 0]],
         [[0, 1]],
         [[0, 0], [0, 1]],
@@ -338,13 +300,17 @@ def test_rows_that_a_mask_made_different_are_not_known_to_tie():
         cell=4.0,
         score="dot_product",
     )
-    measure = measure_hard_model(model([[1, 0]], first, second), np.zeros((1, 3), int))
+    measure = measure_hard_model(
+        of_heads([[1, 0]], first, second), np.zeros((1, 3), int)
+    )
     assert [one.spread for one in measure.heads] == [0, pytest.approx(1)]
 
 
 def test_without_a_list_of_inputs_a_wide_cell_ties_what_is_apart():
-    attention = head([[0]], [[1]], [[1]], query_bias=[1], cell=4.0, score="dot_product")
-    wide = model([[0], [0.25]], attention)
+    attention = make_head(
+        [[0]], [[1]], [[1]], query_bias=[1], cell=4.0, score="dot_product"
+    )
+    wide = of_heads([[0], [0.25]], attention)
     considered = consider(wide, 4, SampledInputs("random", (0, 1), None, 2, 0), 0)
     assert considered.unlisted is not None
     measure = measure_structure(wide, considered.unlisted)
@@ -364,14 +330,14 @@ def test_gelu_is_steeper_than_relu():
 
 def test_biases_are_weights_of_one_coordinate_more():
     options = {"score": "dot_product"}
-    attention = head([[1]], [[1]], [[1]], query_bias=[9], **options)
-    shape = paper_shape(model([[0]], attention))
+    attention = make_head([[1]], [[1]], [[1]], query_bias=[9], **options)
+    shape = paper_shape(of_heads([[0]], attention))
     assert (shape.width, shape.parameter) == (2, pytest.approx(9))
 
 
 def test_the_output_bias_is_added_to_one_head_alone():
     """Two heads write 20 each, and -10 is added: 10 and 20, or 20 and 10."""
-    one = head([[1]], [[1]], [[1]], query_bias=[1], score="dot_product")
+    one = make_head([[1]], [[1]], [[1]], query_bias=[1], score="dot_product")
     names = ("query", "key", "value", "query_bias")
     two = {name: jnp.concatenate([getattr(one, name)] * 2) for name in names}
     attention = dataclasses.replace(
@@ -381,4 +347,4 @@ def test_the_output_bias_is_added_to_one_head_alone():
         value_bias=jnp.full((2, 1), 20.0),
         output_bias=jnp.asarray([-10.0]),
     )
-    assert paper_shape(model([[0]], attention)).parameter == pytest.approx(20)
+    assert paper_shape(of_heads([[0]], attention)).parameter == pytest.approx(20)

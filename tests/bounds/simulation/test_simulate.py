@@ -14,10 +14,15 @@ from bounds.simulation.certificate import certified_error
 from bounds.simulation.compute import break_ties, needs_tie_breaking
 from bounds.simulation.measure import measure_hard_model
 from bounds.simulation.result import final_activations, tempered_twin
-from jax_models.model.attention import Attention
-from jax_models.model.layer import FeedForward, Layer
 from jax_models.model.reweight import with_weighting
-from tests.bounds.simulation.networks import INPUTS, draw_layer, draw_networks
+from tests.architecture import with_attention
+from tests.bounds.simulation.networks import (
+    INPUTS,
+    draw_layer,
+    draw_networks,
+    make_head,
+    of_heads,
+)
 
 LEFT, RIGHT = jm.LeftmostHardmax(), jm.RightmostHardmax()
 
@@ -49,14 +54,7 @@ def hidden_ties(weighting, mask, layers=2):
     """A unique-hard network with ties in some layer, and what was measured of it."""
     networks = draw_networks(1, 8, layers, ties=True)
     for index in range(networks.count):
-        model = networks.model(index, weighting)
-        masked = tuple(
-            dataclasses.replace(
-                layer, attention=dataclasses.replace(layer.attention, mask=mask)
-            )
-            for layer in model.layers
-        )
-        model = dataclasses.replace(model, layers=masked)
+        model = with_attention(networks.model(index, weighting), {"mask": mask})
         measure = measure_hard_model(model, INPUTS)
         if needs_tie_breaking(measure):
             return model, measure
@@ -88,16 +86,7 @@ def test_tie_breaking_keeps_every_output_of_the_hard_model(weighting, mask, laye
         # Coefficients are rounded down to powers of two, which halves them at most.
         assert new.gap >= min(old.gap, 1) / (2 * INPUTS.shape[1]) * (1 - 1e-9)
     # A term of the other sign chooses other positions.
-    layers = tuple(
-        dataclasses.replace(
-            layer,
-            attention=dataclasses.replace(
-                layer.attention, query_bias=-layer.attention.query_bias
-            ),
-        )
-        for layer in tieless.layers
-    )
-    wrong = dataclasses.replace(tieless, layers=layers)
+    wrong = with_attention(tieless, lambda x: {"query_bias": -x.query_bias})
     assert np.abs(outputs(wrong)[..., :-1] - before).max() > 0.01
 
 
@@ -227,13 +216,8 @@ NORM = jm.LayerNorm(jnp.ones(4), jnp.zeros(4))
         (concatenated, "layers.0 concatenates"),
         (lambda m: dataclasses.replace(m, layers=()), "no layers"),
         (
-            lambda m: changed(
-                m,
-                attention=dataclasses.replace(
-                    m.layers[0].attention,
-                    score="additive",
-                    score_vector=jnp.ones((2, 3)),
-                ),
+            lambda m: with_attention(
+                m, {"score": "additive", "score_vector": jnp.ones((2, 3))}
             ),
             "layers.0 has additive scores",
         ),
@@ -263,21 +247,10 @@ def test_ties_that_are_too_far_apart_for_the_term_are_refused():
 
 
 def test_ties_of_a_wide_cell_have_a_certificate_and_no_theorem():
-    one, zero = jnp.ones((1, 1)), jnp.zeros((1, 1))
-    attention = Attention(
-        query=zero[None],
-        key=one[None],
-        value=one[None],
-        output=one,
-        query_bias=one,
-        weighting=jm.AverageHardmax(4.0),
-        score="dot_product",
+    attention = make_head(
+        [[0]], [[1]], [[1]], query_bias=[1], cell=4.0, score="dot_product"
     )
-    block = FeedForward(zero, zero[0], zero, zero[0])
-    table = jm.PositionTable(jnp.zeros((4, 1)))
-    model = jm.Transformer(
-        jnp.asarray([[0.0], [0.25]]), (Layer(attention, block),), table
-    )
+    model = of_heads([[0], [0.25]], attention)
     found = simulate(model, 4)
     assert found.measured.spread == pytest.approx(0.25)
     assert found.theorem is None

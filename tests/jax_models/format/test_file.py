@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -16,17 +17,13 @@ import safetensors.numpy
 import jax_models as jm
 from benchmarks import reference
 from jax_models.format.build import build_model
-from tests.architecture import with_architecture
+from tests.architecture import small_model
 from tests.written import written
 
-SHAPE = {"num_layers": 2, "num_heads": 2, "d_model": 4, "d_ff": 3, "vocab_size": 3}
+SHAPE = {"num_layers": 2, "num_heads": 2, "d_ff": 3, "vocab_size": 3}
 
 
-def draw(**options):
-    return jm.random_transformer(
-        jax.random.key(0),
-        **with_architecture(**{**SHAPE, "dtype": "float64", **options}),
-    )
+draw = functools.partial(small_model, **SHAPE, dtype="float64")
 
 
 def mixed():

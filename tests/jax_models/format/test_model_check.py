@@ -1,6 +1,7 @@
 """A model is checked wherever it enters, by one function, and a file reloads as it is."""
 
 import dataclasses
+import functools
 import os
 
 import jax
@@ -12,17 +13,13 @@ import bounds
 import jax_models as jm
 from jax_models.format import file as checkpoint
 from jax_models.format.model_check import check_model
-from tests.architecture import with_architecture
+from tests.architecture import small_model
 
-SHAPE = {"num_layers": 2, "num_heads": 2, "d_model": 4, "d_ff": 3, "vocab_size": 3}
+SHAPE = {"num_layers": 2, "num_heads": 2, "d_ff": 3, "vocab_size": 3}
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
-def draw(**options):
-    return jm.random_transformer(
-        jax.random.key(0),
-        **with_architecture(**{**SHAPE, "dtype": "float64", **options}),
-    )
+draw = functools.partial(small_model, **SHAPE, dtype="float64")
 
 
 def replaced(model, path, value):

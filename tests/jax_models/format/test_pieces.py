@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from jax_models.model.initialise import HEADS
 from jax_models.model.pytree import in_bytes
 from jax_models.model.rows import ACTIVATIONS, Affine, LayerNorm, Product, RmsNorm
 from jax_models.run.evaluate import linear_readout
-from tests.architecture import with_architecture
+from tests.architecture import small_model, with_attention
 from tests.bounds.attention_pieces import PIECES, model_of
 from tests.written import written
 
@@ -105,12 +104,7 @@ def test_a_bad_bias_is_refused_by_name(said, entry):
 
 def altered(**parts):
     """The model of the window with something else in its attention."""
-    model = model_of("window")
-    layers = (
-        dataclasses.replace(x, attention=dataclasses.replace(x.attention, **parts))
-        for x in model.layers
-    )
-    return dataclasses.replace(model, layers=tuple(layers))
+    return with_attention(model_of("window"), parts)
 
 
 @pytest.mark.parametrize(
@@ -150,9 +144,7 @@ NORM = {"norm": "layer_norm", "epsilon": 1e-5}
 @functools.cache
 def draw(head="masked_lm", **options):
     shape = {**SHAPE, "num_classes": 5, "dtype": "float64", "layer_norm": "pre"}
-    return jm.random_transformer(
-        jax.random.key(0), **with_architecture(**{**shape, **options}, head=head)
-    )
+    return small_model(**{**shape, **options}, head=head)
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -248,12 +240,7 @@ def test_what_a_classifier_needs_is_said():
 
 
 FOUR_LAYERS = SHAPE | {"num_layers": 4}
-MODEL = jm.random_transformer(
-    jax.random.key(0),
-    **FOUR_LAYERS,
-    dtype="float64",
-    architecture=jm.Architecture(same_layers=(0, 1, 1, 0)),
-)
+MODEL = small_model(**FOUR_LAYERS, dtype="float64", same_layers=(0, 1, 1, 0))
 
 
 def test_a_layer_in_several_places_is_stored_once(tmp_path):
@@ -297,19 +284,10 @@ def test_a_layer_that_is_no_earlier_one_alone_is_refused(entry, message):
 )
 def test_places_that_are_none_are_refused(same, message):
     with pytest.raises(jm.InputError, match=message):
-        jm.random_transformer(
-            jax.random.key(0),
-            **FOUR_LAYERS,
-            architecture=jm.Architecture(same_layers=same),
-        )
+        small_model(**FOUR_LAYERS, same_layers=same)
 
 
 def test_one_layer_has_one_weighting():
     names = ("softmax", "average_hard", "softmax", "softmax")
     with pytest.raises(jm.InputError, match=r"weighting\[1\] = 'average_hard'"):
-        jm.random_transformer(
-            jax.random.key(0),
-            **FOUR_LAYERS,
-            weighting=names,
-            architecture=jm.Architecture(same_layers=(0, 0, 0, 0)),
-        )
+        small_model(**FOUR_LAYERS, weighting=names, same_layers=(0, 0, 0, 0))

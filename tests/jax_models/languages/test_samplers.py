@@ -15,7 +15,6 @@ from jax_models.languages import (
     DyckPrefixes,
     DyckWords,
     FlipFlop,
-    Majority,
     Ones,
     Parity,
     UniformStrings,
@@ -114,7 +113,6 @@ CASES = [
     (Ones(), 5),
     (AnBn(), 6),
     (AnBn(), 7),
-    (Majority(), 5),
     (FlipFlop(), 8),
 ]
 IDS = [f"{language.name}-{length}" for language, length in CASES]

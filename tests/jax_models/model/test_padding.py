@@ -12,7 +12,7 @@ from bounds.influence import LogProbabilitySum
 from jax_models.format.config import FORMATS, decode_config
 from jax_models.model.entry import TokenDropout
 from jax_models.model.position import PowerTerm
-from tests.architecture import with_architecture
+from tests.architecture import small_model
 from tests.written import written
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -30,12 +30,8 @@ LENGTHS = (7, 4, 1)
 
 
 def padded(case=None, num_layers=2):
-    model = jm.random_transformer(
-        jax.random.key(3),
-        **with_architecture(
-            num_layers=num_layers, num_classes=4, **SHAPE, **(case or {})
-        ),
-    )
+    shape = {**SHAPE, "num_layers": num_layers, "num_classes": 4}
+    model = small_model(3, **shape, **(case or {}))
     return dataclasses.replace(model, padding=jm.Padding(PAD), substitutable=OTHERS)
 
 
@@ -155,6 +151,11 @@ def test_a_file_says_it(tmp_path):
         decode_config(config | {"format": FORMATS[0]}, tensors)
 
 
+def warmed():
+    plain = dataclasses.replace(padded(), padding=None)
+    return jm.with_temperature(plain, jm.InverseLogTemperature(1.0))
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -165,6 +166,7 @@ def test_a_file_says_it(tmp_path):
             {"position": jm.Coordinates((PowerTerm(0, length_power=-1.0),))},
             "goes with n",
         ),
+        ({"layers": warmed().layers}, "goes with n"),
     ],
 )
 def test_bad_paddings_are_one_line(changes, said):
@@ -175,11 +177,3 @@ def test_bad_paddings_are_one_line(changes, said):
 def test_what_is_no_symbol_is_one_line():
     with pytest.raises(jm.InputError, match="padding = -1"):
         jm.Padding(-1)
-
-
-def test_a_temperature_that_goes_with_n_is_refused():
-    model = jm.with_temperature(
-        dataclasses.replace(padded(), padding=None), jm.InverseLogTemperature(1.0)
-    )
-    with pytest.raises(jm.InputError, match="goes with n"):
-        jm.apply(dataclasses.replace(model, padding=jm.Padding(PAD)), [0, 1])

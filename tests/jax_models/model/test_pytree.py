@@ -1,7 +1,6 @@
 """Registered dataclasses: distinct classes are distinct structures."""
 
 import dataclasses
-import itertools
 
 import jax
 import jax.numpy as jnp
@@ -13,17 +12,9 @@ from jax_models.format.model_check import check_model
 from jax_models.model.pytree import map_once
 from jax_models.model.reweight import at_length
 from jax_models.model.temperature import ConstantTemperature, InverseLogTemperature
+from tests.architecture import small_model
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-
-def test_weightings_with_the_same_fields_are_distinct_structures():
-    structures = [jax.tree.structure(kind()) for kind in jm.WEIGHTINGS.values()]
-    for one, two in itertools.combinations(structures, 2):
-        assert one != two
-    assert jax.tree.structure(ConstantTemperature(1.0)) != jax.tree.structure(
-        InverseLogTemperature(1.0)
-    )
 
 
 def test_jaxs_own_registration_would_confuse_them():
@@ -36,30 +27,22 @@ def test_jaxs_own_registration_would_confuse_them():
     assert jax.tree.structure(one(1)) == jax.tree.structure(two(1))
 
 
-def test_a_compiled_function_is_never_taken_for_another_weightings():
-    @jax.jit
-    def name(weighting, x):
-        return x * list(jm.WEIGHTINGS).index(weighting.name)
+def test_a_compiled_function_is_never_taken_for_another_class():
+    known = [kind() for kind in jm.WEIGHTINGS.values()]
+    known += [ConstantTemperature(1.0), InverseLogTemperature(1.0)]
 
-    for at, kind in enumerate(jm.WEIGHTINGS.values()):
-        assert name(kind(), jnp.ones(())) == at
+    @jax.jit
+    def place(one, x):
+        return x * list(map(type, known)).index(type(one))
+
+    for at, one in enumerate(known):
+        assert place(one, jnp.ones(())) == at
 
 
 def repeated():
     """A model whose second and fourth layers are its first."""
-    shape = {
-        "num_heads": 1,
-        "d_model": 4,
-        "d_ff": 3,
-        "vocab_size": 3,
-        "dtype": "float64",
-    }
-    return jm.random_transformer(
-        jax.random.key(0),
-        num_layers=4,
-        **shape,
-        architecture=jm.Architecture(same_layers=(0, 0, 2, 0)),
-    )
+    shape = {"num_layers": 4, "d_ff": 3, "vocab_size": 3, "dtype": "float64"}
+    return small_model(**shape, same_layers=(0, 0, 2, 0))
 
 
 def pattern(model):

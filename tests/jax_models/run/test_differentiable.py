@@ -11,7 +11,7 @@ import jax_models as jm
 from jax_models.model.transformer import embed, encode_positions
 from jax_models.run import blocks
 from jax_models.run.differentiable import embed_mixture, forward_embeddings
-from tests.architecture import with_architecture
+from tests.architecture import small_model
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 SHAPE = {"num_layers": 2, "num_heads": 2, "d_model": 4, "d_ff": 6, "vocab_size": 2}
@@ -27,8 +27,7 @@ CASES = {
 
 
 def make(name):
-    options = {**SHAPE, "dtype": "float64", **CASES[name]}
-    return jm.random_transformer(jax.random.key(2), **with_architecture(**options))
+    return small_model(2, **SHAPE, dtype="float64", **CASES[name])
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from jax_models.model.mask import MASKS
 from jax_models.model.pytree import pytree
 from jax_models.run import blocks, sharded_forward
 from jax_models.run.sharded_forward import forward_sharded, share_out
-from tests.architecture import with_architecture
+from tests.architecture import small_model, with_attention
 from tests.covering import cover
 from tests.jax_models.variants import FACTORS, SHAPE, TOKENS, allowed, build
 from tests.long_inputs import long_inputs
@@ -30,9 +30,8 @@ MANY = jnp.asarray(np.random.default_rng(1).integers(0, 3, 45))
 
 
 def draw(weighting, **options):
-    options = {**SHAPE, "num_layers": 2, **options}
-    return jm.random_transformer(
-        jax.random.key(5), **with_architecture(weighting=weighting, **options)
+    return small_model(
+        5, **{**SHAPE, "num_layers": 2, "weighting": weighting, **options}
     )
 
 
@@ -90,22 +89,20 @@ def test_one_two_and_eight_devices_agree_to_the_bit(name, small_blocks):
     [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 7)), 9],
 )
 def test_devices_may_be_more_than_tokens_or_not_divide_them(length):
-    model, tokens = draw("softmax", mask="strict_past"), MANY[:length]
-    shared = jm.apply(model, tokens, mesh=jm.device_mesh(8))
-    assert shared.shape == (length, SHAPE["d_model"])
-    np.testing.assert_allclose(shared, jm.apply(model, tokens), **CLOSE)
+    model = draw("softmax", mask="strict_past", num_classes=7)
+    shared = jm.apply_logits(model, MANY[:length], mesh=jm.device_mesh(8))
+    assert shared.shape == (length, 7)
+    np.testing.assert_allclose(shared, jm.apply_logits(model, MANY[:length]), **CLOSE)
 
 
 def without_scores(model):
     """The model with every score zero: all keys that are seen are tied."""
 
-    def silence(layer):
-        zero = jnp.zeros_like(layer.attention.query)
-        bias = jnp.zeros_like(layer.attention.query_bias)
-        attention = dataclasses.replace(layer.attention, query=zero, query_bias=bias)
-        return dataclasses.replace(layer, attention=attention)
+    def silence(attention):
+        zero = jnp.zeros_like(attention.query)
+        return {"query": zero, "query_bias": jnp.zeros_like(attention.query_bias)}
 
-    return dataclasses.replace(model, layers=tuple(map(silence, model.layers)))
+    return with_attention(model, silence)
 
 
 @pytest.mark.parametrize(
@@ -155,10 +152,7 @@ class LastSeen(jm.Softmax):
 
 def of_last_seen():
     model = draw("softmax", mask="future", num_layers=1)
-    (layer,) = model.layers
-    attention = dataclasses.replace(layer.attention, weighting=LastSeen())
-    layer = dataclasses.replace(layer, attention=attention)
-    return dataclasses.replace(model, layers=(layer,))
+    return with_attention(model, {"weighting": LastSeen()})
 
 
 def test_summaries_are_merged_in_order_of_position():
@@ -238,12 +232,6 @@ def test_questions_that_do_not_fit_are_refused():
     short = dataclasses.replace(model, position=table)
     with pytest.raises(jm.InputError, match=r"n = 45 .* 4 rows"):
         jm.apply(short, MANY, mesh=mesh)
-
-
-def test_logits_are_those_of_one_device():
-    model = draw("softmax", num_classes=2, num_layers=1)
-    shared = jm.apply_logits(model, MANY, mesh=jm.device_mesh(8))
-    np.testing.assert_allclose(shared, jm.apply_logits(model, MANY), **CLOSE)
 
 
 PROCESS = """

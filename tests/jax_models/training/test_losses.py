@@ -9,7 +9,7 @@ import pytest
 import jax_models as jm
 from benchmarks import reference
 from jax_models.training import cross_entropy, measure_losses
-from tests.architecture import with_architecture
+from tests.architecture import small_model
 from tests.written import written
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -20,9 +20,7 @@ SHAPE = {"num_layers": 1, "num_heads": 2, "d_model": 8, "d_ff": 8, "num_classes"
 
 def make(**options):
     options = {"vocab_size": 3, "mask": "future", "dtype": "float64", **options}
-    return jm.random_transformer(
-        jax.random.key(0), **with_architecture(**SHAPE, **options)
-    )
+    return small_model(**SHAPE, **options)
 
 
 def loss_after(model, prefix, end=()):

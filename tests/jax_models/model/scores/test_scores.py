@@ -10,7 +10,7 @@ import pytest
 import bounds
 import jax_models as jm
 from jax_models.model.scores import SCORES, PairwiseScore
-from tests.architecture import with_architecture
+from tests.architecture import small_model
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -119,10 +119,7 @@ def test_an_error_of_a_change_is_seen(monkeypatch):
 
 def test_a_score_is_one_file_and_one_row(monkeypatch):
     monkeypatch.setitem(SCORES, "invented", NegativeSquaredDistance())
-    shape = {"num_layers": 1, "num_heads": 2, "d_model": 4, "d_ff": 4, "vocab_size": 2}
-    model = jm.random_transformer(
-        jax.random.key(0), **shape, mask="future", score="invented", dtype="float64"
-    )
+    model = small_model(num_heads=2, mask="future", score="invented", dtype="float64")
     tokens = np.array([0, 1, 1, 0, 1])
     found = bounds.compute_influence(model, tokens, method="incremental")
     base = jm.apply(model, tokens)[-1]
@@ -137,11 +134,7 @@ def test_a_score_is_one_file_and_one_row(monkeypatch):
 
 def invented_model(monkeypatch, **options):
     monkeypatch.setitem(SCORES, "invented", NegativeSquaredDistance())
-    shape = {"num_heads": 1, "d_model": 2, "d_ff": 2, "vocab_size": 2}
-    return jm.random_transformer(
-        jax.random.key(0),
-        **with_architecture(**shape, score="invented", dtype="float64", **options),
-    )
+    return small_model(score="invented", dtype="float64", **options)
 
 
 @pytest.mark.parametrize(
