@@ -11,6 +11,7 @@ from benchmarks import two_layer_errors
 from benchmarks.script import FOLDER, read_lines, rows_of
 from benchmarks.two_layer_errors import FAMILIES, first_neurons
 from bounds.influence.moved import found_by
+from bounds.influence.two_layers import choice
 from bounds.numbers.rounding import unit_roundoff
 from jax_models.model.transformer import embedded
 
@@ -48,6 +49,26 @@ def test_errors_are_near_the_stored_ones(family, dtype, mask):
     row = two_layer_errors.measure(config(family, dtype, mask))
     for error in two_layer_errors.ERRORS:
         assert row[error] <= admissible(family, dtype, error), error
+
+
+# Cases by products in the fast tests.
+QUICK = [
+    ("equal rows", "float64", "future"),
+    ("queries x 20 in both", "float32", "none"),
+]
+
+
+@pytest.mark.parametrize(
+    ("family", "dtype", "mask"),
+    [
+        pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
+        for case in CASES
+    ],
+)
+def test_errors_by_products_are_near_the_stored_ones(family, dtype, mask, monkeypatch):
+    monkeypatch.setattr(choice, "SHORTEST", 0)
+    monkeypatch.setattr(choice, "CHEAPER", 1e9)
+    test_errors_are_near_the_stored_ones(family, dtype, mask)
 
 
 def test_every_family_has_a_stored_error():

@@ -8,6 +8,7 @@ input; ties are reports of the closest decisions of hard attention.
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
 from bounds.influence.blocks.prefetch import prefetch
 from bounds.influence.request import InfluenceRequest
@@ -100,6 +101,9 @@ class Kernel:
     parts: tuple[Part, ...]
     ties: Ties | None  # of the base pass; None where no layer is hard
     in_flight: int = 1  # blocks under way at a time
+    # Computes the changes that the function leaves NaN, where it may leave some. Blocks
+    # of such a function replace one symbol by one other; it has one part, and no ties.
+    again: "Kernel | None" = None
 
     def skip(self, done: int) -> "Kernel":
         """Kernel without its first `done` substitutions, which are whole blocks."""
@@ -110,6 +114,9 @@ class Kernel:
 
 def run_kernel(kernel: Kernel, request: InfluenceRequest) -> Iterator[Block]:
     """Yields changes of the target by block, in order, with the ties of all so far."""
+    if kernel.again is not None:
+        yield from _run_alike(kernel, kernel.again, request)
+        return
     seen = kernel.ties
     where = request.position, request.symbol
     for these, changes, ties in run_blocks(kernel, *where, request.mesh):
@@ -118,6 +125,47 @@ def run_kernel(kernel: Kernel, request: InfluenceRequest) -> Iterator[Block]:
         if seen is not None:
             seen = seen.merge(Ties.of(ties))
         yield Block(changes[: these.stop - these.start], seen)
+
+
+# Substitutions that are sorted by their symbols at a time.
+SORTED = 2**14
+
+
+def _run_alike(
+    kernel: Kernel, again: Kernel, request: InfluenceRequest
+) -> Iterator[Block]:
+    """Yields changes in order, from blocks that each replace one symbol by one other."""
+    (part,) = kernel.parts
+    old, new = request.tokens[request.position].astype(np.int64), request.symbol
+    for start in range(part.start, part.end, SORTED):
+        end = min(start + SORTED, part.end)
+        kinds = old[start:end] * request.pairs.vocab_size + new[start:end]
+        order = np.argsort(kinds, kind="stable")
+        turns = np.flatnonzero(np.diff(kinds[order])) + 1
+        ends = itertools.pairwise([0, *turns.tolist(), order.size])
+        parts = tuple(dataclasses.replace(part, start=a, end=b) for a, b in ends)
+        each = dataclasses.replace(kernel, parts=parts, again=None)
+        changes = _changes(each, request, start + order)[np.argsort(order)]
+        (lost,) = np.nonzero(np.isnan(changes).any(axis=(1, 2)))
+        if lost.size:
+            # Blocks of one size, so that one program computes any number.
+            rest = dataclasses.replace(again.parts[0], start=0, end=lost.size)
+            rest = dataclasses.replace(again, parts=(rest,))
+            changes[lost] = _changes(rest, request, start + lost)
+        yield Block(changes, None)
+
+
+def _changes(
+    kernel: Kernel, request: InfluenceRequest, these: Int[np.ndarray, "substitutions"]
+) -> Float[np.ndarray, "substitutions watched classes"]:
+    """Changes under these substitutions, which the parts of a kernel divide."""
+    where = request.position[these], request.symbol[these]
+    blocks = run_blocks(kernel, *where, request.mesh)
+    found = [
+        jax.device_get(changes)[: block.stop - block.start]
+        for block, changes, _ in blocks
+    ]
+    return np.concatenate(found)
 
 
 def run_blocks(

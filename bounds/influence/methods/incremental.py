@@ -33,6 +33,8 @@ from bounds.influence.propagation.sparse import Window, change_windows, make_ste
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block, Ties
 from bounds.influence.targets.change import change_watched
+from bounds.influence.two_layers.block import product_block
+from bounds.influence.two_layers.choice import by_products, product_sizes
 from bounds.readings import unsupported_dropout
 from bounds.rounding.precision import Precision
 from bounds.rounding.rounded_block import rounded_block
@@ -87,6 +89,8 @@ def _state(request: InfluenceRequest) -> IncrementalState:
 
 
 def _function(request: InfluenceRequest) -> Callable[..., Any]:
+    if by_products(request):
+        return product_block
     return change_block if request.precision is None else rounded_block
 
 
@@ -102,6 +106,12 @@ def _watched(
 
 
 def _block_sizes(request: InfluenceRequest) -> BlockSizes:
+    if by_products(request):
+        return product_sizes(request)
+    return _vector_sizes(request)
+
+
+def _vector_sizes(request: InfluenceRequest) -> BlockSizes:
     model, watched = request.model, 0
     if request.watches_many:
         watched = request.rows.size * max(model.width, model.classes or 0)
@@ -109,8 +119,17 @@ def _block_sizes(request: InfluenceRequest) -> BlockSizes:
 
 
 def _parts(request: InfluenceRequest) -> Iterator[Part]:
+    if not by_products(request):
+        yield from _vector_parts(request)
+        return
+    sizes, count = product_sizes(request), request.position.size
+    options = {"row_tile": sizes.rows, "chosen": request.chosen}
+    yield Part(0, count, request.block(sizes.substitutions, count), options)
+
+
+def _vector_parts(request: InfluenceRequest) -> Iterator[Part]:
     model, count = request.model, request.position.size
-    sizes = _block_sizes(request)
+    sizes = _vector_sizes(request)
     options: dict[str, Any] = {
         "row_tile": sizes.rows,
         "own_query": False,
@@ -180,12 +199,18 @@ class Incremental(Method):
             return None
         model, tokens = request.model, jax.device_put(request.tokens)
         state = _state(request)
-        return Kernel(
-            _function(request),
+        vectors = Kernel(
+            change_block if request.precision is None else rounded_block,
             (model, request.target_value, tokens, state),
-            tuple(_parts(request)),
+            tuple(_vector_parts(request)),
             _base_ties(request, state),
             IN_FLIGHT,
+        )
+        if not by_products(request):
+            return vectors
+        function, parts = _function(request), tuple(_parts(request))
+        return dataclasses.replace(
+            vectors, function=function, parts=parts, again=vectors
         )
 
     def outline(self, request: InfluenceRequest) -> Outline | None:

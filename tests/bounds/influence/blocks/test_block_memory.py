@@ -15,6 +15,8 @@ from bounds.influence.blocks.block_memory import base_bytes, fit_block
 from bounds.influence.methods.exhaustive import pass_bytes
 from bounds.influence.propagation.change_block import block_bytes, block_sizes
 from bounds.influence.substitution import list_substitutions
+from bounds.influence.two_layers.block import product_block
+from bounds.influence.two_layers.choice import product_bytes
 from bounds.rounding.moved_inputs import RUNS
 from tests.bounds.influence.expect import meet, refused
 
@@ -182,6 +184,8 @@ def test_what_the_compiler_accounts_for_is_below_the_models(options, n):
         told = outline.trace(part).lower().compile().memory_analysis()
         if method == "exhaustive":
             size = part.batch * pass_bytes(model, n)
+        elif outline.function is product_block:
+            size = product_bytes(model, n, part.batch)
         else:
             size = block_bytes(model, n, part.batch, part.options["row_tile"])
         assert told.temp_size_in_bytes <= size <= 8 * told.temp_size_in_bytes

@@ -1,0 +1,13 @@
+"""Two softmax layers with a ReLU block between them, by products of matrices.
+
+All columns of a block replace one symbol by one other, so that the changes dk and dv of key
+and value are the same at every position. With s = q_j . dk the change of row j's score and
+E = sign(s) (1 - e^-|s|), a column i of old weight a changes what row j attends to by
+
+    tau (e^min(s, 0) dv + E (v_i - b_j)),      tau = p / (1 + E p),      p = a e^max(s, 0),
+
+with b_j the attended value: a pair (j, i) is one scalar tau per head. Where no neuron flips,
+scores and values of the second layer are linear in it, with factors that belong to the row
+or to the column alone, and no vector is formed per pair. Columns whose sums lose digits are
+NaN: they are computed again by vectors.
+"""

@@ -1,0 +1,167 @@
+"""The second layer's query row: what it reads of the rows below, and their sums."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from bounds.influence.propagation.pointwise import relu_block
+from bounds.influence.propagation.query_row import QueryRow
+from bounds.influence.two_layers.columns import LOSS, Columns, contract, product
+from jax_models.model.layer import Layer
+from jax_models.model.mask import visible
+from jax_models.run.blocks import slice_tile
+from jax_models.weighting.exponentials import exp_and_expm1
+
+
+class RowMap(NamedTuple):
+    """Maps from changes of heads through a ReLU block to keys and values above."""
+
+    row: str  # name of the neurons' input
+    into: Float[Array, "heads hidden d_v"]  # W_1 W_O
+    key: Float[Array, "above d_k width"]
+    value: Float[Array, "above width_v width"]
+    key_hidden: Float[Array, "above d_k hidden"]  # K W_2
+    value_hidden: Float[Array, "above width_v hidden"]
+    key_skip: Float[Array, "above heads d_k d_v"]  # K W_O
+    value_skip: Float[Array, "above heads width_v d_v"]
+
+    @staticmethod
+    def of(below: Layer, layer: Layer) -> "RowMap":
+        """Maps between two layers, the first with a ReLU block."""
+        block, attention = relu_block(below), layer.attention
+        assert block is not None
+        row, w1, w2, skip = block
+        if skip is None:
+            skip = jnp.zeros((w2.shape[0], w1.shape[1]), w2.dtype)
+        into, skip = (
+            x.reshape(x.shape[0], below.attention.num_heads, -1).swapaxes(0, 1)
+            for x in (w1, skip)
+        )
+        key, value = attention.key_by_head, attention.value_by_head
+        return RowMap(
+            *(row, into, key, value, product(key, w2), product(value, w2)),
+            *(contract("gwd,hdv->ghwv", x, skip) for x in (key, value)),
+        )
+
+    def carry(
+        self, active: Float[Array, "rows hidden"], heads: Float[Array, "heads rows d_v"]
+    ) -> tuple[
+        Float[Array, "heads rows hidden"],
+        Float[Array, "above heads rows d_k"],
+        Float[Array, "above heads rows width_v"],
+    ]:
+        """Changes of neurons, and of keys and values where the active ones stay active."""
+        neurons = contract("hfv,hjv->hjf", self.into, heads)
+        on = active * neurons
+        key = contract("ghev,hjv->ghje", self.key_skip, heads)
+        value = contract("ghwv,hjv->ghjw", self.value_skip, heads)
+        key = key + contract("gef,hjf->ghje", self.key_hidden, on)
+        return neurons, key, value + contract("gwf,hjf->ghjw", self.value_hidden, on)
+
+
+class Above(NamedTuple):
+    """Rows below as the query row reads them; weight 0 where it does not see them."""
+
+    old: Float[Array, "above tokens"]  # weights
+    keys: Float[Array, "above tokens d_k"]  # less their weighted mean
+    values: Float[Array, "above width_v+1 tokens"]  # less their mean; then 1
+    underflows: Bool[Array, ""]  # whether a weight is no normal number
+
+    @staticmethod
+    def of(layer: Layer, last: QueryRow) -> "Above":
+        """All rows, in the base pass."""
+        attention, summary, n = layer.attention, last.summary, last.rows.shape[0]
+        at = jnp.arange(n, dtype=jnp.int32)
+        seen = visible(attention.sight, last.position, at)
+        log_old = last.scores[:, 0] - summary.top_score - summary.lse_above_top
+        old = jnp.where(seen, jnp.exp(log_old), 0)
+        keys = last.keys - product(old[:, None], last.keys)
+        inputs = last.inputs - summary.top_value
+        is_top = (at == summary.top_index)[..., None]
+        inputs = jnp.where(is_top, 0, inputs) - summary.above_top
+        values = contract("gwd,gjd->gwj", attention.value_by_head, inputs)
+        values = jnp.concatenate([values, jnp.ones_like(values[:, :1])], axis=1)
+        return Above(
+            old, keys, values, (seen & (old < jnp.finfo(old.dtype).tiny)).any()
+        )
+
+
+class Sums(NamedTuple):
+    """Sums over rows, with w = a e^d their new weights in the second layer."""
+
+    # w tau by factors of rows: E where a neuron is active, E, then values
+    pairs: tuple[tuple[Float[Array, "factors substitutions"], ...], ...]
+    flips: Float[Array, "above width_v substitutions"]
+    # a (e^d - 1) times the columns of `Above.values`
+    moved: Float[Array, "above width_v+1 substitutions"]
+
+    @staticmethod
+    def zero(maps: RowMap, count: int) -> "Sums":
+        """Sums over no rows."""
+        above, heads, width, _ = maps.value_skip.shape
+        dtype, factors = maps.into.dtype, maps.into.shape[1] + 1 + width
+        one = jnp.zeros((factors, count), dtype)
+        return Sums(
+            ((one,) * heads,) * above,
+            jnp.zeros((above, width, count), dtype),
+            jnp.zeros((above, width + 1, count), dtype),
+        )
+
+    def add_weights(
+        self,
+        above: Above,
+        at: Int[Array, "rows"],
+        valid: Bool[Array, "rows"],
+        here: Bool[
+            Array, "rows substitutions"
+        ],  # True for the replaced row, added apart
+        changes: tuple[Float[Array, "rows substitutions"], ...],  # of scores, by head
+    ) -> tuple["Sums", tuple[Float[Array, "rows substitutions"], ...]]:
+        """Sums with what the weights of a tile move by, and the new weights by head."""
+        new, moved = [], []
+        for g, change in enumerate(changes):
+            old = jnp.where(valid, slice_tile(above.old[g], at, 0), 0)[:, None]
+            raised, gained = exp_and_expm1(change)
+            new.append(old * raised)
+            gained = jnp.where(here, 0, old * gained)
+            moved.append(product(slice_tile(above.values[g], at, 1), gained))
+        return self._replace(moved=self.moved + jnp.stack(moved)), tuple(new)
+
+    def read(
+        self,
+        maps: RowMap,
+        above: Above,
+        columns: Columns,
+        neurons: Float[Array, "heads hidden substitutions"],  # of the columns' values
+    ) -> tuple[
+        Float[Array, "substitutions concatenated"], Bool[Array, "substitutions"]
+    ]:
+        """Changes of the query row's heads, and the columns that lost digits."""
+        at, hidden = columns.position, maps.into.shape[1]
+        own_key = contract("gwd,id->gwi", maps.key, columns.own)
+        own_value = contract("gwd,id->gwi", maps.value, columns.own)
+        change = (columns.query_change * above.keys[:, at].swapaxes(1, 2)).sum(axis=1)
+        change = change + (columns.queries * own_key).sum(axis=1)
+        raised, gained = exp_and_expm1(change)
+        old = above.old[:, at]
+        moved = self.moved + (old * gained)[:, None] * above.values[:, :, at]
+        sums = jnp.stack([jnp.stack(x) for x in self.pairs])
+        on = (sums[:, :, :hidden] * neurons).sum(axis=1)
+        flat = sums[:, :, hidden : hidden + 1] * columns.values
+        parts = (
+            moved[:, :-1],
+            (old * raised)[:, None] * own_value,
+            contract("gwf,gfi->gwi", maps.value_hidden, on),
+            contract("ghwv,ghvi->gwi", maps.value_skip, flat),
+            sums[:, :, hidden + 1 :].sum(axis=1),
+            self.flips,
+        )
+        total = 1 + moved[:, -1]
+        result = sum(parts[1:], parts[0])
+        most = jnp.abs(jnp.stack(parts)).max(axis=(0, 1, 2))
+        size = jnp.abs(result).max(axis=(0, 1))
+        # Comparisons with a NaN are false.
+        kept = (total > 0.5).all(axis=0) & (size * LOSS >= most) & jnp.isfinite(size)
+        heads = (result / total[:, None]).reshape(-1, at.shape[0]).T
+        return heads, ~kept | above.underflows

@@ -1,0 +1,227 @@
+"""Program of a block of substitutions through two layers, by products of matrices."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from bounds.influence.inputs.reading import Chosen, choose
+from bounds.influence.propagation.change_block import IncrementalState
+from bounds.influence.propagation.first_layer import (
+    PreparedLayer,
+    replace_tokens,
+    slice_rows,
+)
+from bounds.influence.propagation.pointwise import RELU, change_rows
+from bounds.influence.targets.base import Target
+from bounds.influence.targets.change import change_watched
+from bounds.influence.two_layers.above import Above, RowMap, Sums
+from bounds.influence.two_layers.columns import Columns, PairRows, contract, product
+from jax_models.model.layer import Layer
+from jax_models.model.transformer import Transformer
+from jax_models.run.blocks import slice_tile
+from jax_models.run.perturbation import perturbation
+from jax_models.weighting import TieReport
+
+# Slack of a bound on how far neurons move, for its rounding.
+SLACK = 1e-3
+# The most neurons of a tile that may flip; where there are more, vectors are cheaper.
+MOST_FLIPS = 256
+
+
+@functools.partial(jax.jit, static_argnames=("row_tile", "chosen"))
+def product_block(
+    model: Transformer,
+    target: Target,
+    tokens: Int[Array, "tokens"],
+    state: IncrementalState,
+    position: Int[Array, "substitutions"],
+    symbol: Int[Array, "substitutions"],  # one, in place of one other
+    *,
+    row_tile: int,
+    chosen: Chosen = None,
+) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
+    """Changes of the target, NaN of columns that lost digits, and an empty tie report."""
+    first, last, query = state.first, state.last, state.query
+    assert last is not None
+    assert query is not None
+    below, layer = model.layers
+    with perturbation(state.run, equal_alike=False):
+        replaced = replace_tokens(model, tokens, first, position, symbol)
+        columns = Columns.of(model, first, last, replaced, query)
+        maps, above = RowMap.of(below, layer), Above.of(layer, last)
+        tiles = Tiles.of(first, columns, maps, above)
+        sums, hopeless = _fold(below, tiles, row_tile)
+        heads, lost = sums.read(maps, above, columns, tiles.neurons)
+        found = change_rows(layer, last.base, columns.entering, heads)
+        changes = change_watched(model, target, state.output, found)
+    lost = lost | columns.lost | hopeless
+    changes = jnp.where(lost[:, None, None], jnp.nan, changes)
+    return choose(changes, chosen), TieReport.empty(model.dtype)
+
+
+class Tiles(NamedTuple):
+    """Factors of columns that all tiles of rows share."""
+
+    first: PreparedLayer
+    columns: Columns
+    maps: RowMap
+    above: Above
+    neurons: Float[Array, "heads hidden substitutions"]  # of the columns' values
+    by_neuron: Float[Array, "above hidden substitutions"]  # score of each neuron's key
+    # of neurons where they are active, of values past the block, and moved queries
+    scores: Float[Array, "above heads factors substitutions"]
+
+    @staticmethod
+    def of(
+        first: PreparedLayer, columns: Columns, maps: RowMap, above: Above
+    ) -> "Tiles":
+        """Factors of a block of columns."""
+        queries = columns.queries
+        neurons = contract("hfv,hvi->hfi", maps.into, columns.values)
+        by_neuron = contract("gef,gei->gfi", maps.key_hidden, queries)
+        back = contract("ghev,gei->ghvi", maps.key_skip, queries)
+        flat = (back * columns.values).sum(axis=2, keepdims=True)
+        on = by_neuron[:, None] * neurons
+        queries = jnp.broadcast_to(
+            queries[:, None], (*on.shape[:2], *queries.shape[1:])
+        )
+        scores = jnp.concatenate([on, flat, queries], axis=2)
+        return Tiles(first, columns, maps, above, neurons, by_neuron, scores)
+
+    def add(
+        self,
+        rows: PairRows,
+        valid: Bool[Array, "rows"],
+        changes: tuple[Float[Array, "rows substitutions"], ...],  # by the query alone
+        sums: Sums,
+    ) -> tuple[Sums, Bool[Array, ""]]:
+        """Sums with a tile of rows, and whether too many of its neurons may flip."""
+        u = slice_tile(self.first.base.rows[self.maps.row], rows.at, 0)
+        active = (u > 0).astype(u.dtype)
+        z, key, value = self.maps.carry(active, rows.moved)
+        active = jnp.concatenate([active, jnp.ones_like(active[:, :1])], axis=1)
+        active = rows.turn[..., None] * active
+        share = rows.share(self.columns)
+        moved = list(changes)
+        above, heads = key.shape[:2]
+        for g in range(above):
+            for h in range(heads):
+                factors = jnp.concatenate([active[h], key[g, h]], axis=1)
+                moved[g] = moved[g] + product(factors, self.scores[g, h]) * share[h]
+        flips = Flips.of(u, z, rows.turn, share, self.neurons)
+
+        def bend(k: Int[Array, ""], moved: tuple[Array, ...]) -> tuple[Array, ...]:
+            j, f, bent = flips.find(k)
+            return tuple(
+                x.at[j].add(by[f] * bent)
+                for x, by in zip(moved, self.by_neuron, strict=True)
+            )
+
+        moved = jax.lax.fori_loop(0, flips.number, bend, tuple(moved))
+        sums, new = sums.add_weights(self.above, rows.at, valid, rows.here, moved)
+        pairs = []
+        for g in range(above):
+            by_head = []
+            for h in range(heads):
+                factors = jnp.concatenate([active[h], value[g, h]], axis=1)
+                by_head.append(sums.pairs[g][h] + product(factors.T, new[g] * share[h]))
+            pairs.append(tuple(by_head))
+
+        def bend_values(
+            k: Int[Array, ""], so_far: Float[Array, "above width_v substitutions"]
+        ) -> Float[Array, "above width_v substitutions"]:
+            j, f, bent = flips.find(k)
+            weighted = jnp.stack([x[j] for x in new]) * bent
+            return so_far + self.maps.value_hidden[:, :, f, None] * weighted[:, None]
+
+        bent = jax.lax.fori_loop(0, flips.number, bend_values, sums.flips)
+        return sums._replace(pairs=tuple(pairs), flips=bent), flips.too_many
+
+
+class Flips(NamedTuple):
+    """Neurons of a tile of rows that some column may flip, one by one."""
+
+    u: Float[Array, "rows hidden"]
+    z: Float[Array, "heads rows hidden"]  # change by `PairRows.moved`
+    turn: Float[Array, "heads rows"]
+    share: Float[Array, "heads rows substitutions"]
+    neurons: Float[Array, "heads hidden substitutions"]
+    listed: Int[Array, "flips"]  # in the flattened table of rows and neurons
+    number: Int[Array, ""]  # 0 if there are too many
+    too_many: Bool[Array, ""]
+
+    @staticmethod
+    def of(
+        u: Float[Array, "rows hidden"],
+        z: Float[Array, "heads rows hidden"],
+        turn: Float[Array, "heads rows"],
+        share: Float[Array, "heads rows substitutions"],
+        neurons: Float[Array, "heads hidden substitutions"],
+    ) -> "Flips":
+        """Neurons that are no farther from 0 than they may move."""
+        ends = neurons.min(axis=-1)[:, None], neurons.max(axis=-1)[:, None]
+        far = [jnp.abs(turn[..., None] * end + z) for end in ends]
+        reach = (share.max(axis=-1)[..., None] * jnp.maximum(*far)).sum(axis=0)
+        # Rounding here is harmless: what it misses ends within rounding of zero. What is
+        # no number is near.
+        near = ~(jnp.abs(u) > (1 + SLACK) * reach)
+        (index,) = jnp.nonzero(near.ravel(), size=MOST_FLIPS, fill_value=0)
+        count = near.sum(dtype=jnp.int32)
+        too_many = count > MOST_FLIPS
+        count = jnp.where(too_many, 0, count)
+        given = u, z, turn, share, neurons, index.astype(jnp.int32)
+        return Flips(*given, count, too_many)
+
+    def find(
+        self, k: Int[Array, ""]
+    ) -> tuple[Int[Array, ""], Int[Array, ""], Float[Array, "substitutions"]]:
+        """Row and neuron of one, and relu(u + z) - relu(u) less z where it is active."""
+        hidden = self.u.shape[1]
+        j, f = self.listed[k] // hidden, self.listed[k] % hidden
+        each = self.turn[:, j, None] * self.neurons[:, f] + self.z[:, j, f, None]
+        change = (self.share[:, j] * each).sum(axis=0)
+        u = self.u[j, f]
+        return j, f, RELU.change(u, change) - jnp.where(u > 0, change, 0)
+
+
+def _fold(below: Layer, tiles: Tiles, row_tile: int) -> tuple[Sums, Bool[Array, ""]]:
+    """Sums over all rows; True where they end early, with too many flips."""
+    columns, above, n = tiles.columns, tiles.above, tiles.first.store.length
+    size = min(row_tile, n)
+    within = jnp.arange(size, dtype=jnp.int32)
+
+    def step(
+        given: tuple[Int[Array, ""], Sums, Bool[Array, ""]],
+    ) -> tuple[Int[Array, ""], Sums, Bool[Array, ""]]:
+        begin, sums, _ = given
+        at = jnp.minimum(begin, n - size) + within
+        valid = at >= begin
+        changes = tuple(
+            product(slice_tile(keys, at, 0), change)
+            for keys, change in zip(above.keys, columns.query_change, strict=True)
+        )
+        rows = PairRows.of(below, tiles.first, columns, at, slice_rows(tiles.first, at))
+
+        def add(sums: Sums) -> tuple[Sums, Bool[Array, ""]]:
+            return tiles.add(rows, valid, changes, sums)
+
+        def add_unseen(sums: Sums) -> tuple[Sums, Bool[Array, ""]]:
+            sums, _ = sums.add_weights(above, at, valid, rows.here, changes)
+            return sums, jnp.zeros((), bool)
+
+        if below.attention.sight.everything:
+            sums, hopeless = add(sums)
+        else:
+            sums, hopeless = jax.lax.cond(rows.seen.any(), add, add_unseen, sums)
+        return begin + size, sums, hopeless
+
+    sums = Sums.zero(tiles.maps, columns.position.shape[0])
+    _, sums, hopeless = jax.lax.while_loop(
+        lambda given: (given[0] < n) & ~given[2],
+        step,
+        (jnp.int32(0), sums, above.underflows),
+    )
+    return sums, hopeless

@@ -1,0 +1,96 @@
+"""Requests whose pairs go by products of matrices, and the sizes of their blocks."""
+
+import jax
+import jax.numpy as jnp
+
+from bounds.influence.blocks.block_memory import BlockSizes, base_bytes, fit_block
+from bounds.influence.propagation.change_block import IN_FLIGHT
+from bounds.influence.propagation.pointwise import has_relu_block
+from bounds.influence.request import InfluenceRequest
+from jax_models.model.attending import temperature
+from jax_models.model.transformer import Transformer
+from jax_models.run.blocks import tile_elements
+from jax_models.run.compiler import SAFE_ROWS
+
+# Below, a second is not to be gained, and a column that lost digits compiles the program of
+# vectors as well. Longer inputs have products of more rows than one CPU compiler does.
+SHORTEST, LONGEST = 1024, SAFE_ROWS
+# Changes of symbol (pairs of symbols), each with blocks of its own: few results, as those
+# that have radii, leave blocks of many changes nearly empty.
+MOST_CHANGES = 6
+# Multiplications of a pair by products that cost as much as one of its vectors.
+CHEAPER = 25
+# Substitutions of a block, and rows of a tile.
+BLOCK, ROWS = 128, 128
+
+
+def by_products(request: InfluenceRequest) -> bool:
+    """True where products of matrices replace the vectors of pairs."""
+    model, n = request.model, request.tokens.size
+    if request.watches_many or request.precision is not None:
+        return False
+    # Tiles and their costs were measured on CPUs alone.
+    if jax.default_backend() != "cpu" or not SHORTEST <= n <= LONGEST:
+        return False
+    few = model.vocab_size * (model.vocab_size - 1) <= MOST_CHANGES
+    return few and is_factored(model, n) and _is_cheaper(model)
+
+
+def is_factored(model: Transformer, length: int) -> bool:
+    """True for the models of this package, in which changes depend on symbols alone."""
+    if len(model.layers) != 2 or model.is_hard or model.entry is not None:
+        return False
+    below = model.layers[0]
+    for one in model.layers:
+        attention, sight = one.attention, one.attention.sight
+        if one.reads.bent or not attention.scoring.bilinear:
+            return False
+        if not attention.linear_keys or sight.end is not None or not sight.itself:
+            return False
+    scale = jax.eval_shape(
+        lambda: temperature(below.attention, length, jnp.arange(length))
+    )
+    steady = below.attention.query_norm is None and not scale.ndim
+    return steady and has_relu_block(below)
+
+
+def _is_cheaper(model: Transformer) -> bool:
+    """True where a pair takes fewer multiplications by products than by vectors."""
+    below, layer = (x.attention for x in model.layers)
+    hidden = model.layers[0].feed_forward.hidden
+    pairs = below.num_heads * layer.num_heads
+    products = pairs * (2 * (hidden + 1) + layer.value_width + layer.key_width)
+    vectors = model.width + below.num_heads * below.value_width
+    return products <= CHEAPER * vectors
+
+
+def product_sizes(request: InfluenceRequest) -> BlockSizes:
+    """Sizes of blocks by products that fit the memory."""
+    model, length = request.model, request.tokens.size
+    base = base_bytes(model, length)
+
+    def taken(size: int) -> float:
+        return base + IN_FLIGHT * product_bytes(model, length, size)
+
+    size = fit_block(BLOCK, taken, request.memory_limit)
+    return BlockSizes(size, min(length, ROWS), taken(size))
+
+
+def product_bytes(model: Transformer, length: int, substitutions: int) -> float:
+    """Upper bound on the bytes of a block by products, arguments left out."""
+    below, layer = (x.attention for x in model.layers)
+    hidden = model.layers[0].feed_forward.hidden
+    heads = below.num_heads + layer.num_heads
+    # Scalars of pairs; factors of a tile's rows and of columns; factors of all rows, and
+    # a tile of scores of the replaced rows.
+    widths = layer.value_width + layer.key_width + below.value_width + below.key_width
+    factors = below.num_heads * layer.num_heads * (hidden + 1 + widths)
+    rows = min(length, ROWS)
+    pairs = 12 * heads * rows * substitutions
+    factors *= 6 * (rows + substitutions)
+    everywhere = 4 * heads * (model.width + widths + 2) * length
+    scores = 3 * min(
+        substitutions * below.num_heads * length,
+        max(below.num_heads * length, tile_elements() // 2),
+    )
+    return float((pairs + factors + everywhere + scores) * model.dtype.itemsize)

@@ -1,0 +1,189 @@
+"""Two layers by products of matrices: beside vectors of pairs, and planted errors."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_models as jm
+from bounds.influence.blocks import kernel
+from bounds.influence.build import build_request
+from bounds.influence.methods.incremental import INCREMENTAL
+from bounds.influence.propagation.change_block import change_block
+from bounds.influence.two_layers import block, choice
+from bounds.influence.two_layers.block import product_block
+from bounds.numbers.rounding import unit_roundoff
+from tests.architecture import with_architecture
+
+pytestmark = pytest.mark.usefixtures("quick_compilation", "forced")
+
+N, ROWS = 21, 8
+# Roundoffs by which two ways of sums over N rows may differ, of the largest change.
+ROUNDOFFS = 64 * N
+
+
+@pytest.fixture
+def forced(monkeypatch):
+    """Products for inputs of any length and models of any sizes, by few rows at a time."""
+    monkeypatch.setattr(kernel, "SORTED", 32)
+    monkeypatch.setattr(choice, "SHORTEST", 0)
+    monkeypatch.setattr(choice, "CHEAPER", 1e9)
+    monkeypatch.setattr(choice, "ROWS", ROWS)
+
+
+def draw(factors=(1.0, 1.0), **options):
+    """A random model, the queries of each layer times a factor."""
+    sizes = {"num_heads": 2, "d_model": 8, "d_ff": 16, "vocab_size": 3}
+    given = {**sizes, "num_layers": 2, "dtype": "float64", **options}
+    model = jm.random_transformer(jax.random.key(3), **with_architecture(**given))
+    layers = []
+    for layer, factor in zip(model.layers, factors, strict=True):
+        own: Any = layer.attention
+        query, bias = own.query * factor, own.query_bias * factor
+        own = dataclasses.replace(own, query=query, query_bias=bias)
+        layers.append(dataclasses.replace(layer, attention=own))
+    return dataclasses.replace(model, layers=tuple(layers))
+
+
+def pose(model, **question):
+    """The request of all substitutions of an input."""
+    tokens = np.random.default_rng(1).integers(0, model.vocab_size, N)
+    return build_request(model, tokens, include_query=True, **question)
+
+
+def run(program, request):
+    """Changes of the target's one row."""
+    return np.concatenate(
+        [x.changes[:, 0] for x in kernel.run_kernel(program, request)]
+    )
+
+
+def compute(request):
+    """Changes by products alone, NaN where they lost digits; by both; and by vectors."""
+    both = INCREMENTAL.kernel(request)
+    assert both is not None
+    assert both.function is product_block
+    vectors = both.again
+    assert vectors is not None
+    assert vectors.function is change_block
+
+    def nothing(*given, **options):
+        found, ties = change_block(*given, **options)
+        return found * jnp.nan, ties
+
+    alone = dataclasses.replace(
+        both, again=dataclasses.replace(vectors, function=nothing)
+    )
+    return tuple(run(one, request) for one in (alone, both, vectors))
+
+
+def off(request):
+    """Largest difference from vectors in roundoffs of the largest change; the lost."""
+    found, both, expected = compute(request)
+    lost = np.isnan(found).any(axis=1)
+    np.testing.assert_array_equal(both[~lost], found[~lost])
+    np.testing.assert_array_equal(np.isfinite(both), True)
+    unit = unit_roundoff(str(request.model.dtype)) * np.abs(expected).max()
+    assert np.abs(both - expected)[lost].max(initial=0) <= ROUNDOFFS * unit
+    return np.abs(found - expected)[~lost].max(initial=0) / unit, lost
+
+
+SETTINGS: dict[str, Any] = {
+    "no mask": {},
+    "future": {"mask": "future"},
+    "a window": {"mask": "future", "window": 4},
+    "an earlier query": {"query": 9},
+    "concatenated heads": {"combine": "concat"},
+    "float32": {"dtype": "float32"},
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_products_find_what_vectors_find(setting):
+    options = dict(SETTINGS[setting])
+    query = options.pop("query", -1)
+    request = pose(draw(**options), query=query)
+    apart, lost = off(request)
+    assert apart <= ROUNDOFFS
+    assert lost.mean() < 0.5
+
+
+def test_columns_that_lost_digits_are_computed_again():
+    apart, lost = off(pose(draw(factors=(4.0, 4.0))))
+    assert apart <= ROUNDOFFS
+    assert 0 < lost.sum() < lost.size
+
+
+def test_too_many_flips_are_left_to_vectors(plant):
+    request = pose(draw())
+    plant(block, "MOST_FLIPS", 1)
+    plant(block, "SLACK", 1e9)
+    assert off(request)[1].all()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"layer_norm": "pre"},
+        {"activation": "gelu"},
+        {"gated": True},
+        {"score": "additive"},
+        {"weighting": "average_hard"},
+        {"num_layers": 3, "factors": (1.0,) * 3},
+        {"vocab_size": 4},
+        {
+            "mask": "future",
+            "temperature": jm.PowerTemperature(1.5, -0.3, "position"),
+        },
+    ],
+    ids=lambda x: next(iter(x)),
+)
+def test_other_models_keep_vectors(options):
+    assert not choice.by_products(pose(draw(**options)))
+
+
+def test_short_and_long_inputs_and_wide_blocks_keep_vectors(monkeypatch):
+    request = pose(draw())
+    assert choice.by_products(request)
+    monkeypatch.setattr(choice, "CHEAPER", 4)
+    assert not choice.by_products(pose(draw(d_ff=256)))
+    monkeypatch.setattr(choice, "LONGEST", N - 1)
+    assert not choice.by_products(request)
+    monkeypatch.setattr(choice, "LONGEST", N)
+    monkeypatch.setattr(choice, "SHORTEST", N + 1)
+    assert not choice.by_products(request)
+
+
+def skip_a_tile(layer, last, real=block.Above.of):
+    """Rows as the query row reads them, the second tile unseen."""
+    above = real(layer, last)
+    return above._replace(old=above.old.at[:, ROWS : 2 * ROWS].set(0))
+
+
+def keep_neurons(flips, k, real=block.Flips.find):
+    """A listed neuron, not corrected."""
+    j, f, bent = real(flips, k)
+    return j, f, 0 * bent
+
+
+PLANTED: dict[str, tuple[Any, Any, str, Any]] = {
+    "a flip is not corrected": (
+        *(lambda: pose(draw()), block.Flips),
+        *("find", keep_neurons),
+    ),
+    "a tile is skipped": (
+        *(lambda: pose(draw()), block.Above),
+        *("of", staticmethod(skip_a_tile)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_error_is_noticed(name, plant):
+    make, module, attribute, wrong = PLANTED[name]
+    assert off(make())[0] <= ROUNDOFFS
+    plant(module, attribute, wrong)
+    assert off(make())[0] > 4 * ROUNDOFFS
