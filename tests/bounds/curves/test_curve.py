@@ -8,7 +8,7 @@ import pytest
 import jax_models as jm
 from bounds import bound_curve, compute_influence
 from bounds.curves.curve import BoundCurve, plot_curves
-from bounds.curves.inputs import GivenInputs, sampled_inputs
+from bounds.curves.inputs import sampled_inputs
 from bounds.curves.measurement import influence_value, weighting_label
 from bounds.store.table import Table
 from jax_models.model.reweight import at_length, with_temperature, with_weighting
@@ -75,16 +75,6 @@ def test_a_curve_is_read_by_row_and_shown_in_a_line(curve):
 def test_a_curve_is_a_data_frame_where_pandas_is(curve):
     pytest.importorskip("pandas")
     assert list(curve.to_pandas()["n"]) == [4, 6]
-
-
-def test_given_inputs_are_cut_to_each_length(model):
-    sequence = np.array([0, 1, 1, 0, 1, 0, 1])
-    curve = bound_curve(
-        model, [4, 6], inputs=GivenInputs("file", (sequence,)), method="exhaustive"
-    )
-    for row in curve:
-        result = compute_influence(model, sequence[: row["n"]], method="exhaustive")
-        assert row["influence_upper"] == pytest.approx(result.max_upper, rel=1e-11)
 
 
 def test_zeros_are_counted_per_length_and_left_out_of_the_fit():

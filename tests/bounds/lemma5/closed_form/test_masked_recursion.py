@@ -279,31 +279,9 @@ def averaged(n, depth):
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 5])
-@pytest.mark.parametrize("n", [1, 2, 7, 60])
+@pytest.mark.parametrize("n", [1, 2, 7, 60, 256])
 def test_the_closed_form_of_causal_averaging_is_exact(n, depth):
     assert scaled_causal_average_influence(n, depth) == float(averaged(n, depth))
-
-
-@pytest.mark.parametrize(
-    ("n", "two", "three"),
-    [
-        (64, "4.7439", "12.067"),
-        (256, "6.1243", "19.574"),
-        (1024, "7.5092", "29.016"),
-        (4096, "8.8951", "40.384"),
-    ],
-)
-def test_the_harmonic_numbers(n, two, three):
-    """H_n, and (H_n² + H_n^(2))/2 by its own summation."""
-    j = np.arange(1, n + 1)
-    harmonic, squares = math.fsum(1 / j), math.fsum(1 / j**2)
-    assert scaled_causal_average_influence(n, 1) == 1.0
-    found = scaled_causal_average_influence(n, 2)
-    assert found == pytest.approx(harmonic, rel=1e-14)
-    assert f"{found:.4f}" == two
-    found = scaled_causal_average_influence(n, 3)
-    assert found == pytest.approx((harmonic**2 + squares) / 2, rel=1e-14)
-    assert f"{found:.3f}" == three
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
@@ -384,7 +362,7 @@ def exact(numbers, visible, inverse_ratio):
 
 
 @pytest.mark.parametrize("inverse_ratio", [0.0, 1e-300, 1e-9, 0.02, 0.5, 0.999, 1.0])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_it_is_the_maximum_and_never_below_it(inverse_ratio, seed):
     rng = np.random.default_rng(seed)
     numbers = -np.sort(-(rng.random(7) ** rng.integers(1, 9)))
@@ -396,11 +374,6 @@ def test_it_is_the_maximum_and_never_below_it(inverse_ratio, seed):
         best = exact(numbers[:c], m, inverse_ratio)
         assert Fraction(float(value)) >= best
         assert float(value) <= float(best) * (1 + 1e-13)
-
-
-def test_equal_numbers_have_their_own_mean():
-    found = largest_weighted_mean(np.ones(5), np.array([5]), np.array([5]), 0.3)
-    assert found[0] == 1.0
 
 
 def test_nothing_present_gives_zero():
