@@ -65,10 +65,3 @@ def test_a_scan_is_by_methods_that_compute_all():
             "expected a name, or a value of one of Exhaustive, Incremental, Pa"
         ):
             bounds.scan(MODEL, TOKENS, method=method)
-
-
-def test_a_screen_proposes_nothing():
-    with refused("method = 'screened'; expected"):
-        bounds.compute_influence(
-            MODEL, TOKENS, method=bounds.Proposed(method="screened")
-        )

@@ -115,12 +115,6 @@ def test_one_layer_keeps_its_digits_at_a_hundred_thousand_tokens(dtype, num_head
     assert_precise(model, tokens, sampled_pairs(tokens, model, 8), count=50)
 
 
-def test_two_layers_keep_their_digits():
-    model = draw(2, mask="future")
-    tokens = random_tokens(24)
-    assert_precise(model, tokens, sampled_pairs(tokens, model, 3), count=50)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("layer_norm", ["none", "pre"])

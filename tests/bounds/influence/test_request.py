@@ -97,9 +97,3 @@ def test_a_measurement_is_planned_once(monkeypatch, quick_compilation):
     row = results.find(cell.config)
     for size in ("block_substitutions", "block_rows"):
         assert row[size] == cell.config[size]
-
-
-@pytest.mark.parametrize("given", [{"query": 4}, {"positions": [9]}, {"target": "y"}])
-def test_what_does_not_fit_is_refused_where_it_is_asked(given):
-    with pytest.raises(jm.InputError):
-        build_request(draw(), [0, 1, 2, 1], **given)

@@ -132,11 +132,6 @@ def test_a_method_refuses_what_one_substitution_does_not_fit_in(method):
         )
 
 
-def test_a_limit_is_a_number_of_bytes():
-    with refused("memory_limit = 0; expected an integer"):
-        bounds.compute_influence(draw(), draw_tokens(), run=Run(memory_limit=0))
-
-
 def held(tree):
     """Bytes of a pytree of shapes."""
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))

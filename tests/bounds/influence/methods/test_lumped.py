@@ -21,7 +21,6 @@ from jax_models.weighting import WEIGHTINGS
 from tests.bounds.influence.models import FACTORS, allowed, build, scaled_weights
 from tests.bounds.influence.test_laws import assert_agree
 from tests.covering import cover
-from tests.long_inputs import long_inputs
 from tests.written import written
 
 
@@ -193,18 +192,6 @@ def test_the_oracle_notices_one_row_too_many(monkeypatch):
     result = compute_influence(model, more, positions=[position + 1], symbols=[symbol])
     exact = exact_influence(monkeypatch, model, tokens, position, symbol)
     assert not result.max_lower <= exact <= result.max_upper
-
-
-@long_inputs
-def test_every_position_of_a_class_has_the_same_influence():
-    model = build({"position": None, "num_layers": 2})
-    tokens = np.random.default_rng(0).integers(0, 3, 100_000)
-    result = compute_influence(model, tokens)
-    assert result.method == "lumped"
-    for symbol in range(3):
-        rows = result.upper[:-1][tokens[:-1] == symbol]
-        np.testing.assert_array_equal(rows, np.broadcast_to(rows[0], rows.shape))
-    assert result.substitutions == 2 * (100_000 - 1)
 
 
 # ------------------------------------------------------------------------ choosing

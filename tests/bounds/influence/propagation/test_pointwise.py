@@ -150,26 +150,3 @@ def test_a_neuron_whose_kink_lies_just_within_reach_flips(tile, nearest):
 def test_no_change_changes_nothing(tile):
     _, base, _, _, many = tile
     assert (np.asarray(many(base, jnp.zeros((ROWS, 8, CHANGES)))) == 0).all()
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        {"activation": "gelu"},
-        {"activation": "gelu", "combine": "concat"},
-        {"layer_norm": "pre"},
-    ],
-    ids=str,
-)
-def test_other_blocks_go_row_by_row(case):
-    layer = build({**case, "num_layers": 1}).layers[0]
-    rng = np.random.default_rng(3)
-    rows, heads = (jnp.asarray(rng.normal(size=(ROWS, 8))) for _ in range(2))
-    change = jnp.asarray(1e-3 * rng.normal(size=(ROWS, 8, CHANGES)))
-    base = order_neurons(layer, base_rows(layer, rows, heads)[0])
-    found = jax.jit(lambda x: change_many_rows(layer, base, x))(change)
-    one = jax.jit(lambda x: change_rows(layer, base, jnp.zeros_like(rows), x))
-    for i in range(CHANGES):
-        np.testing.assert_allclose(
-            found[..., i], one(change[..., i]), rtol=1e-10, atol=1e-16
-        )
