@@ -92,9 +92,9 @@ def check_floors(model, source, lengths, reading):
     return slack
 
 
-@each_once
-def test_no_floor_lies_above_a_random_model(source, reading):
-    assert check_floors(random_model(source), source, [3], reading) > 0
+def test_no_floor_lies_above_a_random_model():
+    source = SOURCES["dyck2"]
+    assert check_floors(random_model(source), source, [3], "last") > 0
 
 
 @pytest.mark.slow

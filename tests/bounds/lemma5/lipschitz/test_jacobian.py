@@ -82,19 +82,13 @@ def test_a_moved_row_changes_the_output_as_its_norm_says():
     assert np.linalg.norm(change) / (2 * step) == pytest.approx(norms[at], rel=1e-7)
 
 
-def test_single_blocks_by_jvp_and_vjp_agree(monkeypatch):
+def test_single_blocks_by_jvp_and_vjp_agree():
     model, rows = setting("two layers")
     how = {"query": 4, "target": "activation"}
     expected = dense_norms(model, rows, **how)[jnp.asarray([3, 0])]
     start = jnp.ones((2, 6))
     norms, *_ = norms_at(model, rows, jnp.asarray([3, 0]), start, **how)
     np.testing.assert_allclose(norms, expected, rtol=1e-6)
-    monkeypatch.setattr(jacobian, "ITERATIONS", 1)
-    program: Any = norms_at
-    program.clear_cache()
-    few, *_ = norms_at(model, rows, jnp.asarray([3, 0]), start, **how)
-    program.clear_cache()
-    assert (np.asarray(few) <= expected * (1 + 1e-12)).all()
 
 
 @pytest.mark.slow
