@@ -113,10 +113,9 @@ def test_a_positive_epsilon_and_rows_that_do_not_vanish_are_answered():
     assert bounds.compute_influence(build(), CLEAN, symbols=(0, 2)).kind == "exact"
 
 
-@pytest.mark.parametrize("bits", [3, 64, 1000])
-def test_a_construction_without_epsilon_is_answered(bits):
+def test_a_construction_without_epsilon_is_answered():
     parity = jm.build_preset("normalised_parity", dtype="float64")
-    tokens = np.append(np.arange(bits) % 2, 2)
+    tokens = np.append(np.arange(1000) % 2, 2)
     found = bounds.compute_influence(parity, tokens, target="logits")
     assert found.max == pytest.approx(2, rel=1e-2)
 
