@@ -1,6 +1,7 @@
 """The cosine distance of pooled vectors: its digits, and influences by every method."""
 
 import dataclasses
+import functools
 
 import jax.numpy as jnp
 import numpy as np
@@ -77,6 +78,11 @@ def test_a_subtraction_from_1_is_noticed(plant):
     assert error_in_limits(CHANGES["1e-06"]) > 1e3
 
 
+@functools.cache
+def passes(name):
+    return every_pass(reference.forward, build(MODELS[name], seed=1), INPUT)
+
+
 @pytest.mark.parametrize("method", ["exhaustive", "incremental", "partial"])
 @pytest.mark.parametrize(
     ("name", "pooling"),
@@ -84,13 +90,11 @@ def test_a_subtraction_from_1_is_noticed(plant):
 )
 def test_influences_are_those_of_the_definition(name, pooling, method):
     model = dataclasses.replace(build(MODELS[name], seed=1), pooling=pooling)
-    passes = every_pass(
-        reference.forward, dataclasses.replace(model, pooling=None), INPUT
-    )
+    rows = passes(name)
     exact = np.full((len(INPUT), 3), np.nan)
     mean = lambda rows: rows.sum(axis=0) if pooling.kind == "mean" else rows[0]
-    for at in passes.keys() - {None}:
-        exact[at] = distance(mean(passes[None]), mean(passes[at]))
+    for at in rows.keys() - {None}:
+        exact[at] = distance(mean(rows[None]), mean(rows[at]))
     asked = {"method": method, "target": "cosine_distance"}
     found = bounds.compute_influence(model, INPUT, **asked)
     scan = bounds.scan(model, INPUT, **asked)

@@ -4,7 +4,6 @@ The oracle is each target as its definition says, in many digits.
 """
 
 import dataclasses
-import functools
 import itertools
 from typing import Any
 
@@ -25,8 +24,9 @@ from bounds.influence import (
     find,
 )
 from tests.bounds.influence.expect import encloses, meet, refused
-from tests.bounds.influence.many_digits import DIGITS, MP, every_pass, exact_influences
-from tests.bounds.influence.models import TOKENS, build
+from tests.bounds.influence.many_digits import DIGITS, MP, exact_influences
+from tests.bounds.influence.models import build
+from tests.bounds.influence.targets.compared import INPUT, passes, softmax
 from tests.written import written
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -44,8 +44,7 @@ TARGETS = {
 def defined(target, logits):
     """A target of logits [v], as it is defined."""
     logits = [MP.mpf(x) for x in logits]
-    weights = [MP.exp(x) for x in logits]
-    p = [x / sum(weights) for x in weights]
+    p = softmax(logits)
     match target:
         case LogProbabilities():
             return [MP.log(x) for x in p]
@@ -138,21 +137,6 @@ def test_the_tiny_change_of_what_is_nearly_certain_keeps_its_digits(target):
     assert abs(found - float(exact - before)) <= 1e-14 * abs(float(exact - before))
 
 
-MODELS: dict[str, dict[str, Any]] = {
-    "one layer": {"num_layers": 1, "dtype": "float32"},
-    "two layers": {"num_layers": 2, "head": "masked_lm", "layer_norm": "post"},
-    "lumped": {"num_layers": 2, "position": None, "final_norm": True},
-    "hard": {"num_layers": 2, "weighting": "average_hard"},
-}
-
-
-@functools.cache
-def passes(name):
-    """The model, and the logits of the input and of every substitution."""
-    model = build(MODELS[name], seed=1)
-    return model, every_pass(reference.logits, model, TOKENS[:6])
-
-
 # Every target, and every method on every model, once.
 CASES = [
     ("one layer", "exhaustive", "odds of all"),
@@ -175,7 +159,7 @@ def test_influences_are_those_of_the_definition(name, method, target):
     asked: Any = target if target == "log_probabilities" else value
     exact = exact_influences(logits, lambda x: np.asarray(defined(value, x[-1])))
     exact[-1] = np.nan  # the query's own row is not asked for
-    found = bounds.compute_influence(model, TOKENS[:6], method=method, target=asked)
+    found = bounds.compute_influence(model, INPUT, method=method, target=asked)
     assert found.target == value
     assert found.exact
     assert encloses(found, exact)
@@ -195,7 +179,7 @@ def nearly_equal_logits():
 
 
 def enclosed_difference():
-    model, tokens = nearly_equal_logits(), TOKENS[:6]
+    model, tokens = nearly_equal_logits(), INPUT
     config, tensors = written(model)
     weight = DIGITS.numbers(tensors["readout.weight"])
     difference = {
@@ -226,7 +210,7 @@ def test_a_radius_relative_to_the_difference_alone_is_caught(plant):
 
 
 def test_ones_own_function_has_radii_of_moved_weights_or_what_is_stated():
-    model, tokens = build({"head": "masked_lm"}), TOKENS[:6]
+    model, tokens = build({"head": "masked_lm"}), INPUT
     named = bounds.compute_influence(model, tokens, target="log_probabilities")
     plain = lambda logits: np.asarray(jax.nn.log_softmax(logits))
     for apply in (plain, jax.jit(jax.nn.log_softmax)):
@@ -246,14 +230,14 @@ def test_ones_own_function_has_radii_of_moved_weights_or_what_is_stated():
 def test_ones_own_function_that_changes_its_mind_is_estimated():
     counts = itertools.count()
     target = TargetFunction(lambda logits: np.asarray(logits) + 1e-9 * next(counts))
-    found = bounds.compute_influence(build({}), TOKENS[:6], target=target)
+    found = bounds.compute_influence(build({}), INPUT, target=target)
     assert found.estimated
 
 
 def test_symbols_that_the_model_does_not_replace_stay():
     model = dataclasses.replace(build({}), substitutable=(0, 1))
     target = TargetFunction(jax.jit(lambda logits: logits))
-    found = bounds.compute_influence(model, TOKENS[:6], target=target)
+    found = bounds.compute_influence(model, INPUT, target=target)
     assert np.isnan(found.upper[:, 2]).all()
 
 
@@ -272,7 +256,7 @@ def test_symbols_that_the_model_does_not_replace_stay():
 )
 def test_a_target_that_is_none_of_the_models_is_refused(target, message):
     with refused(message):
-        bounds.compute_influence(build({}), TOKENS[:6], target=target)
+        bounds.compute_influence(build({}), INPUT, target=target)
 
 
 @pytest.mark.parametrize(
@@ -300,25 +284,25 @@ def test_targets_of_logits_need_logits():
     model = build({"num_classes": None})
     for target in ("log_probabilities", LogProbability(0), TargetFunction(np.asarray)):
         with refused("no read-out"):
-            bounds.compute_influence(model, TOKENS[:6], target=target)
+            bounds.compute_influence(model, INPUT, target=target)
 
 
 def test_a_function_does_not_see_ties_and_refuses_hard_attention():
     model = build({"weighting": "leftmost_hard"})
     with refused("hard attention"):
-        bounds.compute_influence(model, TOKENS[:6], target=TargetFunction(np.asarray))
+        bounds.compute_influence(model, INPUT, target=TargetFunction(np.asarray))
 
 
 OTHERS = {
     "certificate": lambda model, target: bounds.certify_influence(
-        model, TOKENS[:6], target=target
+        model, INPUT, target=target
     ),
     "closed forms": lambda model, target: bounds.closed_form_bounds(
         model, 6, target=target
     ),
     "supremum": lambda model, target: bounds.supremum(model, 4, target=target),
     "screened": lambda model, target: bounds.compute_influence(
-        model, TOKENS[:6], method="screened", target=target
+        model, INPUT, method="screened", target=target
     ),
 }
 
