@@ -1,4 +1,8 @@
-"""Models from the config and tensors of a file, and the tensors of a model by name."""
+"""Models from the config and tensors of a file, and the tensors of a model by name.
+
+The config is a JSON object that states all of a model but its tensors. The entry of a model
+is the norm and projection between embedding and layers; its head is the last part.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -34,13 +38,13 @@ Tensors = dict[str, Any]  # arrays of NumPy or JAX by their names in a file
 
 
 class _Reader:
-    """Tensors taken by name, each checked; `left` holds those that were not taken."""
+    """Tensors of a file, taken by name and checked; `left` holds those not taken."""
 
     def __init__(self, tensors: Tensors) -> None:
         self.left = dict(tensors)
 
     def take(self, name: str, *shape: int | str) -> Array:
-        """Required tensor as a JAX array, of that shape and with finite entries."""
+        """Required tensor as a JAX array, checked for `shape` and finite numbers."""
         if name not in self.left:
             raise InputError(
                 f"tensor {name!r} is missing; expected shape {_show(shape)}"
@@ -218,7 +222,8 @@ def build_model(
     Args:
         config: the parsed JSON config.
         tensors: arrays by name, all float32 or all float64.
-        described: whether the config is one of `describe_model`.
+        described: whether `describe_model` made the config: then layers may differ in
+            keys that a file has once for all layers.
 
     Raises:
         InputError: naming the tensor or key, what was found and what was expected.
@@ -320,7 +325,10 @@ def _expect_symbol(what: str, symbol: int, vocab_size: int) -> None:
 def _position(
     reader: _Reader, said: Any, vocab_size: int, width: int
 ) -> Position | None:
-    """Position encoding: a table, a table of pairs (`said`: its separator) or a formula."""
+    """Position encoding: a table, or the formula `said`; None if the model has neither.
+
+    For a table that adds a row behind a separator symbol, `said` is that symbol.
+    """
     if isinstance(said, int):
         table = reader.take("position", "n_max", width)
         _expect_symbol("position.separator =", said, vocab_size)
@@ -342,7 +350,10 @@ def _check_padding(
     position: Any,
     layers: Sequence[Layer],
 ) -> None:
-    """Raises `InputError` if `padding` is no symbol, or is substitutable, or n matters."""
+    """Raises `InputError` for a padding symbol that is unknown or substitutable.
+
+    Also if a temperature or position encoding depends on the length, which counts padding.
+    """
     _expect_symbol("padding =", padding, vocab_size)
     if substitutable is None or padding in substitutable:
         raise InputError(

@@ -104,7 +104,10 @@ def decode_config(
     # whether the config is from `describe_model`: its layers may have the keys of `DEFAULTS`
     described: bool = False,
 ) -> dict[str, Any]:
-    """Returns the config, checked, with defaults in every layer and objects for entries."""
+    """Returns the checked config with defaults, entries such as `accept` as objects.
+
+    A layer that repeats an earlier one stays {"same_as": index of that one}.
+    """
     expect_keys("config", config, TOP_KEYS)
     if config.get("format") not in FORMATS:
         raise InputError(
@@ -184,7 +187,7 @@ def _newer(config: dict[str, Any], names: Collection[str] | None) -> str | None:
 
 
 def _norms_alone(model: Transformer) -> list[Norm]:
-    """The norms outside layers: of the entry and the final one, if any."""
+    """Norms between embedding and layers, and after the last layer, if any."""
     found = [model.entry and model.entry.norm, model.final_norm]
     return [norm for norm in found if norm is not None]
 
@@ -296,7 +299,10 @@ def _decode_layer(where: str, entry: Any, top: dict[str, Any]) -> dict[str, Any]
 
 
 def describe_model(model: Transformer, names: Collection[str]) -> dict[str, Any]:
-    """Returns the config of a model with all keys in layers' entries, even `DEFAULTS`."""
+    """Returns a model's config, in which each layer's entry also has a file's top keys.
+
+    `names` are those of the model's tensors, and decide the version of the format.
+    """
     config: dict[str, Any] = {"layers": []}
     for k, layer in enumerate(model.layers):
         attention, first = layer.attention, first_place(model, k)
@@ -353,13 +359,13 @@ def describe_model(model: Transformer, names: Collection[str]) -> dict[str, Any]
 
 
 def first_place(model: Transformer, at: int) -> int:
-    """Returns the first index at which the layer with index `at` stands."""
+    """Returns the first index of the layer at index `at`, as a layer may repeat."""
     layers = model.layers
     return next(k for k in range(at + 1) if layers[k] is layers[at])
 
 
 def encode_config(model: Transformer, names: Collection[str]) -> dict[str, Any]:
-    """Returns a file's config of a model; its layers must agree in `DEFAULTS`."""
+    """Returns the config for a model's file; layers must agree in keys of `DEFAULTS`."""
     config = describe_model(model, names)
     layers = [entry for entry in config["layers"] if "same_as" not in entry]
     norms = [norm for layer in model.layers for norm in (layer.norm1, layer.norm2)]

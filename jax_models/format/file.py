@@ -23,13 +23,14 @@ from jax_models.model.transformer import Transformer
 
 
 def model_bytes(model: Transformer) -> bytes:
-    """Returns the bytes of the model's file, the same for the same model.
+    """Returns the bytes of the model's file, which are equal for equal models.
 
     Args:
         model: the transformer.
 
     Raises:
-        InputError: as in `save`.
+        InputError: for a model that is not valid, or that the format cannot hold. Only
+            `save` also reads the file back and compares.
     """
     model = check_model(model)
     tensors = {
@@ -53,8 +54,9 @@ def save(model: Transformer, path: str | os.PathLike[str]) -> None:
         path: the file; an existing one is replaced only by a complete new one.
 
     Raises:
-        InputError: for a field that no model may have, and if the layers differ in what
-            the format holds once for all layers.
+        InputError: for a path that is none, a field that no model may have, and a model
+            that the format cannot hold, such as one whose layers differ in what it holds
+            once for all layers.
         OSError: if the file cannot be written.
     """
     model = check_model(model)
@@ -72,7 +74,7 @@ def save(model: Transformer, path: str | os.PathLike[str]) -> None:
 
 
 def same_model(one: Transformer, other: Transformer) -> bool:
-    """Returns whether two models have the same structure and the same bits."""
+    """Whether two models have equal structure, and equal bits in the type of `one`."""
 
     def bits(leaf: Any) -> bytes:
         # A temperature may be a Python number in memory; a file holds it all the same.

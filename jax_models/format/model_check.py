@@ -28,7 +28,10 @@ _KNOWN: dict[tuple[int, bool], weakref.ref[Transformer]] = {}
 
 
 def check_model(model: Any) -> Transformer:
-    """Returns a model that is known to be one, as every public function takes it."""
+    """Returns a valid model, with tuples for lists and JAX arrays for NumPy's.
+
+    Raises `InputError` for a model that is not valid. Traced models are not checked.
+    """
     if not isinstance(model, Transformer):
         raise InputError(
             f"model is a {type(model).__name__}; expected a Transformer, such as "

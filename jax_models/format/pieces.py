@@ -1,4 +1,8 @@
-"""Parts of models decoded from and encoded as config entries; see docs/model-format.md."""
+"""Parts of models decoded from and encoded as config entries; see docs/model-format.md.
+
+A schedule gives the temperature of a layer by length or position. A distance bias is added
+to the scores of attention. An absent part is None, and so is its entry.
+"""
 
 import dataclasses
 import math
@@ -49,7 +53,7 @@ LINEAR, EMBEDDING = "linear", "embedding"
 
 
 def _kind(where: str, entry: Any, kinds: Iterable[str]) -> str:
-    """The `kind` of an entry, or the entry itself if it is no object; one of `kinds`."""
+    """The `kind` of a config entry, or the entry itself if it is a word; in `kinds`."""
     named = entry.get("kind") if isinstance(entry, dict) else entry
     return choose_name(f"{where}.kind", named, tuple(kinds))
 
@@ -117,7 +121,7 @@ RESIDUE_KEYS = "coordinate modulus residues offset".split()
 
 
 def decode_position(entry: Any) -> Sinusoidal | Coordinates | int | None:
-    """Returns the formula that `position` of a config names; for "pairs" the separator."""
+    """Returns the formula of a config's `position`; the separator symbol of "pairs"."""
     if entry is None:
         return None
     kind = _kind("position", entry, ("sinusoidal", "coordinates", "pairs"))
@@ -158,7 +162,7 @@ def _decode_term(at: int, entry: Any) -> PowerTerm | ResidueTerm:
 
 
 def encode_position(position: Any) -> dict[str, Any] | None:
-    """Returns the config entry of a formula or table of pairs; else None."""
+    """Returns the config entry of a position formula or pair table; None of a table."""
     if isinstance(position, PairTable):
         return {"kind": "pairs", "separator": position.separator}
     if position is None or isinstance(position, PositionTable):

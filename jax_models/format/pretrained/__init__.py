@@ -1,1 +1,1 @@
-"""Checkpoints of other libraries as models: folders of Hugging Face."""
+"""Checkpoints of other libraries as models: Hugging Face folders and torch states."""

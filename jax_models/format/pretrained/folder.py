@@ -48,7 +48,7 @@ class Folder(Source):
     )
 
     def __init__(self, path: Path) -> None:
-        """Reads the configuration alone."""
+        """Reads the configuration; tensors are known after `list_tensors`."""
         if not path.is_dir():
             advice = "expected one with config.json"
             if path.suffix == ".gguf":
@@ -60,7 +60,7 @@ class Folder(Source):
         self.config = read_json(path / "config.json")
 
     def list_tensors(self) -> None:
-        """Reads the headers of the weights."""
+        """Lists the tensors from the headers of the files of weights."""
         path = self.path
         self._files: dict[str, Any] = {}
         self._read = 0  # bytes since a file was last opened anew
@@ -85,9 +85,9 @@ class Folder(Source):
         return name in self._where
 
     def unwrap(self, prefix: str) -> str:
-        """Removes the leading parts that all names share (`module.`); returns the new prefix.
+        """Removes leading parts that all names share (`module.`), also from `prefix`.
 
-        They are kept if they begin with `prefix`, the base model's own.
+        Returns `prefix`, of the base model's names. Parts that begin with it are kept.
         """
         ends = (end(self._where, default="").split(".")[:-1] for end in (min, max))
         common = itertools.takewhile(
@@ -107,7 +107,7 @@ class Folder(Source):
         self.left ^= {old, new}
 
     def stored(self, names: Iterable[str]) -> list[str]:
-        """Returns the names in the files of tensors `names`, sorted."""
+        """Returns the names that the files have for the tensors `names`, sorted."""
         return sorted(self._stored[name] for name in names)
 
     def where(self, key: str) -> str:
@@ -225,7 +225,7 @@ def _rename(name: str) -> str:
 
 
 def list_files(path: Path) -> str:
-    """Returns the names of the first `SHOWN` files of a folder, for messages."""
+    """Words for messages: a folder's first `SHOWN` files and the number of others."""
     names = sorted(x.name for x in path.iterdir())
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return " ".join((", ".join(names[:SHOWN]) + more).split()) or "nothing"

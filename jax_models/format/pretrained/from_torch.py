@@ -1,4 +1,4 @@
-"""`from_torch`: the state of a torch module as a model."""
+"""`from_torch`: the state of a torch module, its arrays by name, as a model."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -75,10 +75,10 @@ class State(Source):
         return self._kinds
 
     def rows_of(self, what: str, given: Any) -> Float[np.ndarray, "rows width"]:
-        """Returns the rows [rows, d] given as an array, or as the name of one in the state.
+        """Returns a table [rows, d], given as an array or as the name of one in the state.
 
-        `what` is the argument's name. From three axes, one of length 1 is removed: modules
-        store positions as [n, 1, d].
+        `what` is the argument's name. Of three axes, a first or second one of length 1 is
+        removed: modules store positions as [n, 1, d].
         """
         if isinstance(given, str):
             name = given.removeprefix(self.wrapper)
@@ -177,14 +177,15 @@ def from_torch(
     Args:
         state: `{k: v.numpy() for k, v in module.state_dict().items()}`. Names may begin
             with `_orig_mod.` or `module.`.
-        heads: how many there are.
-        embedding: the table, an array or its name in the state.
+        heads: number of attention heads in each layer.
+        embedding: the table, an array or its name in the state; an encoder needs it.
         position: what is added to the embedding: a table [n, d], an array or its name in
-            the state, or a position of this package; None is nothing.
-        readout: the name of the map that logits are read with.
+            the state, or a position of this package. None is nothing for an encoder.
+        readout: the name of the map that logits are read with. None is the map that
+            nanoGPT names, if it is in the state, and no map for an encoder.
         norm_first: whether the norm stands before attention and before the block.
         activation: "relu", "gelu" or another word of docs/model-format.md.
-        layer_norm_eps: of all norms.
+        layer_norm_eps: the epsilon of all norms, at least 0.
         causal: whether a row sees only itself and what is before it.
         dtype: float32 or float64; None keeps the state's, half precision as float32.
 
@@ -229,7 +230,7 @@ def from_torch(
 
 
 def _is_mask(name: str) -> bool:
-    """Whether a tensor name is that of the attention mask that GPT-2 stores in a layer."""
+    """Whether a tensor is GPT-2's stored attention mask, or score of masked places."""
     return name.endswith(tuple(x.partition("#")[2] for x in gpt2.LEFT_BEHIND))
 
 
@@ -264,7 +265,7 @@ def _put_position(parts: Parts, source: State, position: Any) -> None:
 
 
 def _put_layers(parts: Parts, kind: Module, prefix: str, heads: int) -> int:
-    """Adds all layers and the norm after them to `parts`; returns the number of layers."""
+    """Adds all layers, and any norm after them, to `parts`; returns their number."""
     source, begin = parts.folder, f"{prefix}{kind.layers}"
     of_layers = [x.removeprefix(begin) for x in source.left if x.startswith(begin)]
     numbers = {x.partition(".")[0] for x in of_layers}

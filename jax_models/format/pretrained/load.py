@@ -1,4 +1,4 @@
-"""`from_pretrained`: a Hugging Face folder as a model, compared with stored outputs.
+"""`from_pretrained`: a Hugging Face folder as a model, and its check by stored outputs.
 
 In folders of sentence-transformers, `modules.json` lists the modules after the transformer:
 a pooling, whose folder has a `config.json` with one mode, and a division by the Euclidean
@@ -64,8 +64,9 @@ def from_pretrained(
 ) -> Transformer:
     """Returns the model of a local Hugging Face folder.
 
-    Reads `config.json` and `model.safetensors`, or the shards of its index, of the
-    families in docs/checkpoints.md. Symbols are substitutable that its tokenizer names, but
+    Reads `config.json` and `model.safetensors`, or torch's `pytorch_model.bin` or a single
+    `.pt` or `.pth`, or the shards of an index, of the families in docs/checkpoints.md.
+    Symbols are substitutable that its tokenizer names, but
     special ones and the padding; without a tokenizer all but the padding. What
     sentence-transformers write beside it says how its rows are pooled.
 
@@ -99,7 +100,7 @@ def from_pretrained(
 def read_folder(
     folder: Any, dtype: Any = None, head: str | None = None, tokenizer: Any = None
 ) -> tuple[Transformer, list[str]]:
-    """Returns the model of a folder, and the names of tensors that were not read."""
+    """Returns the model of a folder, and the names of tensors that it does not need."""
     source = Folder(Path(folder))
     family = _family(source)
     source.list_tensors()
@@ -173,7 +174,7 @@ def _put_symbols(parts: Parts, folder: Path, tokenizer: Any) -> None:
 
 
 def _family(source: Folder) -> Family:
-    """Family of a configuration, refused where no tensor could make it a model here."""
+    """Family of a configuration; `InputError` for settings that no model here has."""
     where, name = source.where("model_type"), source.get("model_type")
     if name == "gpt_oss":
         raise InputError(
@@ -220,7 +221,7 @@ def _find_embedding(folder: Folder, parts: Parts, name: str) -> None:
 
 
 def _default_head(source: Folder, family: Family, prefix: str) -> str:
-    """Name of the head of the class that `architectures` of the configuration names."""
+    """Name of the head of the first of `architectures`; "none" for a base model."""
     listed, where = source.get("architectures", []), source.where("architectures")
     heads = [x for x in HEADS if x != "pooler."]
     if listed == [] and (
@@ -264,7 +265,10 @@ def _is_skipped(name: str, family: Family, prefix: str, head: str) -> bool:
 
 
 def find_separator(path: Path, symbols: dict[int, str]) -> int | None:
-    """Symbol between the texts of a pair; None if none, or all token types are 0."""
+    """Symbol that the tokenizer puts between two texts; None if there is none.
+
+    None as well where a template gives the second text the token type 0.
+    """
     name: Any = BETWEEN
     if path.suffix == ".json":
         name, said = None, read_json(path).get("post_processor") or {}
@@ -412,7 +416,7 @@ def compare_outputs(
 
 
 def largest_difference(found: np.ndarray, wanted: np.ndarray) -> float:
-    """Largest norm of a row of found - wanted, over that of `wanted` unless this is 0."""
+    """Largest norm of a row of found - wanted, over the largest of `wanted` unless 0."""
     largest = np.linalg.norm(wanted, axis=-1).max()
     apart = np.linalg.norm(found - wanted, axis=-1).max()
     return float(apart / largest if largest > 0 else apart)

@@ -119,7 +119,10 @@ class Source(abc.ABC):
         return tensor
 
     def same(self, *names: str) -> str:
-        """Returns the first stored one of a tensor's names; stored copies must be equal."""
+        """Returns the first of a tensor's names that is stored, else the first.
+
+        Raises `InputError` if stored copies differ.
+        """
         stored = [name for name in names if name in self] or [names[0]]
         for other in stored[1:]:
             shape = self.shape(other)

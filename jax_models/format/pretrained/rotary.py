@@ -21,7 +21,7 @@ KINDS = ("default", "linear", "llama3", "yarn")
 
 
 def check_scalings(folder: Source) -> None:
-    """Raises `InputError` for a configuration whose rotary positions are scaled otherwise."""
+    """Raises `InputError` for a scaling of rotary positions that is not in `KINDS`."""
     for key in KEYS:
         where, found = folder.where(key), folder.get(key, {})
         _read_kind(where, found)
@@ -31,7 +31,7 @@ def check_scalings(folder: Source) -> None:
 
 
 def _read_kind(where: str, found: Any) -> str:
-    """Returns the kind of scaling of an entry `found`, called `where`."""
+    """Returns the scaling that an entry `found` names, "default" if it names none."""
     if not isinstance(found, dict):
         raise InputError(f"{where} is {show(found)}; expected an object")
     kind = found.get("rope_type", found.get("type", "default"))
@@ -40,9 +40,9 @@ def _read_kind(where: str, found: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class LayerType:
-    """Layers with rotary positions of their own: an entry of `rope_parameters`."""
+    """Type of layers, with the key of its theta; `name` is "" for the whole model."""
 
-    name: str
+    name: str  # key of its entry in `rope_parameters`
     theta_key: str  # of configurations without `rope_parameters`
     theta: float  # by default
 

@@ -58,7 +58,8 @@ class Tokenizer(BriefRepr):
         names: The string of every symbol, in the order of their numbers.
         special: Symbols that stand for no text ([CLS], [PAD], <eos>), increasing: not to
             be replaced, and no substitutes.
-        unknown: The symbol of what the vocabulary lacks; None where there is none.
+        unknown: The symbol for letters or words that are not in the vocabulary; None if
+            the tokenizer has none.
         named: Symbols that the vocabulary names, of those that `names` counts through.
     """
 
@@ -77,15 +78,15 @@ class Tokenizer(BriefRepr):
         Args:
             text: the text; a special symbol's name in it is that symbol.
             allow_unknown: whether what the vocabulary lacks is left to the symbol for it.
-                By default a vocabulary of letters, whose names have at most two, allows
-                none, and one of words any, which a warning counts.
+                By default a vocabulary of letters, whose names have one or two characters,
+                allows none, and one of words any, which a warning counts.
 
         Returns:
             Tokens [n], int32.
 
         Raises:
-            InputError: for a text without tokens, and for an unknown letter if none is
-                allowed.
+            InputError: for a text that is no string, is not UTF-8 or has no tokens, and
+                for an unknown letter or word if none is allowed.
         """
         expect_kind("text", text, str, "a string")
         return self.encode_all("text", {"": text}, allow_unknown=allow_unknown)[0]
@@ -99,7 +100,8 @@ class Tokenizer(BriefRepr):
     ) -> list[np.ndarray]:
         """Returns `encode` of each text; keys of `texts` name their place in `source`.
 
-        Warnings count over all texts.
+        Warnings count over all texts. Unless `raise_case`, lower-case letters that the
+        vocabulary lacks stay as they are.
         """
         found = []
         for place, text in texts.items():
@@ -194,7 +196,7 @@ class Tokenizer(BriefRepr):
 
     @functools.cached_property
     def ends(self) -> tuple[int, int]:
-        """Numbers of special symbols before and after the tokens of every text."""
+        """Counts of the special symbols before and after the tokens of every text."""
         masks = (self._core.encode(name).special_tokens_mask for name in self._own)
         mask = next((x for x in masks if 0 in x), [0])
         return mask.index(0), mask[::-1].index(0)
@@ -282,9 +284,10 @@ def find_tokenizer(path: str | os.PathLike[str]) -> Path:
 def read_symbols(
     path: Path, rows: int = MOST_SYMBOLS
 ) -> tuple[dict[int, str], set[int]]:
-    """Returns the names of a tokenizer's symbols, numbers below `rows`, and special symbols.
+    """Returns the names of a tokenizer's symbols by number, and the special symbols.
 
-    The file is read without the package `tokenizers`, which may not be installed.
+    Raises `InputError` for a number of `rows` or more. The file is read without the package
+    `tokenizers`, which may not be installed.
     """
     if path.suffix == ".json":
         stated: Any = read_json(path)
@@ -345,7 +348,7 @@ def _entries(path: Path) -> list[str]:
 
 
 def _find_letters(entries: list[str]) -> tuple[bool, list[str]]:
-    """Whether all entries not in brackets are single letters, and the special entries."""
+    """Whether entries outside brackets are all single letters; the special entries."""
     named = [name for name in entries if BRACKETED.fullmatch(name)]
     letters = all(len(name) == 1 for name in set(entries).difference(named))
     return letters, named if letters else [x for x in named if SPECIAL.fullmatch(x)]

@@ -47,13 +47,13 @@ SAVE = (
 
 
 class Group(tuple):
-    """A tuple of a pickle, its depth of nesting, and its number of objects written out."""
+    """A tuple of a pickle; `weight` counts its objects each time they occur."""
 
     depth = weight = 1
 
 
 class State(dict):
-    """A dictionary of a pickle, its depth of nesting, and its number of objects."""
+    """A dictionary of a pickle; `weight` counts its objects each time they occur."""
 
     depth = weight = 1
 

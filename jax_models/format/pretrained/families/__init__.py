@@ -31,10 +31,10 @@ class Family:
     """
 
     put: Put  # everything but the head
-    heads: Mapping[str, Put]  # by their names for the argument `head`
+    heads: Mapping[str, Put]  # functions that add a head, by its name (`head=`)
     body: tuple[str, ...]  # first parts of the base model's tensor names
     embedding: str  # the tensor that a decoder may be tied to
-    decoder: str  # of the head that predicts symbols
+    decoder: str  # the tensor that maps rows to logits of symbols
     left_behind: tuple[str, ...] = ()  # names of stored tensors that are not needed
     tied: bool = True  # default: whether the decoder is the embedding
 

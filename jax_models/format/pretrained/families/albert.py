@@ -26,7 +26,7 @@ LAYER = {
 
 
 def put_albert(parts: Parts, prefix: str) -> None:
-    """Adds everything but the head to `parts`.
+    """Adds a checkpoint's config and tensors, except its output head's, to `parts`.
 
     Each of `num_hidden_layers` places consists of the inner layers of its group. A group's
     layers are stored at its first place and repeated by `same_as` at later ones.

@@ -31,7 +31,7 @@ LAYER = {
 
 
 def put_bert(parts: Parts, prefix: str) -> None:
-    """Adds everything but the head to `parts`."""
+    """Adds a checkpoint's config and tensors, except its output head's, to `parts`."""
     folder = parts.folder
     d, vocab_size = folder.number("hidden_size"), folder.number("vocab_size")
     heads, parts.head_width = heads_of(folder, d, "num_attention_heads")
@@ -60,7 +60,8 @@ def embed_positions(parts: Parts, prefix: str, vocab_size: int, width: int) -> N
     """Adds embedding, positions and the norm after them to `parts`.
 
     The first token type's row is added to the row of every position. Models whose positions
-    count from the padding use this type for both texts of a pair.
+    count from the padding use this type for both texts of a pair; for others the second
+    type's row less the first's becomes `parts.second`.
     """
     folder = parts.folder
     parts.move("embedding", f"{prefix}word_embeddings.weight", vocab_size, width)
@@ -148,7 +149,8 @@ electra_masked_lm = masked_lm_of(
 def put_decoder(parts: Parts, at: int) -> str:
     """Adds the decoder as step `at` of a head; returns "linear", or "embedding" if tied.
 
-    If decoder and embedding are tied, a stored decoder must equal the embedding.
+    The decoder maps rows to logits of symbols. Tied to the embedding, it adds no tensor,
+    and a stored decoder must equal the embedding.
     """
     folder, name, embedding = parts.folder, parts.decoder, parts.tensors["embedding"]
     where = folder.where("tie_word_embeddings")

@@ -17,7 +17,7 @@ LAYER = {
 
 
 def put_distilbert(parts: Parts, prefix: str) -> None:
-    """Adds everything but the head to `parts`."""
+    """Adds a checkpoint's config and tensors, except its output head's, to `parts`."""
     folder = parts.folder
     d, vocab_size = folder.number("dim"), folder.number("vocab_size")
     heads, parts.head_width = heads_of(folder, d, "n_heads")

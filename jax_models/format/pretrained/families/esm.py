@@ -19,7 +19,7 @@ LAYER = bert.LAYER | {"norm1": "attention.LayerNorm", "norm2": "LayerNorm"}
 
 
 def put_esm(parts: Parts, prefix: str) -> None:
-    """Adds everything but the head to `parts`."""
+    """Adds a checkpoint's config and tensors, except its output head's, to `parts`."""
     folder = parts.folder
     d, vocab_size = folder.number("hidden_size"), folder.number("vocab_size")
     heads, parts.head_width = heads_of(folder, d, "num_attention_heads")

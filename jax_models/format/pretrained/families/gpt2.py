@@ -20,7 +20,7 @@ LEFT_BEHIND = ("h.#.attn.bias", "h.#.attn.masked_bias")
 
 
 def put_gpt2(parts: Parts, prefix: str) -> None:
-    """Adds everything but the head to `parts`.
+    """Adds a checkpoint's config and tensors, except its output head's, to `parts`.
 
     `scale_attn_by_inverse_layer_idx` divides the scores of layer k by k + 1: a temperature.
     """

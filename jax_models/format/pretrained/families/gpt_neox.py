@@ -1,6 +1,7 @@
-"""GPT-NeoX and Pythia: decoders that turn a part of each head (Black et al. 2022).
+"""GPT-NeoX and Pythia: decoders with rotary positions (Black et al. 2022).
 
-Attention and feed-forward block both read the layer's input (`use_parallel_residual`).
+These turn a part of each head's coordinates. Attention and feed-forward block both read the
+layer's input, unless `use_parallel_residual` is false.
 Queries, keys and values of a head stand together in one map.
 """
 
@@ -28,7 +29,7 @@ LEFT_BEHIND = tuple(
 
 
 def put_gpt_neox(parts: Parts, prefix: str) -> None:
-    """Adds everything but the head to `parts`."""
+    """Adds a checkpoint's config and tensors, except its output head's, to `parts`."""
     folder = parts.folder
     d, vocab_size = folder.number("hidden_size"), folder.number("vocab_size")
     heads, width = heads_of(folder, d, "num_attention_heads")

@@ -19,7 +19,7 @@ from jax_models.format.pretrained.rotary import rotary_of
 
 
 def put_llama(parts: Parts, prefix: str) -> None:
-    """Adds everything but the head to `parts`."""
+    """Adds a checkpoint's config and tensors, except its output head's, to `parts`."""
     folder = parts.folder
     d, vocab_size = folder.number("hidden_size"), folder.number("vocab_size")
     heads = folder.number("num_attention_heads")
@@ -75,8 +75,9 @@ def put_llama(parts: Parts, prefix: str) -> None:
 def _windows(folder: Source, count: int) -> list[dict[str, int]]:
     """Returns each layer's config key `window`; {} for a layer without one.
 
-    In Mistral all layers have a window. In Qwen those have one, if `use_sliding_window`,
-    that `layer_types` lists, or else from layer `max_window_layers` on.
+    Llama has no window, nor has a model whose `sliding_window` is null. In Mistral all
+    layers have one; in Qwen, if `use_sliding_window`, the layers that `layer_types` calls
+    sliding, by default from layer `max_window_layers` on.
     """
     kind, slides = folder.config["model_type"], [True] * count
     qwen = kind in ("qwen2", "qwen3")

@@ -21,7 +21,7 @@ OFFSET = 2  # of the position table's rows
 
 
 def put_opt(parts: Parts, prefix: str) -> None:
-    """Adds everything but the head to `parts`."""
+    """Adds a checkpoint's config and tensors, except its output head's, to `parts`."""
     folder = parts.folder
     d, vocab_size = folder.number("hidden_size"), folder.number("vocab_size")
     heads, parts.head_width = heads_of(folder, d, "num_attention_heads")
