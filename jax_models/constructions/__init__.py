@@ -98,7 +98,8 @@ def build_preset(name: str, **parameters: Any) -> Transformer:
         The model.
 
     Raises:
-        InputError: if there is no such preset, or it takes no such parameter.
+        InputError: if there is no such preset, it takes no such parameter, or it refuses
+            a value.
     """
     known = preset_parameters(name)
     for parameter in parameters:

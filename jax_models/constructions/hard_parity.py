@@ -37,7 +37,10 @@ class Coordinate(IntEnum):
 
 
 def xor_neurons(total: dict[int, float], count: int, out: int) -> list[Neuron]:
-    """Returns neurons that add the parity of the integer form `total` to coordinate `out`."""
+    """Returns neurons that add the parity of `total` to coordinate `out`.
+
+    `total` is a linear form of coordinates, with integer values from 0 to `count`.
+    """
     # The parity of s = `total` in {0 … count} is R(s) - 2 R(s - 1) + 2 R(s - 2) - …: a saw of
     # slopes +1 and -1 with teeth at the odd integers.
     return [

@@ -58,7 +58,7 @@ def _neuron(read: Form, write: Form) -> Neuron:
 
 
 def _erase(coordinate: int, *, signed: bool = False) -> list[Neuron]:
-    """Neurons that set a coordinate to 0; unless `signed`, one of at least 0."""
+    """Neurons that set a coordinate to 0, one that is at least 0 unless `signed`."""
     signs = (1, -1) if signed else (1,)
     return [_neuron({coordinate: s}, {coordinate: -s}) for s in signs]
 

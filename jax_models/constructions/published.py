@@ -63,7 +63,7 @@ _AT_START = -1024.0
 
 
 def twofold(form: Form, half: int) -> Form:
-    """Doubles a vector of y to one of (y, -y): -factor at coordinate + `half`."""
+    """Doubles a sparse vector y to (y, -y): negatives stand `half` places later."""
     return {**form, **{at + half: -factor for at, factor in form.items()}}
 
 
@@ -228,7 +228,10 @@ _SMALLEST = 1e-6  # of margins
 
 
 class PublishedMargin(NamedTuple):
-    """Smallest |logit| of all strings [nats], and mean -log2 of the right answer [bits]."""
+    """Smallest |logit| over all strings of one length, and their mean loss.
+
+    The margin is in nats; the loss, -log2 of the right answer's probability, in bits.
+    """
 
     margin: float
     bits: float
@@ -275,7 +278,7 @@ def _parity(length: int, ones: int, c: float) -> _Case:
     marked = before + (p == ones) / length**2 / half
 
     def answer(most: np.ndarray, least: np.ndarray) -> float:
-        """r_k/N (e^a_k/Z_1 - e^-a_k/Z_2), Z_1 of the head that prefers k."""
+        """Bounds r_k/N (e^a_k/Z_1 - e^-a_k/Z_2) above; Z_1 is of the head preferring k."""
         upper, lower = c * most[-1] * most, c * least[-1] * least
         # e^a_k Z_2 - e^-a_k Z_1, term by term; that of p = k is 0.
         terms = np.sinh(upper[ones] - np.where(same, lower, -upper))
@@ -297,7 +300,7 @@ def _first(length: int, bit: int, c: float) -> _Case:
     marked[0] += bit / half
 
     def answer(most: np.ndarray, _: np.ndarray) -> float:
-        """r_1/2 e^a/(e^a + N - 1)."""
+        """Upper bound r_1/2 e^a/(e^a + N - 1), with r_1 and a at the lower epsilon."""
         return most[0] / 2 / (1 + (length - 1) * math.exp(-c * most[-1] * most[0]))
 
     return _Case(half, 0.5, before, marked, answer)
@@ -361,7 +364,7 @@ def measure_published(
 def largest_epsilon(
     language: str, length: int, margin: float, *, c: float = 1.0
 ) -> float:
-    """Returns the largest epsilon with which `measure_published` has this margin.
+    """Returns the largest epsilon with at least this margin in `measure_published`.
 
     No larger one has it, monotone or not: from above, intervals of epsilon are left out
     in which the |logit| of one case is bounded below the margin, as r_p falls with epsilon.
@@ -400,7 +403,7 @@ def largest_epsilon(
 
 
 def _descend(case: _Case, high: float, margin: float) -> float:
-    """Largest epsilon up to `high` at which the case has at least the margin."""
+    """Close upper bound on epsilons below `high` at which the case has the margin."""
     step = 1.0
     while step > _PRECISION:
         low = high / (1 + step)

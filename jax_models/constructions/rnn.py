@@ -1,8 +1,9 @@
-"""Recurrent networks: the contrast, whose state one symbol may change at every distance.
+"""Recurrent networks, where one symbol may change the state at every distance.
 
 h_t = relu(W h_{t-1} + U[x_t] + b) from h_0 = 0, and logits read off h_t. Weights are a
-pytree, and all functions of them are pure. PARITY of long strings is beyond soft attention
-(Hahn 2020, Theorem 6); two rectified units compute it at every length.
+pytree, and all functions of them are pure. The networks are a contrast to transformers:
+PARITY of long strings is beyond soft attention (Hahn 2020, Theorem 6); two rectified units
+compute it at every length.
 """
 
 import math

@@ -87,8 +87,8 @@ def get_source(name: str, probability: float) -> Source:
 
     Args:
         name: A key of `SOURCES`.
-        probability: p: of ending at an even count for PARITY, of an opening bracket for
-            the others.
+        probability: p: of ending at an even count of ones for PARITY, of an opening
+            bracket for the others.
 
     Returns:
         The source.
@@ -106,14 +106,14 @@ def get_language(name: str, num_symbols: int | None = None) -> Language:
 
     Args:
         name: A key of `LANGUAGES`, or "random" for uniform random strings.
-        num_symbols: The alphabet of "random"; the others have their own.
+        num_symbols: Size of the alphabet of "random"; the others have their own.
 
     Returns:
         The language.
 
     Raises:
-        InputError: if there is no such language, "random" comes without an alphabet, or
-            another with one.
+        InputError: if there is no such language, "random" comes without a size of at
+            least 1, or another with a size.
     """
     if isinstance(name, str) and name in LANGUAGES:
         why = f"{name} has symbols of its own"

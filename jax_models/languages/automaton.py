@@ -33,8 +33,8 @@ class Automaton:
         (True, False)
 
     Raises:
-        InputError: if a transition, the start or an accepting state is no state, or the
-            rows of transitions differ in length.
+        InputError: if a transition, the start or an accepting state is no state, the rows
+            of transitions differ in length or are empty, or the end token is a symbol.
     """
 
     transitions: tuple[tuple[int, ...], ...]  # [state][symbol]
@@ -43,7 +43,7 @@ class Automaton:
     end: int | None = None  # the end token, ignored where it stands last
 
     def __post_init__(self) -> None:
-        """Checks that all states exist."""
+        """Checks the states, the rows of transitions and the end token."""
         rows = expect_sequence("transitions", self.transitions, "a row for each state")
         table = tuple(
             tuple(expect_integers(f"transitions[{at}]", row))
@@ -83,7 +83,7 @@ class Automaton:
         # in a batch the end token stands last in all or none
         tokens: ArrayLike,
     ) -> Int[np.ndarray, "... tokens"]:
-        """Returns the tokens without a final end token; an `InputError` for non-symbols."""
+        """Returns tokens without a last end token; `InputError` for non-symbols."""
         strings = np.asarray(tokens)
         if strings.size == 0:
             # An empty list is an array of floats.
@@ -101,7 +101,11 @@ class Automaton:
         return strings
 
     def contains(self, tokens: ArrayLike) -> np.ndarray:
-        """Decides membership of a string [n], or of every row of a batch [count, n]."""
+        """Decides membership of a string [n], or of every row of a batch [count, n].
+
+        An end token is ignored where it stands last in all rows. Any other token that is
+        no symbol raises `InputError`.
+        """
         strings = self.symbols_of(tokens)
         table = np.array(self.transitions)
         states = np.full(strings.shape[:-1], self.start)
@@ -149,7 +153,7 @@ def word_automaton(word: Sequence[int], num_symbols: int = 2) -> Automaton:
         num_symbols: size of the alphabet, which is also the id of an end token.
 
     Raises:
-        InputError: if the word has a symbol outside the alphabet.
+        InputError: if the alphabet is empty, or the word has a symbol outside it.
     """
     word = expect_integers("word", word)
     expect_integer("num_symbols", num_symbols, 1)
@@ -183,7 +187,7 @@ class AutomatonSource(Source):
         probabilities: P, of the symbols in each state [S][V].
         end_probabilities: e, of ending in each state [S].
         start: the first state.
-        label: its name.
+        label: name of the source.
         alphabet: names of the symbols; their ids as numerals where it is None.
 
     Raises:
@@ -244,7 +248,7 @@ class AutomatonSource(Source):
         return np.column_stack([self.probabilities, self.end_probabilities])
 
     def states(self, tokens: Int[Array, "... tokens"]) -> Int[Array, "... tokens"]:
-        """Returns the states after 1, 2, …, n symbols; S where no word begins so."""
+        """Returns the states after 1, …, n symbols; S, a dead one, after a non-prefix."""
         num_states, num_symbols = np.shape(self.transitions)
         # State S is dead, and symbol V stands for all that is no symbol: both lead to S.
         moves = np.full((num_states + 1, num_symbols + 1), num_states, np.int32)

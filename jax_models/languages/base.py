@@ -44,7 +44,7 @@ class Language(abc.ABC):
     """A set of strings, and a distribution over strings of each length.
 
     A new language is a frozen dataclass that sets the attributes and defines what is
-    abstract here, and one row in the registry.
+    abstract here, and one row in `LANGUAGES`.
 
     Attributes:
         name: The name by which commands know it.
@@ -115,8 +115,8 @@ class Language(abc.ABC):
             Booleans, of shape [] or [count].
 
         Raises:
-            InputError: if a token is no integer or no id of this language, or if only
-                some rows of a batch end with the end token.
+            InputError: if there are more than two axes, a token is no integer or no id of
+                this language, or only some rows of a batch end with the end token.
         """
         strings = np.asarray(tokens)
         if strings.size == 0:
@@ -304,13 +304,14 @@ class Source(abc.ABC):
         return self.log_probability(tokens) > -jnp.inf
 
     def levels(self, length: int) -> Levels:
-        """Returns the cross-entropies of predictions with full, little and no knowledge.
+        """Returns the least cross-entropies of predictions from parts of a prefix.
 
         Args:
             length: n >= 1.
 
         Returns:
-            The optimum, H(next | x_n) and H(next), of prefixes of that length.
+            From the whole prefix, from its last symbol, H(next | x_n), and from its length
+            alone, H(next).
 
         Raises:
             InputError: if n is below 1, or no word is that long.

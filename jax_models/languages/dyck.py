@@ -141,7 +141,7 @@ class DyckWords(_Brackets):
     def draw(
         self, key: PRNGKeyArray, length: int, count: int
     ) -> Int[Array, "inputs tokens"]:
-        """Draws uniform words."""
+        """Draws uniform words; raises `InputError` for an odd length."""
         if length % 2:
             raise InputError(
                 f"{self.name} has no word of odd length, got {length} symbols; use an "

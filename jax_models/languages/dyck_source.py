@@ -99,7 +99,7 @@ class BracketSource(Source):
         return float(law @ np.array(each)[np.searchsorted(np.unique(up), up)])
 
     def prefixes(self, length: int) -> Int[np.ndarray, "prefixes tokens"]:
-        """Returns every prefix of a length, each once; at most 60 symbols."""
+        """Returns every prefix of a length, each once, for k ** length below 2 ** 63."""
         k, deepest = self.num_types, self.max_height or length
         strings, heights = np.zeros((1, 0), np.int32), np.zeros(1, int)
         open_types = np.zeros(1, np.int64)  # a number in base k, the innermost last
@@ -208,7 +208,7 @@ class DyckSource(BracketSource):
         return np.full(np.shape(heights), self.up_probability)
 
     def step_law(self, length: int) -> np.ndarray:
-        """Returns P(step n goes up or down, H_n = h) [2, n + 1], in closed form."""
+        """Returns P(step n up or down, H_n = h | at least n symbols) in closed form."""
         return step_law(length, self.up_probability)
 
     def log_survival(self, length: int) -> float:
@@ -283,7 +283,7 @@ class BoundedDyckSource(BracketSource):
         return np.where(np.asarray(heights) < self.depth, self.up_probability, 0.0)
 
     def step_law(self, length: int) -> np.ndarray:
-        """Returns P(step n goes up or down, H_n = h) [2, D + 1], O(n D^2)."""
+        """Returns P(step n up or down, H_n = h | at least n symbols), O(n D^2)."""
         return self.heights.joint_states(length)
 
     def log_survival(self, length: int) -> float:
@@ -333,7 +333,7 @@ def closing_above_ground(length: int, up_probability: float) -> float:
 
 
 def limiting_closing_above_ground(up_probability: float) -> tuple[float, float]:
-    """Returns the limits of P_0(n) over even and over odd n."""
+    """Returns the limits of `closing_above_ground` over even and over odd lengths n."""
     p, q = up_probability, 1 - up_probability
     # With r = p/q they are (2r - r²)/(1 + r) and (3 - r)/4; 1/2 at p = 1/2, and q beyond,
     # where the height grows without limit.
@@ -348,7 +348,7 @@ def limiting_height_law(
     up_probability: float,
     heights: int,
 ) -> Float[np.ndarray, "2 heights"]:
-    """Returns the quasi-stationary law of the height, over even and then over odd n."""
+    """Returns limits of P(H_n = h | at least n symbols) over even, then over odd n."""
     p, q = up_probability, 1 - up_probability
     # ν(h) ~ (h+1) (p/q)^{h/2} on the heights of one parity. With r = p/q, for even h it is
     # (1 - r)²/(1 + r) (h+1) r^{h/2}, for odd h (1 - r)²/2 (h+1) r^{(h-1)/2}: the law of a

@@ -37,7 +37,7 @@ class Ones(Language):
 def turn_one(
     key: PRNGKeyArray, word: Int[np.ndarray, "tokens"], count: int
 ) -> Int[Array, "inputs tokens"]:
-    """Draws copies of `word`, each with one bit flipped with probability 1/2, int32."""
+    """Draws copies of a word of bits; half of them have one bit flipped, int32."""
     length = len(word)
     turned, place = jax.random.split(key)
     # The empty word has no place, and `randint` no empty range.

@@ -43,13 +43,13 @@ class ParitySource(Source):
 
     @property
     def first_symbol(self) -> tuple[float, ...]:
-        """(1 - p)/2 for either bit, p for END."""
+        """Distribution of the first symbol: (1 - p)/2 for either bit, p for END."""
         p = self.end_probability
         return ((1 - p) / 2, (1 - p) / 2, p)
 
     @property
     def even_probability(self) -> float:
-        """Probability (1 - p)/(2 - p) that the first t < n symbols have evenly many ones."""
+        """P(evenly many ones in t >= 1 symbols | n > t symbols) = (1 - p)/(2 - p)."""
         p = self.end_probability
         return (1 - p) / (2 - p)
 
@@ -76,7 +76,7 @@ class ParitySource(Source):
         return jnp.where(bits, jnp.where(parity == 0, even, odd), 0.0)
 
     def log_survival(self, length: int) -> float:
-        """Returns ln[(1 - p)(1 - p/2)^{n-1}], 0 for n = 0."""
+        """Returns ln P(at least n symbols): ln[(1 - p)(1 - p/2)^{n-1}], 0 for n = 0."""
         p = self.end_probability
         return math.log1p(-p) + (length - 1) * math.log1p(-p / 2) if length else 0.0
 

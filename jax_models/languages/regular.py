@@ -35,7 +35,7 @@ KINDS = {"alphabet": list, "accepting": list, "transitions": dict}
 
 @dataclasses.dataclass(frozen=True)
 class RegularLanguage(Language):
-    """Words that a deterministic automaton accepts; samples are uniform over them.
+    """Words that a deterministic automaton accepts; samples of a length are uniform.
 
     Attributes:
         text: The automaton as JSON, keys sorted: equal for files of equal content.
@@ -125,7 +125,10 @@ class RegularLanguage(Language):
     def draw(
         self, key: PRNGKeyArray, length: int, count: int
     ) -> Int[Array, "inputs tokens"]:
-        """Draws uniform words, each symbol by the number of words that go on so."""
+        """Draws uniform words, a symbol by the number of words that go on with it.
+
+        Raises `InputError` if there is no word of that length.
+        """
         table = jnp.asarray(np.asarray(self.automaton.transitions, np.int32))
         require_memory(f"words of {length} symbols", 16 * length * len(table))
         accepts = np.isin(np.arange(len(table)), list(self.automaton.accepting))

@@ -1,4 +1,4 @@
-"""The loop: chunks of steps, each one compiled scan, with a checkpoint after each.
+"""The training loop: chunks of steps, each a compiled scan, then a checkpoint.
 
 The batch of step t is drawn from `fold_in(key, t)`, so that a run is a function of its
 first weights and its key, wherever it was interrupted. It records the loss of each step,
@@ -85,7 +85,8 @@ def measure_losses(
         lengths: n, each at least 1.
         key: a JAX random key; the sequences of a length depend on it and n alone.
         count: sequences per length, at least 2.
-        reading: where the prediction is read.
+        reading: where the prediction is read: "last", at the last symbol, or "query", at
+            an end token that follows it.
 
     Returns:
         Means and their standard errors.
@@ -130,14 +131,17 @@ class TrainingRun(BriefRepr):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns of `rows`."""
+        """Names of the columns of `rows`, for a run that measured losses by length."""
         _, last = self.measured[-1]
         kinds = ("loss", "stderr")
         by_length = (f"{kind}_{n}" for kind in kinds for n in last.lengths)
         return ("step", "loss", "optimal", *by_length)
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each step, and one after the last; nats per symbol."""
+        """A row of losses for each step, and one after the last step; nats per symbol.
+
+        Losses by length stand in the row of the step before which they were measured.
+        """
         rows: list[dict[str, Any]] = [
             {"step": step, "loss": loss, "optimal": optimal}
             for step, (loss, optimal) in enumerate(
@@ -196,7 +200,7 @@ def measured(
     # of the run: the same sequences are measured every time
     key: PRNGKeyArray,
 ) -> Standing:
-    """Returns the standing, its losses at `measuring.lengths` added to its history."""
+    """Returns the standing with losses at `measuring.lengths` added to its history."""
     if not measuring.lengths:
         return standing
     found = measure_losses(
@@ -297,7 +301,10 @@ def advance(
     # checkpoint that holds `standing`, named if the chunk fails
     kept: str | os.PathLike[str] | None,
 ) -> Standing:
-    """Returns the standing after `training.chunk` more steps, or the steps left."""
+    """Returns the standing after `training.chunk` more steps, or the steps left.
+
+    Raises `InputError` if a loss or weight is not finite.
+    """
     count = min(training.chunk, training.steps - standing.step)
     state, recorded, finite = _run_chunk(
         standing.state,

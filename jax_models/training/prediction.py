@@ -30,7 +30,10 @@ def compute_logits(
     tokens: Int[Array, "tokens"],
     queried: Int[Array, "rows"] | None = None,
 ) -> Float[Array, "_ classes"]:
-    """Returns the logits of the next symbol at the queried rows; differentiable."""
+    """Returns the logits of the next symbol at the queried positions; differentiable.
+
+    Without `queried` they are those at all positions.
+    """
     raise _unknown(network)
 
 
@@ -41,7 +44,7 @@ def check_network(network: Any, training: Training) -> Any:
 
 
 def check_classes(network: Any, source: Source, training: Training) -> None:
-    """Raises `InputError` where a network's symbols or classes are not the source's."""
+    """Raises `InputError` for too few symbols, or other classes than the source's."""
     classes = source.num_classes
     # Shapes alone: nothing is computed.
     found = jax.eval_shape(compute_logits, network, jnp.zeros(1, jnp.int32)).shape[-1]
@@ -140,7 +143,10 @@ def losses_of(
     # place of the prediction after the whole sequence
     reading: Reading,
 ) -> tuple[Float[Array, "inputs"], Float[Array, "inputs"]]:
-    """Returns each sequence's cross-entropy, and the source's entropy, its least value."""
+    """Returns each sequence's mean cross-entropy, and its least value, the entropy.
+
+    Means are over the predicted prefixes, in nats per symbol.
+    """
     wanted = source.next_symbol(tokens)
     if not all_positions:
         wanted = wanted[:, -1:]

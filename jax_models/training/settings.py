@@ -103,7 +103,7 @@ class Training:
         return jax.random.randint(key, (), 0, joined, jnp.int32)
 
     def optimiser(self) -> optax.GradientTransformation:
-        """Returns AdamW with clipped gradients and the schedule."""
+        """Returns AdamW with clipped gradients, a warm-up and a cosine schedule."""
         warm_up = min(self.steps // 10, WARM_UP)
         schedule = optax.warmup_cosine_decay_schedule(
             # A run of fewer than ten steps has no warm-up, and must not begin at a rate of 0.
