@@ -1,8 +1,10 @@
 """Formulas as transformers, and the length up to which rounding flips no truth value.
 
-Every head that picks a position out has scores whose deficits against the right one, over
-the temperature, are at least g (k - loss) or g (k² - loss) for the k-th other position
-on each side, k = 1, 2, ...; `loss` is what rounding takes away, relative to g. A larger
+Modes T, TB, U, FT and FU name the position encodings, masks and temperatures of a model. A
+head selects the nearest position of the best score, or looks up the position whose number
+is a count. Its scores have deficits against the right position, over the temperature, of at
+least g (k - loss) or g (k² - loss) for the k-th other position on each side, k = 1, 2, ...;
+g is `SHARPNESS`, and `loss` is the part that rounding takes away, relative to g. A larger
 scale of the scores (n/i for a lookup, a lower temperature of the layer) multiplies
 deficits and rounding alike. Two kinds of rounding: an error of the query tilts all scores
 of a row coherently, which is a small share a of the deficits, while keys, products and
@@ -141,7 +143,7 @@ def require_exact(model: Transformer, length: int) -> None:
 def _condition(
     model: Transformer, attention: Attention, head: int, u: float
 ) -> Holds | None:
-    """Predicate of n that a head's result is near enough; None for a uniform head."""
+    """Predicate of n that a head's result is near the exact one; None if uniform."""
     query = _with_bias(attention.query, attention.query_bias, head)
     if not query.any():
         return None
@@ -206,7 +208,7 @@ def _largest_integer(model: Transformer) -> float:
 
 
 def _written(model: Transformer, coordinates: list[int]) -> tuple[float, int]:
-    """Sum of |entries|, and number of nonzero ones, of output rows of `coordinates`."""
+    """Sum of |entries| and number of nonzeros of all layers' outputs to `coordinates`."""
     written = [
         np.asarray(layer.attention.output)[coordinates] for layer in model.layers
     ]
@@ -223,7 +225,7 @@ def _exp(exponent: float) -> float:
 
 
 def _selected(n: int, u: float, tilt: float, loss: float) -> bool:
-    """Whether other positions of weight e^{-g (k (1 - tilt) - loss)} add at most 1/4."""
+    """Whether wrong positions, of weight e^{-g (k (1 - tilt) - loss)}, add up to <= 1/4."""
     if tilt >= 0.5 or loss >= 0.5:
         return False
     odds = 2 * _exp(SHARPNESS * loss) / math.expm1(SHARPNESS * (1 - tilt))
@@ -284,7 +286,7 @@ def build_transformer(
     mode: Mode,
     dtype: Any,
 ) -> Transformer:
-    """Returns the transformer of a plan; its formula is true where the logit >= 1/2."""
+    """Returns a plan's transformer; the formula is true where its logit is >= 1/2."""
     check_float_type(dtype, "the model asked for")
     width = len(plan.coordinates)
     symbols = [

@@ -1,16 +1,17 @@
 """The plan of a compiled formula: coordinates, heads and neurons, and their layers.
 
-A plan says which linear forms of which coordinates each head and each neuron reads and
-what it adds to which coordinate. Coordinates count from 0; forms are as in `assembly`,
-the constant under the key `CONSTANT`. A head has one value component here; heads of the
-same scores become one head of the model. The `Builder` makes a plan step by step: every
-coordinate is fresh, its writers are those of the step that makes it, and a linear
-combination of coordinates is a coordinate that their writers also write to, which costs
-neither neuron nor layer.
+A plan has the linear forms of coordinates that each head and each neuron reads, and the
+factors with which it adds to other coordinates. Coordinates are those of the residual
+stream and count from 0; a form maps them to factors, with its constant under the key
+`CONSTANT`. A head has one value component here; heads of the same scores become one head of
+the model. The `Builder` makes a plan call by call: the heads and neurons that write to a
+coordinate are made with it, and a linear combination of coordinates is a coordinate that
+their writers also write to, which costs neither neuron nor layer.
 
-Once the masks of the layers are chosen, doing everything as early as possible is best; the
-search is over sequences of masks, layer by layer through the sets of steps done, without
-those that another contains and at most `MAX_SETS`. The heads of a layer share a temperature,
+A step is a head or a neuron. Once the masks of the layers are chosen, doing each step as
+early as possible is best; the search is over sequences of masks, layer by layer through the
+sets of steps done, without sets that another contains and at most `MAX_SETS` of them. The
+heads of a layer share a temperature, a power of a base that is the length or the position,
 for which the largest of their exponents does: base >= 1, so that it is the lowest of any of
 them, and every bound of a head falls with its temperature.
 
@@ -55,7 +56,7 @@ class Coordinate:
 
 @dataclasses.dataclass(frozen=True)
 class PlannedHead:
-    """A head with one value; score = sum of query times key, over base ** -exponent.
+    """A head with one value; score = sum of query times key, times base ** exponent.
 
     Without query and key the scores are 0 and the head averages over what it sees.
     """
@@ -214,7 +215,7 @@ MAX_CONJUNCTS = 64
 
 
 class Builder:
-    """Makes a plan over an alphabet, step by step."""
+    """Makes a plan over an alphabet, call by call; a Boolean is a coordinate 0 or 1."""
 
     def __init__(self, alphabet: Sequence[str]) -> None:
         """Begins an empty plan."""
@@ -275,7 +276,7 @@ class Builder:
         return self._known[head]
 
     def neuron(self, read: Mapping[int, float], write: Mapping[int, float]) -> None:
-        """Adds write[c] * relu(read) to coordinates made by the same step.
+        """Adds write[c] * relu(read) to coordinates that nothing has read yet.
 
         A neuron that reads the symbol alone is put into the embedding instead.
         """

@@ -1,10 +1,10 @@
-"""Tests of a compiled model against the evaluator, on all short and random long strings.
+"""Tests of a compiled formula's model against `evaluate_formula`, string by string.
 
 The truth is compared at every position, not at the last alone. The margin of a model is
 its smallest distance |logit − 1/2| from the threshold: 1/2 where every Boolean of the
-model is exact. The forward pass is that of `forward` for softmax layers in NumPy: there is
-nothing to compile, so that one model at many lengths runs at once. Rows go in blocks.
-Shapes: b strings, n positions, h heads, d model width.
+model is exact. The forward pass is in NumPy: there is nothing to compile, so that one model
+at many lengths runs at once. Scores are held for a block of query rows at a time; some
+strings also run in JAX, the engine. Shapes: b strings, n positions, h heads, d model width.
 """
 
 import dataclasses
@@ -91,7 +91,7 @@ def _linear(rows: np.ndarray, weight: Any, bias: Any) -> np.ndarray:
 
 
 def _project(weight: Any, bias: Any, rows: np.ndarray) -> np.ndarray:
-    """Projections [b, h, n, e] of rows [b, n, d] by every head."""
+    """Projections [b, h, n, e] of activations [b, n, d] by every head."""
     product = np.einsum("hed,bnd->bhne", np.asarray(weight), rows, optimize=True)
     return product if bias is None else product + np.asarray(bias)[:, None, :]
 
@@ -117,7 +117,7 @@ def _heads(attention: Attention, y: np.ndarray) -> np.ndarray:
 def _attend(
     mask: str, query: np.ndarray, key: np.ndarray, value: np.ndarray, start: int
 ) -> Float[np.ndarray, "inputs heads rows d_v"]:
-    """Attended values of a block of rows; 0 where a row sees nothing."""
+    """Attended values of a block of query rows; 0 in a row that sees no column."""
     i = start + np.arange(query.shape[2])[:, None]
     j = np.arange(key.shape[2])[None, :]
     seen = {
@@ -156,7 +156,7 @@ def strings_to_test(
     # all strings up to this length, as far as a length has no more than `MOST_STRINGS`
     longest: int,
     seed: int,
-    # the mode's `exact_length`
+    # longest length at all, the model's `exact_length`
     most: int,
 ) -> Iterator[tuple[np.ndarray, bool]]:
     """Yields the strings of each length, shortest first, and whether they are all of them.
@@ -240,7 +240,11 @@ def run_self_test(
     groups: Sequence[tuple[np.ndarray, bool]],
     progress: Callable[[int, int, int], None] = lambda done, total, length: None,
 ) -> dict[str, Any]:
-    """Tests a model on groups of strings; returns counts of the test and the margin."""
+    """Tests a model on groups of strings; returns counts of the test and the margin.
+
+    A group is strings of one length, and whether they are all of it. Raises `InputError`
+    where the model and its formula differ.
+    """
     complete = [strings for strings, is_all in groups if is_all]
     # NumPy takes the bulk. What is run is the engine: it takes the last strings of the
     # longest complete length, whose pass compiles once, and one of the longest.
@@ -279,7 +283,7 @@ def count_strings(groups: Sequence[tuple[np.ndarray, bool]]) -> dict[str, Any]:
 
 
 def spell(string: Sequence[int] | np.ndarray, alphabet: Sequence[str]) -> str:
-    """Text of a string of ids, shortened in the middle where it is long."""
+    """Text of a string of ids; of more than 60 the first 40, and their number."""
     names = [alphabet[symbol] for symbol in string]
     between = "" if all(len(name) == 1 for name in alphabet) else " "
     if len(names) > 60:

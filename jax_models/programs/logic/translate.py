@@ -3,9 +3,10 @@
 On the side "prefix" a row sees j <= i, the mark is [i = 1] and a head picks the rightmost
 maximiser of a score that it sees; on the side "suffix" it sees j >= i, the mark is
 [i = n] and the head picks the leftmost. A uniform head over the prefix of i positions
-returns ρ = C/i of a Boolean. A lookup attends to the position j = C by the scores
--(j - C)^2, for which it needs ρ, 1/i and the position encoding alone; on the side
-"suffix" i is n - i + 1.
+returns ρ = C/i, with C the count of those where a Boolean is true. A lookup attends to the
+position j = C by the scores -(j - C)^2, for which it needs ρ, 1/i and the position encoding
+alone; on the side "suffix" i is n - i + 1. The modes T, TB, U, FT and FU name the position
+encodings, masks and temperatures that a model may have.
 """
 
 import math
@@ -58,7 +59,7 @@ def end_mark(builder: Builder, side: Side) -> int:
 def reciprocal(builder: Builder, side: Side | None) -> int:
     """Returns the coordinate 1/i, 1/(n - i + 1), or 1/n for no side.
 
-    It is the mean of the mark of the end over the prefix, the suffix, or everything.
+    It is the mean of [i = 1] over the prefix or all, or of [i = n] over the suffix.
 
     Source: docs/logic.md, section 6.1.
     """
@@ -185,7 +186,7 @@ def fraction(builder: Builder, side: Side, truth: int) -> int:
 
 
 def has_any(builder: Builder, mode: Mode, side: Side, truth: int) -> int:
-    """Returns the coordinate of C >= 1, which is T S φ or T U φ."""
+    """Returns the coordinate of the Boolean [C >= 1], C the count of `truth`."""
     known = ("any", side, truth)
     if known not in builder.memory:
         builder.memory[known] = since(builder, mode, side, None, truth)
@@ -235,11 +236,11 @@ def comparison(
     # λ_0
     offset: int,
 ) -> int:
-    """Returns the coordinate of D = Σ λ C + λ_0 >= 1.
+    """Returns the coordinate of the Boolean [D >= 1], D = Σ λ C + λ_0 of counts C.
 
-    In modes T, U and FT the looked up counts add up to D within 1/4, which is rounded.
-    A count of 0 is looked up as 1, which [C >= 1] corrects; like all integers it is
-    added by whoever computes it.
+    In modes T, U and FT the looked up counts add up to D within 1/4, which is rounded; in
+    mode TB they add up to D/n. A count of 0 is looked up as 1, so that C is the number
+    found, less 1, plus [C >= 1].
 
     Source: docs/logic.md, sections 6.4 and 6.5, Theorem 20 and Theorem 21.
     """
@@ -283,7 +284,7 @@ def _amplified(
     factors: Sequence[int],
     offset: int,
 ) -> int:
-    """The coordinate of D >= 1 from D/n, whose truth gap of 1/n no neuron can expand.
+    """The coordinate of [D >= 1] from D/n, whose gap of 1/n no neuron can expand.
 
     A head with scores 2g (D - 1/2) (-1)^j over its temperature attends to the even
     positions if D >= 1 and to the odd ones if D <= 0: at least 2g |D - 1/2| apart, each
@@ -324,7 +325,7 @@ def _add_where(
 
 
 def _compare_fractions(builder: Builder, terms: Sequence[Term], offset: int) -> int:
-    """The coordinate of D >= 1 in mode FU, from D/i = Σ λ ρ + λ_0/i.
+    """The coordinate of [D >= 1] in mode FU, from D/i = Σ λ ρ + λ_0/i.
 
     A head with scores 2g ((D - 1/2)/i) j (-1)^j has the odds of even to odd positions at
     least e^g/2 if D >= 1 and at most e^-g if D <= 0. At i = 1 there is no even

@@ -1,7 +1,8 @@
 """Operations on exact Booleans and integers: pointwise by neurons, sums and squares by heads.
 
-A Boolean is a form of value 0 or 1, an integer a form of integer value, so that one
-rectifier has its kink on an integer: no threshold is near a value.
+A form is a constant plus integer multiples of coordinates. A Boolean is a form of value 0
+or 1, an integer a form of integer value, so that one rectifier has its kink on an integer:
+no threshold is near a value. Functions add heads and neurons to a `Circuit` as they need.
 
 Source:
     docs/rasp.md, sections 2 to 4; docs/theory/softmax-approximation.md, section 6.
@@ -27,7 +28,7 @@ BIT: Polynomial = (1,)
 
 
 def magnitude(of: IntegerType) -> Polynomial:
-    """Returns a polynomial of n that bounds the magnitude of integers of a type."""
+    """Returns a polynomial of the length n that bounds |x| for integers x of a type."""
     ends = (of.low, of.high)
     return (
         max(abs(end.offset) for end in ends),
@@ -84,7 +85,7 @@ def is_zero(circuit: Circuit, value: IntegerValue) -> AffineForm:
 
 
 def difference(first: IntegerValue, second: IntegerValue) -> IntegerValue:
-    """Returns first - second."""
+    """Returns first - second, with the range of all differences of the two ranges."""
     return IntegerValue(first.form - second.form, first.range + -1 * second.range)
 
 
@@ -197,7 +198,7 @@ def linear_form(circuit: Circuit, line: Linear) -> AffineForm:
 
 
 def count(circuit: Circuit, form: AffineForm) -> AffineForm:
-    """Returns at i the number of j <= i at which a Boolean b is true, exactly.
+    """Returns the form, at i, of the number C of j <= i where a Boolean b is true.
 
     A uniform head gives C/i; one neuron takes off b_i/i = relu(1/i + b_i - 1), and what
     is left is S = C'/i, where C' < i counts the earlier positions. A future-masked head

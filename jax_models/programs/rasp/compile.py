@@ -88,7 +88,7 @@ def longest_exact_length(plan: ProgramPlan, dtype: Any) -> int:
 
 
 def check_length(plan: ProgramPlan, length: int, dtype: Any) -> None:
-    """Raises `InputError` unless floats are proved to run the plan exactly at `length`."""
+    """Raises `InputError` unless `dtype` is proved to run a plan exactly at `length`."""
     check_float_type(dtype, "the model asked for")
     longest = longest_exact_length(plan, dtype)
     if length > longest:
@@ -185,7 +185,7 @@ def compile_program(
 
     Raises:
         InputError: for a program that is not in order, with line and column; for a
-            length beyond what is proved; for float64 without x64.
+            `max_length` below 1 or beyond the proved length; for float64 without x64.
 
     Source:
         docs/rasp.md, Theorem.
@@ -253,7 +253,7 @@ def _build_head(head: PlannedHead) -> Head:
 
 @dataclasses.dataclass(frozen=True)
 class CompiledProgram:
-    """A model with its plan, which reads what it says and guards its length.
+    """A compiled program as a model with its plan, by which results are read.
 
     Args:
         plan: from `plan_program`.

@@ -84,7 +84,7 @@ def look_up(
     # of an expression of the predicate
     is_boolean: Callable[..., bool],
 ) -> Value:
-    """Returns the value of a lookup at every position."""
+    """Returns a lookup's value at every position; `InputError` if no head finds it."""
     criteria, conditions, tests = [], [], []
     for part in _conjuncts(node.predicate):
         if syntax.indices(part) <= {"i"}:
@@ -299,8 +299,8 @@ def plan_program(program: CheckedProgram) -> ProgramPlan:
         The plan, which holds for every length.
 
     Raises:
-        InputError: for a lookup whose predicate has no head (`look_up`), and for
-            a prefix sum of an integer of too wide a range.
+        InputError: for a lookup whose predicate no single head decides, or which takes
+            too many heads, and for a prefix sum of an integer of too wide a range.
     """
     lowering = _Lowering(program)
     # In the order of the text, so that a long chain of names is no deep recursion.

@@ -113,7 +113,7 @@ class PlannedNeuron:
 
 @dataclasses.dataclass(frozen=True)
 class PlannedLayer:
-    """The heads of one layer, under one mask, and its hidden units."""
+    """The heads of one layer, under one mask, and its neurons."""
 
     mask: Mask
     heads: tuple[PlannedHead, ...]
@@ -154,7 +154,7 @@ Value = BooleanValue | IntegerValue | SymbolValue
 
 @dataclasses.dataclass(frozen=True)
 class ProgramPlan:
-    """All of a compiled program: what depends on the length are the positions alone."""
+    """A compiled program for every length: the position encoding alone depends on it."""
 
     alphabet: tuple[str, ...]  # symbol t is one-hot on coordinate t
     bounds: tuple[Polynomial, ...]  # of each coordinate's magnitude
