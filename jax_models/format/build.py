@@ -1,7 +1,8 @@
 """Models from the config and tensors of a file, and the tensors of a model by name.
 
 The config is a JSON object that states all of a model but its tensors. The entry of a model
-is the norm and projection between embedding and layers; its head is the last part.
+is the norm and projection between embedding and layers; its head maps the last layer's rows
+to logits.
 """
 
 from collections.abc import Sequence

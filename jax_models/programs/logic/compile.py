@@ -208,7 +208,7 @@ def _largest_integer(model: Transformer) -> float:
 
 
 def _written(model: Transformer, coordinates: list[int]) -> tuple[float, int]:
-    """Sum of |entries| and number of nonzeros of all layers' outputs to `coordinates`."""
+    """Sum of |entries| and number of nonzeros, over layers, written to `coordinates`."""
     written = [
         np.asarray(layer.attention.output)[coordinates] for layer in model.layers
     ]
@@ -225,7 +225,7 @@ def _exp(exponent: float) -> float:
 
 
 def _selected(n: int, u: float, tilt: float, loss: float) -> bool:
-    """Whether wrong positions, of weight e^{-g (k (1 - tilt) - loss)}, add up to <= 1/4."""
+    """Whether wrong positions, of weight e^{-g (k (1 - tilt) - loss)}, add <= 1/4."""
     if tilt >= 0.5 or loss >= 0.5:
         return False
     odds = 2 * _exp(SHARPNESS * loss) / math.expm1(SHARPNESS * (1 - tilt))

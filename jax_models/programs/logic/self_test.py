@@ -242,8 +242,8 @@ def run_self_test(
 ) -> dict[str, Any]:
     """Tests a model on groups of strings; returns counts of the test and the margin.
 
-    A group is strings of one length, and whether they are all of it. Raises `InputError`
-    where the model and its formula differ.
+    A group is some strings of one length, and whether that length has no others. Raises
+    `InputError` where the model and its formula differ.
     """
     complete = [strings for strings, is_all in groups if is_all]
     # NumPy takes the bulk. What is run is the engine: it takes the last strings of the

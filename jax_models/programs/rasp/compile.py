@@ -88,7 +88,7 @@ def longest_exact_length(plan: ProgramPlan, dtype: Any) -> int:
 
 
 def check_length(plan: ProgramPlan, length: int, dtype: Any) -> None:
-    """Raises `InputError` unless `dtype` is proved to run a plan exactly at `length`."""
+    """Raises `InputError` unless floats are proved to run a plan exactly at `length`."""
     check_float_type(dtype, "the model asked for")
     longest = longest_exact_length(plan, dtype)
     if length > longest:
