@@ -299,7 +299,7 @@ def _decode_layer(where: str, entry: Any, top: dict[str, Any]) -> dict[str, Any]
 
 
 def describe_model(model: Transformer, names: Collection[str]) -> dict[str, Any]:
-    """Returns a model's config, in which each layer's entry also has a file's top keys.
+    """Returns a model's config, with the keys of `DEFAULTS` in each layer's entry.
 
     `names` are those of the model's tensors, and decide the version of the format.
     """

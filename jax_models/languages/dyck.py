@@ -173,7 +173,7 @@ class DyckPrefixes(_Brackets):
     def draw(
         self, key: PRNGKeyArray, length: int, count: int
     ) -> Int[Array, "inputs tokens"]:
-        """Draws random prefixes."""
+        """Draws prefixes of uniform nesting, with fair types."""
         return _draw(key, prefix_path, length, count, self.num_types)
 
     def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:

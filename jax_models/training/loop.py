@@ -2,7 +2,8 @@
 
 The batch of step t is drawn from `fold_in(key, t)`, so that a run is a function of its
 first weights and its key, wherever it was interrupted. It records the loss of each step,
-and losses by length now and then.
+and after each chunk the losses by length. A standing is the state and record of a run after
+some steps; a checkpoint is a standing in a file.
 """
 
 import dataclasses
@@ -254,7 +255,10 @@ def _run_chunk(
     training: Training,
     count: int,
 ) -> tuple[Any, tuple[Array, Array], Array]:
-    """Returns the state after `count` steps, losses, optima, and if weights are finite."""
+    """Returns the state after `count` steps, their losses, the least possible losses.
+
+    Last, whether all weights are finite.
+    """
     optimiser = training.optimiser()
 
     def loss(network: Any, key: PRNGKeyArray, length: int) -> tuple[Array, Array]:

@@ -56,7 +56,7 @@ class Training:
     checkpoint_every: int | None = None
 
     def __post_init__(self) -> None:
-        """Checks the numbers."""
+        """Checks the numbers, and where the prediction is read."""
         for name in ("length", "steps", "batch_size", "num_lengths"):
             expect_integer(name, getattr(self, name), 1)
         if self.checkpoint_every is not None:

@@ -234,7 +234,7 @@ class Parts:
         # width of the block
         inner: int,
     ) -> None:
-        """Adds a layer: attention, two maps and two norms, with biases if `self.biases`."""
+        """Adds a layer: attention, feed-forward maps, norms; biases if `self.biases`."""
         d, to = self.width, f"layers.{layer}."
         one_map = {"fused", "by_head"} & names.keys()
         for kind in one_map:

@@ -210,9 +210,9 @@ def check_strings_of_model(
     strings: Int[np.ndarray, "inputs tokens"],
     logits_of: Callable[[Transformer, np.ndarray], np.ndarray] = eager_logits,
 ) -> Margin:
-    """Checks a model against the evaluator at every position; returns the margin.
+    """Checks a model against `evaluate_formula` at every position; returns the margin.
 
-    An `InputError` names the first position where model and evaluator differ.
+    An `InputError` names the first position where the two differ.
     """
     logits = logits_of(model, strings)
     expected = evaluate_formula(formula, strings, alphabet)
