@@ -1,11 +1,12 @@
 """Changes of all output rows of a middle layer, with one matrix product per head.
 
 Column i is the substituted row as the attention of other rows reads it. For row j the
-reference is the base pass with column i at its centre; all other columns enter by the
-sizes of their changes, weighted with the base weights a_jw and with a_jw times (slope of
-the score) times |v_w - b_j|: two products of an n x n matrix, formed tile by tile, with
-the matrix of sizes. The effect of row j's own query is followed to first order by its
-covariance of values and slopes. Changes are known by a centre and a radius around it.
+reference is the base pass (on the unchanged input) with column i at its centre; all other
+columns enter by the sizes of their changes, weighted with the base weights a_jw and with
+a_jw times (slope of the score) times |v_w - b_j|: two products of an n x n matrix, formed
+tile by tile, with the matrix of sizes. The effect of row j's own query is followed to
+first order by its covariance of values and slopes (of scores in the query). Changes are
+known by a centre and a radius around it.
 """
 
 import functools
@@ -75,7 +76,7 @@ def move_all_rows(
     moved: MovedRows,
     roundoff: Roundoff,
 ) -> MovedRows:
-    """Centres and radii of a layer's output rows' changes when its input moves by `moved`."""
+    """Changes of a layer's output rows by those of its input; row i's own is unusable."""
     # Row i, the substituted one, is filled with meaningless numbers: `move_one_row` is
     # for it.
     inner = read_inputs(layer, held.rows, moved, held.radius.rows)
@@ -91,7 +92,7 @@ def move_all_rows(
 def replace_column(
     layer: Layer, held: LayerBase, spread: RowSpread, own: OwnMove, roundoff: Roundoff
 ) -> RowMoves:
-    """Centres and radii of the held rows' changes when only input row i moves."""
+    """Changes of the held rows when only input row i moves; row i's own is unusable."""
     # Where the radius of row i's change is 0 the centres are exact, and the radii
     # contain rounding alone. Row i itself is filled with meaningless numbers.
     norm = norm_before(layer)
@@ -130,7 +131,7 @@ def _tile(
     roundoff: Roundoff,
     rows: Any,
 ) -> RowMoves:
-    """Centres and radii of a tile of output rows' changes; `others` None: none moves."""
+    """Centres and radii of a tile of rows' changes; with `others` None only row i moves."""
     at, by_row, base, known, spread, streams = rows
     attention, constants = layer.attention, held.constants
     queries, summary = swap_rows(by_row)
@@ -182,7 +183,7 @@ def _deviation(
     column: OwnColumn,
     moved: tuple[OwnQuery, tuple[Array, Array, Array, Array]] | None,
 ) -> ByPair:
-    """Radii of the changes of the heads' outputs around their centres, without rounding."""
+    """Radii of the heads' changes around their centres, without the sums' own rounding."""
     attention, constants = layer.attention, held.constants
     still = jnp.zeros_like(column.weight)
     slack, remainder, values, largest = (still,) * 4

@@ -190,7 +190,7 @@ def lone_row(own: OwnMove, length: int) -> MovedRows:
 def runs(
     request: InfluenceRequest, positions: Int[np.ndarray, "positions"], batch: int
 ) -> Iterator[tuple[slice, int, bool]]:
-    """Yields (slice of the positions, substitutions to fill up to, at the query)."""
+    """Yields slices of `positions`, sizes to pad to, and, for one layer, if at the query."""
     at_query = positions == request.query
     one_layer = len(request.model.layers) == 1
     # With one layer the query vector moves under substitutions of the query's own token

@@ -187,7 +187,7 @@ MOST_DIFFERENCES = 2**24
 def bound_all_inputs(
     request: InfluenceRequest, alone: Float[np.ndarray, "substitutions"]
 ) -> tuple[Float[np.ndarray, "substitutions"], Bound | None]:
-    """Minimum of `alone` and the closed-form bound; that bound, or None if none is less."""
+    """Minimum of `alone` and the closed form, and the form, or None if it never wins."""
     model, pairs = request.model, request.pairs
     if not len(pairs) or model.vocab_size * model.embedding.size > MOST_DIFFERENCES:
         return alone, None
@@ -248,9 +248,9 @@ def certify_influence(
         the bound is +inf, or what a final norm lets through whatever enters it.
 
     Raises:
-        InputError: for hard weightings, a layer norm with epsilon = 0 where a Lipschitz
-            constant is needed, x64 not enabled, and anything in the question that does
-            not fit the model.
+        InputError: for hard weightings, scores or row operations without a rule, a layer
+            norm with epsilon = 0 where a Lipschitz constant is needed, x64 not enabled,
+            and arguments that are unknown or do not fit the model.
 
     Source:
         Hahn 2020, Lemma 5, made explicit for one input; docs/certificates.md.

@@ -51,7 +51,7 @@ def inflate(
     scale: Float[Array, "rows"],
     roundoff: Float[Array, ""],
 ) -> Inflation:
-    """Additive and log-weight errors of base numbers of rows, as an `Inflation`."""
+    """Upper bounds on the errors of rows' computed base numbers, as an `Inflation`."""
     # `radius` are those of the rows' base numbers, `roundoff` is relative, of sums over
     # keys.
     constants, bound = held.constants, held.radius
@@ -104,7 +104,7 @@ def own_score_error(
 
 
 def odds_change(weight: Numbers, remain: Numbers, exponent: Numbers) -> Numbers:
-    """Largest change of a weight p when its log-odds move by x, `exponent`."""
+    """Largest change of a weight p, `weight`, when its log-odds move by x, `exponent`."""
     # Beyond 600 the weight is taken to reach 0 or 1.
     growth = jnp.expm1(least(exponent, 600.0))
     # p(1 - p)(e^x - 1) / min(1 + p(e^x - 1), e^x - p(e^x - 1)): no two weights are

@@ -39,7 +39,7 @@ class MovedRows:
     radius: Float[Array, "tokens substitutions"]
 
     def take(self, at: Slots) -> tuple[Moves, Sizes]:
-        """Centre and radius of row at[p] for each substitution p."""
+        """Centre and radius of the change of row at[p], for each substitution p."""
         slot = jnp.arange(self.radius.shape[1], dtype=jnp.int32)
         # Integer indices on both sides of a slice put the substitutions first.
         return self.centre[at, :, slot], self.radius[at, slot]

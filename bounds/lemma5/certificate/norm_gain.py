@@ -1,7 +1,8 @@
-"""Norms and activations on a ball: slopes, their deviation within it, rounding.
+"""Layer norms and activations on a ball around a row: slopes, their variation, rounding.
 
-N(w) = w / s, s = sqrt(|w|^2/d + eps), has |D N| <= 1/s and |D^2 N| <= 2/(s^2 sqrt d); s is
-taken where it is smallest. docs/certificates.md has the proof.
+Of a centred row w, N(w) = w / s with s = sqrt(|w|^2/d + eps) has |D N| <= 1/s and
+|D^2 N| <= 2/(s^2 sqrt d); s is taken where it is smallest. docs/certificates.md has the
+proof.
 """
 
 import functools
@@ -42,7 +43,7 @@ def norm_jacobian(
 
 
 def norm_gain(norm: Norm, rows: Rows, radius: Radii) -> Radii:
-    """Lipschitz constant of a norm on balls of the given radii around `rows`."""
+    """Upper bound on the Lipschitz constant of a layer norm on balls around `rows`."""
     z = norm.centre(rows)
     size = jnp.sqrt((z * z).sum(axis=-1))
     # An overflowed size is no size: in the denominator it would make a gain of 0.
@@ -65,7 +66,7 @@ def _variation(norm: Norm, rows: Rows, reach: Radii, step: Radii) -> Radii:
 def norm_gains(
     norm: Norm, rows: Rows, moved: Rows, radius: Radii, base: Radii
 ) -> tuple[Radii, Radii]:
-    """Lipschitz constant of a norm on a ball around rows + moved, and its variation."""
+    """Bounds on a norm's slope around rows + moved, and on its Jacobian's change."""
     # The variation bounds the distance of the Jacobian anywhere in the ball from that
     # computed at the base row, so it is taken on a ball around the base row that holds
     # both.
@@ -140,7 +141,7 @@ def slope_width(operation: Steady) -> float:
 def step_strays(
     operation: Operation, z: Neurons, moved: Neurons, known: Neurons
 ) -> Neurons:
-    """Largest error of an activation's step act(z + moved) - act(z), for z off by `known`."""
+    """Upper bound on the error of act(z + moved) - act(z) for z off by at most `known`."""
     raise no_rule("step_strays", operation)
 
 
@@ -165,7 +166,7 @@ def _(operation: Steady, z: Neurons, moved: Neurons, known: Neurons) -> Neurons:
 def slope_strays(
     operation: Operation, z: Neurons, moved: Neurons, spread: Neurons
 ) -> Neurons:
-    """Largest distance of the slope anywhere in z + moved ± spread from the slope at z."""
+    """Upper bound on the distance of slopes in z + moved ± spread from the slope at z."""
     raise no_rule("slope_strays", operation)
 
 
@@ -188,7 +189,7 @@ def _(operation: Steady, z: Neurons, moved: Neurons, spread: Neurons) -> Neurons
 def steepest_within(
     operation: Operation, z: OwnNeurons, radius: OwnNeurons
 ) -> OwnNeurons:
-    """Largest slope of the activation within `radius` of the preactivations `z`."""
+    """Upper bound on the activation's slopes within `radius` of the preactivations `z`."""
     raise no_rule("steepest_within", operation)
 
 

@@ -1,7 +1,9 @@
-"""One output row per substitution; its reference has *all* input rows at their centres.
+"""Change of one output row of a layer per substitution, around *all* rows at their centres.
 
-The centre is the exact change of the row when every column moves to its centre, O(n d);
-only the radii around the centres are left to the perturbation lemma. With radii zero the
+The change of every input row, a column of the attention matrix, is within a radius of a
+known centre. The output's centre is the exact change when every column moves by its
+centre, O(n d); only the radii are left to the perturbation lemma (`mean_deviation`). Value
+space, in which heads are compared, is defined in `sections`. With radii zero the
 result is the exact change. The radii are small, so the lemma is applied with the
 exponential, distance and slope of each key.
 """
@@ -73,7 +75,7 @@ HIGHEST = jax.lax.Precision.HIGHEST
 
 @dataclasses.dataclass(frozen=True)
 class RowReference:
-    """One output row per substitution, computed with all columns at their centres."""
+    """Numbers of one output row per substitution, after all columns move by their centres."""
 
     seen: Bool[Array, "substitutions keys"]  # which keys it sees
     before: ByKey  # scores of the base
@@ -94,7 +96,7 @@ class RowReference:
 def row_deviation(
     layer: Layer, held: LayerBase, inner: MovedRows, row: RowReference, roundoff: Scalar
 ) -> ByHead:
-    """Radii of the heads' outputs around their centres, in value space, rounding left out."""
+    """Radii of the heads' changes, in value space, by input radii and rounding of scores."""
     attention, constants, n = layer.attention, held.constants, held.rows.shape[0]
     weighting, position = attention.weighting, inner.position
     every = jnp.arange(n, dtype=jnp.int32)
@@ -211,7 +213,7 @@ def row_deviation(
 
 @dataclasses.dataclass(frozen=True)
 class Centres:
-    """The centres of all rows' changes, as score rules read changes of keys."""
+    """The centres of all rows' changes, in the form in which scores read changes of keys."""
 
     centre: Float[Array, "tokens width substitutions"]
 
@@ -234,7 +236,7 @@ class Centres:
 def move_one_row(
     layer: Layer, held: LayerBase, moved: MovedRows, roundoff: Roundoff
 ) -> tuple[Float[Array, "substitutions width"], Sizes]:
-    """Centre and radius of one output row per substitution."""
+    """Centre and radius of the change of one output row per substitution."""
     # `held` is the base pass of one row for each substitution (`take_rows`).
     inner = read_inputs(layer, held.rows, moved, held.radius.rows)
     heads, deviation = _heads(layer, held, inner, roundoff.sums)
@@ -257,7 +259,7 @@ def move_one_row(
 def _heads(
     layer: Layer, held: LayerBase, inner: MovedRows, roundoff: Scalar
 ) -> tuple[Float[Array, "heads substitutions d_v"], ByHead]:
-    """Exact changes of the heads' outputs, and radii in value space, rounding included."""
+    """Centres of the heads' changes, and radii in value space, rounding included."""
     attention, n, at = layer.attention, held.rows.shape[0], held.position
     scale = row_scale(attention, n, at)
     key = jnp.arange(n, dtype=at.dtype)
@@ -316,7 +318,7 @@ def heads_rounding(
     heads: Float[Array, "heads #substitutions d_v"],
     roundoff: Scalar,
 ) -> ByHead:
-    """Distance of computed changes of heads from those of the true base, in value space."""
+    """Upper bounds on the rounding of the computed head changes `heads`, in value space."""
     constants, weighting = held.constants, layer.attention.weighting
     # The change is sum_w a'_w dv_w + sum_w (a_w / Z)(e^d_w - e^c)(v_w - b) with
     # Z >= e^c, in which |e^d - e^c| a_w / Z <= max(a_w, a'_w) (1 - e^-|d_w - c|).

@@ -1,4 +1,8 @@
-"""Certified norms of the output's change, from the query row's centre and radius."""
+"""Certified upper bounds on the norm of the output's change under substitutions.
+
+The query row is the row whose output is read. Its change in the last layer's output is
+within a radius of a known centre.
+"""
 
 import jax
 import jax.numpy as jnp

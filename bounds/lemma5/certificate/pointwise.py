@@ -1,7 +1,9 @@
 """Rows after attention: the centre's exact change, its rounding, and the radius around it.
 
-A row's change goes through sections as a change, corner by corner, since every corner
-needs a radius. The radius around a centre is multiplied by a local Lipschitz constant.
+Sections are parts of what a layer computes at one position after attention, corners the
+rows between them (`sections`); a change is known by a centre and a radius around it. A
+row's change goes through sections as a change, corner by corner, since every corner needs
+a radius. The radius around a centre is multiplied by a local Lipschitz constant.
 Locally the map is linear up to the neurons that may change side and the curvature of
 norms, so the constant is the norm of the Jacobian at a base row plus its variation on the
 way: a neuron u of slope s_u at the base has a slope within `slope_strays` of s_u wherever
@@ -59,7 +61,7 @@ def carry(
     change: Float[Array, "*rows width"],
     heads: Float[Array, "*rows concatenated"],
 ) -> Moved:
-    """Changes of the layer's rows, from the changes of its input and of the joined heads."""
+    """Changes of the rows of a layer's program, from those of its input and joined heads."""
     moved = layer.writes.change(base.rows, {"y": change, "heads": heads})
     program = layer.writes
     names = ("y", "heads", attended(layer), *program.kept, program.output)
@@ -84,7 +86,7 @@ class Rounding:
 def carry_rounding(
     layer: Layer, constants: Constants, base: RowBase, carried: Moved, known: RowRadius
 ) -> Rounding:
-    """Distance of `carry` from the change of the true rows, section by section."""
+    """Upper bounds on the distance of `carry` from the exact rows' changes, by section."""
     corners, reads, found = {}, {}, sections(layer)
     for section in found[leading(found) :]:
         name, norm = section.name, section.norm
@@ -116,7 +118,8 @@ class RowNorms:
     """Norms of Jacobians at base rows: of each section, and of the whole layer."""
 
     local: dict[str, dict[str, Array]]  # [...], of heads [..., h]
-    whole: dict[str, Array]  # of the output, by what comes before any bend
+    # Of the output, by the rows before the first norm or map; {} if one section is all.
+    whole: dict[str, Array]
 
 
 def row_norms(layer: Layer, constants: Constants, base: RowBase) -> RowNorms:
@@ -197,7 +200,7 @@ def _norms(
     jacobian: Sizes | None,
     slop: Sizes | float,
 ) -> Sizes:
-    """Norms of a Jacobian, plus `slop`; one for each head where the source is "heads"."""
+    """Norms of a Jacobian plus `slop`, 1 for None; by head where the source is "heads"."""
     rows = next(iter(base.rows.values())).shape[:-1]
     if jacobian is None:
         return jnp.ones(rows)
@@ -227,7 +230,7 @@ def carry_radius(
     rounding: Rounding,
     balls: dict[str, Array],
 ) -> Sizes:
-    """Radius of the output rows around their centre."""
+    """Radius of the output rows' changes around the centres `carried`, with rounding."""
     # `balls` begins as the radii of the layer's input and of the attended rows
     # (`entering`).
     balls, strays, norms = dict(balls), {}, base.norms

@@ -1,8 +1,9 @@
 """The base pass of a layer, and the numbers of each row that certificates need.
 
-The base pass is the evaluation on the unchanged input; its radii bound its distance from
-exact arithmetic. Value space, in which heads are compared, is defined in `sections`; the
-slopes of a score, its derivatives in query and key, in `scores`.
+A certificate bounds the change of one row's output when one symbol of a given input is
+substituted. The base pass is the evaluation on the unchanged input; its radii bound its
+distance from exact arithmetic. Value space, in which heads are compared, is defined in
+`sections`; the slopes of a score, its derivatives in query and key, in `scores`.
 """
 
 import dataclasses
@@ -63,7 +64,7 @@ HIGHEST = jax.lax.Precision.HIGHEST
 
 @pytree
 class LayerBase(BasePass):
-    """A layer's base pass, with radii that contain the true one."""
+    """A layer's base pass, with bounds (radii) on its distance from exact arithmetic."""
 
     radius: BaseRadius
 
@@ -82,7 +83,7 @@ class Spread:
 
 @pytree
 class RowSpread:
-    """The spread over all keys a row sees, and over all but its top column."""
+    """Spreads over all keys a row sees, and over all but its top, the one it weighs most."""
 
     whole: Spread
     # What remains when the top column leaves cannot be had from the whole by
@@ -111,7 +112,7 @@ def swap_rows(numbers: Any) -> Any:
 
 
 def row_scale(attention: Attention, length: int, rows: At) -> Scale:
-    """The score scale of a layer, one number per row."""
+    """Number by which a layer divides the scores or queries of each row."""
     return jnp.broadcast_to(score_scale(attention, length, rows), rows.shape)
 
 
@@ -171,7 +172,7 @@ def prepare_rows(
 
 
 def _summarise(attention: Attention, queries: Queries, at: At, store: KeyStore) -> Any:
-    """Attention summaries of rows, folded over small tiles so that no sum is deep."""
+    """Softmax sums, means and top keys of rows, over small tiles so that no sum is deep."""
     n = store.length
 
     def lift(index: Int[Array, "tile"], valid: Bool[Array, "tile"]) -> Any:
@@ -232,7 +233,7 @@ def key_slopes(
     slopes: Slopes,
     radius: ByRow,
 ) -> Float[Array, "heads rows #keys"]:
-    """Norms of the scores' slopes in the row that a key is made from, rounding included."""
+    """Upper bounds on the norms of scores' slopes in the row that a key is made from."""
     slopes = score_rule(attention.scoring).key_slopes(queries, slopes)
     back = jnp.einsum(
         "hed,hjke->hjkd", attention.key_by_head, slopes, precision=HIGHEST

@@ -1,4 +1,7 @@
-"""Numbers of a layer's weights, and its row program in sections between known balls.
+"""Constants of a layer's weights, and its row program in sections between known balls.
+
+The row program is what a layer computes at each position by itself, after attention; its
+rows are the vectors on the way, a ball the centre and radius of a row's change.
 
 Value space: where head outputs are compared. It is the layer's own space (after the
 output projection) for residual sums, and the head's space where heads are concatenated.
@@ -86,7 +89,7 @@ class Section:
 
 
 def attended(layer: Layer) -> str:
-    """Name of the row in which the heads' outputs are compared, in value space."""
+    """Name of the program's row in value space: the heads, or their output projection."""
     # One step alone may read the heads' outputs, attention's own projection if there is
     # one.
     readers = [step for step in layer.writes.steps if "heads" in step.inputs]
@@ -261,7 +264,7 @@ def carried_on(gains: dict[str, Array], balls: Mapping[str, Array]) -> Numbers:
 
 @pytree
 class CertificateConstants:
-    """Lipschitz constants of the parts of a layer."""
+    """Lipschitz constants of the parts of a layer, and Frobenius norms for their rounding."""
 
     query: ByHead  # |W_Q|, before the score scale
     key: ByHead  # |W_K|

@@ -116,7 +116,7 @@ class AdditiveRule(ScoreRule):
         largest: Float[Array, "columns"],
         scale: Scale,
     ) -> tuple[ByColumn, ByColumn]:
-        """Curvature over the scale times |W_K|^2 |dx|, `largest`, and times |dq|^2."""
+        """Curvature over the scale, times |W_K|^2 |dx| (`largest`) and times |dq|^2."""
         curvature = constants.curvature[:, None, None] / scale[:, None]
         second = curvature * constants.key[:, None, None] ** 2 * largest
         return second, curvature * query_size**2
@@ -149,7 +149,7 @@ class AdditiveRule(ScoreRule):
         key: ByHead,
         moved: ByColumn,
     ) -> ByColumn:
-        """|dq| + |dk| times the error of the slope between base and change, scaled."""
+        """(|dq| + |dk|) over the scale, times the slope's error during the change."""
         steps = (query_size + moved) / scale[:, None]
         bent = constants.curvature[:, None] * inflation.argument
         return least(bent, 2 * constants.score[:, None])[..., None] * steps
@@ -162,7 +162,7 @@ class AdditiveRule(ScoreRule):
         keys: ByColumn,
         error: ByColumn,
     ) -> ByColumn:
-        """Adds half the curvature times (|dq| + |dk|)^2; capped by |w| and by 2 |w|_1."""
+        """`error` plus (curvature/2) (|dq| + |dk|)^2, capped by means of |w| and |w|_1."""
         by_row = scale[:, None]
         both = query_size + keys
         error += 0.5 * constants.curvature[:, None, None] / by_row * both**2

@@ -33,7 +33,7 @@ Constants: TypeAlias = dict[str, Float[np.ndarray, "heads"]]
 
 @pytree
 class Inflation:
-    """Upper bounds on the distances of a row's true base numbers from the computed ones."""
+    """Upper bounds on the distances of a row's exact base numbers from the computed ones."""
 
     # |ln a - ln a^| of any weight, also among fewer columns.
     weight: ByRow
@@ -48,7 +48,7 @@ class Inflation:
 
 @dataclasses.dataclass(frozen=True)
 class KeysAtCentres:
-    """Keys of all rows at their centres, with the weights of one row per substitution."""
+    """Keys of all rows moved by their changes' centres, and weights of one row of queries."""
 
     key: Float[Array, "heads d_k width"]  # what makes keys of rows
     before: Keys
@@ -63,7 +63,7 @@ class KeysAtCentres:
 
 
 class ScoreRule(abc.ABC):
-    """Bounds on one kind of score, as the perturbation lemma needs them."""
+    """Bounds on one kind of score that the perturbation lemma (`mean_deviation`) needs."""
 
     @abc.abstractmethod
     def constants(self, num_heads: int) -> Constants:
@@ -123,7 +123,7 @@ class ScoreRule(abc.ABC):
         largest: Float[Array, "columns"],
         scale: Scale,
     ) -> tuple[ByColumn, ByColumn]:
-        """Growth of the slopes in the keys' rows, and of scores, when queries move by dq."""
+        """Second-order growth of slopes in the keys' rows, and of scores, in a change."""
 
     # The distances of the slopes in the query from their mean, the slopes in the key,
     # and upper bounds on the slopes in the query and in the key.
@@ -131,7 +131,7 @@ class ScoreRule(abc.ABC):
     def moved_slopes(
         self, constants: Any, queries: Queries, scale: Scale, moved: KeysAtCentres
     ) -> tuple[ByKey, Slopes, ByKey, ByKey]:
-        """Sizes of the scores' slopes when all keys have moved."""
+        """Slopes of the scores at the moved keys: distances from the mean, values, bounds."""
 
     # A query that moves by dq and a key that moves by dk change a dot product by dq.k +
     # q.dk + dq.dk, an additive score by at most (curvature) (|dq| + |dk|) times the
@@ -148,7 +148,7 @@ class ScoreRule(abc.ABC):
         key: ByHead,
         moved: ByColumn,
     ) -> ByColumn:
-        """Upper bound on the error of a score's change against that of the true base."""
+        """Upper bound on the error of a score's change that the computed base causes."""
 
     # `query_size` is |dq|, `keys` is |dk|.
     @abc.abstractmethod

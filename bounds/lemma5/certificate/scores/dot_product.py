@@ -110,7 +110,7 @@ class DotProductRule(ScoreRule):
     def moved_slopes(
         self, constants: Any, queries: Queries, scale: Scale, moved: KeysAtCentres
     ) -> tuple[ByKey, Slopes, ByKey, ByKey]:
-        """Sizes of slopes at the moved keys, bounded without forming all moved keys."""
+        """Slopes at the moved keys and bounds on them, without forming all moved keys."""
         keys, weights = moved.before, moved.weights
         slope_mean = jnp.einsum("hpk,hke->hpe", weights, keys, precision=HIGHEST)
         slope_mean += jnp.einsum(
