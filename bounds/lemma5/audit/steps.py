@@ -1,6 +1,12 @@
-"""The false steps of the printed proof, each a model on which both sides are numbers.
+"""False steps of the proof of Lemma 5 in Hahn 2020, each evaluated in a model.
 
-The models are one-dimensional attention over groups of equal keys, with 60 digits. A
+The lemma bounds the change of activations after layer k when the symbol at position i of
+n is exchanged; j is another position, D the distance of the two embeddings. Its constants
+are H heads, the bound F on activations ("literal": as printed, "tight": the true bound),
+the bound A on logits, C_fact the growth of F by layer, and C made of A and the Lipschitz
+constant L_f of f_act, which maps an activation and its averages to the next.
+
+Most models are one-dimensional attention over groups of equal keys, with 60 digits. A
 group of 10^12 equal keys costs as much as one key, so a violation that needs such lengths
 is computed exactly, not extrapolated. docs/lemma5-audit.md holds exactly the tables.
 """
@@ -53,7 +59,7 @@ class Finding:
 
     @property
     def ratio(self) -> float:
-        """Left side over right side; above 1 the inequality is violated."""
+        """Left side over right side, inf where the right is 0; above 1 it is violated."""
         return float(self.left / self.right) if self.right else float("inf")
 
 
@@ -72,7 +78,7 @@ class Group:
 
 
 def average(slope: Real, groups: Sequence[Group]) -> Real:
-    """Attended value Σ α_w y_w with α = softmax(slope · y_w)."""
+    """Attended value Σ α_w y_w over all keys, with α = softmax(slope · y_w)."""
     # Only differences of logits matter; a common one is taken out for good measure.
     reference = groups[0].value
     weights = [g.count * CONTEXT.exp(slope * (g.value - reference)) for g in groups]
@@ -103,7 +109,7 @@ OWN_LENGTHS = (11, 101, 1001, 10001)
 # The arithmetic before it, with the o(1) replaced by the bound of the step for j != i,
 # needs n >= H^k/(2 - 1/C).
 def many_heads_findings() -> tuple[Finding, ...]:
-    """Findings of step 8: at 1200 heads, at the smallest H, and the arithmetic at n = 2."""
+    """Findings of step 8: at 1200 heads, around the smallest false H, its sums at n = 2."""
     # The slope is 1 + e^{2A} of the literal reading, A = 4 mu.
     mu, slope = 0.12, 1 + CONTEXT.exp(8 * real(0.12))
     left = _change(1200, mu, slope, 10001, real("1e-3"))
@@ -120,7 +126,7 @@ def _own_claim(constants: PrintedConstants, distance: str | Real) -> Real:
 
 
 def _smallest() -> tuple[Finding, ...]:
-    """Findings at the smallest H that violates the claim, and at H - 1, for both F."""
+    """Findings at the smallest H that violates the claim and at H - 1, for either F."""
     distance, length = real("1e-9"), 10**9 + 1
     # e^x (x - 1) = 1 at x = 2A is where 16 (1 + e^{2A})/mu is least.
     exponent = 1 + CONTEXT.lambertw(CONTEXT.exp(-1)).real
@@ -276,7 +282,7 @@ def causal_mask_findings() -> tuple[Finding, ...]:
 
 
 def harmonic_rows() -> tuple[tuple[int, tuple[float, ...]], ...]:
-    """Pairs of n, and n times the influence of symbol 1 on row n at each depth."""
+    """Pairs of n, and n times symbol 1's influence on row n of causal averages, by depth."""
     return tuple(
         (n, tuple(scaled_causal_average_influence(n, depth) for depth in DEPTHS))
         for n in LENGTHS
@@ -447,7 +453,7 @@ def findings_table(findings: Sequence[Finding]) -> str:
 
 
 def harmonic_table() -> str:
-    """Set n times the influence under uniform causal averaging as a table.
+    """Set n times the influence of symbol 1 on the last row of causal averages as a table.
 
     Returns:
         A Markdown table without a final newline, one line per length.

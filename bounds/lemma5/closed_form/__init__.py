@@ -1,8 +1,8 @@
-"""Closed forms: numbers in, a certified `Bound` (or a printed `Claim`) out.
+"""Closed forms of Hahn 2020, Lemma 5: numbers in, a `Bound` or a printed `Claim` out.
 
-Everything is computed in interval arithmetic with unbounded
-exponents, so a bound is an upper bound with rounding included and never overflows. No
-module here knows of models or JAX: `LayerConstants` is what a model must be reduced to.
+Everything is computed in interval arithmetic with unbounded exponents, so a bound is an
+upper bound with rounding included and never overflows. No module here knows of models or
+JAX: `LayerConstants` is what a model must be reduced to.
 """
 
 from bounds.lemma5.closed_form.layer_constants import (

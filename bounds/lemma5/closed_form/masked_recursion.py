@@ -1,4 +1,9 @@
-"""Masked attention: Theorem C for every row, and (ln(j/i))^{L-1}/j for a causal mask."""
+"""Bounds on the influence of one symbol on every row of masked attention.
+
+Theorem C, the corrected Lemma 5 of Hahn 2020, is a recursion over layers; under a causal
+mask there is a closed form of order (ln(j/i))^{L-1}/j, i the changed position and j the
+row. A row is the activation at one position.
+"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -101,13 +106,13 @@ def largest_weighted_mean(
 # j != i; then comes the changed row, once if i is given, else once for every i.
 @dataclasses.dataclass(frozen=True)
 class Visible:
-    """Numbers of rows that each row sees, then that the changed row sees, for each i."""
+    """Counts of the rows that each row sees, then, for each i, that the changed row sees."""
 
     # Number of changed rows that the row sees, at most `total`.
     present: Int[np.ndarray, "counted"]
     # Number of rows it sees.
     total: Int[np.ndarray, "counted"]
-    # Whether it sees anything at all; the last entry of the changed row.
+    # Whether it sees anything at all; the last entry is the changed row's.
     sees: Bool[np.ndarray, "rows_and_changed"]
     # Whether it sees a changed row.
     reached: Bool[np.ndarray, "rows_and_changed"]
@@ -372,7 +377,7 @@ HYPOTHESES = (DIFFER, CONSTANTS, "causal softmax attention in every layer")
 # j r^(k+1)_j = Σ_{w<=j} (1/w) h_{k-1}(1, …, 1/w) = h_k(1, …, 1/j), sorting the monomials
 # by the last variable in them.
 def scaled_causal_average_influence(length: int, num_layers: int) -> float:
-    """Compute n times the influence of symbol 1 on row n, averaging uniformly.
+    """Compute n times the influence of symbol 1 on row n of uniform causal averages.
 
     Exact: the float nearest to h_{L-1}(1, 1/2, …, 1/n), summed with 50 digits.
 
@@ -418,7 +423,8 @@ def scaled_causal_average_influence(length: int, num_layers: int) -> float:
 # λ, r'_j <= (D/j) [(a + b E λ) Q + b E (a + b)^k]; unroll from Q = 0. QED
 #
 # For i = n - 1 there is no logarithm (λ <= 1/(n - 1)); for i = 1 the growth (ln n)^{L-1}
-# is real, see `causal_average`. The mirrored statement holds for the mask "past".
+# is real, see `scaled_causal_average_influence`. The mirrored statement holds for the mask
+# "past".
 def causal_bound(
     layers: Sequence[LayerConstants], length: int, position: int, distance: float
 ) -> LayerInfluence:

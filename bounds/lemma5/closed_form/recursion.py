@@ -215,7 +215,7 @@ def influence_recursion(
             range. Without, the bounds are exactly proportional to D.
 
     Returns:
-        Upper bounds after each layer; the last element speaks of the final activations.
+        Upper bounds after each layer; the last is for the final activations.
 
     Raises:
         ValueError: n is below 2, D is negative, or there is no layer.

@@ -1,4 +1,4 @@
-"""Maps of rows: Lipschitz constants, and norms of their outputs."""
+"""Lipschitz constants and output norms of a layer's maps on single positions (rows)."""
 
 import math
 from collections.abc import Sequence
@@ -121,7 +121,8 @@ def growth_constant(embedding_norm: float, norms: Sequence[float]) -> float:
         C_fact, rounded up.
 
     Raises:
-        ValueError: A number is negative, or the embeddings vanish and a layer does not.
+        ValueError: A number is negative or NaN, or the embeddings vanish and a layer
+            does not.
 
     Source:
         Hahn 2020, proof of Lemma 5 (the constant C_fact), read so that it is true.

@@ -1,4 +1,7 @@
-"""The closed forms, evaluated on the constants of a model.
+"""The closed forms of Lemma 5 (Hahn 2020), evaluated on the constants of a model.
+
+They bound the change of row j when the symbol at position i is exchanged, for all inputs
+of one length; D is the distance of the two embeddings, F a bound on activations.
 
 Without masks: the corrected recursion, saturating and linear, and its closed forms C1
 and C2. With masks there is no O(1/n) for all rows and these do not hold; `corrected` is
@@ -107,7 +110,7 @@ def _product(log_value: float, gain: float) -> float:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class PrintedInfluence:
-    """The claims of Hahn 2020 about the changes after one layer, which are no bounds.
+    """The claims of Hahn 2020 about the changes after layer k, which are no proved bounds.
 
     Attributes:
         others: The claim at every position but i.
@@ -169,7 +172,7 @@ class ClosedForms:
 
     @property
     def hypotheses(self) -> tuple[str, ...]:
-        """Hypotheses of the bounds, and the reasons why a form is none here."""
+        """Hypotheses of the bounds, and notes on absent forms and claims not implied."""
         found = list(self.corrected.others.hypotheses)
         if self.constants.is_masked:
             found.append(
@@ -208,7 +211,8 @@ def closed_form_bounds(
 
     Raises:
         InputError: The model has no constants (see `read_constants`), no read-out for
-            the target "logits", or no such row.
+            the target "logits", or no such row; the target is unknown; or a mask's
+            recursion needs more memory than there is.
 
     Source:
         Hahn 2020, Lemma 5, printed and corrected.
@@ -242,7 +246,8 @@ def evaluate_closed_forms(
         The closed forms after layer k.
 
     Raises:
-        InputError: There is no such row, layer or read-out.
+        InputError: There is no such row, layer or read-out, or too little memory for a
+            mask's recursion.
     """
     depth = len(constants.layers)
     layer = depth if layer is None else layer
@@ -421,7 +426,7 @@ def record_rows(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def read_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Rows of a record, their infinite entries restored."""
+    """Rows of a record, infinite entries restored; their names are removed from it."""
     found = []
     for row in record["rows"]:
         for end, names in row.pop("endless").items():

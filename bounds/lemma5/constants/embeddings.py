@@ -107,7 +107,7 @@ def _coordinates(
 def _range(
     term: PowerTerm | ResidueTerm, length: int, classes: Int[np.ndarray, "classes"]
 ) -> tuple[Float[np.ndarray, "classes"], Float[np.ndarray, "classes"]]:
-    """Least and largest value of a term, in each class of positions modulo the period."""
+    """Bounds on a term's values, by class of positions modulo the number of classes."""
     ones = np.ones(len(classes))
     # Beyond it p is not the float that it is computed as, and its classes are lost.
     exact = abs(term.offset) + length < LARGEST_EXACT
@@ -195,7 +195,7 @@ def read_embeddings(model: Transformer, length: int) -> EmbeddingNorms:
 def _position_blocks(
     model: Transformer, length: int
 ) -> Iterator[Float[np.ndarray, "positions width"]]:
-    """Yields blocks of the encodings of all positions, in the model's float type."""
+    """Yields blocks of all positions' encodings, in the model's floats; zeros for none."""
     if model.position is None:
         yield np.zeros((1, model.width))
         return

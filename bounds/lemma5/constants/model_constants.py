@@ -1,4 +1,4 @@
-"""The constants of a model at one length: everything the closed forms need.
+"""The constants of a model at one length: all that closed forms of Lemma 5 need.
 
 A layer's programs give rows as forms of other rows (`row_form`); between them stands
 attention, whose averages a_h are no longer than the rows it reads.
@@ -55,7 +55,7 @@ from jax_models.model.temperature import ConstantTemperature, InverseLogTemperat
 
 
 def read_scores(attention: Attention, name: str, length: int) -> tuple[Score, ...]:
-    """Norms of every head's logits, temperature and 1/√d_k included."""
+    """Norms that bound every head's logits, temperature and 1/√d_k included."""
     # `name` is the layer's name in the model format, "layers.0".
     divisor = lowest_temperature(attention.temperature, length)
     if lower(divisor) == 0:
@@ -102,7 +102,7 @@ def as_float64(array: Float[Array, "*shape"]) -> Float[np.ndarray, "*shape"]:
 
 @functools.singledispatch
 def read_score(score: scores.Score, attention: Attention, head: int) -> Score:
-    """Norms of a head's logits before temperature and √d_k; an InputError without a rule."""
+    """Norms that bound a head's logits before temperature and √d_k, or an InputError."""
     raise InputError(f"{score.word} scores have no constants; use compute_influence")
 
 
@@ -190,7 +190,7 @@ class ReadoutConstants:
     def moved(
         self, before: Float[np.ndarray, "substitutions"]
     ) -> Float[np.ndarray, "substitutions"]:
-        """Bounds on the head's changes, from bounds `before` on the final activation's."""
+        """Bounds on changes of the output, from bounds `before` on the final activation's."""
         with np.errstate(over="ignore", invalid="ignore"):
             # One step up covers the rounding of the product.
             found = np.nextafter(self.lipschitz * before, np.inf)
@@ -272,7 +272,7 @@ class ModelConstants(BriefRepr):
         return max(x.norm for x in self.layers[:layer])
 
     def half_oscillation(self, layer: int) -> float:
-        """A: half the largest difference of two logits of a row, layers 1 … k; nats."""
+        """A: bound on half the difference of two logits of a row, layers 1 … k; nats."""
         return upper(maximum(*map(_half_oscillation, self.layers[:layer])))
 
     def log10_half_weight(self, layer: int) -> float:
@@ -285,7 +285,7 @@ class ModelConstants(BriefRepr):
         return upper(log(1 + exp(2 * half)) / log(interval(10)))
 
     def attention_weight(self, layer: int, query: int) -> float:
-        """ᾱ: the largest weight the query row can give a position, layers 1 … k."""
+        """ᾱ: bound on the query row's weights, layers 1 … k; 0 where it sees nothing."""
         weights = [0.0]
         pairs = zip(self.layers[:layer], self.masks[:layer], strict=True)
         for constants, mask in pairs:
@@ -325,7 +325,7 @@ def read_constants(model: Transformer, length: int) -> ModelConstants:
     Raises:
         InputError: n is below 2 or beyond the position table; there is no layer; a
             weighting is hard, a LayerNorm has ε = 0 or a temperature is zero as a
-            float, so that no constant exists.
+            float, so that no constant exists; a score or operation has no rule.
 
     Source:
         Hahn 2020, Lemma 5 and its proof: the constants F, A, C_att, L_fact, made

@@ -1,6 +1,7 @@
-"""Rows of a layer as affine forms of others, and the norms and changes that follow.
+"""Rows of a layer as forms of others, and the norms and changes that follow.
 
-A program's rows are followed as sums: r = Σ A_k z_k + Σ B act(Σ C_k z_k + c) + r_0, over
+A row is a vector at one position, a program the steps that make rows of others. Its rows
+are followed as sums: r = Σ A_k z_k + Σ B act(Σ C_k z_k + c) + r_0, over
 *corners* z_k: the rows it starts from, outputs of norms, and sums that are read more than
 once. Every corner has a bound on its norm, one on the distance of two of its values, and
 a Lipschitz constant in each of the rows at the start.
@@ -186,7 +187,7 @@ class Bent:
 
 
 class Reader:
-    """Constants of a program's corners; gains and caps are rounded up."""
+    """Constants of the corners of a program that is being read, rounded up."""
 
     def __init__(self, corners: dict[str, Corner], names: dict[int, str]) -> None:
         """Starts with the corners of the rows at the start, and names of norms by `id`."""
@@ -227,7 +228,7 @@ class Reader:
 
 
 def gains_of(form: Form) -> dict[str, float]:
-    """Lipschitz constants of a form in its corners, rounded up."""
+    """Lipschitz constants of a form in its corners, rounded up; an InputError if no rule."""
     if form.parts or any(bent.w2 is None for bent in form.bent):
         raise InputError(
             "it needs a rule for rows side by side, or right behind an activation, "

@@ -1,6 +1,7 @@
 """Estimates against length, and how many decades bounds lie above what was observed.
 
-A closed form bounds every influence at a distance D of two embeddings. Those proportional
+K_n is the Lipschitz constant, at length n, of the output in one position's embedding. A
+closed form bounds every influence at a distance D of two embeddings. Those proportional
 to D bound the Lipschitz constant, by bound / D, and are compared with its estimate; the
 corrected recursion saturates, so that it bounds influences only, and is compared with the
 largest influence met. A certificate holds for its own input, and is compared with the
@@ -143,7 +144,8 @@ def lipschitz_curve(
         A table with one row per n, and the fitted decay exponent.
 
     Raises:
-        InputError: The lengths do not increase, or as in `estimate_lipschitz`.
+        InputError: The lengths do not increase, `effort` is no `Effort`, or as in
+            `estimate_lipschitz`.
     """
     lengths = check_lengths(lengths)
     if effort is not None and not isinstance(effort, Effort):
@@ -206,7 +208,7 @@ def measure_lipschitz(
 
 
 def log10_lipschitz(forms: ClosedForms) -> dict[str, float]:
-    """log10(bound / D) of the forms that are proportional to D and apply."""
+    """log10(bound / D) of the forms proportional to D that apply; none where D = 0."""
     distance = forms.constants.embedding.distance
     if distance == 0:  # no symbol changes anything
         return {}
@@ -228,7 +230,7 @@ def looseness(log10_bounds: Mapping[str, float], observed: float) -> dict[str, f
 def _certificates(
     model: Transformer, source: InputSource, found: LipschitzEstimate, exact: Estimate
 ) -> dict[str, float]:
-    """log10(certificate / distance) at the substitution of `exact`; empty without x64."""
+    """log10(certificate / distance) at `exact`; empty without x64 or a substitution."""
     if exact.position is None or exact.symbol is None or exact.input is None:
         return {}
     # Certificates are of float64.

@@ -1,8 +1,8 @@
-"""Estimate of the Lipschitz constant at one length: three searches over several inputs.
+"""Estimate of a Lipschitz constant at one length: three searches over several inputs.
 
-Estimates are ratios that were observed. The constant is at least as large, up to rounding,
-and may be larger: an estimate is neither a `Bound` nor a `Claim` and never enters a
-certificate.
+It is that of a model's output in the embedding of one position. Estimates are ratios that
+were observed. The constant is at least as large, up to rounding, and may be larger: an
+estimate is neither a `Bound` nor a `Claim` and never enters a certificate.
 """
 
 import dataclasses
@@ -99,8 +99,8 @@ class LipschitzEstimate(Estimate):
         query: Position of the output, from 0.
         target: "activation" or "logits".
         radius: Radius of the embedding ball, max |embedding + position encoding|.
-        influence: The largest influence of a substitution that was met, rounding off.
-        searches: The best of each search that could be made.
+        influence: The largest influence of a substitution that was met, less rounding.
+        searches: The best estimate of each search that was made.
         position_norms: Largest local operator norm at each position over the inputs, NaN
             where the position may not change or none was computed.
     """
@@ -233,7 +233,7 @@ class Effort:
     steps: int = 100
 
     def __post_init__(self) -> None:
-        """Refuses numbers out of range."""
+        """Refuses numbers out of range, and more steps than can be run."""
         for name, least in (("restarts", 0), ("steps", 1)):
             expect_integer(name, getattr(self, name), least)
         what = f"{self.restarts} ascents of {self.steps} steps"
@@ -242,7 +242,7 @@ class Effort:
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """One input with its local norms and best substitution, before any ascent."""
+    """One input with its Jacobian's (local) norms and best substitution, before an ascent."""
 
     rows: Rows  # y^(0)
     free: Bool[np.ndarray, "tokens"]  # bool: holds a token that may be substituted
@@ -251,7 +251,7 @@ class Look:
     direction: Float[np.ndarray, "width"]  # unit vector that attains the largest norm
     local: Estimate
     substitution: Estimate
-    influence: float  # the largest of a substitution, rounding off
+    influence: float  # the largest of a substitution, less rounding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,7 +266,7 @@ class Searches:
     seed: int
 
     def look(self, index: int, tokens: Tokens, slopes: bool) -> Look:
-        """Local norms and the best exact substitution on one input."""
+        """Local norms and best substitution on one input; an InputError if none may be."""
         listed = self.model.substitutable
         free = np.isin(tokens, tokens if listed is None else listed)
         movable = free & (self.include_query | (np.arange(len(tokens)) != self.query))
@@ -414,7 +414,8 @@ def estimate_lipschitz(
 
     Raises:
         InputError: A weighting is hard, so that there is no Lipschitz constant; nothing
-            can change; or the inputs do not fit the model.
+            can change; no search is left; or an argument or input does not fit the
+            model.
 
     Example:
         >>> import jax, jax_models as jm
