@@ -113,7 +113,7 @@ class BasePass:
 
 
 def prepare_pass(request: InfluenceRequest) -> BasePass:
-    """The base pass of a model with at least one layer."""
+    """The base passes of all layers of a model that has at least one."""
     model, n = request.model, request.tokens.size
     rows = embed(model, jnp.asarray(request.tokens))
     # What overflows is put to 0 within +inf before anything is formed of it.

@@ -1,9 +1,12 @@
 """Distance of the base pass from the true one: a radius for every base quantity.
 
-The model's weights are the stored numbers; numbers computed from them are rounded, and
-where terms cancel the rounding is relative to the terms. A number x of the base pass is
-within its radius of the true one: an inner product adds its rounding to the radii of its
-factors, a Lipschitz map multiplies. docs/certificates.md, section 7, has the rules.
+The base pass is the evaluation on the unchanged input, in floats; the true one is
+exact. Value space, in which heads are compared, and sections, the parts of a layer
+after attention, are defined in `sections`. The model's weights are the stored numbers;
+numbers computed from them are rounded, and where terms cancel the rounding is relative
+to the terms. A number x of the base pass is within its radius of the true one: an inner
+product adds its rounding to the radii of its factors, a Lipschitz map multiplies.
+docs/certificates.md, section 7, has the rules.
 """
 
 import functools
@@ -274,7 +277,7 @@ def embedding_radius(model: Transformer, rows: Rows) -> Radii:
 def mean_radius(
     log_weight: Float[Array, "heads rows"], largest: Float[Array, "heads #rows"]
 ) -> Float[Array, "heads rows"]:
-    """Upper bound on the error that the weights of a weighted mean cause."""
+    """Upper bound on the error of a weighted mean that errors of its weights cause."""
     # For any point p, |sum (a_w - a^_w) v_w| <= (e^x - 1) sum a^_w |v_w - p| where all
     # weights are known within a factor e^x (`log_weight` is x), and at most 2 max
     # |v_w - p| (`largest` is the maximum) for any weights.

@@ -1,4 +1,4 @@
-"""`certify_influence`, and the two references of a certificate.
+"""`certify_influence`, and the two references around which it bounds changes.
 
 Method "base": the base pass, on the unchanged input, is the reference in every layer. The
 substituted row starts with a radius, the largest distance of a substitute's embedding, all

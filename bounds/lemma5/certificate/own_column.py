@@ -1,13 +1,14 @@
 """Columns of an attention matrix under a substitution: column i, the substituted, and others.
 
-A change is known by a centre and a radius around it. Column i is followed to its centre,
-all others by the sizes of their changes. The mean m, the spread and the weights of the
-*other* columns do not change when column i moves to its centre. Where column i is a row's
-top column, the one of largest weight, they are held by the base pass; otherwise its
-weight t is at most 1/2, and m = b - t/(1-t) (v_i - b), with b the mean over all columns
-and v_i the value of column i, loses nothing. The others enter a row's bound through three
-sums over the columns: two products of an n x n matrix of the base pass, formed tile by
-tile, with sizes, and one with value sizes.
+A change is known by a centre and a radius around it. Column i is followed to its
+centre, all others by the sizes of their changes. The mean m, the spread and the weights
+of the *other* columns do not change when column i moves to its centre. Where column i
+is a row's top column, the one of largest weight, they are held by the base pass, the
+evaluation on the unchanged input; otherwise its weight t is at most 1/2, and
+m = b - t/(1-t) (v_i - b), with b the mean over all columns and v_i the value of column
+i, loses nothing. The others enter a row's bound through three sums over the columns: two
+products of an n x n matrix of the base pass, formed tile by tile, with sizes, and one
+with value sizes.
 
 The effect of row j's own query on its attended mean is a linear part and a rest. With the
 other columns' weights c, mean m and mean slope g, the query's change dq moves their mean

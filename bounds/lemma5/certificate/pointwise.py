@@ -1,15 +1,15 @@
 """Rows after attention: the centre's exact change, its rounding, and the radius around it.
 
 Sections are parts of what a layer computes at one position after attention, corners the
-rows between them (`sections`); a change is known by a centre and a radius around it. A
-row's change goes through sections as a change, corner by corner, since every corner needs
-a radius. The radius around a centre is multiplied by a local Lipschitz constant.
-Locally the map is linear up to the neurons that may change side and the curvature of
-norms, so the constant is the norm of the Jacobian at a base row plus its variation on the
-way: a neuron u of slope s_u at the base has a slope within `slope_strays` of s_u wherever
-its input is within its spread of the centre, and a ReLU that cannot change side has a
-variation of 0. docs/certificates.md has the proofs. Arrays broadcast over their leading
-axes.
+rows between them (`sections`); base rows are those of the unchanged input, and a change
+from them is known by a centre and a radius around it. A row's change goes through
+sections as a change, corner by corner, since every corner needs a radius. The radius
+around a centre is multiplied by a local Lipschitz constant. Locally the map is linear
+up to the neurons that may change side and the curvature of norms, so the constant is
+the norm of the Jacobian at a base row plus its variation on the way: a neuron u of
+slope s_u at the base has a slope within `slope_strays` of s_u wherever its input is
+within its spread of the centre, and a ReLU that cannot change side has a variation of
+0. docs/certificates.md has the proofs. Arrays broadcast over their leading axes.
 """
 
 import dataclasses

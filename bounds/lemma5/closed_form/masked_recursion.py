@@ -355,7 +355,7 @@ def _capped(values: ByRow, cap: Interval, unit: Interval) -> ByRow:
 
 
 def _rescaled(values: ByRow, unit: Interval) -> tuple[ByRow, Interval]:
-    """`values` and `unit`, rescaled by a power of two: the largest value is in [1/2, 1)."""
+    """`values` and `unit` rescaled by 2^k: the largest value is in [1/2, 1), or 0."""
     exponent = int(np.frexp(np.max(values))[1])
     return np.ldexp(values, -exponent), unit * interval(2) ** exponent
 

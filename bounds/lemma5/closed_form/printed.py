@@ -6,9 +6,10 @@
     C = 2 (1 + e^{2A} + L_fact),
     |dy_i^(k)| <= C^{2k} D,     |dy_j^(k)| <= H^k C^{2k} D / n   (j != i).
 
-C_att is the Lipschitz constant of a logit per unit: mu + c/F for a dot product, so that
-A = mu F² + c F, and max(m1, m2) for additive scores. L_fact satisfies
-|dy'| <= L_fact (|dy| + Σ_h |da_h|).
+The symbol at position i of n is exchanged, D is the distance of the two embeddings, k
+the layer, H the number of heads. C_att is the Lipschitz constant of a logit per unit:
+mu + c/F for a dot product, so that A = mu F² + c F, and max(m1, m2) for additive
+scores. L_fact satisfies |dy'| <= L_fact (|dy| + Σ_h |da_h|).
 
 * `printed` is literal: the factor 2 in F stays, |p_j| + |v_j| is the maximum over
   positions and symbols, and C_fact >= 1 is a growth constant, F_k <= C_fact^k (|p| +

@@ -1,8 +1,8 @@
 """Theorem C: the corrected Lemma 5 as a recursion over layers, and C1 and C2; no mask.
 
-Let κ bound the change of every position but i and σ that of i; at the embeddings κ = 0
-and σ = D. With B_h(q) the bound of `head_change` for a query that moves by q, a layer
-gives
+The symbol at position i of n is exchanged, D the distance of the two embeddings. Let κ
+bound the change of every position but i and σ that of i; at the embeddings κ = 0 and
+σ = D. With B_h(q) the bound of `head_change` for a query that moves by q, a layer gives
 
     κ' = skip κ + Σ_h gain_h B_h(κ),     σ' = skip σ + Σ_h gain_h B_h(σ),
 
@@ -187,7 +187,7 @@ def head_change(
 
 @dataclasses.dataclass(frozen=True)
 class LayerInfluence:
-    """Bounds on the changes after one layer when one symbol is exchanged.
+    """Bounds on the changes after some layer k when the symbol at position i is exchanged.
 
     Attributes:
         others: Upper bound at every position but i.
@@ -218,7 +218,7 @@ def influence_recursion(
         Upper bounds after each layer; the last is for the final activations.
 
     Raises:
-        ValueError: n is below 2, D is negative, or there is no layer.
+        ValueError: n is below 2, D is negative or NaN, or there is no layer.
 
     Source:
         Hahn 2020, Lemma 5, corrected.
@@ -403,7 +403,7 @@ def printed_shape_bound(
         Upper bounds after layer L.
 
     Raises:
-        ValueError: n is below 2 or D negative.
+        ValueError: n is below 2, or D is negative or NaN.
 
     Source:
         Hahn 2020, Lemma 5, corrected.
@@ -446,7 +446,7 @@ def single_exponential_bound(
         Upper bounds after layer L.
 
     Raises:
-        ValueError: n is below 2 or D negative.
+        ValueError: n is below 2, or D is negative or NaN.
 
     Source:
         Hahn 2020, Lemma 5, corrected.

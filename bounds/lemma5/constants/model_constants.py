@@ -180,7 +180,7 @@ def _heads(attention: Attention, averages: list[str]) -> Form:
 
 @dataclasses.dataclass(frozen=True)
 class ReadoutConstants:
-    """Constants of a model's output head over all inputs, rounded up."""
+    """Constants of a model's map to logits (its head) over all inputs, rounded up."""
 
     # Its Lipschitz constant; of a read-out the norm of its map.
     lipschitz: float
@@ -190,7 +190,7 @@ class ReadoutConstants:
     def moved(
         self, before: Float[np.ndarray, "substitutions"]
     ) -> Float[np.ndarray, "substitutions"]:
-        """Bounds on changes of the output, from bounds `before` on the final activation's."""
+        """Bounds on the logits' changes, from bounds `before` on the final activation's."""
         with np.errstate(over="ignore", invalid="ignore"):
             # One step up covers the rounding of the product.
             found = np.nextafter(self.lipschitz * before, np.inf)
@@ -206,7 +206,7 @@ def is_one_map(model: Transformer) -> bool:
 
 
 def read_head(model: Transformer) -> ReadoutConstants:
-    """Constants of a model's output head; an InputError for ε = 0 or an unknown operation."""
+    """Constants of a model's map to logits; an InputError for ε = 0 or unknown operations."""
     gain, cap = interval(1), math.inf
     for step in model.head.steps:
         steep, most = lipschitz(step.operation, step.name)
@@ -220,7 +220,7 @@ def read_head(model: Transformer) -> ReadoutConstants:
 
 @functools.singledispatch
 def lipschitz(operation: Operation, name: str) -> tuple[float, float]:
-    """An operation's Lipschitz constant, and the largest distance of two of its outputs."""
+    """Bounds on an operation's Lipschitz constant, and on the distance of two outputs."""
     raise no_rule("lipschitz", operation)
 
 

@@ -109,7 +109,7 @@ class LipschitzCurve(RowPerLength):
         return figure
 
     def _series(self, name: str) -> Series:
-        """Observed ratios of a column against n, labelled with a significant exponent."""
+        """Observed ratios of a column against n, with the exponent if it is significant."""
         n, values = points(self, name)
         fit = fit_decay(n, values)
         note = f" (decay exponent {show_exponent(fit.exponent or 0.0)})"

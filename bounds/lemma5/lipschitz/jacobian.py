@@ -100,7 +100,7 @@ def _sketched_norms(
     query: int,
     target: str,
 ) -> tuple[Float[Array, "tokens"], Rows, Count]:
-    """Norms of the blocks within `directions`, unit vectors that attain them, iterations."""
+    """Lower estimates of block norms in `directions`, vectors that give them, iterations."""
     _, pull = jax.vjp(lambda z: output_at(model, z, query, target), rows)
     blocks = jax.lax.map(
         lambda direction: pull(direction)[0], directions, batch_size=PASSES_AT_ONCE
@@ -124,7 +124,7 @@ def norms_at(
     query: int,
     target: str,
 ) -> tuple[Float[Array, "positions"], Moves, Count]:
-    """Norms of the blocks at `positions`, unit vectors that attain them, iterations."""
+    """Lower estimates of block norms at `positions`, vectors that attain them, iterations."""
     function = lambda z: output_at(model, z, query, target)
     _, pull = jax.vjp(function, rows)
 

@@ -48,7 +48,7 @@ class Inflation:
 
 @dataclasses.dataclass(frozen=True)
 class KeysAtCentres:
-    """Keys of all rows moved by their changes' centres, and weights of one row of queries."""
+    """Keys moved by their rows' centres, and one row's weights, for each substitution."""
 
     key: Float[Array, "heads d_k width"]  # what makes keys of rows
     before: Keys
@@ -87,7 +87,7 @@ class ScoreRule(abc.ABC):
         keys: Keys,
         key: ByHead,
     ) -> tuple[ByRow, ByRow, ByRow]:
-        """Radii of a row's scores and of their slopes in the query; sizes of the scores."""
+        """Radii of a row's scores and of their slopes in the query; bounds on |score|."""
 
     @abc.abstractmethod
     def query_slopes(self, queries: Queries, keys: Keys, scale: Scale) -> Slopes:
@@ -112,7 +112,7 @@ class ScoreRule(abc.ABC):
     # `scale` is the smallest of all rows.
     @abc.abstractmethod
     def growth(self, constants: Any, scale: Scalar) -> Scalar:
-        """Largest growth of a score's slope in a key's row, per unit of the row's change."""
+        """Bound on how fast a score's slope in a key's row grows with the rows' changes."""
 
     # Both are upper bounds; `query_size` is |dq|, `largest` the largest |dx|.
     @abc.abstractmethod
