@@ -1,10 +1,12 @@
-"""The computations of attention: projections, scores, summaries of rows by blocks.
+"""The computations of attention: projections, scores, summaries of query rows.
 
-Shapes: h heads, r query rows, k keys, d model width, e = d_k, v = d_v. Projections are
-head-major, [h, rows, e]; scores are [h, r, k], already divided by the temperature. Queries
-are projected and scaled. In functions of changes, `queries` and `keys` are those before the
-change; a change that is None is zero. Rows `before` the change may be None if
-projections are linear, positions of keys if keys do not depend on them.
+A weighting's summary holds what it needs of a row's scores and values; summaries of tiles
+of keys are merged. Shapes: h heads, r query rows, k keys, d model width, e = d_k, v = d_v.
+Projections are head-major, [h, rows, e]; scores are [h, r, k], already divided by the
+temperature. Queries are projected, and divided too if the score is bilinear. In functions of
+changes, `queries` and `keys` are those before the change; a change that is None is zero. Rows
+`before` the change may be None if projections are linear, positions of keys if keys do not
+depend on them.
 """
 
 import math
@@ -75,7 +77,7 @@ def temperature(
 def project_queries(
     attention: Attention, rows: Inputs, length: int, positions: Positions
 ) -> Rows:
-    """Returns queries of rows; divided by the score scale if the score is bilinear."""
+    """Returns queries of input rows, over the score scale if the score is bilinear."""
     queries = project(attention.query, attention.query_bias, rows)
     # Before rotation and scale: a norm takes away the size that a division gives.
     if attention.query_norm is not None:
@@ -240,7 +242,7 @@ def score_changes_of_rows(
     key_positions: Places | None = None,
     before: KeyInputs | None = None,
 ) -> Scores:
-    """Returns score changes when queries change, and the input rows of all keys."""
+    """Returns score changes when queries and, for each, all keys' input rows change."""
     scoring, key = attention.scoring, attention.key_by_head
     # Keys are then one linear map of the changed rows, and need not be formed.
     if attention.linear_keys:
@@ -322,7 +324,7 @@ def lift_keys(
     length: int,
     lift: Callable[..., Any] | None = None,
 ) -> Any:
-    """Returns `lift` of query rows' scores and the valid keys of one tile."""
+    """Returns `lift` of scores and values of a tile's valid keys; by default a summary."""
     scores = compute_scores(attention, queries, tile.keys, length, positions, index)
     seen = visible(attention.sight, positions, index) & valid[None, :]
     # By default a summary of the tile.

@@ -60,7 +60,7 @@ class Attention:
     end: Array | None = dataclasses.field(default=None, metadata={"late": True})
 
     def __post_init__(self) -> None:
-        """Sets the weighting's number of roundings in a score."""
+        """Sets the weighting's roundings of a score, and makes the window an `int`."""
         if isinstance(self.window, np.integer):
             object.__setattr__(self, "window", int(self.window))
         # To first order, relative to the score: d products and a bias in the query and in the

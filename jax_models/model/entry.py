@@ -47,11 +47,14 @@ class Padding:
 
 @pytree
 class TokenDropout:
-    """embedding[x] (1 - share) / (1 - masked) if x is not the mask symbol, else 0."""
+    """embedding[x] (1 - share) / (1 - masked) if x is not the mask symbol, else 0.
 
-    # The rule of ESM-2, as if masked tokens were dropped out (Lin et al. 2023); masked is the
-    # fraction of mask symbols in the input. A token that becomes `<mask>`, or no longer is
-    # one, changes every row; any other substitution leaves the scale as it is.
+    masked is the fraction of mask symbols in the input.
+    """
+
+    # The rule of ESM-2, as if masked tokens were dropped out (Lin et al. 2023). A token that
+    # becomes `<mask>`, or no longer is one, changes every row; any other substitution leaves
+    # the scale as it is.
     mask: int = dataclasses.field(metadata={"static": True})
     share: float = dataclasses.field(metadata={"static": True})
     # (1 - share) / (1 - masked) of one input; None before `of_input`.
@@ -88,7 +91,7 @@ class TokenDropout:
 
 @pytree
 class Entry:
-    """y^(0) = projection norm(embedding[x] + position) + bias, either perhaps absent."""
+    """y^(0) = projection norm(embedding[x] + position) + bias; either may be absent."""
 
     # A norm behind the embedding (BERT), a projection of narrow embeddings to the model's
     # width (ELECTRA), or the one and then the other (ALBERT).

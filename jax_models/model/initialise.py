@@ -1,4 +1,4 @@
-"""Random transformers, drawn with explicit keys for any `Architecture`."""
+"""Random transformers, drawn with explicit JAX random keys for any `Architecture`."""
 
 import dataclasses
 import math
@@ -58,20 +58,21 @@ class Architecture:
         rotary: turns queries and keys by their positions; None for nothing.
         window: rows see positions that are less than this away; None for all.
         tie_resolution: width of a score cell of hard weightings.
-        same_layers: for each layer, which of the first ones it is, as (0, 1, 0, 0); by
-            default each is its own.
+        same_layers: for each layer, the index of the first layer that has the same
+            weights, as (0, 1, 0, 0); by default every layer has its own.
         max_length: rows of a position table.
         entry_norm: whether a norm stands before the first layer.
         d_embedding: width of embeddings and positions, which are then projected to
             d_model; None for d_model itself.
-        final_norm: whether a last norm follows.
+        final_norm: whether a norm follows the last layer.
         head: linear, the read-out; tied, the embedding; masked_lm, a map, the activation,
-            a norm and the embedding; pooler, a map and tanh; classifier, both and a
-            map to the classes.
-        num_classes: classes of a read-out; None for no read-out.
+            a norm and the embedding; pooler, a map and tanh; classifier, the pooler's
+            and a map to the classes.
+        num_classes: classes of a linear head or a classifier; None for no linear head.
 
     Raises:
-        InputError: for an unknown name, a size below 1, a flag that is no boolean.
+        InputError: for an unknown name, a size below 1, a value of another type, a
+            classifier without num_classes.
     """
 
     norm: str = "layer_norm"
@@ -148,9 +149,9 @@ def random_transformer(
     """Returns a transformer with Gaussian weights of deviation scale / sqrt(fan-in).
 
     Embedding rows have deviation `scale` per coordinate; biases, where present, are
-    Gaussian of deviation 0.1 scale; layer-norm scales are 1 + 0.1 Gaussian. The weights
-    depend on the key and the shapes only, so models that differ in weighting, mask or
-    temperature alone share them.
+    Gaussian of deviation 0.1 scale; norms' scales are 1 plus such numbers. Entries of a
+    position table have deviation 1. The weights depend on the key and the shapes only, so
+    models that differ in weighting, mask or temperature alone share them.
 
     Args:
         key: a JAX random key.
@@ -165,7 +166,7 @@ def random_transformer(
         layer_norm: none, pre or post.
         position: none, sinusoidal, table, or a position encoding.
         temperature: a schedule for every layer; a number is a constant one, None 1.
-        scale: of the weights.
+        scale: of the weights' deviations, >= 0.
         architecture: norms, blocks, variants of attention, and the head.
         dtype: float32 or float64.
 
@@ -446,7 +447,7 @@ def init_transformer(key: PRNGKeyArray, **options: Any) -> Transformer:
     """Returns a transformer initialised for training.
 
     The same family as `random_transformer`, with what training wants: biases zero,
-    layer-norm scales one, embedding rows of norm about one.
+    layer-norm scales one, embedding rows of norm about `scale`, which is 1 by default.
 
     Args:
         key: a JAX random key.
@@ -479,7 +480,7 @@ def init_transformer(key: PRNGKeyArray, **options: Any) -> Transformer:
 def gaussian_numbers(
     key: PRNGKeyArray, shape: tuple[int, ...], dtype: Any, deviation: float = 1.0
 ) -> Float[Array, "..."]:
-    """Returns Gaussian numbers, from a program that serves many shapes."""
+    """`jax.random.normal` times `deviation`; small shapes share compiled programs."""
     size = math.prod(map(int, shape))
     if size > MOST_DRAWN_AHEAD:
         return jax.random.normal(key, shape, dtype) * deviation

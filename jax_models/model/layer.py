@@ -45,7 +45,7 @@ class FeedForward:
 
     @property
     def bend(self) -> Activation:
-        """The activation as an operation."""
+        """The activation as a row operation."""
         return ACTIVATIONS[self.activation]
 
     @property

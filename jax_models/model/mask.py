@@ -1,4 +1,4 @@
-"""Attention masks: which keys a query row sees."""
+"""Attention masks: the keys that a query row may attend to (sees), by position."""
 
 import dataclasses
 import math
@@ -17,7 +17,7 @@ MASKS: tuple[str, ...] = get_args(Mask)
 
 @dataclasses.dataclass(frozen=True)
 class Sight:
-    """Rule for the positions that a row sees: before, after, its own, within a window."""
+    """Rule for the positions that a row sees: before it, after it, its own, in a window."""
 
     before: bool = True
     after: bool = True
@@ -29,13 +29,13 @@ class Sight:
 
     @property
     def everything(self) -> bool:
-        """Whether every row sees every position."""
+        """Whether every row sees every position, at any length."""
         unmasked = self.before and self.after and self.itself and self.window is None
         return unmasked and self.end is None
 
     @property
     def reach(self) -> float:
-        """Largest distance of a position that a row sees."""
+        """Largest distance at which a row may see a position; inf without a window."""
         return math.inf if self.window is None else self.window - 1
 
     def visible(self, rows: Any, keys: Any) -> Bool[Any, "..."]:
@@ -60,7 +60,7 @@ class Sight:
     def run(
         self, row: Int[Array, "..."], length: int
     ) -> tuple[Int[Array, "..."], Int[Array, "..."]]:
-        """Returns the first position that a row sees, and 1 + the last; ignores padding."""
+        """First position seen by a row, and 1 + the last, equal if none; ignores padding."""
         itself = int(self.itself)
         first = row * 0 if self.before else row + 1 - itself
         end = row * 0 + length if self.after else row + itself
@@ -72,7 +72,7 @@ class Sight:
         )
 
     def count(self, row: int, length: int) -> int:
-        """Number of positions of `length` that a row sees; ignores padding."""
+        """Number of positions below `length` that row `row` sees; ignores padding."""
         # `reach` may be infinite: the minimum is then the number of positions on that side.
         before, after = min(row, self.reach), min(length - 1 - row, self.reach)
         return int(before * self.before + self.itself + after * self.after)

@@ -88,7 +88,7 @@ class PositionTable:
     depends_on_length = False
 
     def extended(self, length: int, padded: int) -> "PositionTable":
-        """Returns the table, of `length` rows or more, with zero rows up to `padded` rows."""
+        """Table with zero rows up to `padded`; `InputError` if `length` is beyond it."""
         self.require_length(length)
         # Zero rows serve padding only, which no row sees.
         more = max(0, padded - self.table.shape[0])
@@ -122,7 +122,7 @@ class PairTable(PositionTable):
     separator: int = dataclasses.field(metadata={"static": True})
 
     def of_input(self, tokens: Array | np.ndarray) -> PositionTable:
-        """Returns the position table of the input `tokens`, with `second` added."""
+        """Position table of `tokens`, `second` added after the first separator."""
         # NumPy tokens: no program is compiled for their length.
         on: Any = np if isinstance(tokens, np.ndarray) else jnp
         here = on.asarray(tokens == self.separator, np.int32)
@@ -142,7 +142,7 @@ class Sinusoidal:
     depends_on_length = False
 
     def extended(self, length: int, padded: int) -> "Sinusoidal":
-        """Returns this encoding, a formula that holds at all lengths."""
+        """Returns this encoding: a formula needs no rows for padding."""
         del length, padded
         return self
 
@@ -192,7 +192,7 @@ class PowerTerm:
     def evaluate(
         self, length: int, at: Places | None = None
     ) -> Float[np.ndarray, "rows"]:
-        """Returns the term at each position; raises `InputError` at a pole."""
+        """Returns the term at each position; raises `InputError` where it is undefined."""
         places = _places(length, at)
         p = places + self.offset
         if self.alternating and not self.offset.is_integer():
@@ -248,7 +248,7 @@ class ResidueTerm:
 
 @pytree
 class Coordinates:
-    """Position encoding: a sum of terms of one coordinate each, as of constructions."""
+    """Position encoding: a sum of terms, each added to one coordinate of every position."""
 
     terms: tuple[PowerTerm | ResidueTerm, ...] = dataclasses.field(
         default=(), metadata={"static": True}
@@ -260,7 +260,7 @@ class Coordinates:
         return any(term.depends_on_length for term in self.terms)
 
     def extended(self, length: int, padded: int) -> "Coordinates":
-        """Returns this encoding, a formula that holds at all lengths."""
+        """Returns this encoding: a formula needs no rows for padding."""
         del length, padded
         return self
 

@@ -1,4 +1,4 @@
-"""Maps of final activations: read-outs and heads (logits), acceptance, pooled rows."""
+"""Maps of final activations, a model's last rows: read-outs, heads, pooling."""
 
 import dataclasses
 
@@ -69,7 +69,7 @@ class Readout:
     def operations(
         self, embedding: Float[Array, "symbols d_embedding"]
     ) -> tuple[Operation, ...]:
-        """Operations on a row, in order."""
+        """Operations on a final activation, in order."""
         del embedding
         return (Affine(self.weight, self.bias),)
 
@@ -89,13 +89,13 @@ class Head:
     def operations(
         self, embedding: Float[Array, "symbols d_embedding"]
     ) -> tuple[Operation, ...]:
-        """Operations on a row, in order."""
+        """Operations on a final activation, in order."""
         return (*self.steps, Affine(embedding, self.bias)) if self.tied else self.steps
 
 
 @dataclasses.dataclass(frozen=True)
 class Accept:
-    """Rule of acceptance: the logit of `class_` at the query is at least the threshold."""
+    """Rule of acceptance: logit `class_` at the position read is at least the threshold."""
 
     class_: int
     threshold: float

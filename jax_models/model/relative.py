@@ -60,7 +60,8 @@ class DistanceBuckets:
     `bidirectional`, keys after the row count as distance 0.
 
     Raises:
-        InputError: for a largest distance within the first half.
+        InputError: for a largest distance that is no integer from 2 to 2^31; when biases
+            are computed, also for one of at most e, and for too few or odd buckets.
 
     Source:
         Raffel et al. 2020, section 2.1.
@@ -184,7 +185,7 @@ class ListedFrequencies:
         object.__setattr__(self, "frequencies", listed)
 
     def scaled(self, frequencies: np.ndarray) -> Shaped[np.ndarray, "frequencies"]:
-        """Returns the frequencies that replace `frequencies`, those of theta."""
+        """Returns the listed frequencies, whose number must be that of `frequencies`."""
         if len(self.frequencies) != len(frequencies):
             raise InputError(
                 f"rotary.scaling.frequencies lists {len(self.frequencies)}; expected "
@@ -200,11 +201,13 @@ Scaling = LinearScaling | Llama3Scaling | ListedFrequencies
 class Rotary:
     """Rotary positions: turns of the first `dims` coordinates of queries and keys.
 
-    Frequencies are theta^(-2m/dims), m = 0 … dims/2 - 1, changed by `scaling`. Pair m is
-    coordinates (m, m + dims/2) with the pairing "half", and (2m, 2m + 1) with "interleaved".
+    Frequencies are theta^(-2m/dims), m = 0 … dims/2 - 1, changed by `scaling`; at
+    position p pair m is turned by p times frequency m. Pair m is coordinates (m, m + dims/2)
+    with the pairing "half", and (2m, 2m + 1) with "interleaved".
 
     Raises:
-        InputError: for odd dims, and numbers out of range.
+        InputError: for odd dims, numbers out of range, an unknown pairing, and listed
+            frequencies of another number than dims/2.
     """
 
     dims: int

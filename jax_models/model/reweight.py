@@ -1,4 +1,4 @@
-"""Models with their weights under another weighting, temperature or float type."""
+"""Models with another attention weighting, temperature or float type."""
 
 import dataclasses
 from collections.abc import Callable
@@ -67,7 +67,7 @@ def with_temperature(
 
 
 def at_length(model: Transformer, length: int) -> Transformer:
-    """Returns the model as it is at one length, its temperatures plain numbers."""
+    """Returns the model at one length, all temperatures numbers unless they vary by row."""
 
     def settle(attention: Attention) -> Attention:
         # Models that differ only in temperature schedules then have one pytree structure and
@@ -95,8 +95,8 @@ def with_dtype(model: Transformer, dtype: Any) -> Transformer:
         The model; the given one's arrays are shared where they have that type.
 
     Raises:
-        InputError: for float64 where JAX has 64-bit floats switched off, and for what is
-            no model.
+        InputError: for another type, float64 where JAX has 64-bit floats switched off,
+            and what is no model.
     """
     check_float_type(dtype, "the model asked for")
     model = check_model(model)

@@ -1,7 +1,7 @@
 """Temperatures: the positive number by which attention scores are divided.
 
-tau may depend on the length n and, under a future mask, on the row's own 1-based index p
-(Yang et al. 2024 use both). The scale is an array leaf, so that a search over
+tau may depend on the length n and, under a mask that hides the future, on the row's own
+1-based index p (Yang et al. 2024 use both). The scale is an array leaf, so that a search over
 temperatures compiles once; the shape of the schedule is static. A schedule is called with
 the length, the rows' 0-based indices and the float type, and returns tau of each row.
 """

@@ -1,8 +1,8 @@
 """The transformer: a frozen pytree, and the forward pass in bounded memory.
 
 A model is data; everything that computes is a pure function of a model. `forward` is the
-pure, traceable pass; `apply` checks its input and its ties on the host and is what a
-caller normally wants.
+pure, traceable pass; `jax_models.apply` also checks, on the host, its input and decisions of
+hard attention that rounding may change (ties), and is what a caller normally wants.
 """
 
 import dataclasses
@@ -40,9 +40,9 @@ class Transformer:
     A layer may stand in several places: as the same object it has its weights once, in
     memory, in files and for derivatives. Rows of the `padding` are seen by no row, so that
     sequences of different lengths, filled up behind their ends, go through `jax.vmap`
-    of a forward pass together. A head with a `head_row` is of that row of an input alone,
-    as those of whole sequences are. `special` symbols stand for no text: of all that are
-    not `substitutable`, they alone may be listed as substitutes or positions.
+    of a forward pass together. With a `head_row` the head reads that row of an input
+    alone, as heads for whole sequences do. `special` symbols stand for no text: a caller
+    may list them as substitutes or positions, unlike others that are not `substitutable`.
     """
 
     embedding: Array  # [V, E], E = d but where the entry projects
@@ -142,7 +142,7 @@ def read_logits(
 def encode_positions(
     model: Transformer, length: int
 ) -> Float[Array, "tokens d_embedding"]:
-    """Returns the position encodings of `length` positions in the model's float type."""
+    """Position encodings of `length` positions in the model's float type; 0 without any."""
     require_activations(model, length)
     warn_of_miscompilation(length)
     width = model.embedding_width
@@ -162,7 +162,7 @@ def require_activations(model: Transformer, length: int) -> None:
 def embedded(
     model: Transformer, tokens: Int[Array, "tokens"]
 ) -> Float[Array, "tokens d_embedding"]:
-    """Returns embedding[x] + position for each token x, before the entry."""
+    """Returns embedding[x] + position for each token x, before a norm or projection."""
     model = of_input(model, tokens)
     return _symbol_embeddings(model, tokens) + encode_positions(model, tokens.shape[0])
 
@@ -270,7 +270,7 @@ def apply_layer(
     # `combine_heads` by default
     combine: Callable[[Layer, Array, Array], Any] | None = None,
 ) -> tuple[Any, TieReport | None]:
-    """Returns the output rows and, for a hard weighting, the tie report of the layer."""
+    """Returns the layer's output rows, and its tie report, None for softmax."""
     length = rows.shape[0]
     inputs = attention_input(layer, rows)
     store = store_keys(layer.attention, inputs)
@@ -309,7 +309,7 @@ def scores_per_row(attention: Attention, tile: int) -> int:
 
 
 def reduce_reports(reports: TieReport) -> TieReport:
-    """Joins reports stacked on the first axis; `row` is the first ambiguous one, if any."""
+    """Joins stacked reports; `row` is the first ambiguous one, else that of least gap."""
     # Ambiguous rows come before any gap; of equal ones `argmin` takes the first.
     at = jnp.argmin(jnp.where(reports.ambiguous, -jnp.inf, reports.gap))
     return TieReport(
@@ -322,7 +322,7 @@ def reduce_reports(reports: TieReport) -> TieReport:
 
 
 def check_tokens(vocab_size: int, tokens: Any) -> Int[Array, "tokens"]:
-    """Returns tokens [n] as an int32 array; raises `InputError` unless all are in [0, V)."""
+    """Tokens [n] as int32; `InputError` unless, if not traced, all are in [0, V)."""
     if not isinstance(tokens, jax.Array):
         given, tokens = tokens, expect_array("tokens", tokens)
         if tokens.dtype.kind not in "biufc":  # a text, None, or another object

@@ -1,4 +1,4 @@
-"""Row programs, their operations, and how the parts of a layer are placed in them.
+"""Row programs and their operations, the maps of a layer on single rows.
 
 A new activation is one file with an `Activation` and one row in `ACTIVATIONS`, a new
 norm one with a `Norm` and one row in `NORMS`.

@@ -1,4 +1,4 @@
-"""Scores: what a query and a key say to each other, as values.
+"""Attention scores: functions of a query and a key.
 
 A new score is one file with a `Score` and one row in `SCORES`.
 """

@@ -97,7 +97,7 @@ class Score(abc.ABC):
     def changes_of_keys(
         self, queries: Rows, keys: Keys, moved_queries: Rows, moved_keys: RowKeys
     ) -> Scores:
-        """Returns score changes when queries change, and all keys change for each query."""
+        """Returns score changes when queries change, and for each query all keys."""
 
     def changes_of_rows(
         self,
@@ -107,7 +107,7 @@ class Score(abc.ABC):
         moved_queries: Rows,
         rows: RowMoves,
     ) -> Scores:
-        """Returns score changes when queries change, and the rows that `key` maps to keys."""
+        """Score changes when queries and, for each, the rows that `key` maps change."""
         moved = jnp.einsum("hed,kdr->hrke", key, rows.formed(), precision=HIGHEST)
         return self.changes_of_keys(queries, keys, moved_queries, moved)
 
@@ -133,7 +133,7 @@ class PairwiseScore(Score):
         """Returns the score changes of queries and keys that broadcast."""
 
     def square_scale(self, key_width: int) -> int:
-        """Returns 1."""
+        """Returns 1: scores are not divided."""
         del key_width
         return 1
 

@@ -55,7 +55,7 @@ class DotProductScore(Score):
         moved_queries: Rows | None,
         moved_keys: Keys | None,
     ) -> Scores:
-        """Returns (q + dq) . dk + dq . k, dq and dk the moved queries and keys, or None."""
+        """Returns (q + dq) . dk + dq . k, changes dq and dk given as `moved_`, None for 0."""
         if moved_keys is None:
             assert moved_queries is not None
             return self.scores(moved_queries, keys)
@@ -92,7 +92,7 @@ class DotProductScore(Score):
         moved_queries: Rows,
         rows: RowMoves,
     ) -> Scores:
-        """Returns the score changes for dk = key (change of the row), dk not formed."""
+        """Score changes for dk = `key` dy, dy the changes of rows, without forming dk."""
         after = queries + moved_queries
         # (q + dq) . (K dy) = (K^T (q + dq)) . dy: the queries are mapped back, one vector for
         # each row, in place of the keys, one for each row and position.
