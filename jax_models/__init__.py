@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Returns a public name; the first use of one loads JAX and all of them."""
+    """Returns the object of a public name; the first use loads JAX and all such objects."""
     return find_public(__name__, name)
 
 

@@ -118,7 +118,7 @@ def expect_integer(
     # by default 2^31 - 1; inf for any
     most: float | None = None,
 ) -> int:
-    """Returns an integer of Python, NumPy or JAX as an `int`; refuses booleans and 1.0."""
+    """Returns an integer from `least` to `most` as an `int`; refuses booleans and 1.0."""
     found = _item(value)
     whole = isinstance(found, int) and not isinstance(found, bool)
     low = -MAX_COUNT - 1 if least is None else least
@@ -165,7 +165,7 @@ def expect_number(
     # whether `least` itself is refused
     above: bool = False,
 ) -> float:
-    """Returns a finite number as a Python float."""
+    """Returns a finite number, `least` or more, as a Python float; refuses booleans."""
     found = _item(value)
     # A comparison with the largest float: an integer beyond it cannot become one.
     number = isinstance(found, int | float) and not isinstance(found, bool)
@@ -338,7 +338,7 @@ class BriefRepr:
 
 
 def _brief(value: Any) -> str:
-    """`repr` of a value; for arrays, and if it is long, only type and size."""
+    """`repr` of a value; of arrays and long values only the type, and the size if any."""
     if getattr(value, "shape", ()):
         return f"{value.dtype}{list(value.shape)}"
     text = repr(value)

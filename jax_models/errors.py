@@ -18,6 +18,7 @@ class InputWarning(UserWarning):
 class TieError(InputError):
     """A hard-attention row whose winner rounding could change.
 
-    Raised for a row whose best score cell is c and which also sees a score in cell
-    c - 1, so that a last-bit difference of the arithmetic could decide the tie.
+    Scores are grouped in cells, numbered by integers; those of the best cell c are tied.
+    Raised for a row that also sees a score in cell c - 1, so that a last-bit difference
+    could decide the tie, or whose cells are no wider than the rounding of its scores.
     """

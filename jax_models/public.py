@@ -1,4 +1,4 @@
-"""The names that `jax_models` promises, gathered."""
+"""The public names of `jax_models`, imported from their modules."""
 
 from jax_models.constructions import PRESETS, build_preset
 from jax_models.errors import InputError, TieError

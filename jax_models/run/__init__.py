@@ -1,1 +1,1 @@
-"""Running a model: checked use, devices, blocks, float types."""
+"""Running a model: checked evaluation, blocks of rows, devices, memory, compiler."""

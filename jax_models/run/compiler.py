@@ -3,8 +3,8 @@
 It joins a product to a reduction of its result (`(W @ x.T).max(0)`), and where the inner
 width is 3, 5, 6 or 7 the joined program shifts rows by whole blocks from row 16,384 on in
 float64 and 32,768 in float32 (jax-ml/jax, issue 39103). An option that excludes reductions
-from this fusion avoids the fault; it slows the kernel of two layers. `CompileClock`
-measures compile time.
+from this fusion avoids the fault; it slows some programs. `CompileClock` measures
+compile time.
 """
 
 import contextlib

@@ -2,6 +2,7 @@
 
 An accelerator reports its own memory. A CPU device has the machine's memory, or the limit of
 the process's control group (as in a container), divided by the number of CPU devices.
+A plan replaces the share by a number of bytes that is the same on every machine.
 """
 
 import contextlib
@@ -93,7 +94,7 @@ def bytes_label(size: float) -> str:
 
 
 def require_memory(what: str, needed: float) -> None:
-    """Raises `InputError` if `needed` bytes exceed the memory of the machine."""
+    """Raises `InputError` if `needed` bytes exceed the machine's memory and `SMALL`."""
     # Without this check a library would abort, or the system kill the process after minutes.
     if needed > SMALL and needed > (there := host_bytes()):
         raise InputError(

@@ -33,8 +33,8 @@ def forward_embeddings(
 ) -> Float[Array, "_ width"]:
     """Returns the final activations from embedded rows; pure and differentiable.
 
-    Equal to `forward` where the rows are those of `embedded`, up to rounding. Memory is
-    O(n d) beside one block of scores, under jvp and vjp too.
+    Equal to `forward` where the rows are those of `embedded` for tokens without padding,
+    up to rounding. Memory is O(n d) beside one block of scores, under jvp and vjp too.
 
     Args:
         model: the transformer; a hard weighting's derivative is that of its winners.

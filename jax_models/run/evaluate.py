@@ -115,7 +115,8 @@ def apply(
 
     Raises:
         InputError: for tokens that do not fit the model, a length beyond its position
-            table, a float64 model without x64, a mesh under a JAX transformation.
+            table, a float64 model without x64, padding on a mesh, a mesh under a JAX
+            transformation.
         TieError: for an ambiguous tie under ties="error".
     """
     model = check_model(model)
@@ -158,6 +159,7 @@ def apply_logits(
 
     Raises:
         InputError: if the model has no read-out, and as in `apply`.
+        TieError: as in `apply`.
     """
     model = check_model(model)
     require_readout(model, "jax_models.apply gives the final activations")
@@ -195,10 +197,12 @@ def accepts(model: Transformer, tokens: Any, *, query: int = -1) -> bool:
     Args:
         model: a transformer with a read-out and an accept rule.
         tokens: integers in [0, V) [n].
-        query: the position that is read.
+        query: the position whose logits are read, by default the last.
 
     Raises:
-        InputError: if the model has no accept rule, and as in `apply`.
+        InputError: if the model has no accept rule, for a position out of range, and as
+            in `apply_logits`.
+        TieError: for an ambiguous tie.
     """
     model = check_model(model)
     if model.accept is None:

@@ -27,10 +27,10 @@ def device_mesh(num_devices: int | None = None) -> Mesh:
         num_devices: of each process; None takes all that it has.
 
     Returns:
-        A mesh with one axis, the same devices of every process.
+        A mesh with one axis, of as many devices of every process.
 
     Raises:
-        InputError: a process has fewer.
+        InputError: for fewer than one, or more than this process has.
     """
     found = jax.local_device_count()
     wanted = found if num_devices is None else num_devices
@@ -81,7 +81,7 @@ def check_agreement(question: bytes) -> None:
 
 
 def first_says(told: bytes) -> bytes:
-    """Returns, in every process, the bytes `told` of process 0; all must have one length."""
+    """Returns, in every process, the bytes `told` of process 0."""
     if jax.process_count() == 1:
         return told
     # The size first: a broadcast needs one shape in all processes.

@@ -1,8 +1,10 @@
 """Random relative perturbations of arrays by 16 unit roundoffs u, to estimate rounding.
 
-Within the context `perturbation`, `perturb` multiplies each entry of an array by 1 + 16 u or
-1 - 16 u. The sign is a hash of the run's number, the count of calls of `perturb` before, the
-entry's bits, its coordinate and, if given, its position.
+A run is one evaluation of a program, by its number; run 0 perturbs nothing. Within the
+context `perturbation` of another run, `perturb` multiplies each entry of an array by 1 + 16 u
+or 1 - 16 u. The sign is a hash of the run's number and the entry's bits and, unless equal
+numbers must stay equal, of the count of calls of `perturb` before, the entry's coordinate
+and, if given, its position.
 """
 
 import contextlib
@@ -43,7 +45,7 @@ def perturbation(
     # equal, as hard attention needs for equal keys to stay a tie
     equal_alike: bool,
 ) -> Iterator[None]:
-    """Makes `perturb` change arrays within the context, in the trace of one program."""
+    """Makes `perturb` change arrays within the context, while one program is traced."""
     # A context variable: `perturb` is called deep within pure functions of models, none of
     # which needs an argument for it.
     token = _CURRENT.set(None if run is None else _Perturbation(run, equal_alike))

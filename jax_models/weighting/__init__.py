@@ -32,10 +32,10 @@ def make_weighting(name: str, tie_resolution: float | None = None) -> Weighting:
 
     Args:
         name: softmax, leftmost_hard, rightmost_hard or average_hard.
-        tie_resolution: width of a score cell, for the hard ones.
+        tie_resolution: width of a cell, for the hard ones: scores in one cell are tied.
 
     Raises:
-        InputError: for an unknown name, or a width that the weighting does not have.
+        InputError: for an unknown name, a width for softmax, or one that is not positive.
     """
     kind: Any = WEIGHTINGS[choose_name("weighting", name, tuple(WEIGHTINGS))]
     if kind.hard:

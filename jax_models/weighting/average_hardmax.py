@@ -1,4 +1,7 @@
-"""Average-hard (saturated) attention: equal weights on all keys of the best cell."""
+"""Average-hard (saturated) attention: equal weights on all keys of the best cell.
+
+Scores are grouped in cells of one width; those of a cell are tied.
+"""
 
 from typing import ClassVar
 

@@ -172,7 +172,7 @@ class Weighting(abc.ABC):
     def least_touching(
         self, summary: Any, queries: Float[Array, "heads rows d_k"]
     ) -> Float[Array, "heads rows"]:
-        """Least score of a key that can affect a row's attended value; -inf for softmax."""
+        """Lower bound on scores of keys that can affect a row's attended value, or -inf."""
         del summary
         # Under softmax a key of any score has a positive weight.
         return jnp.full(queries.shape[:2], -jnp.inf, queries.dtype)
@@ -220,7 +220,7 @@ class Weighting(abc.ABC):
 
     @abc.abstractmethod
     def replace(self, summary: Any, column: Column) -> Replaced:
-        """Returns the change of the attended value at each row when a column is replaced."""
+        """Change of the attended value at each row for each replaced column; 0 if hidden."""
 
     @abc.abstractmethod
     def lift_change(self, summary: Any, moved: MovedKeys) -> Any:

@@ -297,7 +297,7 @@ class HardWeighting(Weighting):
     def least_touching(
         self, summary: Any, queries: Float[Array, "heads rows d_k"]
     ) -> Float[Array, "heads rows"]:
-        """Least score of each row's second-best cell, less a margin for rounding."""
+        """Least score of a row's second-best cell less a margin; -inf without one."""
         del queries
         # A key that is in one of the best two cells, or comes to be above them, scores no
         # less.
@@ -321,7 +321,7 @@ class HardWeighting(Weighting):
         return (cell > other) | ((cell == other) & earlier)
 
     def replace(self, summary: Any, column: Column) -> Replaced:
-        """Returns the change of the attended value at each row for each replaced column."""
+        """Change of the attended value at each row for each replaced column; 0 if hidden."""
         factors = self.replaced_factors(summary, column, self._cells(column))
         # Transposed here, so that the next operation reads its operands contiguously.
         one, two, three = (x.swapaxes(0, 1)[:, :, None] for x in factors)
@@ -347,7 +347,7 @@ class HardWeighting(Weighting):
 
     @abc.abstractmethod
     def around(self, summary: Any) -> tuple[Attended, Attended]:
-        """Returns the attended values, and those if the only best key is removed."""
+        """Returns attended values, and those without the one key that has all weight."""
 
     @abc.abstractmethod
     def replace_set(self, summary: Any, moved: MovedKeys) -> tuple[Any, Array]:

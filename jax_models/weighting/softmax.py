@@ -49,11 +49,11 @@ HIGHEST = jax.lax.Precision.HIGHEST
 class SoftmaxChange:
     """Sums over moved keys; `total`, `gained` and `shifted` are times e^-reference."""
 
-    # largest log old weight, -inf where nothing was seen
     # a is a key's old weight, d its score change; its values v before and v' after are
     # relative to the top column's.
-    # Old weights are stored relative to their largest, the peak: beside a dominant column of
-    # another set they would underflow, and they matter if that column's score falls.
+    # Old weights are stored relative to their largest: beside a dominant column of another
+    # set they would underflow, and they matter if that column's score falls. The peak is the
+    # logarithm of the largest, -inf where nothing was seen.
     peak: Float[Array, "heads #columns"]
     mass: Float[Array, "heads #columns"]  # sum a, times e^-peak
     centre: Float[Array, "heads columns"]  # c, the weighted mean of the score changes

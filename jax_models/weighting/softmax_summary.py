@@ -92,7 +92,7 @@ class SoftmaxSummary:
 
     @property
     def rest_above_top(self) -> Attended:
-        """Mean value of the rest less the top column's value."""
+        """Mean value of the rest less the top column's value; meaningless without a rest."""
         # Where most values equal the top's, `rest_apart` sums the few differences.
         if self.rest_apart is None:
             return self.rest_mean - self.top_value
@@ -118,7 +118,7 @@ def difference(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "
 
 @pytree
 class ReplacedWeights:
-    """A row's weights when column i is replaced; 0, 0, 1, 1, 0 where it is hidden."""
+    """A row's weights if column i is replaced; hidden, `old` to `gain` are 0, 0, 1, 1, 0."""
 
     # Weights of all other columns are multiplied by new_rest / old_rest. Both are held:
     # subtracted from 1, a weight near 1 would leave no digits.

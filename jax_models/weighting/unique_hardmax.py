@@ -1,5 +1,6 @@
 """Unique-hard attention: all weight on one key of the best cell.
 
+Scores are grouped in cells of one width; those of a cell are tied, and position decides.
 The winner is the key that has all weight; the runner-up is the winner without it. The
 leftmost and the rightmost variant differ in one comparison only. The summary holds both, so
 that the winner can be removed without reading the row's keys again.
