@@ -145,8 +145,7 @@ def settle(
     if met is not None:
         judge_ties(request.model, met, f"row {met.row}", ties)
     lower, upper, enclosed = ends_of(request, choice.way, found, rounding)
-    # Of no substitutions the largest influence is known: 0.
-    known = rounding != "none" and bool(enclosed.any() or not enclosed.size)
+    known = rounding != "none" and _is_known(request, found.values, enclosed)
     error = found.error if isinstance(found, Enclosures) else None
     hypotheses = hypotheses_of(rounding) if known else ()
     stated = {
@@ -169,6 +168,20 @@ def settle(
     return scan_of(
         request, (found.values, lower, upper, enclosed), {"kind": kind} | stated
     )
+
+
+def _is_known(
+    request: InfluenceRequest,
+    values: Float[np.ndarray, "*axes"],
+    enclosed: Bool[np.ndarray, "*axes"],
+) -> bool:
+    """True where the largest result has a radius, or there is none: its size is 0 then."""
+    if request.layout is None or not values.size:
+        # The largest influence is one of those that have a radius, if any has.
+        return bool(enclosed.any() or not enclosed.size)
+    # Cells of a table that cannot change have a radius, 0, though no others have.
+    largest = np.nan_to_num(np.abs(values), nan=-1.0).argmax()
+    return bool(enclosed.flat[largest])
 
 
 def _influence(

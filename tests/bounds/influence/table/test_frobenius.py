@@ -50,3 +50,12 @@ def test_what_a_function_made_has_no_table_of_axes(tmp_path):
         with refused(r"only .* have names"):
             write(tmp_path / "out.csv")
     found.to_npz(tmp_path / "out.npz")
+
+
+def test_a_map_without_a_radius_of_its_largest_cell_is_estimated():
+    model, _, _ = passes("three layers")
+    ask = functools.partial(scan, model, INPUT, rows="all", target="logits")
+    found = ask(reduce=Frobenius(), rounding="top")
+    assert found.kind == "estimated"
+    assert found.hypotheses == ()
+    assert ask(reduce=Frobenius(), rounding="all").kind == "exact"
