@@ -463,11 +463,12 @@ def init_transformer(key: PRNGKeyArray, **options: Any) -> Transformer:
 
     def settle(path: Any, leaf: Array) -> Array:
         name = jax.tree_util.keystr(path)
-        if ".norm" in name or ".final_norm" in name:
+        if ".norm" in name or "_norm." in name:
             return jnp.ones_like(leaf) if name.endswith("scale") else leaf * 0
         if ".readout" in name and name.endswith(".scale"):
             return jnp.ones_like(leaf)
-        if "bias" in name or name.endswith((".b1", ".b2")):
+        # Slopes and tables of a bias of the distance are given, not drawn.
+        if name.endswith(("bias", ".b1", ".b2")):
             return jnp.zeros_like(leaf)
         if name.endswith(".embedding"):
             # d numbers of deviation `scale` have a norm near scale sqrt(d).

@@ -10,6 +10,7 @@ import pytest
 
 import jax_models as jm
 from jax_models.model.initialise import gaussian_numbers
+from jax_models.model.relative import Alibi
 from jax_models.model.reweight import with_dtype, with_temperature, with_weighting
 from tests.architecture import with_architecture
 
@@ -93,6 +94,18 @@ def test_training_starts_from_zero_biases_and_unit_norms():
             np.testing.assert_allclose(leaf, drawn[name] / 8**0.5, rtol=1e-6)
         else:
             np.testing.assert_array_equal(leaf, drawn[name], err_msg=name)
+
+
+def test_training_starts_from_the_given_bias_of_the_distance_and_unit_query_norms():
+    slopes = jnp.array([0.5, 0.25])
+    parts = jm.Architecture(distance_bias=Alibi(slopes), query_key_norm="rms_norm")
+    model = jm.init_transformer(KEY, **{**SHAPE, "num_heads": 2}, architecture=parts)
+    for layer in model.layers:
+        bias = layer.attention.distance_bias
+        assert isinstance(bias, Alibi)
+        np.testing.assert_array_equal(bias.slopes, slopes)
+        assert (layer.attention.query_norm.scale == 1).all()
+        assert (layer.attention.key_norm.scale == 1).all()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
