@@ -1,6 +1,8 @@
-"""The numbers of the audit of Theorem 6, as Markdown; docs/theorem6-audit.md holds these.
+"""Tables of numbers, as Markdown, that check Theorem 6 (Hahn 2020) in its corrected form.
 
-`python -m bounds.entropy.audit` prints them.
+H_n is the number of open brackets after n symbols of 2DYCK, and P_0(n) the probability
+that x_n closes a bracket and H_n > 0. `python -m bounds.entropy.audit` prints the tables;
+docs/theorem6-audit.md holds them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +20,7 @@ FAR = 10**6  # the length that stands for the limit of a floor
 
 
 def parity_levels() -> str:
-    """Levels of PARITY, equal at every n >= 2, as a Markdown table."""
+    """Cross-entropy levels of PARITY, equal at every n >= 2, as a Markdown table."""
     rows = []
     for p in PARITY_PROBABILITIES:
         # Of a whole corpus END has the share p/(2 - p): the corpus unigram's frequencies.

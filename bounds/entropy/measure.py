@@ -7,7 +7,8 @@ the loss that stands beside it. The floor is the mean of the floors under the pa
 ε, the largest change of the log-odds within a pair of prefixes, by three methods:
 
 * "closed_form": Λ times the corrected Lemma 5, one ε for all inputs of the length.
-* "certificate": Λ times the certificate of each pair's exchange.
+* "certificate": Λ times a certified bound on the influence of exchanging the one symbol
+  in which a pair differs.
 * "exact": the change of the log-odds themselves, from two forward passes a pair, with
   the radius of their rounding added.
 """
@@ -107,7 +108,7 @@ def closed_form_closeness(
 def exact_closeness(
     own: Predictions, other: Predictions, class_pairs: Sequence[tuple[int, int]]
 ) -> ByInput:
-    """Returns each pair's largest change of log-odds over `class_pairs`, rounding added."""
+    """Returns each prefix's ε to its partner over `class_pairs`, in nats, rounding added."""
     s, t = np.array(class_pairs).T
     moved = own.logits - other.logits
     # A difference of two logits of one prefix is off by at most that prefix's radius.
@@ -180,11 +181,11 @@ def entropy_levels(source: Source, length: int) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class AveragedFloor:
-    """A mean floor, with the floors under single pairs that it averages."""
+    """A lower bound on the mean floor, with a floor for each prefix that it averages."""
 
     # Nats, rounded down.
     floor: float
-    # The floor under each prefix's pair.
+    # For each prefix, the floor at the mean ε of a group of pairs, its own among them.
     values: ByInput
     # The mean ε over the prefixes that have a pair; NaN where none has.
     closeness: float
@@ -197,7 +198,7 @@ def averaged_floor(
     pairs: Pairs,
     epsilons: ByInput,
 ) -> AveragedFloor:
-    """Returns the mean over a population of the floors under its pairs."""
+    """Bounds from below the mean, over a population, of the floors under its pairs."""
     n, weights = population.strings.shape[1], population.weights
     values = np.empty(weights.size)
     for kind in np.unique(pairs.kinds):
@@ -260,7 +261,7 @@ class ModelEntropy:
         cross_entropy: The model's, nats.
         standard_error: Its standard error, 0 where all prefixes were enumerated.
         floor: The floor that the model's ε leaves.
-        method: Method that gave ε, of `CLOSENESS`.
+        method: Method that gave ε: "exact", "certificate" or "closed_form".
         num_prefixes: Number of prefixes evaluated.
         is_enumerated: Whether all prefixes of the length were evaluated.
     """

@@ -1,4 +1,8 @@
-"""A model's predictions of the symbol after a prefix: losses, logits, their rounding."""
+"""A model's predictions of the symbol after a prefix: losses, logits, their rounding.
+
+The prediction is read at the last symbol of the prefix (reading "last") or at an end token
+after it ("query"). A source is a law of random words.
+"""
 
 import dataclasses
 import functools

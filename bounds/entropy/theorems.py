@@ -1,7 +1,7 @@
 """Theorems F and G: pairs of prefixes, and a floor under the mean loss of each.
 
-A theorem names the pairs, the classes whose log-odds tell the members of a pair apart,
-and the least mean loss over a pair whose log-odds move by at most ε. A prefix outside all
+A theorem names the pairs, the classes (predicted symbols) whose log-odds tell the members
+of a pair apart, and the least mean loss over a pair whose log-odds move by at most ε. A prefix outside all
 pairs has only the optimum beneath it. A source with a theorem registers it here.
 
 A prediction is read at the last symbol x_n (reading "last", R1) or at an end token after
@@ -158,7 +158,7 @@ def _(source: ParitySource) -> FloorTheorem:
 
 @dataclasses.dataclass(frozen=True)
 class DyckTheorem(FloorTheorem):
-    """Theorem G for 2DYCK with bracket probability p."""
+    """Theorem G for 2DYCK with probability p of an opening bracket."""
 
     up_probability: float
 

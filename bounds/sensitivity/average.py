@@ -109,7 +109,7 @@ def _outputs(
     rows: Int[Array, "rows"],
     run: UInt[Array, ""],
 ) -> Any:
-    """Values of `target` at a block of inputs, the largest magnitude met, and ties."""
+    """Values of `target`, the largest magnitude met, and a joint report of close scores."""
 
     def one(tokens: Int[Array, "tokens"]) -> Any:
         outputs, largest, report = base_outputs(model, target, tokens, rows, run)
@@ -363,7 +363,7 @@ def _flips(
     lines: tuple[Float[np.ndarray, "*lines"], Float[np.ndarray, "*lines"]],
     axis: int,
 ) -> Bool[np.ndarray, "2 ..."]:
-    """Masks of values that certainly, and possibly, differ in sign from one on their line.
+    """Masks of values with another on their line of certainly, and possibly, other sign.
 
     Lines go along an axis through all symbols of a position. Each has two or more, so
     that one whose own sign is open possibly differs, as it does from itself.
@@ -408,14 +408,14 @@ def as_row(found: Sensitivity) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class SensitivityCurve:
-    """Rows of several lengths of one model, by its label."""
+    """Average sensitivity of the model `label` at several lengths, as rows of a table."""
 
     label: str
     rows: Sequence[Mapping[str, Any]]
 
     @functools.cached_property
     def fit(self) -> DecayFit:
-        """Power law fitted to means over positions; negative exponents grow."""
+        """Power law positions^-exponent fitted to the means: a negative exponent grows."""
         return fit_decay(*points(self.rows, "mean", "positions"))
 
     @property

@@ -1,5 +1,7 @@
 """Measured-norm certificate: a bound on the tempered twin's distance from its hard model.
 
+The twin of a model of hard attention has softmax at a temperature in its place; a measure
+holds the numbers of the hard model on which the bound rests, over some inputs.
 An error is followed coordinate by coordinate, e in R^d with |x̂_i - x_i| <= e for all rows i
 (`certified_error`); docs/theory/softmax-approximation.md, section 9, does so with one number
 for all layers. Measures are rounded in the direction in which a certificate is safe, gaps

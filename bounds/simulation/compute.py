@@ -1,5 +1,8 @@
 """Simulations: measure the hard model, find temperatures, run the twins, length by length.
 
+The twin of a hard-attention model has softmax at a temperature in its place; a unique-hard
+head chooses one of several equal scores, the leftmost or the rightmost.
+
 A leftmost- or rightmost-hard head whose scores have a gap γ chooses the same position once ∓γ
 j/n is added to the score of position j = 1 … n (Lemma 8 b, c): no two scores are equal then,
 and the gap is at least γ/n. Every output of the hard model stays as it was.
@@ -157,7 +160,7 @@ def _coefficient(gap: float) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Considered:
-    """A set of inputs of one length."""
+    """Inputs of one length: those to run, and all of them where they are not listed."""
 
     # The inputs to run.
     tokens: Int[np.ndarray, "inputs tokens"]
@@ -174,7 +177,7 @@ class Considered:
 def consider(
     model: Transformer, length: int, source: InputSource, budget: int
 ) -> Considered:
-    """Returns all inputs of a length if they are at most `budget`, else those of `source`."""
+    """Returns inputs to run: all of a length if at most `budget`, else those of `source`."""
     inputs = list_inputs(model, length, -1, "activation")
     # Given inputs are always taken alone.
     if isinstance(source, GivenInputs) or inputs.num_inputs > budget:

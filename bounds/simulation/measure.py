@@ -1,4 +1,7 @@
-"""Measures of a hard model: over listed inputs, or over all inputs of one layer.
+"""Measures of a hard model: over listed inputs, or, with one layer, over all inputs.
+
+A measure holds the numbers from which the distance of the softmax twin is bounded. A
+candidate is a symbol at a position, y^(0) the embedded tokens with their positions.
 
 Activations and scores are float64 numbers with radii (`bounds.restriction.enclosed`), 0 where
 a count of bits proves float64 exact, so that the measures bound those of exact reals. A hard
@@ -57,7 +60,7 @@ NO_CLASS = np.iinfo(np.int64).max
 
 @dataclasses.dataclass(frozen=True)
 class Winners:
-    """Maximisers of each row, with their distances to one another and to the next score."""
+    """Keys that each query row may choose, and distances of their scores to others."""
 
     # Whether a key is a maximiser.
     members: Members
@@ -381,7 +384,7 @@ def measure_structure(model: Transformer, inputs: AllInputs) -> HardMeasure:
 
 
 def _candidates(inputs: AllInputs) -> tuple[Candidates, Candidates]:
-    """Positions and symbols of all candidates, position by position."""
+    """Position and symbol of every symbol that an input may have at a position."""
     symbols = [inputs.symbols] * inputs.length
     symbols[inputs.query] = inputs.query_symbols
     counts = [len(some) for some in symbols]
@@ -389,7 +392,7 @@ def _candidates(inputs: AllInputs) -> tuple[Candidates, Candidates]:
 
 
 def _look(head: HeadPass, block: Rows, at: Candidates, n: int) -> None:
-    """Updates the measure of `head` by the rows of the candidates `block`."""
+    """Updates the measure of `head` by queries of the candidates numbered `block`."""
     score = score_block(head.query[:, block], head.key)[0]
     own = np.arange(len(at))
     seen = mask_block(head.attention, at[block], n)[:, at]

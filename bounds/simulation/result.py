@@ -1,4 +1,7 @@
-"""Result of one simulation: a hard model, its softmax twin, and bounds on their distance."""
+"""Result of one simulation: a hard model, its softmax twin, and bounds on their distance.
+
+A hard model has hard attention alone; its twin has softmax at a temperature instead.
+"""
 
 import dataclasses
 import math
@@ -42,7 +45,7 @@ def measured_errors(
     tokens: Int[np.ndarray, "inputs tokens"],
     temperatures: Sequence[float],
 ) -> Float[np.ndarray, "temperatures"]:
-    """Returns the largest difference of activations of `model` and each of its twins."""
+    """Returns, for each temperature, the largest difference of the twin's activations."""
     # Rounding is not removed: at a temperature below the rounding of tied scores the
     # twin tells them apart, which over exact reals it does not.
     inputs = jnp.asarray(tokens, jnp.int32)

@@ -3,7 +3,8 @@
 The source: an opening bracket with probability p, either type alike, else with q = 1 - p
 the bracket that closes the innermost open one, or END if none is open. Its optimum is
 CE* = h(p) + p ln 2 after every prefix. H_n is the number of open brackets after n symbols,
-and P_0(n) the probability that x_n closes one and H_n > 0.
+and P_0(n) the probability that x_n closes one and H_n > 0. A prediction is read at the last
+symbol x_n (reading "last", R1) or at an end token after it ("query", R2).
 """
 
 import dataclasses
@@ -101,7 +102,7 @@ def height_shares(up_probability: float, length: int) -> HeightShares:
 
 
 def _start(n: int, up_probability: float) -> int:
-    """Height of the largest term, or one near it, of the parity of n."""
+    """Height h, of the parity of n, of the largest term of the sum P_0(n), or near it."""
     # Terms grow while the ratio of neighbours is above 1: it falls, so bisection finds
     # the top.
     odds = up_probability / (1 - up_probability)

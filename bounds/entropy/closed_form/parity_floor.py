@@ -8,7 +8,8 @@ loss over a pair on which the log-odds of END against either bit differ by at mo
 
     φ(λ, ε) = min_t λ [p sp(-t) + (1 - p) sp(t)] + (1 - λ) sp(t - ε) + ln 2 (1 - λp)
 
-with sp(z) = ln(1 + e^z).
+with sp(z) = ln(1 + e^z). A prediction is read at the last symbol x_n (reading "last", R1)
+or at an end token after it ("query", R2).
 """
 
 import math

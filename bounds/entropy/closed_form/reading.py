@@ -1,4 +1,8 @@
-"""Readings of a prediction, and the checks and the Bound that both theorems share."""
+"""Checks of arguments, and the `Bound` on a cross-entropy, for PARITY and 2DYCK alike.
+
+The next symbol is predicted from the last symbol of a prefix (reading "last", R1) or from
+an end token after it ("query", R2).
+"""
 
 from bounds.numbers.bound import Bound
 from bounds.numbers.interval import Interval, interval, log

@@ -36,7 +36,7 @@ GATED_INPUT = 1.25
 
 
 def amplifier_weight(score: float, visible: int) -> Bound:
-    """Bound the weight that scores y(-1)^j give the parity that y is against.
+    """Bound the weight that scores y(-1)^j give the positions j of negative score.
 
     ρ e^{-2|y|}/(1 + ρ e^{-2|y|}), an equality; ρ = ceil(n/2)/floor(n/2) for y > 0, where
     even positions are right, and its inverse for y < 0.

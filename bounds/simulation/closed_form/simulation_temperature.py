@@ -2,7 +2,8 @@
 
 Without ties an error ρ of the scores only narrows the gap. Among tied scores it moves
 weight at once: ties need score errors far below the temperature, tieless rows only errors
-far below the gap.
+far below the gap. Weights of scores s are ah(s) under average-hard attention and S_τ(s)
+under softmax at temperature τ.
 
 A network here is L layers of h = x + Σ_heads W_V Σ_j α_j x_j, x' = h + W_2 ReLU(W_1 h +
 b_1) + b_2, every parameter at most P in magnitude. With several heads d P, the gain of one
