@@ -1,8 +1,8 @@
 """Theorems F and G: pairs of prefixes, and a floor under the mean loss of each.
 
-A theorem names the pairs, the classes (predicted symbols) whose log-odds tell the members
-of a pair apart, and the least mean loss over a pair whose log-odds move by at most ε. A prefix outside all
-pairs has only the optimum beneath it. A source with a theorem registers it here.
+A theorem names the pairs, the classes (predicted symbols) whose log-odds tell the members of
+a pair apart, and the least mean loss over a pair whose log-odds move by at most ε. A prefix
+outside all pairs has only the optimum beneath it. A source with a theorem registers it here.
 
 A prediction is read at the last symbol x_n (reading "last", R1) or at an end token after
 it ("query", R2). H_n is the number of open brackets after n symbols of 2DYCK, and P_0(n)

@@ -2,7 +2,11 @@
 
 A partial input is a restriction in the sense of Hahn (2020), a string over {0, 1, *}. Here
 the two symbols of a free position may be any two tokens of the vocabulary, and a fixed
-position may hold any token, an end token among them.
+position may hold any token, an end token among them. The bit of a free position is 0 or 1,
+the index of its symbol. A table lists a position's activation, a row for each assignment of
+the free bits that it depends on; a slot is a position with a table. A possible set holds
+the positions that a row may attend to, and its witness is a position that wins
+against every position outside.
 
 The search's result is recomputed here from the restriction alone, and certificates are
 made of this analysis.
@@ -57,7 +61,7 @@ class PartialInput:
         return tuple(np.flatnonzero(self.tokens == FREE).tolist())
 
     def fix(self, bits: Mapping[int, int]) -> "PartialInput":
-        """Returns the partial input with the given free positions fixed."""
+        """Returns the partial input with free positions fixed to the symbols of `bits`."""
         tokens = self.tokens.copy()
         for position, bit in bits.items():
             assert tokens[position] == FREE
@@ -215,7 +219,7 @@ def analyse(
     most: int = MOST_BITS,
     depth: int | None = None,
 ) -> Analysis:
-    """Analyses a model under a partial input, up to `depth` layers."""
+    """Analyses the first `depth` layers under a partial input; all where it is None."""
     # `TooManyBits` where a row depends on more than `most` bits, `Undecided` where
     # rounding leaves open which position a row attends to.
     needed = needed_positions(model, partial.length, query)
@@ -256,7 +260,7 @@ def _check_size(
 
 
 def _list_sets(tables: Tables, block: SlotBlock) -> list[HeadSets]:
-    """Possible sets of each slot of a block, by head and row of its table."""
+    """Possible sets and witnesses of each slot, by head and row of its table."""
     positions = tables.positions
 
     def one(sets: HeadBlock, row: np.intp) -> tuple[tuple[int, ...], int | None]:
@@ -291,7 +295,7 @@ def output_dependence(
 def possible_edges(
     model: Transformer, partial: PartialInput, query: int, depth: int
 ) -> list[tuple[int, tuple[int, ...]]]:
-    """Pairs of each position and the positions that it can attend to in layer `depth`."""
+    """Each position that is needed, with those it may attend to in layer `depth`."""
     tables = analyse(model, partial, query, depth=depth).final
     layer, length = model.layers[depth], partial.length
     scored = score_rows(layer, tables, length)

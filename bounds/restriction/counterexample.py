@@ -1,8 +1,8 @@
-"""Counterexamples: two inputs that a model cannot tell apart, of which one is a member.
+"""Counterexamples: two inputs that a model cannot tell apart, one in the language.
 
-For PARITY half of the completions of a restriction are misclassified. Where all
-completions are alike to the language as well, there is no contradiction: the model may be
-right.
+A member is an input that the language contains. For PARITY half of the completions of a
+restriction are misclassified. Where all completions are alike to the language as well, there
+is no contradiction: the model may be right.
 
 A member and a non-member are found by language. PARITY: any free bit will do. DYCK: by
 counting brackets in the free window. A language that an automaton decides at each length:
@@ -128,7 +128,7 @@ def reachable_pair(decider: Automaton | Membership, seed: int) -> FindPair:
 
 
 def neighbours_of(find: FindPair, member: Membership, seed: int) -> Neighbours:
-    """Function that yields members of the language with one bit freed."""
+    """Function that yields members with one bit freed that matters to the language alone."""
 
     def neighbours(
         model: jm.Transformer, given: PartialInput, query: int
@@ -158,7 +158,7 @@ def neighbours_of(find: FindPair, member: Membership, seed: int) -> Neighbours:
 
 
 def _at_the_edge(pair: Pair, member: Membership, seed: int) -> Iterator[Tokens]:
-    """Distinct last members on paths, token by token, from the pair's member to the other."""
+    """Last members, without repeats, on paths by tokens from a member to a non-member."""
     member_word, other = pair
     differing = np.flatnonzero(member_word != other)
     generator = np.random.default_rng(seed)

@@ -128,7 +128,11 @@ def rounded(
     steps: int,
     exact: Bool[np.ndarray, "..."],
 ) -> Enclosed:
-    """Numbers `value`: radius 0 if `exact`, else `brought` plus the rounding of two sums."""
+    """Numbers `value`, with radius 0 where `exact`.
+
+    Elsewhere it is `brought`, the part due to the operands, plus the rounding of two sums of
+    magnitude `size` in `steps` operations.
+    """
     # Twice over the terms here, and once over what the model's terms have more.
     radius = brought + gamma_upper(steps) * (2 * size + brought)
     radius = inflated(radius, steps + 4) + 4 * (steps + 1) * SMALLEST

@@ -1,8 +1,10 @@
 """Possible sets: the positions that a row can attend to, soundly and by blocks.
 
-For a query row z_a and every visible position j let lo_j and hi_j be the least and the
-largest score cell over the rows of j that do not contradict a. With g = max lo and w the
-first j in the tie order that has lo_j = g,
+A row z_a is an activation under an assignment a of the free bits that it depends on; rows
+contradict each other where they set a bit differently. A score cell is the integer that hard
+attention compares. For a query row z_a and every visible position j let lo_j and hi_j be the
+least and the largest score cell over the rows of j that do not contradict a. With g = max lo
+and w the first j in the tie order that has lo_j = g,
 
     POSS = {visible j : hi_j > g, or hi_j = g and j is not after w}      (unique-hard)
     POSS = {visible j : hi_j >= g}                                       (average-hard)
@@ -217,7 +219,7 @@ def elect(
     noise: np.random.Generator | None,
     imbalance: int | None,
 ) -> dict[int, int]:
-    """Returns about `batch` bits to fix: the best-voted assignments that agree."""
+    """Bits to fix, by the best-voted assignments that agree, until `batch` are reached."""
     totals: dict[Key, float] = {}
     for row in np.flatnonzero(votes):
         key = tuple(tables.assignment(int(row)).items())

@@ -1,4 +1,8 @@
-"""Parts of a search as records of a store, a restriction in sentences and as an outline."""
+"""Parts of a search as records of a store, a restriction in sentences and as an outline.
+
+A restriction is a partial input (some positions fixed, others free) under which the output
+is constant; it is closed where the search has made it so. An outline is data of a figure.
+"""
 
 import contextlib
 from collections.abc import Mapping

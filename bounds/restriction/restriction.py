@@ -263,7 +263,7 @@ def restrict(
 
 
 def _without_free_bit(model: jm.Transformer, given: PartialInput, query: int) -> str:
-    """Sentence on a restriction that leaves no bit free."""
+    """Reason and advice, as a sentence, where a search left no bit free."""
     left = output_dependence(model, given, query)
     many = "" if left is None else f" (the possible sets leave {left} that matter)"
     return (

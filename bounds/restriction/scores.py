@@ -1,10 +1,10 @@
 """Score cells of abstract rows: projections once, cells of pairs by blocks.
 
-A hard weighting compares integer cells round(s / resolution). Of each pair of rows the
-cell is enclosed, lowest <= cell <= highest; both are the same integer where rounding
-cannot change it, which for exact scores is everywhere but on the edge of a cell. An
-excluded position and a decided winner are then comparisons of integers, with no tolerance
-of their own.
+A row is an activation of one position under one assignment of free bits. A hard weighting
+compares integer cells round(s / resolution). Of each pair of a query and a key row the cell
+is enclosed, lowest <= cell <= highest; both are the same integer where rounding cannot change
+it, which for exact scores is everywhere but on the edge of a cell. An excluded position and a
+decided winner are then comparisons of integers, with no tolerance of their own.
 """
 
 import dataclasses

@@ -4,6 +4,8 @@ An attempt is a greedy search, an alteration (a random restriction, then repairs
 fallback of the greedy search), or, for languages with few members, a member of which one
 bit is free.
 
+A table lists an activation, a row for each assignment of the free bits that it depends on; a
+slot is a position with a table, and its possible set the positions that it may attend to.
 The greedy search goes layer by layer: rows whose output depends on more bits than the
 layer's cap vote, a batch of the best-voted bits is fixed, and the possible sets are formed
 again; then the rows are tabulated. The result is sound whatever was voted for, as soundness
@@ -168,7 +170,7 @@ class Search:
         return chosen or first_bits(tables, bad), bad
 
     def decide(self, tables: Tables, case: Undecided, where: str) -> dict[int, int]:
-        """Returns a bit of an undecided row, fixed to 0; an `InputError` without bits."""
+        """A bit, fixed to 0, of rows whose winner rounding decides; `InputError` for none."""
         slot_of_row = tables.slot_of_row
         for slot in (case.slot, *slot_of_row[list(case.rows)].tolist()):
             if tables.bits[slot]:
@@ -264,7 +266,7 @@ def _close_value(search: Search, tables: Tables, scored: ScoredRows) -> dict[int
 def _cheapest_entry(
     tables: Tables, scored: ScoredRows, block: SlotBlock
 ) -> dict[int, int]:
-    """Fewest bits that settle the first open entry of a head's list; {} without one."""
+    """Fewest bits that fix a head's best-scored non-constant key row; {} for none."""
     order = tie_order(scored.attention.weighting)
     first = np.zeros(1, np.intp)
     found = []
@@ -468,7 +470,7 @@ def _first_constant(
     tried: Iterable[PartialInput],
     clock: "_Clock",
 ) -> list[ClosedInput]:
-    """First of `tried` that makes the output constant, in a list; [] if late or none."""
+    """First of `tried` that makes the output constant, in a list; [] if none is in time."""
     began = math.inf
     for count, partial in enumerate(tried):
         # Programs are compiled before there is a first one, which is not its time.

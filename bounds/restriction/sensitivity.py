@@ -57,7 +57,7 @@ class ForcedAnswer:
     def least_free(self) -> int:
         """F: every restriction with at least F free bits keeps both classes.
 
-        Beyond the bits that there are where the language is trivial at the length.
+        More than there are free bits where the answer is forced with all of them free.
         """
         return self.free + 1
 

@@ -1,9 +1,9 @@
 """Tables of the next layer: every row evaluated over the free bits it depends on.
 
-The row at i depends on its own bits and on those of every position that it can attend to.
-For each assignment of these bits each head attends to a row that is found among the
-possible ones: the best cell, by the tie order. Where rounding leaves the winner open, the
-row is *undecided* and gets no table.
+The row at i depends on its own bits and on those of every position that it can attend to. For
+each assignment of these bits each head attends to a row that is found among its candidates,
+one for each possible position: the best score cell, by the tie order. A slot is a position
+with a table. Where rounding leaves the winner open, the row is *undecided* and gets no table.
 """
 
 import dataclasses

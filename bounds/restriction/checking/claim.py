@@ -1,7 +1,9 @@
 """Claims of a certificate, read into types: every entry checked for its form alone.
 
-The file is JSON (docs/certificates-of-restrictions.md). The other modules decide whether
-its claims are true.
+The file is JSON (docs/certificates-of-restrictions.md). A position has a table of its
+activations, a row for each assignment of the free bits that it depends on; a possible set
+holds the positions that a row may attend to, and its witness is a position that wins
+against every position outside. The other modules decide whether the claims are true.
 """
 
 import dataclasses

@@ -76,7 +76,7 @@ def check_possible(
     visible: Bool[np.ndarray, "tokens"],
     tie: str,
 ) -> None:
-    """Checks that no position outside a possible set can be attended to."""
+    """Checks a row's witness, and that nothing outside its possible set can win."""
     possible = np.zeros(len(low), bool)
     possible[list(claim.possible)] = True
     if claim.witness is None:
@@ -190,7 +190,7 @@ def score_scale(
 
 @dataclasses.dataclass(frozen=True)
 class HeadScores:
-    """Queries and keys of all rows, and the exactness of their scores."""
+    """One head's queries and keys of all table rows, and the exactness of their scores."""
 
     attention: Attention
     head: int
@@ -451,7 +451,7 @@ def _project_table(
     identity: Int[np.ndarray, "rows"],
     rationals: Rationals,
 ) -> Int[np.ndarray, "kept"]:
-    """Returns the recipe number of each assignment to `deps`, on which no other bit acts."""
+    """Recipe number of each assignment to `deps`; `Refuted` if other bits may matter."""
     index = row_index(assignments(len(among)), among, deps)
     # The first assignment to the other bits stands for all of them.
     _, first = np.unique(index, return_index=True)

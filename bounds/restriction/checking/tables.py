@@ -1,12 +1,15 @@
 """The activations of a layer as functions of few free bits.
 
-The table of a position lists its activation for every assignment to its `deps`, row a
-of the bits of a, the first dep being the lowest. All tables of a layer lie one below
-the other: K rows in all.
+The table of a position lists its activation for every assignment to its `deps`, the free
+positions on which it depends, row a of the bits of a, the first dep being the lowest. All
+tables of a layer lie one below the other: K rows in all.
 
 Two rows have one *identity* if they are certainly the same real vector: they are exact
 and equal, or made of rows that are. Rows that merely round alike are told apart. Where
 rounding leaves open whether two are equal, they are computed as rational numbers.
+
+A row's *recipe* is its own table row in the layer below and, for each head, the rows there
+that are attended to.
 """
 
 import dataclasses

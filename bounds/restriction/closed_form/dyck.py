@@ -57,9 +57,10 @@ class DyckParameters:
     Attributes:
         num_heads: H.
         steps: p_l <= 1/2 and t_l for l = 1 … L - 1.
-        deep: R_l, upper bounds on the share of activations to repair.
+        deep: R_l, upper bounds on the share of activations whose decision trees are deeper
+            than t_l and are repaired by fixing bits.
         spreads: c_l > 0: the sum moves by c_l √G at most; None where only J is held.
-        delta: δ < 1/4, the risk that the stars are too few or too many.
+        delta: δ < 1/4, the risk that too few or too many positions stay free.
 
     Raises:
         ValueError: A number is outside its range, or there is no step.
@@ -240,7 +241,7 @@ def _columns(
 def _upper_bounds(
     parameters: DyckParameters, n: Real, window: Real, numbers: Numbers
 ) -> list[tuple[Real, Real, Real]]:
-    """Returns upper bounds on x, y and the brackets that repairs fix, for every step."""
+    """Upper bounds, by step, on the rise of J, the move of the sum, and repaired brackets."""
     log_once = numbers.log(numbers.real(1 / parameters.delta))
     free, depth, bounds = window, 1, []
     for step, deep, spread in _columns(parameters):

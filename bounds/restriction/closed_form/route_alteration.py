@@ -1,13 +1,15 @@
 """Route A for L layers: reductions by alteration, one after another.
 
-One reduction (Theorem 6) takes activations of at most c bits, φ n bits free, to activations
-of c' bits, φ' n free, for η, q, ε > 0 with (1 - η)(1 - q) - ε >= φ'/φ = R:
+One reduction (Theorem 6) fixes bits: activations that depend on at most c bits while φ n are
+free become ones of the next layer that depend on c' bits while φ' n are free, for η, q, ε > 0
+with (1 - η)(1 - q) - ε >= φ'/φ = R:
 
     T = c / (η φ),    m = ⌈ln(c 2^c H / (ε φ)) / -ln(1 - (q/2)^c)⌉,
     c' = c + H 2^c m (c + c (T - 1)(c - 1));   first layer: η = 0, c' = 1 + 2H(m - 1).
 
-Each leaves the share R = C^{1/(L-1)}; n_L = ⌊(H + 1) c_{L-1} / C⌋ + 1, for every n from
-there on. docs/theory/hard-attention.md, section 5, has the proof.
+Each leaves the share R = C^{1/(L-1)}; n_L = ⌊(H + 1) c_{L-1} / C⌋ + 1, for every n from there
+on. Closing fixes the bits that the output still depends on. docs/theory/hard-attention.md,
+section 5, has the proof.
 """
 
 import dataclasses

@@ -1,10 +1,11 @@
 """Route H for L layers: the paper's reductions, one after another.
 
 Every reduction leaves the share R = C^{1/(L-1)} of the free positions; closing the last
-layer needs none. One reduction, Hahn's three stages with the corrected constants, takes
-activations of at most c bits on a share C of free positions to activations of c' bits on
-C' = C (1 - 2η) (1 - (1 + δ) q). With T = c / (η C), the activations that one bit may feed,
-and f = 2^{2c} c² k² H / (η C), the events that one event depends on, it needs
+layer, which fixes the bits that the output still depends on, needs none. One reduction,
+Hahn's three stages with the corrected constants, takes activations that depend on at most c
+bits, at a share C of free positions, to ones of the next layer that depend on c' bits, at a
+share C' = C (1 - 2η) (1 - (1 + δ) q). With T = c / (η C), the activations that one bit may
+feed, and f = 2^{2c} c² k² H / (η C), the events that one event depends on, it needs
 
     (H1)  c 2^c / k <= η C,
     (H2)  (1 - (q/2)^c)^{k / (c T)} <= (A / 2) (1 - A)^f,

@@ -251,8 +251,9 @@ class SwitchingProof:
     Attributes:
         num_heads: H.
         steps: One for each layer but the last.
-        deep: R_l of each step.
-        fractions: φ_l after each step.
+        deep: R_l of each step, upper bounds on the probability that an activation needs
+            a tree deeper than t_l, so that it is repaired by fixing bits.
+        fractions: φ_l after each step: n φ_l bits stay free but for a constant.
         length: The least n it speaks of; it holds for every larger one.
     """
 

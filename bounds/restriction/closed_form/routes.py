@@ -1,4 +1,6 @@
-"""Every route to a threshold for one shape, each with its parameters.
+"""Every route to a threshold for one shape (L layers of H heads), with its parameters.
+
+A route is a proof that the shape cannot compute a language from some length on.
 
 Any admissible parameters are a proof, so the least of the thresholds holds. Those of
 route S and of DYCK come from a table where it has the shape; closed forms are for all.
@@ -97,7 +99,7 @@ _DYCK = """
 
 
 def _shape(line: str) -> tuple[Shape, list[list[str]]]:
-    """Reads L and H of a line, and the words of each step."""
+    """Reads L and H of a line of the tables of parameters, and the words of each step."""
     shape, steps = line.split(": ")
     layers, heads = shape.split()
     return (int(layers), int(heads)), [step.split() for step in steps.split(", ")]
@@ -182,7 +184,7 @@ def one_layer_parity_threshold(num_heads: int, *, read_out: bool = False) -> int
 
 @dataclasses.dataclass(frozen=True)
 class Route:
-    """A threshold: no transformer of the shape does it at any length from there on.
+    """A threshold: from `length` on no transformer of the shape computes the language.
 
     Attributes:
         name: Name of the proof.

@@ -4,9 +4,9 @@ Scores have a gap to all others, fall off from the best position, or look up ent
 table by quadratic or cubic scores. A small score term makes the leftmost or rightmost
 maximiser stand alone: it must separate tied scores without overturning the gap γ to the
 others, so it spans at most γ, and its steps are γ/n. ah(s), lh(s) and rh(s) are average-,
-leftmost- and rightmost-hard weights of scores s, S_τ(s) softmax at temperature τ, and j*
-the position that hard attention chooses. Proofs:
-docs/theory/softmax-approximation.md, sections 2 to 5.
+leftmost- and rightmost-hard weights of scores s, S_τ(s) softmax at temperature τ, and j* the
+position that hard attention chooses. Proofs: docs/theory/softmax-approximation.md, sections 2
+to 5.
 """
 
 from bounds.numbers.bound import Bound
