@@ -1,4 +1,7 @@
-"""Cells of a sweep on a Dask cluster, and the memory and the time that a cell takes."""
+"""Cells of a sweep on a Dask cluster, and limits on the memory of a cell's process.
+
+A cell is one run of a command with one set of flags.
+"""
 
 import contextlib
 import dataclasses
@@ -31,10 +34,10 @@ LOOK_AGAIN = 1.0
 
 
 def block_memory() -> int:
-    """Returns the bytes that the blocks of a cell may take where no flag sets them.
+    """Returns the bytes for all that a cell computes at a time, where no flag sets them.
 
-    Sizes of blocks move the last bits, so they are part of a cell's configuration, and
-    are the same on machines with a different memory: 4 GiB, or on a small machine half
+    Sizes of such blocks move the last bits, so they are part of a cell's configuration,
+    and are the same on machines with a different memory: 4 GiB, or on a small machine half
     of its memory, rounded down to a power of two.
     """
     share = max(1, host_bytes() // SHARE)
@@ -74,8 +77,8 @@ def submit_cells(
     """Runs cells as futures of a Dask cluster; yields each with its outcome once it ends.
 
     As many run at a time as there are threads, those of a worker that is lost on another.
-    Where no other is to be begun, those under way are waited for; leaving the iterator
-    cancels them. A scheduler that is gone or forgets the cells is a `ConnectionError`.
+    Once `go_on` is false, those under way are waited for; leaving the iterator cancels
+    them. A scheduler that is gone or forgets the cells is a `ConnectionError`.
     """
     from distributed import (  # pyright: ignore[reportMissingImports]
         CancelledError,

@@ -43,7 +43,7 @@ def choose_layout(
     most_lines: int,
     axes: tuple[str | None, str | None] = (None, None),
 ) -> Layout:
-    """Layout of a sweep's figure; raises `InputError` for axes that are no columns.
+    """Layout of a sweep's figure; raises `InputError` for axes without a column.
 
     By default x is the length if it varies, else the first swept flag of numbers, else the
     first swept flag; y is the first of `results`. A column that varies, other than x and

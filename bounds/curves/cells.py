@@ -1,6 +1,8 @@
 """Cells of a curve: its measurements, its bounds, and their rows read from a store.
 
-Measurements and bounds are cells of their own in a store, so that asking for another
+A curve is the largest influence of one symbol against the input's length n. A cell is one
+computation, whose result is a row of a store under a key of all that it depends on. The
+measurement of one input and each bound are cells of their own, so that asking for another
 bound later computes that bound alone. A bound that holds for all inputs of a length is
 computed once and stands in every row of that length.
 """
@@ -48,11 +50,11 @@ class CurveCells:
 
     @property
     def bounds(self) -> list[Cell]:
-        """Cells of all bounds."""
+        """Cells of all bounds, at the lengths measured and at longer ones."""
         return [*self.beside.values(), *self.beyond.values()]
 
     def read_beyond(self, store: ResultStore) -> list[dict[str, Any]]:
-        """Returns a row for each longer length with a bound in the store."""
+        """Returns a row for each longer length with a bound in the store that applies."""
         rows: dict[int, dict[str, Any]] = {}
         for (name, n), cell in self.beyond.items():
             found = store.find(cell.config, cell.form)
@@ -65,7 +67,7 @@ class CurveCells:
         return list(rows.values())
 
     def read(self, store: ResultStore) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-        """Returns rows of measurements with their bounds, and reasons for missing bounds."""
+        """Returns stored measurements with their bounds, and why other bounds fail."""
         rows, reasons = [], {}
         for cell in self.measurements:
             row = store.find(cell.config, cell.form)
@@ -98,7 +100,7 @@ def curve_cells(
     beyond: Sequence[int] = (),
     folder: Path | None = None,
 ) -> CurveCells:
-    """Returns the cells of one curve; screens keep their checkpoints in `folder`."""
+    """Returns the cells of one curve; screening methods keep checkpoints in `folder`."""
     beside, far = {}, {}
     for kind in map(CURVE_BOUNDS.__getitem__, bounds):
         for (n, index), tokens in subject.inputs.items():

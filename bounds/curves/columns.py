@@ -256,7 +256,7 @@ def bound_columns() -> list[str]:
 
 
 def shown_bounds() -> list[CurveBound]:
-    """Kinds of bounds as shown: first those of one input, then those of hard models."""
+    """Kinds in the order shown: of one input, then those that hard models have, others."""
     return sorted(
         CURVE_BOUNDS.values(), key=lambda kind: (not kind.per_input, not kind.of_hard)
     )

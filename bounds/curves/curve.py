@@ -53,13 +53,14 @@ CORRECTED = "log10_corrected"
 class BoundCurve(RowPerLength):
     """Result of `bound_curve`: the largest influence at each length n, one row per n.
 
-    Row k holds the measurement of largest influence at the k-th length, as `n`,
-    `input` (the input that attained it), the fields of `measure`, and `zeros`, the
-    number of inputs at that length whose influence is zero.
+    Row k holds the measurement of largest influence at the k-th length: `n`, `input`
+    (the input that attained it), the influence's two ends, its position, symbol and
+    method, the bounds asked for, and `zeros`, the number of inputs at that length whose
+    influence is zero.
 
     Attributes:
         measurements: One row per length and input.
-        failures: Number of inputs that could not be measured and are left out.
+        failures: Number of inputs without a measurement, which are left out.
         without: Reasons for the bounds that this curve lacks.
         beyond: A row per longer length, of bounds that follow from the weights alone.
         trained_to: Longest n that the model was trained on; None where it is not known.
@@ -79,7 +80,7 @@ class BoundCurve(RowPerLength):
         return Table(tuple(_largest(rows) for _, rows in sorted(by_length.items())))
 
     def __repr__(self) -> str:
-        """One line: the subject, the lengths, and the fitted exponent."""
+        """One line: the weighting, the target, the lengths, and the fitted exponent."""
         lengths = [row["n"] for row in self]
         where = f"n = {lengths[0]} to {lengths[-1]}" if lengths else "no length"
         exponent = self.fit.exponent
@@ -97,7 +98,7 @@ class BoundCurve(RowPerLength):
 
     @property
     def fit(self) -> DecayFit:
-        """Power law fitted to the nonzero values at lengths up to `trained_to`."""
+        """Power law fitted to the nonzero values at lengths up to `trained_to`, if known."""
         # Beyond the lengths that a model was trained on another law may hold.
         return fit_decay(*_points(self.sides[0].measurements))
 
@@ -120,7 +121,7 @@ class BoundCurve(RowPerLength):
         )
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
-        """Draw all measurements against n on logarithmic axes."""
+        """Draw all measurements against n on logarithmic axes; saved to `path`, if given."""
         return plot_curves([self], path)
 
 
@@ -169,8 +170,9 @@ def bound_curve(
         A table with one row per n: the largest influence over the inputs at that n.
 
     Raises:
-        InputError: The lengths do not increase from at least 1, or an input does not
-            fit the model.
+        InputError: A name is unknown, a number is out of range, the lengths do not
+            increase, `extend_to` is given without closed forms, or an input cannot be
+            measured on the model.
         StoreError: A result could not be written.
 
     Example:
@@ -276,7 +278,7 @@ def plot_curves(
 
 
 def corrected_gap(curve: BoundCurve) -> Gap | None:
-    """Gap between the exact influences and the corrected constants; None without these."""
+    """Gap from exact influences to Lemma 5's corrected constants; None without these."""
     measured = [row for row in curve if row.get(CORRECTED) is not None]
     known = [*measured, *(r for r in curve.beyond if r[CORRECTED] is not None)]
     known = [row for row in known if row[HALF_WEIGHT] is not None]
@@ -333,7 +335,7 @@ def _decades(curve: BoundCurve) -> tuple[Decades, ...]:
 
 
 def _legend(curve: BoundCurve) -> str:
-    """A curve's name with its fitted exponents and counts of special values."""
+    """A curve's name with its fitted exponents and counts of zeros and enclosures."""
     n, fits = curve.trained_to, [side.fit for side in curve.sides]
     where = ("",) if n is None else (f" to n = {n}", " beyond")
     notes = [

@@ -81,7 +81,7 @@ def fit_decay(lengths: ArrayLike, values: ArrayLike) -> DecayFit:
 
 
 def exponent_interval(fit: DecayFit, level: float = 0.95) -> tuple[float, float] | None:
-    """Returns the confidence interval exponent ± t s of a decay exponent."""
+    """Returns the confidence interval exponent ± t s of a fit; None without an exponent."""
     if not 0 < level < 1:
         raise ValueError(f"a confidence level is between 0 and 1, got {level}")
     if fit.exponent is None or fit.standard_error is None:

@@ -1,4 +1,4 @@
-"""Sources of the inputs of a sweep: sampled strings, or given sequences.
+"""Sources of inputs for a sweep over lengths: sampled strings, or given sequences.
 
 A source gives the same tokens for the same length and index whatever else is drawn, so
 that a sweep can be resumed, extended, or run in another order.
@@ -105,9 +105,10 @@ class SampledInputs:
 class NeighbourInputs:
     """Members of a language, and strings one symbol away from a member.
 
-    Even inputs are members, as far as they differ; others have one symbol replaced: the
-    last, the first, then some spread over the string. Where `DRAWS` samples hold no member
-    (of an odd length, say), the first sample takes its place.
+    Inputs of even index are members, unless they equal input 0; the others have one symbol
+    replaced: the last of input 1, the first of input 3, then some spread over the string.
+    Where `DRAWS` samples hold no member (of an odd length, say), the first sample takes its
+    place.
     """
 
     samples: SampledInputs
@@ -164,7 +165,7 @@ class GivenInputs:
         return len(self.sequences)
 
     def draw(self, length: int, index: int) -> Int[np.ndarray, "tokens"]:
-        """Returns the first `length` tokens of sequence `index`, with its ends."""
+        """Returns sequence `index` cut to `length` tokens, with the symbols of its ends."""
         sequence, around = self.sequences[index], sum(self.ends)
         if length <= around:
             raise InputError(
@@ -187,8 +188,8 @@ def sampled_inputs(
     """Returns strings of a language as inputs of a model.
 
     The end token `$` follows each string where the model has one: a symbol beyond the
-    language's own that may not be substituted, and is not the padding. The special
-    symbols of a checkpoint are none.
+    language's own that may not be substituted, and is not the padding. A model that lists
+    special symbols, as a checkpoint does, has none.
 
     Args:
         model: The model that reads them.
@@ -198,7 +199,8 @@ def sampled_inputs(
         seed: Seed.
 
     Raises:
-        InputError: There is no such language, or the model's vocabulary is too small.
+        InputError: There is no such language, `count` or `seed` is out of range, or the
+            model lacks a symbol of the language or does not substitute it.
     """
     expect_integer("num_inputs", count, 1)
     require_operations(f"{count} inputs", PYTHON_STEP * count)
@@ -255,7 +257,7 @@ def open_inputs(
         seed: Seed of the sampled strings.
 
     Raises:
-        InputError: As in `sampled_inputs`.
+        InputError: As in `sampled_inputs`, or `inputs` is neither a name nor a source.
     """
     if isinstance(inputs, str):
         return sampled_inputs(model, inputs, count, seed)
@@ -271,7 +273,7 @@ def own_lengths(source: InputSource) -> list[int]:
     """Returns the lengths of given sequences, increasing.
 
     Raises:
-        InputError: The source has inputs of any length.
+        InputError: The source has no given sequences, but inputs of any length.
     """
     if not isinstance(source, GivenInputs):
         raise InputError(
@@ -291,10 +293,11 @@ def draw_inputs(
     Args:
         source: The source.
         lengths: Increasing lengths; None takes each given sequence at its own.
-        chosen: Indices of the inputs.
+        chosen: Indices of the inputs; None takes all.
 
     Raises:
-        InputError: There is no input of a length.
+        InputError: The source has no input of a length, or `lengths` is None and it has
+            no given sequences.
     """
     indices = range(source.count) if chosen is None else chosen
     pairs = [(n, k) for n in lengths or own_lengths(source) for k in indices]
@@ -308,8 +311,8 @@ def check_lengths(lengths: Sequence[int]) -> list[int]:
     """Returns lengths that are known to increase from at least 1.
 
     Raises:
-        InputError: There are none, the first is below 1, or one does not exceed the one
-            before it.
+        InputError: There are none, one is no integer from 1 to `MAX_LENGTH`, or one does
+            not exceed the one before it.
     """
     found = expect_integers("lengths", lengths, 1, MAX_LENGTH)
     if not found:

@@ -1,4 +1,7 @@
-"""Measurements: the maximum influence of one symbol on one input of a model's variant."""
+"""Measurements: the maximum influence of one symbol on one input.
+
+A variant of a model has its weights with another weighting or temperature of attention.
+"""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -172,13 +175,13 @@ def block_columns(block: BlockSizes | None) -> dict[str, int | None]:
 
 
 def influence_value(row: Mapping[str, Any]) -> float:
-    """Returns the middle of a row's enclosure, 0 if it holds 0; of screens the upper end."""
+    """Influence of a row, from its ends and method as `enclosed_value` takes them."""
     screened = row["method"] in SCREENS
     return enclosed_value(row["influence_lower"], row["influence_upper"], screened)
 
 
 def enclosed_value(lower: float, upper: float, screened: bool) -> float:
-    """Returns the middle of an enclosure, 0 if it holds 0; if `screened`, `upper`."""
+    """Returns the middle of an enclosure, 0 if it holds 0; its upper end if `screened`."""
     if screened:
         return upper
     # An influence with a lower end of 0 is not told apart from 0.
@@ -236,7 +239,7 @@ def combine(
 def reweighted_models(
     model: Transformer, variants: Sequence[Variant]
 ) -> list[Transformer]:
-    """Variants of a model, one for each label."""
+    """Variants of a model, of those with equal `weighting_label` one."""
     models = [reweighted(model, *variant) for variant in variants]
     if len(models) > MAX_SERIES:
         raise InputError(

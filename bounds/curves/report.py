@@ -93,7 +93,7 @@ def _findings(curves: Sequence[BoundCurve]) -> list[str]:
 
 
 def bounds_report(curves: Sequence[BoundCurve]) -> list[str]:
-    """Lines of a table of bounds and on missing bounds; empty without both."""
+    """Table of bounds, and lines on bounds that do not apply; empty without both."""
     columns = [
         column
         for kind in shown_bounds()
@@ -126,7 +126,7 @@ def bounds_report(curves: Sequence[BoundCurve]) -> list[str]:
 
 
 def describe_gap(curve: BoundCurve) -> list[str]:
-    """Sentence on the length where the corrected constant falls, and on its gap."""
+    """Sentence on where Lemma 5's corrected constant falls and its gap; [] without one."""
     gap = corrected_gap(curve)
     if gap is None:
         return []

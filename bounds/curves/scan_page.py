@@ -1,7 +1,8 @@
 """A scan as one page for a browser, to hover over and zoom into, without a network.
 
-Plotly's program is part of the page (5 MB), arrays are base64: a map of 512 x 512 is 9 MB.
-Shapes and colours are those of `scan_figure`.
+A scan is a table of changes of an output by edits of an input at each position. Plotly's
+program is part of the page (5 MB), arrays are base64: a map of 512 x 512 is 9 MB. Shapes
+and colours are those of `scan_figure`, the same as a Matplotlib figure.
 """
 
 import html
@@ -117,7 +118,7 @@ class _Names:
 
 
 def _hover(quantity: str, kind: str, best: Any, word: str | None, place: str) -> str:
-    """Template of the text shown while the pointer is on a cell of the map."""
+    """Template of the text shown while the pointer is on a cell of the map or a bar."""
     lines = [f"{place} %{{x}}"]
     lines += [] if word is None else [f"{word} %{{y}}"]
     lines += [] if best is None else ["largest by substitute %{text}"]

@@ -24,7 +24,7 @@ class Decades:
 
 @dataclasses.dataclass(frozen=True)
 class Gap:
-    """Corrected constant against one curve; all but lengths are decimal logarithms."""
+    """Lemma 5's corrected constant above one curve; all but lengths are decimal logs."""
 
     # Longest n that was measured and has a constant, with the largest influence there, None
     # where it is zero, and the constant.
@@ -57,7 +57,7 @@ class Series:
     x: Shaped[np.ndarray, "points"]
     y: Float[np.ndarray, "points"]
     bounds: Sequence[Decades] = ()
-    gap: Gap | None = None  # of the corrected constant
+    gap: Gap | None = None  # of the corrected constant, above these values
 
 
 def merge(series: Sequence[Series]) -> list[Series]:

@@ -27,7 +27,8 @@ def mutagenesis(
 
         z(x with x_i := s) - z(x)
 
-    for position i and symbol s, z the entries of the target. `base` is z(x).
+    for position i and symbol s, z the entries of the target. `base` is z(x). The symbol
+    x_i itself is the wild type at i.
 
     Args:
         model: a transformer, as a classifier of sequences.
@@ -68,13 +69,14 @@ def deletions(
         z_j'(x without x_i) - z_j(x),   j' = j for j < i, j - 1 for j > i
 
     for position i and row j. The deleted position's own row has no value, NaN; a pooled
-    target is compared as it is. The cosine distance of pooled vectors is how
-    perturbations of single cells are scored.
+    target is compared as it is. The cosine distance of pooled vectors scores
+    perturbations of single biological cells.
 
     Args:
         model: a transformer.
         tokens: integers in [0, V) [n], n at least 2; or a list of such inputs.
-        target: as in `compute_influence`; of many rows together a pooled one alone.
+        target: as in `compute_influence`; of targets of all rows together only pooled
+            ones.
         rows: as in `scan`, without "own".
         positions: deleted positions; by default all but special symbols.
         reduce: None or "none", as in `scan`.

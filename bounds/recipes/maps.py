@@ -89,7 +89,7 @@ def categorical_jacobian(
         tokens: integers in [0, V) [n]; or a list of such inputs.
         symbols: both s and t; by default all that the model substitutes.
         positions: both i and j; by default all but special symbols.
-        reduce: how the tensor is centred and symmetrised, and whether the average product
+        reduce: centring and symmetrisation of the tensor, and whether the average product
             is subtracted; as published by default.
         options: method, ties, rounding and run, as in `scan`.
 

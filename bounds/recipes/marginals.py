@@ -1,5 +1,7 @@
 """Scores of substitutions by a masked language model: its log-odds at the position.
 
+The wild type of a position is the input's own symbol there.
+
 Source:
     Meier, Rao, Verkuil, Liu, Sercu, Rives, Language models enable zero-shot prediction of
     the effects of mutations on protein function, 2021.
@@ -52,7 +54,8 @@ def masked_marginals(
     Args:
         model: a masked language model.
         tokens: integers in [0, V) [n]; or a list of such inputs.
-        mask: number of the mask; by default that of the token dropout, as of ESM-2.
+        mask: number of the mask; by default the one that the model's token dropout names,
+            as in ESM-2.
         symbols: the symbols that are scored; by default all that the model substitutes.
             Probabilities are of all symbols, which cancels.
         positions: scored positions; by default all but special symbols and masks: a
@@ -134,7 +137,7 @@ def wild_type_marginals(
 
 
 def masked_scores(scan: Scan, letters: Sequence[int], unit: Unit = "nats") -> Scan:
-    """Log-odds of letters at masked positions, from a scan of the rows' own logits."""
+    """Log-odds of `letters` at masked positions, from a scan of these positions' logits."""
     assert scan.base_of is not None and scan.base is not None
     odds = _against_wild_type(scan, scan.base[:, 0], letters, unit)
     base = _UnmaskedOdds(scan.base_of.request, odds)
@@ -167,12 +170,12 @@ class _UnmaskedOdds(Base):
     odds: Float[np.ndarray, "positions letters"]
 
     def values(self) -> Float[np.ndarray, "positions letters"]:
-        """Log-odds against the wild type."""
+        """Log-odds of the letters against the wild type."""
         return self.odds
 
 
 def _scores(scan: Scan, letters: Sequence[int], unit: Unit) -> Scan:
-    """Log-odds of letters, from a scan of changes of own rows' logits [P, 1, V]."""
+    """Log-odds of `letters`, from changes of each position's own logits [positions, 1, V]."""
     base = scan.base_of
     assert base is not None and scan.base is not None
     values = _against_wild_type(scan, (scan.values + scan.base)[:, 0], letters, unit)

@@ -1,4 +1,8 @@
-"""Arguments of scans that recipes fix, and checks of their symbols and positions."""
+"""Arguments of scans that recipes fix, and checks of their symbols and positions.
+
+A recipe is a published map or score, computed by one scan: the changes of an output by
+edits of an input at each of several positions.
+"""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -37,7 +41,7 @@ OPTIONS = ("method", "ties", "rounding", "dtype", "run")
 
 
 def check_options(recipe: str, options: Mapping[str, Any], sets: bool = True) -> None:
-    """Raises a `TypeError` for options that a recipe has not, or that its scan sets."""
+    """Raises a `TypeError` for unknown options, and if `sets` for those of `Question`."""
     fields = [x.name for x in dataclasses.fields(Question)] if sets else []
     for name in options:
         if name in fields:
@@ -62,7 +66,7 @@ def letters_of(model: Transformer, symbols: Sequence[int] | None) -> tuple[int, 
 def residues_of(
     model: Transformer, tokens: Any, positions: Sequence[int] | None
 ) -> Sequence[int]:
-    """Positions, checked; by default those of substitutable, not special symbols."""
+    """Positions, checked; by default all of symbols substitutable and not special."""
     model = check_model(model)
     checked = np.asarray(check_tokens(model.vocab_size, tokens))
     if positions is not None:

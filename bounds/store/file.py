@@ -50,7 +50,7 @@ class StoreError(OSError):
 
 
 class StoreBusyError(StoreError):
-    """Another client is writing the same store."""
+    """Another program writes to the same store, or keeps readers out."""
 
 
 def prepare(connection: sqlite3.Connection, path: Path, *, fresh: bool) -> None:

@@ -1,4 +1,4 @@
-"""Where a number came from: versions, device, precision of products and commit."""
+"""Provenance of results: versions, device, precision of matrix products and commit."""
 
 import dataclasses
 import functools
@@ -18,7 +18,7 @@ MATMUL_PRECISION = jax.lax.Precision.HIGHEST
 
 @dataclasses.dataclass(frozen=True)
 class Provenance:
-    """Versions, device and commit that produced a result."""
+    """Versions, device, precision of matrix products and commit that made a result."""
 
     versions: dict[str, str]  # of the distribution, Python and numerical packages
     device: str  # platform and kind of the first device, as in "cpu: cpu"

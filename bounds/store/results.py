@@ -98,7 +98,7 @@ class ResultStore:
     def find(
         self, config: Mapping[str, Any], form: Form = dict
     ) -> dict[str, Any] | None:
-        """Returns the result of a finished cell, if there is one; refuses another form."""
+        """Result of a finished cell, or None; a `StoreError` if it has not the form."""
         found = self._find("payload", config)
         return (
             None if found is None else _decode(self.path, cell_key(config), found, form)
@@ -135,7 +135,7 @@ class ResultStore:
         self._write(config, "failed", None, message, seconds, origin)
 
     def record_sweep(self, keys: Sequence[str], swept: Sequence[str]) -> None:
-        """Write the cells of a sweep and its flags: `read_store` then returns its table."""
+        """Write a sweep's cell keys and flags: `read_store` then returns the sweep's table."""
         sweep = {"keys": list(keys), "swept": list(swept)}
         self._write(SWEEP, "done", canonical_json(sweep), None, 0.0, None)
 
@@ -243,7 +243,7 @@ def read_store(path: str | os.PathLike[str]) -> Table:
 def read_cells(
     path: str | os.PathLike[str], keys: Collection[str] | None = None
 ) -> Table:
-    """Read a row for each cell of a store, those of a sweep too, or those of some keys."""
+    """Read a row for each cell of a store, or of `keys` alone; a sweep's cells too."""
     return _read_file(path, functools.partial(_read_rows, keys=keys))
 
 

@@ -26,7 +26,7 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """A cell whose input was refused while it was computed."""
+    """A cell that failed, with the message of the error."""
 
     label: str
     message: str
@@ -46,7 +46,7 @@ def missing_cells(
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """Result of a cell, or the message of the `InputError` that refused it."""
+    """Result of a cell, or the message of the error that ended it; one is None."""
 
     payload: Mapping[str, Any] | None
     message: str | None
@@ -60,7 +60,7 @@ Outcomes = Generator[tuple[Cell, Outcome], None, None]
 
 
 def compute(work: Callable[[], Mapping[str, Any]]) -> Outcome:
-    """Outcome of a cell's work; an `InputError` is its message, other errors are raised."""
+    """Outcome of a cell's work: its result, or the message of an `InputError`."""
     start, payload, message = time.perf_counter(), None, None
     try:
         payload = work()
@@ -70,7 +70,7 @@ def compute(work: Callable[[], Mapping[str, Any]]) -> Outcome:
 
 
 def run_here(cells: Iterable[Cell], go_on: GoOn = lambda: True) -> Outcomes:
-    """Yields cells that run one after the other in this process, with their outcomes."""
+    """Runs cells one by one in this process while `go_on`; yields each with its outcome."""
     for cell in cells:
         raise_requested()
         if not go_on():

@@ -181,9 +181,10 @@ class RowPerLength(Rows):
     """A curve: a quantity against length, read by its table of one row per n.
 
     Attributes:
-        label: The weighting, as `weighting_label` writes it.
-        target: What is measured: "activation" or "logits".
-        measurements: What was measured, a row per n or several.
+        label: The model's weighting, with the temperature if it is not 1, as in
+            "softmax@inverse_log:1".
+        target: Output whose change is measured: "activation" or "logits".
+        measurements: Rows of measured values, one or several for each n.
     """
 
     label: str
@@ -204,7 +205,7 @@ SWEPT = "sweep."
 
 
 def sweep_table(stored: Table, keys: Sequence[str], swept: Sequence[str]) -> Table:
-    """Returns the table of `batch.csv`: a row for each result of the sweep's cells, in order.
+    """Returns the table of `batch.csv`: a row for each result of the cells `keys`, in order.
 
     Names of columns are those of results, of swept flags `sweep.NAME`. A failed cell has
     one row, a cell that was not run none.
