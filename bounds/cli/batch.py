@@ -159,7 +159,7 @@ class BatchOptions(Stored, Figure):
 def further_options(
     arguments: Sequence[str],
 ) -> dict[str, tuple[type[Group], list[str]]]:
-    """Returns the swept command's options that its cells may be given, by heading.
+    """Returns the swept command's options that its runs may be given, by heading.
 
     Empty where `arguments` name no command that can be swept.
     """
@@ -184,7 +184,7 @@ def _typed(value: Any) -> str:
 
 
 def plan(options: BatchOptions) -> Work | None:
-    """Work that runs the cells that the store lacks; None for a dry run."""
+    """Work that runs the cells that the store lacks; a dry run prints and gives None."""
     specification = options.specification()
     command, swept = specification.command, tuple(specification.sweep)
     _check_axes(specification, options.x, options.y)

@@ -1,4 +1,8 @@
-"""From a sweep to its cells: every flag and value is read by the command's own flags."""
+"""From a sweep to its cells: every flag and value is read by the command's own flags.
+
+A cell is one run of the swept command with one value of each swept flag; its result is
+stored under a key of its flags, the content of its files and the planned memory.
+"""
 
 import math
 import os
@@ -78,7 +82,7 @@ def quantity_of(command: str, column: str, unit: str) -> str:
 
 
 def make_cells(specification: Specification) -> list[Cell]:
-    """Returns the cells of a sweep, after the command's flags have read every value."""
+    """Returns the different cells of a sweep; refuses flags and values before any runs."""
     command = find_batched(specification.command)
     known, cells = fields_of(command.options), options_of_cells(command.options)
     for name in (*specification.fixed, *specification.sweep):
@@ -185,7 +189,7 @@ def _files_of(path: str) -> list[Path]:
 def perform(
     command: str, arguments: tuple[str, ...], config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Rows of a command and the time and memory they took; any error is an `InputError`.
+    """Rows of a cell's run and the time and memory it took; any error is an `InputError`.
 
     A file of another content than its SHA-256 in `config`, on this machine or since the
     sweep was planned, is a failure, since the result would stand under the wrong key; so
@@ -219,7 +223,7 @@ def perform(
 
 
 def _stamps(files: Iterable[str]) -> list[tuple[Any, ...]]:
-    """File numbers, sizes and times of files: a file that is written changes one."""
+    """Inode numbers, sizes and times of files, one of which a write to a file changes."""
     # Hashing again would read gigabytes.
     return [
         (file, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns)

@@ -164,7 +164,7 @@ def plan(options: CurveOptions) -> Work:
 
 
 def _ask(options: CurveOptions, extend_to: int | None) -> list[CurveCells]:
-    """Cells of a curve for each weighting, with closed forms up to `extend_to`."""
+    """Stored computations of a curve for each weighting, closed forms up to `extend_to`."""
     given, lengths = read_given(options, None), options.lengths
     has_records = any(getattr(options, name) is not None for name in RECORDS)
     if given is not None and "lengths" not in options.given:

@@ -90,7 +90,7 @@ FORM = {
 
 
 def plan(options: DepthOptions) -> Work:
-    """Work that evaluates each language's routes and reports the least thresholds."""
+    """Work that evaluates each language's routes (proofs) and reports least thresholds."""
     cells = _cells(options)
 
     def finish(store: ResultStore) -> Exports:
@@ -167,7 +167,7 @@ def _summary(possible: Tower | None, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _recorded(route: Route) -> dict[str, Any]:
-    """Record of a route in the store."""
+    """Record of a route, a proof with its parameters and threshold, in the store."""
     return {
         "name": route.name,
         "text": str(route.length),

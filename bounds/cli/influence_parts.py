@@ -1,4 +1,10 @@
-"""One input's influences in parts of positions, and their records in the store."""
+"""One input's influences in parts of positions, and their records in the store.
+
+A part may be computed and stored in pieces. A screen is a method that encloses influences
+between bounds and evaluates some exactly; a proposal is one that computes all in a cheap
+float type first. A moved run repeats a computation with its inputs moved by some roundings,
+from which radii are made.
+"""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -102,12 +108,12 @@ class AskedInfluence(Asked):
 
     @property
     def screens(self) -> bool:
-        """True if the method is a screen, which encloses influences."""
+        """True if the method is `Screened`, which may leave influences between bounds."""
         return isinstance(self.subject.question.method, Screened)
 
     @property
     def cheap(self) -> str | None:
-        """Float type in which the method proposes the largest influences, or None."""
+        """Float type in which a proposal computes all first; None for other methods."""
         method = self.subject.question.method
         return method.precision if isinstance(method, Proposed) else None
 
@@ -182,7 +188,7 @@ class InfluenceParts(Parts[AskedInfluence, Influence]):
         return self.asked.request(start, stop, mesh=self.mesh, shared=self.shared)
 
     def find(self, cell: Record, request: InfluenceRequest, report: Report) -> Record:
-        """Record of the influences of one part or piece; raises for ambiguous ties."""
+        """Record of one part or piece; ambiguous ties raise or warn by the option `ties`."""
         choice, ties = self.choice, self.asked.subject.question.ties
         run = Run(checkpoint=self.checkpoint(cell), progress=report)
         found = find(request, choice, self.rounding, run)
@@ -218,7 +224,7 @@ class InfluenceParts(Parts[AskedInfluence, Influence]):
         return asked.folder / checkpoint_name(question)
 
     def is_closed(self, found: Record) -> bool:
-        """True if the record is not empty and no screen left substitutions open."""
+        """True if the record is not empty and `Screened` left no substitutions open."""
         return bool(found) and not (self.asked.screens and found["left"])
 
     def note(self, found: Sequence[Record]) -> str:
@@ -241,7 +247,7 @@ class InfluenceParts(Parts[AskedInfluence, Influence]):
     def result(
         self, found: Sequence[Record], top: Record | None, error: MeasuredError | None
     ) -> Influence:
-        """Joins the pieces, in order, with the moved runs `top` of the largest values."""
+        """Joins records in order, with the moved runs `top` of the largest influences."""
         n, vocab = len(self.positions), self.whole.model.vocab_size
         choice = self.choice
         few = len(self.whole.pairs) <= MAX_PAIRS and n * vocab <= MAX_TABLE
@@ -273,7 +279,7 @@ class InfluenceParts(Parts[AskedInfluence, Influence]):
 
 
 def part_size(request: InfluenceRequest, way: Method | Screen) -> int:
-    """Number of positions of a part, which is computed and stored at a time."""
+    """Number of positions of a part; a screen has one part of all."""
     n = request.tokens.size
     if isinstance(way, Screen):
         return n  # the search is for the largest of all

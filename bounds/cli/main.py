@@ -92,7 +92,7 @@ class Command:
         return getattr(self.load(), f"{self.name.capitalize()}Options")
 
     def plan(self, options: Any) -> Any:
-        """Sets up JAX, but for commands of several processes, and plans the work."""
+        """Work of the command, or None; sets up JAX unless several processes may share it."""
         from bounds.cli.shared.groups import Cluster, Platform
         from bounds.cli.shared.platforms import prepare_jax
 
@@ -287,7 +287,7 @@ def _run(command: Command, arguments: list[str]) -> None:
 def flag_groups(
     command: Command, arguments: Sequence[str]
 ) -> dict[str, flags.FlagValues]:
-    """Returns a command's flags by heading, and the further flags that `arguments` bring."""
+    """Returns a command's flags by heading; for `batch` also the swept command's flags."""
     from bounds.cli.shared.options import flags_of
 
     bring = getattr(command.load(), "further_options", lambda _: {})

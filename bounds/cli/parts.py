@@ -1,9 +1,11 @@
 """Work on one input in parts of positions, on many devices, for `influence` and `scan`.
 
-A part is a cell of the store. One that may be cut is computed in pieces of some seconds,
-each saved as soon as it is found: a run that is stopped loses one piece. The number of
-positions of a piece follows from the seconds of the piece before. No value and no key
-depends on it: a piece is looked up by its first position.
+A part is a cell of the store: a computation whose result, a record, is found there by its
+key. One that may be cut is computed in pieces of some seconds, each saved as soon as it is
+found: a run that is stopped loses one piece. The number of positions of a piece follows from
+the seconds of the piece before. No value and no key depends on it: a piece is looked up by
+its first position. Of several processes the leading one saves, the others compute along.
+A moved run repeats a computation with inputs moved by some roundings, to find radii.
 """
 
 import abc
@@ -56,7 +58,7 @@ _NO_BLOCK = {"position": None, "ambiguous": False, "uncertified": 0}
 
 
 def error_cell(last: Record, whole: InfluenceRequest) -> Cell:
-    """Cell of the measured error of half precision; `last` is the key of the last part."""
+    """Cell that measures the error of half precision; `last` is the last part's key."""
     config = {**last, "start": last["stop"], ERROR: True}
 
     def compute() -> dict[str, Any]:
@@ -84,7 +86,7 @@ def with_infinity(numbers: Record) -> dict[str, Any]:
 
 
 def error_columns(error: MeasuredError | None) -> dict[str, Any]:
-    """Column of a measured error; none if the error is None."""
+    """Column of a measured error, by name; {} if the error is None."""
     return {} if error is None else {ERROR: dataclasses.asdict(error)}
 
 
@@ -136,7 +138,7 @@ class Asked:
 
 @dataclasses.dataclass(frozen=True)
 class Joined(Generic[Of, Result]):
-    """Result of all parts of one request."""
+    """Result of all parts of one request, or of its one pass."""
 
     asked: Of
     result: Result
@@ -270,7 +272,7 @@ class Parts(abc.ABC, Generic[Of, Result]):
     def top(self, values: Float[np.ndarray, "rows *axes"] | None) -> Cell:
         """Cell that computes the largest values again, with moved inputs.
 
-        `values` are those of all parts; None in a process that follows.
+        `values` are those of all parts; None in a process that does not lead.
         """
 
         def compute() -> Record:

@@ -318,7 +318,7 @@ def _named(found: FoundScan, first_residue: int) -> Named:
 
 
 def _export(options: ScanOptions, found: Sequence[FoundScan]) -> Exports:
-    """Record, report and CSV of all scans; arrays, figure and page if there is one."""
+    """Record, report and CSV of all scans; arrays, figure and page of a single one."""
     best = max(found, key=lambda one: np.nan_to_num(np.abs(one.result.values)).max())
     scan, record = best.result, describe(best)
     tables = [_named(one, options.first_residue) for one in found]

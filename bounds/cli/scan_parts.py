@@ -1,7 +1,10 @@
 """A scan in parts of positions, so that long work is saved and resumed.
 
-Tables, maxima and means go position by position: their parts are concatenated. A
-Frobenius map needs all positions at once, and is made of the parts of their table.
+A scan is an array of changes of an output by edits at each position; its cells are the
+array's entries. Tables, maxima and means go position by position: their parts are
+concatenated. A Frobenius map needs all positions at once, and is made of the parts of their
+table. A recipe is a published map or score made of a scan. A moved run repeats a computation
+with inputs moved by some roundings, to find radii.
 """
 
 import dataclasses
@@ -120,7 +123,7 @@ ONE_PASS = ("wild_type_marginals",)  # recipes that are no scan
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """Values that a recipe makes of its scan of one input."""
+    """Values that a recipe makes of its scan of one input, or of one pass."""
 
     label: str  # of the values, with their unit
     symbols: int | None = None  # of a table (position, symbol) that `finish` makes
@@ -143,7 +146,7 @@ class AskedScan(Asked):
 
     @property
     def watched(self) -> str:
-        """Values of a recipe with their unit; of another scan the target's word."""
+        """Label of a recipe's values with their unit; of another scan the target's name."""
         if self.recipe is not None:
             return self.recipe.label
         target = self.subject.question.target
@@ -180,9 +183,10 @@ class AskedScan(Asked):
 
 
 def by_recipe(asked: AskedScan, named: str, unit: Any, epsilon: float) -> AskedScan:
-    """Scan that a value of `--recipe`, but mutagenesis, makes of another one.
+    """The scan `asked` with the arguments of the recipe `named`, which is not mutagenesis.
 
-    `unit` and `epsilon` are of its logarithms; None is the unit of those who published it.
+    `unit` is that of its logarithms, None the published one; a dependency map adds
+    `epsilon` to probabilities.
     """
     model, tokens = asked.subject.model, asked.tokens
     at = residues_of(model, tokens, asked.positions)
@@ -229,7 +233,7 @@ FoundScan = Joined[AskedScan, Scan]
 
 
 def describe(found: FoundScan) -> dict[str, Any]:
-    """Entries of the record on a scan, and on its cell of largest absolute value."""
+    """Entries of `scan.json` on a scan, and on its cell of largest absolute value."""
     asked, scan = found.asked, found.result
     size = np.where(np.isnan(scan.values), -1.0, np.abs(scan.values))
     at = np.unravel_index(int(size.argmax()), size.shape)
@@ -271,7 +275,7 @@ class ScanParts(Parts[AskedScan, Scan]):
 
     @classmethod
     def plan(cls, asked: AskedScan, mesh: Mesh | None = None) -> "ScanParts":
-        """Chooses method, size and key of a scan's parts; refuses a table beyond memory."""
+        """Chooses method, rounding, size and key of parts; refuses a map beyond memory."""
         question = asked.subject.question
         whole = asked.request(mesh)
         choice = choose_method(question.method, whole)
@@ -324,7 +328,7 @@ class ScanParts(Parts[AskedScan, Scan]):
         return dataclasses.replace(part, layout=as_table(part.layout))
 
     def find(self, cell: Record, request: InfluenceRequest, report: Report) -> Record:
-        """Record of a part: values and moves, or all runs' tables if the target is signed."""
+        """Record of a part: values and moves, or each run's table if all entries are kept."""
         way = choose_method(self.choice.way.name, request).way
         assert isinstance(way, Method)
         runs = runs_of(self.rounding)

@@ -1,4 +1,4 @@
-"""The first that runs: who ends the program is answered in one line, at any moment.
+"""Start of the program: a signal that ends it is answered in one line, at any moment.
 
 Nothing heavy is imported here, so that an interrupt or SIGTERM is heard while JAX is
 loaded. Later the handler leaves a request, which loops read between two steps; a program

@@ -181,7 +181,7 @@ def influence_finding(
 
 
 def scan_finding(found: FoundScan, record: Mapping[str, Any]) -> str:
-    """Sentence on a scan and its largest cell."""
+    """Sentence on a scan and its cell (entry of its array) of largest absolute value."""
     asked, scan = found.asked, found.result
     where = f"at position {record['position']}"
     if "wild_type" in record:

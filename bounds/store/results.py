@@ -135,7 +135,7 @@ class ResultStore:
         self._write(config, "failed", None, message, seconds, origin)
 
     def record_sweep(self, keys: Sequence[str], swept: Sequence[str]) -> None:
-        """Write a sweep's cell keys and flags: `read_store` then returns the sweep's table."""
+        """Write a sweep's cell keys and flags: `read_store` then returns that sweep."""
         sweep = {"keys": list(keys), "swept": list(swept)}
         self._write(SWEEP, "done", canonical_json(sweep), None, 0.0, None)
 

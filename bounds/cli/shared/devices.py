@@ -33,7 +33,7 @@ class Devices:
     leads: bool  # True in the process that saves results; the others only compute
 
     def agree(self, cells: Sequence[Cell], chosen: list[bool]) -> list[bool]:
-        """Returns the leading process's `chosen`; refuses processes with other cells."""
+        """The leading process's `chosen`; refuses processes with other work, `cells`."""
         if jax.process_count() == 1:
             return chosen
         check_agreement("".join(cell_key(cell.config) for cell in cells).encode())

@@ -279,7 +279,7 @@ class Read(Query):
 
 
 class Memory(Group):
-    """Memory of blocks."""
+    """Memory for the blocks of work that a device computes at a time."""
 
     memory_limit: str | None = option(
         None,
@@ -380,7 +380,7 @@ class Screened(Group):
 
 
 class Incremental(Group):
-    """Option of changes carried through the layers, that of `bounds.Incremental`."""
+    """Precision of changes carried through the layers, that of `bounds.Incremental`."""
 
     precision: str | None = option(
         "bounds.influence:Incremental.precision",
@@ -396,7 +396,7 @@ class Incremental(Group):
 
 
 class Proposed(Group):
-    """Option of what is computed first, that of `bounds.Proposed`."""
+    """Float type in which all is computed first, the option of `bounds.Proposed`."""
 
     propose: str | None = option(
         None,
@@ -409,7 +409,7 @@ class Proposed(Group):
 
 
 class OneInput(Weighted, Inputs, Texts, One, Memory, Stored, Cluster):
-    """One input, its substitutes, the watched output, and its precision."""
+    """One input, its substitutes, the watched output, and results with rounding radii."""
 
     target: str = option(
         "activation",

@@ -136,7 +136,7 @@ BITS = 2
 
 
 def num_symbols(options: Inputs) -> int:
-    """Number of symbols that a model needs for the inputs that the flags give."""
+    """Number of symbols that a random model needs for the inputs of the flags."""
     tokenizer = open_tokenizer(options)
     if tokenizer is not None:
         return len(tokenizer.names)

@@ -5,7 +5,7 @@ JAX takes an accelerator where it finds one. A named platform leaves the others 
 gone on with the CPU and a warning.
 
 JAX looks a compiled program up by its computation, its own version, the compiler's options,
-and the device (of a processor with its instructions). So unlike machines may share a folder,
+and the device (for a CPU also its instruction set). So unlike machines may share a folder,
 and none runs a program that needs another's processor.
 """
 

@@ -132,7 +132,7 @@ class Progress:
             self._count(step, count, time.monotonic())
 
     def recount(self, done: int, total: int) -> None:
-        """Restarts the count, over the `total` items that the finished steps left open."""
+        """Counts `done` of the `total` items that the finished steps left open."""
         self._open, self._since = (done, total), None
         self.tell(self._counted())
 

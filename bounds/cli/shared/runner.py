@@ -1,4 +1,7 @@
-"""Runner of all commands: resumes cells, exports results together, reports failures."""
+"""Runner of all commands: resumes cells, exports results together, reports failures.
+
+A cell is one computation of a command, whose result is a row of the store in --out.
+"""
 
 import contextlib
 import dataclasses
@@ -100,7 +103,7 @@ class Work:
 
 
 def run_work(options: Any, work: Work) -> None:
-    """Computes the cells that the store in --out lacks, writes exports, prints the report."""
+    """Computes missing cells, exports, reports; an `InputError` if any cell failed."""
     if work.lead is not None and not work.lead():
         return
     output, cells = Output(options, options.out), [*work.cells, *work.beyond]
@@ -137,7 +140,7 @@ def run_work(options: Any, work: Work) -> None:
 
 
 def measure_work(work: Work, store: ResultStore) -> Rows:
-    """Rows of a command for a sweep; prints and writes nothing."""
+    """Rows of a command for a sweep; prints nothing, raises `InputError` if a cell fails."""
     with quiet_ties():
         finish_cells(store, work.cells)
     found = found_rows(store, work.cells) if work.rows is None else work.rows(store)

@@ -1,4 +1,7 @@
-"""From flags to the subject of a command: a model, its inputs, and the question."""
+"""From flags to the subject of a command: a model, its inputs, and the question.
+
+The question is the options of a measurement: query, target, method, ties and memory.
+"""
 
 import contextlib
 import os
