@@ -93,7 +93,7 @@ class BoundCurve(RowPerLength):
 
     @property
     def enclosed(self) -> int:
-        """Number of measurements that are enclosures only."""
+        """Number of measurements whose two ends are too far apart to count as exact."""
         return sum(row["kind"] == "enclosure" for row in self.measurements)
 
     @property

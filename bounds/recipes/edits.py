@@ -37,7 +37,7 @@ def mutagenesis(
         rows: as in `scan`; by default the row of a classifier's head, else the last.
         symbols: the substitutes; by default all that the model substitutes.
         positions: positions that are changed; by default all but special symbols.
-        options: method, ties, rounding and run, as in `scan`.
+        options: method, ties, rounding, dtype and run, as in `scan`.
 
     Returns:
         A `Scan` (position, symbol[, row][, target]), NaN at the wild type; of a list a
@@ -81,7 +81,7 @@ def deletions(
         positions: deleted positions; by default all but special symbols.
         reduce: None or "none", as in `scan`.
         options: method ("exhaustive", or "partial" under a causal mask; "auto" is the
-            cheaper), ties, rounding and run, as in `scan`.
+            cheaper), ties, rounding, dtype and run, as in `scan`.
 
     Returns:
         A `Scan` (position[, row][, target]); of a list a list of them.

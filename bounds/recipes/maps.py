@@ -48,7 +48,7 @@ def dependency_map(
         positions: both i and j; by default all but special symbols.
         epsilon: added to each probability; 1e-10 as published.
         unit: "bits" (published) or "nats".
-        options: method, ties, rounding and run, as in `scan`.
+        options: method, ties, rounding, dtype and run, as in `scan`.
 
     Returns:
         A `Scan` (position, row); of a list a list of them.
@@ -91,7 +91,7 @@ def categorical_jacobian(
         positions: both i and j; by default all but special symbols.
         reduce: centring and symmetrisation of the tensor, and whether the average product
             is subtracted; as published by default.
-        options: method, ties, rounding and run, as in `scan`.
+        options: method, ties, rounding, dtype and run, as in `scan`.
 
     Returns:
         A `Scan` (position, row); of a list a list of them.

@@ -61,7 +61,7 @@ def masked_marginals(
         positions: scored positions; by default all but special symbols and masks: a
             position that is masked already has no wild type.
         unit: "nats" (published) or "bits".
-        options: method, ties, rounding and run, as in `scan`.
+        options: method, ties, rounding, dtype and run, as in `scan`.
 
     Returns:
         A `Scan` (position, symbol), NaN at the wild type; of a list a list of them.

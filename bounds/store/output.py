@@ -45,7 +45,7 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
     """Writes a value as indented JSON, atomically, with null for NaN and infinity."""
     text = json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=False)
-    # A name that no text has, of bytes that are none, is an escape in JSON.
+    # Bytes of a file name that are no UTF-8 become escapes, which JSON has.
     write_bytes(path, (text + "\n").encode(errors="backslashreplace"))
 
 

@@ -126,7 +126,7 @@ def refuse_to_overwrite(options: groups.Output) -> None:
 
 
 def _refuse_place(folder: Path, written: bool) -> None:
-    """Raises `InputError` if --out is not, or cannot become, a writable folder."""
+    """Raises `InputError` if --out cannot be a folder, or not one to write if `written`."""
     place = next(x for x in (folder, *folder.absolute().parents) if os.path.lexists(x))
     where = f"--out={folder}: {place}"
     if not os.path.isdir(place):
