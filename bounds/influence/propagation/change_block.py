@@ -1,16 +1,20 @@
 """One block of substitutions through all layers, and the base pass that blocks share.
 
-One layer: every position is one replaced column of the query row. Two layers: a tile of
-(substitution i, row j) pairs at a time, the first layer's rows change by `replace` (row
-i itself by `perturb`), and the query row of the second layer folds the moved rows into
-a change summary. More layers: all rows move (`propagate_to`).
+A substitution puts another symbol at one position i of the input. The base pass is that
+of the input itself; the query row is the output row that is watched. A column is a key
+with its value. A row's summary holds what its softmax or hard maximum over all keys
+needs to be merged with more keys; a change summary, the change of one. A tie report
+holds how near to a tie hard attention came, and is None for a softmax layer.
 
-With two layers the tile is folded into a change summary of the query row. With more the
-first layer's rows are kept, [n, d] for each substitution of a block. Every layer between
-the first and the last then moves all its rows at once (`move_rows`): each sees its query
-and all keys moved, `perturb` in tiles of rows and keys, about three forward passes of
-that layer. The last layer is the query row alone. No two outputs are subtracted,
-whatever the depth.
+One layer: every position is one replaced column of the query row. Two layers: for a
+tile of (substitution i, row j) pairs at a time, the first layer's rows change by one
+replaced column (row i itself by its query too), and the query row of the second layer
+folds the moved rows into a change summary. More layers, or many watched rows: all rows
+of the first layer are kept, [n, d] for each substitution of a block. Every layer
+between the first and the last then moves all its rows at once (`move_rows`): each sees
+its query and all keys moved, in tiles of rows and keys, about three forward passes of
+that layer. The last layer computes the watched rows alone. No two outputs are
+subtracted, whatever the depth.
 """
 
 import dataclasses
@@ -81,7 +85,7 @@ def second_layer(
     query: Int[Array, "1"],  # position of the query row
     row_tile: int,
 ) -> tuple[Float[Array, "substitutions width"], list[TieReport | None]]:
-    """Change of the second layer's query row, and tie reports."""
+    """Change of the second of two layers' output at the query row, and tie reports."""
     below, layer = layers
     columns, own = change.columns, change.own
     n, weighting = first.store.length, layer.attention.weighting
@@ -125,7 +129,7 @@ def first_rows(
     tile: int,  # rows at once
     wanted: Int[Array, "rows"] | None = None,
 ) -> tuple[Float[Array, "substitutions rows width"], TieReport | None]:
-    """Changes of the `wanted` rows (all by default) after the first layer, and the ties."""
+    """Changes of `wanted` (or all) rows after the first layer, and a tie report."""
     columns, own = change.columns, change.own
     if wanted is None:
         wanted = jnp.arange(first.store.length, dtype=jnp.int32)
@@ -145,7 +149,7 @@ def move_rows(
     change: Float[Array, "tokens width"],
     wanted: Int[Array, "rows"] | None = None,
 ) -> tuple[Float[Array, "rows width"], TieReport | None]:
-    """Changes of a layer's `wanted` output rows when all input rows change, and the ties."""
+    """Changes of `wanted` output rows when all input rows change, and a tie report."""
     # `base` holds the wanted rows, all by default.
     attention, n = layer.attention, base.store.length
     weighting, everywhere = attention.weighting, jnp.arange(n, dtype=jnp.int32)
@@ -199,7 +203,7 @@ def last_row(
     query: Int[Array, ""],
     tile: int,
 ) -> tuple[Float[Array, "substitutions width"], list[TieReport | None]]:
-    """Change of the last layer's query row, and tie reports."""
+    """Change of the last layer's query row, from all input rows' `changes`."""
     count, n, width = changes.shape
     moved = move_query(layer, last, changes[:, query])
     by_rows = changes.transpose(1, 2, 0)
@@ -225,7 +229,7 @@ def propagate(
     query: Int[Array, ""],
     tile: int,
 ) -> tuple[Float[Array, "substitutions width"], list[TieReport | None]]:
-    """Change of the final query row through three layers or more, and tie reports."""
+    """Change of the query row after all of three or more layers, and tie reports."""
     changes, reports = propagate_to(layers[:-1], bases, first, tile)
     change, more = last_row(layers[-1], last, changes, query, tile)
     return change, reports + more
@@ -261,7 +265,7 @@ IN_FLIGHT = 4
 
 @pytree
 class IncrementalState:
-    """The base pass that all substitutions share."""
+    """Quantities of the unchanged input that all substitutions share."""
 
     first: PreparedLayer
     # The layers between the first and the last, and that where many rows are watched.
@@ -282,7 +286,7 @@ def prepare(
     rows: Int[Array, "rows"] | None = None,
     run: UInt[Array, ""] | None = None,
 ) -> IncrementalState:
-    """Base pass for influences on row `query`, or on many `rows`."""
+    """Base pass for influences on row `query`, or on many `rows` if `query` is None."""
     # Run 0 moves nothing; None leaves moves out of the program.
     with perturbation(run, model.is_hard):
         state = _prepare(model, tokens, query, rows)
@@ -321,7 +325,7 @@ def block_sizes(
     memory_limit: int | None = None,
     watched: int = 0,  # numbers of one substitution's watched rows, where they are many
 ) -> BlockSizes:
-    """Sizes of blocks and row tiles that suit the device and fit the memory limit."""
+    """Substitutions a block and rows a tile: fast on the device, in the memory limit."""
     attention = model.layers[0].attention
     on_cpu = jax.default_backend() == "cpu"
     widest = max(model.width, attention.num_heads * attention.value_width)
@@ -388,7 +392,7 @@ def change_block(
     chosen: Chosen = None,
     at_position: bool = False,  # of all rows only that of the position is watched
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
-    """Changes of the target under a block of substitutions, and the ties met."""
+    """Changes of the target under a block of substitutions, and one tie report."""
     options = row_tile, own_query, chosen, at_position
     with perturbation(state.run, model.is_hard):
         replaced = replace_tokens(model, tokens, state.first, position, symbol)
@@ -405,7 +409,7 @@ def carry_block(
     chosen: Chosen,
     at_position: bool = False,
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
-    """Changes of the target that replaced tokens make, and the ties met."""
+    """Changes of the target that `replaced` tokens make, and one tie report."""
     first, layer, last = state.first, model.layers[0], state.last
     at = state.rows if state.query is None else state.query
     assert at is not None
@@ -445,7 +449,7 @@ def carry_block(
 
 
 def merge_reports(model: Transformer, reports: list[TieReport | None]) -> TieReport:
-    """One report merged from those of hard layers; empty if there are none."""
+    """One tie report merged from those of hard layers; empty if there are none."""
     merged = TieReport.empty(model.dtype)
     for report in reports:
         merged = merged if report is None else merged.merge(report)

@@ -1,16 +1,17 @@
 """Sets of changed rows, and rows of a layer computed anew where few input rows changed.
 
-After a substitution most rows of a hard-attention layer are what they were.
-`ChangedRows` keeps only those that changed, with their changes, in the order of
-(substitution, row); their number is known before anything is computed from them, so
-that a set never overflows. Rows are computed anew in one of two ways, both in change
-form. `replace_rows` goes by the base summary: the query is what it was, and the c keys
-that moved are taken out and put in again (`replace_set`), O(c) per row. `rescan_rows`
-sees all n keys again, those that stayed and those that moved, O(n) per row: for rows
-whose own query moved, and where the summary does not decide. Compiled programs have
-fixed shapes: a set is seen through a `Frame` of a static capacity, a power of `GROWTH`
-or n, and substitutions whose sets need one capacity go together, so that a few wide
-sets do not make all others pay.
+After a substitution (another symbol at one position) most rows of a hard-attention
+layer are what they were in the base pass, that of the unchanged input. `ChangedRows`
+keeps only those that changed, with their changes, in the order of (substitution, row);
+their number is known before anything is computed from them, so that a set never
+overflows. Rows are computed anew in one of two ways, both in change form.
+`replace_rows` goes by the base summary: the query is what it was, and the c keys that
+moved are taken out and put in again (`replace_set`), O(c) per row. `rescan_rows` sees
+all n keys again, those that stayed and those that moved, O(n) per row: for rows whose
+own query moved, and where the summary does not decide. Compiled programs have fixed
+shapes: a set is seen through a `Frame` of a static capacity, a power of `GROWTH` or n,
+and substitutions whose sets need one capacity go together, so that a few wide sets do
+not make all others pay.
 """
 
 import dataclasses
@@ -72,7 +73,7 @@ class ChangedRows:
         row: Int[np.ndarray, "given"],
         change: Float[np.ndarray, "given width"],
     ) -> "ChangedRows":
-        """Changed rows of `count` substitutions, from rows sorted by `owner` and `row`."""
+        """Rows with a non-zero change, of given rows sorted by `owner` and `row`."""
         kept = (change != 0).any(axis=1)
         start = np.searchsorted(owner[kept], np.arange(count + 1))
         return ChangedRows(start, row[kept], change[kept])
@@ -84,7 +85,7 @@ class ChangedRows:
 
     @property
     def owner(self) -> Int[np.ndarray, "changed"]:
-        """Substitution of each changed row."""
+        """Index of the substitution of each changed row."""
         return np.repeat(np.arange(self.sizes.size), self.sizes)
 
     def part(self, first: int, end: int) -> "ChangedRows":
@@ -110,7 +111,7 @@ class ChangedRows:
 def capacities(
     sizes: Int[np.ndarray, "substitutions"], length: int
 ) -> Int[np.ndarray, "substitutions"]:
-    """Least frame capacity that holds each size of a set, at most `length`."""
+    """Least capacity of a `Frame` that holds each size of a set, at most `length`."""
     ladder = [1]
     while length > SHORT and 2 * ladder[-1] * GROWTH <= length:
         ladder.append(ladder[-1] * GROWTH)
@@ -224,7 +225,7 @@ def replace_rows(
 ) -> tuple[
     tuple[Float[Array, "lines rows width"], Bool[Array, "lines rows"]], TieReport
 ]:
-    """Changes of rows by replaced keys, True where the summary decides, and the ties."""
+    """Changes of hard rows by moved keys, True where the summary decides, and ties."""
     attention = layer.attention
     weighting = attention.weighting
     assert isinstance(weighting, HardWeighting)

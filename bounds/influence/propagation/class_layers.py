@@ -1,10 +1,10 @@
 """Change propagation through layers of classes: k rows represent all n.
 
-Every class row moves: in each layer its query and all keys and values, in change form,
-as in `move_rows`, with the count of each class in the sums over keys. The replaced row is a
-class of one row that changes, so counts are the same before and after. No two outputs
-are subtracted, whatever the depth. A *configuration* is an input as classes, with one
-substitution.
+A class is a set of equal rows, with a count of them. Every class's row moves: in each
+layer its query and all keys and values, in change form, with the count of each class in
+the sums over keys. The replaced row is a class of one row that changes, so counts are
+the same before and after. No two outputs are subtracted, whatever the depth. A
+*configuration* is an input as classes, with one substitution.
 """
 
 import functools
@@ -65,7 +65,7 @@ def move_classes(
     one: Configurations,
     query_only: bool,  # as in the last layer
 ) -> tuple[Float[Array, "rows width"], Float[Array, "rows width"], TieReport | None]:
-    """Output rows of classes in a layer without a mask, their changes, and the ties."""
+    """Output rows of classes, their changes, and ties; the layer has no mask."""
     attention, weighting = layer.attention, layer.attention.weighting
     inputs = read_rows(layer, rows)
     moved = read_change(layer, rows, change)
@@ -153,7 +153,7 @@ def change_configurations(
 
 
 def batch_size(model: Transformer, configurations: Configurations) -> int:
-    """Number of configurations computed at a time: their scores fill at most a tile."""
+    """Configurations at a time: one, or as many as have scores within a tile."""
     k = configurations.symbol.shape[1]
     per_pair = max(x.attention.num_heads * x.attention.pair_width for x in model.layers)
     room = tile_elements() // (per_pair * k * k)

@@ -1,8 +1,12 @@
 """The first layer: exact changes of its rows when one token is replaced.
 
+The base pass is that of the unchanged input. A row's summary holds what its softmax or
+hard maximum over all keys needs to be merged with more keys. Ties are reports of how
+near hard attention came to one, and None in a softmax layer.
+
 Only the replaced row i has a new input, so any other row sees one replaced key/value column
 (`replace`, O(d) per row), and row i sees its query moved against unchanged keys and its
-own new column (`perturb`, O(n d) per position).
+own new column (`MovedKeys`, O(n d) per position).
 """
 
 import dataclasses
@@ -65,7 +69,7 @@ def centred_store(
     inputs: Float[Array, "tokens width"],
     positions: Int[Array, "tokens"] | None,
 ) -> tuple[KeyStore, Float[Array, "heads d_v"], Float[Array, "width"]]:
-    """Keys and values of `inputs` - c, the offset of the values, and the centre c.
+    """Keys and values of `inputs` less a centre c, the values' offset W_v c, and c.
 
     Keys are of `inputs` themselves, with their bias, unless `shares_offsets`.
 
@@ -96,7 +100,7 @@ def keys_about(
 
 
 def shares_offsets(attention: Attention) -> bool:
-    """True where a part that all keys share adds the same to all scores of a row."""
+    """True if a vector added to all keys adds the same to all scores of a row."""
     # Softmax ignores such a part, and it is left out: it may be far larger than the
     # differences of scores, and they would be rounded relative to it.
     same = attention.scoring.bilinear and attention.linear_keys
@@ -106,7 +110,7 @@ def shares_offsets(attention: Attention) -> bool:
 def common_part(
     rows: Float[Array, "rows width"], attention: Attention
 ) -> Float[Array, "width"]:
-    """Mean of the rows, by entry, where it far exceeds differences from it, else 0."""
+    """Mean of the rows, by entry, where it far exceeds distances from it, else 0."""
     # Any row would do. 0 rounds nothing: zeros and sums of whole numbers stay exact.
     there = attention.sight.present(jnp.arange(rows.shape[0], dtype=jnp.int32))
     there = None if there is None else there[:, None]
@@ -117,7 +121,7 @@ def common_part(
 
 @pytree
 class PreparedLayer:
-    """Base pass of a layer: all keys, and the summaries of the wanted rows."""
+    """Base pass of a layer: all keys and values, and summaries of the wanted rows."""
 
     rows: Float[Array, "tokens width"]  # the layer's input
     centre: Float[Array, "width"]  # subtracted from rows before values are formed
@@ -170,7 +174,7 @@ class FirstChange:
 def prepare_first(
     model: Transformer, tokens: Int[Array, "tokens"], wanted: Int[Array, "rows"]
 ) -> PreparedLayer:
-    """Base pass of the first layer over the wanted rows."""
+    """Base pass of the first layer, its output at the positions `wanted` alone."""
     prepared = prepare_layer(model.layers[0], embed(model, tokens), wanted)
     if model.position is None:
         return prepared
@@ -181,7 +185,7 @@ def prepare_first(
 def prepare_layer(
     layer: Layer, rows: Float[Array, "tokens width"], wanted: Int[Array, "rows"]
 ) -> PreparedLayer:
-    """Base pass of a layer with input `rows` over the wanted rows."""
+    """Base pass of a layer with input `rows`; output at positions `wanted` alone."""
     n, inputs = rows.shape[0], attention_input(layer, rows)
     attention = layer.attention
     everywhere = jnp.arange(n, dtype=jnp.int32)
@@ -214,7 +218,7 @@ def replace_tokens(
     position: Int[Array, "substitutions"],
     symbol: Int[Array, "substitutions"],
 ) -> Replaced:
-    """Changes of row, query, key and value at each replaced position."""
+    """Changes of input row, query, key and value at each replaced position."""
     layer, attention = model.layers[0], model.layers[0].attention
     places = None if first.places is None else first.places[position]
     change = symbol_changes(model, tokens[position], symbol, places)
@@ -233,7 +237,7 @@ def replace_tokens(
 
 
 def replaced_columns(first: PreparedLayer, replaced: Replaced) -> ReplacedColumns:
-    """Columns of a block of substitutions, formed once for all tiles of rows."""
+    """Replaced columns of a block of substitutions, for all tiles of rows."""
     at = replaced.position
     return ReplacedColumns(
         at,
@@ -252,7 +256,7 @@ def other_rows(
     at: Int[Array, "rows"],
     rows: Any,  # of `take_rows`
 ) -> tuple[Float[Array, "rows width substitutions"], TieReport | None]:
-    """Changes of rows j != i under each replacement, 0 where unseen, and the ties."""
+    """Changes of rows j != i when token i is replaced, 0 where i is unseen, and ties."""
     heads, ties = other_heads(layer, first, columns, at, rows)
     return change_many_rows(layer, rows[2], heads), ties
 
@@ -264,7 +268,7 @@ def other_heads(
     at: Int[Array, "rows"],
     rows: Any,  # of `take_rows`
 ) -> tuple[Float[Array, "rows concatenated substitutions"], TieReport | None]:
-    """Changes of the heads of rows j != i under each replacement, and the ties."""
+    """Changes of the heads of rows j != i when token i is replaced, and ties."""
     queries, summary, _ = rows
     attention, n = layer.attention, first.store.length
     keys, position = columns.keys, columns.position
@@ -287,7 +291,7 @@ def other_heads(
 
 
 def take_rows(first: PreparedLayer, slots: Int[Array, "*rows"]) -> Any:
-    """Queries, summary and base of some of the prepared rows, by their slots."""
+    """Queries, summary and base of the rows that the base pass holds in `slots`."""
     return (
         first.queries[:, slots],
         jax.tree.map(lambda x: x[:, slots], first.summary),
@@ -296,7 +300,7 @@ def take_rows(first: PreparedLayer, slots: Int[Array, "*rows"]) -> Any:
 
 
 def slice_rows(first: PreparedLayer, at: Int[Array, "rows"]) -> Any:
-    """Queries, summary and base of a contiguous tile of rows, if all are prepared."""
+    """Queries, summary and base of consecutive rows of a base pass over all rows."""
     return (
         slice_tile(first.queries, at, 1),
         jax.tree.map(lambda x: slice_tile(x, at, 1), first.summary),
@@ -310,7 +314,7 @@ def own_rows(
     replaced: Replaced,
     slots: Int[Array, "substitutions"],  # where the base pass holds row i
 ) -> tuple[Float[Array, "substitutions width"], TieReport | None]:
-    """Change of row i itself under each replacement, and the ties."""
+    """Change of row i itself when token i is replaced, and ties."""
     weighting, heads = layer.attention.weighting, layer.attention.num_heads
     per_row = 4 * heads * key_tile(first.store.length)
     block = row_block(slots.shape[0], per_row)
@@ -348,7 +352,7 @@ def _own_block(
     replaced: Replaced,
     slots: Int[Array, "substitutions"],
 ) -> Any:
-    """Change summaries of row i for a block of replacements."""
+    """Changes of the summary of row i, one for each of a block of replacements."""
     attention, n = layer.attention, first.store.length
     weighting, at = attention.weighting, replaced.position
     queries, summary, _ = take_rows(first, slots)
@@ -385,5 +389,5 @@ def _own(
     weights: Float[Array, "heads substitutions keys"],
     own: Bool[Array, "substitutions keys"],
 ) -> Float[Array, "heads substitutions"]:
-    """Weight of row i for its own column, from its weights for all columns."""
+    """Weight that row i gives its own column, from its weights for some columns."""
     return jnp.where(own, weights, 0.0).sum(axis=-1)

@@ -1,12 +1,12 @@
 """From a change of the heads to a change of the layer's output rows.
 
-`RowBase` holds the base quantities of each row; `change_rows` carries (base, change)
-pairs through the output projection, residual sums, layer norms and the feed-forward
-block. `change_many_rows` does so for a tile of (replaced position i, row j) pairs whose
-own input did not change, with a ReLU block made cheap: an O(1/n) change cannot flip
-most neurons, and while none flips the block is the linear map W2 D_j W1 of its row.
-Neurons that may flip (their distance |u| is within the largest change of the tile, by
-Cauchy-Schwarz) are corrected exactly.
+`RowBase` holds the base quantities of each row, those of the unchanged input;
+`change_rows` carries (base, change) pairs through the output projection, residual sums,
+layer norms and the feed-forward block. `change_many_rows` does so for a tile of
+(replaced position i, row j) pairs whose own input did not change, with a ReLU block
+made cheap: an O(1/n) change cannot flip most neurons, and while none flips the block is
+the linear map W2 D_j W1 of its row. Neurons that may flip (their distance |u| is within
+the largest change of the tile, by Cauchy-Schwarz) are corrected exactly.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ Moved: TypeAlias = Float[Array, "rows width substitutions"]
 
 @pytree
 class RowBase:
-    """Base quantities of a layer's rows."""
+    """Quantities of a layer's rows in the unchanged input."""
 
     rows: dict[str, Float[Array, "*rows features"]]  # `kept` of `Layer.writes`
     # The least change of the block's input that flips each neuron, in float32 and never
@@ -66,7 +66,7 @@ def order_neurons(layer: Layer, base: RowBase) -> RowBase:
 def flip_distance(
     u: Float[Array, "rows hidden"], w1: Float[Array, "hidden features"]
 ) -> Float[Array, "rows hidden"]:
-    """Least norm of a change of the block's input that flips each neuron at u.
+    """Least norm of an input change that flips each neuron, at most; inf if none does.
 
     In float32, which a CPU orders ten times faster than float64, rounded towards zero:
     used for both the order and the count of the neurons that may flip, it misses none.
@@ -79,7 +79,7 @@ def flip_distance(
 
 
 class ReluBlock(NamedTuple):
-    """Output of a layer by the change x of its heads: skip x + W2 relu(u + W1 x)."""
+    """Maps from a change x of a layer's heads: output skip x + W2 relu(u + W1 x)."""
 
     row: str  # name of u, the neurons' input
     w1: Float[Array, "hidden concatenated"]
@@ -147,7 +147,7 @@ def change_rows(
 def change_many_rows(
     layer: Layer, base: RowBase, heads: Float[Array, "rows concatenated substitutions"]
 ) -> Moved:
-    """Change of output rows by changes of heads, the input rows being unchanged."""
+    """Changes of output rows under many changes of heads, their inputs unchanged."""
     block = relu_block(layer)
     if block is None:
         width = layer.attention.query.shape[2]

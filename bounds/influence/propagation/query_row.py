@@ -1,5 +1,7 @@
 """The query row of a later layer, when every row below it has moved.
 
+The query row is the row that is watched; the base pass is that of the unchanged input.
+Ties are a report of how near hard attention came to one, None in a softmax layer.
 Values are kept in the layer's input space: heads are linear in the rows they attend to,
 so weighted sums of rows are formed first and projected once, not once per pair.
 """
@@ -46,7 +48,7 @@ ROWS_AT_ONCE = 8
 
 @pytree
 class QueryRow:
-    """The base pass of one row, its summary taken over input rows as values."""
+    """Base pass of one row; its softmax or hard summary takes input rows as values."""
 
     rows: Float[Array, "tokens width"]  # the layer's input
     inputs: Float[Array, "tokens width"]  # attention's, centred as in `centred_store`
@@ -63,7 +65,7 @@ class QueryRow:
 def prepare_query_row(
     layer: Layer, rows: Float[Array, "tokens width"], query: Int[Array, ""]
 ) -> QueryRow:
-    """Base pass of the query row over input rows."""
+    """Base pass of a layer with input `rows` at the position `query` alone."""
     attention, n = layer.attention, rows.shape[0]
     inputs = attention_input(layer, rows)
     at = query[None].astype(jnp.int32)
@@ -106,7 +108,7 @@ class MovedQuery:
 def move_query(
     layer: Layer, last: QueryRow, row_change: Float[Array, "substitutions width"]
 ) -> MovedQuery:
-    """Change of the query under each substitution, from the change of its row."""
+    """Change of the query under each substitution, from that of the query row."""
     attention = layer.attention
     row, n = last.rows[last.position], last.rows.shape[0]
     moved, before = read_change(layer, row, row_change), attention_input(layer, row)
@@ -116,10 +118,10 @@ def move_query(
 
 @dataclasses.dataclass(frozen=True)
 class RowTile:
-    """Changes of a tile of rows under each substitution, its own row kept apart.
+    """Changes of a tile of rows under each substitution, the replaced row kept apart.
 
-    A substitution's own row is the replaced one. Kept apart, it enters sums over rows
-    without a pass over the whole tile.
+    The replaced row is called the substitution's own. Kept apart, it enters sums over
+    rows without a pass over the whole tile.
     """
 
     at: Int[Array, "rows"]  # contiguous positions
@@ -139,7 +141,7 @@ class RowTile:
         return jnp.where(self.here[:, None], self.own, self.changes)
 
     def products(self, queries: Sums) -> Float[Array, "heads rows substitutions"]:
-        """sum_d queries[h, d, i] change[j, d, i]."""
+        """sum_d queries[h, d, i] change[j, d, i], with the changes of `formed`."""
         others = self.once(row_products, queries, self.changes)
         alone = (queries * self.own).sum(axis=1)[:, None]
         return jnp.where(self.here, alone, others)
@@ -151,7 +153,7 @@ class RowTile:
     def weighted(
         self, weights: Float[Array, "heads substitutions rows"]
     ) -> Float[Array, "heads substitutions width"]:
-        """sum_j weights[h, i, j] change[j, d, i]."""
+        """sum_j weights[h, i, j] change[j, d, i], with the changes of `formed`."""
         others = self.once(weighted_rows, weights.transpose(2, 0, 1), self.changes)
         slot = jnp.clip(self.position - self.at[0], 0, self.at.shape[0] - 1)
         alone = jnp.take_along_axis(weights, slot[None, :, None], axis=2)[:, None, :, 0]
@@ -161,7 +163,7 @@ class RowTile:
 
 
 def lift_rows(layer: Layer, last: QueryRow, moved: MovedQuery, rows: RowTile) -> Any:
-    """Change summary of the query row over a tile of input rows that have all moved."""
+    """Change of the query row's summary by a tile of input rows that have all moved."""
     attention, at, n = layer.attention, rows.at, last.rows.shape[0]
     keys, inputs = slice_tile(last.keys, at, 1), slice_tile(last.inputs, at, 0)
     before = slice_tile(last.rows, at, 0)
@@ -234,7 +236,7 @@ def weighted_rows(weights: Weights, rows: Changes) -> Sums:
 def read_query_row(
     layer: Layer, last: QueryRow, moved: MovedQuery, change: Any
 ) -> tuple[Float[Array, "substitutions width"], TieReport | None]:
-    """Change of the query row's output from the summary of all rows, and the ties."""
+    """Change of the query row's output from its change summary, and ties."""
     attention = layer.attention
     heads = jnp.einsum(
         "hvd,hid->hiv",

@@ -1,14 +1,16 @@
 """Change propagation for hard layers: only the rows that change are ever computed.
 
-A hard layer's row reads few keys, so that a substitution changes few rows: itself,
-those it wins or won, and above those the rows that read them. Layer by layer, for a
-window of substitutions: `touched_rows` finds the rows that the changed ones can reach,
-a product of width d_k per (changed row, row) pair; `replace_rows` and `rescan_rows`
-compute those anew; the rest keeps its base values. Sets are exact: rows that turn out
-unchanged drop out, and a substitution whose set is empty has influence 0. With C
-changed rows in a layer, over all substitutions, the next costs O(C n) and a window's
-memory O(C). The layers below the last are hard; the last may have any weighting, as its
-query row is the only one, computed anew over all keys where its weighting is soft.
+A substitution puts another symbol at one position; "changed" is against the base pass,
+that of the unchanged input. A hard layer's row reads few keys, so that a substitution
+changes few rows: itself, those it wins or won, and above those the rows that read them.
+Layer by layer, for a window of substitutions: `touched_rows` finds the rows that the
+changed ones can reach, a product of width d_k per (changed row, row) pair;
+`replace_rows` and `rescan_rows` compute those anew; the rest keeps its base values.
+Sets are exact: rows that turn out unchanged drop out, and a substitution whose set is
+empty has influence 0. With C changed rows in a layer, over all substitutions, the next
+costs O(C n) and a window's memory O(C). The layers below the last are hard; the last
+may have any weighting, as its query row is the only one, computed anew over all keys
+where its weighting is soft.
 
 A row's base summary holds its two best score cells. While every key that moved was
 below them and stays below them, neither the attended value nor the tie report of the
@@ -69,7 +71,7 @@ IN_FLIGHT = 2
 
 @jax.jit
 def least_scores(layer: Layer, base: PreparedLayer) -> Float[Array, "heads rows"]:
-    """Least score with which a moved key touches each row; any touches a soft row."""
+    """Least score with which a moved key touches each row; -inf in a soft layer."""
     return layer.attention.weighting.least_touching(base.summary, base.queries)
 
 
@@ -82,7 +84,7 @@ def touched_rows(
     moved: Int[Array, "moved"],
     change: Float[Array, "moved width"],
 ) -> tuple[Bool[Array, "moved rows"], Bool[Array, "moved"]]:
-    """True where a moved key touches a row, and for moved rows whose query changes."""
+    """True where a moved row's column touches a row, and where its own query moves."""
     attention, n = layer.attention, base.store.length
     inner = read_change(layer, base.rows[moved], change)
     before = attention_input(layer, base.rows[moved])
@@ -111,7 +113,7 @@ def touched_rows(
 
 @dataclasses.dataclass(frozen=True)
 class SoughtLayer:
-    """A layer with its base pass over its wanted rows."""
+    """A layer with its base pass over the rows that are needed."""
 
     layer: Layer
     base: PreparedLayer
@@ -135,7 +137,7 @@ class Window:
 
 @dataclasses.dataclass(frozen=True)
 class _Written:
-    """Conversion of windows to arrays of one shape, for exchange between processes."""
+    """Conversion of a `Window` to arrays of one shape, for exchange between processes."""
 
     count: int  # of substitutions, the last filled up
     num_layers: int
@@ -164,7 +166,7 @@ class _Written:
 def make_steps(
     model: Transformer, bases: tuple[PreparedLayer, ...], query: int
 ) -> tuple[SoughtLayer, ...]:
-    """Layers of a model with their wanted rows: all rows, in the last only the query."""
+    """Layers with the rows that are needed: all rows, in the last only the query's."""
     everywhere = np.arange(bases[0].store.length, dtype=np.int32)
     one = np.asarray([query], np.int32)
     last = len(bases) - 1
@@ -184,7 +186,7 @@ def change_windows(
     symbol: Int[np.ndarray, "substitutions"],
     mesh: Mesh | None = None,  # shares out the windows; None is one device
 ) -> Iterator[Window]:
-    """Yields the changes of the final query row, window by window."""
+    """Yields the changes of the watched row after all layers, window by window."""
     size = window_size(tokens.size)
     places = model.entry and encode_positions(model, tokens.size)
 
@@ -219,12 +221,12 @@ def change_windows(
 
 
 def window_size(length: int) -> int:
-    """Number of substitutions in a window: a mark for each of their rows fits memory."""
+    """Number of substitutions in a window: 2^23 marks of rows, from 16 to 1024."""
     return int(np.clip(2**23 // length, 16, 1024))
 
 
 def _follow(steps: tuple[SoughtLayer, ...], rows: ChangedRows) -> Window:
-    """Changes after the last of `steps`, from the changed rows below the first."""
+    """Final changes and counts, from the changed rows below the first of `steps`."""
     p, width = rows.sizes.size, rows.change.shape[1]
     if not steps:
         change = np.zeros((p, width), rows.change.dtype)
@@ -259,7 +261,7 @@ def _joined(parts: list[Window]) -> Window:
 
 
 def _runs(owner: Int[np.ndarray, "asked"], count: int) -> Iterator[tuple[int, int]]:
-    """Yields runs of substitutions with at most `ROWS_KEPT` rows in all, or a single one."""
+    """Yields [first, end) of substitutions with at most `ROWS_KEPT` rows, or of one."""
     ends, first = np.searchsorted(owner, np.arange(1, count + 1)), 0
     while first < count:
         done = ends[first - 1] if first else 0
@@ -274,10 +276,10 @@ def _touched(
 ) -> tuple[
     Int[np.ndarray, "asked"], Int[np.ndarray, "asked"], Bool[np.ndarray, "changed"]
 ]:
-    """Substitution and slot of each row that may change, and True if a query moves.
+    """Substitution and slot (in `wanted`) of each row that may change, and a mask.
 
-    Rows that may change are touched by a changed row, or are changed rows. The
-    last result is True for each changed row whose own query moves.
+    Rows that may change are touched by a changed row, or are changed rows. The mask
+    is True for each changed row whose own query moves.
     """
     wanted, owner = step.wanted, rows.owner
     own = np.minimum(np.searchsorted(wanted, rows.row), wanted.size - 1)
@@ -355,6 +357,6 @@ def _next_rows(
 
 
 def _lines(capacity: int, width: int) -> int:
-    """Number of lines of a frame: a power of two."""
+    """Number (a power of 2) of lines of a frame, each of `width` rows."""
     wanted = min(FRAME_ROWS // width, FRAME_ELEMENTS // (capacity * 16))
     return 2 ** max(0, wanted.bit_length() - 1)
