@@ -1,7 +1,7 @@
 """Deviation of operations from their derivative at the base, bounded for a screen.
 
-A row that an operation reads moves by a known change p, then by an unknown one e, |e| <= b.
-Of e only the bound b is known.
+Base values are those of the unchanged input. A row that an operation reads moves by a
+known change p, then by an unknown one e, |e| <= b. Of e only the bound b is known.
 
 Source: docs/screened.md, sections 2.7 and 2.8.
 """
@@ -39,7 +39,7 @@ SECOND_DERIVATIVE = 2 / math.sqrt(3)
 def deviations(
     norm: Norm, rows: Float[Array, "*batch width"]
 ) -> Float[Array, "*batch"]:
-    """Deviation s of each row, by which the norm divides the centred row."""
+    """Deviation s of each row, by which the norm divides the (centred) row."""
     return norm.deviation(norm.centre(rows))[..., 0]
 
 
@@ -49,7 +49,7 @@ def norm_defect(
     known: Float[Array, "*#batch"],
     unknown: Float[Array, "*#batch"],
 ) -> tuple[Float[Array, "*#batch"], Float[Array, "*#batch"]]:
-    """Bounds on a norm's deviation from its derivative by e, and on its change by e."""
+    """Bounds on a norm's change by e beyond its base derivative, and on all of it."""
     # First |f(z + p + e) - f(z + p) - Df(z) e|, for |p| <= known and |e| <= unknown; then
     # both |f(z + p + e) - f(z + p)| and |Df(z) e|. `deviation` is s at the base row.
     d = norm.scale.shape[0]
@@ -81,12 +81,12 @@ class Moved(NamedTuple):
 def defect(
     operation: Operation, *rows: Moved
 ) -> Float[Array, "rows *width substitutions"]:
-    """Bounds on the deviation from the base derivative; of each entry if `entrywise`."""
+    """Bounds on the change by e beyond the base derivative; by entry if `entrywise`."""
     raise no_rule("defect", operation)
 
 
 def entrywise(operation: Operation) -> bool:
-    """True if each entry of the output depends on one entry of each input."""
+    """True for activations and products: each output entry reads one of each input."""
     return isinstance(operation, Activation | Product)
 
 
@@ -133,7 +133,7 @@ def _(operation: Product, *rows: Moved) -> Array:
 
 @functools.singledispatch
 def gain(operation: Operation, at: tuple[Any, ...], *reach: Array) -> Array:
-    """Bounds on the change of an operation's output, along any path of its inputs."""
+    """Bounds on an output's change when inputs leave `at` by `reach`, on any path."""
     # `at` are the inputs [i, d] of a nonlinear operation where the change begins; `reach`
     # bounds the changes of its inputs, or of parts of equal width [p, i].
     raise no_rule("gain", operation)

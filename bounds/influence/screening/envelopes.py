@@ -1,6 +1,7 @@
 """Rows in groups of like weights: bounds on sums over all columns without n^3.
 
-The sum over columns m of a_jm E_m is wanted for every row j and every substitution. With
+A row j attends to column m (a key with its value) by the weight a_jm. The sum over m of
+a_jm E_m is wanted for every row j and every substitution. With
 env_cm = max_j a_jm over the rows j of a group c it is at most sum_m env_cm E_m for any
 E >= 0: a product of [G, n] and [n, i]. Factors of the weights give the first order itself
 (`Field`); the same maxima of the part that the factors miss bound the rest.
@@ -38,7 +39,7 @@ ROWS_AT_ONCE = 64
 
 @pytree
 class Factors:
-    """Factors F and G of the weights of stretches of consecutive rows."""
+    """Approximate factors F and G of the weights, for stretches of consecutive rows."""
 
     # Weights are a_jm = sum_r F_jr G_rm + rho_jm, with few r. Under a mask, whose edge no few
     # terms follow, stretches are short.
@@ -63,7 +64,7 @@ class Field:
 def factorise(
     attention: Attention, prepared: PreparedLayer, rank: int, stretch: int
 ) -> Factors:
-    """Factors of a softmax layer's weights; the last stretch may be shorter."""
+    """`Factors` with at most `rank` terms, for stretches of `stretch` rows or fewer."""
     store, n = prepared.store, prepared.store.length
     heads, rank = attention.num_heads, min(rank, stretch, n)
     index = jnp.arange(n, dtype=jnp.int32)
@@ -129,7 +130,7 @@ def sum_field(
     values: Float[Array, "heads columns d_v"],
     here: Bool[Array, "columns substitutions"],
 ) -> Any:
-    """Field of the known changes of all columns but the replaced ones (`here`)."""
+    """`Field` of known changes of columns, without replaced ones (`here`)."""
     key = jnp.where(here[:, None], 0, moved.key)
     value = jnp.where(here[:, None], 0, moved.value)
     _, b, r, n = factors.columns.shape
@@ -166,7 +167,7 @@ def field_at_rows(
     Float[Array, "rows heads d_v substitutions"],
     Float[Array, "rows heads substitutions"],
 ]:
-    """Field at rows of one stretch, and q_j . sum_r F_jr K_r."""
+    """First-order change of a stretch's rows by a field, and q_j . sum_r F_jr K_r."""
     plain, scored, shared = (
         jax.lax.dynamic_index_in_dim(x, stretch, 1, keepdims=False)
         for x in (field.plain, field.scored, field.shared)
@@ -216,7 +217,7 @@ def group_rows(
     lse: Float[np.ndarray, "rows"],
     groups: int,
 ) -> Int[np.ndarray, "groups size"]:
-    """Indices of one head's rows in groups of equal size; short groups repeat rows."""
+    """One head's rows in at most `groups` groups of one size, by repeating rows."""
     n = queries.shape[0]
     finite = [np.isfinite(x).all() for x in (queries, keys, lse[lse > -np.inf])]
     if not all(finite):
@@ -245,7 +246,7 @@ def group_rows(
 def _halves(
     features: Float[np.ndarray, "tokens features"], rows: Int[np.ndarray, "rows"]
 ) -> tuple[Int[np.ndarray, "low"], Int[np.ndarray, "high"]]:
-    """Splits rows at the median of the direction in which they spread most."""
+    """Halves of `rows`, split along the direction in which features spread most."""
     here = features[rows] - features[rows].mean(axis=0)
     _, vectors = np.linalg.eigh(here.T @ here)
     order = np.argsort(here @ vectors[:, -1], kind="stable")

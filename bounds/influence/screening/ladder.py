@@ -1,5 +1,11 @@
 """Screen, certify, refine: the largest influence without computing all of them.
 
+A screen of a substitution (another symbol at one position) is an estimate of its
+influence with a bound on the error; a level is a sharpness of that bound, by its
+envelopes, which bound attention weights for groups of rows. Moves are changes of
+results in runs whose inputs are moved by a few roundings; radii of rounding are made of
+them.
+
 Every substitution is screened at the first level. The largest estimates are evaluated
 exactly; the best of them is a lower bound `lo` on the maximum, and a substitution whose
 upper end is below `lo` cannot be the maximum. The others go up the ladder, each level
@@ -71,7 +77,7 @@ FEWEST_IN_BLOCK, MOST = 8, 64
 
 
 def block_sizes(request: InfluenceRequest) -> BlockSizes:
-    """Sizes of a level's blocks and row tiles; raises if the memory limit is too small."""
+    """Substitutions a block, rows a tile; raises if the memory limit is too low."""
     INCREMENTAL.sizes(request)  # exact evaluations have to fit as well
     model, n = request.model, request.tokens.size
     which = 0 if jax.default_backend() == "cpu" else 1
@@ -126,18 +132,18 @@ class Climb:
 
     @property
     def rank(self) -> int | None:
-        """Terms of the factors at the level under way; None after the last level."""
+        """Terms of the factors of weights at this level; None after the last level."""
         return LADDER[self.step][1] if self.step < len(LADDER) else None
 
     @property
     def best(self) -> int | None:
-        """Index of the first of the largest exact values; None without evaluations."""
+        """Index of the (first) largest exact value; None without evaluations."""
         known = np.isfinite(self.value)
         return int(np.nanargmax(self.value)) if known.any() else None
 
     @property
     def least(self) -> float:
-        """Lower end of the enclosure of the maximum; 0 without evaluations."""
+        """Lower end of the maximum influence's enclosure; 0 without evaluations."""
         return 0.0 if self.best is None else float(self.ends()[0].max())
 
     def left(self, rtol: float = 0.0) -> Int[np.ndarray, "left"]:
@@ -166,7 +172,7 @@ class Climb:
 
     @functools.cached_property
     def magnitude(self) -> float:
-        """Largest magnitude of parameters and base pass of exact evaluations."""
+        """Largest magnitude among the parameters and base pass of exact evaluations."""
         return magnitude_of(self.request, INCREMENTAL)
 
     def evaluate(self, chosen: Int[np.ndarray, "chosen"]) -> None:
@@ -183,7 +189,7 @@ class Climb:
         self._decide(undecided, self.runs)
 
     def move_top(self, count: int) -> None:
-        """Computes the moves of the `count` largest evaluated influences, where missing."""
+        """Computes moves of the `count` largest exact influences that have none."""
         known = np.flatnonzero(np.isfinite(self.value))
         order = np.argsort(-self.value[known], kind="stable")[:count]
         some = known[order]
@@ -211,7 +217,7 @@ class Climb:
         Decider(*given, alone=True).decide(timed)
 
     def keep(self, count: int) -> None:
-        """Saves the state after `count` more exact values."""
+        """Saves the state; its argument, a number of new exact values, is ignored."""
         del count
         self.save()
 
@@ -249,7 +255,7 @@ class Climb:
         self.chosen, self._done, self._spent = chosen, 0, 0.0
 
     def screen(self) -> None:
-        """Screens the rest of the level under way, and appends its `Level`."""
+        """Screens the rest of the level under way, and appends its `Level` record."""
         assert self.chosen is not None
         request, began, before = self.request, time.perf_counter(), self._spent
         groups, rank = LADDER[self.step]
@@ -279,12 +285,12 @@ class Climb:
 
     @property
     def batch(self) -> int:
-        """Number of substitutions in a block, over all devices."""
+        """Number of substitutions screened at a time: a block for each device."""
         mesh = self.request.mesh
         return self.sizes.substitutions * count_devices(mesh)
 
     def _screening(self, count: int, groups: int, rank: int) -> list[Kernel]:
-        """Kernels that screen `count` substitutions at a level, one for each run."""
+        """Kernels that screen `count` substitutions: unmoved, then by moved run."""
         request = self.request
         tokens = jnp.asarray(request.tokens)
         how = {"query": request.query, "target": request.target}
@@ -374,7 +380,7 @@ class Climb:
         self.lower[part] = np.maximum(self.lower[part], lower)
 
     def evaluation_seconds(self) -> float:
-        """Mean seconds of an exact evaluation after the first batch; 0 without any."""
+        """Mean seconds of an exact evaluation after the first batch; 0 for none."""
         warm = self._evaluating[1:]
         return sum(warm) / max(TOGETHER * len(warm), 1)
 
@@ -382,7 +388,7 @@ class Climb:
 def largest(
     climb: Climb, chosen: Int[np.ndarray, "chosen"], count: int
 ) -> Int[np.ndarray, "count"]:
-    """The `count` chosen substitutions of largest estimates; non-finite ones last."""
+    """The at most `count` chosen ones of largest estimates, non-finite ones last."""
     # Not by upper ends: errors dominate these where weights are peaked. An estimate decides
     # only what is evaluated next, and so is no part of the maximum's ends.
     estimate = climb.estimate[chosen]
@@ -393,20 +399,20 @@ def largest(
 
 
 def cheapest(request: InfluenceRequest) -> Method:
-    """Cheaper of the methods that compute chosen substitutions of a softmax model."""
+    """Cheaper for the request of the two methods that evaluate chosen substitutions."""
     able = [way for way in (INCREMENTAL, PARTIAL) if refusal(way, request) is None]
     return min(able, key=lambda way: way.cost(request))
 
 
 def block_of(request: InfluenceRequest, way: Method) -> int:
-    """Number of substitutions in a block, over all devices."""
+    """Number of substitutions that a method evaluates at a time, over all devices."""
     sizes = way.sizes(request)
     assert sizes is not None
     return sizes.substitutions * count_devices(request.mesh)
 
 
 def next_size(size: int, seconds: float, block: int) -> int:
-    """Size of an enumeration's next part, from the last part's size and its seconds."""
+    """Size of the next part to evaluate: blocks, by the last part's seconds."""
     # Capped: the first part's seconds are mostly compiling.
     wanted = min(4.0, PART_SECONDS / max(seconds, 1e-3)) * size
     # Clocks of processes differ, and parts have to be the same: all take the first's.
@@ -452,13 +458,13 @@ class Screened(Screen):
     name = "screened"
 
     def __post_init__(self) -> None:
-        """Raises if `rtol` is negative or `budget` is below 1."""
+        """Raises unless `rtol` is a number >= 0, `budget` an integer >= 1 or None."""
         expect_number("rtol", self.rtol, 0)
         if self.budget is not None:
             expect_integer("budget, in exact evaluations,", self.budget, 1)
 
     def refuse(self, request: InfluenceRequest) -> str | None:
-        """Reason to refuse: one layer, hard attention, or an operation without bounds."""
+        """Reason why model, target or many watched rows are refused, or None."""
         model = request.model
         if not isinstance(model, Transformer):
             return "it needs the model's layers, and a bare function has none to see"
@@ -480,11 +486,11 @@ class Screened(Screen):
         return lack or one_row(request) or nonlinear_head(model, request.target)
 
     def cost(self, request: InfluenceRequest) -> float:
-        """Forward passes of the base and of the first level, as measured on a CPU."""
+        """Cost of base and first level in forward passes, as measured on a CPU."""
         return BASE_PASSES + LEVEL_PASSES * request.position.size / request.tokens.size
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes:
-        """Sizes of a level's blocks of substitutions and of its row tiles."""
+        """Substitutions a block of a level, and rows a tile; see `block_sizes`."""
         return block_sizes(request)
 
     def enclose(

@@ -1,10 +1,13 @@
 """Base and adjoint pass of a screened layer: attention's derivative, transposed.
 
-To first order a change x_m of row m of attention's input moves head h of row j by
+The base pass is that of the unchanged input; cotangents are derivatives of the watched
+quantity, the target, one for each of its entries (`classes`). To first order a change
+x_m of row m of attention's input moves head h of row j by
 
     sum_m a_jm [ W_v x_m + (q_j . W_k x_m)(v_m - b_j) ] + Cov_j dq_j,
 
-the first part through the other columns, the second through the row's own query.
+the first part through the columns (keys and values), the second through the row's own
+query.
 
 Source: docs/screened.md, sections 2.1, 2.2 and 2.3.
 """
@@ -33,7 +36,7 @@ HIGHEST = jax.lax.Precision.HIGHEST
 
 @pytree
 class RowStatistics:
-    """Moments of the base weights, rows first so that tiles of rows are slices."""
+    """Moments of keys and values under the base weights, rows as the first axis."""
 
     # With weights a_m over the visible keys, mean key kbar and output b of a head:
     #     X_m = |k_m - kbar|,  V_m = |v_m - b|,  Cov = sum_m a_m (v_m - b)(k_m - kbar)^T.
@@ -170,7 +173,7 @@ def pull_columns(
     positions: Int[Array, "rows"],
     heads: Float[Array, "rows classes concatenated"],
 ) -> Float[Array, "columns classes width"]:
-    """Cotangents N_m of attention's input, from the heads' cotangents."""
+    """Cotangents N_m of attention's input through keys and values, from the heads'."""
     store, n = prepared.store, prepared.store.length
     count, c = attention.num_heads, heads.shape[1]
     everywhere = jnp.arange(n, dtype=jnp.int32)
@@ -213,7 +216,7 @@ def pull_queries(
     scale: Float[Array, "rows"],
     heads: Float[Array, "rows classes concatenated"],
 ) -> Float[Array, "rows classes width"]:
-    """Cotangents of attention's input through each row's own query."""
+    """Cotangents of attention's input through each row's own query, from the heads'."""
     by_head = heads.reshape(*heads.shape[:2], attention.num_heads, -1)
     to_query = product("nchv,nhve->nche", by_head, statistics.covariance)
     scaled = to_query / scale[:, None, None, None]
@@ -294,7 +297,7 @@ def make_screened_layer(
 def map_norms(
     layer: Layer,
 ) -> tuple[Float[Array, "heads"], Float[Array, "heads"], Float[Array, "heads"]]:
-    """Spectral norms of each head's key, value and query map."""
+    """Upper bounds on spectral norms of each head's key, value and query map."""
     attention = layer.attention
     key, value, query = (
         spectral_norms(w)

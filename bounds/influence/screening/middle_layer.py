@@ -1,8 +1,11 @@
 """A layer between the first and the last, screened: every row in O(d^2) operations.
 
-Row j != i of a block of substitutions i changes by the replacement of column i, exactly
-(`replace`), by its own known change, exactly to first order in the query, and by the
-other columns' changes, of which the row knows no more than a bound.
+Token i is replaced; a column is a key with its value; base values are those of the
+unchanged input. Changes are known vectors, and unknown ones of bounded norm; the row
+map is the layer after attention. Row j != i of a block of substitutions i changes by
+the replacement of column i, exactly (`replace_column`), by its own known change,
+exactly to first order in the query, and by the other columns' changes: by factors of
+the weights known to first order, without factors only bounded.
 
 Source: docs/screened.md, sections 2.2, 2.4, 2.5 and 2.6.
 """
@@ -70,7 +73,7 @@ ByColumn: TypeAlias = Float[Array, "heads columns substitutions"]
 
 @pytree
 class MovedOwn:
-    """Change of each replaced row i after a layer, and its part of the screen's error."""
+    """Change of each replaced row i after a layer, and its part of the error bound."""
 
     change: Float[Array, "width substitutions"]  # of the reference
     unknown: Float[Array, "substitutions"]  # distance of the row from the reference
@@ -88,7 +91,7 @@ def move_own_row(
     moved: MovedColumns | None,  # None where all changes of the layer's input are known
     row_tile: int,
 ) -> MovedOwn:
-    """Change of each replaced row after a middle layer, and its part of the error."""
+    """Change of each replaced row i after the layer, with its part of the error."""
     attention, prepared, position = layer.attention, base.prepared, inputs.position
     n, at = prepared.store.length, jnp.arange(position.shape[0])
     row = BaseRow(
@@ -168,7 +171,7 @@ def reach_row(
     heads: Float[Array, "substitutions concatenated"],
     further: Float[Array, "heads substitutions"],
 ) -> Float[Array, "substitutions"]:
-    """Upper bound on the distance of row i from its reference after the layer."""
+    """Upper bound on row i's distance after the layer from `MovedOwn.change`'s row."""
     # `heads` is the known change of the heads; `further` bounds their unknown change.
     program = layer.writes
     moved = program.change(base_row.rows, {"y": state.own.T, "heads": heads})
@@ -246,7 +249,7 @@ def sum_columns(
 
 @pytree
 class LayerStep:
-    """A layer's contribution to the estimate and to the bound on its error."""
+    """Changes after a layer, and its parts of the target's estimate and error bound."""
 
     state: State  # of the layer's output rows
     estimate: Float[Array, "classes substitutions"]  # of the target's change
@@ -263,7 +266,7 @@ class MiddleLayer:
 
     @property
     def stretch(self) -> int:
-        """Number of rows that share factors; all rows without factors."""
+        """Number of consecutive rows that share factors; all rows without factors."""
         factors = self.envelopes.factors
         return self.base.prepared.store.length if factors is None else factors.stretch
 
@@ -275,7 +278,7 @@ def screen_layer(
     row_tile: int,
     exact: bool,
 ) -> LayerStep:
-    """Changes of the rows after a middle layer, and its parts of estimate and error."""
+    """Changes of rows after the layer, and its parts of estimate and error bound."""
     layer, base, envelopes = middle.layer, middle.base, middle.envelopes
     n, position = base.prepared.store.length, state.position
     inputs = read_inputs(layer, base.prepared.rows, state)
@@ -332,7 +335,7 @@ def screen_layer(
 
 @pytree
 class _Tile:
-    """A tile of rows: their base, and the changes of their input."""
+    """Base quantities of a tile of rows, and changes before and after the pre-norm."""
 
     at: Int[Array, "rows"]
     queries: Float[Array, "rows heads d_k"]
@@ -357,7 +360,7 @@ def _screen_rows(
     columns: Columns,
     reached: tuple[bool, bool],
 ) -> tuple[Array, Array, Array | None, Array, Array | None]:
-    """Known change, rest, last layer's reads, defect and pulled field of a tile of rows."""
+    """Known change, bounds on rest, last reads and error; cotangents times field."""
     layer, base = middle.layer, middle.base
     attention, statistics = layer.attention, tile.statistics
     by_head = (tile.queries, tile.summary)

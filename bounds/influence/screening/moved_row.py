@@ -1,8 +1,10 @@
 """One row per substitution whose keys have all moved: its exact change, and the rest.
 
-With known changes alone the row is evaluated exactly (`perturb`). Around that
-configuration, of weights w_m, the unknown changes of all columns and of the query are
-bounded by the softmax lemma, with exact sums over the columns.
+A substitution's changes are known vectors, and unknown ones of bounded norm; a column
+is a key with its value. With known changes alone the row is evaluated exactly
+(`configure_row`). Around that configuration, of weights w_m, the unknown changes of all
+columns and of the query are bounded by the softmax lemma, with exact sums over the
+columns.
 
 Source: docs/screened.md, sections 2.9 and 2.10.
 """
@@ -42,7 +44,7 @@ class BaseRow:
 
 @pytree
 class UnknownChangeNorms:
-    """Norms of the unknown changes of a row's query and of the columns it sees."""
+    """Bounds on unknown changes of a row's query and of all columns, as norms."""
 
     query: OfHeads
     key: ByColumn
@@ -52,7 +54,7 @@ class UnknownChangeNorms:
 
 @pytree
 class ColumnTile:
-    """A tile of columns: scores and weights by the rows, score changes, and values."""
+    """A tile of columns: base scores, weights and values, and known score changes."""
 
     rows: RowTile
     score: Float[Array, "heads rows columns"]
@@ -69,7 +71,7 @@ class ColumnTile:
 
 @dataclasses.dataclass(frozen=True)
 class KnownRow:
-    """Row of each substitution, with the known changes of its query and its columns."""
+    """One row a substitution, with known changes of its query and of all columns."""
 
     attention: Attention
     base: BaseRow
@@ -110,7 +112,7 @@ class KnownRow:
 
 @pytree
 class Configuration:
-    """Changes of each substitution's row when all known changes are made."""
+    """Changes of each substitution's row, before its row map, by all known changes."""
 
     heads: Float[Array, "heads substitutions d_v"]  # change of the outputs
     # Change of the log-partition function.
@@ -152,7 +154,7 @@ def configure_row(row: KnownRow, tile: int) -> Configuration:
 
 @pytree
 class RowBounds:
-    """Bounds on the further change of a head's output by unknown changes."""
+    """Bounds on norms of the further change of a head's output by unknown changes."""
 
     linear: OfHeads  # |base derivative|
     # |configuration's derivative - base derivative|
@@ -168,7 +170,7 @@ def bound_row(
     unknown: UnknownChangeNorms,
     tile: int,
 ) -> RowBounds:
-    """Bounds on the effect of unknown changes on a row, around its configuration."""
+    """Bounds on the effect of unknown changes on a row's heads, after known ones."""
     # A column's share of a derivative is w_m [W_v x_m + (q . W_k x_m)(v_m - b)], the query's
     # sum_m w_m (dq . (k_m - kbar)) (v_m - b).
     base, store, columns = row.base, row.store, row.tiles()

@@ -1,7 +1,8 @@
 """Changes of all rows and columns before a middle layer when one token is replaced.
 
-Row j != i changes by a known vector and an unknown one of bounded norm. The replacement
-of column i has an exact effect on every row.
+Token i is replaced; a column is a key with its value. Row j != i changes by a known
+vector and an unknown one of bounded norm. The replacement of column i has an exact
+effect on every row. Base values are those of the unchanged input.
 
 Source: docs/screened.md, sections 1 and 2.4.
 """
@@ -39,7 +40,7 @@ ByRow: TypeAlias = Float[Array, "rows heads substitutions"]
 
 @pytree
 class State:
-    """Changes of the rows that a layer reads: known ones, and norms of the unknown ones."""
+    """Known changes of a layer's input rows, and bounds on norms of unknown ones."""
 
     known: Float[Array, "rows width substitutions"]  # zero at row i
     unknown: Float[Array, "rows substitutions"]  # zero at row i
@@ -55,7 +56,7 @@ class State:
 
 @pytree
 class Inputs:
-    """Changes of attention's input: of the rows, or of the normed rows under pre-norm."""
+    """Changes of attention's input (the rows, under pre-norm normed), as in `State`."""
 
     change: Float[Array, "rows width substitutions"]  # known, row i's included
     others: Float[Array, "rows width substitutions"]  # known, zero at row i
@@ -84,7 +85,7 @@ def read_inputs(layer: Layer, rows: Float[Array, "rows width"], state: State) ->
 
 @pytree
 class MovedColumns:
-    """Changes of all keys and values, and the norms of the unknown ones."""
+    """Known changes of all keys and values, and bounds on norms of the unknown ones."""
 
     key: Float[Array, "heads columns d_k substitutions"]
     value: Float[Array, "heads columns d_v substitutions"]
@@ -108,7 +109,7 @@ def move_columns(
 
 @pytree
 class Columns:
-    """Replaced column i of each substitution: its key and value, and their changes."""
+    """Replaced column i of each substitution: base key and value, and their changes."""
 
     position: Int[Array, "substitutions"]
     keys: Float[Array, "heads substitutions d_k"]
@@ -163,7 +164,7 @@ def take_columns(
 
 @pytree
 class Replaced:
-    """Effect of the replacement of column i on each row."""
+    """Effect of the known replacement of column i alone on each row's attention."""
 
     heads: Float[Array, "rows heads d_v substitutions"]  # change a of the heads
     weights: ReplacedWeights
@@ -177,7 +178,7 @@ def replace_column(
     statistics: RowStatistics,
     columns: Columns,
 ) -> tuple[Replaced, ReplacedColumn]:
-    """Effect of the replacement on rows `at`, and the column for the softmax lemma."""
+    """Effect of the replacement on rows `at`, and its sizes for `head_defect`."""
     position = columns.position
 
     def scores(
@@ -231,7 +232,7 @@ def turn_derivative(
     first: Float[Array, "rows heads d_v substitutions"],
     common: ByRow,
 ) -> Float[Array, "rows heads d_v substitutions"]:
-    """Effect of known changes by the derivative after replacement, less by the base's."""
+    """Derivative after replacement by known changes, less the base derivative."""
     # With f the factor of the other columns' weights, t and t' the weight of column i:
     #     (f - 1) first - f a common - f t d (v_i - b - a) + t' d' (v'_i - b - a),
     #     d = dq . (k_i - kbar),  d' = dq . (k'_i - kbar).

@@ -1,8 +1,10 @@
 """A layer's map of each row after attention: its derivative, and bounds on the rest.
 
-The row map F takes a row y and its heads' outputs b to the layer's output row. A known
-change (p_y, p_b) goes through exactly. Of a further change e only norms of parts are
-known (its *sources*: the row itself, then every head).
+A screen is an estimate of a substitution's change with a bound on its error; base
+values are those of the unchanged input. The row map F takes a row y and its heads'
+outputs b to the layer's output row. A known change (p_y, p_b) goes through exactly. Of
+a further change e only norms of parts are known (its *sources*: the row itself, then
+every head).
 
 Source: docs/screened.md, sections 2.7, 2.8 and 2.10.
 """
@@ -61,7 +63,7 @@ class LastReads:
     def derivative(
         self, rows: Float[Array, "rows width"]
     ) -> Float[Array, "*rows maps width"]:
-        """Derivative of the stacked maps at rows; one for all rows without a pre-norm."""
+        """Derivative of the stacked `maps` at rows; one for all without a pre-norm."""
         maps = jnp.concatenate([x.reshape(-1, x.shape[-1]) for x in self.maps])
         program = self.layer.reads
         return pull(program, {"y": rows}, {program.output: maps})["y"]
@@ -109,7 +111,7 @@ def make_row_map(
     # The last layer, if it reads these rows.
     reader: LastReads | None = None,
 ) -> tuple[RowMap, dict[str, Array]]:
-    """Derivatives of the row map at a block of rows, and pulled cotangents."""
+    """Derivatives of the row map at rows, and cotangents of its inputs by name."""
     program, (r, _, d) = layer.writes, cotangents.shape
     wanted = pull(program, base.rows, {program.output: cotangents})
     read = {
@@ -144,7 +146,7 @@ def make_row_map(
 
 @pytree
 class MovedOutput:
-    """A tile of the layer's output rows: known change, and bounds on the rest."""
+    """Known changes of a tile of the layer's output rows, and bounds on the rest."""
 
     known: Float[Array, "rows width substitutions"]
     unknown: Float[Array, "rows substitutions"]  # norm of the rest of the change
@@ -194,7 +196,7 @@ def move_row_map(
 def carry_columns(
     operation: Operation, base: tuple[Any, ...], *changes: Array
 ) -> Array:
-    """Exact change of an operation's output for a tile of changes, in the same layout."""
+    """Exact changes of an operation's output, [rows, width, substitutions]."""
     # A nonlinear operation reads its base inputs [j, d] too.
     if not operation.linear:
         changes = (*base, *changes)
@@ -238,7 +240,7 @@ def _norms(
 def _by_source(
     found: dict[str, Array], heads: int, norms: Callable[[Array], Array]
 ) -> Float[Array, "rows *entries sources"]:
-    """Norms of the derivatives by the row and by each head's output."""
+    """Norms of derivatives with respect to the row and to each head's output."""
     by_row = norms(found["y"])
     by_head = [jnp.zeros_like(by_row)] * heads  # of rows that do not read attention
     if "heads" in found:
@@ -251,7 +253,7 @@ def _carry(
     found: Float[Array, "rows *defects substitutions"],
     to_entries: bool,
 ) -> Float[Array, "rows *moved substitutions"]:
-    """Product of gains and defects; of each output entry if `to_entries`."""
+    """Effect of defects by norms `gain` of a derivative; by output if `to_entries`."""
     of_entries = found.ndim == 3
     if of_entries:
         terms = "jgf,jfi->jgi" if to_entries else "jf,jfi->ji"

@@ -2,8 +2,9 @@
 
     change of the target = estimate + error,   |error| <= R,
 
-where the estimate is the known change of the target and, to first order, the effect of the
-unknown changes between the layers.
+where the target is the watched quantity of the model's output, and the estimate is the
+known change of the target and, to first order, the effect of the unknown changes
+between the layers.
 
 Source: docs/screened.md, section 2, with the identity and its proof.
 """
@@ -67,7 +68,7 @@ def screen_last_row(
     target: str,
     row_tile: int,
 ) -> tuple[Float[Array, "classes substitutions"], Float[Array, "substitutions"]]:
-    """Known change of the target, and a bound on the rest beyond base derivatives."""
+    """Known change of the target, and a bound on the last layer's part of the error."""
     # The query row is evaluated exactly with all known changes made. Around that, unknown
     # changes move it by the base derivative, which the cotangents carry back, and by the
     # rest: the derivative there is another, and attention, row map and final norm are not
@@ -112,7 +113,7 @@ def screen_last_row(
 def _unknown_columns(
     reader: LastReads, state: State, inputs: Inputs
 ) -> Float[Array, "3 heads columns substitutions"]:
-    """Norms of unknown changes of the last layer's keys, values and watched scores."""
+    """Bounds on unknown changes of the last layer's keys, values and watched scores."""
     norms = reader.map_norms[:, None, None]
     found = norms * inputs.unknown
     # By the parts of an unknown change where they are known, of the replaced row by its norm.
@@ -128,7 +129,7 @@ def _mean_keys(base: ScreenedLayer) -> Float[Array, "heads rows d_k"]:
 
 @pytree
 class ScreenBase:
-    """Base and adjoint passes of an input, which all its substitutions share."""
+    """Base pass (the unchanged input's) and adjoint pass of cotangents, by layer."""
 
     first: PreparedLayer
     middle: tuple[ScreenedLayer, ...]
@@ -137,7 +138,7 @@ class ScreenBase:
 
 @pytree
 class ScreenLevel:
-    """Model at one input: its base and adjoint passes, and the envelopes of a level."""
+    """Model and input, with their passes and one level's bounds on weights."""
 
     model: Transformer
     tokens: Int[Array, "tokens"]
@@ -200,7 +201,7 @@ def prepare_screen(
 def prepare_envelopes(
     model: Transformer, base: ScreenBase, groups: int, rank: int
 ) -> tuple[Envelopes, ...]:
-    """Envelopes of the layers between first and last; `rank` 0 forms no factors."""
+    """`Envelopes` of layers between first and last, without factors for `rank` 0."""
     n = base.first.store.length
 
     def stretch(layer: Layer) -> int:
@@ -226,7 +227,7 @@ def screen_states(
     target: str,
     row_tile: int,
 ) -> tuple[ScreenedBlock, tuple[State, ...]]:
-    """Estimates of a block of substitutions, and the changes before each later layer."""
+    """Estimates of a block, and changes of each layer's input but the first's."""
     model, base = level.model, level.base
     states = [enter(level, position, symbol, row_tile)]
     zeros = jnp.zeros(position.shape, model.dtype)
@@ -248,7 +249,7 @@ def screen_states(
 
 @functools.partial(jax.jit, static_argnames=("query", "target", "row_tile"))
 def screen_block(*arguments: Any, **options: Any) -> tuple[ScreenedBlock, None]:
-    """Screens a block of substitutions, as a kernel with `screen_states`' arguments."""
+    """Estimates of `screen_states`, and None in place of a tie report; compiled."""
     return screen_states(*arguments, **options)[0], None
 
 
@@ -258,7 +259,7 @@ def enter(
     symbol: Int[Array, "substitutions"],
     row_tile: int,
 ) -> State:
-    """Exact changes of all rows after the first layer."""
+    """Exact changes of all rows after the first layer; nothing is unknown yet."""
     model, tokens, first = level.model, level.tokens, level.base.first
     layer = model.layers[0]
     replaced = replace_tokens(model, tokens, first, position, symbol)
@@ -275,5 +276,5 @@ def enter(
 
 
 def reached(sights: list[Sight]) -> tuple[bool, bool]:
-    """True if rows before, and after, a replaced row can change under the masks."""
+    """Two flags: rows before, rows after, a replaced row can change under the masks."""
     return any(one.after for one in sights), any(one.before for one in sights)

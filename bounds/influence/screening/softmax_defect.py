@@ -1,7 +1,8 @@
 """The softmax lemma: an upper bound on a head's change beyond its base derivative.
 
-One row and head. A *reference* has weights w_m (sum 1), values r_m and output c. Every
-column then moves: its score by s_m = s0_m + s1_m, s0 linear in the columns' and the query's
+A column is a key with its value; base values are those of the unchanged input. One row
+and head. A *reference* has weights w_m (sum 1), values r_m and output c. Every column
+then moves: its score by s_m = s0_m + s1_m, s0 linear in the columns' and the query's
 change and s1 their product, its value by x_m; |s_m| <= y_m.
 
 Source: docs/screened.md, sections 2.3 and 2.4.
@@ -61,7 +62,7 @@ def grow(exponent: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
 
 @pytree
 class ColumnSums:
-    """Sums over all columns but the replaced one, with base weights a_m."""
+    """Upper bounds on sums over all columns but i, with base weights a_m."""
 
     # key and value are |W_k x_m| and |W_v x_m| of the columns' changes.
     key: ByPair  # sum a key
@@ -85,7 +86,7 @@ class Missed:
 
 @pytree
 class MovedRow:
-    """Norms of a row's query and its changes, and the row's moments."""
+    """Norms of a row's query and changes (bounds), and moments of its base weights."""
 
     query: Float[Array, "heads rows #substitutions"]  # |q|
     query_change: ByPair  # |dq|
@@ -98,7 +99,7 @@ class MovedRow:
 
 @pytree
 class ReplacedColumn:
-    """Column i at each row: before and after its replacement, and later changes."""
+    """Column i at each row: base, replaced, and its unknown change, as bounds."""
 
     old: ByPair  # t
     new: ByPair  # t'
@@ -116,7 +117,7 @@ class ReplacedColumn:
 
 @pytree
 class HeadDefect:
-    """Bounds on the parts of the change of a head's output."""
+    """Bounds on parts of the change of a head's output; `turned` is their choice."""
 
     # |output - b - a - (base derivative) - (its known turning)|
     defect: ByPair
