@@ -129,6 +129,8 @@ def run_kernel(kernel: Kernel, request: InfluenceRequest) -> Iterator[Block]:
 
 # Substitutions that are sorted by their symbols at a time.
 SORTED = 2**14
+# The share of the first block that may be NaN; if more is, all is computed again.
+MOST_AGAIN = 0.25
 
 
 def _run_alike(
@@ -142,10 +144,24 @@ def _run_alike(
         kinds = old[start:end] * request.pairs.vocab_size + new[start:end]
         order = np.argsort(kinds, kind="stable")
         turns = np.flatnonzero(np.diff(kinds[order])) + 1
-        ends = itertools.pairwise([0, *turns.tolist(), order.size])
-        parts = tuple(dataclasses.replace(part, start=a, end=b) for a, b in ends)
-        each = dataclasses.replace(kernel, parts=parts, again=None)
-        changes = _changes(each, request, start + order)[np.argsort(order)]
+        # The first block of all tells whether blocks of this kind are worth their time.
+        tried = min(part.batch, *turns[:1], order.size) if start == part.start else 0
+        ends = itertools.pairwise(
+            [0, *sorted({tried, *turns.tolist()} - {0}), order.size]
+        )
+        parts = [dataclasses.replace(part, start=a, end=b) for a, b in ends if a < b]
+        each = dataclasses.replace(kernel, again=None)
+        sorted_changes = []
+        if tried:
+            first = dataclasses.replace(each, parts=tuple(parts[:1]))
+            sorted_changes.append(_changes(first, request, start + order))
+            if np.isnan(sorted_changes[0]).any(axis=(1, 2)).mean() > MOST_AGAIN:
+                yield from run_kernel(again.skip(part.start), request)
+                return
+        if rest := parts[len(sorted_changes) :]:
+            each = dataclasses.replace(each, parts=tuple(rest))
+            sorted_changes.append(_changes(each, request, start + order))
+        changes = np.concatenate(sorted_changes)[np.argsort(order)]
         (lost,) = np.nonzero(np.isnan(changes).any(axis=(1, 2)))
         if lost.size:
             # Blocks of one size, so that one program computes any number.

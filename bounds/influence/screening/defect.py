@@ -49,7 +49,7 @@ def norm_defect(
     known: Float[Array, "*#batch"],
     unknown: Float[Array, "*#batch"],
 ) -> tuple[Float[Array, "*#batch"], Float[Array, "*#batch"]]:
-    """Bounds on a norm's change by e beyond its base derivative, and on all of it."""
+    """Bounds on a norm's change by e beyond its base derivative, and on the whole change."""
     # First |f(z + p + e) - f(z + p) - Df(z) e|, for |p| <= known and |e| <= unknown; then
     # both |f(z + p + e) - f(z + p)| and |Df(z) e|. `deviation` is s at the base row.
     d = norm.scale.shape[0]

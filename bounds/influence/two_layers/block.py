@@ -29,6 +29,9 @@ from jax_models.weighting import TieReport
 SLACK = 1e-3
 # The most neurons of a tile that may flip; where there are more, vectors are cheaper.
 MOST_FLIPS = 256
+# The share of columns that may be lost before rows are summed over. Where there are more,
+# vectors of all columns cost less than products and then vectors of those.
+MOST_LOST = 0.25
 
 
 @functools.partial(jax.jit, static_argnames=("row_tile", "chosen"))
@@ -188,8 +191,14 @@ class Flips(NamedTuple):
 
 
 def _fold(below: Layer, tiles: Tiles, row_tile: int) -> tuple[Sums, Bool[Array, ""]]:
-    """Sums over all rows; True where they end early, with too many flips."""
+    """Sums over all rows; True where they end early: vectors take less time then.
+
+    They end with too many flips, and do not begin where many columns are lost already.
+    """
     columns, above, n = tiles.columns, tiles.above, tiles.first.store.length
+    hopeless = above.underflows | (
+        columns.lost.mean(dtype=columns.values.dtype) > MOST_LOST
+    )
     size = min(row_tile, n)
     within = jnp.arange(size, dtype=jnp.int32)
 
@@ -222,6 +231,6 @@ def _fold(below: Layer, tiles: Tiles, row_tile: int) -> tuple[Sums, Bool[Array, 
     _, sums, hopeless = jax.lax.while_loop(
         lambda given: (given[0] < n) & ~given[2],
         step,
-        (jnp.int32(0), sums, above.underflows),
+        (jnp.int32(0), sums, hopeless),
     )
     return sums, hopeless

@@ -27,6 +27,8 @@ contract = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
 
 # A result smaller than its largest part by more than this factor has lost digits.
 LOSS = 64.0
+# Least sum of new weights, relative to the old ones, that keeps its digits.
+LEAST = 1 / 16
 
 
 class Columns(NamedTuple):
@@ -184,7 +186,7 @@ def _replaced_rows(
         total = 1 + sums[..., -1:] + gained
         result = sum(parts[1:], parts[0])
         size, most = (jnp.abs(x).max(axis=-1) for x in (result, jnp.stack(parts)))
-        lost = ~(size * LOSS >= most.max(axis=0)) | ~(total[..., 0] > 0.5)
+        lost = ~(size * LOSS >= most.max(axis=0)) | ~(total[..., 0] > LEAST)
         rows = change_rows(layer, base, row_change, join_heads(result / total))
         return rows, lost.any(axis=0)
 

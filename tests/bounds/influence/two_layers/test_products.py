@@ -113,9 +113,15 @@ def test_products_find_what_vectors_find(setting):
 
 
 def test_columns_that_lost_digits_are_computed_again():
-    apart, lost = off(pose(draw(factors=(4.0, 4.0))))
+    apart, lost = off(pose(draw(factors=(2.5, 2.5))))
     assert apart <= ROUNDOFFS
     assert 0 < lost.sum() < lost.size
+
+
+def test_all_are_left_to_vectors_where_the_first_block_loses_many():
+    apart, lost = off(pose(draw(factors=(4.0, 4.0))))
+    assert apart == 0
+    assert lost.all()
 
 
 def test_too_many_flips_are_left_to_vectors(plant):
