@@ -137,7 +137,7 @@ def _run_alike(
     kernel: Kernel, again: Kernel, request: InfluenceRequest
 ) -> Iterator[Block]:
     """Yields changes in order, from blocks that each replace one symbol by one other."""
-    (part,) = kernel.parts
+    (part,), by_vectors = kernel.parts, False
     old, new = request.tokens[request.position].astype(np.int64), request.symbol
     for start in range(part.start, part.end, SORTED):
         end = min(start + SORTED, part.end)
@@ -156,8 +156,14 @@ def _run_alike(
             first = dataclasses.replace(each, parts=tuple(parts[:1]))
             sorted_changes.append(_changes(first, request, start + order))
             if np.isnan(sorted_changes[0]).any(axis=(1, 2)).mean() > MOST_AGAIN:
-                yield from run_kernel(again.skip(part.start), request)
-                return
+                by_vectors = True
+        if by_vectors:
+            # In blocks of the same bounds: all runs of a radius have blocks alike, though
+            # one may lose digits where another does not.
+            whole = dataclasses.replace(again.parts[0], start=0, end=order.size)
+            whole = dataclasses.replace(again, parts=(whole,))
+            yield Block(_changes(whole, request, np.arange(start, end)), None)
+            continue
         if rest := parts[len(sorted_changes) :]:
             each = dataclasses.replace(each, parts=tuple(rest))
             sorted_changes.append(_changes(each, request, start + order))
