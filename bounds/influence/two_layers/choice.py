@@ -7,6 +7,7 @@ from bounds.influence.blocks.block_memory import BlockSizes, base_bytes, fit_blo
 from bounds.influence.propagation.change_block import IN_FLIGHT
 from bounds.influence.propagation.pointwise import has_relu_block
 from bounds.influence.request import InfluenceRequest
+from jax_models.errors import InputError
 from jax_models.model.attending import temperature
 from jax_models.model.transformer import Transformer
 from jax_models.run.blocks import tile_elements
@@ -33,7 +34,13 @@ def by_products(request: InfluenceRequest) -> bool:
     if jax.default_backend() != "cpu" or not SHORTEST <= n <= LONGEST:
         return False
     few = model.vocab_size * (model.vocab_size - 1) <= MOST_CHANGES
-    return few and is_factored(model, n) and _is_cheaper(model)
+    if not (few and is_factored(model, n) and _is_cheaper(model)):
+        return False
+    try:  # vectors take less memory
+        product_sizes(request)
+    except InputError:
+        return False
+    return True
 
 
 def is_factored(model: Transformer, length: int) -> bool:
