@@ -14,6 +14,7 @@ from bounds.influence.targets.base import STATIC, NumberSymbol, Target, require_
 from bounds.influence.targets.log_probability import (
     LogProbabilities,
     log_mean_exponential,
+    log_sum_exponential,
 )
 from jax_models import InputError, Transformer
 from jax_models.arguments import ascii_number, expect_integer, expect_number, show
@@ -52,8 +53,8 @@ class LogOdds(Target):
         """Log-odds of each symbol."""
         of = jnp.asarray(self.symbols)
         if not self.epsilon:
-            against = jax.nn.logsumexp(base[..., self._others()], axis=-1)
-            return (base[..., of] - against) / math.log(2)
+            others = base[..., self._others()] - base[..., of, None]
+            return -log_sum_exponential(others)[..., 0] / math.log(2)
         # Normalising these shares to 1 would cancel in their odds.
         shares = jax.nn.softmax(base, axis=-1)[..., of] + self.epsilon
         return jnp.log(shares / self._against(shares)) / math.log(2)

@@ -14,6 +14,17 @@ from jax_models.arguments import expect_integer
 from jax_models.model.pytree import pytree
 
 
+def log_sum_exponential(x: Float[Array, "*batch vocab"]) -> Float[Array, "*batch 1"]:
+    """log sum_k e^(x_k), relatively accurate where the largest x_k is 0."""
+    # As x_top + log(1 + S), S the sum of e^(x_k - x_top) over the others: a small S would
+    # round alike in inputs that are nearly alike, and in runs with moved inputs.
+    top = jnp.argmax(x, axis=-1, keepdims=True)
+    largest = jnp.take_along_axis(x, top, axis=-1)
+    others = jnp.arange(x.shape[-1], dtype=top.dtype) != top
+    total = jnp.exp(x - largest).sum(axis=-1, keepdims=True, where=others)
+    return largest + jnp.log1p(total)
+
+
 def log_mean_exponential(
     logits: Float[Array, "*rows vocab"], change: Float[Array, "*batch vocab"]
 ) -> Float[Array, "*batch 1"]:
@@ -43,8 +54,9 @@ class LogProbabilities(Target):
     label = "‖Δ log-probabilities‖₂, nats"
 
     def value(self, base: Float[Array, "vocab"]) -> Float[Array, "vocab"]:
-        """logits - log sum exp logits."""
-        return jax.nn.log_softmax(base, axis=-1)
+        """d - log sum exp d, d the logits less the largest."""
+        base = base - base.max(axis=-1, keepdims=True)
+        return base - log_sum_exponential(base)
 
     def change(
         self, base: Float[Array, "vocab"], change: Float[Array, "*batch vocab"]
@@ -73,9 +85,8 @@ class LogProbability(Target):
         expect_integer("symbol", self.symbol, 0)
 
     def value(self, base: Float[Array, "vocab"]) -> Float[Array, "1"]:
-        """Logit of the symbol less log sum exp of all."""
-        total = jax.nn.logsumexp(base, axis=-1, keepdims=True)
-        return base[..., self.symbol, None] - total
+        """-log sum exp d, d the logits less that of the symbol."""
+        return -log_sum_exponential(base - base[..., self.symbol, None])
 
     def change(
         self, base: Float[Array, "vocab"], change: Float[Array, "*batch vocab"]
@@ -98,7 +109,7 @@ class Loss(LogProbability):
     label = "|Δ loss|, nats"
 
     def value(self, base: Float[Array, "vocab"]) -> Float[Array, "1"]:
-        """log sum exp of all logits less the symbol's."""
+        """Minus the log-probability."""
         return -super().value(base)
 
     def change(

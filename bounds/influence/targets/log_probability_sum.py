@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Self
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -16,7 +15,10 @@ from bounds.influence.targets.base import (
     is_count,
     require_symbols,
 )
-from bounds.influence.targets.log_probability import log_mean_exponential
+from bounds.influence.targets.log_probability import (
+    log_mean_exponential,
+    log_sum_exponential,
+)
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_integers, show
 from jax_models.model.pytree import pytree
@@ -74,8 +76,7 @@ class LogProbabilitySum(Target):
 
     def value(self, base: Float[Array, "rows vocab"]) -> Float[Array, "1"]:
         """Sum of the log-probabilities."""
-        each = self._own(base)[..., 0] - jax.nn.logsumexp(base, axis=-1)
-        return each.sum(keepdims=True)
+        return -log_sum_exponential(base - self._own(base)).sum(axis=0)
 
     def change(
         self,

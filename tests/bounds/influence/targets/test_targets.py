@@ -137,6 +137,23 @@ def test_the_tiny_change_of_what_is_nearly_certain_keeps_its_digits(target):
     assert abs(found - float(exact - before)) <= 1e-14 * abs(float(exact - before))
 
 
+@pytest.mark.parametrize(
+    ("target", "logits"),
+    [
+        (LogProbability(1), [0, 20.0, 1]),
+        (Loss(1), [0, 20.0, 1]),
+        (LogProbabilities(), [0, 20.0, 1]),
+        (LogOdds((0, 1, 2)), [20.0, 20.0, 1]),
+    ],
+    ids=str,
+)
+def test_the_tiny_value_of_what_is_nearly_certain_keeps_its_digits(target, logits):
+    """What rounds alike in two outputs and in moved runs has no part in a radius."""
+    exact = np.float64(defined(target, logits))
+    found = np.asarray(target.value(jnp.asarray(logits)))
+    np.testing.assert_allclose(found, exact, 1e-14)
+
+
 # Every target, and every method on every model, once.
 CASES = [
     ("one layer", "exhaustive", "odds of all"),
