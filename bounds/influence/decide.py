@@ -43,8 +43,6 @@ class Decider:
     way: Method  # `in_blocks`
     runs: int  # with moved inputs
     save: Callable[[int], None]  # called with the number of values just stored
-    # Substitutions of a block; by default those of a run of all, with its results.
-    batch: int | None = None
     # Whether each process computes them on its own device, and takes the first's.
     alone: bool = False
 
@@ -69,18 +67,16 @@ class Decider:
         self, chosen: Int[np.ndarray, "chosen"]
     ) -> Iterator[tuple[Int[np.ndarray, "block"], Readings]]:
         """Yields indices of chosen substitutions, their values and moves, by block."""
-        request, batch, done = self.request, self.batch, 0
-        # Blocks of the size of a run of all: a value is then the one of that run to the bit.
-        if batch is None:
-            whole = self.way.kernel(request)
-            assert whole is not None
-            batch = max(part.batch for part in whole.parts)
+        request, done = self.request, 0
+        whole = self.way.kernel(request)
+        assert whole is not None
 
         def blocks(request: InfluenceRequest) -> Iterator[Block]:
             kernel = self.way.kernel(request)
             assert kernel is not None
-            parts = tuple(dataclasses.replace(x, batch=batch) for x in kernel.parts)
-            return run_kernel(dataclasses.replace(kernel, parts=parts), request)
+            # Blocks of the size of a run of all: a value of one program is then that of
+            # that run to the bit.
+            return run_kernel(kernel.sized_as(whole), request)
 
         some = request.only(chosen)
         some = dataclasses.replace(some, mesh=None) if self.alone else some

@@ -2,7 +2,8 @@
 
 x = k ln 2 + r with |r| <= ln(2)/2: e^r - 1 is a polynomial of r, and 2^k is made of bits.
 Results are accurate to `ERROR` unit roundoffs. What is below the smallest normal number is
-0. Above the largest number e^x is infinite, and e^x - 1 infinite or NaN.
+0. From 88.38 in float32 and 709.44 in float64, a factor sqrt(2) below the largest number,
+e^x is infinite, and e^x - 1 infinite or NaN.
 """
 
 import math

@@ -111,6 +111,15 @@ class Kernel:
         parts = (dataclasses.replace(x, start=max(x.start, done)) for x in left)
         return dataclasses.replace(self, parts=tuple(parts))
 
+    def sized_as(self, other: "Kernel") -> "Kernel":
+        """Kernel in blocks of the size of another's largest."""
+        batch = max(part.batch for part in other.parts)
+        parts = tuple(dataclasses.replace(x, batch=batch) for x in self.parts)
+        again = self.again
+        if again is not None and other.again is not None:
+            again = again.sized_as(other.again)
+        return dataclasses.replace(self, parts=parts, again=again)
+
 
 def run_kernel(kernel: Kernel, request: InfluenceRequest) -> Iterator[Block]:
     """Yields changes of the target by block, in order, with the ties of all so far."""
@@ -127,8 +136,9 @@ def run_kernel(kernel: Kernel, request: InfluenceRequest) -> Iterator[Block]:
         yield Block(changes[: these.stop - these.start], seen)
 
 
-# Substitutions that are sorted by their symbols at a time.
-SORTED = 2**14
+# Blocks of substitutions that are sorted by their symbols at a time: at least, and for each
+# change of symbol, whose last block is short.
+SORTED, SORTED_EACH = 32, 4
 # The share of the first block that may be NaN; if more is, all is computed again.
 MOST_AGAIN = 0.25
 
@@ -138,10 +148,11 @@ def _run_alike(
 ) -> Iterator[Block]:
     """Yields changes in order, from blocks that each replace one symbol by one other."""
     (part,), by_vectors = kernel.parts, False
-    old, new = request.tokens[request.position].astype(np.int64), request.symbol
-    for start in range(part.start, part.end, SORTED):
-        end = min(start + SORTED, part.end)
-        kinds = old[start:end] * request.pairs.vocab_size + new[start:end]
+    every = symbol_changes(request)
+    size = part.batch * max(SORTED, SORTED_EACH * np.unique(every).size)
+    for start in range(part.start, part.end, size):
+        end = min(start + size, part.end)
+        kinds = every[start:end]
         order = np.argsort(kinds, kind="stable")
         turns = np.flatnonzero(np.diff(kinds[order])) + 1
         # The first block of all tells whether blocks of this kind are worth their time.
@@ -175,6 +186,12 @@ def _run_alike(
             rest = dataclasses.replace(again, parts=(rest,))
             changes[lost] = _changes(rest, request, start + lost)
         yield Block(changes, None)
+
+
+def symbol_changes(request: InfluenceRequest) -> Int[np.ndarray, "substitutions"]:
+    """Number of the change of symbol (old, new) of each substitution."""
+    old = request.tokens[request.position].astype(np.int64)
+    return old * request.pairs.vocab_size + request.symbol
 
 
 def _changes(

@@ -170,7 +170,7 @@ class Flips(NamedTuple):
         reach = (share.max(axis=-1)[..., None] * jnp.maximum(*far)).sum(axis=0)
         # Rounding here is harmless: what it misses ends within rounding of zero. What is
         # no number is near.
-        near = ~(jnp.abs(u) > (1 + SLACK) * reach)
+        near = (reach != 0) & ~(jnp.abs(u) > (1 + SLACK) * reach)
         (index,) = jnp.nonzero(near.ravel(), size=MOST_FLIPS, fill_value=0)
         count = near.sum(dtype=jnp.int32)
         too_many = count > MOST_FLIPS

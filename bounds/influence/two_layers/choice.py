@@ -2,8 +2,10 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from bounds.influence.blocks.block_memory import BlockSizes, base_bytes, fit_block
+from bounds.influence.blocks.kernel import symbol_changes
 from bounds.influence.propagation.change_block import IN_FLIGHT
 from bounds.influence.propagation.pointwise import has_relu_block
 from bounds.influence.request import InfluenceRequest
@@ -13,12 +15,12 @@ from jax_models.model.transformer import Transformer
 from jax_models.run.blocks import tile_elements
 from jax_models.run.compiler import SAFE_ROWS
 
-# Below, a second is not to be gained, and a column that lost digits compiles the program of
-# vectors as well. Longer inputs have products of more rows than one CPU compiler does.
-SHORTEST, LONGEST = 1024, SAFE_ROWS
-# Changes of symbol (pairs of symbols), each with blocks of its own: few results, as those
-# that have radii, leave blocks of many changes nearly empty.
-MOST_CHANGES = 6
+# Tokens for each symbol, at least: below, a second is not to be gained, blocks of many
+# changes of symbol are nearly empty, and a column that lost digits compiles the program of
+# vectors as well.
+SHORTEST = 512
+# Tokens in all: longer inputs have products of more rows than one CPU compiler does.
+LONGEST = SAFE_ROWS
 # Multiplications of a pair by products that cost as much as one of its vectors.
 CHEAPER = 25
 # Substitutions of a block, and rows of a tile.
@@ -27,20 +29,22 @@ BLOCK, ROWS = 128, 128
 
 def by_products(request: InfluenceRequest) -> bool:
     """True where products of matrices replace the vectors of pairs."""
-    model, n = request.model, request.tokens.size
+    model, n, count = request.model, request.tokens.size, request.position.size
     if request.watches_many or request.precision is not None:
         return False
     # Tiles and their costs were measured on CPUs alone.
-    if jax.default_backend() != "cpu" or not SHORTEST <= n <= LONGEST:
+    shortest = SHORTEST * model.vocab_size
+    if jax.default_backend() != "cpu" or not shortest <= n <= LONGEST:
         return False
-    few = model.vocab_size * (model.vocab_size - 1) <= MOST_CHANGES
-    if not (few and is_factored(model, n) and _is_cheaper(model)):
+    if not (is_factored(model, n) and _is_cheaper(model)):
         return False
-    try:  # vectors take less memory
-        product_sizes(request)
-    except InputError:
+    try:
+        size = request.block(product_sizes(request).substitutions, count)
+    except InputError:  # vectors take less memory
         return False
-    return True
+    # The last block of each change of symbol takes the time of a whole one.
+    _, each = np.unique(symbol_changes(request), return_counts=True)
+    return bool((-(-each // size)).sum() * size <= max(n, 2 * count))
 
 
 def is_factored(model: Transformer, length: int) -> bool:

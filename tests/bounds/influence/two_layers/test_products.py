@@ -8,9 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import bounds
 import jax_models as jm
+from bounds.influence import LogProbability, checkpoint
 from bounds.influence.blocks import kernel
 from bounds.influence.build import build_request
+from bounds.influence.methods import bucket
 from bounds.influence.methods.incremental import INCREMENTAL
 from bounds.influence.propagation.change_block import change_block, prepare
 from bounds.influence.propagation.first_layer import take_rows
@@ -29,8 +32,11 @@ ROUNDOFFS = 64 * N
 @pytest.fixture
 def forced(monkeypatch):
     """Products for inputs of any length and models of any sizes, by few rows at a time."""
-    monkeypatch.setattr(kernel, "SORTED", 32)
+    monkeypatch.setattr(kernel, "SORTED", 4)
+    monkeypatch.setattr(kernel, "SORTED_EACH", 0)
+    monkeypatch.setattr(bucket, "LONGEST", 0)
     monkeypatch.setattr(choice, "SHORTEST", 0)
+    monkeypatch.setattr(choice, "BLOCK", 8)
     monkeypatch.setattr(choice, "CHEAPER", 1e9)
     monkeypatch.setattr(choice, "ROWS", ROWS)
 
@@ -98,6 +104,7 @@ SETTINGS: dict[str, Any] = {
     "a window": {"mask": "future", "window": 4},
     "an earlier query": {"query": 9},
     "concatenated heads": {"combine": "concat"},
+    "five symbols": {"vocab_size": 5},
     "float32": {"dtype": "float32"},
 }
 
@@ -140,7 +147,6 @@ def test_too_many_flips_are_left_to_vectors(plant):
         {"score": "additive"},
         {"weighting": "average_hard"},
         {"num_layers": 3, "factors": (1.0,) * 3},
-        {"vocab_size": 4},
         {
             "mask": "future",
             "temperature": jm.PowerTemperature(1.5, -0.3, "position"),
@@ -152,6 +158,144 @@ def test_other_models_keep_vectors(options):
     assert not choice.by_products(pose(draw(**options)))
 
 
+def test_neurons_that_nothing_moves_are_no_flips(plant):
+    model = draw()
+    below = model.layers[0]
+    block_ = below.feed_forward
+    padded = dataclasses.replace(
+        block_, w1=block_.w1.at[:4].set(0), b1=block_.b1.at[:4].set(0)
+    )
+    below = dataclasses.replace(below, feed_forward=padded)
+    request = pose(dataclasses.replace(model, layers=(below, model.layers[1])))
+    plant(block, "MOST_FLIPS", 3 * ROWS)
+    assert not off(request)[1].all()
+
+
+def test_few_of_many_changes_of_symbol_keep_vectors():
+    # One position for each of the 20 changes of five symbols.
+    model = draw(vocab_size=5)
+    tokens = np.arange(20) // 4
+    asked = build_request(model, tokens, include_query=True)
+    rows = np.arange(0, 80, 4) + np.arange(20) % 4
+    assert choice.by_products(asked)
+    assert not choice.by_products(asked.only(rows))
+
+
+def enclose_alike(found, expected):
+    """Checks that two answers' enclosures of every influence meet."""
+    np.testing.assert_array_equal(found.enclosed, expected.enclosed)
+    there = ~np.isnan(expected.lower)
+    assert there.any()
+    np.testing.assert_array_equal(~np.isnan(found.lower), there)
+    assert (found.lower[there] <= expected.upper[there]).all()
+    assert (expected.lower[there] <= found.upper[there]).all()
+
+
+def enumerate_all(model, tokens, **question):
+    """Influences with radii by a forward pass for each."""
+    given = {"rounding": "all", "include_query": True, **question}
+    return bounds.compute_influence(model, tokens, method="exhaustive", **given)
+
+
+def carry(model, tokens, **question):
+    """Influences with radii by products where these apply."""
+    given = {"method": "incremental", "rounding": "all", "include_query": True}
+    return bounds.compute_influence(model, tokens, **{**given, **question})
+
+
+def test_a_limit_that_products_exceed_leaves_vectors():
+    model, tokens = draw(), pose(draw()).tokens
+    held = choice.product_sizes(pose(model)).held
+    limit = next(
+        limit
+        for limit in range(int(held), 0, -256)
+        if not choice.by_products(dataclasses.replace(pose(model), memory_limit=limit))
+    )
+    found = carry(model, tokens, run=bounds.Run(memory_limit=limit))
+    enclose_alike(found, enumerate_all(model, tokens))
+
+
+class EveryOther:
+    """A share that every other comparison finds exceeded."""
+
+    exceeded = True
+
+    def __lt__(self, share):
+        """True and False in turn."""
+        self.exceeded = not self.exceeded
+        return self.exceeded
+
+
+def test_runs_of_a_radius_may_disagree_on_products(monkeypatch):
+    model, tokens = draw(), pose(draw()).tokens
+    monkeypatch.setattr(kernel, "MOST_AGAIN", EveryOther())
+    enclose_alike(carry(model, tokens), enumerate_all(model, tokens))
+
+
+QUESTIONS: dict[str, Any] = {
+    "logits": {"target": "logits"},
+    "a log-probability": {"target": LogProbability(1)},
+    "some positions": {"positions": [2, 3, 11]},
+    "one substitute": {"symbols": [1]},
+    "the query left out": {"include_query": False},
+    "an earlier query": {"query": 9},
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_every_question_is_that_of_enumeration(name):
+    model, tokens, question = draw(num_classes=2), pose(draw()).tokens, QUESTIONS[name]
+    found = carry(model, tokens, **question)
+    enclose_alike(found, enumerate_all(model, tokens, **question))
+
+
+def test_the_largest_values_have_the_radii_of_enumeration():
+    model, tokens = draw(factors=(2.5, 2.5)), pose(draw()).tokens
+    found = carry(model, tokens, rounding="top")
+    expected = enumerate_all(model, tokens)
+    assert found.kind == "exact"
+    assert found.position == expected.position
+    assert found.symbol == expected.symbol
+    assert found.max_lower <= expected.max_upper
+    assert expected.max_lower <= found.max_upper
+
+
+def test_a_mesh_of_devices_computes_alike():
+    model, tokens = draw(), pose(draw()).tokens
+    run = bounds.Run(mesh=bounds.device_mesh(2))
+    enclose_alike(carry(model, tokens, run=run), enumerate_all(model, tokens))
+
+
+def test_float32_proposes_by_products_and_resumes(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0)
+    model, tokens, steps = draw(), pose(draw()).tokens, []
+
+    def stop(done, total):
+        steps.append((done, total))
+        if len(steps) == 1:
+            raise KeyboardInterrupt
+
+    question = {"method": bounds.Proposed("float32", method="incremental")}
+    run = bounds.Run(checkpoint=tmp_path / "state", progress=stop)
+    question = {**question, "rounding": "auto", "run": run}
+    with pytest.raises(KeyboardInterrupt):
+        carry(model, tokens, **question)
+    found, expected = carry(model, tokens, **question), enumerate_all(model, tokens)
+    (first, total), (second, _) = steps[:2]
+    assert 0 < first < second <= total == 2 * N
+    assert found.kind == "exact"
+    assert (found.position, found.symbol) == (expected.position, expected.symbol)
+    assert found.max_lower <= expected.max_upper
+    assert expected.max_lower <= found.max_upper
+
+
+def test_progress_comes_with_every_sorted_set_of_blocks():
+    model, tokens, steps = draw(), pose(draw()).tokens, []
+    run = bounds.Run(progress=lambda done, total: steps.append(done))
+    carry(model, tokens, rounding="none", run=run)
+    assert steps == [32, 42]
+
+
 def test_short_and_long_inputs_and_wide_blocks_keep_vectors(monkeypatch):
     request = pose(draw())
     assert choice.by_products(request)
@@ -160,7 +304,7 @@ def test_short_and_long_inputs_and_wide_blocks_keep_vectors(monkeypatch):
     monkeypatch.setattr(choice, "LONGEST", N - 1)
     assert not choice.by_products(request)
     monkeypatch.setattr(choice, "LONGEST", N)
-    monkeypatch.setattr(choice, "SHORTEST", N + 1)
+    monkeypatch.setattr(choice, "SHORTEST", N // 3 + 1)
     assert not choice.by_products(request)
 
 
