@@ -155,8 +155,13 @@ def _run_alike(
         kinds = every[start:end]
         order = np.argsort(kinds, kind="stable")
         turns = np.flatnonzero(np.diff(kinds[order])) + 1
-        # The first block of all tells whether blocks of this kind are worth their time.
-        tried = min(part.batch, *turns[:1], order.size) if start == part.start else 0
+        tried = 0
+        if start == part.start:
+            # The first block tells for all whether products are worth their time: from the
+            # middle, as under a causal mask the first positions lose most digits.
+            alike = slice(min([*turns, order.size]))
+            order[alike] = np.roll(order[alike], -(alike.stop // 2))
+            tried = min(part.batch, alike.stop)
         ends = itertools.pairwise(
             [0, *sorted({tried, *turns.tolist()} - {0}), order.size]
         )

@@ -92,7 +92,7 @@ class Sums(NamedTuple):
 
     # w tau by factors of rows: E where a neuron is active, E, then values
     pairs: tuple[tuple[Float[Array, "factors substitutions"], ...], ...]
-    flips: Float[Array, "above width_v substitutions"]
+    flips: Float[Array, "above hidden substitutions"]  # w times what flips change
     # a (e^d - 1) times the columns of `Above.values`
     moved: Float[Array, "above width_v+1 substitutions"]
 
@@ -100,11 +100,12 @@ class Sums(NamedTuple):
     def zero(maps: RowMap, count: int) -> "Sums":
         """Sums over no rows."""
         above, heads, width, _ = maps.value_skip.shape
-        dtype, factors = maps.into.dtype, maps.into.shape[1] + 1 + width
+        dtype, hidden = maps.into.dtype, maps.into.shape[1]
+        factors = hidden + 1 + width
         one = jnp.zeros((factors, count), dtype)
         return Sums(
             ((one,) * heads,) * above,
-            jnp.zeros((above, width, count), dtype),
+            jnp.zeros((above, hidden, count), dtype),
             jnp.zeros((above, width + 1, count), dtype),
         )
 
@@ -153,9 +154,9 @@ class Sums(NamedTuple):
             moved[:, :-1],
             (old * raised)[:, None] * own_value,
             contract("gwf,gfi->gwi", maps.value_hidden, on),
+            contract("gwf,gfi->gwi", maps.value_hidden, self.flips),
             contract("ghwv,ghvi->gwi", maps.value_skip, flat),
             sums[:, :, hidden + 1 :].sum(axis=1),
-            self.flips,
         )
         total = 1 + moved[:, -1]
         result = sum(parts[1:], parts[0])

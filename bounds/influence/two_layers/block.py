@@ -14,21 +14,18 @@ from bounds.influence.propagation.first_layer import (
     replace_tokens,
     slice_rows,
 )
-from bounds.influence.propagation.pointwise import RELU, change_rows
+from bounds.influence.propagation.pointwise import change_rows
 from bounds.influence.targets.base import Target
 from bounds.influence.targets.change import change_watched
 from bounds.influence.two_layers.above import Above, RowMap, Sums
 from bounds.influence.two_layers.columns import Columns, PairRows, contract, product
+from bounds.influence.two_layers.flips import Flips
 from jax_models.model.layer import Layer
 from jax_models.model.transformer import Transformer
 from jax_models.run.blocks import slice_tile
 from jax_models.run.perturbation import perturbation
 from jax_models.weighting import TieReport
 
-# Slack of a bound on how far neurons move, for its rounding.
-SLACK = 1e-3
-# The most neurons of a tile that may flip; where there are more, vectors are cheaper.
-MOST_FLIPS = 256
 # The share of columns that may be lost before rows are summed over. Where there are more,
 # vectors of all columns cost less than products and then vectors of those.
 MOST_LOST = 0.25
@@ -116,14 +113,7 @@ class Tiles(NamedTuple):
                 moved[g] = moved[g] + product(factors, self.scores[g, h]) * share[h]
         flips = Flips.of(u, z, rows.turn, share, self.neurons)
 
-        def bend(k: Int[Array, ""], moved: tuple[Array, ...]) -> tuple[Array, ...]:
-            j, f, bent = flips.find(k)
-            return tuple(
-                x.at[j].add(by[f] * bent)
-                for x, by in zip(moved, self.by_neuron, strict=True)
-            )
-
-        moved = jax.lax.fori_loop(0, flips.number, bend, tuple(moved))
+        moved = flips.bend_scores(tuple(moved), self.by_neuron)
         sums, new = sums.add_weights(self.above, rows.at, valid, rows.here, moved)
         pairs = []
         for g in range(above):
@@ -133,61 +123,8 @@ class Tiles(NamedTuple):
                 by_head.append(sums.pairs[g][h] + product(factors.T, new[g] * share[h]))
             pairs.append(tuple(by_head))
 
-        def bend_values(
-            k: Int[Array, ""], so_far: Float[Array, "above width_v substitutions"]
-        ) -> Float[Array, "above width_v substitutions"]:
-            j, f, bent = flips.find(k)
-            weighted = jnp.stack([x[j] for x in new]) * bent
-            return so_far + self.maps.value_hidden[:, :, f, None] * weighted[:, None]
-
-        bent = jax.lax.fori_loop(0, flips.number, bend_values, sums.flips)
+        bent = flips.bend_values(new, sums.flips)
         return sums._replace(pairs=tuple(pairs), flips=bent), flips.too_many
-
-
-class Flips(NamedTuple):
-    """Neurons of a tile of rows that some column may flip, one by one."""
-
-    u: Float[Array, "rows hidden"]
-    z: Float[Array, "heads rows hidden"]  # change by `PairRows.moved`
-    turn: Float[Array, "heads rows"]
-    share: Float[Array, "heads rows substitutions"]
-    neurons: Float[Array, "heads hidden substitutions"]
-    listed: Int[Array, "flips"]  # in the flattened table of rows and neurons
-    number: Int[Array, ""]  # 0 if there are too many
-    too_many: Bool[Array, ""]
-
-    @staticmethod
-    def of(
-        u: Float[Array, "rows hidden"],
-        z: Float[Array, "heads rows hidden"],
-        turn: Float[Array, "heads rows"],
-        share: Float[Array, "heads rows substitutions"],
-        neurons: Float[Array, "heads hidden substitutions"],
-    ) -> "Flips":
-        """Neurons that are no farther from 0 than they may move."""
-        ends = neurons.min(axis=-1)[:, None], neurons.max(axis=-1)[:, None]
-        far = [jnp.abs(turn[..., None] * end + z) for end in ends]
-        reach = (share.max(axis=-1)[..., None] * jnp.maximum(*far)).sum(axis=0)
-        # Rounding here is harmless: what it misses ends within rounding of zero. What is
-        # no number is near.
-        near = (reach != 0) & ~(jnp.abs(u) > (1 + SLACK) * reach)
-        (index,) = jnp.nonzero(near.ravel(), size=MOST_FLIPS, fill_value=0)
-        count = near.sum(dtype=jnp.int32)
-        too_many = count > MOST_FLIPS
-        count = jnp.where(too_many, 0, count)
-        given = u, z, turn, share, neurons, index.astype(jnp.int32)
-        return Flips(*given, count, too_many)
-
-    def find(
-        self, k: Int[Array, ""]
-    ) -> tuple[Int[Array, ""], Int[Array, ""], Float[Array, "substitutions"]]:
-        """Row and neuron of one, and relu(u + z) - relu(u) less z where it is active."""
-        hidden = self.u.shape[1]
-        j, f = self.listed[k] // hidden, self.listed[k] % hidden
-        each = self.turn[:, j, None] * self.neurons[:, f] + self.z[:, j, f, None]
-        change = (self.share[:, j] * each).sum(axis=0)
-        u = self.u[j, f]
-        return j, f, RELU.change(u, change) - jnp.where(u > 0, change, 0)
 
 
 def _fold(below: Layer, tiles: Tiles, row_tile: int) -> tuple[Sums, Bool[Array, ""]]:

@@ -1,7 +1,6 @@
 """Requests whose pairs go by products of matrices, and the sizes of their blocks."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from bounds.influence.blocks.block_memory import BlockSizes, base_bytes, fit_block
@@ -10,7 +9,6 @@ from bounds.influence.propagation.change_block import IN_FLIGHT
 from bounds.influence.propagation.pointwise import has_relu_block
 from bounds.influence.request import InfluenceRequest
 from jax_models.errors import InputError
-from jax_models.model.attending import temperature
 from jax_models.model.transformer import Transformer
 from jax_models.run.blocks import tile_elements
 from jax_models.run.compiler import SAFE_ROWS
@@ -36,7 +34,7 @@ def by_products(request: InfluenceRequest) -> bool:
     shortest = SHORTEST * model.vocab_size
     if jax.default_backend() != "cpu" or not shortest <= n <= LONGEST:
         return False
-    if not (is_factored(model, n) and _is_cheaper(model)):
+    if not (is_factored(model) and _is_cheaper(model)):
         return False
     try:
         size = request.block(product_sizes(request).substitutions, count)
@@ -47,7 +45,7 @@ def by_products(request: InfluenceRequest) -> bool:
     return bool((-(-each // size)).sum() * size <= max(n, 2 * count))
 
 
-def is_factored(model: Transformer, length: int) -> bool:
+def is_factored(model: Transformer) -> bool:
     """True for the models of this package, in which changes depend on symbols alone."""
     if len(model.layers) != 2 or model.is_hard or model.entry is not None:
         return False
@@ -58,11 +56,7 @@ def is_factored(model: Transformer, length: int) -> bool:
             return False
         if not attention.linear_keys or sight.end is not None or not sight.itself:
             return False
-    scale = jax.eval_shape(
-        lambda: temperature(below.attention, length, jnp.arange(length))
-    )
-    steady = below.attention.query_norm is None and not scale.ndim
-    return steady and has_relu_block(below)
+    return has_relu_block(below)
 
 
 def _is_cheaper(model: Transformer) -> bool:

@@ -10,11 +10,12 @@ from jaxtyping import Array, Bool, Float, Int
 from bounds.influence.propagation.first_layer import (
     PreparedLayer,
     Replaced,
+    own_rows,
     take_rows,
 )
 from bounds.influence.propagation.pointwise import change_rows
 from bounds.influence.propagation.query_row import QueryRow, move_query
-from jax_models.model.attending import compute_scores
+from jax_models.model.attending import compute_scores, temperature
 from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
 from jax_models.model.transformer import Transformer, join_heads
@@ -40,7 +41,7 @@ class Columns(NamedTuple):
     key_change: Float[Array, "heads d_k"]
     value_change: Float[Array, "heads d_v"]
     own: Float[Array, "substitutions width"]  # change of the replaced row
-    lost: Bool[Array, "substitutions"]  # columns that lost digits in the first layer
+    lost: Bool[Array, "substitutions"]  # columns that lose digits in the first layer
     entering: Float[Array, "substitutions width"]  # change of the query row
     query_change: Float[Array, "above d_k substitutions"]
     queries: Float[Array, "above d_k substitutions"]  # moved
@@ -58,8 +59,8 @@ class Columns(NamedTuple):
         at = replaced.position
         keys, values = first.store.keys[:, at], first.store.values[:, at]
         change = replaced.key_change[:, 0], replaced.value_change[:, 0]
-        own, lost = _replaced_rows(below, first, replaced)
-        lost = lost | _dominates(first, change[0])[at]
+        own = _replaced_rows(below, first, replaced)
+        lost = _dominates(first, change[0])[at]
         columns = at, keys, values.swapaxes(1, 2), *change
         rows = PairRows.of(below, first, columns, query, take_rows(first, query))
         share = rows.share(columns)[:, 0, :, None]
@@ -143,13 +144,34 @@ def _dominates(
 
 def _replaced_rows(
     layer: Layer, first: PreparedLayer, replaced: Replaced
+) -> Float[Array, "substitutions width"]:
+    """Change of row i under each replacement."""
+
+    def one_by_one() -> Float[Array, "substitutions width"]:
+        return own_rows(layer, first, replaced, replaced.position)[0]
+
+    attention, n = layer.attention, first.store.length
+    # A query's change then depends on its row.
+    if (
+        attention.query_norm is not None
+        or temperature(attention, n, jnp.arange(n)).ndim
+    ):
+        return one_by_one()
+    rows, lost = _rows_alike(layer, first, replaced)
+    return jax.lax.cond(lost.any(), one_by_one, lambda: rows)
+
+
+def _rows_alike(
+    layer: Layer, first: PreparedLayer, replaced: Replaced
 ) -> tuple[Float[Array, "substitutions width"], Bool[Array, "substitutions"]]:
-    """Change of row i under each replacement, and the rows that lost digits.
+    """Change of row i by sums that rows share, and the rows that lost digits.
 
     The query's change dq is the same in all rows: d_m = dq . (k_m - mean key) belongs to
     the key. With old weights a, and before the row's own key and value move as well,
 
         mean' - mean = sum_m a_m (e^d_m - 1) (v_m - mean) / sum_m a_m e^d_m.
+
+    Where this loses digits the change is large, and mean' is computed as well as mean.
     """
     store, attention, n = first.store, layer.attention, first.store.length
     query_change, key_change, value_change = (
@@ -184,12 +206,35 @@ def _replaced_rows(
             own * raised * value_change,
         )
         total = 1 + sums[..., -1:] + gained
-        result = sum(parts[1:], parts[0])
-        size, most = (jnp.abs(x).max(axis=-1) for x in (result, jnp.stack(parts)))
-        lost = ~(size * LOSS >= most.max(axis=0)) | ~(total[..., 0] > LEAST)
-        rows = change_rows(layer, base, row_change, join_heads(result / total))
+        result, lost = _add(parts)
+        lost = lost | ~(total[..., 0] > LEAST)
+
+        def anew() -> tuple[Float[Array, "heads rows d_v"], Bool[Array, "heads rows"]]:
+            here = same_position(at[:, None], everywhere, above.dtype)
+            scores = above + shift[:, None, :, 0] + jnp.where(here, moved, 0)
+            scores = jnp.where(seen, scores, -jnp.inf)
+            weights = exp(scores - scores.max(axis=-1, keepdims=True))
+            weights = jnp.where(seen, weights, 0)
+            sums = product(weights, jnp.concatenate([store.values, ones], axis=-1))
+            own = jnp.take_along_axis(weights, at[None, :, None], axis=2)
+            new, own = sums[..., :-1] / sums[..., -1:], own / sums[..., -1:]
+            new, left = _add((new, -mean, own * value_change))
+            heads = jnp.where(lost[..., None], new, result / total)
+            return heads, lost & left
+
+        heads, lost = jax.lax.cond(lost.any(), anew, lambda: (result / total, lost))
+        rows = change_rows(layer, base, row_change, join_heads(heads))
         return rows, lost.any(axis=0)
 
     per_row = 2 * attention.num_heads * n
     rows = replaced.position, replaced.row_change
     return map_rows(run, rows, row_block(replaced.position.shape[0], per_row))
+
+
+def _add(
+    parts: tuple[Float[Array, "heads rows d_v"], ...],
+) -> tuple[Float[Array, "heads rows d_v"], Bool[Array, "heads rows"]]:
+    """Sum of the parts, and where it lost digits."""
+    result = sum(parts[1:], parts[0])
+    size, most = (jnp.abs(x).max(axis=-1) for x in (result, jnp.stack(parts)))
+    return result, ~(size * LOSS >= most.max(axis=0))

@@ -17,7 +17,7 @@ from bounds.influence.methods import bucket
 from bounds.influence.methods.incremental import INCREMENTAL
 from bounds.influence.propagation.change_block import change_block, prepare
 from bounds.influence.propagation.first_layer import take_rows
-from bounds.influence.two_layers import block, choice, columns
+from bounds.influence.two_layers import block, choice, columns, flips
 from bounds.influence.two_layers.block import product_block
 from bounds.numbers.rounding import unit_roundoff
 from tests.architecture import with_architecture
@@ -105,6 +105,10 @@ SETTINGS: dict[str, Any] = {
     "an earlier query": {"query": 9},
     "concatenated heads": {"combine": "concat"},
     "five symbols": {"vocab_size": 5},
+    "a temperature by position": {
+        "mask": "future",
+        "temperature": jm.PowerTemperature(1.5, -0.3, "position"),
+    },
     "float32": {"dtype": "float32"},
 }
 
@@ -125,16 +129,25 @@ def test_columns_that_lost_digits_are_computed_again():
     assert 0 < lost.sum() < lost.size
 
 
-def test_all_are_left_to_vectors_where_the_first_block_loses_many():
-    apart, lost = off(pose(draw(factors=(4.0, 4.0))))
+def test_all_are_left_to_vectors_where_the_first_block_loses_many(monkeypatch):
+    monkeypatch.setattr(kernel, "MOST_AGAIN", -1)
+    apart, lost = off(pose(draw()))
     assert apart == 0
     assert lost.all()
 
 
+@pytest.mark.parametrize("factor", [5.0, 20.0])
+def test_pairs_with_large_shares_are_taken_apart(factor, plant):
+    plant(flips, "FEW_FLIPS", -1)
+    apart, lost = off(pose(draw(factors=(factor, 1.0))))
+    assert apart <= ROUNDOFFS
+    assert not lost.all()
+
+
 def test_too_many_flips_are_left_to_vectors(plant):
     request = pose(draw())
-    plant(block, "MOST_FLIPS", 1)
-    plant(block, "SLACK", 1e9)
+    plant(flips, "MOST_FLIPS", 1)
+    plant(flips, "SLACK", 1e9)
     assert off(request)[1].all()
 
 
@@ -147,10 +160,6 @@ def test_too_many_flips_are_left_to_vectors(plant):
         {"score": "additive"},
         {"weighting": "average_hard"},
         {"num_layers": 3, "factors": (1.0,) * 3},
-        {
-            "mask": "future",
-            "temperature": jm.PowerTemperature(1.5, -0.3, "position"),
-        },
     ],
     ids=lambda x: next(iter(x)),
 )
@@ -167,7 +176,7 @@ def test_neurons_that_nothing_moves_are_no_flips(plant):
     )
     below = dataclasses.replace(below, feed_forward=padded)
     request = pose(dataclasses.replace(model, layers=(below, model.layers[1])))
-    plant(block, "MOST_FLIPS", 3 * ROWS)
+    plant(flips, "MOST_FLIPS", 3 * ROWS)
     assert not off(request)[1].all()
 
 
@@ -314,16 +323,31 @@ def skip_a_tile(layer, last, real=block.Above.of):
     return above._replace(old=above.old.at[:, ROWS : 2 * ROWS].set(0))
 
 
-def keep_neurons(flips, k, real=block.Flips.find):
+def keep_neurons(flips, k, real=flips.Flips.find):
     """A listed neuron, not corrected."""
     j, f, bent = real(flips, k)
     return j, f, 0 * bent
 
 
+def keep_pairs(flips, k, real=flips.Flips.find_pairs):
+    """Pairs with large shares, not corrected."""
+    at, bent = real(flips, k)
+    return at, 0 * bent
+
+
+def take_apart():
+    """A request with pairs of large shares in crowded tiles."""
+    return pose(draw(factors=(5.0, 1.0)))
+
+
 PLANTED: dict[str, tuple[Any, Any, str, Any]] = {
     "a flip is not corrected": (
-        *(lambda: pose(draw()), block.Flips),
+        *(lambda: pose(draw()), flips.Flips),
         *("find", keep_neurons),
+    ),
+    "flips of a pair with a large share are not corrected": (
+        *(take_apart, flips.Flips),
+        *("find_pairs", keep_pairs),
     ),
     "a tile is skipped": (
         *(lambda: pose(draw()), block.Above),
@@ -335,6 +359,7 @@ PLANTED: dict[str, tuple[Any, Any, str, Any]] = {
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_error_is_noticed(name, plant):
     make, module, attribute, wrong = PLANTED[name]
+    plant(flips, "FEW_FLIPS", 2)
     assert off(make())[0] <= ROUNDOFFS
     plant(module, attribute, wrong)
     assert off(make())[0] > 4 * ROUNDOFFS
