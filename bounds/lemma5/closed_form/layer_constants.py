@@ -15,17 +15,10 @@ they enter only through `norm`. Nothing here has a unit but that of the activati
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import TypeAlias
 
 from bounds.numbers.interval import Interval, interval, maximum, minimum, upper
-from bounds.numbers.statements import (
-    instance,
-    nonnegative,
-    nonnegatives,
-    positive,
-    several,
-)
+from bounds.numbers.statements import instance, nonnegative, positive, several
 
 
 # Two kinds of score, as in Hahn 2020, section 6. Only differences of logits within a
@@ -192,91 +185,3 @@ class LayerConstants:
             object.__setattr__(self, name, nonnegative(name, getattr(self, name)))
         heads = several("heads", self.heads, HeadConstants, least=1)
         object.__setattr__(self, "heads", heads)
-
-    @classmethod
-    def residual(
-        cls,
-        *,
-        norm: float,
-        scores: Sequence[Score],
-        omegas: Sequence[float],
-        block_lipschitz: float,
-        input_gain: float = 1.0,
-        middle_gain: float = 1.0,
-        output_gain: float = 1.0,
-        output_cap: float = math.inf,
-    ) -> "LayerConstants":
-        """Constants of r = y + Σ_h O_h b_h, then y' = g(r), products rounded up.
-
-        Then |dr| <= |dy| + Σ ω_h |da_h|, and g multiplies by its Lipschitz constant. There
-        is one score and one ω_h = |O_h V_h| per head; `block_lipschitz` is that of the
-        feed-forward block with its residual and the LayerNorm inside it, if any. The gains
-        are Lipschitz constants of LayerNorms: before the attention, of r, and of the
-        block's output. A cap on the LayerNorm of r enters `output_cap` times
-        block_lipschitz and output_gain.
-        """
-        skip = upper(
-            interval(nonnegative("block_lipschitz", block_lipschitz))
-            * interval(nonnegative("middle_gain", middle_gain))
-            * interval(nonnegative("output_gain", output_gain))
-        )
-        # A head enters through the block and its norms, as the residual stream does.
-        gains = [upper(interval(skip) * w) for w in nonnegatives("omegas", omegas)]
-        return cls(norm, _heads(scores, gains), skip, input_gain, output_cap)
-
-    @classmethod
-    def concat(
-        cls,
-        *,
-        norm: float,
-        scores: Sequence[Score],
-        omegas: Sequence[float],
-        skip_gain: float,
-        head_lipschitz: Sequence[float],
-        output_cap: float = math.inf,
-    ) -> "LayerConstants":
-        """Constants of y' = f(y, b_1, …, b_H), the form of Hahn 2020, rounded up.
-
-        ω_h is the spectral norm of the value matrix V_h, 1 where values are the activations
-        themselves; `skip_gain` and `head_lipschitz` are Lipschitz constants of f in y and
-        in b_h.
-        """
-        gains = [upper(gain) for gain in head_gains(head_lipschitz, omegas)]
-        return cls(norm, _heads(scores, gains), skip_gain, 1.0, output_cap)
-
-    def at_temperature(self, temperature: float) -> "LayerConstants":
-        """The layer with its logits divided by a further temperature τ > 0.
-
-        The temperature enters nothing else: only mu, c, m1, m2 and through them A. One
-        that depends on the row enters by its smallest value over the rows, since every
-        bound grows with those numbers.
-        """
-        heads = tuple(
-            HeadConstants(head.score.at_temperature(temperature), head.gain)
-            for head in self.heads
-        )
-        return dataclasses.replace(self, heads=heads)
-
-
-def head_gains(
-    head_lipschitz: Sequence[float], omegas: Sequence[float]
-) -> list[Interval]:
-    """Products ℓ_h ω_h of `head_lipschitz` and `omegas`, for every head."""
-    ells = nonnegatives("head_lipschitz", head_lipschitz)
-    sizes = nonnegatives("omegas", omegas)
-    if len(ells) != len(sizes):
-        raise ValueError(
-            f"{len(ells)} head_lipschitz and {len(sizes)} omegas, expected as many"
-        )
-    return [interval(x) * y for x, y in zip(ells, sizes, strict=True)]
-
-
-def _heads(
-    scores: Sequence[Score], gains: Sequence[float]
-) -> tuple[HeadConstants, ...]:
-    scores = several("scores", scores, DotProduct, Additive)
-    if len(scores) != len(gains):
-        raise ValueError(
-            f"{len(scores)} scores and {len(gains)} omegas, expected as many"
-        )
-    return tuple(HeadConstants(s, g) for s, g in zip(scores, gains, strict=True))

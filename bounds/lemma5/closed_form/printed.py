@@ -26,16 +26,14 @@ import enum
 from collections.abc import Sequence
 
 from bounds.lemma5.closed_form.layer_constants import Additive, DotProduct, Score
-from bounds.numbers.bound import Bound, Claim, Sense
+from bounds.numbers.bound import Claim, Sense
 from bounds.numbers.interval import Interval, exp, interval, log_upper, maximum
 from bounds.numbers.statements import (
-    UNMASKED,
     UNMASKED_HYPOTHESES,
     nonnegative,
     others,
     own,
     several,
-    upper_bound,
     whole,
 )
 
@@ -70,20 +68,6 @@ class PrintedConstants:
         """C = 2 (1 + e^{2A} + L_fact), an interval."""
         lipschitz = interval(self.output_lipschitz)
         return 2 * (1 + exp(2 * self.half_oscillation) + lipschitz)
-
-    def attention_weight(self, length: int) -> Bound:
-        """Upper bound e^{2A}/(n - 1), n >= 2, on every attention weight.
-
-        The one step of the proof that is both printed and right, given F; `largest_weight` is
-        sharper.
-        """
-        value = exp(2 * self.half_oscillation) / (whole("length", length, 2) - 1)
-        return upper_bound(
-            value,
-            "largest attention weight of a row",
-            ("no activation is longer than F", UNMASKED),
-            f"Hahn 2020, proof of Lemma 5, reading {self.reading.value}",
-        )
 
     def others(self, layer: int, length: int, distance: float) -> Claim:
         """The claim |dy_j^(k)| <= H^k C^{2k} D/n for j != i."""

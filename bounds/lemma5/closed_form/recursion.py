@@ -2,7 +2,7 @@
 
 The symbol at position i of n is exchanged, D the distance of the two embeddings. Let κ
 bound the change of every position but i and σ that of i; at the embeddings κ = 0 and
-σ = D. With B_h(q) the bound of `head_change` for a query that moves by q, a layer gives
+σ = D. With B_h(q) the bound of `change_bound` for a query that moves by q, a layer gives
 
     κ' = skip κ + Σ_h gain_h B_h(κ),     σ' = skip σ + Σ_h gain_h B_h(σ),
 
@@ -18,12 +18,7 @@ never larger.
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from bounds.lemma5.closed_form.layer_constants import (
-    Additive,
-    DotProduct,
-    LayerConstants,
-    Score,
-)
+from bounds.lemma5.closed_form.layer_constants import LayerConstants, Score
 from bounds.numbers.bound import Bound
 from bounds.numbers.interval import (
     Interval,
@@ -34,7 +29,6 @@ from bounds.numbers.interval import (
     upper,
 )
 from bounds.numbers.statements import (
-    UNMASKED,
     corrected_bound,
     instance,
     nonnegative,
@@ -115,7 +109,7 @@ class Changes:
 def change_bound(
     score: Score, norm: Interval, length: int, changes: Changes, saturating: bool
 ) -> Interval:
-    """Upper bound of Corollary B on the change of one head's average (`head_change`)."""
+    """Upper bound of Corollary B on the change of one head's un-projected average."""
     query, other, own = changes.query, changes.other, changes.own
     weight = weight_bound(score.half_oscillation(norm), length)
     logit_other = score.query_slope(norm) * query + score.key_slope(norm) * other
@@ -127,62 +121,6 @@ def change_bound(
     change = other + weight * (own - other)
     change += norm * (logit_other + 2 * weight * logit_own)
     return minimum(change, 2 * norm) if saturating else change
-
-
-def head_change(
-    score: Score,
-    norm: float,
-    length: int,
-    query: float,
-    other: float,
-    own: float,
-    *,
-    saturating: bool = True,
-) -> Bound:
-    """Bound the change of one head's un-projected average, attention without a mask.
-
-    |a' - a| <= κ + ᾱ (σ - κ) + F (d_o + 2 ᾱ d_i), with d_o = (query slope) q + (key
-    slope) κ, d_i the same with σ, ᾱ = 1/(1 + (n - 1) e^{-2A}).
-
-    Args:
-        score: Norms of the logits.
-        norm: F.
-        length: n >= 2.
-        query: q, bound on the change of the query's activation: κ for a position other
-            than i, σ for i.
-        other: κ, bound on the change of every key but i.
-        own: σ >= κ, bound on the change of key i.
-        saturating: Also use that logits move by at most twice their magnitude and that
-            averages differ by at most 2F. Without, the bound is linear in the changes.
-
-    Returns:
-        An upper `Bound`.
-
-    Raises:
-        ValueError: A number is negative or NaN, n is below 2, or σ is below κ.
-
-    Source:
-        Hahn 2020, proof of Lemma 5, corrected.
-    """
-    sigma, kappa = nonnegative("own", own), nonnegative("other", other)
-    if sigma < kappa:
-        raise ValueError(f"own is {own}, expected at least other = {other}")
-    value = change_bound(
-        instance("score", score, DotProduct, Additive),
-        interval(nonnegative("norm", norm)),
-        whole("length", length, 2),
-        Changes(
-            interval(nonnegative("query", query)), interval(kappa), interval(sigma)
-        ),
-        instance("saturating", saturating, bool),
-    )
-    known = "activations at most F, their changes at most κ, at position i at most σ"
-    return upper_bound(
-        value,
-        "|a - a'|, a the average of one head",
-        (UNMASKED, known),
-        "Hahn 2020, proof of Lemma 5, corrected: Corollary B",
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -274,38 +212,6 @@ def _output_change(
 
 C2 = "closed form C2"
 C1 = "closed form C1"
-
-
-# Temperature: it divides the logits, and with them mu, c, m1, m2 and A, nothing else.
-#
-# `LayerConstants.at_temperature` does that. A fixed temperature only changes the
-# constants of Lemma 5. One that falls with the length changes the conclusion: with 1/τ =
-# β ln n and A the half oscillation at τ = 1, the largest weight grows like e^{2Aβ ln
-# n}/n, and C1 is n^{2Aβ - 1} times a polynomial in ln n. It vanishes if and only if 2Aβ <
-# 1: attention with length-scaled logits escapes the lemma, as it should.
-def length_exponent(half_oscillation: float, log_scale: float) -> float:
-    """Compute the exponent of n in C1 when 1/τ = β ln n.
-
-    2 A β - 1, up to factors polynomial in ln n; below zero the bound vanishes.
-
-    Args:
-        half_oscillation: A at temperature 1, nats.
-        log_scale: β >= 0; the temperature is 1/(β ln n).
-
-    Returns:
-        The exponent, rounded up.
-
-    Raises:
-        ValueError: A number is negative or NaN.
-
-    Source:
-        Hahn 2020, Lemma 5, corrected: closed form C1.
-
-    >>> length_exponent(0.25, 1.0)
-    -0.5
-    """
-    a = interval(nonnegative("half_oscillation", half_oscillation))
-    return upper(2 * a * interval(nonnegative("log_scale", log_scale)) - 1)
 
 
 # The four numbers of the closed forms, the same for every layer and head.

@@ -47,13 +47,11 @@ RECORDS = {
     *("LayerInfluence", "MaskedInfluence", "PrintedConstants"),
     *("HeightShares", "Route", "SwitchingProof", "Tower"),
 }
-NO_FUNCTIONS = {"MASKS", "RELU_SLOPE", "Score", "READINGS", "Reading", "Weight"}
+NO_FUNCTIONS = {"MASKS", "Score", "READINGS", "Reading", "Weight"}
 
 printed = {"scores": [SCORE], "output_lipschitz": 1.0, "num_heads": 1}
 PRINTED = cf.printed_tight(norm=1.0, **printed)
 MASKED = cf.masked_recursion([LAYER], ["none"], 3, 1.0, position=1)
-layer = {"norm": 1.0, "scores": [SCORE], "omegas": [0.5]}
-norm = {"norm": 1.0, "omegas": [0.5]}
 whole_input = {"layers": [LAYER, LAYER], "length": 3, "distance": 1.0}
 final = {"constants": UNIFORM, "length": 3, "distance": 1.0}
 network = {"shape": SHAPE, "embedding": 1.0, "gap": 1.0, "length": 3, "error": 1e-9}
@@ -75,16 +73,7 @@ RIGHT: dict[str, dict[str, Any]] = {
         **{"norm": 1.0, "heads": (HEAD,), "skip_gain": 1.0},
         **{"input_gain": 1.0, "output_cap": 1.0},
     },
-    "LayerConstants.residual": {
-        **{**layer, "block_lipschitz": 1.0, "input_gain": 1.0, "middle_gain": 1.0},
-        **{"output_gain": 1.0, "output_cap": 1.0},
-    },
-    "LayerConstants.concat": {
-        **{**layer, "skip_gain": 1.0, "head_lipschitz": [1.0], "output_cap": 1.0}
-    },
-    "LayerConstants.at_temperature": {"self": LAYER, "temperature": 0.5},
     "MaskedInfluence.others": {"self": MASKED, "query": 0},
-    "PrintedConstants.attention_weight": {"self": PRINTED, "length": 3},
     "PrintedConstants.others": {
         **{"self": PRINTED, "layer": 1, "length": 3, "distance": 1.0}
     },
@@ -94,23 +83,13 @@ RIGHT: dict[str, dict[str, Any]] = {
         **{"num_heads": 1, "num_layers": 2},
     },
     "causal_bound": {**whole_input, "position": 1},
-    "concat_norm": {**norm, "skip_gain": 1.0, "head_lipschitz": [1.0], "offset": 1.0},
     "feed_forward_lipschitz": {"product": 1.0, "half_norm": 1.0, "slope": 1.0},
-    "gelu_slope": {},
     "growth_constant": {"embedding_norm": 1.0, "norms": [2.0]},
-    "head_change": {
-        **{"score": SCORE, "norm": 1.0, "length": 3, "query": 1.0, "other": 1.0},
-        **{"own": 2.0, "saturating": True},
-    },
     "influence_recursion": {**whole_input, "saturating": True},
     "largest_weight": {"half_oscillation": 0.5, "visible": 3},
     "layer_norm_change_cap": {"scale": 1.0, "width": 2},
-    "layer_norm_lipschitz": {
-        **{"scale": 1.0, "epsilon": 0.1, "width": 2, "centred_norm": 2.0},
-        **{"radius": 1.0},
-    },
+    "layer_norm_lipschitz": {"scale": 1.0, "epsilon": 0.1},
     "layer_norm_output_norm": {"scale": 1.0, "shift_norm": 1.0, "width": 2},
-    "length_exponent": {"half_oscillation": 0.5, "log_scale": 1.0},
     "masked_recursion": {
         **{**whole_input, "masks": ["future", "none"], "position": 1},
         **{"saturating": True},
@@ -118,10 +97,6 @@ RIGHT: dict[str, dict[str, Any]] = {
     "printed": {**printed, "embedding_norm": 1.0, "growth": 1.0, "num_layers": 2},
     "printed_tight": {**printed, "norm": 1.0},
     "printed_shape_bound": final,
-    "residual_norm": {
-        **{**norm, "attended_norm": 1.0, "attention_offset": 1.0},
-        **{"block_lipschitz": 1.0, "block_offset": 1.0},
-    },
     "scaled_causal_average_influence": {"length": 3, "num_layers": 2},
     "single_exponential_bound": final,
     "uniform_constants": {"layers": [LAYER, LAYER]},
@@ -190,15 +165,13 @@ PROBES = (-1, 0, THIRD, 0.5, 1, 2, 3.5, INF, math.nan, None, "a", [])
 RANGES: list[tuple[list[Any], str]] = [
     (
         [0, THIRD, 0.5, 1, 2, 3.5, INF],
-        "attended_norm attention_offset block_lipschitz block_offset c centred_norm "
-        "closeness distance embedding_norm gain half_norm half_oscillation input_gain "
-        "log_scale m1 m2 middle_gain mu norm offset output_cap output_gain product query "
-        "output_lipschitz radius scale shift_norm skip_gain spread sup "
-        "gated_rounding_error:error rounding_error:error",
+        "c closeness distance embedding_norm gain half_norm half_oscillation input_gain "
+        "m1 m2 mu norm output_cap output_lipschitz product scale shift_norm skip_gain "
+        "spread sup gated_rounding_error:error rounding_error:error",
     ),
     ([THIRD, 0.5, 1, 2, 3.5, INF], "growth_constant:embedding_norm"),
     ([0.5, 1, 2, 3.5, INF], "feed_forward_lipschitz:slope"),
-    ([1, 2, 3.5, INF], "growth own"),
+    ([1, 2, 3.5, INF], "growth"),
     (
         [THIRD, 0.5, 1, 2, 3.5],
         "curvature epsilon gap kappa sharpness slope step temperature",
@@ -218,7 +191,6 @@ RANGES: list[tuple[list[Any], str]] = [
     # As exact numbers alone.
     ([THIRD, 1], "start"),
     ([THIRD], "free star_probability"),
-    ([0, THIRD, 0.5, 1, 2], "other"),
     ([0, THIRD, 0.5], "low"),
     ([0, THIRD], "perturbed_distance:error perturbed_ties_distance:error"),
     ([0], "layer_error:error"),
@@ -236,15 +208,14 @@ RANGES: list[tuple[list[Any], str]] = [
     ),
     (
         [2],
-        "PrintedConstants.attention_weight:length PrintedConstants.others:length "
-        "head_change:length influence_recursion:length masked_recursion:length "
+        "PrintedConstants.others:length influence_recursion:length masked_recursion:length "
         "printed_shape_bound:length single_exponential_bound:length "
         "parity_pair_floor:length closed_form_dyck:num_layers amplifier_weight:visible "
         "constant_gap_temperature:visible growing_amplifier_weight:visible "
         "perturbed_ties_distance:visible tie_break_range:visible",
     ),
     ([], "causal_bound:length"),
-    ([[]], "norms residual_norm:omegas switching_proof:steps"),
+    ([[]], "norms switching_proof:steps"),
 ]
 TAKEN = {name: taken for taken, names in RANGES for name in names.split()}
 
@@ -309,7 +280,7 @@ def test_every_closed_form_has_a_row_of_all_its_arguments():
     assert public - RECORDS - NO_FUNCTIONS == {x for x in RIGHT if "." not in x}
     for name, right in RIGHT.items():
         assert set(inspect.signature(found_by(name)).parameters) == set(right), name
-    assert len(VALUES) * sum(map(len, RIGHT.values())) > 5_000
+    assert len(VALUES) * sum(map(len, RIGHT.values())) > 4_500
 
 
 @pytest.mark.parametrize("name", RIGHT)

@@ -10,7 +10,7 @@ import pytest
 
 import jax_models as jm
 from benchmarks import reference
-from bounds.lemma5.closed_form import Additive, DotProduct, gelu_slope
+from bounds.lemma5.closed_form import Additive, DotProduct
 from bounds.lemma5.constants import read_constants
 from bounds.lemma5.constants.model_constants import lowest_temperature
 from bounds.lemma5.constants.row_form import path_gain, residual_lipschitz
@@ -19,6 +19,7 @@ from bounds.numbers.spectral import Enclosure
 from jax_models.format.build import build_model
 from jax_models.model.layer import FeedForward
 from jax_models.model.reweight import with_dtype, with_weighting
+from jax_models.model.rows import Gelu
 from tests.bounds.lemma5.constants.drawn import FACTORS, allowed, draw
 from tests.covering import cover
 
@@ -167,7 +168,7 @@ def test_the_block_stretches_no_difference_more_than_its_constants(
     d = len(w2)
     rng = np.random.default_rng(0)
     # Jacobians I + W2 S W1 over slopes of the activation, extreme ones among them.
-    top = gelu_slope() if activation == "gelu" else 1.0
+    top = Gelu.steepest if activation == "gelu" else 1.0
     stretched = 0.0
     for _ in range(200):
         slopes = rng.choice([1 - top, top], len(w1))

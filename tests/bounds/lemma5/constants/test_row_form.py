@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from benchmarks import reference
-from bounds.lemma5.closed_form import gelu_slope
 from bounds.lemma5.constants.row_form import (
     Corner,
     Form,
@@ -21,7 +20,16 @@ from bounds.lemma5.constants.row_form import (
 from bounds.numbers.spectral import Enclosure
 from jax_models import InputError
 from jax_models.model.layer import FeedForward
-from jax_models.model.rows import Affine, Join, LayerNorm, Program, Relu, Step, Sum
+from jax_models.model.rows import (
+    Affine,
+    Gelu,
+    Join,
+    LayerNorm,
+    Program,
+    Relu,
+    Step,
+    Sum,
+)
 from tests.bounds.lemma5.constants.drawn import FACTORS, draw
 
 MAP, NORM = Affine(2 * jnp.eye(2)), LayerNorm(jnp.ones(2), jnp.zeros(2))
@@ -75,7 +83,7 @@ def test_one_neuron_attains_its_constants(activation):
     rng = np.random.default_rng(0)
     w1, w2 = rng.normal(size=(1, 4)), rng.normal(size=(4, 1))
     block = FeedForward(w1, np.zeros(1), w2, np.zeros(4), activation)
-    top = gelu_slope() if activation == "gelu" else 1.0
+    top = Gelu.steepest if activation == "gelu" else 1.0
     product = np.linalg.norm(w1) * np.linalg.norm(w2)
     assert path_gain(top, block.w2, Enclosure(w1)) == pytest.approx(
         top * product, rel=1e-12

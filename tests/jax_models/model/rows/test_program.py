@@ -9,7 +9,6 @@ import pytest
 from mpmath import MPContext
 
 from benchmarks import reference
-from bounds.lemma5.closed_form import RELU_SLOPE, gelu_slope
 from jax_models.model.rows import (
     ACTIVATIONS,
     Affine,
@@ -173,6 +172,15 @@ def test_values_and_slopes_are_those_of_the_exact_function(name, operation):
     np.testing.assert_allclose(found, np.float64(slopes), 1e-12, 1e-15)
 
 
-def test_the_closed_forms_have_the_same_slopes():
-    assert Relu.steepest == RELU_SLOPE
-    assert Gelu.steepest == gelu_slope()
+def test_the_steepest_slope_of_gelu_is_its_maximum_rounded_up():
+    context: Any = MPContext()
+    context.dps = 50
+    root = context.sqrt(2)
+    steepest = context.ncdf(root) + root * context.npdf(root)
+    assert steepest <= Gelu.steepest <= steepest + 2**-51
+    slopes = Gelu().slope(jnp.linspace(-6, 6, 200_001))
+    for end, value in (
+        (slopes.max(), Gelu.steepest),
+        (slopes.min(), 1 - Gelu.steepest),
+    ):
+        assert end == pytest.approx(value, abs=1e-8)
