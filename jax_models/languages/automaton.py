@@ -50,8 +50,7 @@ class Automaton:
             for at, row in enumerate(rows)
         )
         accepting = frozenset(expect_integers("accepting", self.accepting))
-        object.__setattr__(self, "transitions", table)
-        object.__setattr__(self, "accepting", accepting)
+        vars(self).update(transitions=table, accepting=accepting)
         expect_integer("start", self.start)
         if self.end is not None:
             expect_integer("end", self.end)

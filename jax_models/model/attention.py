@@ -62,12 +62,12 @@ class Attention:
     def __post_init__(self) -> None:
         """Sets the weighting's roundings of a score, and makes the window an `int`."""
         if isinstance(self.window, np.integer):
-            object.__setattr__(self, "window", int(self.window))
+            vars(self).update(window=int(self.window))
         # To first order, relative to the score: d products and a bias in the query and in the
         # key, `placing_steps`, d_k products, and the division by the score scale.
         _, key_width, width = self.query.shape
         steps = 2 * (width + 1) + key_width + 2 + self.placing_steps
-        object.__setattr__(self, "weighting", self.weighting.for_scores(steps))
+        vars(self).update(weighting=self.weighting.for_scores(steps))
 
     @property
     def num_heads(self) -> int:

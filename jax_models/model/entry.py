@@ -66,7 +66,7 @@ class TokenDropout:
         share = expect_number("token_dropout.share", self.share, 0)
         if share >= 1:
             raise InputError(f"token_dropout.share = {share}; expected less than 1")
-        object.__setattr__(self, "share", share)
+        vars(self).update(share=share)
 
     def of_input(
         self, tokens: Any, dtype: jnp.dtype, padding: Padding | None = None

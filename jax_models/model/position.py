@@ -87,16 +87,6 @@ class PositionTable:
     table: Array
     depends_on_length = False
 
-    def extended(self, length: int, padded: int) -> "PositionTable":
-        """Table with zero rows up to `padded`; `InputError` if `length` is beyond it."""
-        self.require_length(length)
-        # Zero rows serve padding only, which no row sees.
-        more = max(0, padded - self.table.shape[0])
-        if not more:
-            return self
-        table = jnp.asarray(np.pad(np.asarray(self.table), ((0, more), (0, 0))))
-        return dataclasses.replace(self, table=table)
-
     def encode(self, length: int, width: int) -> Float[Array, "tokens d_embedding"]:
         """Returns the first `length` rows; raises `InputError` if there are fewer."""
         self.require_length(length)
@@ -141,16 +131,9 @@ class Sinusoidal:
     scale: float = dataclasses.field(default=1.0, metadata={"static": True})
     depends_on_length = False
 
-    def extended(self, length: int, padded: int) -> "Sinusoidal":
-        """Returns this encoding: a formula needs no rows for padding."""
-        del length, padded
-        return self
-
     def __post_init__(self) -> None:
         base = expect_number("position.base", self.base, 0, above=True)
-        object.__setattr__(self, "base", base)
-        scale = expect_number("position.scale", self.scale)
-        object.__setattr__(self, "scale", scale)
+        vars(self).update(base=base, scale=expect_number("position.scale", self.scale))
 
     def encode(
         self, length: int, width: int, at: Places | None = None
@@ -187,7 +170,7 @@ class PowerTerm:
     def __post_init__(self) -> None:
         for name in ("scale", "position_power", "length_power", "offset"):
             number = expect_number(f"position term: {name}", getattr(self, name))
-            object.__setattr__(self, name, number)
+            vars(self)[name] = number
 
     def evaluate(
         self, length: int, at: Places | None = None
@@ -232,11 +215,9 @@ class ResidueTerm:
 
     def __post_init__(self) -> None:
         offset = expect_number("position term: offset", self.offset)
-        object.__setattr__(self, "offset", offset)
-        residues = tuple(
-            expect_integers("position term: residues", self.residues, most=math.inf)
-        )
-        object.__setattr__(self, "residues", residues)
+        what = "position term: residues"
+        residues = tuple(expect_integers(what, self.residues, most=math.inf))
+        vars(self).update(offset=offset, residues=residues)
 
     def evaluate(
         self, length: int, at: Places | None = None
@@ -258,11 +239,6 @@ class Coordinates:
     def depends_on_length(self) -> bool:
         """Whether a position's encoding depends on n, or some lengths have none."""
         return any(term.depends_on_length for term in self.terms)
-
-    def extended(self, length: int, padded: int) -> "Coordinates":
-        """Returns this encoding: a formula needs no rows for padding."""
-        del length, padded
-        return self
 
     def encode(
         self, length: int, width: int, at: Places | None = None
@@ -291,6 +267,19 @@ def longest_length(position: Position | None) -> int:
     """Returns the number of rows of a position table, else `MAX_LENGTH`."""
     table = isinstance(position, PositionTable)
     return position.table.shape[0] if table else MAX_LENGTH
+
+
+def extend_table(
+    position: Position | None, length: int, padded: int
+) -> Position | None:
+    """Encoding of `padded` tokens, a table with zero rows; refuses one below `length`."""
+    if not isinstance(position, PositionTable):
+        return position
+    position.require_length(length)
+    # Zero rows serve padding only, which no row sees.
+    more = max(0, padded - position.table.shape[0])
+    table = np.pad(np.asarray(position.table), ((0, more), (0, 0)))
+    return dataclasses.replace(position, table=jnp.asarray(table))
 
 
 def _places(length: int, at: Places | None) -> Places:

@@ -71,8 +71,7 @@ def pytree(cls: Class) -> Class:
                 values[name] = of
             elif isinstance(values[name], tuple):  # JAX puts its own marks there too
                 values[name] = tuple(values[name][at] for at in of)
-        for name, value in values.items():
-            object.__setattr__(tree, name, value)
+        vars(tree).update(values)
         return tree
 
     jax.tree_util.register_pytree_with_keys(

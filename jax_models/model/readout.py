@@ -101,5 +101,4 @@ class Accept:
     threshold: float
 
     def __post_init__(self) -> None:
-        threshold = expect_number("accept.threshold", self.threshold)
-        object.__setattr__(self, "threshold", threshold)
+        vars(self).update(threshold=expect_number("accept.threshold", self.threshold))

@@ -6,7 +6,7 @@ of docs/model-format.md.
 
 import dataclasses
 import functools
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import jax.numpy as jnp
 import numpy as np
@@ -75,7 +75,7 @@ class DistanceBuckets:
         distance = expect_integer(
             "distance_bias.max_distance", self.max_distance, 2, MOST_DISTANCE
         )
-        object.__setattr__(self, "max_distance", distance)
+        vars(self).update(max_distance=distance)
 
     def biases(
         self, rows: Int[Array, "rows"], keys: Int[Array, "keys"], length: int
@@ -135,7 +135,7 @@ class LinearScaling:
     factor: float
 
     def __post_init__(self) -> None:
-        _expect_numbers(self, "rotary.scaling.")
+        _expect_numbers(self)
 
     def scaled(self, frequencies: np.ndarray) -> Shaped[np.ndarray, "frequencies"]:
         """Returns the frequencies that replace `frequencies`, those of theta."""
@@ -157,7 +157,7 @@ class Llama3Scaling:
     original_length: float
 
     def __post_init__(self) -> None:
-        _expect_numbers(self, "rotary.scaling.")
+        _expect_numbers(self)
         if self.low_frequency_factor >= self.high_frequency_factor:
             raise InputError(
                 f"rotary.scaling.low_frequency_factor = {self.low_frequency_factor}; "
@@ -181,8 +181,7 @@ class ListedFrequencies:
     def __post_init__(self) -> None:
         where = "rotary.scaling.frequencies"
         given = expect_sequence(where, self.frequencies, "a list of numbers")
-        listed = tuple(expect_number(where, x, 0) for x in given)
-        object.__setattr__(self, "frequencies", listed)
+        vars(self).update(frequencies=tuple(expect_number(where, x, 0) for x in given))
 
     def scaled(self, frequencies: np.ndarray) -> Shaped[np.ndarray, "frequencies"]:
         """Returns the listed frequencies, whose number must be that of `frequencies`."""
@@ -219,9 +218,8 @@ class Rotary:
         dims = expect_integer("rotary.dims", self.dims, 2)
         if dims % 2:
             raise InputError(f"rotary.dims = {dims}; expected an even number")
-        object.__setattr__(self, "dims", dims)
         theta = expect_number("rotary.theta", self.theta, 0, above=True)
-        object.__setattr__(self, "theta", theta)
+        vars(self).update(dims=dims, theta=theta)
         choose_name("rotary.pairing", self.pairing, PAIRINGS)
         if self.scaling is not None:
             self.scaling.scaled(np.ones(dims // 2))  # refuses another number of them
@@ -273,8 +271,7 @@ def _tables(
     return cosine, sine
 
 
-def _expect_numbers(scaling: Any, where: str) -> None:
-    for field in dataclasses.fields(scaling):
-        value = getattr(scaling, field.name)
-        number = expect_number(f"{where}{field.name}", value, 0, above=True)
-        object.__setattr__(scaling, field.name, number)
+def _expect_numbers(scaling: LinearScaling | Llama3Scaling) -> None:
+    for name, value in tuple(vars(scaling).items()):
+        number = expect_number(f"rotary.scaling.{name}", value, 0, above=True)
+        vars(scaling)[name] = number

@@ -67,8 +67,7 @@ class PowerTemperature:
         return self.of == "length"
 
     def __post_init__(self) -> None:
-        exponent = expect_number("temperature.exponent", self.exponent)
-        object.__setattr__(self, "exponent", exponent)
+        vars(self).update(exponent=expect_number("temperature.exponent", self.exponent))
 
     def __call__(
         self, length: int, rows: Int[Array, "..."] | None, dtype: Any

@@ -258,7 +258,7 @@ class HardWeighting(Weighting):
         """Makes the resolution a float, so that 1 and 1.0 give equal pytree structures."""
         if self.tie_resolution is not None:
             width = expect_number("tie_resolution", self.tie_resolution, 0, above=True)
-            object.__setattr__(self, "tie_resolution", width)
+            vars(self).update(tie_resolution=width)
 
     def for_scores(self, steps: int) -> Self:
         """Returns the weighting for scores that are computed with `steps` roundings each."""

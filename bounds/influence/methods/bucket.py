@@ -23,6 +23,7 @@ from bounds.influence.result import Block
 from bounds.influence.rounding import operations
 from bounds.readings import unsupported_padding
 from jax_models import Transformer
+from jax_models.model.position import extend_table
 from jax_models.model.pytree import map_once
 
 # Shorter inputs have few lengths, longer ones few of a length: theirs are not padded.
@@ -97,7 +98,7 @@ def padded_model(model: Transformer, length: int, padded: int) -> Transformer:
         attention = dataclasses.replace(layer.attention, end=end)
         return dataclasses.replace(layer, attention=attention)
 
-    position = model.position and model.position.extended(length, padded)
+    position = extend_table(model.position, length, padded)
     layers = map_once(hide, model.layers)
     return dataclasses.replace(model, layers=layers, position=position)
 

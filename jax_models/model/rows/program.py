@@ -181,8 +181,7 @@ class Norm(Operation):
         return tuple(x.name for x in fields if not x.metadata.get("static"))
 
     def __post_init__(self) -> None:
-        epsilon = expect_number("layer_norm_epsilon", self.epsilon, 0)
-        object.__setattr__(self, "epsilon", epsilon)
+        vars(self).update(epsilon=expect_number("layer_norm_epsilon", self.epsilon, 0))
 
     @abc.abstractmethod
     def centre(self, rows: Any) -> Any:
