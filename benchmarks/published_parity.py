@@ -6,18 +6,18 @@ stand at their kinks: what rounds k/N and p/N is of the size of 1, and moves a s
 `jax_models.constructions.parity` is the same function, well conditioned.
 """
 
+import functools
 import math
 from enum import IntEnum, auto
 from typing import Any
 
-from jax_models.model.position import Coordinates, PowerTerm
+from jax_models.model.position import PowerTerm
 from jax_models.model.transformer import Transformer
 from jax_models.programs.assembly import (
     Head,
     Neuron,
     build_layer,
-    build_readout,
-    embed_symbols,
+    build_transformer,
 )
 from jax_models.weighting import Softmax
 
@@ -38,7 +38,6 @@ class Coordinate(IntEnum):
 def published_parity(sharpness: float, dtype: Any) -> Transformer:
     """Returns the transformer, on bits followed by the query token 2."""
     y = Coordinate
-    width = len(y)
     count = Head(
         query=[{}],
         key=[{}],
@@ -53,22 +52,16 @@ def published_parity(sharpness: float, dtype: Any) -> Transformer:
         Head([{y.QUERY: sharpness}], [{y.SIGN: s}], [{y.MATCH: 1}], [{y.OUT: -s}])
         for s in (1, -1)
     )
-    return Transformer(
-        embedding=embed_symbols([{}, {y.ONE: 1}, {y.QUERY: 1}], width, dtype),
-        position=Coordinates(
-            (
-                PowerTerm(y.SIGN, alternating=True, offset=0),
-                PowerTerm(y.PLACE, position_power=1, length_power=-1, offset=0),
-            )
-        ),
-        layers=(
-            build_layer(
-                width, weighting=Softmax(), heads=[count], neurons=hat, dtype=dtype
-            ),
-            build_layer(width, weighting=Softmax(), heads=[even, odd], dtype=dtype),
-        ),
-        readout=build_readout({y.OUT: -1}, width, dtype),
-        substitutable=(0, 1),
+    layer = functools.partial(build_layer, len(y), weighting=Softmax(), dtype=dtype)
+    return build_transformer(
+        {"0": {}, "1": {y.ONE: 1}, "$": {y.QUERY: 1}},
+        [layer(heads=[count], neurons=hat), layer(heads=[even, odd])],
+        [{y.OUT: -1}],
+        None,
+        [
+            PowerTerm(y.SIGN, alternating=True, offset=0),
+            PowerTerm(y.PLACE, position_power=1, length_power=-1, offset=0),
+        ],
     )
 
 

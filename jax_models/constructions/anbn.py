@@ -17,7 +17,7 @@ from jax_models.programs.assembly import (
     Head,
     Neuron,
     build_layer,
-    build_recogniser,
+    build_transformer,
 )
 from jax_models.weighting import LeftmostHardmax
 
@@ -107,10 +107,10 @@ def anbn_one_layer_transformer(*, dtype: Any = jnp.float32) -> Transformer:
         neurons=distances,
         dtype=dtype,
     )
-    return build_recogniser(
+    return build_transformer(
         {"a": {y.A: 1}, "b": {y.B: 1}},
         [layer],
-        {y.OUT: 1, CONSTANT: 1},
+        [{y.OUT: 1, CONSTANT: 1}],
         0.5,
         [PowerTerm(y.PLACE, position_power=1)],
     )
@@ -170,13 +170,13 @@ def anbn_transformer(*, dtype: Any = jnp.float32) -> Transformer:
     layer = functools.partial(
         build_layer, len(y), weighting=LeftmostHardmax(TIE_RESOLUTION), dtype=dtype
     )
-    return build_recogniser(
+    return build_transformer(
         {"a": {y.A: 1}, "b": {y.B: 1}},
         [
             layer(heads=[find_length], neurons=signs),
             layer(heads=[find_misplaced], neurons=distance),
         ],
-        {y.OUT: 1, y.WORST_B: -1, CONSTANT: 1},
+        [{y.OUT: 1, y.WORST_B: -1, CONSTANT: 1}],
         0.5,
         [
             PowerTerm(y.PLACE, position_power=1),

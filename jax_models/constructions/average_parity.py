@@ -16,7 +16,7 @@ from jax_models.programs.assembly import (
     Head,
     Neuron,
     build_layer,
-    build_recogniser,
+    build_transformer,
 )
 from jax_models.run.device_memory import require_memory
 from jax_models.weighting import AverageHardmax
@@ -77,10 +77,10 @@ def average_parity_transformer(
     layer = build_layer(
         len(y), weighting=AverageHardmax(), heads=[average], neurons=saw, dtype=dtype
     )
-    return build_recogniser(
+    return build_transformer(
         {"0": {}, "1": {y.ONE: 1}},
         [layer],
-        {y.UNIT: 0.5, y.OUT: -1},
+        [{y.UNIT: 0.5, y.OUT: -1}],
         0.0,
         [PowerTerm(y.UNIT, length_power=-1)],
     )

@@ -20,7 +20,7 @@ from jax_models.programs.assembly import (
     Head,
     Neuron,
     build_layer,
-    build_recogniser,
+    build_transformer,
 )
 from jax_models.weighting import Softmax
 
@@ -88,10 +88,10 @@ def first_transformer(
         write=[{y.OUT: 1}],
     )
     layer = functools.partial(build_layer, len(y), weighting=Softmax(), dtype=dtype)
-    return build_recogniser(
+    return build_transformer(
         {"0": {}, "1": {y.ONE: 1}, "$": {y.QUERY: 1}},
         [layer(neurons=marks), layer(heads=[look], temperature=temperature)],
-        {y.OUT: 1},
+        [{y.OUT: 1}],
         0.0,
         [PowerTerm(y.INVERSE, position_power=-1)],
     )

@@ -18,7 +18,7 @@ from jax_models.programs.assembly import (
     Head,
     Neuron,
     build_layer,
-    build_recogniser,
+    build_transformer,
 )
 from jax_models.run.device_memory import require_memory
 from jax_models.weighting import LeftmostHardmax
@@ -105,7 +105,7 @@ def hard_parity_transformer(
         Neuron({y.PARITY: 1}, {y.PARITY: -1}),
         Neuron({y.FOUND: 1}, {y.FOUND: -1}),
     ]
-    return build_recogniser(
+    return build_transformer(
         {"0": {}, "1": {y.PARITY: 1}},
         [
             build_layer(
@@ -120,7 +120,7 @@ def hard_parity_transformer(
             )
             for layer in range(num_layers)
         ],
-        {y.PARITY: -1, CONSTANT: 1},
+        [{y.PARITY: -1, CONSTANT: 1}],
         0.5,
         [PowerTerm(y.PLACE, position_power=1), PowerTerm(y.SQUARE, position_power=2)],
     )

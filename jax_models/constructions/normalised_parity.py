@@ -27,7 +27,7 @@ from jax_models.programs.assembly import (
     Head,
     Neuron,
     build_layer,
-    build_recogniser,
+    build_transformer,
 )
 from jax_models.weighting import Softmax
 
@@ -210,7 +210,7 @@ def normalised_parity_transformer(
     layer = functools.partial(build_layer, WIDTH, weighting=Softmax(), dtype=dtype)
     marked = layer(heads=[count], neurons=_marking_neurons())
     compared = layer(heads=[even, odd], neurons=erase, temperature=temperature)
-    return build_recogniser(
+    return build_transformer(
         {
             "0": _twofold({y.BIT: 1}),
             "1": _twofold({y.BIT: 1, y.ONE: 1}),
@@ -222,7 +222,7 @@ def normalised_parity_transformer(
             # At the query one entry of nine: OUT / sqrt(OUT^2 / 9) / 3 is its sign.
             _normalise(compared, 1 / math.sqrt(HALF), epsilon, dtype),
         ],
-        {y.OUT: -1},
+        [{y.OUT: -1}],
         0.0,
         [x for term in (sign, gap) for x in twofold_terms((term,), HALF)],
     )

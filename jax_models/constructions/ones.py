@@ -14,7 +14,7 @@ from jax_models.programs.assembly import (
     CONSTANT,
     Head,
     build_layer,
-    build_recogniser,
+    build_transformer,
 )
 from jax_models.weighting import LeftmostHardmax
 
@@ -56,6 +56,6 @@ def ones_transformer(*, dtype: Any = jnp.float32) -> Transformer:
         write=[{y.FOUND_ONE: 1}],
     )
     layer = build_layer(len(y), weighting=LeftmostHardmax(), heads=[look], dtype=dtype)
-    return build_recogniser(
-        {"0": {y.ZERO: 1}, "1": {y.ONE: 1}}, [layer], {y.FOUND_ONE: 1}, 0.5
+    return build_transformer(
+        {"0": {y.ZERO: 1}, "1": {y.ONE: 1}}, [layer], [{y.FOUND_ONE: 1}], 0.5
     )

@@ -18,7 +18,7 @@ from jax_models.programs.assembly import (
     Head,
     Neuron,
     build_layer,
-    build_recogniser,
+    build_transformer,
 )
 from jax_models.weighting import Softmax
 
@@ -121,13 +121,13 @@ def parity_transformer(
         for sign in (1, -1)
     )
     layer = functools.partial(build_layer, len(y), weighting=Softmax(), dtype=dtype)
-    return build_recogniser(
+    return build_transformer(
         {"0": {}, "1": {y.ONE: 1}, "$": {y.QUERY: 1}},
         [
             layer(heads=[count], neurons=hat),
             layer(heads=[even, odd], temperature=temperature),
         ],
-        {y.OUT: -1},
+        [{y.OUT: -1}],
         0.0,
         [
             PowerTerm(y.SIGN, alternating=True, offset=0),

@@ -27,7 +27,7 @@ from jax_models.programs.assembly import (
     Head,
     Neuron,
     build_layer,
-    build_recogniser,
+    build_transformer,
 )
 from jax_models.weighting import Softmax
 
@@ -107,13 +107,13 @@ class _Halves:
             )
             for heads, neurons in zip(self.heads, (self.marks, erase), strict=True)
         ]
-        return build_recogniser(
+        return build_transformer(
             {name: twofold({at: 1}, half) for at, name in enumerate("01$")},
             [
                 dataclasses.replace(x, norm1=norm, norm2=norm, layer_norm="post")
                 for x in layers
             ],
-            {self.answer: logit},
+            [{self.answer: logit}],
             0.0,
             twofold_terms(self.terms, half),
         )

@@ -14,13 +14,12 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float
 
 from jax_models.jax_arguments import check_float_type
 from jax_models.model.attention import Attention, Schedule
 from jax_models.model.layer import FeedForward, Layer
 from jax_models.model.mask import Mask
-from jax_models.model.position import Coordinates, PowerTerm
+from jax_models.model.position import Coordinates, PowerTerm, ResidueTerm
 from jax_models.model.readout import Accept, Readout
 from jax_models.model.transformer import Transformer
 from jax_models.weighting import Weighting
@@ -62,14 +61,6 @@ def _stack(forms: Sequence[Form], width: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _padded(forms: Sequence[Form], length: int) -> list[Form]:
     return [*forms, *({} for _ in range(length - len(forms)))]
-
-
-def embed_symbols(
-    symbols: Sequence[Form], width: int, dtype: Any
-) -> Float[Array, "symbols width"]:
-    """Returns an embedding whose row t has the coordinates that `symbols[t]` names."""
-    check_float_type(dtype, "the model asked for")
-    return jnp.asarray(_stack(symbols, width)[0], dtype)
 
 
 def build_layer(
@@ -132,28 +123,27 @@ def build_layer(
     )
 
 
-def build_readout(form: Form, width: int, dtype: Any) -> Readout:
-    """Returns a read-out with one logit, a linear form of the activation."""
-    weight, constant = _stack([form], width)
-    return Readout(jnp.asarray(weight, dtype), jnp.asarray(constant, dtype))
-
-
-def build_recogniser(
+def build_transformer(
     symbols: Mapping[str, Form],
     layers: Sequence[Layer],
-    logit: Form,
-    least: float,
-    position: Sequence[PowerTerm] = (),
+    logits: Sequence[Form],
+    # of the first logit that accepts; None without a rule
+    least: float | None,
+    position: Sequence[PowerTerm | ResidueTerm] | None = None,
+    # name of the symbol that no other replaces
+    query: str | None = "$",
 ) -> Transformer:
-    """Transformer with one logit that accepts where it is at least `least`."""
+    """Transformer whose embedding and read-out are linear forms of the activation."""
     first = layers[0].feed_forward.w1
     width, dtype = first.shape[1], first.dtype
+    embedding, _ = _stack(list(symbols.values()), width)
+    weight, constant = _stack(logits, width)
     return Transformer(
-        embedding=embed_symbols(list(symbols.values()), width, dtype),
-        position=Coordinates(tuple(position)) if position else None,
+        embedding=jnp.asarray(embedding, dtype),
+        position=None if position is None else Coordinates(tuple(position)),
         layers=tuple(layers),
-        readout=build_readout(logit, width, dtype),
-        accept=Accept(0, least),
+        readout=Readout(jnp.asarray(weight, dtype), jnp.asarray(constant, dtype)),
+        accept=None if least is None else Accept(0, least),
         vocabulary=tuple(symbols),
-        substitutable=tuple(at for at, name in enumerate(symbols) if name != "$"),
+        substitutable=tuple(at for at, name in enumerate(symbols) if name != query),
     )

@@ -22,6 +22,7 @@ that is looked up, as in Lemmas 6 and 7; sums of n values round by (n + 16) u mo
 A truth value cannot flip while every approximate Boolean is within 1/4.
 """
 
+import bisect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -33,7 +34,6 @@ from jaxtyping import Bool
 from jax_models.arguments import check_alphabet, expect_kind
 from jax_models.errors import InputError
 from jax_models.format.model_check import check_model
-from jax_models.jax_arguments import check_float_type
 from jax_models.model.attention import Attention, Schedule
 from jax_models.model.layer import Layer
 from jax_models.model.position import Coordinates, PowerTerm
@@ -44,8 +44,7 @@ from jax_models.programs.assembly import (
     Head,
     Neuron,
     build_layer,
-    build_readout,
-    embed_symbols,
+    build_transformer,
 )
 from jax_models.programs.logic.modes import (
     SHARPNESS,
@@ -54,7 +53,6 @@ from jax_models.programs.logic.modes import (
     require_expressible,
 )
 from jax_models.programs.logic.plan import (
-    FormulaPlan,
     PlannedHead,
     PlannedLayer,
     Terms,
@@ -97,15 +95,10 @@ def exact_length(model: Transformer) -> int:
         for head in range(layer.attention.num_heads)
         if (condition := _condition(model, layer.attention, head, roundoff))
     ]
+    fails = lambda n: not all(holds(n) for holds in conditions)
     # Sums of integers are exact far beyond this.
-    low, high = 0, math.ceil(0.01 / roundoff)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if all(holds(middle) for holds in conditions):
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    lengths = range(1, math.ceil(0.01 / roundoff) + 1)
+    return bisect.bisect_left(lengths, True, key=fails)
 
 
 def require_compiled(model: Transformer) -> None:
@@ -278,33 +271,6 @@ def _vote(n: int, u: float, size: float, parts: int) -> bool:
     return n * error * size <= 0.25 and (n + 16) * u <= 0.04
 
 
-def build_transformer(
-    plan: FormulaPlan,
-    layers: tuple[PlannedLayer, ...],
-    alphabet: tuple[str, ...],
-    # for its temperature
-    mode: Mode,
-    dtype: Any,
-) -> Transformer:
-    """Returns a plan's transformer; the formula is true where its logit is >= 1/2."""
-    check_float_type(dtype, "the model asked for")
-    width = len(plan.coordinates)
-    symbols = [
-        {c: one.symbols[at] for c, one in enumerate(plan.coordinates)}
-        for at in range(len(alphabet))
-    ]
-    terms = tuple(term for one in plan.coordinates for term in one.terms)
-    return Transformer(
-        embedding=embed_symbols(symbols, width, dtype),
-        position=Coordinates(terms) if terms else None,
-        layers=tuple(_build_layer(layer, width, mode, dtype) for layer in layers),
-        readout=build_readout({plan.output: 1.0}, width, dtype),
-        accept=Accept(0, 0.5),
-        vocabulary=alphabet,
-        substitutable=tuple(range(len(alphabet))),
-    )
-
-
 def _build_layer(layer: PlannedLayer, width: int, mode: Mode, dtype: Any) -> Layer:
     alike: dict[tuple[tuple[Terms, ...], tuple[Terms, ...]], list[PlannedHead]] = {}
     for head in layer.heads:
@@ -371,8 +337,20 @@ def compile_formula(
     expect_kind("formula", formula, Formula, "one, such as parse_formula returns")
     require_expressible(formula, symbols, chosen)
     plan = plan_formula(formula, symbols, chosen)
-    layers = schedule_plan(plan)
-    model = build_transformer(plan, layers, symbols, chosen, dtype)
+    width = len(plan.coordinates)
+    rows = {
+        name: {c: one.symbols[at] for c, one in enumerate(plan.coordinates)}
+        for at, name in enumerate(symbols)
+    }
+    terms = [term for one in plan.coordinates for term in one.terms]
+    model = build_transformer(
+        rows,
+        [_build_layer(x, width, chosen, dtype) for x in schedule_plan(plan)],
+        [{plan.output: 1.0}],
+        0.5,
+        terms or None,
+        query=None,
+    )
     require_exact(model, 1)
     return model
 

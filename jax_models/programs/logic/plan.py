@@ -22,12 +22,13 @@ their difference is exactly 0 or 1.
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from jax_models.model.mask import Mask
 from jax_models.model.position import PowerTerm, ResidueTerm
 from jax_models.programs.assembly import CONSTANT
+from jax_models.programs.logic.modes import Mode
 from jax_models.programs.logic.syntax import Formula
 from jax_models.run.device_memory import COMPILED_LAYER, require_operations
 
@@ -214,19 +215,31 @@ Score = tuple[Mask, int, tuple[Terms, ...], tuple[Terms, ...], Terms]
 MAX_CONJUNCTS = 64
 
 
+def made_once(make: Callable[..., int]) -> Callable[..., int]:
+    """Remembers in the builder the coordinate that `make` returns for its arguments."""
+
+    @functools.wraps(make)
+    def recall(builder: "Builder", *arguments: Any) -> int:
+        known = (make, *arguments)
+        if known not in builder.known:
+            builder.known[known] = make(builder, *arguments)
+        return builder.known[known]
+
+    return recall
+
+
 class Builder:
     """Makes a plan over an alphabet, call by call; a Boolean is a coordinate 0 or 1."""
 
-    def __init__(self, alphabet: Sequence[str]) -> None:
-        """Begins an empty plan."""
-        self.alphabet = tuple(alphabet)
+    def __init__(self, alphabet: Sequence[str], mode: Mode) -> None:
+        """Begins an empty plan for a mode."""
+        self.alphabet, self.mode = tuple(alphabet), mode
         self._coordinates: list[Coordinate] = []
         self._heads: dict[Score, dict[int, float]] = {}
         self._neurons: dict[Terms, dict[int, float]] = {}
         # Who writes to a coordinate, by the key of the head or neuron.
         self._writers: dict[int, dict[Score | Terms, dict[int, float]]] = {}
-        self._known: dict[Any, int] = {}
-        self.memory: dict[Any, int] = {}  # what gadgets share beyond heads
+        self.known: dict[Any, int] = {}  # coordinates by what they were made of
 
     def coordinate(
         self,
@@ -242,11 +255,10 @@ class Builder:
         )
         return len(self._coordinates) - 1
 
+    @made_once
     def encoded(self, term: PowerTerm | ResidueTerm) -> int:
         """Returns the coordinate of a term of the position encoding."""
-        if term not in self._known:
-            self._known[term] = self.coordinate("position", terms=(term,))
-        return self._known[term]
+        return self.coordinate("position", terms=(term,))
 
     def position(
         self, power: int = 0, length: int = 0, *, alternating: bool = False
@@ -269,11 +281,11 @@ class Builder:
         """Returns the coordinate of a head's attended value; uniform without a query."""
         frozen = tuple(map(freeze, query)), tuple(map(freeze, key))
         head: Score = (mask, exponent, *frozen, freeze(value))
-        if head not in self._known:
-            self._known[head] = self.coordinate(name)
+        if head not in self.known:
+            self.known[head] = self.coordinate(name)
             self._heads[head] = {}
-            self._write(head, self._heads[head], {self._known[head]: 1.0})
-        return self._known[head]
+            self._write(head, self._heads[head], {self.known[head]: 1.0})
+        return self.known[head]
 
     def neuron(self, read: Mapping[int, float], write: Mapping[int, float]) -> None:
         """Adds write[c] * relu(read) to coordinates that nothing has read yet.
@@ -325,8 +337,8 @@ class Builder:
         None of them may hold a residue of the position, which the format cannot scale.
         """
         known = ("combination", constant, freeze(parts))
-        if known in self._known:
-            return self._known[known]
+        if known in self.known:
+            return self.known[known]
         symbols = [constant] * len(self.alphabet)
         terms: list[PowerTerm | ResidueTerm] = []
         for part, factor in parts.items():
@@ -341,16 +353,15 @@ class Builder:
         for part, factor in parts.items():
             for writer, written in self._writers.get(part, {}).items():
                 self._write(writer, written, {made: factor * written[part]})
-        self._known[known] = made
+        self.known[known] = made
         return made
 
+    @made_once
     def negation(self, truth: int) -> int:
         """Returns the coordinate 1 - truth, for the coordinate `truth` of a Boolean."""
         source = self._coordinates[truth]
         if not source.terms:
             return self.combination("not", 1.0, {truth: -1.0})
-        if ("not", truth) in self.memory:
-            return self.memory["not", truth]
         (term,) = source.terms
         assert isinstance(term, ResidueTerm)
         if term.modulus <= MAX_MODULUS:
@@ -358,7 +369,6 @@ class Builder:
             return self.encoded(dataclasses.replace(term, residues=tuple(others)))
         negated = self.coordinate("not position", constant=1.0)
         self.neuron({truth: 1.0}, {negated: -1.0})
-        self.memory["not", truth] = negated
         return negated
 
     def finish(self, truth: Mapping[Formula, int], output: int) -> FormulaPlan:

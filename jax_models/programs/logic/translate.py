@@ -26,6 +26,7 @@ from jax_models.programs.logic.plan import (
     conjunction,
     constant,
     disjunction,
+    made_once,
     plus,
     rounded,
     times,
@@ -36,6 +37,7 @@ from jax_models.programs.logic.syntax import Formula
 Term = tuple[int, Side, int]
 
 
+@made_once
 def end_mark(builder: Builder, side: Side) -> int:
     """Returns the coordinate [i = 1] or [i = n], an exact Boolean.
 
@@ -47,13 +49,10 @@ def end_mark(builder: Builder, side: Side) -> int:
     sign = builder.position(alternating=True)
     factor = -1.0 if side == "prefix" else 1.0
     mean = builder.attend(f"{side} mean of signs", mask_of(side), {sign: factor})
-    known = ("end mark", side)
-    if known not in builder.memory:
-        mark = builder.coordinate("first" if side == "prefix" else "last")
-        for turn in (1.0,) if side == "prefix" else (1.0, -1.0):
-            builder.neuron({mean: 2.0 * turn, CONSTANT: -1.0}, {mark: 1.0})
-        builder.memory[known] = mark
-    return builder.memory[known]
+    mark = builder.coordinate("first" if side == "prefix" else "last")
+    for turn in (1.0,) if side == "prefix" else (1.0, -1.0):
+        builder.neuron({mean: 2.0 * turn, CONSTANT: -1.0}, {mark: 1.0})
+    return mark
 
 
 def reciprocal(builder: Builder, side: Side | None) -> int:
@@ -70,7 +69,6 @@ def reciprocal(builder: Builder, side: Side | None) -> int:
 
 def select(
     builder: Builder,
-    mode: Mode,
     side: Side,
     # the form s
     score: Mapping[int, float],
@@ -94,7 +92,7 @@ def select(
     Source: docs/logic.md, section 6.1; docs/theory/softmax-approximation.md, section 5,
     Lemma 8.
     """
-    scale = SHARPNESS / gap
+    mode, scale = builder.mode, SHARPNESS / gap
     turn = 1.0 if side == "prefix" else -1.0
     query: list[dict[int, float]] = [constant(scale)]
     match mode.name:
@@ -115,14 +113,8 @@ def select(
     )
 
 
-def neighbour(
-    builder: Builder,
-    mode: Mode,
-    side: Side,
-    # coordinate of φ
-    operand: int,
-) -> int:
-    """Returns the coordinate of P φ (prefix) or N φ (suffix).
+def neighbour(builder: Builder, side: Side, operand: int) -> int:
+    """Returns the coordinate of P φ (prefix) or N φ (suffix), from that of φ.
 
     Two heads look for the nearest even and the nearest odd position, by the score
     ±(-1)^j of gap 2. Of an odd i the neighbour is the nearest even position, of an even
@@ -136,7 +128,7 @@ def neighbour(
     end = end_mark(builder, side)
     out = builder.coordinate("previous" if side == "prefix" else "next")
     for parity in (1.0, -1.0):
-        nearest = select(builder, mode, side, {sign: parity}, 2.0, operand)
+        nearest = select(builder, side, {sign: parity}, 2.0, operand)
         same_parity = {sign: parity / 2, CONSTANT: 0.5}
         add_rounded(builder, out, {nearest: 1.0}, [same_parity, {end: 1.0}])
     return out
@@ -144,7 +136,6 @@ def neighbour(
 
 def since(
     builder: Builder,
-    mode: Mode,
     side: Side,
     # coordinate of φ; None for the formula T
     left: int | None,
@@ -164,7 +155,7 @@ def since(
         pending = builder.coordinate("pending")
         builder.neuron({left: 1.0, right: -1.0}, {pending: 1.0})
         score = {pending: -1.0}
-    nearest = select(builder, mode, side, score, 1.0, right)
+    nearest = select(builder, side, score, 1.0, right)
     return rounded(builder, "since" if side == "prefix" else "until", nearest)
 
 
@@ -185,17 +176,14 @@ def fraction(builder: Builder, side: Side, truth: int) -> int:
     return builder.attend("fraction", mask_of(side), {truth: 1.0})
 
 
-def has_any(builder: Builder, mode: Mode, side: Side, truth: int) -> int:
+@made_once
+def has_any(builder: Builder, side: Side, truth: int) -> int:
     """Returns the coordinate of the Boolean [C >= 1], C the count of `truth`."""
-    known = ("any", side, truth)
-    if known not in builder.memory:
-        builder.memory[known] = since(builder, mode, side, None, truth)
-    return builder.memory[known]
+    return since(builder, side, None, truth)
 
 
 def lookup(
     builder: Builder,
-    mode: Mode,
     side: Side,
     # coordinate of what is counted
     truth: int,
@@ -212,6 +200,7 @@ def lookup(
 
     Source: docs/logic.md, section 6.4.
     """
+    mode = builder.mode
     length = {"TB": -2, "U": 1}.get(mode.name, 0)
     if value is None:
         value = builder.position(1, -1 if mode.name == "TB" else 0)
@@ -230,7 +219,6 @@ def lookup(
 
 def comparison(
     builder: Builder,
-    mode: Mode,
     # counts and their factors
     terms: Sequence[Term],
     # λ_0
@@ -244,20 +232,21 @@ def comparison(
 
     Source: docs/logic.md, sections 6.4 and 6.5, Theorem 20 and Theorem 21.
     """
-    if mode.name == "FU":
+    mode = builder.mode.name
+    if mode == "FU":
         return _compare_fractions(builder, terms, offset)
     factors = [factor for factor, _, _ in terms]
     sharpness = lookup_sharpness(factors)
     parts: dict[int, float] = {}
     for factor, side, truth in terms:
-        found = lookup(builder, mode, side, truth, sharpness)
-        some = has_any(builder, mode, side, truth)
-        if mode.name == "TB":
+        found = lookup(builder, side, truth, sharpness)
+        some = has_any(builder, side, truth)
+        if mode == "TB":
             excess = _unit_unless(builder, some)
             parts = plus(parts, {found: factor, excess: -factor})
         else:
             parts = plus(parts, {found: factor, some: factor})
-    if mode.name == "TB":
+    if mode == "TB":
         unit = reciprocal(builder, None)
         parts = plus(parts, {unit: float(offset)})
         difference = builder.combination("difference/n", 0.0, parts)
@@ -266,15 +255,20 @@ def comparison(
     return rounded(builder, "comparison", difference)
 
 
+@made_once
 def _unit_unless(builder: Builder, truth: int) -> int:
     """The coordinate 1/n where a Boolean is false, else 0."""
-    known = ("unit unless", truth)
-    if known not in builder.memory:
-        out = builder.coordinate("excess")
-        unit = reciprocal(builder, None)
-        builder.neuron({unit: 1.0, truth: -1.0}, {out: 1.0})
-        builder.memory[known] = out
-    return builder.memory[known]
+    out = builder.coordinate("excess")
+    unit = reciprocal(builder, None)
+    builder.neuron({unit: 1.0, truth: -1.0}, {out: 1.0})
+    return out
+
+
+@made_once
+def _only(builder: Builder) -> int:
+    """The coordinate of [n = 1]."""
+    ends = [end_mark(builder, side) for side in ("prefix", "suffix")]
+    return conjunction(builder, "only", ends)
 
 
 def _amplified(
@@ -298,11 +292,7 @@ def _amplified(
     even = {sign: 0.5, CONSTANT: 0.5}
     voted = builder.attend("vote", "none", even, [query], [{sign: 1.0}], 1)
     out = rounded(builder, "comparison", voted)
-    only = builder.memory.get("only")
-    if only is None:
-        ends = [end_mark(builder, side) for side in ("prefix", "suffix")]
-        only = builder.memory["only"] = conjunction(builder, "only", ends)
-    _add_where(builder, out, difference, only, factors, offset)
+    _add_where(builder, out, difference, _only(builder), factors, offset)
     return out
 
 
@@ -364,7 +354,7 @@ def of_position(builder: Builder, predicate: syntax.Predicate) -> int:
 
 
 def of_count(
-    builder: Builder, mode: Mode, side: Side, truth: int, predicate: syntax.Predicate
+    builder: Builder, side: Side, truth: int, predicate: syntax.Predicate
 ) -> int:
     """Returns the coordinate of θ(C), of a predicate θ and the count C of a Boolean.
 
@@ -373,21 +363,27 @@ def of_count(
     Source: docs/logic.md, section 6.6.
     """
     values = of_position(builder, predicate)
-    some = has_any(builder, mode, side, truth)
+    some = has_any(builder, side, truth)
     none = builder.negation(some)
     out = builder.coordinate("predicate of count")
-    if mode.name == "FU":
-        _add_by_halves(builder, mode, out, truth, values, none)
+    if builder.mode.name == "FU":
+        _add_by_halves(builder, out, truth, values, none)
     else:
-        found = lookup(builder, mode, side, truth, SHARPNESS, values)
+        found = lookup(builder, side, truth, SHARPNESS, values)
         add_rounded(builder, out, {found: 1.0}, [{none: 1.0}])
     if 0 in predicate.residues:
         builder.neuron({none: 1.0}, {out: 1.0})
     return out
 
 
+@made_once
+def _everywhere(builder: Builder) -> int:
+    """The coordinate of the Boolean that is always true."""
+    return builder.coordinate("everywhere", constant=1.0)
+
+
 def _add_by_halves(
-    builder: Builder, mode: Mode, into: int, truth: int, values: int, none: int
+    builder: Builder, into: int, truth: int, values: int, none: int
 ) -> None:
     """Adds θ(C) to the coordinate `into` where C >= 1, in mode FU.
 
@@ -399,12 +395,8 @@ def _add_by_halves(
     Source: docs/logic.md, section 6.6; docs/theory/softmax-approximation.md, section 4,
     Lemma 7'.
     """
-    if "everywhere" not in builder.memory:
-        builder.memory["everywhere"] = builder.coordinate("everywhere", constant=1.0)
-    everywhere = builder.memory["everywhere"]
-    upper = comparison(
-        builder, mode, [(2, "prefix", truth), (-1, "prefix", everywhere)], 1
-    )
+    terms: list[Term] = [(2, "prefix", truth), (-1, "prefix", _everywhere(builder))]
+    upper = comparison(builder, terms, 1)
     kappa = 2 * SHARPNESS
     place = builder.position(1)
     unit = {reciprocal(builder, "prefix"): kappa}
@@ -437,19 +429,18 @@ def plan_formula(
     formula: Formula, alphabet: tuple[str, ...], mode: Mode
 ) -> FormulaPlan:
     """Returns the plan of a formula that the mode can express."""
-    builder = Builder(alphabet)
+    builder = Builder(alphabet, mode)
     truth: dict[Formula, int] = {}
     # The operands of each conjunction and disjunction, nested equal ones taken apart.
     flat: dict[Formula, tuple[Formula, ...]] = {}
     for part in walk(formula):
         if not isinstance(part, syntax.Count):
-            truth[part] = _translate(builder, mode, part, truth, flat)
+            truth[part] = _translate(builder, part, truth, flat)
     return builder.finish(truth, truth[formula])
 
 
 def _translate(
     builder: Builder,
-    mode: Mode,
     part: Formula,
     truth: Truth,
     flat: dict[Formula, tuple[Formula, ...]],
@@ -470,20 +461,20 @@ def _translate(
                 return conjunction(builder, "and", operands)
             return disjunction(builder, "or", operands)
         case syntax.Previous(operand) | syntax.Next(operand):
-            return neighbour(builder, mode, side, truth[operand])
+            return neighbour(builder, side, truth[operand])
         case syntax.Since(syntax.Constant(True), right) | syntax.Until(
             syntax.Constant(True), right
         ):
-            return has_any(builder, mode, side, truth[right])
+            return has_any(builder, side, truth[right])
         case syntax.Since(left, right) | syntax.Until(left, right):
-            return since(builder, mode, side, truth[left], truth[right])
+            return since(builder, side, truth[left], truth[right])
         case syntax.Comparison(terms, constant):
             counts: list[Term] = [(k, one.side, truth[one.operand]) for k, one in terms]
-            return comparison(builder, mode, counts, constant)
+            return comparison(builder, counts, constant)
         case syntax.AtPosition(predicate):
             return of_position(builder, predicate)
         case syntax.OfCount(predicate, count):
-            return of_count(builder, mode, count.side, truth[count.operand], predicate)
+            return of_count(builder, count.side, truth[count.operand], predicate)
     assert_never(part)
 
 

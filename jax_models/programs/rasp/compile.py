@@ -14,8 +14,8 @@ the same keys are attended to as in real arithmetic, and the values attended to 
 integers again: no rounded number goes further.
 """
 
+import bisect
 import dataclasses
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,15 +26,12 @@ from jax_models.arguments import expect_integer
 from jax_models.errors import InputError
 from jax_models.jax_arguments import check_float_type
 from jax_models.model.layer import Layer
-from jax_models.model.position import Coordinates
-from jax_models.model.readout import Accept, Readout
 from jax_models.model.transformer import Transformer
 from jax_models.programs.assembly import (
     Head,
     Neuron,
     build_layer,
-    build_readout,
-    embed_symbols,
+    build_transformer,
 )
 from jax_models.programs.grammar import children
 from jax_models.programs.rasp.check import check_program
@@ -76,15 +73,10 @@ def longest_exact_length(plan: ProgramPlan, dtype: Any) -> int:
     Source:
         docs/rasp.md, section 7.
     """
-    finfo = jnp.finfo(dtype)
-    bits = finfo.nmant + 1
-    exact = functools.partial(_is_exact, plan, bits)
+    bits = jnp.finfo(dtype).nmant + 1
+    fails = lambda n: not _is_exact(plan, bits, n)
     # All bounds grow with n: the lengths in question are an initial segment.
-    low, high = 0, _LONGEST
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if exact(middle) else (low, middle - 1)
-    return low
+    return bisect.bisect_left(range(1, _LONGEST + 1), True, key=fails)
 
 
 def check_length(plan: ProgramPlan, length: int, dtype: Any) -> None:
@@ -208,23 +200,15 @@ def build_model(plan: ProgramPlan, dtype: Any = jnp.float32) -> Transformer:
             not hold even at n = 1.
     """
     check_length(plan, 1, dtype)
-    width = plan.width
     # A program such as `return in` has no layer; a model has one that adds nothing.
     layers = plan.layers or (PlannedLayer("none", (), ()),)
-    symbols = [{t: 1.0} for t in range(len(plan.alphabet))]
-    accept = Accept(0, 0.5) if isinstance(plan.result, BooleanValue) else None
-    forms = children(plan.result)
-    rows = [build_readout(form.written(), width, dtype) for form in forms]
-    weight = np.concatenate([row.weight for row in rows])
-    bias = np.concatenate([row.bias for row in rows if row.bias is not None])
-    return Transformer(
-        embedding=embed_symbols(symbols, width, dtype),
-        position=Coordinates(plan.position),
-        layers=tuple(_build_layer(layer, width, dtype) for layer in layers),
-        readout=Readout(jnp.asarray(weight, dtype), jnp.asarray(bias, dtype)),
-        accept=accept,
-        vocabulary=plan.alphabet,
-        substitutable=tuple(range(len(plan.alphabet))),
+    return build_transformer(
+        {name: {t: 1.0} for t, name in enumerate(plan.alphabet)},
+        [_build_layer(layer, plan.width, dtype) for layer in layers],
+        [form.written() for form in children(plan.result)],
+        0.5 if isinstance(plan.result, BooleanValue) else None,
+        plan.position,
+        query=None,
     )
 
 
@@ -232,22 +216,21 @@ def _build_layer(layer: PlannedLayer, width: int, dtype: Any) -> Layer:
     return build_layer(
         width,
         weighting=AverageHardmax(TIE_RESOLUTION),
-        heads=[_build_head(head) for head in layer.heads],
+        heads=[
+            Head(
+                query=[form.written() for form in head.query or _UNIFORM],
+                key=[form.written() for form in head.key or _UNIFORM],
+                value=[form.written() for form in head.value],
+                write=[{coordinate: 1.0} for coordinate in head.write],
+            )
+            for head in layer.heads
+        ],
         neurons=[
             Neuron(neuron.read.written(), {neuron.write: float(neuron.coefficient)})
             for neuron in layer.neurons
         ],
         mask=layer.mask,
         dtype=dtype,
-    )
-
-
-def _build_head(head: PlannedHead) -> Head:
-    return Head(
-        query=[form.written() for form in head.query or _UNIFORM],
-        key=[form.written() for form in head.key or _UNIFORM],
-        value=[form.written() for form in head.value],
-        write=[{coordinate: 1.0} for coordinate in head.write],
     )
 
 

@@ -19,7 +19,7 @@ def without_the_last_gate(plan, into, number, gates=()):
     planning.add_rounded(plan, into, number, list(gates)[:-1])
 
 
-def constant_true(plan, mode, side, truth):
+def constant_true(plan, side, truth):
     return plan.coordinate("some", constant=1.0)
 
 
@@ -66,15 +66,15 @@ def LEAST(layer):
 
 
 def leftmost(select):
-    def changed(plan, mode, side, *rest):
+    def changed(plan, side, *rest):
         turned = "suffix" if side == "prefix" else "prefix"
-        return select(plan, mode, turned, *rest)
+        return select(plan, turned, *rest)
 
     return changed
 
 
-def rightmost_of_all(plan, mode, side, left, right):
-    return SINCE(plan, mode, side, None, right)
+def rightmost_of_all(plan, side, left, right):
+    return SINCE(plan, side, None, right)
 
 
 PLANTED = {
