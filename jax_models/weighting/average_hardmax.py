@@ -143,17 +143,17 @@ class AverageHardmax(HardWeighting):
     def replaced_factors(
         self, summary: AverageSummary, column: Column, cells: tuple[Array, Array]
     ) -> tuple[Array, Array, Array]:
-        """Returns the factors of `replaced_value` for each replaced column."""
+        """Returns the factors of the differences for each replaced column."""
         levels = jax.tree.map(lambda x: x[..., None], summary.levels)
-        left = leave(summary.levels, column, cells)
-        member, count = left.first, levels.first.count
+        member, after = leave(levels, column, cells)
+        count = levels.first.count
         lone = member & (count <= 1)
         # The best cell and its count of keys without the column.
         cell = jnp.where(lone, levels.second.cell, levels.first.cell)
         others = jnp.where(
             lone, levels.second.count, count - member.astype(count.dtype)
         )
-        joins, beats = left.cell == cell, left.cell > cell
+        joins, beats = after == cell, after > cell
         # The best cell keeps its members: the mean changes by the column's value alone.
         stays = member & jnp.where(lone, beats, joins)
         # Weights of the column after the change, and of the other keys of its cell.

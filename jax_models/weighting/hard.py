@@ -5,7 +5,7 @@ computed by different reductions then compare equal, and "best" is transitive, s
 merging summaries does not depend on the order. `Levels` keeps the three best distinct
 cells of a row: enough to know the best two after any one column, a key with its value, has
 been removed. If a column is replaced, the change of the attended value is a combination of
-three differences of values, with factors that depend on the cells (`replaced_value`).
+three differences of values, with factors that depend on the cells (`HardWeighting.replace`).
 """
 
 import abc
@@ -165,23 +165,14 @@ def is_member(cell: Float[Array, "..."], levels: Levels) -> Bool[Array, "..."]:
     return cell >= jnp.where(levels.ambiguous, levels.best, levels.best - 1)
 
 
-@dataclasses.dataclass(frozen=True)
-class Leaving:
-    """Whether a replaced column was in the best or second cell, and its new cell."""
-
-    first: Bool[Array, "..."]  # whether the column was in the best cell
-    second: Bool[Array, "..."]  # whether the column was in the second cell
-    cell: Float[Array, "..."]  # the column's new cell
-
-
-def leave(levels: Levels, column: Column, cells: Cells) -> Leaving:
-    """Returns the `Leaving` of each column, whose cells before and after are `cells`."""
-    (old, new), change = cells, column.score_change
-    levels = jax.tree.map(lambda x: x[..., None], levels)
+def leave(
+    levels: Levels, column: Column, cells: Cells
+) -> tuple[Bool[Array, "..."], Float[Array, "..."]]:
+    """Whether each column, of cells before and after, was in the best; its new cell."""
+    old, new = cells
     member = is_member(old, levels)
     # A score that does not move stays in its cell, whatever its last bits say.
-    new = jnp.where(member & (change == 0), levels.best, new)
-    return Leaving(member, ~member & (old == levels.second.cell), new)
+    return member, jnp.where(member & (column.score_change == 0), levels.best, new)
 
 
 def remove_levels(
@@ -226,14 +217,15 @@ def reaches(found: Levels, before: Levels) -> Bool[Array, "..."]:
 
 def levels_replaced(levels: Levels, column: Column, cells: Cells) -> Levels:
     """Returns the two best levels of rows after each replacement of one column."""
-    leaving, score = leave(levels, column, cells), column.score + column.score_change
+    score, dtype = column.score + column.score_change, levels.first.count.dtype
     levels = jax.tree.map(lambda x: x[..., None], levels)
-    dtype = levels.first.count.dtype
+    member, cell = leave(levels, column, cells)
+    below = ~member & (cells[0] == levels.second.cell)
     # The third level needs no such step: if the column was in it, the first two keep all
     # their keys and the third is not among the best two.
-    first = levels.first.without(leaving.first.astype(dtype))
-    second = levels.second.without(leaving.second.astype(dtype))
-    new = Level(leaving.cell, score, score, jnp.ones_like(score))
+    first = levels.first.without(member.astype(dtype))
+    second = levels.second.without(below.astype(dtype))
+    new = Level(cell, score, score, jnp.ones_like(score))
     return best_levels(first, second, levels.third, new, known=2)
 
 
@@ -324,9 +316,14 @@ class HardWeighting(Weighting):
         """Change of the attended value at each row for each replaced column; 0 if hidden."""
         factors = self.replaced_factors(summary, column, self._cells(column))
         # Transposed here, so that the next operation reads its operands contiguously.
-        one, two, three = (x.swapaxes(0, 1)[:, :, None] for x in factors)
-        about = (x.swapaxes(0, 1)[..., None] for x in self.around(summary))
-        change = replaced_value((one, two, three), column, *about)
+        by_other, by_value, by_change = (x.swapaxes(0, 1)[:, :, None] for x in factors)
+        attended, other = (x.swapaxes(0, 1)[..., None] for x in self.around(summary))
+        # All differences must be finite: 0 times infinity, where a factor is 0, would be NaN.
+        change = (
+            by_other * (other - attended)
+            + by_value * (column.value - attended)
+            + by_change * column.value_change
+        )
         return jnp.where(column.visible[:, None, None], change, 0.0)
 
     def seen_cells(self, scores: ByKey, visible: Bool[Array, "..."]) -> ByKey:
@@ -343,7 +340,7 @@ class HardWeighting(Weighting):
     def replaced_factors(
         self, summary: Any, column: Column, cells: Cells
     ) -> tuple[ByColumn, ByColumn, ByColumn]:
-        """Returns the factors of `replaced_value`, valid for columns that the rows see."""
+        """Factors of the differences in `replace`, valid for columns that the rows see."""
 
     @abc.abstractmethod
     def around(self, summary: Any) -> tuple[Attended, Attended]:
@@ -358,24 +355,6 @@ class HardWeighting(Weighting):
         that the best of the unmoved keys is not in the summary; then all keys of the row
         must be read again.
         """
-
-
-def replaced_value(
-    factors: tuple[Array, Array, Array],
-    column: Column,
-    # the value before
-    attended: Array,
-    # the value if the only best key is removed
-    other: Array,
-) -> Array:
-    """Returns the change of an attended value when one column is replaced."""
-    # All differences must be finite: 0 times infinity, where a factor is 0, would be NaN.
-    by_other, by_value, by_change = factors
-    return (
-        by_other * (other - attended)
-        + by_value * (column.value - attended)
-        + by_change * column.value_change
-    )
 
 
 def decided(

@@ -242,21 +242,8 @@ def apply_factors(
     """Change of the attended value for each replaced column, from four factors."""
     # Transposed here, so that the next operation reads its operands contiguously.
     # `lift` is the mean value of the rest less the top column's value.
-    turned = tuple(x.swapaxes(0, 1)[:, :, None] for x in factors)
+    direct, arriving, staying, rest = (x.swapaxes(0, 1)[:, :, None] for x in factors)
     top, lift = (x.swapaxes(0, 1)[..., None] for x in (summary.top_value, lift))
-    return replaced_mean(turned, column, top, lift)
-
-
-def replaced_mean(
-    factors: tuple[Array, ...],
-    column: Column,
-    # the top column's value
-    top: Array,
-    # the mean value without the top column less the top column's
-    lift: Array,
-) -> Array:
-    """Change of the attended value from factors with axes [rows, heads, 1, columns]."""
-    direct, arriving, staying, rest = factors
     return (
         direct * column.value_change
         + arriving * (column.value_after - top)

@@ -6,8 +6,10 @@ leftmost and the rightmost variant differ in one comparison only. The summary ho
 that the winner can be removed without reading the row's keys again.
 """
 
+import dataclasses
 from typing import ClassVar
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int
@@ -59,10 +61,7 @@ class UniqueSummary:
 class UniqueChange:
     """The winner among moved keys, with its new value less the attended value before."""
 
-    cell: Float[Array, "heads columns"]
-    index: Int[Array, "heads columns"]
-    # its new value less the old attended value
-    change: Float[Array, "heads columns d_v"]
+    winner: Candidate
     levels: Levels  # of heads and columns
 
 
@@ -121,7 +120,7 @@ class _UniqueHardmax(HardWeighting):
             found = Candidate(
                 cell,
                 jnp.where(none, -1, index[at]),
-                # Finite: `replaced_value` multiplies it by a factor 0.
+                # Finite: `replace` multiplies it by a factor 0.
                 jnp.where(none[..., None], 0.0, value),
             )
             return found, onehot
@@ -153,18 +152,19 @@ class _UniqueHardmax(HardWeighting):
     def replaced_factors(
         self, summary: UniqueSummary, column: Column, cells: tuple[Array, Array]
     ) -> tuple[Array, Array, Array]:
-        """Returns the factors, 0 or 1, of `replaced_value` for each replaced column."""
+        """Returns the factors, 0 or 1, of the differences for each replaced column."""
         dtype = column.score.dtype
         winner, runner_up = (
             (x.cell[..., None], x.index[..., None])
             for x in (summary.winner, summary.runner_up)
         )
-        left = leave(summary.levels, column, cells)
+        levels = jax.tree.map(lambda x: x[..., None], summary.levels)
+        _, cell = leave(levels, column, cells)
         # By position, not by cell: a tie of the best cell has one winner only.
         leaves = same_position(column.index, winner[1], dtype)
         # Who has to be beaten: the runner-up if the column is the winner, else the winner.
         place = (jnp.where(leaves, *x) for x in zip(runner_up, winner, strict=True))
-        wins = self.beats(left.cell, column.index, *place)
+        wins = self.beats(cell, column.index, *place)
         loses, arrives = leaves & ~wins, wins & ~leaves
         return loses.astype(dtype), arrives.astype(dtype), wins.astype(dtype)
 
@@ -183,26 +183,22 @@ class _UniqueHardmax(HardWeighting):
         deviation = moved.spread(fresh, summary.winner.value)
         # At most one key of a row is set, so that the sum is its position.
         index = jnp.where(now, moved.index, 0).sum(axis=-1, dtype=moved.index.dtype)
-        return UniqueChange(
-            cell=cells.max(axis=-1),
-            index=jnp.where(now.any(axis=-1), index, -1),
-            change=deviation + moved.carry(now.astype(scores.dtype)),
-            levels=lift_levels(scores, cells, moved.visible, moved.count, known=2),
+        winner = Candidate(
+            cells.max(axis=-1),
+            jnp.where(now.any(axis=-1), index, -1),
+            deviation + moved.carry(now.astype(scores.dtype)),
         )
+        levels = lift_levels(scores, cells, moved.visible, moved.count, known=2)
+        return UniqueChange(winner, levels)
 
     def merge_change(self, first: UniqueChange, second: UniqueChange) -> UniqueChange:
         """Joins two change summaries: the better of both winners is kept."""
-        wins = self.beats(first.cell, first.index, second.cell, second.index)
-        return UniqueChange(
-            jnp.where(wins, first.cell, second.cell),
-            jnp.where(wins, first.index, second.index),
-            jnp.where(wins[..., None], first.change, second.change),
-            merge_levels(first.levels, second.levels),
-        )
+        winner, _ = self._pick(first.winner, second.winner)
+        return UniqueChange(winner, merge_levels(first.levels, second.levels))
 
     def read_change(self, change: UniqueChange) -> Moved:
         """Returns the change of the attended value, the winner's."""
-        return change.change
+        return change.winner.value
 
     def replace_set(
         self, summary: UniqueSummary, moved: MovedKeys
@@ -225,13 +221,13 @@ class _UniqueHardmax(HardWeighting):
             runner_up.value - winner.value,
             0.0,
         )
-        stayed = UniqueChange(best.cell, best.index, change, levels)
+        stayed = UniqueChange(dataclasses.replace(best, value=change), levels)
         lifted = self.lift_change(summary, moved)
         found = self.merge_change(lifted, stayed)
         # If both moved, the best unmoved key is not in the summary. The result is known only
         # if a moved key wins over the runner-up's old place, since no unmoved key does.
         known = ~(first & second) | self.beats(
-            lifted.cell, lifted.index, runner_up.cell, runner_up.index
+            lifted.winner.cell, lifted.winner.index, runner_up.cell, runner_up.index
         )
         return found, known & certain & reaches(found.levels, summary.levels)
 
