@@ -229,19 +229,6 @@ def describe(standing: Standing) -> str:
     return f"step {standing.step}" + "".join(f", loss {loss:.5f}" for loss in latest)
 
 
-def finish(standing: Standing, measuring: Measuring) -> TrainingRun:
-    """The `TrainingRun` of a finished run's standing."""
-    history = standing.history
-    measured = tuple(
-        (int(after), LengthLosses(measuring.lengths, mean, error))
-        for after, mean, error in zip(
-            history["after"], history["mean"], history["standard_error"], strict=True
-        )
-    )
-    network, _ = standing.state
-    return TrainingRun(network, history["loss"], history["optimal"], measured)
-
-
 Progress = Callable[[Standing], None]
 
 
@@ -302,13 +289,8 @@ def advance(
     source: Source,
     training: Training,
     key: PRNGKeyArray,
-    # checkpoint that holds `standing`, named if the chunk fails
-    kept: str | os.PathLike[str] | None,
-) -> Standing:
-    """Returns the standing after `training.chunk` more steps, or the steps left.
-
-    Raises `InputError` if a loss or weight is not finite.
-    """
+) -> tuple[Standing, bool]:
+    """Standing after the next chunk of steps, and whether all weights are finite."""
     count = min(training.chunk, training.steps - standing.step)
     state, recorded, finite = _run_chunk(
         standing.state,
@@ -320,39 +302,30 @@ def advance(
     )
     # Read once for a chunk: steps do not wait for the host.
     losses, optimal = (np.asarray(one, np.float64) for one in recorded)
-    if not (finite and np.isfinite(losses).all()):
-        bad = np.flatnonzero(~np.isfinite(losses))
+    history = dict(standing.history)
+    history["loss"] = np.append(history["loss"], losses)
+    history["optimal"] = np.append(history["optimal"], optimal)
+    return Standing(standing.step + count, state, history), bool(finite)
+
+
+def require_finite(standing: Standing, weights_finite: bool, remedy: str) -> None:
+    """Raises `InputError`, with `remedy`, if a loss or weight is not finite."""
+    losses, last = standing.history["loss"], standing.step - 1
+    if (bad := np.flatnonzero(~np.isfinite(losses))).size:
         # The loss of step 0 is of the first weights: no learning rate is to blame.
-        if bad.size and standing.step + bad[0] == 0:
+        if bad[0] == 0:
             raise InputError(
                 f"the loss is {losses[0]} before the first step: the weights it begins "
                 "with are too large; lower the scale that they are drawn with"
             )
-        what = (
-            f"the loss is {losses[bad[0]]} at step {standing.step + bad[0]}"
-            if bad.size
-            else f"a weight is not finite after step {standing.step + count - 1}"
-        )
-        raise diverged(what, training, kept, standing.step)
-    history = dict(standing.history)
-    history["loss"] = np.append(history["loss"], losses)
-    history["optimal"] = np.append(history["optimal"], optimal)
-    return Standing(standing.step + count, state, history)
-
-
-def diverged(
-    # what is not finite, and when
-    what: str,
-    training: Training,
-    # the last good checkpoint, if there is one
-    kept: str | os.PathLike[str] | None,
-    step: int,
-) -> InputError:
-    """Returns the error for a loss or weight that is not finite."""
-    keeps = "" if kept is None else f"; {kept} holds step {step}"
-    return InputError(
-        f"{what}; lower the learning rate ({training.learning_rate}){keeps}"
-    )
+        what = f"the loss is {losses[bad[0]]} at step {bad[0]}"
+    elif not weights_finite:
+        what = f"a weight is not finite after step {last}"
+    elif not np.isfinite(standing.history["mean"]).all():
+        what = f"a measured loss is not finite after step {last}"
+    else:
+        return
+    raise InputError(f"{what}; {remedy}")
 
 
 def train(
@@ -448,14 +421,26 @@ def run_training(
             progress(standing)
         if standing.step >= training.steps:
             break
+        remedy = f"lower the learning rate ({training.learning_rate})"
         # Nothing is written before the first chunk is done.
-        kept = None if checkpoint is None or standing.step == 0 else checkpoint
-        before = standing.step
-        standing = advance(standing, source, training, key, kept)
+        if checkpoint is not None and standing.step:
+            remedy += f"; {checkpoint} holds step {standing.step}"
+        standing, finite = advance(standing, source, training, key)
         standing = measured(standing, source, training, measuring, key)
-        if not np.isfinite(standing.history["mean"]).all():
-            what = f"a measured loss is not finite after step {standing.step - 1}"
-            raise diverged(what, training, kept, before)
+        require_finite(standing, finite, remedy)
         if checkpoint is not None:
             save_standing(checkpoint, standing, configuration)
-    return finish(standing, measuring)
+    network, _ = standing.state
+    recorded = standing.history
+    by_length = zip(
+        *(recorded[name] for name in ("after", "mean", "standard_error")), strict=True
+    )
+    return TrainingRun(
+        network,
+        recorded["loss"],
+        recorded["optimal"],
+        tuple(
+            (int(after), LengthLosses(measuring.lengths, mean, error))
+            for after, mean, error in by_length
+        ),
+    )
