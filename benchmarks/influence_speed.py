@@ -27,7 +27,7 @@ from benchmarks.flags import (
     define_weightings,
 )
 from benchmarks.line_figure import Panel, line_figure, lines_by
-from benchmarks.operations import influence_operations, program_bytes
+from benchmarks.operations import Outline, influence_operations, program_bytes
 from benchmarks.page import column_table, digits
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, asked_anew, random_model, random_tokens
@@ -84,11 +84,10 @@ def measure(config: Config) -> dict[str, Any]:
     }
     for name, timing in timings.items():
         row |= timing.columns(name)
-    outline = INCREMENTAL.outline(request)
-    assert outline is not None
+    outline = Outline.of(INCREMENTAL, request)
     row["flops"] = influence_operations(outline)
     row["flops_per_second"] = row["flops"] / row["incremental_seconds"]
-    largest = max(outline.parts, key=lambda part: part.end - part.start)
+    largest = max(outline.kernel.parts, key=lambda part: part.end - part.start)
     row["block_bytes"] = program_bytes(outline.trace(largest))
     row["calls"] = timings["incremental"].calls
     row["forward_passes"] = row["incremental_seconds"] / row["forward_seconds"]

@@ -12,6 +12,7 @@ traced program as if every operation read its operands from memory and wrote its
 there: no compiler does as much, since it fuses operations and caches keep what is small.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,7 +21,10 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
-from bounds.influence.blocks.kernel import Outline
+from bounds.influence.blocks.kernel import Kernel, Part
+from bounds.influence.inputs.shared_base import SharedBase
+from bounds.influence.method import Method
+from bounds.influence.request import InfluenceRequest
 
 ELEMENTWISE = frozenset(
     "acos acosh add add_any asin asinh atan atan2 atanh cbrt cos cosh digamma div erf "
@@ -37,10 +41,60 @@ SLICES = frozenset({"dynamic_slice", "gather", "slice"})
 UPDATES = {"dynamic_update_slice": 1, "scatter": 2, "scatter-add": 2}
 
 
+class TracedBase(SharedBase):
+    """Holder of base passes that are traced, with shapes in place of their results."""
+
+    def __init__(self) -> None:
+        """Holds nothing yet."""
+        super().__init__()
+        self.traced: list[jax.stages.Traced] = []
+
+    def run(self, function: Any, *given: Any) -> Any:
+        """Shapes of the result of a compiled function, which is traced alone."""
+        self.traced.append(function.trace(*shapes_of(given)))
+        return shapes_of(self.traced[-1].out_info)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outline:
+    """Traced base pass of a method, and its `Kernel` with shapes in place of arrays."""
+
+    base: jax.stages.Traced  # the pass that all blocks share
+    kernel: Kernel
+
+    @classmethod
+    def of(cls, method: Method, request: InfluenceRequest) -> "Outline":
+        """Outline of a method with a kernel; nothing is run."""
+        shared = TracedBase()
+        kernel = method.kernel(dataclasses.replace(request, shared=shared))
+        assert kernel is not None
+        shapes = shapes_of(kernel.shared)
+        return cls(shared.traced[0], dataclasses.replace(kernel, shared=shapes))
+
+    def trace(self, part: Part) -> jax.stages.Traced:
+        """Program of one block of a part, on one device."""
+        one = jax.ShapeDtypeStruct((part.batch,), jnp.int32)
+        function: Any = self.kernel.function
+        return function.trace(*self.kernel.shared, one, one, **part.options)
+
+
+def shapes_of(tree: Any) -> Any:
+    """Shapes of a pytree of arrays, or of a trace's results."""
+
+    def shape(x: Any) -> jax.ShapeDtypeStruct:
+        if not hasattr(x, "shape"):  # a number, as a temperature is: its type gives way
+            kind = jax.typeof(x)
+            return jax.ShapeDtypeStruct(kind.shape, kind.dtype, weak_type=True)
+        weak = getattr(x, "weak_type", False)
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=weak)
+
+    return jax.tree.map(shape, tree)
+
+
 def influence_operations(outline: Outline) -> float:
     """Returns the operations of all blocks and the base pass, from traces alone."""
     total = count_operations(outline.base.jaxpr)
-    for part in outline.parts:
+    for part in outline.kernel.parts:
         count = part.end - part.start
         rounds = math.ceil(count / min(part.batch, count))
         total += rounds * count_operations(outline.trace(part).jaxpr)

@@ -28,7 +28,7 @@ import numpy as np
 from absl import flags
 
 from benchmarks.flags import benchmark_flags, define_choices, define_dtypes
-from benchmarks.operations import count_operations, count_traffic
+from benchmarks.operations import Outline, count_operations, count_traffic
 from benchmarks.page import table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, random_model, random_tokens
@@ -108,9 +108,8 @@ def influence_program(config: Config) -> Program:
     """Returns the program of the first blocks of `incremental`, without the base pass."""
     model, tokens = random_model(config), random_tokens(config)
     whole = build_request(model, tokens)
-    outline = INCREMENTAL.outline(whole)
-    assert outline is not None
-    part = outline.parts[0]
+    outline = Outline.of(INCREMENTAL, whole)
+    part = outline.kernel.parts[0]
     batch = part.batch
     blocks = min(config["blocks"], math.ceil((part.end - part.start) / batch))
     first = slice(min(blocks * batch, part.end))

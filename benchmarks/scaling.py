@@ -21,7 +21,11 @@ import numpy as np
 from absl import flags
 
 from benchmarks.flags import benchmark_flags, define_choices, define_dtypes
-from benchmarks.operations import count_operations, influence_operations
+from benchmarks.operations import (
+    Outline,
+    count_operations,
+    influence_operations,
+)
 from benchmarks.page import table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, run_script
 from benchmarks.subject import SIZES, asked_anew, random_model, random_tokens
@@ -122,8 +126,7 @@ def measure(config: Config) -> dict[str, Any]:
     """Returns one row: seconds and operations of all influences and of a pass."""
     model, tokens = random_model(config), random_tokens(config)
     request = build_request(model, tokens)
-    outline = INCREMENTAL.outline(request)
-    assert outline is not None
+    outline = Outline.of(INCREMENTAL, request)
     time_it = functools.partial(
         time_call, repeats=config["repeats"], budget=config["budget"]
     )

@@ -29,7 +29,7 @@ import bounds
 import jax_models as jm
 from benchmarks.device import usable_cores
 from benchmarks.flags import benchmark_flags, define_choices, define_peer
-from benchmarks.operations import influence_operations
+from benchmarks.operations import Outline, influence_operations
 from benchmarks.page import digits, table_text
 from benchmarks.peer import ask_peer, missing_packages, package_version
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
@@ -287,8 +287,7 @@ def measure(config: Config) -> dict[str, Any]:
     )
     if is_bounded(model):  # how often its loops go round is found out while they run
         return row | order_by_gradient(model, encoder, config["seed"])
-    outline = PARTIAL.outline(request)
-    assert outline is not None
+    outline = Outline.of(PARTIAL, request)
     work = influence_operations(outline) / symbols.size
     row["matrix_rate_share"] = work / row["scan_seconds"] / matrix_rate()
     return row | order_by_gradient(model, encoder, config["seed"])

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal, TypeAlias
 from jax.sharding import Mesh
 
 from bounds.influence.blocks.block_memory import BlockSizes
-from bounds.influence.blocks.kernel import Kernel, Outline, run_kernel
+from bounds.influence.blocks.kernel import Kernel, run_kernel
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block, Enclosures
 from jax_models.arguments import expect_hook, expect_integer, expect_kind
@@ -115,10 +115,6 @@ class Method(Way):
 
     def kernel(self, request: InfluenceRequest) -> Kernel | None:
         """Kernel that computes blocks; None if no one function of a block computes them."""
-        return None
-
-    def outline(self, request: InfluenceRequest) -> Outline | None:
-        """Traced programs of the kernel, for dry runs; None without a kernel."""
         return None
 
     def blocks(self, request: InfluenceRequest) -> Iterator[Block]:

@@ -177,7 +177,7 @@ def magnitude_of(request: InfluenceRequest, way: Method) -> float:
         way.kernel(request)
     # Numbers far smaller than the outputs leave no trace in differences of outputs.
     if way.subtracts:
-        return shared.largest_output
+        return float(shared.largest_output)
     return largest_magnitude((request.model, shared.held))
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import scaling
+from benchmarks.operations import Outline
 from bounds.influence.build import build_request
 from bounds.influence.methods.incremental import INCREMENTAL
 
@@ -51,9 +52,7 @@ def test_the_last_slope_is_of_the_two_largest():
 
 def outline_of(config):
     model, tokens = scaling.random_model(config), scaling.random_tokens(config)
-    outline = INCREMENTAL.outline(build_request(model, tokens))
-    assert outline is not None
-    return outline
+    return Outline.of(INCREMENTAL, build_request(model, tokens))
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import pytest
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 import bounds
+from benchmarks.operations import Outline
 from bounds.cli.main import main
 from bounds.influence import METHODS
 from bounds.influence.build import build_request
@@ -92,10 +93,9 @@ def pose(case):
 def kernels(case):
     """The programs of both methods that have them: base pass and block."""
     for method in ("incremental", "exhaustive"):
-        outline = METHODS[method].outline(pose(case))
-        if outline is not None:
-            yield outline.base.jaxpr
-            yield from (outline.trace(part).jaxpr for part in outline.parts)
+        outline = Outline.of(METHODS[method], pose(case))
+        yield outline.base.jaxpr
+        yield from (outline.trace(part).jaxpr for part in outline.kernel.parts)
 
 
 @pytest.mark.parametrize(

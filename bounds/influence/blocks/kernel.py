@@ -1,8 +1,7 @@
 """Compiled programs run on blocks of substitutions, on one device or a mesh of them.
 
 A `Kernel` is a compiled function of a block of substitutions and of arrays that all
-blocks share, and does not know where it runs. An `Outline` has shapes where a `Kernel`
-has arrays: dry runs trace it without running. The base pass is that of the unchanged
+blocks share, and does not know where it runs. The base pass is that of the unchanged
 input; ties are reports of the closest decisions of hard attention.
 """
 
@@ -13,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
@@ -24,6 +22,7 @@ from bounds.influence.result import Block, Ties
 from bounds.influence.substitution import padded
 from jax_models.model.transformer import reduce_reports
 from jax_models.run.mesh import EVERYWHERE, SHARED_OUT, count_devices, gathered, place
+from jax_models.weighting import TieReport
 
 
 def place_shared(shared: Any, mesh: Mesh) -> Any:
@@ -99,7 +98,7 @@ class Kernel:
     function: Callable[..., Any]
     shared: tuple[Any, ...]
     parts: tuple[Part, ...]
-    ties: Ties | None  # of the base pass; None where no layer is hard
+    ties: TieReport | None  # of the base pass; None where no layer is hard
     in_flight: int = 1  # blocks under way at a time
     # Computes the changes that the function leaves NaN, where it may leave some. Blocks
     # of such a function replace one symbol by one other; it has one part, and no ties.
@@ -126,7 +125,7 @@ def run_kernel(kernel: Kernel, request: InfluenceRequest) -> Iterator[Block]:
     if kernel.again is not None:
         yield from _run_alike(kernel, kernel.again, request)
         return
-    seen = kernel.ties
+    seen = None if kernel.ties is None else Ties.of(kernel.ties)
     where = request.position, request.symbol
     for these, changes, ties in run_blocks(kernel, *where, request.mesh):
         # One transfer; the blocks after this one are queued already.
@@ -239,32 +238,3 @@ def run_blocks(
         for start in range(part.start, part.end, size)
     )
     return prefetch(calls, kernel.in_flight, threads)
-
-
-@dataclasses.dataclass(frozen=True)
-class Outline:
-    """Traced base pass of a method, and its `Kernel` with shapes in place of arrays."""
-
-    base: jax.stages.Traced  # the pass that all blocks share
-    function: Callable[..., Any]
-    shared: tuple[Any, ...]
-    parts: tuple[Part, ...]
-
-    def trace(self, part: Part) -> jax.stages.Traced:
-        """Program of one block of a part, on one device."""
-        one = jax.ShapeDtypeStruct((part.batch,), jnp.int32)
-        function: Any = self.function
-        return function.trace(*self.shared, one, one, **part.options)
-
-
-def shapes_of(tree: Any) -> Any:
-    """Shapes of a pytree of arrays, or of a trace's results."""
-
-    def shape(x: Any) -> jax.ShapeDtypeStruct:
-        if not hasattr(x, "shape"):  # a number, as a temperature is: its type gives way
-            kind = jax.typeof(x)
-            return jax.ShapeDtypeStruct(kind.shape, kind.dtype, weak_type=True)
-        weak = getattr(x, "weak_type", False)
-        return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=weak)
-
-    return jax.tree.map(shape, tree)

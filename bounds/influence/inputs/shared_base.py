@@ -20,7 +20,7 @@ class SharedBase:
         """Holds nothing yet."""
         self._asked: tuple[Any, np.ndarray, Any] | None = None
         self.held: Any = None  # the last pass asked for
-        self.largest_output = 0.0  # magnitude, of outputs that are subtracted
+        self.largest_output: Any = 0.0  # magnitude, of outputs that are subtracted
         self._derived: dict[Any, tuple[Any, Any]] = {}
 
     def find(self, request: Any, form: Callable[[], Any]) -> Any:
@@ -43,6 +43,10 @@ class SharedBase:
             self.held = None  # not both at a time
             self._asked, self.held = asked, form()
         return self.held
+
+    def run(self, function: Callable[..., Any], *given: Any) -> Any:
+        """Result of a compiled function of a base pass, which a subclass may only trace."""
+        return function(*given)
 
     def derive(self, model: Any, key: Any, form: Callable[[], Any]) -> Any:
         """Result of `form`, such as a moved or padded copy of `model`; formed once.

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bounds.influence.blocks.block_memory import BlockSizes
-from bounds.influence.blocks.kernel import Kernel, Outline
+from bounds.influence.blocks.kernel import Kernel
 from bounds.influence.method import Method
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block
@@ -144,10 +144,6 @@ class InBuckets(Method):
     def kernel(self, request: InfluenceRequest) -> Kernel | None:
         """Kernel of the padded input."""
         return self.way.kernel(padded_request(request))
-
-    def outline(self, request: InfluenceRequest) -> Outline | None:
-        """Traced programs of the padded input."""
-        return self.way.outline(padded_request(request))
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes | None:
         """Sizes of the blocks of the padded input."""

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, UInt
 
 from bounds.influence.blocks.block_memory import BlockSizes, fit_block
-from bounds.influence.blocks.kernel import Kernel, Outline, Part, shapes_of
+from bounds.influence.blocks.kernel import Kernel, Part
 from bounds.influence.inputs.callable import INPUTS_AT_ONCE
 from bounds.influence.inputs.reading import Chosen, choose
 from bounds.influence.method import Method
@@ -23,7 +23,7 @@ from bounds.influence.methods.deletion import without_token
 from bounds.influence.methods.function_blocks import function_blocks
 from bounds.influence.propagation.change_block import merge_reports
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.result import Block, Ties
+from bounds.influence.result import Block
 from bounds.influence.targets.base import STATIC, Target
 from bounds.influence.targets.change import differences, read_target, value_of
 from jax_models import Transformer, forward
@@ -66,29 +66,16 @@ class Passes:
     deletes: bool = dataclasses.field(metadata=STATIC)  # positions are deleted
 
     @classmethod
-    def prepare(cls, request: InfluenceRequest) -> tuple["Passes", Ties | None]:
+    def prepare(cls, request: InfluenceRequest) -> tuple["Passes", TieReport | None]:
         """`Passes` with a request's base outputs, and base ties; None without hard layers."""
-        model, target = request.model, request.target_value
-        given = model, target, jnp.asarray(request.tokens), jnp.asarray(request.rows)
-        run = request.moved_run
-        outputs, largest, ties = base_outputs(*given, run)
-        request.shared.largest_output = float(largest)
-        made = cls._of(request, given, outputs, run)
-        return made, Ties.of(ties) if model.is_hard else None
-
-    @classmethod
-    def trace(cls, request: InfluenceRequest) -> tuple[jax.stages.Traced, "Passes"]:
-        """Traced base pass, and `Passes` with shapes in place of arrays."""
-        asked = (request.model, request.target_value, request.tokens, request.rows)
-        *given, run = shapes_of((*asked, request.moved_run))
-        base = base_outputs.trace(*given, run)
-        return base, cls._of(request, given, shapes_of(base.out_info)[0], run)
-
-    @classmethod
-    def _of(cls, request: InfluenceRequest, given: Any, outputs: Any, run: Any) -> Any:
-        model, target, tokens, rows = given
+        tokens, rows = jnp.asarray(request.tokens), jnp.asarray(request.rows)
+        model, target, run = request.model, request.target_value, request.moved_run
+        given = model, target, tokens, rows, run
+        outputs, largest, ties = request.shared.run(base_outputs, *given)
+        request.shared.largest_output = largest
         rows = None if request.own else rows
-        return cls(model, target, tokens, rows, outputs, run, request.deletes)
+        made = cls(model, target, tokens, rows, outputs, run, request.deletes)
+        return made, ties if model.is_hard else None
 
     def rows_without(self, position: Int[Array, ""]) -> Int[Array, "rows"]:
         """Rows that the target reads in the input without the token at `position`."""
@@ -221,13 +208,6 @@ class Exhaustive(Method):
         passes, ties = Passes.prepare(request)
         under_way = batches_under_way()
         return Kernel(_rerun, (passes,), _parts(request), ties, under_way)
-
-    def outline(self, request: InfluenceRequest) -> Outline | None:
-        """Traced programs of the kernel."""
-        if not isinstance(request.model, Transformer):
-            return None
-        base, passes = Passes.trace(request)
-        return Outline(base, _rerun, (passes,), _parts(request))
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes | None:
         """Number of inputs in a batch, and for a `Transformer` the bytes held."""

@@ -8,16 +8,15 @@ outputs are subtracted. `change_block` holds the programs, this module the metho
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int
 
 from bounds.influence.blocks.block_memory import BlockSizes
-from bounds.influence.blocks.kernel import Kernel, Outline, Part, shapes_of
+from bounds.influence.blocks.kernel import Kernel, Part
 from bounds.influence.inputs.reading import choose
 from bounds.influence.method import Method
 from bounds.influence.propagation.change_block import (
@@ -25,7 +24,6 @@ from bounds.influence.propagation.change_block import (
     IncrementalState,
     block_sizes,
     change_block,
-    merge_reports,
     prepare,
 )
 from bounds.influence.propagation.first_layer import prepare_layer
@@ -71,44 +69,12 @@ _prepare_last = jax.jit(prepare_layer)
 _change_watched = jax.jit(change_watched)
 
 
-def _base_ties(request: InfluenceRequest, state: IncrementalState) -> Ties | None:
-    """Ties of the base pass; None if no layer is hard."""
-    if not request.model.is_hard:
-        return None
-    reports = [base.ties for base in (state.first, *state.middle)]
-    reports.append(None if state.last is None else state.last.ties)
-    return Ties.of(merge_reports(request.model, reports))
-
-
 def _state(request: InfluenceRequest) -> IncrementalState:
-    def form() -> IncrementalState:
-        tokens = jnp.asarray(request.tokens)
-        return prepare(request.model, tokens, *_watched(request), request.moved_run)
-
-    return request.shared.find(request, form)
-
-
-def _function(request: InfluenceRequest) -> Callable[..., Any]:
-    if by_products(request):
-        return product_block
-    return change_block if request.precision is None else rounded_block
-
-
-def _watched(
-    request: InfluenceRequest,
-) -> tuple[Int[np.ndarray, ""], None] | tuple[None, Int[np.ndarray, "rows"]]:
-    """Arguments `query` and `rows` of `prepare`; None for the one that is not used."""
-    return (
-        (None, request.rows)
-        if request.watches_many
-        else (np.asarray(request.query, np.int32), None)
-    )
-
-
-def _block_sizes(request: InfluenceRequest) -> BlockSizes:
-    if by_products(request):
-        return product_sizes(request)
-    return _vector_sizes(request)
+    shared, many = request.shared, request.watches_many
+    query = None if many else np.asarray(request.query, np.int32)
+    rows = request.rows if many else None
+    given = request.model, jnp.asarray(request.tokens), query, rows, request.moved_run
+    return shared.find(request, lambda: shared.run(prepare, *given))
 
 
 def _vector_sizes(request: InfluenceRequest) -> BlockSizes:
@@ -116,15 +82,6 @@ def _vector_sizes(request: InfluenceRequest) -> BlockSizes:
     if request.watches_many:
         watched = request.rows.size * max(model.width, model.classes or 0)
     return block_sizes(model, request.tokens.size, request.memory_limit, watched)
-
-
-def _parts(request: InfluenceRequest) -> Iterator[Part]:
-    if not by_products(request):
-        yield from _vector_parts(request)
-        return
-    sizes, count = product_sizes(request), request.position.size
-    options = {"row_tile": sizes.rows, "chosen": request.chosen}
-    yield Part(0, count, request.block(sizes.substitutions, count), options)
 
 
 def _vector_parts(request: InfluenceRequest) -> Iterator[Part]:
@@ -203,34 +160,25 @@ class Incremental(Method):
             change_block if request.precision is None else rounded_block,
             (model, request.target_value, tokens, state),
             tuple(_vector_parts(request)),
-            _base_ties(request, state),
+            state.ties,
             IN_FLIGHT,
         )
         if not by_products(request):
             return vectors
-        function, parts = _function(request), tuple(_parts(request))
+        sizes, count = product_sizes(request), request.position.size
+        options = {"row_tile": sizes.rows, "chosen": request.chosen}
+        block = request.block(sizes.substitutions, count)
+        part = Part(0, count, block, options)
         return dataclasses.replace(
-            vectors, function=function, parts=parts, again=vectors
+            vectors, function=product_block, parts=(part,), again=vectors
         )
-
-    def outline(self, request: InfluenceRequest) -> Outline | None:
-        """Traced programs of the kernel; None if the request `is_sparse`."""
-        if is_sparse(request):
-            return None
-        asked = request.model, request.target_value, request.tokens
-        model, target, tokens = shapes_of(asked)
-        query, rows = _watched(request)
-        run = shapes_of(request.moved_run)
-        base = prepare.trace(model, tokens, *shapes_of((query, rows)), run)
-        shared = (model, target, tokens, shapes_of(base.out_info))
-        return Outline(base, _function(request), shared, tuple(_parts(request)))
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes | None:
         """Sizes of blocks of substitutions; None if the request `is_sparse`."""
         # Sets of rows are sized as they are found.
         if is_sparse(request):
             return None
-        return _block_sizes(request)
+        return (product_sizes if by_products(request) else _vector_sizes)(request)
 
     def blocks(self, request: InfluenceRequest) -> Iterator[Block]:
         """Yields the changes of the target under all substitutions, in order."""
@@ -238,8 +186,8 @@ class Incremental(Method):
             yield from super().blocks(request)
             return
         state = _state(request)
-        seen = _base_ties(request, state)
-        assert seen is not None
+        assert state.ties is not None
+        seen = Ties.of(state.ties)
         for window in follow(request, state):
             change = jnp.asarray(window.change)
             asked = request.model, request.target_value, state.output, change

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, UInt
 
 from bounds.influence.blocks.block_memory import BlockSizes, base_bytes, fit_block
-from bounds.influence.blocks.kernel import Kernel, Outline, Part, shapes_of
+from bounds.influence.blocks.kernel import Kernel, Part
 from bounds.influence.inputs.reading import Chosen, choose
 from bounds.influence.method import Method
 from bounds.influence.methods.deletion import is_causal, without_token
@@ -567,16 +567,12 @@ class Partial(Method):
     def kernel(self, request: InfluenceRequest) -> Kernel:
         """Kernel of blocks of partial passes."""
         passes, ties = Passes.prepare(request)
-        base = prepare_passes(passes.model, passes.tokens, passes.run)
-        given, parts = (passes, base), _parts(request)
-        return Kernel(_partial_block, given, parts, ties, batches_under_way())
-
-    def outline(self, request: InfluenceRequest) -> Outline:
-        """Traced programs of the kernel."""
-        base, passes = Passes.trace(request)
-        first = prepare_passes.trace(passes.model, passes.tokens, passes.run)
-        shared = passes, shapes_of(first.out_info)
-        return Outline(base, _partial_block, shared, _parts(request))
+        given = passes.model, passes.tokens, passes.run
+        shared, parts = (
+            (passes, request.shared.run(prepare_passes, *given)),
+            _parts(request),
+        )
+        return Kernel(_partial_block, shared, parts, ties, batches_under_way())
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes:
         """Number of substitutions in a block, and the bytes held."""

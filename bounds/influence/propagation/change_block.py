@@ -276,6 +276,7 @@ class IncrementalState:
     rows: Int[Array, "rows"] | None = None  # the watched rows, where they are many
     query: Int[Array, "1"] | None = None  # the watched row, where it is one
     run: UInt[Array, ""] | None = None  # the number of a run with moved rows
+    ties: TieReport | None = None  # of all layers; None where none is hard
 
 
 @jax.jit
@@ -290,7 +291,11 @@ def prepare(
     # Run 0 moves nothing; None leaves moves out of the program.
     with perturbation(run, model.is_hard):
         state = _prepare(model, tokens, query, rows)
-    return dataclasses.replace(state, run=run)
+    ties = None
+    if model.is_hard:
+        bases = (state.first, *state.middle, state.last)
+        ties = merge_reports(model, [x and x.ties for x in bases])
+    return dataclasses.replace(state, run=run, ties=ties)
 
 
 def _prepare(

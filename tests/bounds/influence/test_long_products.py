@@ -17,6 +17,7 @@ import pytest
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 import jax_models as jm
+from benchmarks.operations import Outline
 from bounds.influence import METHODS
 from bounds.influence.build import build_request
 from jax_models.model.transformer import forward
@@ -84,9 +85,9 @@ CASES = [
 def test_kernels_form_products_over_many_rows_in_tiles(method, options):
     model = draw(options["d_model"], **options)
     request = build_request(model, TOKENS, positions=range(0, LENGTH, 200))
-    outline = METHODS[method].outline(request)
+    outline = Outline.of(METHODS[method], request)
     assert list(long_products(outline.base.jaxpr)) == []
-    for part in outline.parts:
+    for part in outline.kernel.parts:
         assert list(long_products(outline.trace(part).jaxpr)) == []
 
 

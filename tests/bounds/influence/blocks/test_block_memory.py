@@ -8,6 +8,7 @@ import pytest
 
 import bounds
 import jax_models as jm
+from benchmarks.operations import Outline
 from bounds import Run
 from bounds.influence import METHODS, SCREENS, InfluenceRequest
 from bounds.influence.blocks import block_memory
@@ -148,7 +149,7 @@ def held(tree):
 )
 def test_what_a_base_pass_keeps_is_below_its_model(options):
     model, n = jax.eval_shape(lambda: draw(**options)), 64
-    state = METHODS["incremental"].outline(pose(model, n)).shared[3]
+    state = Outline.of(METHODS["incremental"], pose(model, n)).kernel.shared[3]
     each = base_bytes(model, n) / (1 + RUNS)
     assert held(state) <= each <= 3 * held(state)
 
@@ -173,13 +174,13 @@ def test_what_the_compiler_accounts_for_is_below_the_models(options, n):
     jax.config.update("jax_disable_most_optimizations", False)
     model = draw(**options)
     for method in ("incremental", "exhaustive"):
-        outline = METHODS[method].outline(pose(model, n))
-        (part,) = outline.parts
+        outline = Outline.of(METHODS[method], pose(model, n))
+        (part,) = outline.kernel.parts
         part = dataclasses.replace(part, batch=min(part.batch, part.end))
         told = outline.trace(part).lower().compile().memory_analysis()
         if method == "exhaustive":
             size = part.batch * pass_bytes(model, n)
-        elif outline.function is product_block:
+        elif outline.kernel.function is product_block:
             size = product_bytes(model, n, part.batch)
         else:
             size = block_bytes(model, n, part.batch, part.options["row_tile"])

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 import jax_models as jm
+from benchmarks.operations import Outline, shapes_of
 from bounds import Run, Screened, device_mesh
 from bounds.influence import METHODS, compute_influence
-from bounds.influence.blocks.kernel import run_kernel, shapes_of
+from bounds.influence.blocks.kernel import run_kernel
 from bounds.influence.build import build_request
 from bounds.influence.propagation import sparse
 from bounds.store.results import read_store
@@ -300,14 +301,8 @@ def pose(num_layers, include_query=False, **case):
     ids=["one layer", "two", "three", "exhaustive", "partial"],
 )
 def test_an_outline_is_the_kernel_without_numbers(name, asked):
-    outline, kernel = (f(asked) for f in (METHODS[name].outline, METHODS[name].kernel))
-    assert outline.function is kernel.function
-    assert outline.parts == kernel.parts
+    method = METHODS[name]
+    outline, kernel = Outline.of(method, asked).kernel, method.kernel(asked)
+    assert (outline.function, outline.parts) == (kernel.function, kernel.parts)
     given, told = (jax.tree.flatten(shapes_of(x.shared)) for x in (kernel, outline))
     assert given == told
-
-
-def test_methods_without_blocks_of_their_own_have_none():
-    assert METHODS["lumped"].outline(pose(1)) is None
-    bare = dataclasses.replace(pose(1), model=lambda tokens: tokens * 1.0)
-    assert METHODS["exhaustive"].outline(bare) is None
