@@ -21,12 +21,12 @@ import numpy as np
 import jax_models as jm
 from benchmarks.flags import benchmark_flags
 from benchmarks.page import digits, table_text
-from benchmarks.radii import doubled
+from benchmarks.radii import doubled, moved_radii
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from bounds.influence.build import build_request
 from bounds.influence.methods.exhaustive import EXHAUSTIVE
 from bounds.influence.methods.incremental import INCREMENTAL
-from bounds.influence.moved import found_by, moved_radii
+from bounds.influence.moved import found_by
 from bounds.numbers.rounding import layer_steps, unit_roundoff
 from jax_models.model.transformer import apply_layer, embedded
 

@@ -38,7 +38,7 @@ from bounds.influence.methods.exhaustive import EXHAUSTIVE
 from bounds.influence.methods.incremental import INCREMENTAL
 from bounds.influence.methods.lumped import LUMPED
 from bounds.influence.methods.partial import PARTIAL
-from bounds.influence.moved import found_by, moved_radii
+from bounds.influence.moved import found_by, magnitude_of, radii_of, read_blocks
 from bounds.influence.request import InfluenceRequest
 from bounds.rounding.moved_inputs import RUNS
 from jax_models.model.position import PositionTable
@@ -118,6 +118,19 @@ def made_by(method: Method, request: InfluenceRequest) -> Any:
     found = compute_values(request, method, RUNS)
     _, upper, _ = ends_of(request, method, found, "all")
     return np.nan_to_num(found.values), np.nan_to_num(upper - found.values)
+
+
+def moved_radii(
+    request: InfluenceRequest, method: Method
+) -> tuple[np.ndarray, np.ndarray]:
+    """Values of all substitutions by a method, and their radii."""
+    found = list(read_blocks(request, method.blocks, RUNS))
+    values, moves = (
+        np.concatenate([getattr(x, name) for x in found])
+        for name in ("values", "moves")
+    )
+    asked = request, values, moves, magnitude_of(request, method)
+    return values, radii_of(*asked, subtracted=method.subtracts)
 
 
 def compared(

@@ -21,7 +21,7 @@ from bounds.influence.result import Ties
 from bounds.influence.targets.table import as_value
 from bounds.numbers.norms import euclidean_norms
 from bounds.rounding.moved_inputs import RUNS
-from bounds.rounding.radii import Usual, farthest, largest_magnitude
+from bounds.rounding.radii import farthest, largest_magnitude, usual_radii
 
 # Inputs of a block.
 BLOCK = 2**10
@@ -125,11 +125,10 @@ def largest(
     value, move = np.concatenate(values), np.concatenate(moves)
     best = int(np.argmax(value))
     magnitude = largest_magnitude((universe.model, universe.places.encodings))
-    given = universe.model.dtype, universe.length, magnitude, False
-    usual = Usual.of(value, move, *given, float(value[best]))
+    given = value, move, universe.model.dtype, universe.length, magnitude
     # Of a hard row that no run moves no decision has changed.
     still = (value == 0) & (move == 0) & universe.model.is_hard
-    radius = np.where(still, 0.0, usual.radii(value, move))
+    radius = np.where(still, 0.0, usual_radii(*given, subtracted=False))
     ends = max(0.0, float((value - radius).max())), float((value + radius).max())
     part = bisect.bisect_right(starts, best) - 1
     attained = behind[part](best - starts[part])

@@ -19,7 +19,7 @@ from bounds.influence.propagation.change_block import merge_reports
 from bounds.influence.substitution import padded
 from bounds.numbers.norms import euclidean_norms
 from bounds.rounding.moved_inputs import RUNS
-from bounds.rounding.radii import Usual, farthest, largest_magnitude
+from bounds.rounding.radii import farthest, largest_magnitude, usual_radii
 from jax_models import InputError, Transformer, forward
 from jax_models.languages import Source
 from jax_models.languages.base import check_sample
@@ -257,8 +257,8 @@ def predict(
     # Between the logits that moved farthest apart.
     apart = (np.ptp(evaluate(run)[0] - logits, axis=1) for run in range(1, RUNS + 1))
     moves, size = farthest(losses.shape, apart), euclidean_norms(logits)
-    given = model.dtype, n, largest_magnitude(model), True, float(size.max())
-    return Predictions(logits, losses, Usual.of(size, moves, *given).radii(size, moves))
+    given = size, moves, model.dtype, n, largest_magnitude(model)
+    return Predictions(logits, losses, usual_radii(*given, subtracted=True))
 
 
 @functools.partial(jax.jit, static_argnames="source")

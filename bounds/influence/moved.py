@@ -20,8 +20,8 @@ from bounds.influence.method import Method
 from bounds.influence.methods.function_blocks import function_base
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block, Ties
-from bounds.rounding.moved_inputs import RUNS, float_leaves, move_alike, move_apart
-from bounds.rounding.radii import RATIO, Usual, farthest, largest_magnitude
+from bounds.rounding.moved_inputs import float_leaves, move_alike, move_apart
+from bounds.rounding.radii import RATIO, farthest, largest_magnitude, usual_radii
 from jax_models import Transformer
 from jax_models.run.perturbation import UNITS
 
@@ -83,7 +83,7 @@ Move: TypeAlias = Callable[[InfluenceRequest, int], InfluenceRequest]
 def read_blocks(
     request: InfluenceRequest,
     blocks: Callable[[InfluenceRequest], Iterator[Block]],
-    runs: int,  # with moved inputs, 0 or `RUNS`
+    runs: int,  # with moved inputs
     done: int = 0,  # substitutions that come before
     # of a transformer; `moved_request` by default
     move: Move | None = None,
@@ -194,11 +194,10 @@ def radii_of(
     model = request.model
     ours = isinstance(model, Transformer)
     dtype = model.dtype if ours else function_type(request)
-    given = dtype, request.tokens.size, max(1.0, magnitude), subtracted
+    given = sizes[known], moves[known], dtype, request.tokens.size, max(1.0, magnitude)
     largest = float(sizes[np.isfinite(sizes)].max(initial=0.0))
-    usual = Usual.of(sizes[known], moves[known], *given, largest)
     radii = np.full(values.shape, np.nan)
-    radii[known] = usual.radii(sizes[known], moves[known])
+    radii[known] = usual_radii(*given, subtracted=subtracted, largest=largest)
     if subtracted or not ours:
         unit = float(jnp.finfo(dtype).eps) / 2
         # Both outputs were rounded at their own size before they were subtracted.
@@ -222,29 +221,8 @@ def _step(request: InfluenceRequest) -> float:
     return (float(jnp.finfo(function_type(request)).eps) / 2) ** 0.5
 
 
-def all_readings(request: InfluenceRequest, method: Method, runs: int) -> Readings:
-    """Readings of all substitutions, at least one, with moves in `runs` runs."""
-    found = list(read_blocks(request, method.blocks, runs))
-    values, moves = (
-        np.concatenate([getattr(x, name) for x in found])
-        for name in ("values", "moves")
-    )
-    return Readings(values, moves, found[-1].ties)
-
-
 def found_by(
     method: Method, request: InfluenceRequest
 ) -> Float[np.ndarray, "substitutions *scan"]:
-    """Values of all substitutions by a method."""
-    return all_readings(request, method, 0).values
-
-
-def moved_radii(
-    request: InfluenceRequest, method: Method
-) -> tuple[
-    Float[np.ndarray, "substitutions *scan"], Float[np.ndarray, "substitutions *scan"]
-]:
-    """Values of all substitutions by a method, and their radii."""
-    found = all_readings(request, method, RUNS)
-    asked = request, found.values, found.moves, magnitude_of(request, method)
-    return found.values, radii_of(*asked, subtracted=method.subtracts)
+    """Values of all substitutions, at least one, by a method."""
+    return np.concatenate([x.values for x in read_blocks(request, method.blocks, 0)])

@@ -15,7 +15,6 @@ This is a model of rounding, tested in docs/precision.md, and no proof: it suppo
 a number that rounds only inside the program rounds like one whose rounding was redrawn.
 """
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -39,51 +38,33 @@ SMALL = 1e-3
 UNDERFLOWS = 2.0**10
 
 
-@dataclasses.dataclass(frozen=True)
-class Usual:
-    """Medians w and m_0 of the moves of all results, and the floor of their radii."""
-
-    relative: float  # w
-    absolute: float  # m_0, 0 where nothing is subtracted
-    floor: float
-
-    @classmethod
-    def of(
-        cls,
-        sizes: Float[np.ndarray, "*results"],
-        moves: Float[np.ndarray, "*results"],
-        dtype: Any,
-        length: int,  # n, terms of a sum that may underflow
-        magnitude: float,  # A
-        subtracted: bool,  # results are differences of two
-        largest: float | None = None,  # v_max, where these are not all results
-    ) -> "Usual":
-        """w, m_0 and the floor, from all results or, with `largest`, from some."""
-        info = jnp.finfo(dtype)
-        unit, finite = float(info.eps) / 2, np.isfinite(sizes)
-        if largest is None:
-            largest = float(sizes[finite].max(initial=0.0))
-        large = finite & (sizes > SMALL * largest)
-        found = np.median(moves[large] / sizes[large]) if large.any() else 0.0
-        # At least sixteen roundings, even where the runs happened to move nothing.
-        relative = max(float(found), UNITS * unit)
-        share = 2.0**-500 if info.bits == 64 else 2.0**-60
-        underflows = UNDERFLOWS * length * magnitude * float(info.tiny)
-        floor = max(underflows, share * largest)
-        if not subtracted:
-            return cls(relative, 0.0, floor)
-        absolute = float(np.median(moves[large])) if large.any() else 0.0
-        return cls(relative, absolute, floor)
-
-    def radii(
-        self, sizes: Float[np.ndarray, "*results"], moves: Float[np.ndarray, "*results"]
-    ) -> Float[np.ndarray, "*results"]:
-        """Radii R of results; infinite where R is NaN."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            usual = np.maximum(self.relative * sizes, self.absolute)
-            found = np.maximum(RATIO * (moves + usual), self.floor)
-        # Infinite moves and sizes give NaN, and bound nothing.
-        return np.where(np.isnan(found), np.inf, found)
+def usual_radii(
+    sizes: Float[np.ndarray, "*results"],
+    moves: Float[np.ndarray, "*results"],
+    dtype: Any,
+    length: int,  # n, terms of a sum that may underflow
+    magnitude: float,  # A
+    *,
+    subtracted: bool,  # results are differences of two
+    largest: float | None = None,  # v_max, where these are not all results
+) -> Float[np.ndarray, "*results"]:
+    """Radii R of results from their magnitudes v and moves m; infinite where R is NaN."""
+    info = jnp.finfo(dtype)
+    finite = np.isfinite(sizes)
+    if largest is None:
+        largest = float(sizes[finite].max(initial=0.0))
+    large = finite & (sizes > SMALL * largest)
+    found = np.median(moves[large] / sizes[large]) if large.any() else 0.0
+    # At least sixteen roundings, even where the runs happened to move nothing.
+    relative = max(float(found), UNITS * float(info.eps) / 2)
+    absolute = np.median(moves[large]) if subtracted and large.any() else 0.0
+    share = 2.0**-500 if info.bits == 64 else 2.0**-60
+    underflows = UNDERFLOWS * length * magnitude * float(info.tiny)
+    with np.errstate(over="ignore", invalid="ignore"):
+        usual = np.maximum(relative * sizes, absolute)
+        radii = np.maximum(RATIO * (moves + usual), max(underflows, share * largest))
+    # Infinite moves and sizes give NaN, and bound nothing.
+    return np.where(np.isnan(radii), np.inf, radii)
 
 
 def farthest(shape: tuple[int, ...], moves: Iterable[np.ndarray]) -> np.ndarray:
@@ -153,9 +134,8 @@ def moved(
     # seen.
     sizes = np.abs(value)
     # What underflows is less than sixteen roundings of the largest magnitude.
-    usual = Usual.of(sizes, moves, found.dtype, 1, magnitude, subtracted=True)
-    radii = np.maximum(RATIO * usual.radii(sizes, moves), RATIO**2 * unit * magnitude)
-    return value, radii
+    usual = usual_radii(sizes, moves, found.dtype, 1, magnitude, subtracted=True)
+    return value, np.maximum(RATIO * usual, RATIO**2 * unit * magnitude)
 
 
 def _called(

@@ -10,6 +10,7 @@ import pytest
 
 import bounds
 from benchmarks import radii, radii_attacks
+from benchmarks.radii import moved_radii
 from benchmarks.radii_attacks import SMALL
 from benchmarks.radii_families import BUILT, DRAWN
 from bounds.influence import moved
@@ -18,9 +19,8 @@ from bounds.influence.inputs.shared_base import SharedBase
 from bounds.influence.methods.exhaustive import EXHAUSTIVE
 from bounds.influence.methods.incremental import INCREMENTAL
 from bounds.influence.methods.lumped import LUMPED
-from bounds.influence.moved import moved_radii
 from bounds.rounding.moved_inputs import move_alike
-from bounds.rounding.radii import Usual
+from bounds.rounding.radii import usual_radii
 from tests.bounds.influence.expect import refused
 from tests.bounds.influence.models import build
 
@@ -153,17 +153,16 @@ def test_the_same_radii_in_any_order(method):
     np.testing.assert_array_equal(radius, found[order])
 
 
-@pytest.mark.parametrize("planted", ["farthest", "Usual.radii"])
+@pytest.mark.parametrize("planted", ["farthest", "usual_radii"])
 def test_runs_that_do_not_count_are_noticed(monkeypatch, planted):
     asked = question("plain", 1)
     truth = truth_of(asked)
     share, wide = (x.max() for x in shares(asked, INCREMENTAL, truth))
     assert share < 0.05
     assert wide < 5e-3
-    plain = Usual.radii
     wrong: Any = {
         "farthest": lambda shape, moves: 0 * sum(moves),
-        "Usual.radii": lambda *given: plain(*given) / 50,
+        "usual_radii": lambda *given, **options: usual_radii(*given, **options) / 50,
     }
     monkeypatch.setattr(f"bounds.influence.moved.{planted}", wrong[planted])
     assert shares(asked, INCREMENTAL, truth)[0].max() > 4 * share

@@ -11,11 +11,10 @@ import bounds
 from benchmarks import radii
 from benchmarks.exact_values import exact_values
 from benchmarks.published_parity import bit_influence, published_parity
-from benchmarks.radii import measure_model
+from benchmarks.radii import measure_model, moved_radii
 from benchmarks.radii_families import DRAWN, FORMULAS, LENGTH
 from bounds.influence import compute_influence, request, substitution
 from bounds.influence.methods.incremental import INCREMENTAL
-from bounds.influence.moved import moved_radii
 from bounds.influence.propagation import change_block
 from bounds.influence.scan import scan
 from jax_models.model.mask import MASKS, SIGHTS, visible
