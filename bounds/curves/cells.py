@@ -7,6 +7,7 @@ bound later computes that bound alone. A bound that holds for all inputs of a le
 computed once and stands in every row of that length.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,7 +26,6 @@ from bounds.curves.measurement import (
     tokens_sha256,
 )
 from bounds.influence.checkpoint import checkpoint_name
-from bounds.influence.choice import Choice
 from bounds.influence.method import Screen
 from bounds.store.forms import fields, only
 from bounds.store.results import ResultStore
@@ -127,7 +127,11 @@ def _measurement(
     """Returns the cell of the exact influence on one input."""
     row = {"n": len(tokens), "weighting": subject.label, "input": index}
     asked = dataclasses.asdict(subject.question)
-    choice = _planned(subject, tokens)
+    choice = None
+    # An input that the model refuses has a cell all the same, and fails when that is
+    # computed.
+    with contextlib.suppress(InputError):
+        choice = plan(subject.model, tokens, subject.question)
     # A limit of memory acts through the block sizes alone, and these are in the key: they
     # move the last bits of an answer.
     del asked["memory_limit"]
@@ -191,13 +195,3 @@ def _shared(subject: Subject) -> dict[str, Any]:
         "dtype": subject.model.dtype.name,
         "seed": subject.seed,
     }
-
-
-def _planned(subject: Subject, tokens: Int[np.ndarray, "tokens"]) -> Choice | None:
-    """Returns the method and blocks for an input; None if the measurement will raise."""
-    try:
-        # An input that the model refuses has a cell all the same, and fails when that is
-        # computed.
-        return plan(subject.model, tokens, subject.question)
-    except InputError:
-        return None

@@ -82,27 +82,18 @@ def log_odds_norm(model: Transformer, pairs: Sequence[tuple[int, int]]) -> float
     return upper(maximum(*(distance(s, t) for s, t in pairs)))
 
 
-@dataclasses.dataclass(frozen=True)
-class UniformCloseness:
-    """ε that holds for all inputs of a length."""
-
-    # Nats; infinite beyond float range.
-    epsilon: float
-    # Its decimal logarithm, which is finite where the closed form is.
-    log10: float
-
-
 def closed_form_closeness(
     model: Transformer, num_tokens: int, class_pairs: Sequence[tuple[int, int]]
-) -> UniformCloseness:
-    """Bound ε for all inputs of a length: Λ times the corrected Lemma 5, rounded up."""
+) -> tuple[float, float]:
+    """Bound ε for all inputs of a length, Λ times the corrected Lemma 5, and log10 ε."""
+    # Rounded up; ε may be beyond float range where its logarithm is not.
     norm = log_odds_norm(model, class_pairs)
     change = closed_form_bounds(model, num_tokens).corrected.others
     # A factor of zero has no logarithm.
     if norm == 0 or change.log_value == -math.inf:
-        return UniformCloseness(0.0, -math.inf)
+        return 0.0, -math.inf
     total = log(interval(norm)) + interval(change.log_value)
-    return UniformCloseness(upper(exp(total)), upper(total / log(interval(10))))
+    return upper(exp(total)), upper(total / log(interval(10)))
 
 
 def exact_closeness(
@@ -353,36 +344,31 @@ def measure_entropy(
         if population.is_complete and len(population.strings) > MOST_CERTIFIED:
             chosen = sample_prefixes(source, length, num_inputs, seed)
         floor = _certified(model, source, chosen, reading)
-    held = _evaluate(model, source, population, reading)
+    population, pairs = _paired(source, population, reading)
+    losses, epsilons = _evaluate(model, source, population.strings, pairs, reading)
     if floor is None:
-        floor = _for_pairs(source, reading, held.population, held.pairs, held.closeness)
+        floor = _for_pairs(source, reading, population, pairs, epsilons)
     return ModelEntropy(
         length=length,
         reading=reading,
-        cross_entropy=held.population.mean(held.losses),
-        standard_error=held.population.standard_error(held.losses),
+        cross_entropy=population.mean(losses),
+        standard_error=population.standard_error(losses),
         floor=floor,
         method=closeness,
-        num_prefixes=held.losses.size,
-        is_enumerated=held.population.is_complete,
+        num_prefixes=losses.size,
+        is_enumerated=population.is_complete,
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Evaluated:
-    """Losses of prefixes, each averaged with its partner's, and each pair's exact ε."""
-
-    population: Population
-    pairs: Pairs
-    losses: ByInput
-    closeness: ByInput
-
-
 def _evaluate(
-    model: Transformer, source: Source, population: Population, reading: str
-) -> _Evaluated:
-    theorem, strings = floor_theorem(source), population.strings
-    population, pairs = _paired(source, population, reading)
+    model: Transformer,
+    source: Source,
+    strings: Int[np.ndarray, "inputs tokens"],
+    pairs: Pairs,
+    reading: str,
+) -> tuple[ByInput, ByInput]:
+    """Losses of prefixes, each averaged with its partner's, and each pair's exact ε."""
+    class_pairs = floor_theorem(source).class_pairs
     rows = np.flatnonzero(pairs.kinds != OUTSIDE)
     partners, count = pairs.partners[rows], len(strings)
     # In one call, so that one program is compiled.
@@ -395,8 +381,8 @@ def _evaluate(
         # Share of the prefix in the probability of its pair.
         share = 1 / (1 + np.exp(gain))
         losses[rows] = share * losses[rows] + (1 - share) * other.losses
-        closeness[rows] = exact_closeness(own[rows], other, theorem.class_pairs)
-    return _Evaluated(population, pairs, losses, closeness)
+        closeness[rows] = exact_closeness(own[rows], other, class_pairs)
+    return losses, closeness
 
 
 def _paired(
@@ -413,13 +399,12 @@ def _for_all_inputs(
     model: Transformer, source: Source, length: int, reading: str
 ) -> Floor:
     theorem, num_tokens = floor_theorem(source), length + (reading == "query")
-    found = (
-        closed_form_closeness(model, num_tokens, theorem.class_pairs)
-        if num_tokens > 1  # with one token there is nothing beside what is read
-        else UniformCloseness(math.inf, math.inf)
-    )
-    value = theorem.bound(length, reading, found.epsilon).value
-    return Floor(value, 0.0, "certified", found.epsilon, found.log10)
+    epsilon = log10 = math.inf
+    if num_tokens > 1:  # with one token there is nothing beside what is read
+        found = closed_form_closeness(model, num_tokens, theorem.class_pairs)
+        epsilon, log10 = found
+    value = theorem.bound(length, reading, epsilon).value
+    return Floor(value, 0.0, "certified", epsilon, log10)
 
 
 def _certified(

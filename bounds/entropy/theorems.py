@@ -86,9 +86,9 @@ class FloorTheorem(abc.ABC):
     ) -> Bound:
         """Returns the floor under one pair's mean loss; the optimum for `OUTSIDE`."""
 
-    @abc.abstractmethod
     def closing_above_ground(self, length: int) -> float | None:
         """Returns P_0(n) where the theorem rests on it, rounded down; else None."""
+        return None
 
 
 @functools.singledispatch
@@ -146,9 +146,6 @@ class ParityTheorem(FloorTheorem):
         if kind == OUTSIDE:  # n = 1 under R1: the optimum
             return parity_floor(self.end_probability, 1, "last", closeness)
         return parity_pair_floor(self.end_probability, length, reading, kind, closeness)
-
-    def closing_above_ground(self, length: int) -> None:
-        """None: PARITY has no brackets."""
 
 
 @floor_theorem.register
@@ -240,9 +237,6 @@ class OptimumTheorem(FloorTheorem):
     ) -> Bound:
         """Returns the optimum."""
         return self.bound(length, reading, closeness)
-
-    def closing_above_ground(self, length: int) -> None:
-        """None: the source has no brackets."""
 
 
 @floor_theorem.register

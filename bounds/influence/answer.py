@@ -241,13 +241,12 @@ def tabulate(
     enclosed: Bool[np.ndarray, "substitutions"],
 ) -> dict[str, np.ndarray]:
     """Tables [length, vocab_size] by field; NaN or False where no substitution is."""
-    shape = pairs.length, pairs.vocab_size
-    tables: dict[str, Any] = {}
-    for name, entries in (("lower", lower), ("upper", upper), ("enclosed", enclosed)):
-        empty = False if entries.dtype == bool else np.nan
-        tables[name] = np.full(shape, empty, entries.dtype)
-        tables[name][pairs.position, pairs.symbol] = entries
-    return tables
+    known = pairs.scatter(enclosed) == 1
+    return {
+        "lower": pairs.scatter(lower),
+        "upper": pairs.scatter(upper),
+        "enclosed": known,
+    }
 
 
 def by_position(

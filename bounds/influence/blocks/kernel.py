@@ -25,15 +25,10 @@ from jax_models.run.mesh import EVERYWHERE, SHARED_OUT, count_devices, gathered,
 from jax_models.weighting import TieReport
 
 
-def place_shared(shared: Any, mesh: Mesh) -> Any:
-    """Copies of the arrays that all blocks share on every device of a mesh."""
-    return jax.tree.map(lambda x: place(x, mesh, EVERYWHERE), shared)
-
-
 def run_shared_out(
     mesh: Mesh,
     function: Callable[..., Any],
-    shared: Any,  # on all devices (`place_shared`)
+    shared: Any,  # on all devices
     options: Mapping[str, Any],  # static arguments
     position: Int[np.ndarray, "substitutions"],  # a multiple of the devices
     symbol: Int[np.ndarray, "substitutions"],
@@ -221,7 +216,10 @@ def run_blocks(
     # Programs of many devices meet in collectives: one thread starts them, in order.
     threads, devices, function = mesh is None, count_devices(mesh), kernel.function
     shared = kernel.shared  # put there once, not with every block
-    shared = jax.device_put(shared) if mesh is None else place_shared(shared, mesh)
+    if mesh is None:
+        shared = jax.device_put(shared)
+    else:
+        shared = jax.tree.map(lambda x: place(x, mesh, EVERYWHERE), shared)
 
     def start_block(part: Part, block: slice) -> tuple[slice, Any, Any]:
         # Of one size on any number of devices, so that a substitution is computed alike.

@@ -81,8 +81,8 @@ class Callable:
         if radius is not None and not callable(radius):
             radius = check_radius(radius)
         self.vocab_size = expect_integer("vocab_size", vocab_size, 1)
-        self.radius, self.check = radius, check
-        self._apply, self._batched, self._host = apply, batched, host
+        self.radius, self.check, self.host = radius, check, host
+        self._apply, self._batched = apply, batched
         self._form: _Form = "any"
         leaves, tree = jax.tree.flatten(params)
         # Arrays become arguments, so that a run with moved parameters compiles nothing; other
@@ -90,7 +90,7 @@ class Callable:
         kinds = [isinstance(x, jax.Array | np.ndarray) for x in leaves]
         pairs = list(zip(leaves, kinds, strict=True))
         as_array = np.asarray if host else jnp.asarray
-        self._arrays = [as_array(x) for x, array in pairs if array]
+        self.arrays = [as_array(x) for x, array in pairs if array]
         others = [None if array else x for x, array in pairs]
 
         def run(arrays: Any, tokens: Any, rows: Any) -> Any:
@@ -122,41 +122,31 @@ class Callable:
         return f"Callable({name}, vocab_size={self.vocab_size})"
 
     @property
-    def arrays(self) -> list[Any]:
-        """Arrays among the parameters."""
-        return self._arrays
-
-    @property
     def params_move(self) -> bool:
         """True if parameters have floats; moving them shows how the function rounds."""
-        return bool(float_leaves(self._arrays))
+        return bool(float_leaves(self.arrays))
 
     @property
     def size(self) -> int:
         """Number of entries of the parameters' arrays, at least 1."""
-        return max(1, sum(int(np.size(x)) for x in self._arrays))
+        return max(1, sum(int(np.size(x)) for x in self.arrays))
 
     def moved(self, run: int, step: float) -> "Callable":
         """Copy with float parameters moved by a relative `step`, signs by `run`."""
         other = copy.copy(self)  # shares the compiled program
         # `run` counts the runs with other signs, from 1.
-        moved = move_alike(self._arrays, run, lambda _: step)
-        other._arrays = list(map(np.asarray, moved)) if self._host else moved
+        moved = move_alike(self.arrays, run, lambda _: step)
+        other.arrays = list(map(np.asarray, moved)) if self.host else moved
         return other
-
-    @property
-    def may_differ(self) -> bool:
-        """True where the function may not repeat its result; compiled ones do."""
-        return self._host
 
     def evaluate(
         self, tokens: Int[np.ndarray, "inputs tokens"], rows: Int[np.ndarray, "rows"]
     ) -> Shaped[np.ndarray, "inputs *rows_classes"]:
         """Results for up to `INPUTS_AT_ONCE` inputs; `rows` of them if matrices."""
-        if self._host:
-            return _numbers(self._run(self._arrays, np.array(tokens), rows))
+        if self.host:
+            return _numbers(self._run(self.arrays, np.array(tokens), rows))
         try:
-            found = self._run(self._arrays, tokens, rows)
+            found = self._run(self.arrays, tokens, rows)
         except jax.errors.JAXTypeError as error:
             raise InputError(
                 f"the function asks for the values of traced arrays "
@@ -169,7 +159,7 @@ class Callable:
         self, tokens: Int[np.ndarray, "inputs tokens"], rows: Int[np.ndarray, "rows"]
     ) -> Shaped[np.ndarray, "inputs *rows_classes"]:
         """Results of `evaluate`, run as a full batch so that all share one program."""
-        if self._host and not self._batched:
+        if self.host and not self._batched:
             return self.evaluate(tokens, rows)
         # A short batch repeats its last input; its results are cut off again.
         fill = INPUTS_AT_ONCE - len(tokens)
@@ -185,7 +175,7 @@ class Callable:
 
         if self._batched:
             found = one(tokens)
-        elif self._host:
+        elif self.host:
             each = [one(x) for x in tokens]
             for x in each:
                 if x.shape != each[0].shape:
@@ -210,7 +200,7 @@ class Callable:
 
     def _of_array(self, found: Any) -> Any:
         """Result of `apply` as an array, of JAX or on the host of NumPy."""
-        if not self._host:
+        if not self.host:
             if not isinstance(found, jax.Array | np.ndarray | np.generic):
                 raise InputError(
                     f"the function returned a {type(found).__name__}; expected one array: "

@@ -134,10 +134,11 @@ class InputClasses:
                 borders = np.sort(np.append(ends, self.query))
                 # Where among the ends of the classes, and whether it is one itself.
                 keys += [np.searchsorted(borders, position), ends[of] == position]
-        columns = np.stack([np.asarray(key, np.int64) for key in keys], axis=1)
-        _, index, whose = np.unique(
-            _joined(columns), return_index=True, return_inverse=True
-        )
+        # One integer for each row of keys, in whose digits each key has its own range.
+        columns = np.stack([np.asarray(key, np.int64) for key in keys])
+        columns -= columns.min(axis=1, keepdims=True)
+        joined = np.ravel_multi_index(tuple(columns), tuple(columns.max(axis=1) + 1))
+        _, index, whose = np.unique(joined, return_index=True, return_inverse=True)
         return self._build(position[index], symbol[index]), whose.ravel()
 
     def _build(
@@ -173,17 +174,6 @@ class InputClasses:
             slot=np.where(at_query, c + 1, c).astype(np.int32),
             substitute=symbol.astype(np.int32),
         )
-
-
-def _joined(
-    columns: Int[np.ndarray, "substitutions keys"],
-) -> Int[np.ndarray, "substitutions"]:
-    """One integer for each row of `columns`, equal only for equal rows."""
-    joined = np.zeros(len(columns), np.int64)
-    for column in columns.T:
-        # Digits of mixed radix: each column is a digit within its own range.
-        joined = joined * (column.max() - column.min() + 1) + (column - column.min())
-    return joined
 
 
 def classify(

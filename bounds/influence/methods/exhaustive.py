@@ -174,12 +174,6 @@ def pass_bytes(model: Transformer, length: int, watched: int = 1) -> float:
     return float((length * widest + scores + logits) * model.dtype.itemsize)
 
 
-def _parts(request: InfluenceRequest) -> tuple[Part]:
-    count = request.position.size
-    block = request.block(_batch(request), count)
-    return (Part(0, count, block, {"chosen": request.chosen}),)
-
-
 def _batch(request: InfluenceRequest) -> int:
     n, limit = request.tokens.size, request.memory_limit
     return batch_size(request.model, n, limit, request.rows_each)
@@ -206,8 +200,10 @@ class Exhaustive(Method):
         if not isinstance(request.model, Transformer):
             return None
         passes, ties = Passes.prepare(request)
-        under_way = batches_under_way()
-        return Kernel(_rerun, (passes,), _parts(request), ties, under_way)
+        count = request.position.size
+        block = request.block(_batch(request), count)
+        part = Part(0, count, block, {"chosen": request.chosen})
+        return Kernel(_rerun, (passes,), (part,), ties, batches_under_way())
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes | None:
         """Number of inputs in a batch, and for a `Transformer` the bytes held."""

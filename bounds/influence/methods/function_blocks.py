@@ -60,8 +60,8 @@ def _form_base(request: InfluenceRequest) -> FunctionBase:
         _compare(model, inputs, rows, raw)
     same = True
     # Moves of parameters are read as rounding, so that a function which draws at random would
-    # show its draws.
-    if model.params_move and model.may_differ:
+    # show its draws. A compiled one repeats its results.
+    if model.params_move and model.host:
         same = np.array_equal(model.batch(inputs, rows), raw, equal_nan=True)
     return FunctionBase(raw[0], found[0], raw.ndim == 3, same)
 

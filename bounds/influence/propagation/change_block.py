@@ -221,20 +221,6 @@ def last_row(
     return change, [ties]
 
 
-def propagate(
-    layers: tuple[Layer, ...],
-    bases: tuple[PreparedLayer, ...],
-    last: QueryRow,
-    first: FirstChange,
-    query: Int[Array, ""],
-    tile: int,
-) -> tuple[Float[Array, "substitutions width"], list[TieReport | None]]:
-    """Change of the query row after all of three or more layers, and tie reports."""
-    changes, reports = propagate_to(layers[:-1], bases, first, tile)
-    change, more = last_row(layers[-1], last, changes, query, tile)
-    return change, reports + more
-
-
 def propagate_to(
     layers: tuple[Layer, ...],
     bases: tuple[PreparedLayer, ...],
@@ -439,7 +425,9 @@ def carry_block(
         elif len(layers) == 2:
             found, reports = second_layer(layers, first, last, change, at, row_tile)
         else:
-            found, reports = propagate(layers, bases, last, change, at[0], row_tile)
+            below, reports = propagate_to(layers[:-1], bases, change, row_tile)
+            found, more = last_row(layers[-1], last, below, at[0], row_tile)
+            reports += more
     reports.append(ties)
     if at_position:
         of_one = functools.partial(change_watched, model, target)

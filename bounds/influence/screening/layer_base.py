@@ -98,7 +98,7 @@ def weigh_rows(
             return found.sum(axis=-1), product("hrk,hke->hre", found, keys)
 
         # The mean first, since distances are centred before they are squared and summed.
-        mass, mean = fold_tiles(first, _add, n, key_tile(n))
+        mass, mean = fold_tiles(first, add, n, key_tile(n))
         mean = mean / jnp.where(mass > 0, mass, 1)[..., None]
 
         def second(index: Int[Array, "keys"], valid: Bool[Array, "keys"]) -> Any:
@@ -141,7 +141,8 @@ def weigh_rows(
     )
 
 
-def _add(first: Any, second: Any) -> Any:
+def add(first: Any, second: Any) -> Any:
+    """Sum of two pytrees of arrays."""
     return jax.tree.map(jnp.add, first, second)
 
 
@@ -200,35 +201,12 @@ def pull_columns(
             to_values = product("hjm,jchv->hmcv", weights, sent)
             return to_keys, to_values
 
-        to_keys, to_values = fold_tiles(
-            lift, lambda a, b: jax.tree.map(jnp.add, a, b), heads.shape[0], TILE
-        )
+        to_keys, to_values = fold_tiles(lift, add, heads.shape[0], TILE)
         pulled = product("hmce,hed->mcd", to_keys, attention.key_by_head)
         return pulled + product("hmcv,hvd->mcd", to_values, attention.value_by_head)
 
     columns = (everywhere, store.keys.swapaxes(0, 1), store.values.swapaxes(0, 1))
     return map_rows(run, columns, min(TILE, n))
-
-
-def pull_queries(
-    attention: Attention,
-    statistics: RowStatistics,
-    scale: Float[Array, "rows"],
-    heads: Float[Array, "rows classes concatenated"],
-) -> Float[Array, "rows classes width"]:
-    """Cotangents of attention's input through each row's own query, from the heads'."""
-    by_head = heads.reshape(*heads.shape[:2], attention.num_heads, -1)
-    to_query = product("nchv,nhve->nche", by_head, statistics.covariance)
-    scaled = to_query / scale[:, None, None, None]
-    return product("nche,hed->ncd", scaled, attention.query)
-
-
-def row_scales(
-    attention: Attention, length: int, positions: Int[Array, "rows"]
-) -> Float[Array, "rows"]:
-    """Divisors of the queries of rows at the given positions."""
-    scale = score_scale(attention, length, positions)
-    return jnp.broadcast_to(scale, positions.shape)
 
 
 @pytree
@@ -267,15 +245,19 @@ def make_screened_layer(
         (prepared.base, cotangents, prepared.output),
         ROWS_AT_ONCE,
     )
-    scale = row_scales(attention, n, positions)
+    # Divisors of the queries.
+    scale = jnp.broadcast_to(score_scale(attention, n, positions), positions.shape)
     heads = pulled["heads"]
     columns = pull_columns(attention, prepared, statistics, positions, heads)
-    queries = pull_queries(attention, statistics, scale, heads)
+    by_head = heads.reshape(*heads.shape[:2], attention.num_heads, -1)
+    # Through each row's own query.
+    to_query = product("nchv,nhve->nche", by_head, statistics.covariance)
+    scaled = to_query / scale[:, None, None, None]
+    queries = product("nche,hed->ncd", scaled, attention.query)
     # A row of attention's input acts as a column of all rows, and through its own query.
     read = columns.at[positions].add(queries)
     program = layer.reads
     before = pull(program, {"y": prepared.rows}, {program.output: read})["y"]
-    by_head = heads.reshape(*heads.shape[:2], attention.num_heads, -1)
     store = prepared.store
     base = ScreenedLayer(
         prepared=prepared,

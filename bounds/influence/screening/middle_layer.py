@@ -27,7 +27,7 @@ from bounds.influence.screening.envelopes import (
     field_at_rows,
     sum_field,
 )
-from bounds.influence.screening.layer_base import RowStatistics, ScreenedLayer
+from bounds.influence.screening.layer_base import RowStatistics, ScreenedLayer, add
 from bounds.influence.screening.moved_row import (
     BaseRow,
     KnownRow,
@@ -154,9 +154,7 @@ def base_response(
             scored.sum(axis=-1),
         )
 
-    moved, read, total = fold_tiles(
-        lift, lambda a, b: jax.tree.map(jnp.add, a, b), row.store.length, tile
-    )
+    moved, read, total = fold_tiles(lift, add, row.store.length, tile)
     values = jnp.einsum(
         "hvd,hid->hiv", row.attention.value_by_head, moved, precision=HIGHEST
     )

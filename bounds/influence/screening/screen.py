@@ -77,7 +77,8 @@ def screen_last_row(
     attention, prepared = layer.attention, base.prepared
     n, at = prepared.store.length, query[None]
     inputs = read_inputs(layer, prepared.rows, state)
-    row = BaseRow(at, prepared.queries, prepared.summary, _mean_keys(base))
+    mean_keys = base.statistics.mean_key.swapaxes(0, 1)
+    row = BaseRow(at, prepared.queries, prepared.summary, mean_keys)
     query_change = project_query_changes(attention, inputs.change[query].T, n, at)
     known = KnownRow(attention, row, query_change, prepared.store, inputs)
     configuration = configure_row(known, row_tile)
@@ -121,10 +122,6 @@ def _unknown_columns(
         reads = state.reads.swapaxes(0, 1) + norms * inputs.defect
         found = jnp.where(inputs.here, found, jnp.minimum(found, reads))
     return found.reshape(3, -1, *found.shape[1:])
-
-
-def _mean_keys(base: ScreenedLayer) -> Float[Array, "heads rows d_k"]:
-    return base.statistics.mean_key.swapaxes(0, 1)
 
 
 @pytree

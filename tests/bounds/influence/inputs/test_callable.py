@@ -218,7 +218,7 @@ def test_parameters_are_arguments_of_the_program_and_no_constants():
     for given in (model, wrap(lambda _, tokens: apply(params, tokens), None)):
         program: Any = given._run
         traced = program.trace(
-            given._arrays, np.zeros((1, N), np.int32), np.zeros(1, np.int32)
+            given.arrays, np.zeros((1, N), np.int32), np.zeros(1, np.int32)
         )
         sizes.append(sum(np.size(x) for x in traced.jaxpr.consts))
     assert sizes[0] == 0
