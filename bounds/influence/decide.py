@@ -43,6 +43,8 @@ class Decider:
     way: Method  # `in_blocks`
     runs: int  # with moved inputs
     save: Callable[[int], None]  # called with the number of values just stored
+    # Substitutions of a block; by default those of a run of all, with its results.
+    batch: int | None = None
     # Whether each process computes them on its own device, and takes the first's.
     alone: bool = False
 
@@ -70,6 +72,9 @@ class Decider:
         request, done = self.request, 0
         whole = self.way.kernel(request)
         assert whole is not None
+        if (batch := self.batch) is not None:
+            parts = tuple(dataclasses.replace(x, batch=batch) for x in whole.parts)
+            whole = dataclasses.replace(whole, parts=parts)
 
         def blocks(request: InfluenceRequest) -> Iterator[Block]:
             kernel = self.way.kernel(request)
