@@ -48,7 +48,6 @@ from bounds.cli.shared.subject import (
     model_sha256,
     read_subject,
     read_trained_to,
-    refuse_ties,
 )
 from bounds.cli.shared.target import with_named_symbols
 from bounds.curves.cells import CurveCells, curve_cells, lengths_beyond
@@ -118,6 +117,11 @@ class CurveOptions(Lengths, Sampled, Texts, Read, Method, Memory, Stored, Figure
     )
     scale: float = again(Shape, "scale", SCALE)
 
+    @property
+    def is_main_job(self) -> bool:
+        """True if the weightings of `MAIN_JOB` are compared, of a random model."""
+        return self.is_drawn and not (self.weighting or self.temperature)
+
 
 # What every row has, and what stands beside it.
 COLUMNS = tuple(x for x in FILES["curve.csv"] if x not in bound_columns())
@@ -186,12 +190,12 @@ def _ask(options: CurveOptions, extend_to: int | None) -> list[CurveCells]:
             stacklevel=2,
         )
     model = with_named_symbols(loaded, tokenizer, where or "")
-    weightings, temperatures = options.weighting, options.temperature
     variants = MAIN_JOB
-    if weightings or temperatures or not options.is_drawn:
-        variants = combine(model, weightings or [None], temperatures or [None])
+    if not options.is_main_job:
+        variants = combine(
+            model, options.weighting or [None], options.temperature or [None]
+        )
     models = reweighted_models(model, variants)
-    refuse_ties(options, models)
     subject = read_subject(options, model, None if has_records else lengths)
     bounds = [name for name in options.bounds if name != "none"]
     beyond, folder = lengths_beyond(longest, extend_to), Path(options.out)

@@ -27,7 +27,7 @@ from bounds.cli.shared.groups import (
 )
 from bounds.cli.shared.options import again, option
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
-from bounds.cli.shared.subject import model_sha256, refuse_ties, weighted_model
+from bounds.cli.shared.subject import model_sha256, weighted_model
 from bounds.cli.shared.target import number_symbol, parse_target, target_key
 from bounds.curves.decay import exponent_interval
 from bounds.curves.measurement import weighting_label
@@ -90,7 +90,6 @@ def plan(options: SensitivityOptions) -> Work:
     """Work that computes the average sensitivity at every length."""
     longest = options.lengths[-1]
     model = weighted_model(options, vocab_size=2, max_length=longest, num_classes=2)
-    refuse_ties(options, [model])
     encode_positions(model, longest)  # refuses a length beyond a table, or the memory
     target: Any = None
     if options.target is None:

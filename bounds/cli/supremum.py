@@ -31,7 +31,7 @@ from bounds.all_inputs.universe import AllInputs, list_inputs
 from bounds.cli.shared.groups import Model, Read, Shape, Stored, Ties, Weighted
 from bounds.cli.shared.options import IntegersParser, again, option
 from bounds.cli.shared.runner import Exports, Work
-from bounds.cli.shared.subject import name_model, refuse_ties, weighted_model
+from bounds.cli.shared.subject import name_model, weighted_model
 from bounds.curves.measurement import tokens_sha256
 from bounds.store.results import ResultStore
 from bounds.store.sweep import Cell, found_rows
@@ -66,7 +66,6 @@ class SupremumOptions(Weighted, Model, Read, Ties, Stored):
 def plan(options: SupremumOptions) -> Work:
     """Work that computes the blocks of all inputs, or of a search over inputs."""
     model = weighted_model(options, max_length=options.length)
-    refuse_ties(options, [model])
     inputs = list_inputs(
         model,
         options.length,

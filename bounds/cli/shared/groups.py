@@ -3,7 +3,13 @@
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
-from bounds.cli.shared.options import Group, LengthsParser, expect_name, option
+from bounds.cli.shared.options import (
+    Group,
+    LengthsParser,
+    expect_name,
+    find,
+    option,
+)
 from jax_models.arguments import MAX_COUNT
 
 DTYPES = ("float64", "float32")
@@ -346,7 +352,11 @@ class Ties(Group):
     """Ties of hard attention."""
 
     ties: str = option(
-        "error", "Hard attention: what an ambiguous tie is.", *("error", "warn")
+        "error",
+        "Hard attention: what an ambiguous tie is.",
+        *("error", "warn"),
+        used_if=lambda one: find("bounds.cli.shared.subject:has_hard_attention")(one),
+        otherwise="is of hard attention, which the model does not have; leave it out",
     )
 
 

@@ -4,13 +4,17 @@ The question is the options of a measurement: query, target, method, ties and me
 """
 
 import contextlib
+import functools
+import json
 import os
 import warnings
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
+import safetensors
 
 import jax_models as jm
 from bounds.cli.shared.groups import RANDOM, Inputs, Model, OneInput, Shape
@@ -22,7 +26,7 @@ from bounds.cli.shared.input_source import (
     open_tokenizer,
     read_given,
 )
-from bounds.cli.shared.options import Group, fields_of
+from bounds.cli.shared.options import fields_of
 from bounds.cli.shared.target import number_symbol, parse_target
 from bounds.curves.inputs import GivenInputs, InputSource, draw_inputs, own_lengths
 from bounds.curves.measurement import Question, Subject, reweighted, weighting_label
@@ -39,6 +43,7 @@ from jax_models.errors import InputError, InputWarning
 from jax_models.format.pretrained.folder import read_json
 from jax_models.model.reweight import with_dtype
 from jax_models.model.transformer import encode_positions
+from jax_models.weighting import WEIGHTINGS
 
 # Options that describe a random model only.
 SHAPE = (*fields_of(Shape), "vocab_size")
@@ -140,12 +145,34 @@ def name_model(options: Model, model: jm.Transformer) -> dict[str, str]:
     return {"model_sha256": digest, "weighting": weighting_label(model)}
 
 
-def refuse_ties(options: Group, models: Iterable[jm.Transformer]) -> None:
-    """Raises `InputError` if `--ties` is given and no model has hard attention."""
-    if options.is_given("ties") and not any(model.is_hard for model in models):
-        raise InputError(
-            "--ties is of hard attention, which the model does not have; leave it out"
-        )
+def has_hard_attention(options: Any) -> bool:
+    """Whether some model of the flags has hard attention; reads no weights.
+
+    True for a model that cannot be read, which is refused where it is loaded.
+    """
+    if named := options.weighting:
+        names = (named,) if isinstance(named, str) else named
+        return any(WEIGHTINGS[name].hard for name in names)
+    if options.model is None and options.preset in PRESETS:
+        return _is_hard_preset(options.preset)
+    if options.is_drawn:
+        return getattr(options, "is_main_job", False)
+    if options.model is None or os.path.isdir(options.model):
+        return options.model is None  # all families of checkpoints are soft
+    try:
+        with safetensors.safe_open(options.model, framework="np") as file:
+            layers = json.loads(file.metadata()["config"])["layers"]
+        names = {layer["weighting"] for layer in layers if "same_as" not in layer}
+        return any(WEIGHTINGS[name].hard for name in names)
+    except Exception:  # of many kinds: the file may be anyone's
+        return True
+
+
+@functools.cache
+def _is_hard_preset(name: str) -> bool:
+    """Whether a construction has hard attention, whatever its parameters."""
+    # Traced, since its arrays would start a device before the flags choose one.
+    return jax.eval_shape(partial(build_preset, name, dtype="float32")).is_hard
 
 
 def read_trained_to(model: str) -> int | None:
@@ -200,7 +227,6 @@ def read_one(options: OneInput, first: Subject | None = None) -> Subject:
         model = weighted_model(options, vocab_size=symbols, max_length=length)
     else:
         model = shared.model
-    refuse_ties(options, [model])
     if sequence is not None and model.padding is not None:
         length = model.padding.leave(sequence).size
     hashed = None if shared is None else shared.model_sha256

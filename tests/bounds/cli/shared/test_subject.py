@@ -10,6 +10,7 @@ import jax_models as jm
 from bounds.cli.main import COMMANDS
 from bounds.cli.shared.exports import Output
 from bounds.cli.shared.subject import (
+    has_hard_attention,
     model_sha256,
     read_method,
     read_subject,
@@ -17,6 +18,7 @@ from bounds.cli.shared.subject import (
 )
 from bounds.curves.inputs import sampled_inputs
 from bounds.curves.measurement import Question
+from jax_models.constructions import PRESETS, build_preset
 from tests.bounds.influence.expect import refused
 
 SHAPE = ["--num_layers=1", "--num_heads=1", "--d_model=4", "--d_ff=4"]
@@ -111,6 +113,38 @@ def test_flags_make_the_value(given, method):
 def test_an_option_of_another_method_is_refused(given, name):
     with refused(f"--{name} is of --method="):
         read(*given)
+
+
+def test_hard_attention_is_known_without_the_weights(tmp_path):
+    models = {f"--preset={name}": build_preset(name) for name in PRESETS}
+    for word, of in (("hard", "leftmost_hard"), ("soft", "softmax")):
+        model = weighted_model(parse("sensitivity", f"--weighting={of}"), max_length=4)
+        jm.save(model, tmp_path / f"{word}.safetensors")
+        models[f"--model={tmp_path}/{word}.safetensors"] = model
+    assert {model.is_hard for model in models.values()} == {True, False}
+    (command,) = (one for one in COMMANDS if one.name == "sensitivity")
+    for given, model in models.items():
+        assert has_hard_attention(command.read([given])) == model.is_hard, given
+        for name in ("softmax", "average_hard"):
+            options = command.read([given, f"--weighting={name}"])
+            assert has_hard_attention(options) == (name != "softmax")
+
+
+@pytest.mark.parametrize(
+    ("given", "some"),
+    [
+        (["--sweep=weighting=softmax,average_hard"], "weighting=softmax"),
+        (["--sweep=preset=hard_parity,parity"], "preset=parity"),
+    ],
+)
+def test_a_sweep_in_which_ties_applies_to_some_cells_only_names_another(
+    run, tmp_path, given, some
+):
+    refused = run(
+        "batch", "--command=sensitivity", "--lengths=4", "--ties=warn", *given
+    )
+    refused.assert_refused(f"{some}: --ties is of hard attention")
+    assert not list(tmp_path.iterdir())
 
 
 def test_defaults_are_those_of_the_methods():
