@@ -4,7 +4,8 @@ For lengths with too many inputs to evaluate. From a random input: the largest o
 influences names a substitution; other tokens are then changed so that this substitution
 has more influence, one token or a stretch of tokens at a time, and the ascent continues
 from the best of these inputs, or where none is better from an input near the best. Every
-second ascent first climbs over mixtures of tokens.
+second ascent first climbs over mixtures of tokens. Rows lump where inputs are evaluated as
+classes of equal rows (`Universe`), then with all their substitutions at once.
 """
 
 import dataclasses
@@ -53,7 +54,7 @@ def ascend_mixture(
     target: str,
     steps: int,
 ) -> Float[Array, "tokens symbols"]:
-    """Mixtures of symbols at which an ascent of one substitution's influence was highest."""
+    """Mixture of symbols at each position on which an ascent found most influence."""
     # Every free position holds a distribution over the symbols, and its row is the mixture of
     # their rows; other positions hold their tokens. The ascent starts near `tokens`.
     optimiser = optax.adam(optax.cosine_decay_schedule(RATE, steps))
@@ -186,7 +187,7 @@ class AscentPlan:
     def _exact(
         self, rng: np.random.Generator, tokens: Tokens, near: Attained | None = None
     ) -> Found:
-        """The largest exact influence on an input, over all positions or some of them."""
+        """The largest exact influence on an input; in deep models, over some positions."""
         universe, positions = self.universe, None
         if isinstance(universe, Universe) and (one := largest_on(universe, [tokens])):
             return one
@@ -239,7 +240,7 @@ class AscentPlan:
     def _improve(
         self, rng: np.random.Generator, tokens: Tokens, at: Attained
     ) -> Tokens:
-        """The changed input of largest influence: of `at`, or where rows lump of any."""
+        """Changed copy of an input with most influence of `at` (of any, where rows lump)."""
         universe, model = self.universe, self.universe.model
         inputs = self._changed(rng, tokens)
         if isinstance(universe, Universe):

@@ -2,7 +2,9 @@
 
 The influences on one input are evaluated for classes of equal rows. Where unique-hard
 attention meets several position encodings, the orders that classes can have depend on
-which positions have which encoding; short inputs are then evaluated one by one.
+which positions have which encoding; short inputs are then evaluated one by one. A
+configuration is an input as classes, with one substitution; run 0 is the computation
+itself, later runs repeat it with weights moved by a few roundings.
 """
 
 import bisect
@@ -138,7 +140,7 @@ def largest(
 def _changes(
     universe: Universe, configurations: Configurations, run: int
 ) -> tuple[Float[np.ndarray, "configurations classes"], Ties | None]:
-    """Changes of the target at some configurations in one rounding run, and the ties met."""
+    """Changes of the target at some configurations in one run, and the ties met."""
     changes, met = [], None
     for change, ties in run_configurations(
         universe.models[run],

@@ -3,7 +3,9 @@
 An unmasked model sees an input as counts of its classes (one for each place and symbol)
 and the query's token; unique-hard attention also sees the order in which classes begin
 or end, so that a count vector comes with each `Arrangement`. Of an exchange and its
-reverse one is enough, their influences being equal.
+reverse one is enough, their influences being equal. A place is a distinct position
+encoding, its size the number of positions that have it; an exchange puts one symbol in
+place of another.
 
 Shapes: V symbols, P places, c = P V classes, k = c + 2, m count vectors, s states (a
 count vector in an arrangement).
@@ -113,7 +115,7 @@ def _arrangement(sequence: tuple[int, ...], c: int) -> Arrangement:
 
 
 def gaps(arrangement: Arrangement, orders: tuple[bool, bool]) -> tuple[Counts, Counts]:
-    """First and last gap in which the other rows of each class may stand."""
+    """First and last gap between events in which each class's other rows may stand."""
     # Gap g is before event g. A class may begin nowhere before its first event where firsts
     # are read, nor end after its last where lasts are.
     c = len(arrangement.first) - 2
@@ -126,7 +128,7 @@ def gaps(arrangement: Arrangement, orders: tuple[bool, bool]) -> tuple[Counts, C
 def others_before(
     arrangement: Arrangement, counts: Vectors, orders: tuple[bool, bool], query: int
 ) -> tuple[Vectors, Bool[np.ndarray, "vectors"]]:
-    """Rows of each class before the query, without events; True where that is possible."""
+    """Counts of rows before the query that are no events, by class; True if possible."""
     c, at = counts.shape[1], arrangement.sequence.index(counts.shape[1] + 1)
     events = np.bincount(arrangement.sequence, minlength=c + 2)[:c]
     others = counts - events
@@ -347,7 +349,7 @@ class CountPlan:
 
 
 def plan_counts(universe: Universe, budget: int) -> CountPlan | None:
-    """Plan of all inputs by count vectors; None where several places need orders."""
+    """Plan by count vectors, None if orders count at several places; or TooManyError."""
     sizes = universe.sizes
     if any(universe.orders) and (sizes > 0).sum() > 1:
         return None

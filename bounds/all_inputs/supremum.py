@@ -337,7 +337,7 @@ TIES = fields("gap spread ambiguous row", scores=[(float, None), 2])
 
 
 def found_form(length: int, vocab_size: int) -> Form:
-    """Form of the record of a `Found`."""
+    """Form (keys and types) of the stored record of a `Found`, a block's result."""
     symbols = range(vocab_size)
     return fields(
         "max max_lower max_upper evaluated",
@@ -348,7 +348,7 @@ def found_form(length: int, vocab_size: int) -> Form:
 
 
 def record_found(found: Found) -> dict[str, Any]:
-    """Record of a `Found`, as JSON can hold it."""
+    """Record of a `Found`, a block's largest influence, as JSON can hold it."""
     entries = vars(found) | dataclasses.asdict(found.attained)
     del entries["attained"]
     ties = None if found.ties is None else dataclasses.asdict(found.ties)

@@ -30,7 +30,7 @@ from jax_models.run.evaluate import require_readout
 
 @dataclasses.dataclass(frozen=True)
 class AllInputs:
-    """All inputs of one length: any of `symbols` anywhere but at the query."""
+    """All inputs of one length: `query_symbols` at the query, `symbols` elsewhere."""
 
     model: Transformer
     length: int
@@ -84,7 +84,7 @@ class Universe(AllInputs):
 
     @functools.cached_property
     def models(self) -> tuple[Transformer, ...]:
-        """The model, and its copies in runs with moved inputs."""
+        """The model, and `RUNS` copies whose weights are moved by a few roundings."""
         runs = range(1, RUNS + 1)
         return self.model, *(moved_model(self.model, run) for run in runs)
 

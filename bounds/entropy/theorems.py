@@ -2,7 +2,8 @@
 
 A theorem names the pairs, the classes (predicted symbols) whose log-odds tell the members of
 a pair apart, and the least mean loss over a pair whose log-odds move by at most ε. A prefix
-outside all pairs has only the optimum beneath it. A source with a theorem registers it here.
+outside all pairs has only the optimum beneath it, the source's own conditional entropy, which
+no prediction can beat. A source with a theorem registers it here.
 
 A prediction is read at the last symbol x_n (reading "last", R1) or at an end token after
 it ("query", R2). H_n is the number of open brackets after n symbols of 2DYCK, and P_0(n)
@@ -130,7 +131,7 @@ class ParityTheorem(FloorTheorem):
         return Pairs(partners, np.full(count, at), kinds.astype(int))
 
     def kind_shares(self, length: int, reading: str) -> dict[int, float]:
-        """Returns 1 for kind 0 under R2; under R1 1/2 for each x_n, 1 outside at n = 1."""
+        """Returns the kinds' shares: one kind under R2; under R1 x_n, or none at n = 1."""
         if reading == "query":
             return {0: 1.0}
         return {OUTSIDE: 1.0} if length == 1 else {0: 0.5, 1: 0.5}
@@ -201,7 +202,7 @@ class DyckTheorem(FloorTheorem):
 
 @dataclasses.dataclass(frozen=True)
 class OptimumTheorem(FloorTheorem):
-    """The optimum as floor, without pairs, for a source that no other theorem is about."""
+    """The optimum as the floor, without pairs, for a source that no other theorem covers."""
 
     source: AutomatonSource
 

@@ -175,7 +175,7 @@ def _is_known(
     values: Float[np.ndarray, "*axes"],
     enclosed: Bool[np.ndarray, "*axes"],
 ) -> bool:
-    """True where the largest result has a radius, or there is none: its size is 0 then."""
+    """True where the largest result has a radius, or there is no result at all."""
     if request.layout is None or not values.size:
         # The largest influence is one of those that have a radius, if any has.
         return bool(enclosed.any() or not enclosed.size)

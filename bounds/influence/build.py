@@ -132,7 +132,7 @@ def chosen_entries(
 
 @dataclasses.dataclass(frozen=True)
 class TableOptions:
-    """Options of a scan's table, as of `scan`, and its edit; `build_request` checks them."""
+    """Arguments of `scan` on its table, and the edit; `build_request` checks them."""
 
     rows: Any = None
     target_symbols: Sequence[int] | None = None

@@ -217,7 +217,7 @@ def function_type(request: InfluenceRequest) -> Any:
 
 
 def _step(request: InfluenceRequest) -> float:
-    """Distance that a function's parameters move, relative to each: sqrt(u)."""
+    """Relative move of each parameter of a function: sqrt(u), u the unit roundoff."""
     return (float(jnp.finfo(function_type(request)).eps) / 2) ** 0.5
 
 

@@ -111,7 +111,7 @@ class MeasuredError:
     reference: str
 
     def __str__(self) -> str:
-        """The fields in one sentence; the percentile of `HUNDRED` entries or more."""
+        """The fields in one sentence; the percentile only from `HUNDRED` entries on."""
         parts = (self.median, self.percentile_99, self.max)
         median, high, most = (f"{100 * x:.2g} %" for x in parts)
         found = f"off by {median} in the median"

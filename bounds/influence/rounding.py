@@ -80,7 +80,7 @@ def runs_of(rounding: Done) -> int:
 def top_of(
     values: Float[np.ndarray, "values"], count: int
 ) -> Int[np.ndarray, "chosen"]:
-    """Sorted indices of the largest values; a quarter of `count` is spread over all."""
+    """Sorted indices of `count` values: the largest, and a quarter spread over all."""
     count = min(count, values.size)
     spread = np.linspace(0, values.size - 1, count // 4).astype(np.int64)
     # Stable, so that of equal values the first has the radius.

@@ -91,7 +91,7 @@ def gamma_upper(count: int) -> float:
 
 
 def term_roundoff(count: int) -> float:
-    """Rounding error in float64 of a change, over the sum of its terms' magnitudes."""
+    """Rounding error in float64 of a change of `count` terms, over their magnitudes."""
     # γ_k, k = 2 (count + 8): inner products with `count` terms in all and a few scalar
     # operations, on operands that round as much themselves.
     return gamma_upper(2 * count + SCALAR_STEPS)

@@ -295,7 +295,7 @@ def output_dependence(
 def possible_edges(
     model: Transformer, partial: PartialInput, query: int, depth: int
 ) -> list[tuple[int, tuple[int, ...]]]:
-    """Each position that is needed, with those it may attend to in layer `depth`."""
+    """Positions that the query needs after layer `depth`, each with its possible set."""
     tables = analyse(model, partial, query, depth=depth).final
     layer, length = model.layers[depth], partial.length
     scored = score_rows(layer, tables, length)

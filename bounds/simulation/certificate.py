@@ -246,7 +246,7 @@ def weight_distance(head: HeadMeasure, error: float, temperature: float) -> floa
 
 
 def _odds_distance(head: HeadMeasure, error: float, temperature: float) -> float:
-    """Upper bound on 2r/(1 + r), the part of D from scores below the maximum."""
+    """Upper bound on 2r/(1 + r), the part of D from r, the odds of non-maximal scores."""
     if not head.odds or math.isinf(head.gap):
         return 0.0
     # r = o e^{-(γ - 2ρ)/τ}: the best score and another may move by ρ each, towards each

@@ -335,7 +335,7 @@ class SimulationCurve(Rows):
         return self.table.rows
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write the rows as CSV, without the sweeps of the figure."""
+        """Write the rows as CSV, without the series of temperatures that `plot` draws."""
         write_csv(path, COLUMNS, self.table)
 
     def plot(self) -> "Figure":

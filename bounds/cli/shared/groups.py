@@ -1,4 +1,8 @@
-"""Groups of options that commands share, each spelled once."""
+"""Groups of options that commands share, each spelled once.
+
+A weighting turns the scores of attention into weights: softmax, or hard, which puts all
+weight on the best-scored keys. The watched row is the position whose output is read.
+"""
 
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
@@ -136,7 +140,7 @@ class Shape(Group):
 
 
 class Head(Group):
-    """Read-out of a checkpoint."""
+    """Read-out that is taken from a checkpoint."""
 
     head: str | None = option(
         None,
@@ -169,7 +173,7 @@ class Model(Shape, Head, Computed, Output):
 
 
 class Weighted(Group):
-    """One weighting and temperature."""
+    """Weighting and temperature of attention in all layers, for commands that take one."""
 
     weighting: str | None = option(
         None,
@@ -185,7 +189,7 @@ class Weighted(Group):
 
 
 class HardWeighting(Group):
-    """One hard weighting."""
+    """Hard weighting of all layers, for commands that take one."""
 
     weighting: str | None = option(
         None,
@@ -195,7 +199,7 @@ class HardWeighting(Group):
 
 
 class Inputs(Model):
-    """Inputs, sampled or in a file."""
+    """Inputs: strings sampled from a language, or tokens or a text in a file."""
 
     tokens: str | None = option(
         None,
@@ -225,7 +229,7 @@ class Inputs(Model):
 
 
 class Sampled(Inputs):
-    """Inputs, several where they are sampled."""
+    """Inputs, with the number of them where they are sampled."""
 
     num_inputs: int = option(8, "Number of sampled inputs.", least=1)
 
@@ -264,7 +268,7 @@ class Lengths(Group):
 
 
 class Query(Group):
-    """The watched row."""
+    """Position of the watched row."""
 
     query: int | None = option(
         None,
@@ -275,7 +279,7 @@ class Query(Group):
 
 
 class Read(Query):
-    """The watched output."""
+    """The watched row, and which output is read there."""
 
     target: Literal["activation", "logits"] = option(
         "activation",
@@ -297,7 +301,7 @@ class Memory(Group):
 
 
 class One(Group):
-    """One input of several."""
+    """Choice of one input: its length, and its index among several."""
 
     length: int | None = option(
         None,
@@ -349,7 +353,7 @@ SCREENED: dict[str, Any] = {
 
 
 class Ties(Group):
-    """Ties of hard attention."""
+    """Treatment of ties of hard attention that rounding may decide."""
 
     ties: str = option(
         "error",
@@ -372,7 +376,7 @@ class Method(Ties):
 
 
 class Screened(Group):
-    """Options of the screen, those of `bounds.Screened`."""
+    """Options of the method "screened", those of `bounds.Screened`."""
 
     rtol: float = option(
         "bounds.influence:Screened.rtol",

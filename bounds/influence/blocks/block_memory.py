@@ -50,7 +50,7 @@ def fit_block(
 
 
 def base_bytes(model: Transformer, length: int) -> float:
-    """Upper bound on bytes of the unchanged input's pass, and of its `RUNS` reruns."""
+    """Upper bound on bytes of the unchanged input's pass, and of `RUNS` moved ones."""
     elements = 0
     for layer in model.layers:
         attention, hidden = layer.attention, layer.feed_forward.hidden

@@ -104,7 +104,7 @@ def tie_orders(model: Transformer) -> tuple[bool, bool]:
 
 @dataclasses.dataclass(frozen=True)
 class InputClasses:
-    """Classes of an input's rows but the query: counts, outermost two at each end."""
+    """Classes of an input's rows but the query: counts, and two members at each end."""
 
     tokens: Int[np.ndarray, "tokens"]
     query: int

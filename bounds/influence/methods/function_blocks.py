@@ -72,7 +72,7 @@ def _compare(
     rows: Int[np.ndarray, "rows"],
     raw: Shaped[np.ndarray, "inputs *watched_classes"],
 ) -> None:
-    """Raises if one of up to four inputs has another result alone, beyond rounding."""
+    """Raises if one of up to four inputs, called alone, has another result than in `raw`."""
     found = _by_row(raw)
     with np.errstate(invalid="ignore", over="ignore"):
         moved = np.nan_to_num(np.abs(found - found[0]).max(axis=(1, 2)), posinf=0)

@@ -337,7 +337,7 @@ def own_rows(
 
 
 def report_each(at: Int[Array, "rows"], ties: TieReport | None) -> TieReport | None:
-    """Tie report repeated for each row, for `map_rows` to concatenate; None if None."""
+    """Tie report repeated for each row, for `map_rows` to concatenate; None stays."""
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (*at.shape, *x.shape)), ties)
 
 

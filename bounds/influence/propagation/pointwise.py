@@ -66,7 +66,7 @@ def order_neurons(layer: Layer, base: RowBase) -> RowBase:
 def flip_distance(
     u: Float[Array, "rows hidden"], w1: Float[Array, "hidden features"]
 ) -> Float[Array, "rows hidden"]:
-    """Least norm of an input change that flips each neuron, at most; inf if none does.
+    """Lower bound on the norm of an input change that flips each neuron; inf if none does.
 
     In float32, which a CPU orders ten times faster than float64, rounded towards zero:
     used for both the order and the count of the neurons that may flip, it misses none.

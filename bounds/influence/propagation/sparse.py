@@ -186,7 +186,7 @@ def change_windows(
 
 
 def window_size(length: int) -> int:
-    """Number of substitutions in a window: 2^23 marks of rows, from 16 to 1024."""
+    """Number of substitutions in a window: 2^23 over the length, from 16 to 1024."""
     return int(np.clip(2**23 // length, 16, 1024))
 
 

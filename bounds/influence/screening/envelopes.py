@@ -50,7 +50,7 @@ class Factors:
 
 @pytree
 class Field:
-    """The sums P, T and K of changed columns for every stretch of rows."""
+    """Sums over the changes of columns, weighted by the factor G, for stretches of rows."""
 
     # Needed once for a stretch, not for each of its rows, with x_m the changes of columns:
     #     P_r = sum_m G_rm W_v x_m,  K_r = sum_m G_rm W_k x_m,
@@ -167,7 +167,7 @@ def field_at_rows(
     Float[Array, "rows heads d_v substitutions"],
     Float[Array, "rows heads substitutions"],
 ]:
-    """First-order change of a stretch's rows by a field, and q_j . sum_r F_jr K_r."""
+    """First-order change of a stretch's heads by a field, and of their mean scores."""
     plain, scored, shared = (
         jax.lax.dynamic_index_in_dim(x, stretch, 1, keepdims=False)
         for x in (field.plain, field.scored, field.shared)
@@ -198,7 +198,7 @@ TILE_ELEMENTS = 2**20
 
 @pytree
 class Envelopes:
-    """Bounds env_cm and value_cm for groups of rows, with factors of the weights."""
+    """Maxima over groups of rows of weights, and of weights times |v_m - b_j|; factors."""
 
     # env_cm = max_j a_jm and value_cm = max_j a_jm |v_m - b_j| over the rows of a group; then
     # the same of |rho_jm|, since fields miss at most the sum over m of
@@ -287,7 +287,7 @@ def measure_groups(
     factors: Factors | None,
     members: Int[Array, "heads groups size"],
 ) -> tuple[ByGroup, ByGroup, ByGroup | None, ByGroup | None]:
-    """Maxima over groups of a_jm and a_jm |v_m - b_j|, then the same with |rho_jm|."""
+    """Maxima over groups of a_jm and a_jm |v_m - b_j|, then of what `factors` miss of a."""
     store, n = prepared.store, prepared.store.length
     size, width = members.shape[2], attention.value_width
     if factors is not None:

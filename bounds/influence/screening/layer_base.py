@@ -36,7 +36,7 @@ HIGHEST = jax.lax.Precision.HIGHEST
 
 @pytree
 class RowStatistics:
-    """Moments of keys and values under the base weights, rows as the first axis."""
+    """Moments of keys and values under base weights; X, V are distances from the means."""
 
     # With weights a_m over the visible keys, mean key kbar and output b of a head:
     #     X_m = |k_m - kbar|,  V_m = |v_m - b|,  Cov = sum_m a_m (v_m - b)(k_m - kbar)^T.

@@ -185,7 +185,7 @@ def reach_row(
 
 @pytree
 class GroupSums:
-    """Upper bounds, for the rows of each group, on sums over all columns but i."""
+    """Upper bounds on sums over the columns' changes, for groups of rows of like weights."""
 
     sums: Float[Array, "8 heads groups substitutions"]  # 5 `ColumnSums`, 3 `Missed`
     largest: Float[Array, "2 heads substitutions"]  # largest key and value change
@@ -358,7 +358,7 @@ def _screen_rows(
     columns: Columns,
     reached: tuple[bool, bool],
 ) -> tuple[Array, Array, Array | None, Array, Array | None]:
-    """Known change, bounds on rest, last reads and error; cotangents times field."""
+    """Known change; bounds on the rest, on the last layer's reads, on the error; `field`."""
     layer, base = middle.layer, middle.base
     attention, statistics = layer.attention, tile.statistics
     by_head = (tile.queries, tile.summary)

@@ -4,7 +4,7 @@ A screen is an estimate of a substitution's change with a bound on its error; ba
 values are those of the unchanged input. The row map F takes a row y and its heads'
 outputs b to the layer's output row. A known change (p_y, p_b) goes through exactly. Of
 a further change e only norms of parts are known (its *sources*: the row itself, then
-every head).
+every head). A *defect* is the part of a change beyond the derivative at the base.
 
 Source: docs/screened.md, sections 2.7, 2.8 and 2.10.
 """

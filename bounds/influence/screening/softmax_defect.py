@@ -86,7 +86,7 @@ class Missed:
 
 @pytree
 class MovedRow:
-    """Norms of a row's query and changes (bounds), and moments of its base weights."""
+    """Bounds on norms of a row's query and its changes; moments of X and V over columns."""
 
     query: Float[Array, "heads rows #substitutions"]  # |q|
     query_change: ByPair  # |dq|
@@ -117,7 +117,7 @@ class ReplacedColumn:
 
 @pytree
 class HeadDefect:
-    """Bounds on parts of the change of a head's output; `turned` is their choice."""
+    """Bounds on parts of the change of a head's output, and the known part they assume."""
 
     # |output - b - a - (base derivative) - (its known turning)|
     defect: ByPair

@@ -103,7 +103,7 @@ class Layout:
     def only(
         self, rows: np.ndarray | slice, count: int = 0
     ) -> tuple[Self, Int[np.ndarray, "substitutions"]]:
-        """Layout of positions at `rows`; their substitutions, filled up to `count`."""
+        """Layout of the positions at `rows`, and indices of `count` substitutions or more."""
         cells = self.cells[rows]
         kept = np.sort(cells[cells >= 0])
         if kept.size < count:

@@ -19,7 +19,7 @@ from jax_models.run.device_memory import require_memory
 
 @dataclasses.dataclass(frozen=True)
 class Table(Reduction):
-    """All cells as they are: norms, of one entry signed; with `by_target` all entries."""
+    """All cells unreduced: norms, signed for a lone entry, or all entries (`by_target`)."""
 
     by_target: bool = False
     by_cell = True

@@ -23,7 +23,7 @@ class _Row(Target):
 
 @pytree
 class Activation(_Row):
-    """The final activation."""
+    """Target: the final activation of a watched row."""
 
     name = "activation"
     label = "‖Δy‖₂, activation units"
@@ -32,7 +32,7 @@ class Activation(_Row):
 
 @pytree
 class Logits(_Row):
-    """The logits."""
+    """Target: the logits of a watched row."""
 
     name = "logits"
     label = "‖Δ logits‖₂, nats"

@@ -66,7 +66,7 @@ def _variation(norm: Norm, rows: Rows, reach: Radii, step: Radii) -> Radii:
 def norm_gains(
     norm: Norm, rows: Rows, moved: Rows, radius: Radii, base: Radii
 ) -> tuple[Radii, Radii]:
-    """Bounds on a norm's slope around rows + moved, and on its Jacobian's change."""
+    """Upper bounds on a norm's slope around rows + moved, and on its Jacobian's change."""
     # The variation bounds the distance of the Jacobian anywhere in the ball from that
     # computed at the base row, so it is taken on a ball around the base row that holds
     # both.
@@ -113,7 +113,7 @@ def _root(
 def distances(
     points: Float[Array, "*#rows entries"], centres: Float[Array, "*#rows entries"]
 ) -> Radii:
-    """Euclidean distances |points - centres| over the last axis, one coordinate at a time."""
+    """Distances |points - centres| over the last axis, as `vector_norms` bounds them."""
     apart = [points[..., k] - centres[..., k] for k in range(centres.shape[-1])]
     squares = sum((x * x for x in apart[1:]), apart[0] * apart[0])
     total = sum(map(jnp.abs, apart[1:]), jnp.abs(apart[0]))

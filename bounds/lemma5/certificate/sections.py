@@ -236,7 +236,7 @@ def together(reads: Float[Array, "d_ff *heads"]) -> Float[Array, "d_ff"]:
 
 
 def by_heads(layer: Layer, numbers: Float[Array, "heads *rows"]) -> Numbers:
-    """Numbers of heads as they stand, or their sum over heads after an output projection."""
+    """Radii by head, or their sum over heads where an output projection joins the heads."""
     return numbers if attended(layer) == "heads" else numbers.sum(axis=0)
 
 
@@ -327,7 +327,7 @@ def _norms(matrices: Float[Array, "heads d_k width"]) -> Float[np.ndarray, "head
 
 
 def needs_positive_epsilon(model: Transformer) -> str | None:
-    """Name of the first layer norm with epsilon = 0, or None."""
+    """Name of the first layer norm with epsilon = 0, which certificates refuse, or None."""
     norms = {"the final norm": model.final_norm}
     for depth, layer in enumerate(model.layers):
         norms[f"norm1 of layer {depth}"] = layer.norm1

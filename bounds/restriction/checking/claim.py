@@ -1,5 +1,8 @@
 """Claims of a certificate, read into types: every entry checked for its form alone.
 
+A certificate shows that a restriction rho, which fixes some tokens and leaves a free bit at
+the other positions, makes the output of a hard-attention model constant.
+
 The file is JSON (docs/certificates-of-restrictions.md). A position has a table of its
 activations, a row for each assignment of the free bits that it depends on; a possible set
 holds the positions that a row may attend to, and its witness is a position that wins

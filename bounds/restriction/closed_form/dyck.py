@@ -222,7 +222,7 @@ def dyck_slope(parameters: DyckParameters) -> float:
 def _repair_risk(
     parameters: DyckParameters, step: SwitchingStep, loose: bool
 ) -> Fraction:
-    """Returns β / γ; `loose` means that the sum is not held to y."""
+    """Share β / γ of the success probability γ that repairs may use up; `loose`: no y."""
     # δ' = γ/20 and β = γ (0.949 - 2δ), or δ' = δ and β = 0.999 - 3δ where the sum is
     # not held to y: then γ (1 - 2δ) > δ' + β, and all that is asked happens at once
     # with positive probability. In the last step F' needs no upper bound, which saves
@@ -282,7 +282,7 @@ def _excess(steps: list[tuple[Real, Real, Real]]) -> Real:
 
 
 def _central(width: Real, root: Real, numbers: Numbers) -> Real:
-    """Returns γ for c = width and √G = root; for an infinite root its limit."""
+    """Probability γ that the brackets' sum moves by at most c √G; c, √G = `width`, `root`."""
     # The sum S moves by at most y = c √G with probability at least
     # γ = max{ 1 - 2 e^{-c²/2}, (y - 1) / (z √G + 1) (1 - 2 e^{-z²/2}) }, z = 11/5,
     # for every set of stars, by Hoeffding, and since the sum of m coins is unimodal on

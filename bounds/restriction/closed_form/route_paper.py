@@ -37,7 +37,7 @@ LN2 = log(interval(2))
 
 
 class Weight(enum.Enum):
-    """A, the weight of an event in the Local Lemma; its value is how it reads."""
+    """Choice of A, the weight of an event in the Local Lemma; the value is its formula."""
 
     # The paper's A = 1/k² lets (1 - A)^f fall to exp(-4^c c² H / (η C)); A = 1/(f+1)
     # keeps it above 1/e.

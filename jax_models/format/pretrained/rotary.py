@@ -118,7 +118,7 @@ def _settings(
     # YaRN's original length where the entry has none
     length: Any,
 ) -> dict[str, Any]:
-    """Config keys of layers for one entry of a configuration."""
+    """Config keys `rotary` and `temperature` for one entry with rotary settings, `found`."""
     kind = _read_kind(where, found)
     entry: dict[str, Any] = {"dims": dims, "theta": theta}
     if kind == "yarn":

@@ -1,4 +1,4 @@
-"""z Phi(z), Phi the normal distribution function: the exact gelu."""
+"""z Phi(z), Phi the normal distribution function, phi its density: the exact gelu."""
 
 import math
 from typing import Any, ClassVar
@@ -60,5 +60,5 @@ class Gelu(Steady):
         return 0.5 * jsp.erfc(-math.sqrt(0.5) * z) + z * density
 
     def exact(self, z: Any, context: Any) -> Any:
-        """Returns z Phi(z)."""
+        """Returns z Phi(z) of a number z of the mpmath `context`."""
         return z * context.ncdf(z)

@@ -1,7 +1,7 @@
 """z sigma(w(z)), w(z) = sqrt(8/pi) (z + 0.044715 z^3): gelu by tanh, as GPT-2 has it.
 
-That is z/2 (1 + tanh(w/2)). Beyond |z| = 40 sigma(w) is 0 or 1 to below any float, and
-w is taken at 40, so that no power overflows.
+With sigma(w) = 1 / (1 + e^-w) that is z/2 (1 + tanh(w/2)). Beyond |z| = 40 sigma(w) is 0
+or 1 to below any float, and w is taken at 40, so that no power overflows.
 """
 
 import math
@@ -59,7 +59,7 @@ class GeluTanh(Steady):
         return jax.nn.sigmoid(w) * (1 + at * steep * jax.nn.sigmoid(-w))
 
     def exact(self, z: Any, context: Any) -> Any:
-        """Returns z sigma(w(z))."""
+        """Returns z sigma(w(z)) of a number z of the mpmath `context`."""
         w = context.sqrt(8 / context.pi) * (z + context.mpf("0.044715") * z**3)
         return z / (1 + context.exp(-w))
 

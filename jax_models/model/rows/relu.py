@@ -32,5 +32,5 @@ class Relu(Steady):
         return (z > 0).astype(z.dtype)
 
     def exact(self, z: Any, context: Any) -> Any:
-        """Returns max(z, 0)."""
+        """Returns max(z, 0) of a number z of the mpmath `context`."""
         return max(z, context.zero)

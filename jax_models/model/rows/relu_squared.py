@@ -37,5 +37,5 @@ class ReluSquared(Activation):
         return 2 * jax.nn.relu(z)
 
     def exact(self, z: Any, context: Any) -> Any:
-        """Returns max(z, 0)^2."""
+        """Returns max(z, 0)^2 of a number z of the mpmath `context`."""
         return max(z, context.zero) ** 2

@@ -41,5 +41,5 @@ class Silu(Steady):
         return jax.nn.sigmoid(z) * (1 + z * jax.nn.sigmoid(-z))
 
     def exact(self, z: Any, context: Any) -> Any:
-        """Returns z sigma(z)."""
+        """Returns z sigma(z) of a number z of the mpmath `context`."""
         return z / (1 + context.exp(-z))

@@ -50,5 +50,5 @@ class Tanh(Steady):
         return 4 * small / (1 + small) ** 2
 
     def exact(self, z: Any, context: Any) -> Any:
-        """Returns tanh z."""
+        """Returns tanh z of a number z of the mpmath `context`."""
         return context.tanh(z)

@@ -263,7 +263,7 @@ def _cubic_lookup(n: int, u: float) -> bool:
 
 
 def _vote(n: int, u: float, size: float, parts: int) -> bool:
-    """Whether Σ λ ρ + λ_0/i, of `parts` terms, errs by at most 1/(4 i); its vote is clear.
+    """Whether Σ λ ρ + λ_0/i, of `parts` terms, is exact to 1/(4 i), its head's sum to 1/20.
 
     At odds of at least 4 for true and at most 1/8 for false, 1/20 is left for the sum.
     """

@@ -309,12 +309,12 @@ def last() -> Formula:
 
 
 def any_of(operands: Iterable[Formula]) -> Formula:
-    """Returns the disjunction of formulas as a tree of least depth; F of none."""
+    """Returns the disjunction of formulas as a tree of least depth; F for no formula."""
     return _balanced(Or, tuple(operands), Constant(False))
 
 
 def all_of(operands: Iterable[Formula]) -> Formula:
-    """Returns the conjunction of formulas as a tree of least depth; T of none."""
+    """Returns the conjunction of formulas as a tree of least depth; T for no formula."""
     return _balanced(And, tuple(operands), Constant(True))
 
 

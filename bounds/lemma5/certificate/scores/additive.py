@@ -1,4 +1,8 @@
-"""Additive scores: slopes w (1 - tanh^2) over the scale, equal in query and key."""
+"""Additive scores: slopes w (1 - tanh^2) over the scale, equal in query and key.
+
+Slopes are derivatives of a score; dq, dk and dx are changes of a query, a key and a key's
+row. The scale is one number for each row, by which scores are divided.
+"""
 
 import dataclasses
 from typing import Any
@@ -38,7 +42,7 @@ _TANH_CURVATURE = 0.76980036
 
 @dataclasses.dataclass(frozen=True)
 class AdditiveRule(ScoreRule):
-    """Rule of additive scores s = w . tanh(q + k) over the scale."""
+    """Bounds for certificates on additive scores s = w . tanh(q + k) over the scale."""
 
     score: AdditiveScore
 
@@ -106,7 +110,7 @@ class AdditiveRule(ScoreRule):
         return constants.score[:, None] / scale
 
     def growth(self, constants: Any, scale: Scalar) -> Scalar:
-        """The curvature times |W_K|^2, over the scale."""
+        """Growth of a slope with changes of rows: curvature times |W_K|^2, over the scale."""
         return (constants.curvature * constants.key**2).max() / scale
 
     def second_order(

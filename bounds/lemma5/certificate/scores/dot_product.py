@@ -1,4 +1,7 @@
-"""Dot products: the slope in the query is the key, that in the key the scaled query."""
+"""Dot products: the slope in the query is the key, that in the key the scaled query.
+
+Slopes are derivatives of a score; dq and dk are changes of a query and a key.
+"""
 
 from typing import Any
 
@@ -38,7 +41,7 @@ HIGHEST = jax.lax.Precision.HIGHEST
 
 
 class DotProductRule(ScoreRule):
-    """Rule of dot products s = q . k, where q is the query divided by the score scale."""
+    """Bounds for certificates on s = q . k, q the query divided by the score scale."""
 
     def constants(self, num_heads: int) -> Constants:
         """Zero for the score and its curvature, inf for the range, of each head."""
@@ -93,7 +96,7 @@ class DotProductRule(ScoreRule):
         return vector_norms(queries)
 
     def growth(self, constants: Any, scale: Scalar) -> Scalar:
-        """|W_Q| |W_K| over the scale."""
+        """Growth of a slope with changes of rows: |W_Q| |W_K| over the scale."""
         return (constants.query * constants.key).max() / scale
 
     def second_order(
