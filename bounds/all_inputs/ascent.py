@@ -149,7 +149,7 @@ class AscentPlan:
 
     @property
     def description(self) -> str:
-        """The search in one line."""
+        """Description of the search in one line."""
         why = f", since {self.why}" if self.why else ""
         return f"a search by ascent from {self.num_blocks} inputs{why}"
 

@@ -249,7 +249,7 @@ class StringPlan:
 
     @property
     def description(self) -> str:
-        """The inputs in one line."""
+        """Description of the inputs in one line."""
         return f"all {self.universe.num_inputs} inputs"
 
     def run(self, block: int) -> Found:

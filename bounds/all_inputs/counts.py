@@ -251,7 +251,7 @@ class CountPlan:
 
     @property
     def description(self) -> str:
-        """The inputs in one line."""
+        """Description of the inputs in one line."""
         return (
             f"all {num_vectors(self.universe.sizes, len(self.universe.symbols))} count "
             f"vectors of the positions besides the query, {int(self.offsets[-1])} "

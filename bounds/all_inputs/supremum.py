@@ -356,7 +356,7 @@ def record_found(found: Found) -> dict[str, Any]:
 
 
 def read_found(record: dict[str, Any]) -> Found:
-    """The `Found` of a record."""
+    """Block's largest influence, a `Found`, from its record."""
     ties = record["ties"]
     if ties is not None:
         # An infinite gap, where nothing was compared, is null in JSON.

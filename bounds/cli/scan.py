@@ -251,7 +251,7 @@ def _ask_all(options: ScanOptions) -> Iterator[AskedScan]:
 
 
 def _require_different(path: str, names: Sequence[str]) -> None:
-    """Refuses records of one name, whose lines could not be told apart."""
+    """Refuses FASTA records of one name, whose lines in the CSV could not be told apart."""
     first: dict[str, int] = {}
     for at, name in enumerate(names):
         if (before := first.setdefault(name, at)) < at:

@@ -256,7 +256,7 @@ def bound_columns() -> list[str]:
 
 
 def shown_bounds() -> list[CurveBound]:
-    """Kinds in the order shown: of one input, then those that hard models have, others."""
+    """Kinds as tables order them: of one input, then of hard models too, then others."""
     return sorted(
         CURVE_BOUNDS.values(), key=lambda kind: (not kind.per_input, not kind.of_hard)
     )

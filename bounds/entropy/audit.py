@@ -1,8 +1,8 @@
 """Tables of numbers, as Markdown, that check Theorem 6 (Hahn 2020) in its corrected form.
 
 H_n is the number of open brackets after n symbols of 2DYCK, and P_0(n) the probability
-that x_n closes a bracket and H_n > 0. `python -m bounds.entropy.audit` prints the tables;
-docs/theorem6-audit.md holds them.
+that x_n closes a bracket and H_n > 0. In the restarted chain a new word begins where one
+ends. `python -m bounds.entropy.audit` prints the tables; docs/theorem6-audit.md holds them.
 """
 
 from collections.abc import Callable, Mapping, Sequence

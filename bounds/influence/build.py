@@ -62,7 +62,7 @@ Edit = Literal["replace", "delete"]
 def watch_rows(
     request: InfluenceRequest, rows: Any, instead: Sequence[int] | None
 ) -> tuple[InfluenceRequest, bool]:
-    """Request that watches `rows` ("all": `instead` if any); True if no axis of rows."""
+    """Request that watches `rows` (`instead` for "all", if given); True: no axis of rows."""
     n = request.tokens.size
     if rows is None:
         return request, True

@@ -144,7 +144,7 @@ class Simulation(BriefRepr):
 
     @property
     def ties(self) -> int:
-        """Rows of selective heads of the given model that met ties, over all inputs."""
+        """Rows with ties of the given model's heads that are not uniform, over all inputs."""
         # Where inputs were not listed these are pairs of a position and a symbol.
         return self.measured_given.tied_rows
 

@@ -70,7 +70,7 @@ def compute(work: Callable[[], Mapping[str, Any]]) -> Outcome:
 
 
 def run_here(cells: Iterable[Cell], go_on: GoOn = lambda: True) -> Outcomes:
-    """Runs cells one by one in this process while `go_on`; yields each with its outcome."""
+    """Runs cells one by one here while `go_on()` is true; yields each with its outcome."""
     for cell in cells:
         raise_requested()
         if not go_on():

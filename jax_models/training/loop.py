@@ -176,7 +176,7 @@ class Measuring:
     count: int = 256
 
     def __post_init__(self) -> None:
-        """Checks the numbers."""
+        """Checks the lengths and the number of sequences."""
         if self.count < 2:
             raise InputError(
                 f"{self.count} sequences per length; a standard error takes at least 2"

@@ -248,7 +248,7 @@ class AverageHardmax(HardWeighting):
     def replace_set(
         self, summary: AverageSummary, moved: MovedKeys
     ) -> tuple[AverageChange, Array]:
-        """Change summary of rows with some keys moved, and whether it is known."""
+        """Change summary of rows with some keys moved; True where `summary` decides it."""
         levels, was, certain = remove_levels(summary.levels, moved, self.tie_resolution)
         dtype = moved.score.dtype
 

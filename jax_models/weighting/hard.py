@@ -186,7 +186,7 @@ def remove_levels(
     ],
     Bool[Array, "heads columns"],
 ]:
-    """Levels without moved keys, the moved members of each level, and if both are certain."""
+    """Levels without moved keys, moved members by level; True if all counts are certain."""
     old = to_cells(moved.score, resolution)
     base = jax.tree.map(lambda x: x[..., None], levels)
     best = is_member(old, base) & moved.visible

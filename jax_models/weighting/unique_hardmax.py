@@ -203,7 +203,7 @@ class _UniqueHardmax(HardWeighting):
     def replace_set(
         self, summary: UniqueSummary, moved: MovedKeys
     ) -> tuple[UniqueChange, Array]:
-        """Change summary of rows with some keys moved, and whether it is known."""
+        """Change summary of rows with some keys moved; True where `summary` decides it."""
         levels, _, certain = remove_levels(summary.levels, moved, self.tie_resolution)
         winner, runner_up = summary.winner, summary.runner_up
 

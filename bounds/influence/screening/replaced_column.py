@@ -98,7 +98,7 @@ def move_columns(
     inputs: Inputs,
     norms: tuple[Float[Array, "heads"], Float[Array, "heads"]],
 ) -> MovedColumns:
-    """Changes of keys and values; `norms` are the spectral norms of their maps."""
+    """Changes of keys and values; `norms` bound the spectral norms of their maps."""
     maps = (attention.key_by_head, attention.value_by_head)
     key, value = (
         jnp.einsum("hed,ndi->hnei", w, inputs.change, precision=HIGHEST) for w in maps
@@ -178,7 +178,7 @@ def replace_column(
     statistics: RowStatistics,
     columns: Columns,
 ) -> tuple[Replaced, ReplacedColumn]:
-    """Effect of the replacement on rows `at`, and its sizes for `head_defect`."""
+    """Effect of the replacement on rows `at`, and its sizes for the softmax lemma."""
     position = columns.position
 
     def scores(

@@ -57,7 +57,7 @@ class LastReads:
 
     @property
     def map_norms(self) -> Float[Array, "reads"]:
-        """Spectral norms of the maps: keys, values and scores of every head."""
+        """Upper bounds on spectral norms of the maps: keys, values, scores of every head."""
         return jnp.concatenate([spectral_norms(x) for x in self.maps])
 
     def derivative(
@@ -71,7 +71,7 @@ class LastReads:
     def norms_of(
         self, rows: int, of_entries: bool, derivative: Float[Array, "*rows maps inputs"]
     ) -> Float[Array, "rows reads *inputs"]:
-        """Norms of each map's part of `derivative`; of each column if `of_entries`."""
+        """Bounds on norms of each map's part of `derivative`; by input if `of_entries`."""
         norm: Callable[[Array], Array] = _columns if of_entries else spectral_norms
         lead, width = derivative.shape[:-2], derivative.shape[-1]
         found, first = [], 0
@@ -221,7 +221,7 @@ def _norms(
     of_entries: bool,
     derivative: Float[Array, "*rows out read"],
 ) -> Float[Array, "rows *entries"]:
-    """Norms of derivatives; by output if `to_entries`, by input entry if `of_entries`."""
+    """Bounds on derivatives' norms; by output if `to_entries`, by input if `of_entries`."""
     if to_entries and of_entries:
         found = jnp.abs(derivative)
     elif to_entries or of_entries:
@@ -240,7 +240,7 @@ def _norms(
 def _by_source(
     found: dict[str, Array], heads: int, norms: Callable[[Array], Array]
 ) -> Float[Array, "rows *entries sources"]:
-    """Norms of derivatives with respect to the row and to each head's output."""
+    """Upper bounds on norms of derivatives in the row and in each head's output."""
     by_row = norms(found["y"])
     by_head = [jnp.zeros_like(by_row)] * heads  # of rows that do not read attention
     if "heads" in found:

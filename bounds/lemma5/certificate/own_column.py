@@ -335,7 +335,7 @@ def other_sums(
     column: OwnColumn,
     query: OwnQuery,
 ) -> tuple[ByPair, ByPair, ByPair, ByPair]:
-    """Slack, remainder, sum of value changes and their maximum, as in `OtherMoves`."""
+    """Upper bounds on the lemma's sums over columns w != i, the fields of `OtherMoves`."""
     attention, constants, n = layer.attention, held.constants, held.rows.shape[0]
     at, queries, summary, scale = rows.at, rows.queries, rows.summary, rows.scale
     keys, spread, known = held.store.keys, rows.spread, rows.slope_radius

@@ -155,7 +155,7 @@ def row_norms(layer: Layer, constants: Constants, base: RowBase) -> RowNorms:
 def _jacobians(
     layer: Layer, section: Section, base: RowBase
 ) -> dict[str, Array | None]:
-    """Jacobians of a section by source; None stands for the identity."""
+    """Jacobians of a section by the corner that it reads; None stands for the identity."""
     if section.norm is not None:
         (source,) = section.sources
         return {source: norm_jacobian(section.norm, base.rows[source])}

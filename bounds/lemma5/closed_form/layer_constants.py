@@ -54,7 +54,7 @@ class DotProduct:
         object.__setattr__(self, "c", nonnegative("c", self.c))
 
     def half_oscillation(self, norm: Interval) -> Interval:
-        """A = mu F² + c F."""
+        """A = mu F² + c F, half the largest difference of logits of a row; F is `norm`."""
         return self.key_slope(norm) * norm
 
     def magnitude(self, norm: Interval) -> Interval:
@@ -105,7 +105,7 @@ class Additive:
             object.__setattr__(self, name, nonnegative(name, getattr(self, name)))
 
     def half_oscillation(self, norm: Interval) -> Interval:
-        """A = min(|u|_1/τ, m2 F)."""
+        """A = min(|u|_1/τ, m2 F), half the largest difference of a row's logits; F `norm`."""
         return minimum(interval(self.sup), interval(self.m2) * norm)
 
     def magnitude(self, norm: Interval) -> Interval:

@@ -173,7 +173,7 @@ def ascend(
     target: str,
     steps: int,
 ) -> tuple[Scalar, Rows, Row]:
-    """Largest |J_i(z) v| met by an ascent over rows z and a unit direction v, and both."""
+    """Largest |J v|, J the output's Jacobian in row i at rows z, met by an ascent; z, v."""
     # J_i is the Jacobian of the output in row i = `position`. Only the rows of z that
     # are `free` move. ln |J_i(z) v| is maximised over z, by Adam with projection to the
     # ball, and over v, by power iteration: the gradient in v already is J^T J v.

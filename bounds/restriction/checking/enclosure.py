@@ -182,7 +182,7 @@ def relu(z: Enclosure) -> Enclosure:
 
 
 def gelu(z: Enclosure) -> Enclosure:
-    """Returns z Phi(z)."""
+    """Returns z Phi(z), Phi the normal distribution function."""
     centre = 0.5 * z.centre * scipy.special.erfc(-z.centre / math.sqrt(2))
     rounded = GELU_SLOPE * z.radius + 2 * GELU_STEPS * UNIT * z.reach + 2 * SMALLEST
     return Enclosure(centre, np.where(z.reach == 0, 0.0, outwards(rounded, 4)))

@@ -126,7 +126,7 @@ def _best_cell(heads: int, c: int, free: float, lost: float) -> tuple[int, int]:
 
 @dataclasses.dataclass(frozen=True)
 class AlterationRoute:
-    """Route A evaluated."""
+    """Result of route A: its threshold, and the reductions that lead there."""
 
     # From here on PARITY is impossible.
     length: Tower

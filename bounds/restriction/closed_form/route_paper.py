@@ -143,7 +143,7 @@ def _grid(kept: Interval) -> Iterator[tuple[Interval, Interval, Interval]]:
 
 @dataclasses.dataclass(frozen=True)
 class PaperRoute:
-    """Route H evaluated."""
+    """Result of route H: its threshold, and the reductions that lead there."""
 
     # From here on a restriction with the free share C and a constant output exists.
     length: Tower
@@ -258,7 +258,7 @@ def _next_inputs(
 def _giant_step(
     inputs: Tower, heads: int, free: Interval, lost: Interval, weight: Weight
 ) -> Tower:
-    """Returns c' for a c beyond integers, a `Tower` of level 1 or above."""
+    """Upper bound on c' for a c beyond integers, a `Tower` of level 1 or above."""
     # The free choices of `_next_inputs` give, with D = 1 - R, (2/q)^c <= 4 (2/D)^c and
     # c T = 4 c³ / (D C), hence
     #

@@ -178,7 +178,7 @@ def _moebius(weights: list[int], values: list[int]) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class ClosedFormSwitching:
-    """Corollary 9 evaluated."""
+    """Result of Corollary 9: its threshold n_L, and t and s of each layer but the last."""
 
     # n_L.
     length: Tower

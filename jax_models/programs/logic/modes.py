@@ -35,7 +35,7 @@ room for rounding, which grows with the sharpness far more slowly than what it l
 
 @dataclasses.dataclass(frozen=True)
 class Mode:
-    """One row of the table `MODES`."""
+    """Means that a compiled formula's model may use; a row of the table `MODES`."""
 
     name: str
     future_only: bool  # every layer is future-masked, and nothing depends on n

@@ -278,7 +278,7 @@ def _amplified(
     factors: Sequence[int],
     offset: int,
 ) -> int:
-    """The coordinate of [D >= 1] from D/n, whose gap of 1/n no neuron can expand.
+    """The coordinate of [D >= 1] for an integer D from D/n, whose gap is as small as 1/n.
 
     A head with scores 2g (D - 1/2) (-1)^j over its temperature attends to the even
     positions if D >= 1 and to the odd ones if D <= 0: at least 2g |D - 1/2| apart, each

@@ -98,15 +98,15 @@ class AdditiveRule(ScoreRule):
         return slopes
 
     def key_slope_radius(self, query: RowsByHead, slope: RowsByHead) -> RowsByHead:
-        """Radius of the slopes in the query."""
+        """Radius of the slopes in the key, which is that of the slopes in the query."""
         return slope
 
     def query_slope_size(self, constants: Any, key_size: ByHead, scale: Scale) -> ByRow:
-        """|w| over the scale."""
+        """|w| over the scale, an upper bound."""
         return constants.score[:, None] / scale
 
     def key_slope_size(self, constants: Any, queries: Queries, scale: Scale) -> ByRow:
-        """|w| over the scale."""
+        """|w| over the scale, an upper bound."""
         return constants.score[:, None] / scale
 
     def growth(self, constants: Any, scale: Scalar) -> Scalar:

@@ -67,7 +67,7 @@ class ScoreRule(abc.ABC):
 
     @abc.abstractmethod
     def constants(self, num_heads: int) -> Constants:
-        """The fields `score`, `score_range`, `curvature` of `CertificateConstants`."""
+        """By head: norm of the score's vector, range and largest curvature of the score."""
 
     @abc.abstractmethod
     def largest_score(
@@ -103,11 +103,11 @@ class ScoreRule(abc.ABC):
 
     @abc.abstractmethod
     def query_slope_size(self, constants: Any, key_size: ByHead, scale: Scale) -> ByRow:
-        """Upper bound on slopes in the query; `key_size` is the largest key's norm."""
+        """Upper bound on norms of slopes in the query; `key_size`: the largest key's norm."""
 
     @abc.abstractmethod
     def key_slope_size(self, constants: Any, queries: Queries, scale: Scale) -> ByRow:
-        """Upper bound on the slopes in the key."""
+        """Upper bound on norms of slopes in the key."""
 
     # `scale` is the smallest of all rows.
     @abc.abstractmethod

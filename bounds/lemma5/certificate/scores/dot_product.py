@@ -51,7 +51,7 @@ class DotProductRule(ScoreRule):
     def largest_score(
         self, constants: Any, queries: Queries, keys: Keys, scale: Scale
     ) -> Scalar:
-        """Largest |q| |k|."""
+        """Upper bound on every |score|: the largest |q| |k|."""
         sizes = [vector_norms(x).max(axis=-1) for x in (queries, keys)]
         return bounded((sizes[0] * sizes[1]).max())
 
@@ -151,7 +151,7 @@ class DotProductRule(ScoreRule):
         keys: ByColumn,
         error: ByColumn,
     ) -> ByColumn:
-        """`error` plus |dq| |dk|."""
+        """`error` plus |dq| |dk|, the term of second order."""
         return error + query_size * keys
 
 
