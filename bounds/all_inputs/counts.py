@@ -349,7 +349,7 @@ class CountPlan:
 
 
 def plan_counts(universe: Universe, budget: int) -> CountPlan | None:
-    """Plan by count vectors, None if orders count at several places; or TooManyError."""
+    """Plan by count vectors; None if orders matter at several places; or TooManyError."""
     sizes = universe.sizes
     if any(universe.orders) and (sizes > 0).sum() > 1:
         return None

@@ -202,7 +202,7 @@ def padded(
 def fix_input(
     model: Transformer, tokens: Int[np.ndarray, "tokens"], pairs: Substitutions
 ) -> Transformer:
-    """Model with the position encodings of `tokens`; unchanged if symbols affect them."""
+    """Model of the input `tokens` alone; `model` if a substitution changes other rows too."""
     # Symbols that change rows at other positions, such as the mask token under token dropout,
     # make those rows depend on the substitution.
     replaced = [pairs.symbol, tokens[pairs.position]]

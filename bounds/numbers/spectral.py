@@ -35,7 +35,7 @@ _SMALLEST_NORMAL = 2.0**-1022
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Enclosure:
-    """A real matrix, known by a float matrix and a bound on their distance."""
+    """A real matrix, known by a float matrix and an upper bound on their distance."""
 
     middle: Float[np.ndarray, "rows columns"]
     # Bound on the Frobenius norm of the true matrix minus `middle`.

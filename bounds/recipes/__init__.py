@@ -1,4 +1,4 @@
-"""Scans by the names of their field, each with its published definition."""
+"""Recipes: scans by their names in computational biology, with published definitions."""
 
 from bounds.influence.table.lines import Residues
 from bounds.recipes.edits import deletions, mutagenesis

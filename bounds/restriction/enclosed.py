@@ -52,7 +52,7 @@ LEAST_UNIT = -1000  # below it a product may leave the normal range
 
 @dataclasses.dataclass(frozen=True)
 class Enclosed:
-    """Numbers computed by NumPy, with bounds on their distance from the model's own."""
+    """Numbers computed by NumPy, with upper bounds on their distance from the model's own."""
 
     # Numbers as computed by NumPy.
     value: Floats

@@ -45,7 +45,7 @@ def measured_errors(
     tokens: Int[np.ndarray, "inputs tokens"],
     temperatures: Sequence[float],
 ) -> Float[np.ndarray, "temperatures"]:
-    """Returns, for each temperature, the largest difference of the twin's activations."""
+    """Largest difference of the twin's final activations from the model's, by temperature."""
     # Rounding is not removed: at a temperature below the rounding of tied scores the
     # twin tells them apart, which over exact reals it does not.
     inputs = jnp.asarray(tokens, jnp.int32)
@@ -168,7 +168,7 @@ class Simulation(BriefRepr):
         return tempered_twin(self.model, tau)
 
     def certify(self, temperature: float) -> float:
-        """Returns a bound on the twin's error at a temperature, for these inputs."""
+        """Returns an upper bound on the twin's error at a temperature, for these inputs."""
         tau = expect_number("temperature", temperature, 0, above=True)
         return certified_error(self.measured, tau)
 

@@ -127,7 +127,7 @@ def function_blocks(request: InfluenceRequest) -> Iterator[Block]:
 
 
 def evaluation_radii(request: InfluenceRequest) -> Float[np.ndarray, "substitutions"]:
-    """Bounds on r(x') + r(x) under every substitution, from the stated radius r."""
+    """Upper bounds on r(x') + r(x) under every substitution, from the stated radius r."""
     assert request.radius is not None
     # Triangle inequality: | |f(x') - f(x)| - influence | <= r(x') + r(x).
     own = _radii(request.radius, request.tokens[None])[0]
@@ -162,7 +162,7 @@ def norm_rounding(
     norm: Float[np.ndarray, "*norms"],  # of differences, or of entries of them
     size: int,  # entries of a difference
 ) -> Float[np.ndarray, "*norms"]:
-    """Bound on the rounding of a difference, its norm and its ends; 0 if the norm is 0."""
+    """Upper bound on the rounding of a difference, its norm and ends; 0 for a norm of 0."""
     rounding = gamma_upper(size + SCALAR_STEPS) * norm + SMALLEST
     return np.where(norm > 0, rounding, 0.0)
 

@@ -49,7 +49,7 @@ def norm_defect(
     known: Float[Array, "*#batch"],
     unknown: Float[Array, "*#batch"],
 ) -> tuple[Float[Array, "*#batch"], Float[Array, "*#batch"]]:
-    """Bounds on a norm's change by e beyond its base derivative, and on the whole change."""
+    """Upper bounds on a norm's change by e: beyond its base derivative, and as a whole."""
     # First |f(z + p + e) - f(z + p) - Df(z) e|, for |p| <= known and |e| <= unknown; then
     # both |f(z + p + e) - f(z + p)| and |Df(z) e|. `deviation` is s at the base row.
     d = norm.scale.shape[0]
@@ -69,7 +69,7 @@ def norm_defect(
 
 
 class Moved(NamedTuple):
-    """Rows that an operation reads: base, known change, and a bound on the unknown one."""
+    """Rows that an operation reads: base, known change, upper bound on the unknown one."""
 
     base: Float[Array, "rows width"]
     known: Float[Array, "rows width substitutions"]
@@ -81,7 +81,7 @@ class Moved(NamedTuple):
 def defect(
     operation: Operation, *rows: Moved
 ) -> Float[Array, "rows *width substitutions"]:
-    """Bounds on the change by e beyond the base derivative; by entry if `entrywise`."""
+    """Upper bounds on the change by e beyond the base derivative; by entry if `entrywise`."""
     raise no_rule("defect", operation)
 
 
@@ -133,7 +133,7 @@ def _(operation: Product, *rows: Moved) -> Array:
 
 @functools.singledispatch
 def gain(operation: Operation, at: tuple[Any, ...], *reach: Array) -> Array:
-    """Bounds on an output's change when inputs leave `at` by `reach`, on any path."""
+    """Upper bounds on an output's change when inputs leave `at` by `reach`, on any path."""
     # `at` are the inputs [i, d] of a nonlinear operation where the change begins; `reach`
     # bounds the changes of its inputs, or of parts of equal width [p, i].
     raise no_rule("gain", operation)

@@ -358,7 +358,7 @@ def _screen_rows(
     columns: Columns,
     reached: tuple[bool, bool],
 ) -> tuple[Array, Array, Array | None, Array, Array | None]:
-    """Known change; bounds on the rest, on the last layer's reads, on the error; `field`."""
+    """Known change; upper bounds on the rest, on reads above and error; field's estimate."""
     layer, base = middle.layer, middle.base
     attention, statistics = layer.attention, tile.statistics
     by_head = (tile.queries, tile.summary)

@@ -44,7 +44,7 @@ class BaseRow:
 
 @pytree
 class UnknownChangeNorms:
-    """Bounds on unknown changes of a row's query and of all columns, as norms."""
+    """Upper bounds on unknown changes of a row's query and of all columns, as norms."""
 
     query: OfHeads
     key: ByColumn
@@ -154,7 +154,7 @@ def configure_row(row: KnownRow, tile: int) -> Configuration:
 
 @pytree
 class RowBounds:
-    """Bounds on norms of the further change of a head's output by unknown changes."""
+    """Upper bounds on norms of the further change of a head's output by unknown changes."""
 
     linear: OfHeads  # |base derivative|
     # |configuration's derivative - base derivative|
@@ -170,7 +170,7 @@ def bound_row(
     unknown: UnknownChangeNorms,
     tile: int,
 ) -> RowBounds:
-    """Bounds on the effect of unknown changes on a row's heads, after known ones."""
+    """Upper bounds on the effect of unknown changes on a row's heads, after known ones."""
     # A column's share of a derivative is w_m [W_v x_m + (q . W_k x_m)(v_m - b)], the query's
     # sum_m w_m (dq . (k_m - kbar)) (v_m - b).
     base, store, columns = row.base, row.store, row.tiles()

@@ -40,7 +40,7 @@ ByRow: TypeAlias = Float[Array, "rows heads substitutions"]
 
 @pytree
 class State:
-    """Known changes of a layer's input rows, and bounds on norms of unknown ones."""
+    """Known changes of a layer's input rows, and upper bounds on norms of unknown ones."""
 
     known: Float[Array, "rows width substitutions"]  # zero at row i
     unknown: Float[Array, "rows substitutions"]  # zero at row i
@@ -85,7 +85,7 @@ def read_inputs(layer: Layer, rows: Float[Array, "rows width"], state: State) ->
 
 @pytree
 class MovedColumns:
-    """Known changes of all keys and values, and bounds on norms of the unknown ones."""
+    """Known changes of all keys and values, and upper bounds on norms of the unknown ones."""
 
     key: Float[Array, "heads columns d_k substitutions"]
     value: Float[Array, "heads columns d_v substitutions"]

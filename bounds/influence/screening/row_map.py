@@ -71,7 +71,7 @@ class LastReads:
     def norms_of(
         self, rows: int, of_entries: bool, derivative: Float[Array, "*rows maps inputs"]
     ) -> Float[Array, "rows reads *inputs"]:
-        """Bounds on norms of each map's part of `derivative`; by input if `of_entries`."""
+        """Upper bounds on norms of `derivative` by map; by input entry if `of_entries`."""
         norm: Callable[[Array], Array] = _columns if of_entries else spectral_norms
         lead, width = derivative.shape[:-2], derivative.shape[-1]
         found, first = [], 0
@@ -146,7 +146,7 @@ def make_row_map(
 
 @pytree
 class MovedOutput:
-    """Known changes of a tile of the layer's output rows, and bounds on the rest."""
+    """Known changes of a tile of the layer's output rows, and upper bounds on the rest."""
 
     known: Float[Array, "rows width substitutions"]
     unknown: Float[Array, "rows substitutions"]  # norm of the rest of the change
@@ -221,7 +221,7 @@ def _norms(
     of_entries: bool,
     derivative: Float[Array, "*rows out read"],
 ) -> Float[Array, "rows *entries"]:
-    """Bounds on derivatives' norms; by output if `to_entries`, by input if `of_entries`."""
+    """Upper bounds on derivatives' norms; by output (`to_entries`), input (`of_entries`)."""
     if to_entries and of_entries:
         found = jnp.abs(derivative)
     elif to_entries or of_entries:

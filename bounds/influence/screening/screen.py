@@ -68,7 +68,7 @@ def screen_last_row(
     target: str,
     row_tile: int,
 ) -> tuple[Float[Array, "classes substitutions"], Float[Array, "substitutions"]]:
-    """Known change of the target, and a bound on the last layer's part of the error."""
+    """Known change of the target; upper bound on the last layer's part of the error."""
     # The query row is evaluated exactly with all known changes made. Around that, unknown
     # changes move it by the base derivative, which the cotangents carry back, and by the
     # rest: the derivative there is another, and attention, row map and final norm are not
@@ -114,7 +114,7 @@ def screen_last_row(
 def _unknown_columns(
     reader: LastReads, state: State, inputs: Inputs
 ) -> Float[Array, "3 heads columns substitutions"]:
-    """Bounds on unknown changes of the last layer's keys, values and watched scores."""
+    """Upper bounds on unknown changes of the last layer's keys, values and watched scores."""
     norms = reader.map_norms[:, None, None]
     found = norms * inputs.unknown
     # By the parts of an unknown change where they are known, of the replaced row by its norm.

@@ -3,7 +3,8 @@
 A column is a key with its value; base values are those of the unchanged input. One row
 and head. A *reference* has weights w_m (sum 1), values r_m and output c. Every column
 then moves: its score by s_m = s0_m + s1_m, s0 linear in the columns' and the query's
-change and s1 their product, its value by x_m; |s_m| <= y_m.
+change and s1 their product, its value by x_m; |s_m| <= y_m. X and V are the distances of a
+key and a value from the row's base means.
 
 Source: docs/screened.md, sections 2.3 and 2.4.
 """
@@ -38,7 +39,7 @@ class Moments:
 
 
 def softmax_defect(moments: Moments) -> tuple[Array, Array]:
-    """Bounds on |output - c - linear| and |linear|; the first is infinite if not usable."""
+    """Upper bounds on |output - c - linear|, infinite if not usable, and on |linear|."""
     # With Z = sum_m w_m e^{s_m} and linear = sum_m w_m [ s0_m (r_m - c) + x_m ],
     #     output - c - linear = { sum_m w_m [ (e^{s_m} - 1 - s0_m)(r_m - c)
     #                             + (e^{s_m} - 1) x_m ] - (Z - 1) linear } / Z.
@@ -86,7 +87,7 @@ class Missed:
 
 @pytree
 class MovedRow:
-    """Bounds on norms of a row's query and its changes; moments of X and V over columns."""
+    """Upper bounds on norms of a row's query and its changes; moments of X and V."""
 
     query: Float[Array, "heads rows #substitutions"]  # |q|
     query_change: ByPair  # |dq|
@@ -117,7 +118,7 @@ class ReplacedColumn:
 
 @pytree
 class HeadDefect:
-    """Bounds on parts of the change of a head's output, and the known part they assume."""
+    """Upper bounds on parts of a head's change, and the known part that they presuppose."""
 
     # |output - b - a - (base derivative) - (its known turning)|
     defect: ByPair
@@ -130,7 +131,7 @@ class HeadDefect:
 def head_defect(
     sums: ColumnSums, missed: Missed, row: MovedRow, column: ReplacedColumn
 ) -> HeadDefect:
-    """Bounds on a head's change beyond its base derivative, column i treated separately."""
+    """Upper bounds on a head's change beyond its base derivative, column i held apart."""
     # The reference is the base with column i replaced: weights t before and t' after, all
     # others times f, outputs b and c = b + a. Its derivative is not the base's; the part of
     # the difference by known changes is known (`turn_derivative`).

@@ -118,7 +118,7 @@ def odds_change(weight: Numbers, remain: Numbers, exponent: Numbers) -> Numbers:
 
 @dataclasses.dataclass(frozen=True)
 class ColumnMove:
-    """The reference numbers of column i in the lemma, and bounds on its changes."""
+    """The reference numbers of column i in the lemma, and upper bounds on its changes."""
 
     weight: Numbers  # a_i
     remain: Numbers  # 1 - a_i, with all its digits

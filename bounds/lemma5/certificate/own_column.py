@@ -210,7 +210,7 @@ LARGEST_EXPONENT = 300.0
 
 @pytree
 class OwnQuery:
-    """Bounds on the changes of the rows' queries, and the linear part of their effect."""
+    """Upper bounds on changes of the rows' queries, and the linear part of their effect."""
 
     size: ByPair  # bound on |dq|
     linear: Float[Array, "heads rows d_v substitutions"]  # C dq at the centre
@@ -300,7 +300,7 @@ def other_columns(
     inner: MovedRows,
     roundoff: Roundoff,
 ) -> OtherColumns:
-    """Bounds on the changes of all columns but i; NaN where exponentials may overflow."""
+    """Upper bounds on changes of all columns but i; NaN where exponentials may overflow."""
     constants, n = held.constants, held.rows.shape[0]
     every = jnp.arange(n, dtype=jnp.int32)[:, None]
     own = same_position(every, inner.position, held.rows.dtype)

@@ -165,7 +165,7 @@ def visible_changes(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MaskedInfluence:
-    """Bounds on every row's change after the last layer, as `masked_recursion` gives them.
+    """Upper bounds on every row's change after the last layer, made by `masked_recursion`.
 
     Attributes:
         position: i, counted from 0; None where every i is covered.

@@ -79,7 +79,7 @@ def largest_weight(half_oscillation: float, visible: int) -> Bound:
 
 @dataclasses.dataclass(frozen=True)
 class Changes:
-    """Bounds on the changes of activations that one head reads."""
+    """Upper bounds on the changes of activations that one head reads."""
 
     query: Interval  # of the query's
     other: Interval  # of every key's but i

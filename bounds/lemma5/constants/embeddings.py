@@ -107,7 +107,7 @@ def _coordinates(
 def _range(
     term: PowerTerm | ResidueTerm, length: int, classes: Int[np.ndarray, "classes"]
 ) -> tuple[Float[np.ndarray, "classes"], Float[np.ndarray, "classes"]]:
-    """Bounds on a term's values, by class of positions modulo the number of classes."""
+    """Lower and upper bound of a term's values, by class of positions modulo their number."""
     ones = np.ones(len(classes))
     # Beyond it p is not the float that it is computed as, and its classes are lost.
     exact = abs(term.offset) + length < LARGEST_EXACT

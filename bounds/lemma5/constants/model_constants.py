@@ -134,7 +134,7 @@ def _(score: scores.AdditiveScore, attention: Attention, head: int) -> Additive:
 def read_layer(
     layer: Layer, name: str, norm: float, length: int
 ) -> tuple[LayerConstants, float]:
-    """Constants of a layer with softmax attention, and a bound on the norm of its output."""
+    """Constants of a softmax layer, and an upper bound on the norm of its output."""
     # `name` is the layer's name in the model format, `norm` bounds its input.
     attention = layer.attention
     scores = read_scores(attention, name, length)
@@ -190,7 +190,7 @@ class ReadoutConstants:
     def moved(
         self, before: Float[np.ndarray, "substitutions"]
     ) -> Float[np.ndarray, "substitutions"]:
-        """Bounds on the logits' changes, from bounds `before` on the final activation's."""
+        """Upper bounds on the logits' changes, from those on the activation's, `before`."""
         with np.errstate(over="ignore", invalid="ignore"):
             # One step up covers the rounding of the product.
             found = np.nextafter(self.lipschitz * before, np.inf)
@@ -220,7 +220,7 @@ def read_head(model: Transformer) -> ReadoutConstants:
 
 @functools.singledispatch
 def lipschitz(operation: Operation, name: str) -> tuple[float, float]:
-    """Bounds on an operation's Lipschitz constant, and on the distance of two outputs."""
+    """Upper bounds on an operation's Lipschitz constant and the distance of two outputs."""
     raise no_rule("lipschitz", operation)
 
 
@@ -268,11 +268,11 @@ class ModelConstants(BriefRepr):
         return not all(SIGHTS[mask].everything for mask in self.masks)
 
     def attended_norm(self, layer: int) -> float:
-        """F: bound on the norms of rows that the attention of layers 1 … k reads."""
+        """F: upper bound on the norms of rows that the attention of layers 1 … k reads."""
         return max(x.norm for x in self.layers[:layer])
 
     def half_oscillation(self, layer: int) -> float:
-        """A: bound on half the difference of two logits of a row, layers 1 … k; nats."""
+        """A: upper bound on half the difference of a row's logits, layers 1 … k; nats."""
         return upper(maximum(*map(_half_oscillation, self.layers[:layer])))
 
     def log10_half_weight(self, layer: int) -> float:
@@ -285,7 +285,7 @@ class ModelConstants(BriefRepr):
         return upper(log(1 + exp(2 * half)) / log(interval(10)))
 
     def attention_weight(self, layer: int, query: int) -> float:
-        """ᾱ: bound on the query row's weights, layers 1 … k; 0 where it sees nothing."""
+        """ᾱ: upper bound on the query row's weights, layers 1 … k; 0 if it sees nothing."""
         weights = [0.0]
         pairs = zip(self.layers[:layer], self.masks[:layer], strict=True)
         for constants, mask in pairs:

@@ -112,7 +112,7 @@ def _(operation: Steady, z: Enclosure) -> Enclosure:
 
 @dataclasses.dataclass(frozen=True)
 class NormConstants:
-    """Lipschitz constant of one layer norm, and bounds on its outputs, for all inputs.
+    """Lipschitz constant of one layer norm, and upper bounds on its outputs, for all inputs.
 
     Attributes:
         lipschitz: max|γ|/√ε.

@@ -266,7 +266,7 @@ class Searches:
     seed: int
 
     def look(self, index: int, tokens: Tokens, slopes: bool) -> Look:
-        """Local norms and best substitution on one input; an InputError if none may be."""
+        """Local norms and best substitution on one input; an InputError if it has none."""
         listed = self.model.substitutable
         free = np.isin(tokens, tokens if listed is None else listed)
         movable = free & (self.include_query | (np.arange(len(tokens)) != self.query))

@@ -112,7 +112,7 @@ class ScoreRule(abc.ABC):
     # `scale` is the smallest of all rows.
     @abc.abstractmethod
     def growth(self, constants: Any, scale: Scalar) -> Scalar:
-        """Bound on how fast a score's slope in a key's row grows with the rows' changes."""
+        """Upper bound on how fast a score's slope in a key's row grows with rows' changes."""
 
     # Both are upper bounds; `query_size` is |dq|, `largest` the largest |dx|.
     @abc.abstractmethod

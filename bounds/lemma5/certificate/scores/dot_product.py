@@ -113,7 +113,7 @@ class DotProductRule(ScoreRule):
     def moved_slopes(
         self, constants: Any, queries: Queries, scale: Scale, moved: KeysAtCentres
     ) -> tuple[ByKey, Slopes, ByKey, ByKey]:
-        """Slopes at the moved keys and bounds on them, without forming all moved keys."""
+        """Slopes at the moved keys, upper bounds on them; not all moved keys are formed."""
         keys, weights = moved.before, moved.weights
         slope_mean = jnp.einsum("hpk,hke->hpe", weights, keys, precision=HIGHEST)
         slope_mean += jnp.einsum(
