@@ -1,4 +1,8 @@
-"""`supremum`: the largest influence that any input of a length has."""
+"""`supremum`: the largest influence that any input of a length has.
+
+A plan goes through the inputs in blocks; the record of a block's result is what a store
+keeps. A configuration is one substitution on one input, or on a class of inputs.
+"""
 
 import dataclasses
 import math

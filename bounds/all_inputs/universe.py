@@ -1,4 +1,9 @@
-"""The inputs over which the supremum runs, and their substitutions."""
+"""The inputs over which the supremum runs, and their substitutions.
+
+The query is the position whose output is watched; a place is a distinct position encoding.
+Inputs lump into classes of equal rows, with counts, where a model has no mask and the length
+few places.
+"""
 
 import dataclasses
 import functools

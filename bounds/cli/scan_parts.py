@@ -4,7 +4,8 @@ A scan is an array of changes of an output by edits at each position; its cells 
 array's entries. Tables, maxima and means go position by position: their parts are
 concatenated. A Frobenius map needs all positions at once, and is made of the parts of their
 table. A recipe is a published map or score made of a scan. A moved run repeats a computation
-with inputs moved by some roundings, to find radii.
+with inputs moved by some roundings, to find radii. The record of a part is its stored
+result.
 """
 
 import dataclasses

@@ -1,4 +1,7 @@
-"""Sentences of `influence` and `scan` on their results, and the lines of a dry run."""
+"""Sentences of `influence` and `scan` on their results, and the lines of a dry run.
+
+A part is some consecutive positions, whose results are computed and saved by themselves.
+"""
 
 import math
 from collections.abc import Mapping, Sequence

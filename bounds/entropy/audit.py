@@ -2,7 +2,10 @@
 
 H_n is the number of open brackets after n symbols of 2DYCK, and P_0(n) the probability
 that x_n closes a bracket and H_n > 0. In the restarted chain a new word begins where one
-ends. `python -m bounds.entropy.audit` prints the tables; docs/theorem6-audit.md holds them.
+ends. The optimum is the least cross-entropy of any prediction, a floor a lower bound on
+those of predictions that hardly differ within pairs of prefixes.
+
+`python -m bounds.entropy.audit` prints the tables; docs/theorem6-audit.md holds them.
 """
 
 from collections.abc import Callable, Mapping, Sequence

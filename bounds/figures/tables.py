@@ -1,4 +1,8 @@
-"""Curves of the rows of commands: training, entropies, simulation, sensitivity, sweeps."""
+"""Curves of the rows of commands: training, entropies, simulation, sensitivity, sweeps.
+
+Levels are the cross-entropies of the best predictions from parts of a prefix; a floor is a
+lower bound on the cross-entropy of a model.
+"""
 
 from collections.abc import Mapping, Sequence
 from itertools import chain

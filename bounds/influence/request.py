@@ -1,4 +1,9 @@
-"""The request: a checked question about one input, which all methods can be given."""
+"""The request: a checked question about one input, which all methods can be given.
+
+A substitution puts another symbol at one position, or deletes it; the watched rows are
+the positions whose outputs are compared. A run with moved inputs is the same computation
+whose floats are off by a few roundings.
+"""
 
 import dataclasses
 import functools

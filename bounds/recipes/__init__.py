@@ -1,4 +1,4 @@
-"""Recipes: scans by their names in computational biology, with published definitions."""
+"""Scans by their names in computational biology, each with its published definition."""
 
 from bounds.influence.table.lines import Residues
 from bounds.recipes.edits import deletions, mutagenesis

@@ -1,6 +1,7 @@
 """Average-hard (saturated) attention: equal weights on all keys of the best cell.
 
-Scores are grouped in cells of one width; those of a cell are tied.
+Scores are grouped in cells of one width; those of a cell are tied. The summary of some keys
+is what a row keeps of them to be merged with more; a column is a key with its value.
 """
 
 from typing import ClassVar

@@ -1,4 +1,7 @@
-"""Flags that distribute work: over the devices of a process, and over processes."""
+"""Flags that distribute work: over the devices of a process, and over processes.
+
+Process 0 leads: it alone saves results, and the others compute their share of the work.
+"""
 
 import contextlib
 import dataclasses

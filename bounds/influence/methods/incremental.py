@@ -3,7 +3,8 @@
 With three layers and more, where all but the last are hard few rows change, and only
 those are computed (`sparse`), O(n) per changed row; otherwise all rows move, O(n^2) per
 position and layer. Nothing of size n x n, let alone n x n x d, is stored, and no two
-outputs are subtracted. `change_block` holds the programs, this module the method.
+outputs are subtracted. `change_block` holds the programs, this module the method. The base
+pass is that of the unchanged input; a window is some consecutive substitutions.
 """
 
 import dataclasses

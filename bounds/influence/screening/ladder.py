@@ -4,7 +4,7 @@ A screen of a substitution (another symbol at one position) is an estimate of it
 influence with a bound on the error; a level is a sharpness of that bound, by its
 envelopes, which bound attention weights for groups of rows. Moves are changes of
 results in runs whose inputs are moved by a few roundings; radii of rounding are made of
-them.
+them. The base pass is that of the unchanged input.
 
 Every substitution is screened at the first level. The largest estimates are evaluated
 exactly; the best of them is a lower bound `lo` on the maximum, and a substitution whose

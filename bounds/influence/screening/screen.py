@@ -4,7 +4,7 @@
 
 where the target is the watched quantity of the model's output, and the estimate is the
 known change of the target and, to first order, the effect of the unknown changes
-between the layers.
+between the layers. Envelopes bound attention weights for groups of rows.
 
 Source: docs/screened.md, section 2, with the identity and its proof.
 """

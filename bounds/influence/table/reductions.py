@@ -1,6 +1,7 @@
 """Reductions of a scan: all cells, one number by position and row, or a function.
 
-A reduction takes the substitutions of one position at a time.
+A reduction takes the substitutions of one position at a time. A reading is the number, or
+the numbers, read off the change by one substitution.
 """
 
 import dataclasses

@@ -1,4 +1,8 @@
-"""Targets: quantities that are watched of a model's output, with their exact changes."""
+"""Targets: quantities that are watched of a model's output, with their exact changes.
+
+The base is what a target reads on the unchanged input: one row, or of a joint target, which
+is one quantity of several rows, all of these. Classes are the target's entries.
+"""
 
 import abc
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""The model's own pooling of its final activations."""
+"""The model's own pooling of its final activations as a target of several rows together."""
 
 import dataclasses
 from typing import Self
@@ -15,7 +15,7 @@ from jax_models.model.readout import Pooling
 
 @pytree
 class Pooled(Target):
-    """The model's own pooling of its final activations."""
+    """Joint target: the vector that the model itself pools from its final activations."""
 
     name = "pooled"
     label = "‖Δ pooled vector‖₂"

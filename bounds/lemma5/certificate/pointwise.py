@@ -2,7 +2,7 @@
 
 Sections are parts of what a layer computes at one position after attention, corners the
 rows between them (`sections`); base rows are those of the unchanged input, and a change
-from them is known by a centre and a radius around it. A row's change goes through
+from them is known by a ball, a centre and a radius around it. A row's change goes through
 sections as a change, corner by corner, since every corner needs a radius. The radius
 around a centre is multiplied by a local Lipschitz constant. Locally the map is linear
 up to the neurons that may change side and the curvature of norms, so the constant is

@@ -2,8 +2,9 @@
 
 A score becomes the cell round(score / tie_resolution) (docs/model-format.md, section 3).
 Cells are intervals [low, high] here that hold every machine's. A position is *possible*
-for a row if its greatest cell lets it win under some completion. n positions of A rows
-each take O(n A K d) operations for K rows in all of width d.
+for a row if its greatest cell lets it win under some completion; the witness is a position
+that wins against all that are not possible. n positions of A rows each take O(n A K d)
+operations for K rows in all of width d.
 
 A row's *recipe* is its own table row below and, for each head, the rows attended to.
 """
