@@ -44,8 +44,8 @@ def first_transformer(
     Tokens: bits 0 and 1, then the query token `$` (id 2) at which the result is read;
     n tokens in all.
 
-    Layer 1: the attention adds nothing; two neurons mark the first position and the
-    first position that holds a 1. With t = 1 for the token 1, else 0,
+    Layer 1: the attention adds nothing; two neurons mark the first position, and
+    that position if it holds a 1. With t = 1 for the token 1, else 0,
 
         START = R(2/p - 1) = [p = 1],    MARK = R(t + 2/p - 2) = [p = 1 and t = 1],
 

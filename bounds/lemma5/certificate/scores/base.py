@@ -87,7 +87,7 @@ class ScoreRule(abc.ABC):
         keys: Keys,
         key: ByHead,
     ) -> tuple[ByRow, ByRow, ByRow]:
-        """Radii of a row's scores and of their slopes in the query; bounds on |score|."""
+        """Radii of a row's scores and their slopes in the query; upper bounds on |score|."""
 
     @abc.abstractmethod
     def query_slopes(self, queries: Queries, keys: Keys, scale: Scale) -> Slopes:
