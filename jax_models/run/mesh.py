@@ -93,15 +93,6 @@ def first_says(told: bytes) -> bytes:
     return np.asarray(found).astype(np.uint8).tobytes()
 
 
-def all_say(told: bytes) -> list[bytes]:
-    """Returns, in every process, the bytes `told` of each process."""
-    sizes = np.ravel(multihost_utils.process_allgather(np.int32(len(told))))
-    # Of one shape in all processes, in the 32-bit integers that all collectives know.
-    padded = told.ljust(-(-sizes.max() // 4) * 4, b"\0")
-    found = multihost_utils.process_allgather(np.frombuffer(padded, np.int32))
-    return [row.tobytes()[:size] for row, size in zip(found, sizes, strict=True)]
-
-
 def written_out(question: Any, mesh: Mesh) -> bytes:
     """Returns the bytes of a pytree, of the mesh's size and of JAX's version."""
     return repr((mesh.size, jax.__version__)).encode() + in_bytes(question)

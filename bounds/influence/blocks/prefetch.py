@@ -11,16 +11,15 @@ import contextlib
 import functools
 import itertools
 import os
-import pickle
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import jax
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 from jax_models.interrupt import raise_requested
-from jax_models.run.mesh import all_say
 
 T = TypeVar("T")
 
@@ -49,39 +48,32 @@ def prefetch(
     first = next(calls, None)
     if first is None:
         return
-    made = first()
-    calls = itertools.chain([lambda: made], calls)
+    calls = itertools.chain([_returning(first())], calls)
     if not threads or workers < 2 or jax.default_backend() != "cpu":
         yield from in_turn(calls, count)
         return
-    yield from _in_threads(
-        {0: ThreadPoolExecutor(workers)}, ((0, x) for x in calls), count
-    )
-
-
-def _in_threads(
-    pools: Mapping[int, ThreadPoolExecutor],
-    calls: Iterator[tuple[int, Callable[[], T]]],  # with the key of the pool of each
-    count: int,
-) -> Generator[T, None, None]:
-    """Yields the results of calls in order, `count` of them under way at a time."""
     enter = as_caller()
 
     def finish(call: Callable[[], T]) -> T:
         with enter():
             return jax.block_until_ready(call())
 
-    def submit(k: int, call: Callable[[], T]) -> Future[T]:
-        return pools[k].submit(finish, call)
+    pool = ThreadPoolExecutor(workers)
 
-    submitted = (functools.partial(submit, *one) for one in calls)
+    def submit(call: Callable[[], T]) -> Future[T]:
+        return pool.submit(finish, call)
+
     try:
+        submitted = (functools.partial(submit, call) for call in calls)
         for future in in_turn(submitted, count):
             yield future.result()
     finally:
         # Who stops early waits for what runs, not for what has not begun.
-        for pool in pools.values():
-            pool.shutdown(cancel_futures=True)
+        pool.shutdown(cancel_futures=True)
+
+
+def _returning(value: T) -> Callable[[], T]:
+    return lambda: value
 
 
 def as_caller() -> Callable[[], contextlib.ExitStack]:
@@ -115,29 +107,68 @@ def distribute(
     mesh: Mesh,  # of `device_mesh`; call k runs on device k modulo their number
     calls: Sequence[Callable[[Any], T]],  # of `shared`; the same in all processes
     shared: Any,  # a pytree, put on every device of this process
+    # From a result to a tree of arrays, of the same shapes for all results and None,
+    # whose entries are not read; `read` is its inverse.
+    write: Callable[[T | None], Any],
+    read: Callable[[Any], T],
 ) -> Iterator[T]:
     """Yields the results of calls in order, in every process; devices take calls in turn."""
     # For work whose shapes are found on the host as it goes, which no one program on all
     # devices can do. A call finds on its device what it would find on any other, so that
     # results are those of one device to the bit.
-    devices, here = list(mesh.devices.flat), jax.process_index()
-    size = len(devices)
-    mine = [k for k in range(len(calls)) if devices[k % size].process_index == here]
-    held = {at: jax.device_put(shared, devices[at]) for at in {k % size for k in mine}}
-
-    def make(k: int) -> T:
-        with jax.default_device(devices[k % size]):
-            return calls[k](held[k % size])
-
-    # One thread for a device starts its calls in order.
-    pools = {at: ThreadPoolExecutor(1) for at in held}
-    there = ((k % size, functools.partial(make, k)) for k in mine)
-    made = _in_threads(pools, there, AHEAD * len(held))
+    devices = list(mesh.devices.flat)
+    here, places = jax.process_index(), _places(devices)
+    own = [k for k, (process, _) in enumerate(places) if process == here]
+    mine = [k for k in range(len(calls)) if k % len(devices) in own]
+    made = _make(devices, [(k, calls[k]) for k in mine], shared)
     if jax.process_count() == 1:
         yield from made
         return
-    for first in range(0, len(calls), size):
-        turn = range(first, min(first + size, len(calls)))
-        told = pickle.dumps({k: next(made) for k in turn if k in mine})
-        found = {k: x for one in all_say(told) for k, x in pickle.loads(one).items()}
-        yield from map(found.__getitem__, turn)
+    most = 1 + max(slot for _, slot in places)
+    for first in range(0, len(calls), len(devices)):
+        turn = range(first, min(first + len(devices), len(calls)))
+        held = [next(made) if k in mine else None for k in (first + j for j in own)]
+        # Gathered trees have one structure, whatever number of devices a process has.
+        held += [None] * (most - len(held))
+        told = multihost_utils.process_allgather([write(one) for one in held])
+        for k in turn:
+            process, slot = places[k - first]
+            yield read(jax.tree.map(lambda x, p=process: x[p], told[slot]))
+
+
+def _places(devices: list[Any]) -> list[tuple[int, int]]:
+    """Process of each device, and the device's number among that process's."""
+    seen: dict[int, int] = {}
+    places = []
+    for one in devices:
+        slot = seen.get(one.process_index, 0)
+        places.append((one.process_index, slot))
+        seen[one.process_index] = slot + 1
+    return places
+
+
+def _make(
+    devices: list[Any], calls: list[tuple[int, Callable[[Any], T]]], shared: Any
+) -> Iterator[T]:
+    """Makes numbered calls on their devices, and yields their results in order."""
+    numbers = sorted({k % len(devices) for k, _ in calls})
+    held = {k: jax.device_put(shared, devices[k]) for k in numbers}
+    # One thread for a device starts its calls in order.
+    pools = {k: ThreadPoolExecutor(1) for k in numbers}
+    enter = as_caller()
+
+    def finish(at: int, call: Callable[[Any], T]) -> T:
+        with enter(), jax.default_device(devices[at]):
+            return jax.block_until_ready(call(held[at]))
+
+    def submit(k: int, call: Callable[[Any], T]) -> Future[T]:
+        at = k % len(devices)
+        return pools[at].submit(finish, at, call)
+
+    try:
+        submitted = (functools.partial(submit, *one) for one in calls)
+        for future in in_turn(submitted, AHEAD * len(numbers)):
+            yield future.result()
+    finally:
+        for pool in pools.values():
+            pool.shutdown(cancel_futures=True)

@@ -9,7 +9,7 @@ overflows. Rows are computed anew in one of two ways, both in change form.
 moved are taken out and put in again (`replace_set`), O(c) per row. `rescan_rows` sees
 all n keys again, those that stayed and those that moved, O(n) per row: for rows whose
 own query moved, and where the summary does not decide. Compiled programs have fixed
-shapes: a set is seen through a frame of a static capacity, a power of `GROWTH` or n,
+shapes: a set is seen through a `Frame` of a static capacity, a power of `GROWTH` or n,
 and substitutions whose sets need one capacity go together, so that a few wide sets do
 not make all others pay.
 """
@@ -111,12 +111,22 @@ class ChangedRows:
 def capacities(
     sizes: Int[np.ndarray, "substitutions"], length: int
 ) -> Int[np.ndarray, "substitutions"]:
-    """Least capacity of a frame that holds each size of a set, at most `length`."""
+    """Least capacity of a `Frame` that holds each size of a set, at most `length`."""
     ladder = [1]
     while length > SHORT and 2 * ladder[-1] * GROWTH <= length:
         ladder.append(ladder[-1] * GROWTH)
     ladder = [*ladder, length]
     return np.asarray(ladder)[np.searchsorted(ladder, sizes)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """Rows to compute anew in lines, with the moved keys of each line's substitution."""
+
+    task: Int[np.ndarray, "lines rows"]  # index of an asked row; -1 where there is none
+    # positions of the keys; n where there is none
+    index: Int[np.ndarray, "lines moved"]
+    change: Float[np.ndarray, "lines moved width"]  # their changes
 
 
 def frames(
@@ -127,17 +137,8 @@ def frames(
     *,
     width: int,  # rows of a line, all of one substitution
     lines: int,  # of every frame
-) -> Iterator[
-    tuple[
-        Int[np.ndarray, "lines rows"],  # index of an asked row; -1 where there is none
-        Int[
-            np.ndarray, "lines moved"
-        ],  # positions of moved keys; n where there is none
-        Float[np.ndarray, "lines moved width"],  # their changes
-        int,  # lines that are used
-    ]
-]:
-    """Yields rows to compute anew in lines, with the moved keys of each line."""
+) -> Iterator[tuple[Frame, int]]:
+    """Yields frames that hold the asked rows, each with its number of used lines."""
     if not owner.size:
         return
     begins = np.flatnonzero(np.diff(owner, prepend=-1))
@@ -154,16 +155,18 @@ def frames(
         at = np.where(held, at, 0)
         index = np.where(held, rows.row[at], length).astype(np.int32)
         yield (
-            np.pad(task[first : first + lines], spare, constant_values=-1),
-            np.pad(index, spare, constant_values=length),
-            np.pad(rows.change[at], (*spare, (0, 0))),
+            Frame(
+                np.pad(task[first : first + lines], spare, constant_values=-1),
+                np.pad(index, spare, constant_values=length),
+                np.pad(rows.change[at], (*spare, (0, 0))),
+            ),
             some.size,
         )
 
 
 @pytree
 class Lines:
-    """A frame on the device, with slot, position and input change of each row."""
+    """A `Frame` on the device, with slot, position and input change of each row."""
 
     slot: Int[Array, "lines rows"]  # where the base pass holds each row
     at: Int[Array, "lines rows"]  # its position

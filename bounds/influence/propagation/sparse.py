@@ -130,6 +130,38 @@ class Window:
     sizes: Int[np.ndarray, "lower_layers substitutions"]
     ties: Ties
 
+    def first(self, count: int) -> "Window":
+        """Window of the first `count` substitutions."""
+        return Window(self.change[:count], self.sizes[:, :count], self.ties)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Written:
+    """Conversion of a `Window` to arrays of one shape, for exchange between processes."""
+
+    count: int  # of substitutions, the last filled up
+    num_layers: int
+    d_model: int
+    dtype: np.dtype
+
+    def write(self, window: Window | None) -> tuple[np.ndarray, ...]:
+        change = np.zeros((self.count, self.d_model), self.dtype)
+        sizes = np.zeros((self.num_layers - 1, self.count), np.int32)
+        ties = Ties.none()
+        if window is not None:
+            change[: len(window.change)] = window.change
+            sizes[:, : len(window.change)] = window.sizes
+            ties = window.ties
+        seen = (ties.gap, ties.spread, *ties.scores)
+        where = (ties.ambiguous, ties.row)
+        return change, sizes, np.asarray(seen, self.dtype), np.asarray(where, np.int32)
+
+    def read(self, written: tuple[np.ndarray, ...]) -> Window:
+        change, sizes, seen, where = map(np.asarray, written)
+        gap, spread, high, low = seen.tolist()
+        ties = Ties(gap, spread, bool(where[0]), int(where[1]), (high, low))
+        return Window(change, sizes, ties)
+
 
 def make_steps(
     model: Transformer, bases: tuple[PreparedLayer, ...], query: int
@@ -182,7 +214,10 @@ def change_windows(
         )
 
     calls = [functools.partial(follow_there, one) for one in calls]
-    yield from distribute(mesh, calls, arrays)
+    written = _Written(size, len(steps), model.width, model.dtype)
+    shares = distribute(mesh, calls, arrays, written.write, written.read)
+    for window, share in zip(windows, shares, strict=True):
+        yield share.first(position[window].size)
 
 
 def window_size(length: int) -> int:
@@ -298,11 +333,11 @@ def _next_rows(
     ) -> Iterator[tuple[Int[np.ndarray, "lines rows"], Any, Any, Any]]:
         """Yields the tasks of each frame, True where valid, their results and ties."""
         size = {"width": width, "lines": _lines(c, width)}
-        for asked, *moved, used in frames(rows, owner[tasks], n, c, **size):
-            valid = asked >= 0
-            task = np.where(valid, tasks[asked], tasks[0])
+        for frame, used in frames(rows, owner[tasks], n, c, **size):
+            valid = frame.task >= 0
+            task = np.where(valid, tasks[frame.task], tasks[0])
             fields = slot[task], at[task], valid, row_change[task]
-            lines = Lines(*map(jnp.asarray, (*fields, *moved)))
+            lines = Lines(*map(jnp.asarray, (*fields, frame.index, frame.change)))
             found, met = program(step.layer, step.base, lines, jnp.int32(used))
             yield task, valid, jax.tree.map(np.asarray, found), Ties.of(met)
 

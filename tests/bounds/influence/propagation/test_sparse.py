@@ -291,10 +291,12 @@ def test_frames_hold_every_row_once_beside_its_own_keys():
     rows = ChangedRows(np.concatenate([[0], np.cumsum(sizes)]), row, change)
     owner = np.array([0, 0, 0, 0, 0, 2, 3, 3, 4])
     seen = []
-    for *frame, used in frames(rows, owner, 9, 4, width=2, lines=3):
-        assert frame[0].shape == (3, 2)
-        assert (frame[0][used:] == -1).all()
-        for task, index, moved in zip(*frame, strict=True):
+    for frame, used in frames(rows, owner, 9, 4, width=2, lines=3):
+        assert frame.task.shape == (3, 2)
+        assert (frame.task[used:] == -1).all()
+        for task, index, moved in zip(
+            frame.task, frame.index, frame.change, strict=True
+        ):
             tasks = task[task >= 0]
             seen += tasks.tolist()
             for one in tasks:
