@@ -60,6 +60,7 @@ from bounds.lemma5.certificate.row_base import (
     slope_radius,
     swap_rows,
 )
+from bounds.lemma5.certificate.scores.base import rule_at
 from bounds.lemma5.certificate.sections import entering
 from bounds.readings import norm_before
 from jax_models.model.layer import Layer
@@ -135,10 +136,10 @@ def _tile(
     at, by_row, base, known, spread, streams = rows
     attention, constants = layer.attention, held.constants
     queries, summary = swap_rows(by_row)
-    scale = row_scale(attention, held.rows.shape[0], at)
-    inflation = inflate(layer, held, known, scale, roundoff.sums)
-    slope_known = slope_radius(attention, known)
-    tile = RowTile(at, queries, summary, spread, scale, inflation, slope_known)
+    rule = rule_at(attention, constants, row_scale(attention, held.rows.shape[0], at))
+    inflation = inflate(rule, held, known, roundoff.sums)
+    slope_known = slope_radius(rule, known)
+    tile = RowTile(at, queries, summary, spread, rule, inflation, slope_known)
     column = see_column(layer, held, tile, own, roundoff)
     heads, moved = column.mean_change.swapaxes(0, 1), None
     shape = (at.shape[0], own.radius.shape[0])
@@ -184,7 +185,6 @@ def _deviation(
     moved: tuple[OwnQuery, tuple[Array, Array, Array, Array]] | None,
 ) -> ByPair:
     """Radii of the heads' changes around their centres, without the sums' own rounding."""
-    attention, constants = layer.attention, held.constants
     still = jnp.zeros_like(column.weight)
     slack, remainder, values, largest = (still,) * 4
     query_size, linear = (still,) * 2
@@ -192,17 +192,11 @@ def _deviation(
         query, (slack, remainder, values, largest) = moved
         query_size, linear = query.size, query.linear_size
         remainder = remainder + query.linear_radius
-    slope = key_slopes(
-        attention, constants, rows.queries, column.slopes, rows.slope_radius
-    )
-    error = own_score_error(
-        attention,
-        constants,
-        rows.scale,
-        (query_size, column.steep),
-        (own.radius, slope),
-    )
-    own_value = (constants.value[:, None] * own.radius)[:, None]
+    given = rows.queries, column.slopes, rows.slope_radius
+    slope = key_slopes(layer.attention, rows.rule, *given)
+    moves = (query_size, column.steep), (own.radius, slope)
+    error = own_score_error(rows.rule, *moves)
+    own_value = (held.constants.value[:, None] * own.radius)[:, None]
     own_value = jnp.broadcast_to(own_value, still.shape)
     log_weight = rows.inflation.weight[..., None]
     weight, remain = (inflated(x, log_weight) for x in (column.weight, column.remain))

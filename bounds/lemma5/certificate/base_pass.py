@@ -31,7 +31,7 @@ from bounds.lemma5.certificate.row_base import (
     row_scale,
     take_rows,
 )
-from bounds.lemma5.certificate.scores.base import score_rule
+from bounds.lemma5.certificate.scores.base import rule_at
 from bounds.lemma5.certificate.sections import layer_constants
 from bounds.numbers.rounding import (
     certificate_roundoff,
@@ -170,9 +170,8 @@ def _batch(request: InfluenceRequest) -> int:
 def score_bound(layer: Layer, held: LayerBase) -> Float[Array, ""]:
     """Upper bound on the absolute scores of the held rows of a layer."""
     scale = row_scale(layer.attention, held.rows.shape[0], held.position)
-    return score_rule(layer.attention.scoring).largest_score(
-        held.constants, held.queries, held.store.keys, scale
-    )
+    rule = rule_at(layer.attention, held.constants, scale)
+    return rule.largest_score(held.queries, held.store.keys)
 
 
 @functools.partial(jax.jit, static_argnames="length")

@@ -24,7 +24,7 @@ from bounds.lemma5.certificate.norm_gain import (
     vector_norms,
 )
 from bounds.lemma5.certificate.order import bounded, least, times
-from bounds.lemma5.certificate.scores.base import over_query_scale, score_rule
+from bounds.lemma5.certificate.scores.base import over_query_scale, rule_at
 from bounds.lemma5.certificate.sections import (
     CertificateConstants,
     Section,
@@ -247,9 +247,8 @@ def base_radius(
     value = constants.value[:, None] * read + output[:, None] * value
     value, value_size = value.max(axis=1), value_size.max(axis=1)
 
-    score, slope, largest = score_rule(attention.scoring).radii(
-        constants, queries, query, scale, store.keys, key
-    )
+    rule = rule_at(attention, constants, scale)
+    score, slope, largest = rule.radii(queries, query, store.keys, key)
     # A weight rounds in its exponent, twice the largest score, and in the sum over keys.
     steps = 2 * largest + tiled_summation(rows.shape[0])[1] + SCALAR_STEPS
     roundoff = jnp.expm1(unit_roundoff(jnp.float64) * steps)

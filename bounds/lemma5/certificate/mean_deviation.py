@@ -27,10 +27,7 @@ from jaxtyping import Array, Float
 from bounds.lemma5.certificate.base_radius import RowRadius, mean_radius
 from bounds.lemma5.certificate.order import greatest, least, perhaps_above, times
 from bounds.lemma5.certificate.row_base import LayerBase
-from bounds.lemma5.certificate.scores.base import Inflation, score_rule
-from bounds.lemma5.certificate.sections import CertificateConstants
-from jax_models.model.attention import Attention
-from jax_models.model.layer import Layer
+from bounds.lemma5.certificate.scores.base import Inflation, ScoreRule
 from jax_models.model.pytree import pytree
 
 Numbers: TypeAlias = Float[Array, "..."]
@@ -45,11 +42,7 @@ class Roundoff:
 
 
 def inflate(
-    layer: Layer,
-    held: LayerBase,
-    radius: RowRadius,
-    scale: Float[Array, "rows"],
-    roundoff: Float[Array, ""],
+    rule: ScoreRule, held: LayerBase, radius: RowRadius, roundoff: Float[Array, ""]
 ) -> Inflation:
     """Upper bounds on the errors of rows' computed base numbers, as an `Inflation`."""
     # `radius` are those of the rows' base numbers, `roundoff` is relative, of sums over
@@ -59,8 +52,7 @@ def inflate(
     # Scores enter a weight twice, once in its own exponential and once in the sum.
     weight = 2 * score + roundoff
     values = (constants.output_entries * held.value_size)[:, None]
-    rule = score_rule(layer.attention.scoring)
-    slopes = rule.query_slope_size(constants, held.key_size, scale)
+    slopes = rule.query_slope_size(held.key_size)
     # A value and the mean that it is compared with are each off by a value's radius,
     # the mean also by its weights and by the rounding of its sum. So with slopes.
     return Inflation(
@@ -81,9 +73,7 @@ def inflated(weight: Numbers, log_weight: Numbers) -> Numbers:
 
 
 def own_score_error(
-    attention: Attention,
-    constants: CertificateConstants,
-    scale: Float[Array, "rows"],
+    rule: ScoreRule,
     query: tuple[
         Float[Array, "heads rows #columns"], Float[Array, "heads rows columns"]
     ],
@@ -95,12 +85,11 @@ def own_score_error(
     # input at column i, and the norm of the score's slope in that input.
     query_size, steepness = query
     radius, key_slope = key
-    keys = constants.key[:, None, None] * radius
+    keys = rule.constants.key[:, None, None] * radius
     # The others share dq.g, which drops out. The score's rule adds what is of second
     # order.
     error = query_size * steepness + key_slope * radius
-    rule = score_rule(attention.scoring)
-    return rule.own_error(constants, scale, query_size, keys, error)
+    return rule.own_error(query_size, keys, error)
 
 
 def odds_change(weight: Numbers, remain: Numbers, exponent: Numbers) -> Numbers:

@@ -47,8 +47,9 @@ from bounds.lemma5.certificate.row_base import (
 from bounds.lemma5.certificate.scores.base import (
     Inflation,
     KeysAtCentres,
+    ScoreRule,
     over_query_scale,
-    score_rule,
+    rule_at,
 )
 from bounds.lemma5.certificate.sections import entering
 from jax_models.model.attending import (
@@ -87,7 +88,7 @@ class RowReference:
     # Size of the change of what the query reads.
     row_size: Sizes
     query_radius: Sizes  # around that change
-    scale: Sizes  # score scales
+    rule: ScoreRule  # of its scores
     inflation: Inflation  # [h, p]
     # Sums of the inputs' changes, [h, p, n] to [.., d].
     weighted: Callable[[Array], Array]
@@ -101,8 +102,8 @@ def row_deviation(
     weighting, position = attention.weighting, inner.position
     every = jnp.arange(n, dtype=jnp.int32)
     own = same_position(every, position[:, None], held.rows.dtype)
-    seen, score, queries, scale = row.seen, row.score, row.queries, row.scale
-    inflation = row.inflation
+    seen, score, queries, rule = row.seen, row.score, row.queries, row.rule
+    scale, inflation = rule.scale, row.inflation
     others = seen & ~own
     radius, centre_size = inner.radius.T, sizes(inner.centre).T
 
@@ -128,18 +129,15 @@ def row_deviation(
     mean += project_values(attention, mean_move_of_value)
     own_value = held.projected[:, position]
     own_value += project_values(attention, project(value_by_head, None, moved))
-    slop, known = inflation.value, slope_radius(attention, held.radius.by_row)
+    slop, known = inflation.value, slope_radius(rule, held.radius.by_row)
     jump = distances(own_value, mean) + slop
     apart = distances(held.projected[:, None], mean[:, :, None]) + slop[..., None]
     # |v_w + dv_w - m| <= |v_w - m| + |O_h V_h||c_w|: no value is formed at its centre.
     apart += constants.value[:, None, None] * centre_size
     gain = jnp.broadcast_to(constants.query[:, None], weight.shape)
     gain = over_query_scale(attention, gain, scale)
-    rule = score_rule(attention.scoring)
     steepness, slopes, slope_size, size_of_query = rule.moved_slopes(
-        constants,
         queries,
-        scale,
         KeysAtCentres(
             attention.key_by_head,
             held.store.keys,
@@ -152,27 +150,20 @@ def row_deviation(
             moved,
         ),
     )
-    key_slope = key_slopes(attention, constants, queries, slopes, known)
+    key_slope = key_slopes(attention, rule, queries, slopes, known)
 
     steepness += inflation.slope[..., None]
     # Every product of the centres rounds like its terms, not like what they leave.
     query_terms = constants.query_entries[:, None] * row.row_size
     query_terms = over_query_scale(attention, query_terms, scale)
     query_size = gain * row.query_radius + roundoff * query_terms
-    error = own_score_error(
-        attention,
-        constants,
-        scale,
-        (query_size[..., None], steepness),
-        (radius, key_slope),
-    )
+    moves = (query_size[..., None], steepness), (radius, key_slope)
+    error = own_score_error(rule, *moves)
     query_terms = query_terms + vector_norms(row.query_change)
     key_terms = constants.key_entries[:, None, None] * centre_size
     terms = query_terms[..., None] * slope_size + size_of_query * key_terms
     error += roundoff * terms
     error += rule.base_error(
-        constants,
-        scale,
         vector_norms(row.query_change)[..., None],
         inflation,
         held.radius.key,
@@ -261,7 +252,7 @@ def _heads(
 ) -> tuple[Float[Array, "heads substitutions d_v"], ByHead]:
     """Centres of the heads' changes, and radii in value space, rounding included."""
     attention, n, at = layer.attention, held.rows.shape[0], held.position
-    scale = row_scale(attention, n, at)
+    rule = rule_at(attention, held.constants, row_scale(attention, n, at))
     key = jnp.arange(n, dtype=at.dtype)
     queries = held.queries
     change, radius = inner.take(at)
@@ -301,8 +292,8 @@ def _heads(
         query_change=query_change,
         row_size=vector_norms(change),
         query_radius=radius,
-        scale=scale,
-        inflation=inflate(layer, held, held.radius.by_row, scale, roundoff),
+        rule=rule,
+        inflation=inflate(rule, held, held.radius.by_row, roundoff),
         weighted=carried,
     )
     deviation = row_deviation(layer, held, inner, row, roundoff)

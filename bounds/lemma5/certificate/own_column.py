@@ -37,12 +37,11 @@ from bounds.lemma5.certificate.row_base import (
     RowTile,
     key_slopes,
     project_values,
-    query_slopes,
     row_scale,
     row_weights,
     swap_rows,
 )
-from bounds.lemma5.certificate.scores.base import over_query_scale, score_rule
+from bounds.lemma5.certificate.scores.base import over_query_scale, rule_at
 from jax_models.model.attending import compute_scores, project, score_changes
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
@@ -94,7 +93,7 @@ def see_column(
     layer: Layer, held: LayerBase, rows: RowTile, own: OwnMove, roundoff: Roundoff
 ) -> OwnColumn:
     """Numbers of column i for a tile of rows; `own` is the change of input row i."""
-    at, queries, summary, scale = rows.at, rows.queries, rows.summary, rows.scale
+    at, queries, summary, rule = rows.at, rows.queries, rows.summary, rows.rule
     spread, inflation = rows.spread, rows.inflation
     attention, n, position = layer.attention, held.rows.shape[0], own.position
     keys, values = held.store.keys[:, position], held.store.values[:, position]
@@ -137,8 +136,8 @@ def see_column(
     between = distances(mean, rest_mean)[..., None] + value_slop
     # m - b = -gone (v_i - b), unless column i is the top one and both means are held.
     shift = jnp.where(is_top, between, gone * away)
-    apart = query_slopes(attention, queries, keys, scale) - whole.slope_mean[:, :, None]
-    slopes = query_slopes(attention, queries, keys + key_change, scale)
+    apart = rule.query_slopes(queries, keys) - whole.slope_mean[:, :, None]
+    slopes = rule.query_slopes(queries, keys + key_change)
     slope_shift = gone * (vector_norms(apart) + slope_slop)
     steep, steep_rest = (
         distances(slopes, centre[:, :, None]) + slope_slop
@@ -150,13 +149,13 @@ def see_column(
     # A value change rounds as its entries do, a score change as its terms do.
     size = vector_norms(own.centre)
     output = (constants.output_entries)[:, None, None]
-    rule = score_rule(attention.scoring)
-    terms = rule.key_slope_size(constants, queries, scale)[..., None]
+    terms = rule.key_slope_size(queries)[..., None]
     entries = jnp.abs(own.centre)
     keys_terms, value_terms = (
         vector_norms(project(jnp.abs(weight), None, entries))[:, None]
         for weight in (attention.key_by_head, attention.value_by_head)
     )
+    still = jnp.zeros_like(keys_terms)
     moved_key = vector_norms(key_change)[:, None] + roundoff.local * keys_terms
     terms = terms * keys_terms
     before = jax.nn.sigmoid(old)
@@ -183,9 +182,7 @@ def see_column(
     return OwnColumn(
         mean_change=attention.weighting.replace(summary, column),
         rounding=rounding,
-        score_error=rule.base_error(
-            constants, scale, 0.0, inflation, held.radius.key, moved_key
-        ),
+        score_error=rule.base_error(still, inflation, held.radius.key, moved_key),
         is_top=is_top,
         gone=gone,
         weight=weight,
@@ -228,14 +225,14 @@ def move_own_query(
 ) -> OwnQuery:
     """Effect of the change of each row's own query on its attended mean."""
     # Of the rows that the queries read.
-    (centre, radius), scale = read, rows.scale
+    (centre, radius), rule = read, rows.rule
+    scale = rule.scale
     spread, inflation = rows.spread, rows.inflation
     constants = held.constants
     query = jnp.einsum("hed,jdp->hjep", attention.query, centre, precision=HIGHEST)
     gain = jnp.broadcast_to(constants.query[:, None], (query.shape[0], scale.shape[0]))
     query_entries = jnp.broadcast_to(constants.query_entries[:, None], gain.shape)
-    rule = score_rule(attention.scoring)
-    slope_size = rule.query_slope_size(constants, held.key_size, scale)
+    slope_size = rule.query_slope_size(held.key_size)
     slope_size = jnp.broadcast_to(slope_size, gain.shape)
     query = over_query_scale(attention, query, scale[:, None, None])
     gain = over_query_scale(attention, gain, scale)
@@ -304,11 +301,11 @@ def other_columns(
     constants, n = held.constants, held.rows.shape[0]
     every = jnp.arange(n, dtype=jnp.int32)[:, None]
     own = same_position(every, inner.position, held.rows.dtype)
-    scale = row_scale(layer.attention, n, held.position).min()
+    scale = row_scale(layer.attention, n, held.position)
     centres = sizes(inner.centre)
     moved = jnp.where(own, 0.0, centres + inner.radius)
     largest = moved.max(axis=0)
-    bend = score_rule(layer.attention.scoring).growth(constants, scale)
+    bend = rule_at(layer.attention, constants, scale).growth()
     growth = spread.key_slope.max() + bend * largest
     exponent = growth * moved
     # Too large for sums of exponentials: no number, and convexity bounds the change.
@@ -335,18 +332,18 @@ def other_sums(
     column: OwnColumn,
     query: OwnQuery,
 ) -> tuple[ByPair, ByPair, ByPair, ByPair]:
-    """Upper bounds on the lemma's sums over columns w != i, the fields of `OtherMoves`."""
-    attention, constants, n = layer.attention, held.constants, held.rows.shape[0]
-    at, queries, summary, scale = rows.at, rows.queries, rows.summary, rows.scale
+    """Slack, remainder, sum of value changes and their maximum, as in `OtherMoves`."""
+    attention, n, rule = layer.attention, held.rows.shape[0], rows.rule
+    at, queries, summary = rows.at, rows.queries, rows.summary
     keys, spread, known = held.store.keys, rows.spread, rows.slope_radius
     weights = row_weights(layer, n, at, queries, summary, keys)
     # Distances are from the mean of all columns; `shift` leads to that of the others.
     mean = project_values(attention, summary.mean)
     apart = distances(held.projected[:, None], mean[:, :, None])
     apart += rows.inflation.value[..., None]
-    slopes = query_slopes(attention, queries, keys, scale)
+    slopes = rule.query_slopes(queries, keys)
     steered = weights * apart
-    steered *= key_slopes(attention, constants, queries, slopes, known)
+    steered *= key_slopes(attention, rule, queries, slopes, known)
     # 1/(1 - a_i), `rest`, makes weights of the others alone.
     by_keys, by_slopes = (
         jnp.einsum("hjk,kp->hjp", x, others.keys, precision=HIGHEST) * column.rest
@@ -354,8 +351,7 @@ def other_sums(
     )
     values = jnp.einsum("hjk,hkp->hjp", weights, others.values, precision=HIGHEST)
     key_slope = spread.key_slope.T[..., None]
-    rule = score_rule(attention.scoring)
-    second, constant = rule.second_order(constants, query.size, others.largest, scale)
+    second, constant = rule.second_order(query.size, others.largest)
     # X = |dq| max|g_w - g|; S, M and the sum of value changes of docs/certificates.md,
     # section 4.
     exponent = query.size * column.steepest

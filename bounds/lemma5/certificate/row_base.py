@@ -28,9 +28,10 @@ from bounds.lemma5.certificate.scores.base import (
     Keys,
     Queries,
     Scale,
+    ScoreRule,
     Slopes,
     over_query_scale,
-    score_rule,
+    rule_at,
 )
 from bounds.lemma5.certificate.sections import CertificateConstants
 from bounds.numbers.norms import spectral_norms
@@ -93,7 +94,7 @@ class RowSpread:
     norms: RowNorms  # [r, ...]
 
 
-@pytree
+@dataclasses.dataclass(frozen=True)
 class RowTile:
     """Base numbers of a tile of rows, whose attended means are bounded together."""
 
@@ -101,7 +102,7 @@ class RowTile:
     queries: Queries
     summary: Any  # fields [h, j, ...]
     spread: RowSpread  # [j, ...]
-    scale: Scale  # score scales
+    rule: ScoreRule  # of their scores
     inflation: Inflation  # [h, j]
     slope_radius: ByRow  # of what `key_slopes` multiplies with W_K
 
@@ -219,22 +220,15 @@ def row_weights(
     return jnp.exp(jnp.where(seen, scores - lse[..., None], -jnp.inf))
 
 
-def query_slopes(
-    attention: Attention, queries: Queries, keys: Keys, scale: Scale
-) -> Slopes:
-    """Slopes of the scores in the query, by key."""
-    return score_rule(attention.scoring).query_slopes(queries, keys, scale)
-
-
 def key_slopes(
     attention: Attention,
-    constants: CertificateConstants,
+    rule: ScoreRule,
     queries: Queries,
     slopes: Slopes,
     radius: ByRow,
 ) -> Float[Array, "heads rows #keys"]:
     """Upper bounds on the norms of scores' slopes in the row that a key is made from."""
-    slopes = score_rule(attention.scoring).key_slopes(queries, slopes)
+    slopes = rule.key_slopes(queries, slopes)
     back = jnp.einsum(
         "hed,hjke->hjkd", attention.key_by_head, slopes, precision=HIGHEST
     )
@@ -244,12 +238,11 @@ def key_slopes(
     roundoff = term_roundoff(attention.key_width)
     found = vector_norms(back) + roundoff * entries * vector_norms(slopes)
     # `radius` is that of the slopes (`slope_radius`).
-    return found + (constants.key[:, None] * radius)[..., None]
+    return found + (rule.constants.key[:, None] * radius)[..., None]
 
 
-def slope_radius(attention: Attention, radius: RowRadius) -> ByRow:
+def slope_radius(rule: ScoreRule, radius: RowRadius) -> ByRow:
     """Radius of the slopes that `key_slopes` multiplies with W_K."""
-    rule = score_rule(attention.scoring)
     return rule.key_slope_radius(radius.query, radius.slope).T
 
 
@@ -265,17 +258,19 @@ def prepare_spread(layer: Layer, held: LayerBase) -> RowSpread:
         key = jnp.arange(n, dtype=at.dtype)
         seen = visible(attention.sight, at, key)
         scores = compute_scores(attention, queries, keys, n, at)
-        slopes = query_slopes(attention, queries, keys, row_scale(attention, n, at))
+        scale = row_scale(attention, n, at)
+        rule = rule_at(attention, held.constants, scale)
+        slopes = rule.query_slopes(queries, keys)
         top = same_position(key, summary.top_index[..., None], scores.dtype)
 
         def over(
             seen: Bool[Array, "heads rows keys"], mean: Float[Array, "heads rows d_v"]
         ) -> Spread:
             weights = attention.weighting.weights(scores, seen)
-            return _spread(attention, n, at, weights, seen, slopes, values, mean)
+            return _spread(attention, scale, weights, seen, slopes, values, mean)
 
-        known = slope_radius(attention, radius)
-        slope_size = key_slopes(attention, held.constants, queries, slopes, known)
+        known = slope_radius(rule, radius)
+        slope_size = key_slopes(attention, rule, queries, slopes, known)
         largest = _largest(jnp.broadcast_to(slope_size, scores.shape), seen)
         return RowSpread(
             over(jnp.broadcast_to(seen, scores.shape), summary.mean),
@@ -292,8 +287,7 @@ def prepare_spread(layer: Layer, held: LayerBase) -> RowSpread:
 
 def _spread(
     attention: Attention,
-    length: int,
-    at: At,
+    scale: Scale,
     weights: Pairs,
     seen: Bool[Array, "heads rows keys"],
     slopes: Slopes,
@@ -312,7 +306,7 @@ def _spread(
     through = jnp.einsum("hjeo,hed->hjod", shown, attention.query, precision=HIGHEST)
     norms = spectral_norms(through)
     # Where the query is not scaled the slope is.
-    norms = over_query_scale(attention, norms, row_scale(attention, length, at))
+    norms = over_query_scale(attention, norms, scale)
     # Distances are taken in value space, where heads are compared.
     shown = project_values(attention, values)[:, None]
     spread = (

@@ -291,7 +291,7 @@ def layer_constants(layer: Layer) -> CertificateConstants:
         "query": _norms(attention.query),
         "key": _norms(attention.key_by_head),
         "value": np.asarray([x.norm_upper() for x in value_maps(attention)]),
-        **score_rule(attention.scoring).constants(h),
+        **score_rule(attention.scoring).read_constants(attention.scoring, h),
         "query_entries": _entries(attention.query),
         "key_entries": _entries(attention.key_by_head),
         "value_entries": _entries(attention.value_by_head),

@@ -62,35 +62,33 @@ class KeysAtCentres:
     own_move: Float[Array, "substitutions width"]  # its row's change
 
 
+@dataclasses.dataclass(frozen=True)
 class ScoreRule(abc.ABC):
     """Bounds on one kind of score that the perturbation lemma (`mean_deviation`) needs."""
 
+    score: Any
+    constants: Any  # the layer's `CertificateConstants`
+    scale: Scale  # score scales of the rows
+
+    @staticmethod
     @abc.abstractmethod
-    def constants(self, num_heads: int) -> Constants:
-        """By head: norm of the score's vector, range and largest curvature of the score."""
+    def read_constants(score: Any, num_heads: int) -> Constants:
+        """The fields `score`, `score_range`, `curvature` of `CertificateConstants`."""
 
     @abc.abstractmethod
-    def largest_score(
-        self, constants: Any, queries: Queries, keys: Keys, scale: Scale
-    ) -> Scalar:
+    def largest_score(self, queries: Queries, keys: Keys) -> Scalar:
         """Upper bound on every |score|."""
 
     # An error that all scores of a row share moves no weight. `query` and `key` are the
     # radii of the queries and of any key.
     @abc.abstractmethod
     def radii(
-        self,
-        constants: Any,
-        queries: Queries,
-        query: ByRow,
-        scale: Scale,
-        keys: Keys,
-        key: ByHead,
+        self, queries: Queries, query: ByRow, keys: Keys, key: ByHead
     ) -> tuple[ByRow, ByRow, ByRow]:
         """Radii of a row's scores and their slopes in the query; upper bounds on |score|."""
 
     @abc.abstractmethod
-    def query_slopes(self, queries: Queries, keys: Keys, scale: Scale) -> Slopes:
+    def query_slopes(self, queries: Queries, keys: Keys) -> Slopes:
         """Derivatives of the scores in the query, which are called slopes."""
 
     @abc.abstractmethod
@@ -102,26 +100,21 @@ class ScoreRule(abc.ABC):
         """Radius of `key_slopes`, from radii of the query and of the slopes in it."""
 
     @abc.abstractmethod
-    def query_slope_size(self, constants: Any, key_size: ByHead, scale: Scale) -> ByRow:
-        """Upper bound on norms of slopes in the query; `key_size`: the largest key's norm."""
+    def query_slope_size(self, key_size: ByHead) -> ByRow:
+        """Upper bound on slopes in the query; `key_size` is the largest key's norm."""
 
     @abc.abstractmethod
-    def key_slope_size(self, constants: Any, queries: Queries, scale: Scale) -> ByRow:
-        """Upper bound on norms of slopes in the key."""
+    def key_slope_size(self, queries: Queries) -> ByRow:
+        """Upper bound on the slopes in the key."""
 
-    # `scale` is the smallest of all rows.
     @abc.abstractmethod
-    def growth(self, constants: Any, scale: Scalar) -> Scalar:
-        """Upper bound on how fast a score's slope in a key's row grows with rows' changes."""
+    def growth(self) -> Scalar:
+        """Bound on how fast a score's slope in a key's row grows with the rows' changes."""
 
     # Both are upper bounds; `query_size` is |dq|, `largest` the largest |dx|.
     @abc.abstractmethod
     def second_order(
-        self,
-        constants: Any,
-        query_size: ByColumn,
-        largest: Float[Array, "columns"],
-        scale: Scale,
+        self, query_size: ByColumn, largest: Float[Array, "columns"]
     ) -> tuple[ByColumn, ByColumn]:
         """Second-order growth of slopes in the keys' rows, and of scores, in a change."""
 
@@ -129,7 +122,7 @@ class ScoreRule(abc.ABC):
     # and upper bounds on the slopes in the query and in the key.
     @abc.abstractmethod
     def moved_slopes(
-        self, constants: Any, queries: Queries, scale: Scale, moved: KeysAtCentres
+        self, queries: Queries, moved: KeysAtCentres
     ) -> tuple[ByKey, Slopes, ByKey, ByKey]:
         """Slopes of the scores at the moved keys: distances from the mean, values, bounds."""
 
@@ -140,31 +133,20 @@ class ScoreRule(abc.ABC):
     # `moved` |dk|.
     @abc.abstractmethod
     def base_error(
-        self,
-        constants: Any,
-        scale: Scale,
-        query_size: ByColumn | float,
-        inflation: Inflation,
-        key: ByHead,
-        moved: ByColumn,
+        self, query_size: ByColumn, inflation: Inflation, key: ByHead, moved: ByColumn
     ) -> ByColumn:
         """Upper bound on the error of a score's change that the computed base causes."""
 
     # `query_size` is |dq|, `keys` is |dk|.
     @abc.abstractmethod
     def own_error(
-        self,
-        constants: Any,
-        scale: Scale,
-        query_size: ByColumn,
-        keys: ByColumn,
-        error: ByColumn,
+        self, query_size: ByColumn, keys: ByColumn, error: ByColumn
     ) -> ByColumn:
         """`error`, an error of first order in a score, plus its terms of higher order."""
 
 
 @functools.singledispatch
-def score_rule(score: Score) -> ScoreRule:
+def score_rule(score: Score) -> type[ScoreRule]:
     """Bounds that certificates use for a score.
 
     Args:
@@ -179,6 +161,11 @@ def score_rule(score: Score) -> ScoreRule:
     raise InputError(
         f"certificates have no rule for {score.word} scores; use compute_influence"
     )
+
+
+def rule_at(attention: Attention, constants: Any, scale: Scale) -> ScoreRule:
+    """Rule of a layer's scores in rows of the score scales `scale`."""
+    return score_rule(attention.scoring)(attention.scoring, constants, scale)
 
 
 def over_query_scale(

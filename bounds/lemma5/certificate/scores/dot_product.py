@@ -28,7 +28,6 @@ from bounds.lemma5.certificate.scores.base import (
     Queries,
     RowsByHead,
     Scalar,
-    Scale,
     ScoreRule,
     Slopes,
     score_rule,
@@ -43,26 +42,19 @@ HIGHEST = jax.lax.Precision.HIGHEST
 class DotProductRule(ScoreRule):
     """Bounds for certificates on s = q . k, q the query divided by the score scale."""
 
-    def constants(self, num_heads: int) -> Constants:
+    @staticmethod
+    def read_constants(score: Any, num_heads: int) -> Constants:
         """Zero for the score and its curvature, inf for the range, of each head."""
         none = np.zeros(num_heads)
         return {"score": none, "score_range": none + np.inf, "curvature": none}
 
-    def largest_score(
-        self, constants: Any, queries: Queries, keys: Keys, scale: Scale
-    ) -> Scalar:
-        """Upper bound on every |score|: the largest |q| |k|."""
+    def largest_score(self, queries: Queries, keys: Keys) -> Scalar:
+        """Largest |q| |k|."""
         sizes = [vector_norms(x).max(axis=-1) for x in (queries, keys)]
         return bounded((sizes[0] * sizes[1]).max())
 
     def radii(
-        self,
-        constants: Any,
-        queries: Queries,
-        query: ByRow,
-        scale: Scale,
-        keys: Keys,
-        key: ByHead,
+        self, queries: Queries, query: ByRow, keys: Keys, key: ByHead
     ) -> tuple[ByRow, ByRow, ByRow]:
         """Radii of scores and of their slopes in the query; the bounds |q| |k| on scores."""
         key_size = vector_norms(keys).max(axis=1)[:, None]
@@ -75,7 +67,7 @@ class DotProductRule(ScoreRule):
         score = query_size * key + (spread + key) * query + within
         return score, jnp.broadcast_to(key, score.shape), largest
 
-    def query_slopes(self, queries: Queries, keys: Keys, scale: Scale) -> Slopes:
+    def query_slopes(self, queries: Queries, keys: Keys) -> Slopes:
         """Slopes in the query: the keys."""
         return keys[:, None]
 
@@ -87,31 +79,27 @@ class DotProductRule(ScoreRule):
         """Radius of the slopes in the key, which is that of the query."""
         return query
 
-    def query_slope_size(self, constants: Any, key_size: ByHead, scale: Scale) -> ByRow:
+    def query_slope_size(self, key_size: ByHead) -> ByRow:
         """Norm of the largest key, which bounds the slopes in the query."""
         return key_size[:, None]
 
-    def key_slope_size(self, constants: Any, queries: Queries, scale: Scale) -> ByRow:
+    def key_slope_size(self, queries: Queries) -> ByRow:
         """|q|, the norm of the slopes in the key."""
         return vector_norms(queries)
 
-    def growth(self, constants: Any, scale: Scalar) -> Scalar:
-        """Growth of a slope with changes of rows: |W_Q| |W_K| over the scale."""
-        return (constants.query * constants.key).max() / scale
+    def growth(self) -> Scalar:
+        """|W_Q| |W_K| over the smallest scale."""
+        return (self.constants.query * self.constants.key).max() / self.scale.min()
 
     def second_order(
-        self,
-        constants: Any,
-        query_size: ByColumn,
-        largest: Float[Array, "columns"],
-        scale: Scale,
+        self, query_size: ByColumn, largest: Float[Array, "columns"]
     ) -> tuple[ByColumn, ByColumn]:
         """Returns |dq| |W_K| and zeros: dq . dk is the only second-order term."""
-        second = constants.key[:, None, None] * query_size
+        second = self.constants.key[:, None, None] * query_size
         return second, jnp.zeros_like(query_size)
 
     def moved_slopes(
-        self, constants: Any, queries: Queries, scale: Scale, moved: KeysAtCentres
+        self, queries: Queries, moved: KeysAtCentres
     ) -> tuple[ByKey, Slopes, ByKey, ByKey]:
         """Slopes at the moved keys, upper bounds on them; not all moved keys are formed."""
         keys, weights = moved.before, moved.weights
@@ -121,40 +109,28 @@ class DotProductRule(ScoreRule):
         )
         # |k + dk - mean| <= |k - mean| + |W_K| |dx|; the substituted key alone, which
         # may move far, is formed.
-        steepness = distances(keys[:, None], slope_mean[:, :, None])
-        steepness += constants.key[:, None, None] * moved.centre_size
+        moves = self.constants.key[:, None, None] * moved.centre_size
+        steepness = distances(keys[:, None], slope_mean[:, :, None]) + moves
         own_key = keys[:, moved.position] + project(moved.key, None, moved.own_move)
         own_steepness = distances(own_key, slope_mean)[..., None]
         steepness = jnp.where(moved.own, own_steepness, steepness)
-        slope_size = vector_norms(keys)[:, None]
-        slope_size += constants.key[:, None, None] * moved.centre_size
+        slope_size = vector_norms(keys)[:, None] + moves
         query_size = vector_norms(queries)[..., None]
         return steepness, queries[:, :, None], slope_size, query_size
 
     def base_error(
-        self,
-        constants: Any,
-        scale: Scale,
-        query_size: ByColumn | float,
-        inflation: Inflation,
-        key: ByHead,
-        moved: ByColumn,
+        self, query_size: ByColumn, inflation: Inflation, key: ByHead, moved: ByColumn
     ) -> ByColumn:
         """|dq| times the key's radius, plus |dk| times the query's radius."""
         return query_size * key[:, None, None] + inflation.query[..., None] * moved
 
     def own_error(
-        self,
-        constants: Any,
-        scale: Scale,
-        query_size: ByColumn,
-        keys: ByColumn,
-        error: ByColumn,
+        self, query_size: ByColumn, keys: ByColumn, error: ByColumn
     ) -> ByColumn:
         """`error` plus |dq| |dk|, the term of second order."""
         return error + query_size * keys
 
 
 @score_rule.register
-def _(score: DotProductScore) -> ScoreRule:
-    return DotProductRule()
+def _(score: DotProductScore) -> type[ScoreRule]:
+    return DotProductRule

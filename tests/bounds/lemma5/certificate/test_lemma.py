@@ -135,8 +135,8 @@ def without_own_query(monkeypatch):
     """Planted: a row's own query is taken not to move."""
     true_error, true_query = one_row.own_score_error, all_rows.move_own_query
 
-    def no_query(attention, constants, scale, query, key):
-        return true_error(attention, constants, scale, (0 * query[0], query[1]), key)
+    def no_query(rule, query, key):
+        return true_error(rule, (0 * query[0], query[1]), key)
 
     def no_size(*given):
         found = true_query(*given)

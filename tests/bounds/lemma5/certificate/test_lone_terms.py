@@ -34,7 +34,7 @@ from bounds.lemma5.certificate.row_base import (
     take_rows,
 )
 from bounds.lemma5.certificate.scores.additive import AdditiveRule
-from bounds.lemma5.certificate.scores.base import Inflation, KeysAtCentres
+from bounds.lemma5.certificate.scores.base import Inflation, KeysAtCentres, rule_at
 from bounds.lemma5.certificate.scores.dot_product import DotProductRule
 from bounds.lemma5.certificate.sections import entering, layer_constants, sections
 from jax_models.model.scores import AdditiveScore
@@ -131,18 +131,17 @@ def test_slopes_in_a_query_grow_with_the_keys_that_move():
         jnp.zeros((1, 1)),
     )
     constants: Any = SimpleNamespace(key=jnp.asarray([2.0]))
-    found = DotProductRule().moved_slopes(constants, jnp.ones((1, 1, 1)), NOTHING, keys)
+    rule = DotProductRule(None, constants, NOTHING)
+    found = rule.moved_slopes(jnp.ones((1, 1, 1)), keys)
     assert float(found[2].max()) == 1.0 + 2.0 * 10.0
 
 
 def test_the_largest_additive_score_is_over_the_scale():
     score, scale = AdditiveScore(jnp.full((1, 1), 3.0)), jnp.asarray([0.1])
-    rule = AdditiveRule(score)
-    numbers = {x: jnp.asarray(y) for x, y in rule.constants(1).items()}
+    found = AdditiveRule.read_constants(score, 1)
+    numbers = SimpleNamespace(**{x: jnp.asarray(y) for x, y in found.items()})
     one = jnp.full((1, 1, 1), 20.0)
-    radii = rule.radii(
-        SimpleNamespace(**numbers), one, NOTHING[None], scale, one, NOTHING
-    )
+    radii = AdditiveRule(score, numbers, scale).radii(one, NOTHING[None], one, NOTHING)
     largest = 3.0 * math.tanh(40.0) / 0.1
     assert largest * (1 - 1e-12) <= float(radii[2].max()) <= 1.01 * largest
 
@@ -180,7 +179,8 @@ def one_head(query, query_bias, key, value) -> Any:
 def tile(layer, held, inflation):
     """All rows of a base pass as one tile."""
     spread, scale = prepare_spread(layer, held), row_scale(layer.attention, N, EVERY)
-    return RowTile(EVERY, held.queries, held.summary, spread, scale, inflation, STILL)
+    rule = rule_at(layer.attention, held.constants, scale)
+    return RowTile(EVERY, held.queries, held.summary, spread, rule, inflation, STILL)
 
 
 @jax.jit

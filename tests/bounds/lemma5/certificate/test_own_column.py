@@ -13,6 +13,7 @@ from bounds.lemma5.certificate.row_base import (
     prepare_spread,
     row_scale,
 )
+from bounds.lemma5.certificate.scores.base import rule_at
 from bounds.lemma5.certificate.sections import layer_constants
 from tests.bounds.lemma5.certificate.one_layer import NO_ROUNDING, D, N, draw_layer
 from tests.bounds.lemma5.certificate.plain_lemma import PlainLayer, norm, softmax
@@ -65,7 +66,8 @@ def test_distances_are_from_the_mean_of_the_others(score, scale):
     )
     own = OwnMove(every, jnp.asarray(centre), jnp.zeros(N))
     by_scale = row_scale(layer.attention, N, every)
-    inflation = inflate(layer, held, held.radius.by_row, by_scale, NO_ROUNDING.sums)
+    rule = rule_at(layer.attention, held.constants, by_scale)
+    inflation = inflate(rule, held, held.radius.by_row, NO_ROUNDING.sums)
     found = see_column(
         layer,
         held,
@@ -74,7 +76,7 @@ def test_distances_are_from_the_mean_of_the_others(score, scale):
             held.queries,
             held.summary,
             prepare_spread(layer, held),
-            by_scale,
+            rule,
             inflation,
             jnp.zeros_like(inflation.weight),
         ),
