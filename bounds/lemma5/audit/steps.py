@@ -12,7 +12,7 @@ is computed exactly, not extrapolated. docs/lemma5-audit.md holds exactly the ta
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from mpmath import MPContext
@@ -68,26 +68,19 @@ def real(value: float | int | str | Real) -> Real:
     return CONTEXT.mpf(value)
 
 
-@dataclasses.dataclass(frozen=True)
-class Group:
-    """Keys that are equal, with their number."""
-
-    # Their activation.
-    value: Real
-    count: int
-
-
-def average(slope: Real, groups: Sequence[Group]) -> Real:
-    """Attended value Σ α_w y_w over all keys, with α = softmax(slope · y_w)."""
+def average(slope: Real, groups: Sequence[tuple[Real, int]]) -> Real:
+    """Attended value Σ α_w y_w, α = softmax(slope · y_w), over groups (y_w, their number)."""
     # Only differences of logits matter; a common one is taken out for good measure.
-    reference = groups[0].value
-    weights = [g.count * CONTEXT.exp(slope * (g.value - reference)) for g in groups]
-    total = CONTEXT.fsum(weights)
-    terms = (w * g.value for w, g in zip(weights, groups, strict=True))
-    return CONTEXT.fsum(terms) / total
+    values, counts = zip(*groups, strict=True)
+    weights = [
+        count * CONTEXT.exp(slope * (value - values[0]))
+        for value, count in zip(values, counts, strict=True)
+    ]
+    return CONTEXT.fdot(weights, values) / CONTEXT.fsum(weights)
 
 
-_PRINTED = "‖y_i^(k) − y'_i^(k)‖ ≤ C^{2k} D"
+_OWN = "‖y_i^(k) − y'_i^(k)‖ ≤ C^{2k} D"
+_OTHERS = "‖y_j^(k) − y'_j^(k)‖ ≤ H^k C^{2k} D/n"
 _STEP = real("1e-8")
 LENGTHS = (64, 256, 1024, 4096)
 DEPTHS = (1, 2, 3)
@@ -115,7 +108,7 @@ def many_heads_findings() -> tuple[Finding, ...]:
     left = _change(1200, mu, slope, 10001, real("1e-3"))
     model = "H = 1200, mu = 0.12, n = 10001, D = 1e-3; "
     many = [
-        Finding("8", _PRINTED, model + name, left, _own_claim(constants, "1e-3"))
+        Finding("8", _OWN, model + name, left, _own_claim(constants, "1e-3"))
         for name, constants in _readings(mu, slope).items()
     ]
     return (*many, *_smallest(), _arithmetic(mu, slope))
@@ -140,7 +133,7 @@ def _smallest() -> tuple[Finding, ...]:
         heads = int(CONTEXT.ceil(right / per_head))
         model = f"mu = {mu:.4f}, n = 10^9 + 1, D = 1e-9; {name}"
         found += [
-            Finding("8", _PRINTED, f"H = {h}, {model}", h * per_head, right)
+            Finding("8", _OWN, f"H = {h}, {model}", h * per_head, right)
             for h in (heads, heads - 1)
         ]
     return tuple(found)
@@ -188,10 +181,17 @@ def _tight(mu: float, lipschitz: float, norm: float = 1) -> PrintedConstants:
 
 def _change(heads: int, mu: float, slope: Real, length: int, distance: Real) -> Real:
     """Exact change of y_i; an ArithmeticError where it exceeds the clip at 1."""
-    half = (length - 1) // 2
-    keys = [Group(real(1), half), Group(real(-1), half), Group(distance, 1)]
-    change = heads * slope * average(real(mu) * distance, keys)
     # At y_i = 0 the logits are zero and the keys cancel: the average is 0.
+    return _unclipped(heads * slope * _balanced(real(mu) * distance, distance, length))
+
+
+def _balanced(slope: Real, own: Real, length: int) -> Real:
+    """Average where half of the other keys are +1 and half -1, and key i is `own`."""
+    half = (length - 1) // 2
+    return average(slope, [(real(1), half), (real(-1), half), (real(own), 1)])
+
+
+def _unclipped(change: Real) -> Real:
     if change > 1:
         raise ArithmeticError(f"the output {change} leaves the clip at 1")
     return change
@@ -215,50 +215,50 @@ def growth_constant_findings() -> tuple[Finding, ...]:
 
 def _biased(a: int, length: int) -> Finding:
     small = real("1e-12")
-    shift = a / small
+    # Layer 1 adds the bias to every activation; the query j is a key too.
+    query, rest = small + a / small, a / small - small
 
     def output(moved: Real) -> Real:
-        # Layer 1 adds the bias to every activation; the query j is a key too.
-        query, rest = small + shift, shift - small
-        keys = [Group(small * moved + shift, 1), Group(query, 1)]
-        return average(query, [*keys, Group(rest, length - 2)])
+        return _attended(query, small * moved + a / small, query, rest, length)
 
-    constants = _literal(1.0, 1.0, float(small), 2)
-    model = (
-        "L = 2, y^(0) = ε u, ε = 1e-12, layer 1 adds a bias A/ε that C_fact = 1 leaves "
-        f"out; A = {a}, n = {length}"
+    return Finding(
+        step="9",
+        printed=_OTHERS,
+        model="L = 2, y^(0) = ε u, ε = 1e-12, layer 1 adds a bias A/ε that C_fact = 1 "
+        f"leaves out; A = {a}, n = {length}",
+        left=abs(output(1 - _STEP) - output(real(1))),
+        right=_others_claim(
+            _literal(1.0, 1.0, float(small), 2), 2, length, small * _STEP
+        ),
     )
-    return _growth_finding(model, output, constants, 2, length, small * _STEP)
 
 
 def _shrinking(a: int, length: int) -> Finding:
     factor = 0.01
 
     def output(moved: Real) -> Real:
-        keys = [Group(moved, 1), Group(real(1), 1), Group(real(-1), length - 2)]
-        return real(factor) * average(real(a), keys)
+        return real(factor) * _attended(real(a), moved, real(1), real(-1), length)
 
     # `printed` refuses a growth below 1; its F would be 2 C_fact.
     constants = _tight(float(a), factor, 2 * factor)
-    model = f"L = 1, f_act = 0.01 b, C_fact = 0.01, F = 0.02; A = {a}, n = {length}"
-    return _growth_finding(model, output, constants, 1, length, _STEP)
-
-
-def _growth_finding(
-    model: str,
-    output: Callable[[Real], Real],
-    constants: PrintedConstants,
-    layer: int,
-    length: int,
-    distance: Real,
-) -> Finding:
     return Finding(
         step="9",
-        printed="‖y_j^(k) − y'_j^(k)‖ ≤ H^k C^{2k} D/n",
-        model=model,
+        printed=_OTHERS,
+        model=f"L = 1, f_act = 0.01 b, C_fact = 0.01, F = 0.02; A = {a}, n = {length}",
         left=abs(output(1 - _STEP) - output(real(1))),
-        right=real(constants.others(layer, length, 1.0).value) * distance,
+        right=_others_claim(constants, 1, length, _STEP),
     )
+
+
+def _attended(slope: Real, own: Real, query: Real, rest: Real, length: int) -> Real:
+    """Average at the query j over y_i, y_j and n - 2 equal keys."""
+    return average(slope, [(own, 1), (query, 1), (rest, length - 2)])
+
+
+def _others_claim(
+    constants: PrintedConstants, layer: int, length: int, distance: Real
+) -> Real:
+    return real(constants.others(layer, length, 1.0).value) * distance
 
 
 # Lemma 5 is not true of every row of masked attention.
@@ -272,19 +272,11 @@ def causal_mask_findings() -> tuple[Finding, ...]:
     return tuple(
         Finding(
             step="lemma",
-            printed="‖y_j^(k) − y'_j^(k)‖ ≤ H^k C^{2k} D/n",
+            printed=_OTHERS,
             model=f"uniform causal averaging, i = 1, j = 2, D = 1, A = 0; n = {n}",
             left=real(1) / 2,
-            right=real(constants.others(1, n, 1.0).value),
+            right=_others_claim(constants, 1, n, real(1)),
         )
-        for n in LENGTHS
-    )
-
-
-def harmonic_rows() -> tuple[tuple[int, tuple[float, ...]], ...]:
-    """Pairs of n, and n times symbol 1's influence on row n of causal averages, by depth."""
-    return tuple(
-        (n, tuple(scaled_causal_average_influence(n, depth) for depth in DEPTHS))
         for n in LENGTHS
     )
 
@@ -305,21 +297,19 @@ def tight_norm_findings() -> tuple[Finding, ...]:
 def _finding(a: int, log10_length: int, tight: bool) -> Finding:
     length, distance = 10**log10_length, real("1e-20")
     slope = 1 + CONTEXT.exp(2 * real(a))
-    others = [Group(real(1), 1), Group(real(-1), length - 2)]
-    before = average(real(a), [Group(real(1), 1), *others])
-    after = average(real(a), [Group(1 - distance, 1), *others])
-    change = slope * abs(after - before)
-    if change > 1:
-        raise ArithmeticError(f"the output {change} leaves the clip at 1")
+    before, after = (
+        _attended(real(a), own, real(1), real(-1), length)
+        for own in (real(1), 1 - distance)
+    )
     constants = (_tight if tight else _literal)(float(a), float(slope))
     return Finding(
         step="9",
-        printed="‖y_j^(k) − y'_j^(k)‖ ≤ H^k C^{2k} D/n",
+        printed=_OTHERS,
         model="y_i = y_j = 1, the others −1, logits A y_j y_w, f_act of slope "
         f"1 + e^{{2A}}; A = {a}, n = 10^{log10_length}; "
         f"{'tight F = 1' if tight else 'literal F = 2'}",
-        left=change,
-        right=real(constants.others(1, length, 1.0).value) * distance,
+        left=_unclipped(slope * abs(after - before)),
+        right=_others_claim(constants, 1, length, distance),
     )
 
 
@@ -335,17 +325,11 @@ def own_position_findings() -> tuple[Finding, ...]:
             printed="‖b_i − b'_i‖ = o(1)",
             model="half of the other keys +1, half −1, logits y_i y_w, y_i = 0 → 1; "
             f"n = {n}",
-            left=_average_at(1, n) - _average_at(0, n),
+            left=_balanced(real(1), 1, n) - _balanced(real(0), 0, n),
             right=real(0),
         )
         for n in OWN_LENGTHS
     )
-
-
-def _average_at(own: int, length: int) -> Real:
-    half = (length - 1) // 2
-    keys = [Group(real(1), half), Group(real(-1), half), Group(real(own), 1)]
-    return average(real(own), keys)
 
 
 # Step 4: |b_j - b'_j| <= Σ_w α_jw |y_w - y'_w| forgets that the weights change.
@@ -357,7 +341,10 @@ def weight_change_findings() -> tuple[Finding, ...]:
     query = (1, 0)
     before, after = [(0, 10), query], [(1, 10), query]
     weights, new_weights = _weights(query, before), _weights(query, after)
-    averages = _average(weights, before), _average(new_weights, after)
+    averages = (
+        [CONTEXT.fdot(used, axis) for axis in zip(*keys, strict=True)]
+        for used, keys in ((weights, before), (new_weights, after))
+    )
     left = CONTEXT.hypot(*(b - a for a, b in zip(*averages, strict=True)))
     distance = CONTEXT.hypot(*(b - a for a, b in zip(before[0], after[0], strict=True)))
     return tuple(
@@ -376,13 +363,6 @@ def weight_change_findings() -> tuple[Finding, ...]:
 def _weights(query: Sequence[int], keys: Sequence[Sequence[int]]) -> list[Real]:
     powers = [CONTEXT.exp(real(query[0] * key[0])) for key in keys]
     return [p / CONTEXT.fsum(powers) for p in powers]
-
-
-def _average(weights: Sequence[Real], keys: Sequence[Sequence[int]]) -> list[Real]:
-    return [
-        CONTEXT.fsum(w * key[c] for w, key in zip(weights, keys, strict=True))
-        for c in range(2)
-    ]
 
 
 # Step 1: |y_j^(k)| <= 2 C_fact^L (|p_j| + |v_j|) needs more of C_fact than it says.
@@ -459,9 +439,8 @@ def harmonic_table() -> str:
         A Markdown table without a final newline, one line per length.
     """
     header = ("n", *(f"L = {depth}" for depth in DEPTHS))
-    rows = [
-        (str(n), *(f"{value:.5g}" for value in values)) for n, values in harmonic_rows()
-    ]
+    influence = scaled_causal_average_influence
+    rows = [[f"{n}", *(f"{influence(n, k):.5g}" for k in DEPTHS)] for n in LENGTHS]
     return _markdown(header, rows)
 
 
