@@ -10,6 +10,7 @@ exact ratio there.
 
 import dataclasses
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,15 @@ import jax
 import numpy as np
 
 from bounds.all_inputs import exact_supremum
-from bounds.curves.decay import DecayFit, exponent_interval, fit_decay, show_exponent
+from bounds.curves.decay import (
+    MIN_LENGTHS,
+    DecayFit,
+    describe_trend,
+    exponent_interval,
+    fit_decay,
+    show_exponent,
+    show_interval,
+)
 from bounds.curves.inputs import InputSource, check_lengths, open_inputs
 from bounds.curves.measurement import weighting_label
 from bounds.curves.series import Decades, Series, points
@@ -31,6 +40,7 @@ from bounds.lemma5.lipschitz.searches import (
     embedding_distances,
     estimate_lipschitz,
 )
+from bounds.numbers.notation import WIDTH, column_table, ruled
 from bounds.store.table import RowPerLength, Table
 from jax_models import InputError, Transformer
 from jax_models.arguments import show
@@ -38,10 +48,6 @@ from jax_models.model.reweight import at_length
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-import textwrap
-
-from bounds.curves.decay import MIN_LENGTHS, describe_trend, show_interval
-from bounds.numbers.notation import WIDTH, column_table, ruled
 
 # Closed forms that are proportional to D, in the order in which they are derived, in
 # words; claims are those that the proofs do not support.
@@ -175,12 +181,12 @@ def measure_lipschitz(
     # The search of substitutions comes first; its ratio is exact.
     exact = found.searches[0]
     supremum, notes = None, []
-    logs: dict[str, float] = {}
-    loose: dict[str, float] = {}
+    logs, loose = {}, {}
 
     def compare(bounds: Mapping[str, float], observed: float) -> None:
-        logs.update(bounds)
-        loose.update(looseness(bounds, observed))
+        logs.update({f"log10_{name}": bound for name, bound in bounds.items()})
+        above = looseness(bounds, observed)
+        loose.update({f"looseness_{name}": value for name, value in above.items()})
 
     try:
         supremum = exact_supremum(model, length, **asked).max
@@ -198,13 +204,7 @@ def measure_lipschitz(
         compare(_certificates(model, source, found, exact), exact.value)
     except InputError as error:
         notes.append(f"no certificate: {error}")
-    return {
-        **found.row(),
-        "supremum": supremum,
-        **{f"log10_{name}": value for name, value in logs.items()},
-        **{f"looseness_{name}": value for name, value in loose.items()},
-        "notes": notes,
-    }
+    return {**found.row(), "supremum": supremum, **logs, **loose, "notes": notes}
 
 
 def log10_lipschitz(forms: ClosedForms) -> dict[str, float]:
@@ -212,11 +212,10 @@ def log10_lipschitz(forms: ClosedForms) -> dict[str, float]:
     distance = forms.constants.embedding.distance
     if distance == 0:  # no symbol changes anything
         return {}
-    found = {name: getattr(forms, name) for name in PROPORTIONAL}
     return {
         name: form.others.log10_value - math.log10(distance)
-        for name, form in found.items()
-        if form is not None
+        for name in PROPORTIONAL
+        if (form := getattr(forms, name)) is not None
     }
 
 
@@ -262,17 +261,8 @@ COLUMNS = (
     ("by", "method"),
     ("exact ratio", "substitution"),
 )
-BOUNDS = (
-    ("centred", "looseness_centred"),
-    ("base", "looseness_base"),
-    ("corrected", "looseness_corrected"),
-    ("linear", "looseness_linear"),
-    ("C1", "looseness_c1"),
-    ("C2", "looseness_c2"),
-    ("causal", "looseness_causal"),
-    ("tight", "looseness_printed_tight"),
-    ("printed", "looseness_printed"),
-)
+HEADERS = {"c1": "C1", "c2": "C2", "printed_tight": "tight"}
+BOUNDS = tuple((HEADERS.get(name, name), f"looseness_{name}") for name in NAMES)
 
 
 def lipschitz_report(curve: LipschitzCurve) -> str:
@@ -283,36 +273,26 @@ def lipschitz_report(curve: LipschitzCurve) -> str:
         if any(row.get(key) is not None for row in curve)
     ]
     notes = dict.fromkeys(note for row in curve for note in row["notes"])
-    return "\n".join(
-        [
-            "",
-            *_heading([header for header, _ in bounds]),
-            *ruled(column_table(curve, [*COLUMNS, *bounds], _show)),
-            finding(curve),
-            *notes,
-        ]
-    )
+    heading = _heading([header for header, _ in bounds])
+    table = ruled(column_table(curve, [*COLUMNS, *bounds], _show))
+    return "\n".join(["", *heading, *table, finding(curve), *notes])
 
 
 def _heading(bounds: Sequence[str]) -> list[str]:
     """Lines that explain the table's columns, of which `bounds` are those of bounds."""
-    observed = (
-        "Output change per embedding change of one position, as observed, by length n "
-        "(tokens)"
+    text = (
+        "Output change per embedding change of one position, as observed, by length n"
     )
-    above = {
-        **dict.fromkeys(
-            ("centred", "base"), "certificates above the exact ratio they bound"
-        ),
-        "corrected": "corrected above the largest influence",
-    }
-    said = list(dict.fromkeys(above[name] for name in bounds if name in above))
-    if set(bounds) - set(above):
+    said = []
+    if not set(CERTIFICATES).isdisjoint(bounds):
+        said.append("certificates above the exact ratio they bound")
+    if SATURATING in bounds:
+        said.append("corrected above the largest influence")
+    if set(bounds) - {*CERTIFICATES, SATURATING}:
         said.append(f"{'the others' if said else 'all'} above the estimate")
-    right = (
-        f"; on the right, how many decades each bound is above it: {', '.join(said)}"
-    )
-    return textwrap.wrap(f"{observed}{right if said else ''}.", WIDTH)
+    right = "; on the right, how many decades each bound is above it: "
+    text += " (tokens)" + (right + ", ".join(said) if said else "")
+    return textwrap.wrap(f"{text}.", WIDTH)
 
 
 def finding(curve: LipschitzCurve) -> str:

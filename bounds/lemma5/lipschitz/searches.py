@@ -119,10 +119,6 @@ class LipschitzEstimate(Estimate):
         """n K_n: constant in n where the influence falls like 1/n."""
         return self.length * self.value
 
-    def find(self, method: str) -> Estimate | None:
-        """The best estimate of one search; None where it was not made."""
-        return next((one for one in self.searches if one.method == method), None)
-
     def row(self) -> dict[str, Any]:
         """The numbers as a row of a table, one column per search."""
         return {
@@ -261,7 +257,6 @@ class Searches:
     model: Transformer
     query: int
     target: PlainTarget
-    include_query: bool
     steps: int
     seed: int
 
@@ -269,7 +264,7 @@ class Searches:
         """Local norms and best substitution on one input; an InputError if it has none."""
         listed = self.model.substitutable
         free = np.isin(tokens, tokens if listed is None else listed)
-        movable = free & (self.include_query | (np.arange(len(tokens)) != self.query))
+        movable = free & (np.arange(len(tokens)) != self.query)
         if not movable.any():
             raise InputError(
                 f"input {index} has no position that may change: only the symbols "
@@ -304,7 +299,6 @@ class Searches:
             query=self.query,
             target=self.target,
             positions=positions,
-            include_query=self.include_query,
         )
         assert found.lower is not None
         distances = embedding_distances(self.model, tokens)
@@ -377,7 +371,6 @@ def estimate_lipschitz(
     seed: int = 0,
     query: int | None = None,
     target: PlainTarget = "activation",
-    include_query: bool = False,
     searches: Sequence[str] = SEARCHES,
 ) -> LipschitzEstimate:
     """Returns the largest observed ratio of output change to embedding change.
@@ -406,7 +399,6 @@ def estimate_lipschitz(
         query: Position whose output is looked at, negative ones counting from the end; by
             default the row of a classifier's head, else the last.
         target: "activation" or "logits".
-        include_query: Whether the query's own embedding may change too.
         searches: Which searches to make; all by default.
 
     Returns:
@@ -432,10 +424,16 @@ def estimate_lipschitz(
     if not searches:
         raise InputError(f"no searches asked for; choose among {', '.join(SEARCHES)}")
     model = check_model(model)
-    _refuse_hard(model)
+    for depth, layer in enumerate(model.layers):
+        if layer.attention.weighting.hard:
+            raise InputError(
+                f"layers.{depth}: the weighting {layer.attention.weighting.name} is "
+                "hard: a winner changes by a jump, so there is no Lipschitz constant to "
+                "estimate; use compute_influence for the exact influence, or re-weight "
+                "the model with softmax"
+            )
     length = expect_length(length)
-    if not include_query:
-        check_changeable(length)
+    check_changeable(length)
     if target == "logits":
         require_readout(model)
     query = check_query(query, length, model)
@@ -453,18 +451,18 @@ def estimate_lipschitz(
             f"an estimate of Lipschitz constants cannot follow the model: {lack}"
         )
     model = at_length(model, length)
-    search = Searches(model, query, target, include_query, steps, seed)
+    search = Searches(model, query, target, steps, seed)
     slopes = set(searches) != {"substitution"}
     looks = [search.look(index, tokens, slopes) for index, tokens in enumerate(drawn)]
-    found = []
-    if "substitution" in searches:
-        found.append(_largest([look.substitution for look in looks]))
-    if "local" in searches:
-        found.append(_largest([look.local for look in looks]))
+    met = {
+        "substitution": [look.substitution for look in looks],
+        "local": [look.local for look in looks],
+    }
     if "ball" in searches and restarts:
         order = sorted(looks, key=lambda look: -look.local.value)
         starts = enumerate(itertools.islice(itertools.cycle(order), restarts))
-        found.append(_largest([search.ascend(look, k) for k, look in starts]))
+        met["ball"] = [search.ascend(look, k) for k, look in starts]
+    found = [_largest(met[name]) for name in SEARCHES if name in {*searches} & {*met}]
     if not found:
         raise InputError("restarts = 0 leaves none of the searches asked for")
     top = max(found, key=lambda one: one.value)
@@ -479,14 +477,3 @@ def estimate_lipschitz(
         searches=tuple(found),
         position_norms=functools.reduce(np.fmax, norms, np.full(length, np.nan)),
     )
-
-
-def _refuse_hard(model: Transformer) -> None:
-    for depth, layer in enumerate(model.layers):
-        if layer.attention.weighting.hard:
-            raise InputError(
-                f"layers.{depth}: the weighting {layer.attention.weighting.name} is "
-                "hard: a winner changes by a jump, so there is no Lipschitz constant to "
-                "estimate; use compute_influence for the exact influence, or re-weight "
-                "the model with softmax"
-            )
