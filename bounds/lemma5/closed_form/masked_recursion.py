@@ -103,7 +103,7 @@ def largest_weighted_mean(
 
 
 # Counts only: which rows they are does not matter to the mean. Rows 0 … n - 1 are the rows
-# j != i; then comes the changed row, once if i is given, else once for every i.
+# j != i; then comes the changed row, once for every i.
 @dataclasses.dataclass(frozen=True)
 class Visible:
     """Counts of the rows that each row sees, then, for each i, that the changed row sees."""
@@ -125,40 +125,27 @@ class Visible:
         return np.append(means[:n], np.max(means[n:]))
 
 
-def visible_changes(
-    mask: str, changed: Bool[np.ndarray, "rows"], position: int | None
-) -> Visible:
-    """Counts of the rows that each row sees under a mask, for i = `position` or every i."""
-    # `changed` is whether row j can differ from the base when i != j. For every i, the
-    # counts leave out the row's own change, since under j = i it is the changed row.
-    n = len(changed)
+def visible_changes(mask: str, changed: Bool[np.ndarray, "rows"]) -> Visible:
+    """Counts of the rows that each row sees under a mask, for every i."""
+    # `changed` is whether row j can differ from the base when i != j. The counts leave
+    # out the row's own change, since under j = i it is the changed row.
+    n, strict = len(changed), mask.startswith("strict")
     rows = np.arange(n)
-    strict = mask.startswith("strict")
     if mask == "none":
-        total, among, earlier, later = np.full(n, n), np.sum(changed), True, True
+        total, seen = np.full(n, n), np.full(n, np.sum(changed))
     elif mask.endswith("future"):
-        total, earlier, later = rows + 1 - strict, True, False
-        among = np.cumsum(changed) - (changed & strict)
+        total, seen = rows + 1 - strict, np.cumsum(changed) - (changed & strict)
     else:
-        total, earlier, later = n - rows - strict, False, True
-        among = np.cumsum(changed[::-1])[::-1] - (changed & strict)
-    seen = np.broadcast_to(among, (n,))
+        total = n - rows - strict
+        seen = np.cumsum(changed[::-1])[::-1] - (changed & strict)
     itself = 0 if strict else 1
-    if position is None:
-        # Whether there is an i != j that the row sees.
-        present = np.minimum(seen + (total > itself), total)
-        own_present = np.minimum(itself + seen - (changed & (itself == 1)), total)
-        own_total = total
-    else:
-        sees_it = ((rows > position) & earlier) | ((rows < position) & later)
-        present = seen + sees_it
-        present[position] = 0
-        own_present = np.atleast_1d(itself + seen[position])
-        own_total = np.atleast_1d(total[position])
+    # Whether there is an i != j that the row sees.
+    present = np.minimum(seen + (total > itself), total)
+    own_present = np.minimum(itself + seen - (changed & (itself == 1)), total)
     return Visible(
         present=np.concatenate([present, own_present]),
-        total=np.concatenate([total, own_total]),
-        sees=np.append(total > 0, np.any(own_total > 0)),
+        total=np.concatenate([total, total]),
+        sees=np.append(total > 0, np.any(total > 0)),
         reached=np.append(present > 0, np.any(own_present > 0)),
     )
 
@@ -168,14 +155,12 @@ class MaskedInfluence:
     """Upper bounds on every row's change after the last layer, made by `masked_recursion`.
 
     Attributes:
-        position: i, counted from 0; None where every i is covered.
-        relative_others: Bound on row j under a change at i != j, over `scale`.
-        relative_own: Bound on row i, over `scale`.
+        relative_others: Bound on row j under a change at any i != j, over `scale`.
+        relative_own: Bound on the changed row i, whichever it is, over `scale`.
         scale: The unit of the relative numbers, an interval.
         num_layers: L.
     """
 
-    position: int | None
     relative_others: ByRow
     relative_own: float
     scale: Interval
@@ -184,16 +169,13 @@ class MaskedInfluence:
     def others(self, query: int) -> Bound:
         """The upper bound on the change of row j, the query.
 
-        Negative queries count from the end. A ValueError out of range and for i itself.
+        Negative queries count from the end. A ValueError out of range.
         """
         n = len(self.relative_others)
         row = whole("query", query)
         row += n if row < 0 else 0
-        if not 0 <= row < n or row == self.position:
-            raise ValueError(
-                f"query is {query}, expected a position in [-{n}, {n}) other than the "
-                f"changed one ({self.position})"
-            )
+        if not 0 <= row < n:
+            raise ValueError(f"query is {query}, expected a position in [-{n}, {n})")
         return self._bound(float(self.relative_others[row]), others(self.num_layers))
 
     def own(self) -> Bound:
@@ -239,17 +221,15 @@ def masked_recursion(
     length: int,
     distance: float,
     *,
-    position: int | None = None,
     saturating: bool = True,
 ) -> MaskedInfluence:
-    """Bound the influence of one symbol on every row of masked attention.
+    """Bound the influence of one symbol, wherever it is, on every row of masked attention.
 
     Args:
         layers: Constants of layers 1 … L.
         masks: One of `MASKS` per layer; "future" lets j see w <= j.
         length: n >= 1.
         distance: D.
-        position: i, counted from 0; None for all positions at once.
         saturating: Whether to use that averages and outputs have a bounded range.
 
     Returns:
@@ -269,20 +249,16 @@ def masked_recursion(
         raise ValueError(
             f"{len(layers)} layers and {len(masks)} masks, expected one mask per layer"
         )
-    if position is not None and (position := whole("position", position, 0)) >= n:
-        raise ValueError(f"position is {position}, expected it in [0, length = {n})")
     instance("saturating", saturating, bool)
     changes, scale = np.zeros(n + 1), interval(nonnegative("distance", distance))
     if scale.b == np.inf or any(_is_unbounded(layer) for layer in layers):
-        return MaskedInfluence(
-            position, np.full(n, np.inf), np.inf, interval(1), len(layers)
-        )
-    # The last entry is the changed row: r_i, or S where every i is covered.
+        return MaskedInfluence(np.full(n, np.inf), np.inf, interval(1), len(layers))
+    # The last entry is S, of the changed row.
     changes[n] = 1.0
     for layer, mask in zip(layers, masks, strict=True):
-        visible = visible_changes(mask, changes[:n] > 0, position)
+        visible = visible_changes(mask, changes[:n] > 0)
         changes, scale = _layer(layer, visible, changes, scale, saturating)
-    return MaskedInfluence(position, changes[:n], float(changes[n]), scale, len(layers))
+    return MaskedInfluence(changes[:n], float(changes[n]), scale, len(layers))
 
 
 def _is_unbounded(layer: LayerConstants) -> bool:
@@ -453,22 +429,6 @@ def causal_bound(
         raise ValueError(f"position is {position}, expected it in [0, {n - 1})")
     d = interval(nonnegative("distance", distance))
     layers = several("layers", layers, LayerConstants, least=1)
-    a, b, ratio = _coefficients(layers)
-    growth = a + b * ratio * log(interval(n) / i)
-    depth = len(layers)
-    total = interval(0)
-    for t in range(depth):
-        total += growth ** (depth - 1 - t) * (a + b) ** t
-    stated = FORM, HYPOTHESES
-    return LayerInfluence(
-        corrected_bound(d / n * b * ratio * total, others(depth), *stated),
-        corrected_bound((a + b) ** depth * d, own(depth), *stated),
-    )
-
-
-def _coefficients(
-    layers: Sequence[LayerConstants],
-) -> tuple[Interval, Interval, Interval]:
     a, b, ratio = interval(0), interval(0), interval(1)
     for layer in layers:
         norm, unit = interval(layer.norm), interval(layer.input_gain)
@@ -479,4 +439,11 @@ def _coefficients(
             of_mean += gain * (1 + 2 * norm * head.score.key_slope(norm))
             ratio = maximum(ratio, exp(2 * head.score.half_oscillation(norm)))
         a, b = maximum(a, of_row), maximum(b, of_mean)
-    return a, b, ratio
+    growth = a + b * ratio * log(interval(n) / i)
+    depth = len(layers)
+    total = sum(growth ** (depth - 1 - t) * (a + b) ** t for t in range(depth))
+    stated = FORM, HYPOTHESES
+    return LayerInfluence(
+        corrected_bound(d / n * b * ratio * total, others(depth), *stated),
+        corrected_bound((a + b) ** depth * d, own(depth), *stated),
+    )

@@ -16,7 +16,7 @@ never larger.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from bounds.lemma5.closed_form.layer_constants import LayerConstants, Score
 from bounds.numbers.bound import Bound
@@ -165,29 +165,18 @@ def influence_recursion(
     start = interval(nonnegative("distance", distance))
     layers = several("layers", layers, LayerConstants, least=1)
     saturates = instance("saturating", saturating, bool)
-    steps = _steps(layers, length, start, saturating)
     form = "Theorem C, " + ("saturating" if saturates else "linear")
-    return tuple(
-        LayerInfluence(
-            corrected_bound(kappa, others(k), form),
-            corrected_bound(sigma, own(k), form),
-        )
-        for k, (kappa, sigma) in enumerate(steps, start=1)
-    )
-
-
-def _steps(
-    layers: Sequence[LayerConstants], length: int, distance: Interval, saturating: bool
-) -> Iterator[tuple[Interval, Interval]]:
-    kappa, sigma = interval(0), distance
-    for layer in layers:
+    kappa, sigma, found = interval(0), start, []
+    for k, layer in enumerate(layers, start=1):
         # Both from the changes before the layer: a row's own, and those of the keys
         # that it reads.
         kappa, sigma = (
-            _output_change(layer, length, x, kappa, sigma, saturating)
+            _output_change(layer, length, x, kappa, sigma, saturates)
             for x in (kappa, sigma)
         )
-        yield kappa, sigma
+        bounds = (kappa, others(k)), (sigma, own(k))
+        found.append(LayerInfluence(*(corrected_bound(*x, form) for x in bounds)))
+    return tuple(found)
 
 
 def _output_change(

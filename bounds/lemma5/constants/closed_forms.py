@@ -41,6 +41,7 @@ from jax_models.run.device_memory import require_memory
 from jax_models.run.evaluate import require_readout
 
 AnyInequality = TypeVar("AnyInequality", Bound, Claim)
+AnyForm = TypeVar("AnyForm", bound="LayerInfluence | PrintedInfluence | None")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -258,9 +259,6 @@ def evaluate_closed_forms(
     last = output_map(constants, target) if layer == depth else None
     # The saturating form alone is no multiple of D, and may be capped.
     corrected = _through(last, _recursion(constants, layer, query, True), True)
-    assert corrected is not None
-    linear = _through(last, _recursion(constants, layer, query, False))
-    assert linear is not None
     c1 = c2 = None
     if not constants.is_masked:
         uniform = uniform_constants(constants.layers[:layer])
@@ -277,7 +275,7 @@ def evaluate_closed_forms(
         layer=layer,
         query=query,
         corrected=corrected,
-        linear=linear,
+        linear=_through(last, _recursion(constants, layer, query, False)),
         c1=c1,
         c2=c2,
         causal=_through(last, _causal(constants, layer, query)),
@@ -340,22 +338,23 @@ def _claim(
     if reading is None:
         return None
     distance = constants.embedding.distance
-    others = reading.others(layer, constants.length, distance)
-    own = reading.own(layer, distance)
-    if last is not None:
-        others, own = last.after(others, "j", False), last.after(own, "i", False)
+    claims = (
+        reading.others(layer, constants.length, distance),
+        reading.own(layer, distance),
+    )
+    found = _through(last, PrintedInfluence(*claims, implied=False))
     # Implied for a model where the corrected bound is no larger.
-    return PrintedInfluence(others, own, others.implied_by(corrected))
+    return dataclasses.replace(found, implied=found.others.implied_by(corrected))
 
 
-def _through(
-    last: OutputMap | None, found: LayerInfluence | None, capped: bool = False
-) -> LayerInfluence | None:
+def _through(last: OutputMap | None, found: AnyForm, capped: bool = False) -> AnyForm:
     if last is None or found is None:
         return found
-    return LayerInfluence(
-        last.after(found.others, "j", capped), last.after(found.own, "i", capped)
+    others, own = (
+        last.after(found.others, "j", capped),
+        last.after(found.own, "i", capped),
     )
+    return dataclasses.replace(found, others=others, own=own)
 
 
 # Form of the names of infinite entries in a record, which has null for them.
@@ -398,16 +397,16 @@ def constants_row(forms: ClosedForms) -> dict[str, Any]:
 
 def _nulls(row: dict[str, Any]) -> list[str]:
     """Sentences that name the entries which JSON writes as null, by their meaning."""
-    meanings = (
-        ("does not apply", lambda value: value is None),
-        ("the bound is zero", lambda value: value == -math.inf),
-        ("beyond every float", lambda value: value == math.inf),
-    )
-    said = []
-    for meaning, holds in meanings:
-        if names := [name for name, value in row.items() if holds(value)]:
-            said.append(f"null, {meaning}: {', '.join(names)}")
-    return said
+    meanings = {
+        None: "does not apply",
+        -math.inf: "the bound is zero",
+        math.inf: "beyond every float",
+    }
+    return [
+        f"null, {meaning}: {', '.join(names)}"
+        for absent, meaning in meanings.items()
+        if (names := [name for name, value in row.items() if value == absent])
+    ]
 
 
 def _log10(form: LayerInfluence | PrintedInfluence | None) -> float | None:
@@ -416,20 +415,16 @@ def _log10(form: LayerInfluence | PrintedInfluence | None) -> float | None:
 
 def record_rows(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Record of `rows`, with the names of infinite entries, since JSON has no infinity."""
-    found = []
-    for row in rows:
-        ends = {
-            str(x): [k for k, v in row.items() if v == x] for x in (math.inf, -math.inf)
-        }
-        found.append({**row, "endless": ends})
-    return {"rows": found}
+    endless = [
+        {str(x): [k for k, v in row.items() if v == x] for x in (math.inf, -math.inf)}
+        for row in rows
+    ]
+    return {"rows": [{**x, "endless": y} for x, y in zip(rows, endless, strict=True)]}
 
 
 def read_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
     """Rows of a record, infinite entries restored; their names are removed from it."""
-    found = []
     for row in record["rows"]:
         for end, names in row.pop("endless").items():
             row |= dict.fromkeys(names, float(end))
-        found.append(row)
-    return found
+    return record["rows"]

@@ -43,12 +43,8 @@ def largest_sum_in_closed_form(
     """Upper bound on |e + p| over symbols e and the encodings p of all n positions."""
     # For one row of zeros as `symbols` it bounds |p|. Encodings are rounded to `dtype`;
     # the bound is infinite where one may leave its range.
-    if isinstance(position, Sinusoidal):
-        return _sinusoidal(symbols, position, dtype)
-    return _coordinates(symbols, position, length, dtype)
-
-
-def _sinusoidal(symbols: Symbols, position: Sinusoidal, dtype: np.dtype) -> float:
+    if isinstance(position, Coordinates):
+        return _coordinates(symbols, position, length, dtype)
     position.encode(1, symbols.shape[1])  # refuses an odd width
     # A pair of coordinates is s (sin θ, cos θ) at every position, so with (a, b) those
     # of a symbol it is at most |(a, b)| + |s| long.

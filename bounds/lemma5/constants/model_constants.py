@@ -90,11 +90,6 @@ def lowest_temperature(schedule: Schedule | None, length: int) -> Interval:
     return interval(float(schedule.scale)) * minimum(*powers)
 
 
-def has_blind_rows(attention: Attention) -> bool:
-    """Whether some row sees no position."""
-    return not attention.sight.itself
-
-
 def as_float64(array: Float[Array, "*shape"]) -> Float[np.ndarray, "*shape"]:
     """The parameter in float64, exactly."""
     return np.asarray(array, np.float64)
@@ -172,7 +167,7 @@ def _heads(attention: Attention, averages: list[str]) -> Form:
         if attention.value_bias_by_head is not None:
             bias = Enclosure(as_float64(attention.value_bias_by_head)[head][:, None])
             # A row that sees nothing has output 0, without the bias.
-            offsets = (bias, None) if has_blind_rows(attention) else (bias,)
+            offsets = (bias,) if attention.sight.itself else (bias, None)
         value = Enclosure(as_float64(attention.value_by_head)[head])
         parts.append(Form(size, {average: value}, at_zero=offsets))
     return Form(size * len(parts), parts=tuple(parts))

@@ -51,7 +51,7 @@ NO_FUNCTIONS = {"MASKS", "Score", "READINGS", "Reading", "Weight"}
 
 printed = {"scores": [SCORE], "output_lipschitz": 1.0, "num_heads": 1}
 PRINTED = cf.printed_tight(norm=1.0, **printed)
-MASKED = cf.masked_recursion([LAYER], ["none"], 3, 1.0, position=1)
+MASKED = cf.masked_recursion([LAYER], ["none"], 3, 1.0)
 whole_input = {"layers": [LAYER, LAYER], "length": 3, "distance": 1.0}
 final = {"constants": UNIFORM, "length": 3, "distance": 1.0}
 network = {"shape": SHAPE, "embedding": 1.0, "gap": 1.0, "length": 3, "error": 1e-9}
@@ -91,8 +91,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "layer_norm_lipschitz": {"scale": 1.0, "epsilon": 0.1},
     "layer_norm_output_norm": {"scale": 1.0, "shift_norm": 1.0, "width": 2},
     "masked_recursion": {
-        **{**whole_input, "masks": ["future", "none"], "position": 1},
-        **{"saturating": True},
+        **{**whole_input, "masks": ["future", "none"], "saturating": True},
     },
     "printed": {**printed, "embedding_norm": 1.0, "growth": 1.0, "num_layers": 2},
     "printed_tight": {**printed, "norm": 1.0},
@@ -196,8 +195,7 @@ RANGES: list[tuple[list[Any], str]] = [
     ([0], "layer_error:error"),
     ([-1, THIRD, 0.5, 1, 2, 3.5], "amplifier_weight:score"),
     ([-1, 0, 1, 2], "growing_amplifier_weight:number"),
-    ([-1, 0, 2], "MaskedInfluence.others:query"),
-    ([0, 1, 2, None], "masked_recursion:position"),
+    ([-1, 0, 1, 2], "MaskedInfluence.others:query"),
     ([0, 1, 2], "activation_bound:layer gates number"),
     ([0, 1], "last_symbol position"),
     (
@@ -208,7 +206,7 @@ RANGES: list[tuple[list[Any], str]] = [
     ),
     (
         [2],
-        "PrintedConstants.others:length influence_recursion:length masked_recursion:length "
+        "PrintedConstants.others:length influence_recursion:length "
         "printed_shape_bound:length single_exponential_bound:length "
         "parity_pair_floor:length closed_form_dyck:num_layers amplifier_weight:visible "
         "constant_gap_temperature:visible growing_amplifier_weight:visible "
