@@ -34,7 +34,7 @@ from bounds.restriction.checking.claim import (
 )
 from bounds.restriction.checking.enclosure import Enclosure, layer_norm
 from bounds.restriction.checking.layer import check_layer
-from bounds.restriction.checking.tables import Identities, Refuted, Tables, embed_tables
+from bounds.restriction.checking.tables import Refuted, Tables, embed_tables
 from jax_models import InputError, Transformer, model_bytes
 from jax_models.format.model_check import check_model
 from jax_models.model.rows import LayerNorm
@@ -297,7 +297,7 @@ def _header_faults(model: Transformer, claim: Claim) -> list[str]:
 def _verify_tables(model: Transformer, claim: Claim) -> tuple[Enclosure, bool]:
     """Checks all layers; returns the query's final activation, and whether all is exact."""
     # One numbering for all layers, since a row is named by the rows it is made of.
-    identities = Identities()
+    identities = {}
     tables = embed_tables(model, claim, identities)
     exact = True
     for depth, (layer, claims) in enumerate(

@@ -46,6 +46,7 @@ from bounds.restriction.checking.tables import (
     Refuted,
     Tables,
     assignments,
+    identify_rows,
     row_index,
     stack_tables,
 )
@@ -201,11 +202,6 @@ class HeadScores:
     exact: bool  # whether all scores, products of queries and keys, are exact
     bit: int  # exact scores are multiples of 2^bit
 
-    @property
-    def resolution(self) -> float:
-        """Width of a score cell, in units of scores."""
-        return self.attention.weighting.resolution(np.float64)
-
     def scores(self, rows: slice) -> Enclosure:
         """Returns the scores of the query rows `rows` against all rows, enclosed."""
         return enclose_scores(self.attention.scoring, self, rows)
@@ -215,16 +211,17 @@ class HeadScores:
     ) -> tuple[Float[np.ndarray, "rows keys"], Float[np.ndarray, "rows keys"]]:
         """Returns the least and greatest score cells of the query rows against all rows."""
         scores = self.scores(rows)
+        resolution = self.attention.weighting.resolution(np.float64)
         if self.exact:
             # Where exact scores are multiples of a number so much wider than a cell that
             # rounding cannot join or reverse two of them, they stand for their cells: they
             # are equal where the cells are and in the same order.
             size = np.abs(scores.centre).max(initial=0.0)
-            if 2.0**self.bit > 2 * self.resolution + 8 * UNIT * size:
+            if 2.0**self.bit > 2 * resolution + 8 * UNIT * size:
                 return scores.centre, scores.centre
         ends = []
         for side in (-1, 1):
-            ratio = (scores.centre + side * scores.radius) / self.resolution
+            ratio = (scores.centre + side * scores.radius) / resolution
             # Two roundings here and two in the machine, whichever way it divides: CPUs
             # multiply by the reciprocal of the constant.
             ratio = ratio + side * 8 * UNIT * np.abs(ratio)
@@ -308,12 +305,11 @@ def check_layer(
         for head in range(attention.num_heads)
     ]
     book: dict[Recipe, int] = {}  # numbers of the recipes of the layer's rows
-    deps: dict[int, tuple[int, ...]] = {}
-    made: dict[int, tuple[tuple[int, ...], Int[np.ndarray, assignments]]] = {}
-    for position in sorted(claims):
-        claim = claims[position]
-        deps[position] = claim.deps
-        made[position] = _check_position(position, claim, below, heads, tie, book)
+    deps = {position: claims[position].deps for position in sorted(claims)}
+    made = {
+        position: _check_position(position, claims[position], below, heads, tie, book)
+        for position in deps
+    }
     recipes = list(book)
     values, identity = _cook(layer, inputs, below, recipes, identities)
     rationals = Rationals(layer, below, recipes)
@@ -381,12 +377,14 @@ def _check_position(
                 check_possible(row, *extremes, seen, tie)
                 on = np.flatnonzero(own_row == a)
                 if row.possible:
-                    table_rows = _rows_of(below, row, among, bits[on])
-                    cells = (low[a][table_rows], high[a][table_rows])
-                    which = below.identity[table_rows]
-                    for b, winners in zip(
-                        on, attend(table_rows, which, *cells, tie), strict=True
-                    ):
+                    # Rows of the possible positions under each assignment to `among`.
+                    candidates = [
+                        below.start[j] + row_index(bits[on], among, below.deps[j])
+                        for j in row.possible
+                    ]
+                    at = np.stack(candidates, axis=1)
+                    read = (below.identity[at], low[a][at], high[a][at])
+                    for b, winners in zip(on, attend(at, *read, tie), strict=True):
                         found[b] = winners
             except Refuted as refuted:
                 raise Refuted(f"{where}, head {head}, row {a}: {refuted}") from None
@@ -426,22 +424,6 @@ def _extremes(
     least[positions] = np.minimum.reduceat(np.where(agrees, low, np.inf), starts)
     most[positions] = np.maximum.reduceat(np.where(agrees, high, -np.inf), starts)
     return least, most
-
-
-def _rows_of(
-    below: Tables,
-    claim: RowClaim,
-    among: tuple[int, ...],
-    bits: Int[np.ndarray, "assignments count"],
-) -> Int[np.ndarray, "assignments candidates"]:
-    """Table rows of the claim's possible positions under each assignment to `among`."""
-    return np.stack(
-        [
-            below.start[j] + row_index(bits, among, below.deps[j])
-            for j in claim.possible
-        ],
-        axis=1,
-    )
 
 
 def _project_table(
@@ -508,25 +490,25 @@ def _cook(
         )
         for row, attended in recipes
     ]
-    return rows, identities.of_rows(rows, ways)
+    return rows, identify_rows(identities, rows, ways)
 
 
 def _mean_values(values: Enclosure, attended: list[tuple[int, ...]]) -> Enclosure:
     """Returns the mean value of the rows that each recipe attends to."""
-    shape = (len(attended), values.centre.shape[1])
-    mean = Enclosure(np.zeros(shape), np.zeros(shape))
-    single = [at for at, rows in enumerate(attended) if len(rows) == 1]
-    chosen = [attended[at][0] for at in single]
-    mean.centre[single] = values.centre[chosen]
-    mean.radius[single] = values.radius[chosen]
-    known: dict[tuple[int, ...], Any] = {}
-    for at, rows in enumerate(attended):
-        if len(rows) > 1:
-            if rows not in known:
-                known[rows] = mean_of_rows(values[list(rows)])
-            mean.centre[at] = known[rows].centre
-            mean.radius[at] = known[rows].radius
-    return mean
+    numbers = {rows: number for number, rows in enumerate(dict.fromkeys(attended))}
+    none = Enclosure.exactly(np.zeros(values.centre.shape[1]))
+    means = [
+        # The value of a row that stands alone is read, not computed.
+        (mean_of_rows(values[list(rows)]) if rows[1:] else values[rows[0]])
+        if rows
+        else none
+        for rows in numbers
+    ]
+    which = [numbers[rows] for rows in attended]
+    return Enclosure(
+        np.stack([one.centre for one in means])[which],
+        np.stack([one.radius for one in means])[which],
+    )
 
 
 def _combine(layer: Layer, rows: Enclosure, heads: Enclosure) -> Enclosure:

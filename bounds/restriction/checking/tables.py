@@ -38,28 +38,21 @@ class Refuted(Exception):
     """An entry of the certificate is wrong, or cannot be shown; the message names it."""
 
 
-class Identities:
-    """Numbering of the ways in which rows are made: equal ways have one number."""
+# Numbers of the ways in which rows are made.
+Identities = dict[Hashable, int]
 
-    def __init__(self) -> None:
-        """Starts with no way numbered."""
-        self._known: dict[Hashable, int] = {}
 
-    def number(self, way: Hashable) -> int:
-        """Returns the number of a way, a new number for a new way."""
-        return self._known.setdefault(way, len(self._known))
-
-    def of_rows(
-        self, values: Enclosure, ways: list[Hashable]
-    ) -> Int[np.ndarray, "rows"]:
-        """Returns a number for each row, the same for equal exact values or equal ways."""
-        exact = np.logical_not(values.radius.any(axis=1)).tolist()
-        numbers = [
-            # Adding 0 makes one zero of two.
-            self.number(("value", (row + 0.0).tobytes()) if sure else way)
-            for row, sure, way in zip(values.centre, exact, ways, strict=True)
-        ]
-        return np.array(numbers, dtype=np.int64)
+def identify_rows(
+    known: Identities, values: Enclosure, ways: list[Hashable]
+) -> Int[np.ndarray, "rows"]:
+    """Returns a number for each row, the same for equal exact values or equal ways."""
+    exact = np.logical_not(values.radius.any(axis=1)).tolist()
+    names = (
+        # Adding 0 makes one zero of two.
+        ("value", (row + 0.0).tobytes()) if sure else way
+        for row, sure, way in zip(values.centre, exact, ways, strict=True)
+    )
+    return np.array([known.setdefault(name, len(known)) for name in names], np.int64)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +143,7 @@ def embed_tables(model: Transformer, claim: Claim, identities: Identities) -> Ta
         deps[position] = (position,) if len(made) == 2 else ()
         rows += made
     values = Enclosure.exactly(np.stack(rows))
-    identity = identities.of_rows(values, [None] * len(rows))
+    identity = identify_rows(identities, values, [None] * len(rows))
     return stack_tables(values, identity, deps, length, np.arange(len(rows)))
 
 

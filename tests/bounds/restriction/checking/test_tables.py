@@ -10,7 +10,7 @@ from benchmarks import reference
 from bounds.restriction.checking.claim import decode_claim
 from bounds.restriction.checking.enclosure import Enclosure
 from bounds.restriction.checking.layer import check_layer
-from bounds.restriction.checking.tables import Identities, Rationals, embed_tables
+from bounds.restriction.checking.tables import Rationals, embed_tables, identify_rows
 from tests.bounds.restriction.drawn_models import integer_model
 from tests.bounds.restriction.enumerated import certified
 
@@ -23,7 +23,7 @@ def test_rounded_rows_are_one_only_if_they_are_made_alike():
     """0.1 + 0.2 and 0.3 may round alike and differ: their values say nothing."""
     radius = np.full_like(ROWS, 1e-17)
     ways = [("one",), ("other",), ("one",), ("third",)]
-    found = Identities().of_rows(Enclosure(ROWS, radius), ways).tolist()
+    found = identify_rows({}, Enclosure(ROWS, radius), ways).tolist()
     assert found[0] == found[2]
     assert len(set(found)) == 3
 
@@ -31,19 +31,21 @@ def test_rounded_rows_are_one_only_if_they_are_made_alike():
 def test_one_rounded_entry_makes_a_row_rounded():
     radius = np.zeros_like(ROWS)
     radius[:2, 1] = 1e-17
-    known = Identities()
-    found = known.of_rows(Enclosure(ROWS, radius), [("one",), ("other",), None, None])
+    known = {}
+    found = identify_rows(
+        known, Enclosure(ROWS, radius), [("one",), ("other",), None, None]
+    )
     assert len(set(found.tolist())) == 3
     # Exact rows are equal by value, zeros of either sign among them, in every layer.
     assert found[2] == found[3]
-    again = known.of_rows(Enclosure.exactly(ROWS[2:]), [("one",), ("new",)])
+    again = identify_rows(known, Enclosure.exactly(ROWS[2:]), [("one",), ("new",)])
     assert again.tolist() == found[2:].tolist()
 
 
 def tables_by_layer(model, certificate):
     """The tables of y^(0), y^(1), … that the checker computes."""
     claim = decode_claim(certificate)
-    identities = Identities()
+    identities = {}
     found = [embed_tables(model, claim, identities)]
     for depth, layer in enumerate(model.layers):
         claims, tie = claim.layers[depth], claim.ties[depth]
@@ -103,7 +105,7 @@ def test_equal_means_of_thirds_are_one_row_and_others_are_not():
     embedding = np.array([[1.0, 0], [4, 0], [2, 0], [3, 0], [2, 1]])
     model = dataclasses.replace(model, embedding=embedding)
     claim = dataclasses.replace(decode_claim(certificate), rho=(0, 1, 2, 3, 4))
-    below = embed_tables(model, claim, Identities())
+    below = embed_tables(model, claim, {})
     recipes = [(4, ((0, 1, 2),)), (4, ((2, 3, 4),)), (4, ((1, 2, 3),)), (4, ((),))]
     rationals = Rationals(layer, below, recipes)
     assert rationals.are_equal(0, 1)
