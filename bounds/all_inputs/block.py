@@ -10,16 +10,16 @@ itself, later runs repeat it with weights moved by a few roundings.
 import bisect
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import Protocol, runtime_checkable
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from bounds.all_inputs.universe import AllInputs, Universe
+from bounds.all_inputs.universe import Universe
 from bounds.influence.inputs.classes import Configurations, InputClasses, classify
 from bounds.influence.propagation.class_layers import run_configurations
-from bounds.influence.result import Ties
+from bounds.influence.result import Ties, merge_ties
 from bounds.influence.targets.table import as_value
 from bounds.numbers.norms import euclidean_norms
 from bounds.rounding.moved_inputs import RUNS
@@ -52,9 +52,6 @@ class Found:
     def merge(self, other: "Found") -> "Found":
         """The larger of two influences, `self` if equal, with bounds and counts for both."""
         best = other if other.max > self.max else self
-        ties = self.ties
-        if ties is not None and other.ties is not None:
-            ties = ties.merge(other.ties)
         return Found(
             best.max,
             # Either lower end bounds the larger influence from below.
@@ -62,42 +59,8 @@ class Found:
             max(self.max_upper, other.max_upper),
             best.attained,
             self.evaluated + other.evaluated,
-            ties,
+            merge_ties((self.ties, other.ties)),
         )
-
-
-@runtime_checkable
-class InputPlan(Protocol):
-    """A partition of all inputs, or of some of them, into blocks to evaluate."""
-
-    @property
-    def universe(self) -> AllInputs:
-        """The inputs and their substitutions."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """Name of the plan."""
-        ...
-
-    @property
-    def exact(self) -> bool:
-        """Whether the blocks together contain every input."""
-        ...
-
-    @property
-    def description(self) -> str:
-        """Description of the evaluated inputs in one line."""
-        ...
-
-    @property
-    def num_blocks(self) -> int:
-        """Number of blocks."""
-        ...
-
-    def run(self, block: int) -> Found:
-        """The largest influence of a block; repeated runs agree."""
-        ...
 
 
 def largest(
@@ -107,7 +70,7 @@ def largest(
     """The largest influence of the configurations of all `parts`, at least one in all."""
     # Each part has a function that gives the input of one of its configurations: inputs are
     # written out for the largest alone.
-    values, moves, behind, met = [], [], [], None
+    values, moves, behind, met = [], [], [], []
     starts = [0]
     for configurations, attained in parts:
         base, ties = _changes(universe, configurations, 0)
@@ -123,7 +86,7 @@ def largest(
         moves.append(farthest(influence.shape, far))
         behind.append(attained)
         starts.append(starts[-1] + influence.size)
-        met = ties if met is None or ties is None else met.merge(ties)
+        met.append(ties)
     value, move = np.concatenate(values), np.concatenate(moves)
     best = int(np.argmax(value))
     magnitude = largest_magnitude((universe.model, universe.places.encodings))
@@ -134,25 +97,23 @@ def largest(
     ends = max(0.0, float((value - radius).max())), float((value + radius).max())
     part = bisect.bisect_right(starts, best) - 1
     attained = behind[part](best - starts[part])
-    return Found(float(value[best]), *ends, attained, value.size, met)
+    return Found(float(value[best]), *ends, attained, value.size, merge_ties(met))
 
 
 def _changes(
     universe: Universe, configurations: Configurations, run: int
 ) -> tuple[Float[np.ndarray, "configurations classes"], Ties | None]:
     """Changes of the target at some configurations in one run, and the ties met."""
-    changes, met = [], None
-    for change, ties in run_configurations(
+    parts = run_configurations(
         universe.models[run],
         universe.places.encodings,
         configurations,
         length=universe.length,
         target=as_value(universe.target),
         run=jnp.uint32(run),
-    ):
-        changes.append(change)
-        met = ties if met is None or ties is None else met.merge(ties)
-    return np.concatenate(changes).astype(np.float64), met
+    )
+    changes, ties = zip(*parts, strict=True)
+    return np.concatenate(changes).astype(np.float64), merge_ties(ties)
 
 
 class NotFiniteError(ArithmeticError):
@@ -211,7 +172,8 @@ def largest_on(
         return None
     # As many classes as an input can have, so that all blocks share one program.
     most = int(np.minimum(universe.sizes, len(universe.symbols)).sum()) + 2
-    whole = _concatenated([_filled(some, most) for _, some in found])
+    filled = (_filled(some, most) for _, some in found)
+    whole = jax.tree.map(lambda *parts: np.concatenate(parts), *filled)
     starts = np.cumsum([0, *(len(some) for _, some in found)])
 
     def attained(index: int) -> Attained:
@@ -225,13 +187,6 @@ def largest_on(
         return Attained(classes.tokens, int(position), int(one.substitute))
 
     return largest(universe, [(whole, attained)])
-
-
-def _concatenated(parts: list[Configurations]) -> Configurations:
-    names = [field.name for field in dataclasses.fields(Configurations)]
-    return Configurations(
-        **{name: np.concatenate([getattr(x, name) for x in parts]) for name in names}
-    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -384,7 +384,8 @@ def _states(
     signatures, representative, of = np.unique(
         np.minimum(vectors, most), axis=0, return_index=True, return_inverse=True
     )
-    if at_an_end and _reads_orders_alone(universe):
+    weightings = (layer.attention.weighting for layer in universe.model.layers)
+    if at_an_end and all(one.side for one in weightings):
         # Counts beyond the signature are read by no layer.
         # One count vector then stands for all of its signature.
         vectors, of = vectors[representative], np.arange(len(representative))
@@ -415,7 +416,3 @@ def _states(
         np.concatenate(vector),
         np.concatenate(arrangement),
     )
-
-
-def _reads_orders_alone(universe: Universe) -> bool:
-    return all(layer.attention.weighting.side for layer in universe.model.layers)

@@ -8,7 +8,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, get_args
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 from jaxtyping import Int
@@ -17,11 +17,10 @@ from bounds.all_inputs.ascent import RESTARTS, ROUNDS, STEPS, AscentPlan
 from bounds.all_inputs.block import (
     Attained,
     Found,
-    InputPlan,
     NotFiniteError,
     StringPlan,
 )
-from bounds.all_inputs.counts import TooManyError, plan_counts
+from bounds.all_inputs.counts import CountPlan, TooManyError, plan_counts
 from bounds.all_inputs.universe import AllInputs, Universe, list_inputs, lump
 from bounds.influence.compute import compute_influence
 from bounds.influence.result import Influence, Ties, judge_ties
@@ -41,6 +40,9 @@ BUDGET = 2**22
 CURVE_BUDGET = 2**19
 # Up to this length the input that is found is run again as it is, without classes.
 RERUN_LENGTH = 1024
+
+# Ways through the inputs, or some of them, in blocks of which repeated runs agree.
+InputPlan: TypeAlias = CountPlan | StringPlan | AscentPlan
 
 
 @dataclasses.dataclass(frozen=True)

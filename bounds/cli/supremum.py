@@ -17,8 +17,9 @@ from typing import Any
 
 import jax_models as jm
 from bounds.all_inputs import Supremum
-from bounds.all_inputs.block import Found, InputPlan
+from bounds.all_inputs.block import Found
 from bounds.all_inputs.supremum import (
+    InputPlan,
     choose_plan,
     conclude,
     describe_supremum,

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -61,6 +61,12 @@ class Ties:
             kept.row,
             kept.scores,
         )
+
+
+def merge_ties(reports: Iterable[Ties | None]) -> Ties | None:
+    """Report of all that compared scores; None if none did."""
+    met = [one for one in reports if one is not None]
+    return functools.reduce(Ties.merge, met) if met else None
 
 
 def judge_ties(model: Any, met: Ties | None, where: str, rule: TieRule) -> None:

@@ -17,7 +17,7 @@ from bounds.influence.inputs.reading import choose
 from bounds.influence.method import Method
 from bounds.influence.propagation.class_layers import run_configurations
 from bounds.influence.request import InfluenceRequest, one_row
-from bounds.influence.result import Block
+from bounds.influence.result import Block, merge_ties
 from bounds.readings import unsupported_attention, unsupported_dropout
 from jax_models import Transformer
 
@@ -109,18 +109,18 @@ class Lumped(Method):
         configurations, whose = classes.configure(
             request.position, request.symbol, tie_orders(model)
         )
-        found, seen = [], None
-        for change, ties in run_configurations(
+        runs = run_configurations(
             model,
             places.encodings,
             configurations,
             length=n,
             target=request.target_value,
             run=request.moved_run,
-        ):
-            found.append(choose(change[:, None], request.chosen))
-            seen = ties if seen is None or ties is None else seen.merge(ties)
-        changes = np.concatenate(found)
+        )
+        found, ties = zip(
+            *((choose(x[:, None], request.chosen), met) for x, met in runs), strict=True
+        )
+        changes, seen = np.concatenate(found), merge_ties(ties)
         for start in range(0, request.position.size, BLOCK):
             # Substitutions of one configuration change alike.
             part = whose[start : start + BLOCK]
