@@ -23,7 +23,12 @@ from numpy.typing import ArrayLike
 
 from bounds.readings import unsupported_model
 from bounds.restriction.enclosed import Enclosed
-from bounds.restriction.possible import HeadBlock, SlotBlock, possible_blocks, seen
+from bounds.restriction.possible import (
+    HeadBlock,
+    SlotBlock,
+    possible_blocks,
+    visible_keys,
+)
 from bounds.restriction.scores import score_rows
 from bounds.restriction.tables import Tables
 from bounds.restriction.tabulate import Readings, Undecided, read_slots, tabulate
@@ -184,7 +189,7 @@ def needed_positions(
     for layer in reversed(model.layers):
         # Masks are monotone: whoever stands furthest out sees all that the others see.
         ends = needed[-1][[0, -1]]
-        sees = seen(layer.attention.sight, ends, everything)
+        sees = visible_keys(layer.attention.sight, ends, everything)
         columns = np.nonzero(sees)[1]
         needed.append(np.union1d(columns, needed[-1]))
     return needed[::-1]
@@ -250,10 +255,7 @@ def _check_size(
     dependence: Float[np.ndarray, "slots tokens"],
     most: int,
 ) -> None:
-    # A bit matters to a slot if the slot itself depends on it, or one that it may
-    # attend to.
-    depends = block.reach().astype(np.float32) @ dependence + dependence[block.slots]
-    sizes = (depends > 0).sum(axis=1)
+    sizes = block.count_bits(dependence)
     if sizes.max() > most:
         position = tables.positions[block.slots[sizes.argmax()]]
         raise TooManyBits(f"position {position} depends on {sizes.max()} free bits")

@@ -166,6 +166,19 @@ def linear(
     return rounded(value, brought, size, steps, known & counted(size, unit))
 
 
+def products_counted(
+    query: Float[np.ndarray, "rows d_k"], key: Float[np.ndarray, "keys d_k"]
+) -> bool:
+    """Whether no inner product of a query with a key is rounded, whichever the pair."""
+    if not query.size or not key.size:
+        return True
+    # No pair's products have magnitudes that add up to more; they are multiples of the
+    # product of both units.
+    size = np.abs(query).sum(axis=-1).max() * np.abs(key).max()
+    unit = units(query).min() + units(key).min()
+    return bool(counted(np.asarray(size), np.asarray(unit)))
+
+
 def _product_units(
     rows: Int[np.ndarray, "*rows width"], weight: Int[np.ndarray, "units width"]
 ) -> Int[np.ndarray, "*rows units"]:
@@ -220,15 +233,13 @@ def enclose(operation: Operation, *rows: Enclosed) -> Enclosed:
 
 
 @enclose.register
-def _(operation: Affine, *rows: Enclosed) -> Enclosed:
-    (row,) = rows
+def _(operation: Affine, row: Enclosed) -> Enclosed:
     bias = None if operation.bias is None else np.asarray(operation.bias)
     return linear(row, np.asarray(operation.weight), bias)
 
 
 @enclose.register
-def _(operation: Sum, *rows: Enclosed) -> Enclosed:
-    one, two = rows
+def _(operation: Sum, one: Enclosed, two: Enclosed) -> Enclosed:
     return one + two
 
 
@@ -238,15 +249,13 @@ def _(operation: Join, *rows: Enclosed) -> Enclosed:
 
 
 @enclose.register
-def _(operation: Relu, *rows: Enclosed) -> Enclosed:
-    (row,) = rows
+def _(operation: Relu, row: Enclosed) -> Enclosed:
     # ReLU is 1-Lipschitz and rounds nothing.
     return Enclosed(np.maximum(row.value, 0.0), row.radius)
 
 
 @enclose.register
-def _(operation: Gelu, *rows: Enclosed) -> Enclosed:
-    (row,) = rows
+def _(operation: Gelu, row: Enclosed) -> Enclosed:
     z = row.value
     value = 0.5 * z * (1 + erf(z / math.sqrt(2)))
     # 1 + erf cancels for z << 0, so the rounding is relative to z, not to the value.
@@ -256,10 +265,6 @@ def _(operation: Gelu, *rows: Enclosed) -> Enclosed:
 
 
 @enclose.register
-def _(operation: Norm, *rows: Enclosed) -> Enclosed:
-    return normalise(operation, *rows)
-
-
 def normalise(norm: Norm, rows: Enclosed) -> Enclosed:
     """Returns rows after the norm: (centred row) / root * scale + bias, enclosed."""
     # With c the centred row and r_c its radius, the variance is off by mean(2 |c| r_c +

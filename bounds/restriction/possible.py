@@ -20,6 +20,7 @@ Source: docs/restriction.md, sections 1 (the captured pairs of Hahn 2020, Lemma 
 """
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -32,8 +33,6 @@ from jax_models.weighting import Weighting
 
 # Numbers in one block: query rows times key rows times heads.
 BLOCK = 2**20
-
-Key = tuple[tuple[int, int], ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +54,6 @@ class SlotBlock:
     """A block of query rows: all rows of some slots, which are positions of the tables."""
 
     slots: Int[np.ndarray, "chosen"]
-    rows: Int[np.ndarray, "rows"]
     # Index into `slots` of each row's slot.
     slot_of_row: Int[np.ndarray, "rows"]
     # Possible sets of each head.
@@ -66,6 +64,15 @@ class SlotBlock:
         either = np.logical_or.reduce([head.possible for head in self.heads])
         first = np.searchsorted(self.slot_of_row, np.arange(len(self.slots)))
         return np.logical_or.reduceat(either, first, axis=0)
+
+    def count_bits(
+        self, dependence: Float[np.ndarray, "slots tokens"]
+    ) -> Int[np.ndarray, "chosen"]:
+        """Number of free bits that each chosen slot's output may depend on."""
+        # A bit matters to a slot if the slot itself depends on it, or one that it may
+        # attend to.
+        depends = self.reach().astype(np.float32) @ dependence + dependence[self.slots]
+        return (depends > 0).sum(axis=1)
 
 
 def tie_order(weighting: Weighting) -> int:
@@ -82,13 +89,13 @@ def first_in_order(
     return values.shape[axis] - 1 - np.flip(values, axis).argmax(axis=axis)
 
 
-def seen(
+def visible_keys(
     sight: Sight, rows: Int[np.ndarray, "rows"], keys: Int[np.ndarray, "keys"]
 ) -> Bool[np.ndarray, "rows keys"]:
     """Whether each row position sees each key position."""
-    if sight.everything:
+    if sight.everything:  # without a program of JAX for each shape
         return np.ones((len(rows), len(keys)), bool)
-    return np.asarray(sight.visible(rows[:, None], keys[None, :]))
+    return np.asarray(sight.visible(rows[:, None], keys))
 
 
 def possible_blocks(
@@ -104,35 +111,26 @@ def possible_blocks(
     width = scored.attention.pair_width
     most = max(1, BLOCK // (tables.num_rows * num_heads * width))
     slots = np.asarray(slots, np.intp)
-    sizes = np.diff(tables.starts)[slots]
-    slot_of_row = tables.slot_of_row
-    for chosen in _split(slots, sizes, most):
+    sizes, slot_of_row = np.diff(tables.starts), tables.slot_of_row
+    # Blocks of about `most` rows, at least one slot each.
+    block = (np.cumsum(sizes[slots]) - 1) // most
+    for chosen in np.split(slots, np.flatnonzero(np.diff(block)) + 1):
+        if not len(chosen):  # no slots at all
+            return
         rows = np.concatenate([tables.rows_of(int(slot)) for slot in chosen])
-        local = np.repeat(
-            np.arange(len(chosen)), np.diff(tables.starts)[chosen].astype(np.intp)
-        )
+        local = np.repeat(np.arange(len(chosen)), sizes[chosen])
         against = one_way[rows] @ other_way.T > 0
         own = chosen[local]
         # Of the rows of its own position a row agrees with itself alone.
         against |= own[:, None] == slot_of_row
         against[np.arange(len(rows)), rows] = False
         positions = tables.positions
-        sees = seen(scored.attention.sight, positions[own], positions)
+        sees = visible_keys(scored.attention.sight, positions[own], positions)
         heads = tuple(
             _head_block(tables, scored, head, rows, against, sees)
             for head in range(num_heads)
         )
-        yield SlotBlock(chosen, rows, local, heads)
-
-
-def _split(
-    slots: Int[np.ndarray, "slots"], sizes: Int[np.ndarray, "slots"], most: int
-) -> Iterator[Int[np.ndarray, "_"]]:
-    """Slots in blocks of about `most` rows, at least one slot each."""
-    if len(slots):
-        ends = np.cumsum(sizes)
-        block = (ends - 1) // most
-        yield from np.split(slots, np.flatnonzero(np.diff(block)) + 1)
+        yield SlotBlock(chosen, local, heads)
 
 
 def _head_block(
@@ -220,13 +218,13 @@ def elect(
     imbalance: int | None,
 ) -> dict[int, int]:
     """Bits to fix, by the best-voted assignments that agree, until `batch` are reached."""
-    totals: dict[Key, float] = {}
+    totals: dict[tuple[tuple[int, int], ...], float] = defaultdict(float)
     for row in np.flatnonzero(votes):
-        key = tuple(tables.assignment(int(row)).items())
-        totals[key] = totals.get(key, 0.0) + float(votes[row])
+        totals[tuple(tables.assignment(int(row)).items())] += float(votes[row])
     # Attempts after the first shuffle the votes.
     if noise is not None:
-        totals = {key: total * noise.uniform(0.5, 1) for key, total in totals.items()}
+        for key in totals:
+            totals[key] *= noise.uniform(0.5, 1)
     chosen: dict[int, int] = {}
     for key in sorted(totals, key=lambda key: -totals[key]):
         if any(chosen.get(bit, value) != value for bit, value in key):
@@ -245,9 +243,3 @@ def elect(
 def lean(bits: Mapping[int, int]) -> int:
     """Returns the number of ones less the number of zeros among bits."""
     return sum(2 * value - 1 for value in bits.values())
-
-
-def first_bits(tables: Tables, slots: Sequence[int]) -> dict[int, int]:
-    """Returns the first bit of the slot that depends on most bits, fixed to 0."""
-    bits = max((tables.bits[slot] for slot in slots), key=len)
-    return {bits[0]: 0}

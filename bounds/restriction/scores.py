@@ -17,8 +17,6 @@ from jaxtyping import Float, Int
 
 from bounds.numbers.rounding import SCALAR_STEPS, gamma_upper
 from bounds.restriction.enclosed import (
-    LARGEST_COUNT,
-    NO_UNIT,
     SMALLEST,
     Enclosed,
     Floats,
@@ -26,8 +24,8 @@ from bounds.restriction.enclosed import (
     divided,
     inflated,
     linear,
+    products_counted,
     row_norms,
-    units,
 )
 from bounds.restriction.tables import Tables
 from jax_models import InputError
@@ -168,20 +166,6 @@ def score_rows(layer: Layer, tables: Tables, length: int) -> ScoredRows:
         error = 0.0 if plain else gamma_upper(SCALAR_STEPS)
         query = divided(query, scale, error)
         scale = np.ones_like(scale)
-        exact = query.exact and key.exact and _products_exact(query.value, key.value)
+        heads = zip(query.value, key.value, strict=True)
+        exact = query.exact and key.exact and all(products_counted(*x) for x in heads)
     return ScoredRows(attention, query, key, value, scale, exact)
-
-
-def _products_exact(
-    query: Float[np.ndarray, "heads rows d_k"], key: Float[np.ndarray, "heads keys d_k"]
-) -> bool:
-    """Whether it is certain that no inner product of a query with a key is rounded."""
-    sizes, least = 0.0, 0
-    for head_query, head_key in zip(query, key, strict=True):
-        size = np.abs(head_query).sum(axis=-1).max() * np.abs(head_key).max()
-        # Products are multiples of the product of both units.
-        unit = int(units(head_query).min()) + int(units(head_key).min())
-        if unit < NO_UNIT / 2:
-            sizes = max(sizes, size / 2.0 ** max(unit, -900))
-            least = min(least, unit)
-    return bool(sizes <= LARGEST_COUNT and least > -900)

@@ -38,10 +38,8 @@ from bounds.restriction.analysis import (
     needed_positions,
 )
 from bounds.restriction.possible import (
-    SlotBlock,
     cast_votes,
     elect,
-    first_bits,
     leading_entries,
     lean,
     possible_blocks,
@@ -158,8 +156,7 @@ class Search:
         votes = np.zeros(tables.num_rows)
         bad: list[int] = []
         for block in possible_blocks(tables, scored, slots):
-            depends = block.reach().astype(np.float32) @ dependence
-            over = ((depends + dependence[block.slots]) > 0).sum(axis=1) > cap
+            over = block.count_bits(dependence) > cap
             if over.any():
                 bad += block.slots[over].tolist()
                 cast_votes(tables, block, over, order, cap, votes)
@@ -167,7 +164,9 @@ class Search:
             return {}, []
         imbalance = self.imbalance if self.balance else None
         chosen = elect(tables, votes, batch, self.noise, imbalance)
-        return chosen or first_bits(tables, bad), bad
+        # Where no vote may be followed: a bit of a slot that depends on most bits.
+        most = max((tables.bits[slot] for slot in bad), key=len)
+        return chosen or {most[0]: 0}, bad
 
     def decide(self, tables: Tables, case: Undecided, where: str) -> dict[int, int]:
         """A bit, fixed to 0, of rows whose winner rounding decides; `InputError` for none."""
@@ -248,11 +247,16 @@ def _close_value(search: Search, tables: Tables, scored: ScoredRows) -> dict[int
     """Bits that settle each head's attention, for a query whose own row is constant."""
     # Once the bits of a list's first entry are fixed so that it has its largest score,
     # the head attends to it whatever the other bits are.
-    slot = tables.slot(search.query)
+    slot, first = tables.slot(search.query), np.zeros(1, np.intp)
+    order = tie_order(scored.attention.weighting)
     closed: dict[int, int] = {}
     while True:
         (block,) = possible_blocks(tables, scored, [slot])
-        bits = _cheapest_entry(tables, scored, block)
+        entries = (
+            leading_entries(tables, sets, first, order, 1) for sets in block.heads
+        )
+        found = [tables.assignment(int(row[0, 0])) for row, there in entries if there]
+        bits = min(found, key=len, default={})
         if not bits:
             try:
                 read_slots(tables, scored, block)
@@ -261,20 +265,6 @@ def _close_value(search: Search, tables: Tables, scored: ScoredRows) -> dict[int
                 bits = search.decide(tables, case, "last layer")
         closed.update(bits)
         tables, scored = _fixed(tables, scored, bits)
-
-
-def _cheapest_entry(
-    tables: Tables, scored: ScoredRows, block: SlotBlock
-) -> dict[int, int]:
-    """Fewest bits that fix a head's best-scored non-constant key row; {} for none."""
-    order = tie_order(scored.attention.weighting)
-    first = np.zeros(1, np.intp)
-    found = []
-    for sets in block.heads:
-        entries, there = leading_entries(tables, sets, first, order, 1)
-        if there[0, 0]:
-            found.append(tables.assignment(int(entries[0, 0])))
-    return min(found, key=len, default={})
 
 
 def draw(
@@ -356,11 +346,6 @@ def forget(name: str, work: Callable[[], ClosedInput]) -> ClosedInput:
     return work()
 
 
-def has_free_bit(partial: PartialInput) -> bool:
-    """Whether a restriction leaves any bit free."""
-    return bool(partial.free)
-
-
 @dataclasses.dataclass(frozen=True)
 class SearchPlan:
     """Options of a search."""
@@ -384,7 +369,7 @@ class SearchPlan:
     neighbours: Neighbours | None = None
     # Whether a restriction serves its purpose; of those that do, and else of all, the
     # one with most free positions is best.
-    useful: Callable[[PartialInput], bool] = has_free_bit
+    useful: Callable[[PartialInput], bool] = lambda partial: bool(partial.free)
     # Called with each stage's name and partial input, round by round.
     report: Report | None = None
 
@@ -443,7 +428,7 @@ def attempt(
         chosen = next(caps)
 
         def altered() -> ClosedInput:
-            clock.start_over()
+            clock.stages = []
             partial = alter(model, query, given, chosen, plan.seed)
             clock("alteration", partial)
             return ClosedInput(partial, "alteration", tuple(clock.stages))
@@ -496,7 +481,7 @@ def _greedy(
         noise = np.random.default_rng((plan.seed, number)) if number else None
 
         def searched(chosen=chosen, noise=noise) -> ClosedInput:
-            clock.start_over()
+            clock.stages = []
             search = Search(model, query, given, noise, plan.balance, clock)
             close(search, *search.reduce(chosen))
             return ClosedInput(search.partial, "greedy", tuple(clock.stages))
@@ -515,9 +500,6 @@ class _Clock:
     @property
     def seconds(self) -> float:
         return time.monotonic() - self.begin
-
-    def start_over(self) -> None:
-        self.stages = []
 
     def __call__(self, name: str, partial: PartialInput) -> None:
         # A stage counts as it is after its last round.

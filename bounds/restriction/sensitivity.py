@@ -30,6 +30,7 @@ from jax_models.languages import Automaton, Language
 
 Tokens = Int[np.ndarray, "tokens"]
 Membership = Callable[[Tokens], Any]
+States = frozenset[int]
 # Beyond it a membership function is asked about some completions, not about all.
 MOST_ENUMERATED = 16
 
@@ -157,10 +158,10 @@ def most_free_forced(
     tokens, pair = _check(rho, symbols)
     expect_kind("automaton", automaton, Automaton, "an Automaton")
     length = _num_symbols(automaton, tokens, pair)
-    # By set of states, as a bit mask: free bits, and the choices that lead there.
-    best: dict[int, tuple[int, Any]] = {1 << automaton.start: (0, None)}
+    # By set of states: free bits, and the choices that lead there.
+    best: dict[States, tuple[int, Any]] = {frozenset([automaton.start]): (0, None)}
     for token in tokens[:length]:
-        reached: dict[int, tuple[int, Any]] = {}
+        reached: dict[States, tuple[int, Any]] = {}
         # A free position is fixed to either symbol, or stays free.
         choices = [(int(token),)] if token != FREE else [(s,) for s in pair] + [pair]
         for states, (free, path) in best.items():
@@ -171,12 +172,11 @@ def most_free_forced(
                     step = FREE if len(choice) == 2 else choice[0]
                     reached[image] = (count, (path, step))
         best = reached
-    accepting = sum(1 << state for state in automaton.accepting)
     # The answer is forced where all states that can be reached accept, or none.
     forced = [
         (count, path)
         for states, (count, path) in best.items()
-        if not states & accepting or not states & ~accepting
+        if states <= automaton.accepting or not states & automaton.accepting
     ]
     count, path = max(forced, key=lambda entry: entry[0])
     found = list(tokens[length:])
@@ -267,14 +267,9 @@ def _complete(
     return completed
 
 
-def _image(automaton: Automaton, states: int, symbols: Sequence[int]) -> int:
-    """Bit mask of the states that a set of states reaches by some symbols."""
-    image = 0
-    for state in range(states.bit_length()):
-        if states >> state & 1:
-            for symbol in symbols:
-                image |= 1 << automaton.transitions[state][symbol]
-    return image
+def _image(automaton: Automaton, states: States, symbols: Sequence[int]) -> States:
+    """States that a set of states reaches by some symbols."""
+    return frozenset(automaton.transitions[q][s] for q in states for s in symbols)
 
 
 def _sample(

@@ -9,6 +9,8 @@ the model then computes alike.
 """
 
 import dataclasses
+import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -31,6 +33,20 @@ class Tables:
     rows: Enclosed
     # Numbers that are equal for equal rows of a slot.
     identity: Int[np.ndarray, "rows"]
+
+    @classmethod
+    def gather(
+        cls,
+        positions: Int[np.ndarray, "slots"],
+        bits: Sequence[tuple[int, ...]],
+        kept: Sequence[Int[np.ndarray, "assignments"]],
+        rows: Enclosed,
+        identity: Int[np.ndarray, "rows"],
+    ) -> "Tables":
+        """Tables of the slots whose rows stand in `rows` at the indices `kept`."""
+        index = np.concatenate(kept)
+        starts = np.cumsum([0, *map(len, kept)])
+        return cls(positions, tuple(bits), starts, rows[index], identity[index])
 
     @property
     def num_rows(self) -> int:
@@ -72,21 +88,18 @@ class Tables:
         self,
     ) -> tuple[Float[np.ndarray, "rows shared"], Float[np.ndarray, "rows shared"]]:
         """Whether each row sets a bit to 1, and to 0, for bits that several slots share."""
-        count: dict[int, int] = {}
-        for bits in self.bits:
-            for bit in bits:
-                count[bit] = count.get(bit, 0) + 1
+        count = Counter(itertools.chain.from_iterable(self.bits))
         # Rows of two positions can contradict only at bits that both depend on.
         column = {bit: k for k, bit in enumerate(b for b in count if count[b] > 1)}
         ones = np.zeros((self.num_rows, len(column)), np.float32)
         zeros = np.zeros_like(ones)
         for slot, bits in enumerate(self.bits):
-            start, stop = self.starts[slot], self.starts[slot + 1]
+            rows = self.rows_of(slot)
             for k, bit in enumerate(bits):
                 if bit in column:
-                    value = np.arange(stop - start) >> k & 1
-                    ones[start:stop, column[bit]] = value
-                    zeros[start:stop, column[bit]] = 1 - value
+                    value = np.arange(len(rows)) >> k & 1
+                    ones[rows, column[bit]] = value
+                    zeros[rows, column[bit]] = 1 - value
         return ones, zeros
 
     def fix(
@@ -106,12 +119,8 @@ class Tables:
                 left, index = normal_form(left, index, self.identity)
             kept.append(index)
             bits.append(left)
-        rows = np.concatenate(kept)
-        starts = np.cumsum([0, *map(len, kept)])
-        tables = Tables(
-            self.positions, tuple(bits), starts, self.rows[rows], self.identity[rows]
-        )
-        return tables, rows
+        tables = Tables.gather(self.positions, bits, kept, self.rows, self.identity)
+        return tables, np.concatenate(kept)
 
 
 def _halves(

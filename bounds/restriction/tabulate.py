@@ -7,7 +7,7 @@ with a table. Where rounding leaves the winner open, the row is *undecided* and 
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -80,23 +80,17 @@ def _read_slot(
     own = np.broadcast_to(row_indices(tables, slot, values), count)
     first = int(np.searchsorted(block.slot_of_row, local))
     at = first + own - int(tables.starts[slot])
+    rows = np.empty((len(reached), count), np.intp)
+    for row, j in zip(rows, reached, strict=True):
+        row[:] = row_indices(tables, int(j), values)
     members, chosen = [], []
     for head, sets in enumerate(block.heads):
-        candidates = reached[sets.possible[at][:, reached].any(axis=0)]
-        if not len(candidates):
-            members.append(np.zeros((0, count), np.intp))
-            chosen.append(np.zeros((0, count), bool))
-            continue
-        rows = np.stack(
-            [
-                np.broadcast_to(row_indices(tables, int(j), values), count)
-                for j in candidates
-            ]
+        allowed = sets.possible[at][:, reached].T
+        candidates = allowed.any(axis=1)
+        members.append(rows[candidates])
+        chosen.append(
+            _decide(scored, head, slot, own, members[-1], allowed[candidates])
         )
-        allowed = sets.possible[at][:, candidates].T
-        best = _decide(scored, head, slot, own, rows, allowed)
-        members.append(rows)
-        chosen.append(best)
     return Readings(
         int(tables.positions[slot]), bits, own, tuple(members), tuple(chosen)
     )
@@ -111,6 +105,8 @@ def _decide(
     allowed: Bool[np.ndarray, "candidates assignments"],
 ) -> Bool[np.ndarray, "candidates assignments"]:
     """Whether each candidate is attended to under each assignment; raises `Undecided`."""
+    if not len(rows):
+        return allowed
     weighting = scored.attention.weighting
     queries = np.broadcast_to(own, rows.shape)
     low, high = scored.cells(head, queries.reshape(-1), rows.reshape(-1))
@@ -149,22 +145,12 @@ def tabulate(
     ]
     rows = combine_heads(layer, old.rows[own], Enclosed.concatenate(heads, axis=-1))
     identity = _identify(old, read, rows)
-    bits, kept = [], []
-    start = 0
-    for one in read:
-        index = np.arange(start, start + len(one.own))
-        start += len(one.own)
-        left, index = normal_form(one.bits, index, identity)
-        bits.append(left)
-        kept.append(index)
-    index = np.concatenate(kept)
-    return Tables(
-        np.array([one.position for one in read], np.intp),
-        tuple(bits),
-        np.cumsum([0, *map(len, kept)]),
-        rows[index],
-        identity[index],
-    )
+    ends = np.cumsum([len(one.own) for one in read])
+    slots = zip(read, np.split(np.arange(ends[-1]), ends[:-1]), strict=True)
+    forms = (normal_form(one.bits, index, identity) for one, index in slots)
+    bits, kept = zip(*forms, strict=True)
+    positions = np.array([one.position for one in read], np.intp)
+    return Tables.gather(positions, bits, kept, rows, identity)
 
 
 def _attended(scored: ScoredRows, head: int, read: Sequence[Readings]) -> Enclosed:
@@ -184,36 +170,23 @@ def _attended(scored: ScoredRows, head: int, read: Sequence[Readings]) -> Enclos
 
 
 def _identify(
-    old: Tables, read: Sequence[Readings], rows: Enclosed
+    old: Tables, read: Sequence[Readings], made: Enclosed
 ) -> Int[np.ndarray, "rows"]:
     """Identities of the new rows: by their numbers if exact, else by the rows they read."""
-    exact: list[bool] = (rows.radius == 0).all(axis=-1).tolist()
-    numbers = rows.value + 0.0  # one zero for both signs
-    identity = np.zeros(len(exact), np.intp)
+    exact: list[bool] = (made.radius == 0).all(axis=-1).tolist()
+    numbers = made.value + 0.0  # one zero for both signs
+    identity: list[int] = []
     known: dict[object, int] = {}
-    start, slot_of_row = 0, old.slot_of_row
+    # Identities are numbers within a slot.
+    named = list(zip(old.slot_of_row.tolist(), old.identity.tolist(), strict=True))
     for one in read:
-        where = _names(old, slot_of_row, one)
-        for case in range(len(one.own)):
-            row = start + case
-            name: object = numbers[row].tobytes() if exact[row] else where(case)
-            identity[row] = known.setdefault((one.position, name), len(known))
-        start += len(one.own)
-    return identity
-
-
-def _names(
-    old: Tables, slot_of_row: Int[np.ndarray, "_"], one: Readings
-) -> Callable[[int], object]:
-    """Function from an assignment to the rows read: the slot's own and each head's."""
-
-    def named(case: int) -> object:
-        parts: list[object] = [int(old.identity[one.own[case]])]
-        for members, chosen in zip(one.members, one.chosen, strict=True):
-            rows = members[chosen[:, case], case]
-            parts.append(
-                tuple((int(slot_of_row[row]), int(old.identity[row])) for row in rows)
-            )
-        return tuple(parts)
-
-    return named
+        for case, own in enumerate(one.own):
+            row = len(identity)
+            name: object = numbers[row].tobytes()
+            if not exact[row]:
+                heads = zip(one.members, one.chosen, strict=True)
+                attended = (rows[on[:, case], case].tolist() for rows, on in heads)
+                which = (tuple(named[member] for member in some) for some in attended)
+                name = (int(old.identity[own]), *which)
+            identity.append(known.setdefault((one.position, name), len(known)))
+    return np.array(identity, np.intp)

@@ -10,7 +10,6 @@ measured.
 """
 
 import dataclasses
-import functools
 import math
 from typing import Literal, TypeAlias
 
@@ -155,11 +154,6 @@ class HardMeasure(BriefRepr):
         )
 
 
-def merge_all(measures: list[HardMeasure]) -> HardMeasure:
-    """Returns the measure over several sets of inputs."""
-    return functools.reduce(HardMeasure.merge, measures)
-
-
 _UNIT = 2.0**-53
 # exp and tanh of the C library are within eight units of rounding, products within one.
 _FUNCTION = 1 + 16 * _UNIT
@@ -218,14 +212,15 @@ def _layer_error(layer: LayerMeasure, error: Error, temperature: float) -> Error
         attended = attended + distance * head.half_range + head.gain @ error
     out = attended + layer.w2 @ (layer.w1 @ attended)
     steps = 2 * len(error) + layer.w1.shape[0] + 4 * len(layer.heads) + 8
-    return inflated(out, steps) + _floor(steps) * (out > 0)
+    # Each product below the normal range loses less than the smallest normal number.
+    return inflated(out, steps) + steps * SMALLEST * (out > 0)
 
 
 def score_error(head: HeadMeasure, error: Error) -> float:
     """Returns ρ, an upper bound on the distance of the twin's scores from the model's."""
     # ρ = p·e + eᵀ B e: a score is bilinear in its query row and its key row.
     moved = head.pull @ error + error @ (head.curvature @ error)
-    return float(inflated(moved, 3 * len(error) + 4)) + _floor(8) * bool(error.any())
+    return float(inflated(moved, 3 * len(error) + 4)) + 8 * SMALLEST * bool(error.any())
 
 
 def weight_distance(head: HeadMeasure, error: float, temperature: float) -> float:
@@ -260,8 +255,3 @@ def _odds_distance(head: HeadMeasure, error: float, temperature: float) -> float
         return 2.0
     odds = (head.odds * math.exp(exponent) + SMALLEST) * _FUNCTION
     return 2 * odds / (1 + odds) * _FUNCTION
-
-
-def _floor(steps: int) -> float:
-    """Upper bound on the underflow of `steps` products below the normal range."""
-    return steps * SMALLEST

@@ -10,6 +10,7 @@ and the gap is at least γ/n. Every output of the hard model stays as it was.
 
 import dataclasses
 import itertools
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -278,7 +279,9 @@ def _result(
 ) -> Simulation:
     formula = theorem_temperature(simulated, measure, epsilon)
     found = certified_temperature(measure, epsilon)
-    middle = found[0] if found is not None else _typical_gap(measure)
+    # Around a certified temperature, or where none is around a share of the gap.
+    gap = measure.gap / 64 if math.isfinite(measure.gap) else 1.0
+    middle = gap if found is None else found[0]
     taus = SWEEP * middle if sweep else np.zeros(0)
     by_formula = 0.0 if formula is None else formula[1].value
     # A temperature below every normal float of the model cannot be run.
@@ -305,11 +308,6 @@ def _result(
         errors=errors[len(wanted) :],
         bounds=np.array([certified_error(measure, tau) for tau in taus]),
     )
-
-
-def _typical_gap(measure: HardMeasure) -> float:
-    """Temperature around which errors are measured if none is certified."""
-    return measure.gap / 64 if np.isfinite(measure.gap) else 1.0
 
 
 # The columns of the CSV file, in order.

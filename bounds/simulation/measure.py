@@ -10,6 +10,7 @@ are kept before the temperature, which the twin replaces.
 """
 
 import dataclasses
+import functools
 from typing import TypeAlias
 
 import jax.numpy as jnp
@@ -26,15 +27,16 @@ from bounds.restriction.enclosed import (
     divided,
     inflated,
     linear,
+    products_counted,
     rounded,
     row_norms,
     units,
 )
+from bounds.restriction.possible import visible_keys
 from bounds.simulation.certificate import (
     HardMeasure,
     HeadMeasure,
     LayerMeasure,
-    merge_all,
 )
 from bounds.simulation.paper_shape import (
     HeadMaps,
@@ -79,7 +81,7 @@ def score_block(query: Enclosed, key: Enclosed) -> Enclosed:
     width = key.value.shape[-1]
     score = query.value @ key.value.swapaxes(-1, -2)
     known_q, known_k = ((x.radius == 0).all(axis=-1) for x in (query, key))
-    counted_all = _counted_products(query.value[known_q], key.value[known_k])
+    counted_all = products_counted(query.value[known_q], key.value[known_k])
     # Products of small multiples of powers of two: nothing is rounded, in any order of sums.
     if counted_all and known_q.all() and known_k.all():
         return Enclosed.exactly(score)
@@ -90,18 +92,6 @@ def score_block(query: Enclosed, key: Enclosed) -> Enclosed:
     radius = inflated(radius, 12) + 4 * (width + 1) * SMALLEST
     exact = known_q[..., :, None] & known_k[..., None, :] & counted_all
     return Enclosed(score, np.where(exact, 0.0, radius))
-
-
-def _counted_products(
-    query: Float[np.ndarray, "rows d_k"], key: Float[np.ndarray, "keys d_k"]
-) -> bool:
-    """Whether no inner product of a query and a key is rounded."""
-    if not query.size or not key.size:
-        return True
-    # No pair's products have magnitudes that add up to more.
-    size = np.abs(query).sum(axis=-1).max() * np.abs(key).max()
-    unit = units(query).min() + units(key).min()
-    return bool(counted(np.asarray(inflated(size, 80)), np.asarray(unit)))
 
 
 def safe_radius(score: Enclosed) -> Float[np.ndarray, "..."]:
@@ -198,7 +188,7 @@ def measure_hard_model(model: Transformer, tokens: Tokens) -> HardMeasure:
         measures.append(
             HardMeasure(tokens.shape[1], tuple(layers), len(chosen.value), exact)
         )
-    return merge_all(measures)
+    return functools.reduce(HardMeasure.merge, measures)
 
 
 def by_position(attention: Attention) -> bool:
@@ -272,7 +262,7 @@ class HeadPass:
     def attend(self, at: Rows) -> Enclosed:
         """Attended values of the rows at these positions; updates the measure."""
         length = self.key.value.shape[1]
-        seen = mask_block(self.attention, at, length)
+        seen = visible_keys(self.attention.sight, at, np.arange(length))
         score = score_block(self.query[:, at], self.key)
         width = cell_width(self.attention, at, length)
         found = find_winners(score, seen, width, self.classes, at, self.name)
@@ -319,14 +309,6 @@ class HeadPass:
             score_size=self.score_size,
             score_error=rounding * self.score_size,
         )
-
-
-def mask_block(
-    attention: Attention, at: Rows, length: int
-) -> Bool[np.ndarray, "rows keys"]:
-    """Returns whether each row of `at` sees each key."""
-    # In NumPy, so that nothing is compiled.
-    return np.asarray(attention.sight.visible(at[:, None], np.arange(length)))
 
 
 def cell_width(
@@ -395,9 +377,9 @@ def _look(head: HeadPass, block: Rows, at: Candidates, n: int) -> None:
     """Updates the measure of `head` by queries of the candidates numbered `block`."""
     score = score_block(head.query[:, block], head.key)[0]
     own = np.arange(len(at))
-    seen = mask_block(head.attention, at[block], n)[:, at]
+    mask = visible_keys(head.attention.sight, at[block], np.arange(n))
     # At its own position a row sees its own symbol alone.
-    seen = seen & ((at[block][:, None] != at) | (block[:, None] == own))
+    seen = mask[:, at] & ((at[block][:, None] != at) | (block[:, None] == own))
     width = cell_width(head.attention, at[block], n)
     cells = np.where(seen, np.rint(score.value / width), -np.inf)
     off = safe_radius(score).max(axis=1, where=seen, initial=0.0)
@@ -409,7 +391,7 @@ def _look(head: HeadPass, block: Rows, at: Candidates, n: int) -> None:
     # difference of a candidate's score >= M and the next lower one at another position is a
     # lower bound; it is the gap itself where the other positions can stay below.
     floor = _least_maximum(cells, at)
-    visible = mask_block(head.attention, at[block], n).sum(axis=1)
+    visible = mask.sum(axis=1)
     # At worst one maximum against all other keys that the row sees.
     head.odds = max(head.odds, float(np.maximum(visible - 1, 0).max()))
     for row in np.flatnonzero(visible > 1):
