@@ -180,8 +180,7 @@ def _at_the_edge(pair: Pair, member: Membership, seed: int) -> Iterator[Tokens]:
 def _flip(given: PartialInput, word: Tokens, place: int) -> Tokens:
     """Copy of `word` with the other of the two symbols at `place`."""
     flipped = word.copy()
-    zero, one = given.symbols
-    flipped[place] = zero if word[place] == one else one
+    flipped[place] = sum(given.symbols) - word[place]
     return flipped
 
 
@@ -399,7 +398,7 @@ def _why_alike(
     if accepted is not None:
         says = "accepts" if accepted else "rejects"
         right = "rightly" if accepted == member else "wrongly"
-        reasons.append(f"the model {says} them{_read(found)}, {right}")
+        reasons.append(f"the model {says} them{found.where_read}, {right}")
     return tuple(reasons)
 
 
@@ -410,12 +409,6 @@ def _accepts(model: jm.Transformer, found: Restriction) -> bool | None:
     logits = read_logits(model, jnp.asarray(found.output))
     logit = float(logits[model.accept.class_])
     return logit >= model.accept.threshold
-
-
-def _read(found: Restriction) -> str:
-    """Words that name the position read; empty if it is the last."""
-    last = found.query == len(found.rho) - 1
-    return "" if last else f", read at position {found.query}"
 
 
 def _with_pair(
@@ -437,7 +430,7 @@ def _with_pair(
         wrong = ("first", "second")[members.index(not accepted)]
         reasons.append(
             f"the model {'accepts' if accepted else 'rejects'} both of the pair"
-            f"{_read(found)}, and is wrong on the {wrong}"
+            f"{found.where_read}, and is wrong on the {wrong}"
         )
     certificate = dict(found.certificate)
     if given.entry is not None:

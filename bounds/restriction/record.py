@@ -99,10 +99,9 @@ def describe_restriction(found: Restriction, seconds: float) -> list[str]:
         )
         lines += [f"  {_text(tokens)}" for tokens in found.pair]
     if found.log2_misclassified is not None:
-        read = "" if found.query == n - 1 else f", read at position {found.query}"
         lines.append(
             f"At least 2^{found.log2_misclassified} inputs of length {n} are "
-            f"misclassified{read}."
+            f"misclassified{found.where_read}."
         )
     return [*lines, *(reason[0].upper() + reason[1:] + "." for reason in found.reasons)]
 

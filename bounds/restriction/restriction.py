@@ -143,6 +143,12 @@ class Restriction(BriefRepr):
         """The restriction as a partial input."""
         return PartialInput(self.rho, self.symbols)
 
+    @property
+    def where_read(self) -> str:
+        """Words that name the position read; empty if it is the last."""
+        last = self.query == len(self.rho) - 1
+        return "" if last else f", read at position {self.query}"
+
 
 def find_restriction(
     model: jm.Transformer,

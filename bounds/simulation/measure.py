@@ -32,7 +32,7 @@ from bounds.restriction.enclosed import (
     row_norms,
     units,
 )
-from bounds.restriction.possible import visible_keys
+from bounds.restriction.possible import first_in_order, visible_keys
 from bounds.simulation.certificate import (
     HardMeasure,
     HeadMeasure,
@@ -329,9 +329,8 @@ def _chosen(attention: Attention, members: Members) -> Members:
     side = attention.weighting.side
     if not side:
         return members
-    # Counted from the side that wins: 1 from the first member met up to the next.
-    met = np.cumsum(members[..., ::side], axis=-1)[..., ::side]
-    return members & (met == 1)
+    first = first_in_order(members, side, -1)[..., None]
+    return members & (np.arange(members.shape[-1]) == first)
 
 
 def measure_structure(model: Transformer, inputs: AllInputs) -> HardMeasure:

@@ -27,10 +27,9 @@ from bounds.numbers.interval import (
 )
 from bounds.numbers.statements import probability, whole
 from bounds.restriction.closed_form.route_paper import divided, giant
-from bounds.restriction.closed_form.tower import Tower, ceiling, lg_sum, log2
+from bounds.restriction.closed_form.tower import LN2, Tower, ceiling, lg_sum, log2
 
 CELLS = 40
-_LN2 = log(interval(2))
 # Beyond it the best cell no longer depends on c.
 _MANY = 10**6
 
@@ -77,7 +76,7 @@ class Alteration:
     def _ln_pairs(self) -> Interval:
         """Returns ln(c 2^c H / (ε φ))."""
         c = interval(self.inputs)
-        return _LN2 * c + log(c * self.num_heads / (self.eps * self.free))
+        return LN2 * c + log(c * self.num_heads / (self.eps * self.free))
 
     def parameters(self) -> dict[str, float]:
         """Floats nearest to η, q and ε, by name."""
@@ -88,10 +87,8 @@ def first_alteration(num_heads: int, kept: Interval) -> Alteration:
     """Returns the first layer's reduction with the least m, of q = (1 - R) i / 40."""
     heads = whole("num_heads", num_heads, 1)
     one, zero = interval(1), interval(0)
-    cells = []
-    for cell in range(1, CELLS):
-        q = (1 - kept) * cell / CELLS
-        cells.append(Alteration(heads, 1, one, zero, q, 1 - q - kept))
+    shares = ((1 - kept) * cell / CELLS for cell in range(1, CELLS))
+    cells = (Alteration(heads, 1, one, zero, q, 1 - q - kept) for q in shares)
     return min(cells, key=Alteration.kept)
 
 

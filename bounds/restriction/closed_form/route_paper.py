@@ -29,11 +29,10 @@ from bounds.numbers.interval import (
     rational,
 )
 from bounds.numbers.statements import instance, probability, whole
-from bounds.restriction.closed_form.tower import Tower, floor, lg_sum, log2
+from bounds.restriction.closed_form.tower import LN2, Tower, floor, lg_sum, log2
 
 ETA_CELLS = 30
 DELTAS = tuple(Fraction(cell, 20) for cell in (1, 2, 4, 7, 10, 15, 20))
-LN2 = log(interval(2))
 
 
 class Weight(enum.Enum):
@@ -109,7 +108,7 @@ class PaperReduction:
 
     def shortest(self, k: int) -> int:
         """The least n that (H3) allows at this k."""
-        return floor(log(interval(2)) / self.margins(k)[2]) + 1
+        return floor(LN2 / self.margins(k)[2]) + 1
 
     def parameters(self) -> dict[str, float]:
         """Floats nearest to η, q and δ, by name."""

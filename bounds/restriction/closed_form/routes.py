@@ -7,7 +7,8 @@ route S and of DYCK come from a table where it has the shape; closed forms are f
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -372,5 +373,4 @@ def _listed(steps: Sequence[SwitchingStep]) -> list[dict[str, Any]]:
 
 def least(routes: Sequence[Route]) -> Route:
     """Returns the route of least length."""
-    length: Callable[[Route], Tower] = lambda route: route.length
-    return min(routes, key=length)
+    return min(routes, key=operator.attrgetter("length"))

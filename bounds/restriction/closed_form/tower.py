@@ -15,7 +15,7 @@ from bounds.numbers.statements import whole
 
 MOST_BITS = 10**6
 LARGEST_TOP = 1e15
-_LN2 = log(interval(2))
+LN2 = log(interval(2))
 _LN10 = log(interval(10))
 
 
@@ -130,7 +130,7 @@ class Tower:
         """The decimal logarithm, rounded up; None for 0 and at levels above 1."""
         if self.level > 1 or self.top == 0:
             return None
-        return upper(self.log2_enclosure() * _LN2 / _LN10)
+        return upper(self.log2_enclosure() * LN2 / _LN10)
 
     def __str__(self) -> str:
         if self.integer is not None and self.integer < 10**18:
@@ -160,11 +160,11 @@ def _normal(level: int, top: Interval) -> Tower:
     while not top.b < LARGEST_TOP:
         top = log2(top)
         level += 1
-    while level > 1 and (below := exp(top * _LN2)).b < LARGEST_TOP:
+    while level > 1 and (below := exp(top * LN2)).b < LARGEST_TOP:
         top = below
         level -= 1
     if level == 1 and top.b <= MOST_BITS:
-        return _from_integer(ceiling(exp(top * _LN2)))
+        return _from_integer(ceiling(exp(top * LN2)))
     return Tower(level, upper(top))
 
 
@@ -176,12 +176,12 @@ def _from_integer(number: int) -> Tower:
 
 def log2(x: Interval) -> Interval:
     """An interval around log₂ x, for x > 0."""
-    return log(x) / _LN2
+    return log(x) / LN2
 
 
 def lg_sum(x: Interval, y: Interval | int) -> Interval:
     """An interval around log₂(2^x + 2^y), for x and y of any size."""
-    return x + log2(1 + exp((y - x) * _LN2))
+    return x + log2(1 + exp((y - x) * LN2))
 
 
 def ceiling(x: Interval) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 import jax_models as jm
 from jax_models.model.attention import Attention
 from jax_models.model.layer import FeedForward, Layer
+from tests.bounds.simulation.closed_form.rows import softmax
 
 WIDTH, HIDDEN, LENGTH = 3, 4, 5
 INPUTS = np.array(list(itertools.product((0, 1), repeat=LENGTH)))
@@ -95,12 +96,6 @@ def _rowwise(bias):
 def average_hard(scores):
     best = scores >= scores.max(axis=-1, keepdims=True) - TIE
     return best / best.sum(axis=-1, keepdims=True)
-
-
-def softmax(scores):
-    with np.errstate(under="ignore"):
-        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return weights / weights.sum(axis=-1, keepdims=True)
 
 
 def draw_networks(seed, count, layers, *, ties):
