@@ -24,7 +24,7 @@ def pytree(cls: Class) -> Class:
     late_data = tuple(name for name in every if name in late)
     shared = tuple(f.name for f in fields if f.metadata.get("shared"))
 
-    def flatten(tree: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    def divide(tree: Any) -> tuple[dict[str, Any], tuple[Any, ...]]:
         # The class belongs to the structure. `jax.tree_util.register_dataclass` compares two
         # trees by their fields alone (seen in JAX 0.10 and 0.11): a leftmost-hard and an
         # average-hard weighting, which have the same fields, then count as one structure, and
@@ -46,14 +46,16 @@ def pytree(cls: Class) -> Class:
                 children[name], aux = value, (*aux, (name, True))
             elif value is not None:
                 aux += ((name, value),)
+        return children, aux
+
+    def flatten(tree: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        children, aux = divide(tree)
         return tuple(children.values()), aux
 
     def flatten_with_keys(tree: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        children, aux = flatten(tree)
-        there = {name for name, _ in aux[1 + len(static) :]}
-        names = (*data, *(name for name in late_data if name in there))
-        keys = map(jax.tree_util.GetAttrKey, names)
-        return tuple(zip(keys, children, strict=True)), aux
+        children, aux = divide(tree)
+        key = jax.tree_util.GetAttrKey
+        return tuple((key(name), child) for name, child in children.items()), aux
 
     def unflatten(aux: tuple[Any, ...], children: Any) -> Any:
         # Without __init__: JAX unflattens trees of its own marks too, which no check would

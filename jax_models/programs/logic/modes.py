@@ -73,10 +73,15 @@ def mask_of(side: Side) -> Literal["future", "past"]:
     return "future" if side == "prefix" else "past"
 
 
-def refusals(
-    formula: Formula, alphabet: tuple[str, ...], mode: Mode
-) -> dict[str, Formula | Count]:
-    """Reasons why a mode cannot express a formula, each with the first part it is for."""
+def require_expressible(
+    formula: Formula,
+    alphabet: tuple[str, ...],
+    mode: Mode,
+    # place where a part of the formula was read, as in "column 5"
+    place: Callable[[Formula | Count], str] | None = None,
+) -> None:
+    """Raises `InputError` unless a mode can express a formula over an alphabet."""
+    # Each reason with the first part it is for.
     reasons: dict[str, Formula | Count] = {}
     for part in walk(formula):
         match part:
@@ -96,18 +101,6 @@ def refusals(
             case _:
                 continue
         reasons.setdefault(reason, part)
-    return reasons
-
-
-def require_expressible(
-    formula: Formula,
-    alphabet: tuple[str, ...],
-    mode: Mode,
-    # place where a part of the formula was read, as in "column 5"
-    place: Callable[[Formula | Count], str] | None = None,
-) -> None:
-    """Raises `InputError` unless a mode can express a formula over an alphabet."""
-    reasons = refusals(formula, alphabet, mode)
     if not reasons:
         return
     listed = [

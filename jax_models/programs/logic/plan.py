@@ -22,12 +22,12 @@ their difference is exactly 0 or 1.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from jax_models.model.mask import Mask
 from jax_models.model.position import PowerTerm, ResidueTerm
-from jax_models.programs.assembly import CONSTANT
+from jax_models.programs.assembly import CONSTANT, made_once
 from jax_models.programs.logic.modes import Mode
 from jax_models.programs.logic.syntax import Formula
 from jax_models.run.device_memory import COMPILED_LAYER, require_operations
@@ -113,14 +113,6 @@ class PlannedLayer:
         return max((head.exponent for head in self.heads), default=0)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Progress:
-    """State after some layers: the steps done, and the masks of the layers."""
-
-    done: int  # bit h is head h, bit len(heads) + k neuron k
-    masks: tuple[Mask, ...]
-
-
 def schedule_plan(plan: FormulaPlan) -> tuple[PlannedLayer, ...]:
     """Returns the layers of a plan, as few as its dependencies and masks allow.
 
@@ -137,17 +129,16 @@ def schedule_plan(plan: FormulaPlan) -> tuple[PlannedLayer, ...]:
     least = max(levels.values(), default=0)
     require_operations(f"a formula of {least} layers", COMPILED_LAYER * least)
     steps = _Steps(plan)
-    front = [_Progress(0, ())]
-    while all(one.done != steps.everything for one in front):
-        grown: dict[int, _Progress] = {}
-        for one in front:
-            for mask in steps.useful_masks(one.done):
-                done = steps.after_layer(one.done, mask)
-                grown.setdefault(done, _Progress(done, (*one.masks, mask)))
-        front = _undominated(list(grown.values()))
-    masks = next(one.masks for one in front if one.done == steps.everything)
+    # The masks of some layers by the steps done after them, as bits.
+    front: dict[int, tuple[Mask, ...]] = {0: ()}
+    while steps.everything not in front:
+        grown: dict[int, tuple[Mask, ...]] = {}
+        for done, masks in front.items():
+            for mask in steps.useful_masks(done):
+                grown.setdefault(steps.after_layer(done, mask), (*masks, mask))
+        front = {done: grown[done] for done in _undominated(grown)}
     layers, done = [], 0
-    for mask in masks:
+    for mask in front[steps.everything]:
         after = steps.after_layer(done, mask)
         layers.append(steps.layer(after & ~done, mask))
         done = after
@@ -155,15 +146,12 @@ def schedule_plan(plan: FormulaPlan) -> tuple[PlannedLayer, ...]:
     return tuple(layers) or (PlannedLayer("future", (), ()),)
 
 
-def _undominated(front: list[_Progress]) -> list[_Progress]:
-    front.sort(key=lambda one: -one.done.bit_count())
-    kept: list[_Progress] = []
-    for one in front:
-        if len(kept) == MAX_SETS:
-            break
-        if all(one.done & ~other.done for other in kept):
+def _undominated(sets: Iterable[int]) -> list[int]:
+    kept: list[int] = []
+    for one in sorted(sets, key=int.bit_count, reverse=True):
+        if all(one & ~other for other in kept):
             kept.append(one)
-    return kept
+    return kept[:MAX_SETS]
 
 
 class _Steps:
@@ -213,19 +201,6 @@ Score = tuple[Mask, int, tuple[Terms, ...], tuple[Terms, ...], Terms]
 # A conjunction reads the conjuncts of its conjuncts, which saves layers, unless there are
 # more: the prefixes of a long chain would take a quadratic number of weights.
 MAX_CONJUNCTS = 64
-
-
-def made_once(make: Callable[..., int]) -> Callable[..., int]:
-    """Remembers in the builder the coordinate that `make` returns for its arguments."""
-
-    @functools.wraps(make)
-    def recall(builder: "Builder", *arguments: Any) -> int:
-        known = (make, *arguments)
-        if known not in builder.known:
-            builder.known[known] = make(builder, *arguments)
-        return builder.known[known]
-
-    return recall
 
 
 class Builder:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from jax_models.model.position import ResidueTerm
-from jax_models.programs.assembly import CONSTANT
+from jax_models.programs.assembly import CONSTANT, made_once
 from jax_models.programs.grammar import walk
 from jax_models.programs.logic import syntax
 from jax_models.programs.logic.modes import SHARPNESS, Mode, Side, mask_of
@@ -26,7 +26,6 @@ from jax_models.programs.logic.plan import (
     conjunction,
     constant,
     disjunction,
-    made_once,
     plus,
     rounded,
     times,

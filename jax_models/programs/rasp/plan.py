@@ -12,10 +12,11 @@ its own. Equal heads, neurons and positions are built once.
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from jax_models.model.mask import Mask
 from jax_models.model.position import PowerTerm
-from jax_models.programs.assembly import CONSTANT, Form
+from jax_models.programs.assembly import CONSTANT, Form, made_once
 from jax_models.programs.grammar import Tree
 from jax_models.programs.rasp.syntax import IntegerType
 
@@ -198,7 +199,7 @@ class Circuit:
         self._ready: list[int] = []
         self._terms: list[PowerTerm] = []
         self._layers: list[_Layer] = []
-        self._known: dict[object, tuple[AffineForm, ...]] = {}
+        self.known: dict[object, Any] = {}
         self.symbols = tuple(self._new((1,), 0) for _ in alphabet)
 
     def _new(self, bound: Polynomial, ready: int) -> AffineForm:
@@ -214,30 +215,20 @@ class Circuit:
             self._layers.append(_Layer())
         return self._layers[index]
 
+    @made_once
     def position(self, power: int, length_power: int, offset: int) -> AffineForm:
         """Form of the coordinate (j + offset)^power n^length_power, j from 0."""
-        what = ("position", power, length_power, offset)
-        if what not in self._known:
-            degree = max(power, 0) + length_power
-            form = self._new((0,) * degree + (1,), 0)
-            index = form.terms[0][0]
-            self._terms.append(
-                PowerTerm(
-                    index,
-                    position_power=power,
-                    length_power=length_power,
-                    offset=offset,
-                )
-            )
-            self._known[what] = (form,)
-        return self._known[what][0]
+        form = self._new((0,) * (max(power, 0) + length_power) + (1,), 0)
+        term = PowerTerm(form.terms[0][0], 1, power, length_power, offset=offset)
+        self._terms.append(term)
+        return form
 
     def rectify(
         self, parts: Sequence[tuple[AffineForm, int]], bound: Polynomial
     ) -> AffineForm:
         """Form of the coordinate that holds the sum of coefficient * relu(form)."""
         what = ("rectify", tuple(parts))
-        if what not in self._known:
+        if what not in self.known:
             # The neurons of layer l read what is ready at 2l + 1.
             depth = self._ready_at([form for form, _ in parts]) // 2
             form = self._new(bound, 2 * depth + 2)
@@ -245,8 +236,8 @@ class Circuit:
             self._layer(depth).neurons.extend(
                 PlannedNeuron(read, coefficient, index) for read, coefficient in parts
             )
-            self._known[what] = (form,)
-        return self._known[what][0]
+            self.known[what] = form
+        return self.known[what]
 
     def attend(
         self,
@@ -257,7 +248,7 @@ class Circuit:
     ) -> tuple[AffineForm, ...]:
         """Forms of the coordinates of a head's values, 0 in a row that sees no key."""
         what = ("attend", mask, tuple(score), tuple(form for form, _ in value))
-        if what not in self._known:
+        if what not in self.known:
             query, key = (tuple(pair[side] for pair in score) for side in (0, 1))
             values = tuple(form for form, _ in value)
             depth = (self._ready_at([*query, *key, *values]) + 1) // 2
@@ -268,8 +259,8 @@ class Circuit:
             layer.mask = mask
             write = tuple(form.terms[0][0] for form in forms)
             layer.heads.append(PlannedHead(purpose, query, key, values, write))
-            self._known[what] = forms
-        return self._known[what]
+            self.known[what] = forms
+        return self.known[what]
 
     def plan(self, result: Value) -> ProgramPlan:
         """The plan of the collected layers, with the given result."""
