@@ -44,16 +44,12 @@ class Specification:
                 raise InputError(
                     f"--{name} is both fixed and swept; give one of the two"
                 )
-        if self.size > MOST_CELLS:
+        size = math.prod(map(len, self.sweep.values()))
+        if size > MOST_CELLS:
             raise InputError(
-                f"{self.size} cells in the cross product; at most {MOST_CELLS} go into "
+                f"{size} cells in the cross product; at most {MOST_CELLS} go into "
                 "one sweep, divide it"
             )
-
-    @property
-    def size(self) -> int:
-        """The number of cells."""
-        return math.prod(map(len, self.sweep.values()))
 
     def cells(self) -> Iterator[dict[str, str]]:
         """Yields the swept flags' values in each cell, the last flag varying fastest."""
@@ -155,16 +151,23 @@ def _object(path: str, name: str, value: Any) -> dict[str, Any]:
     return value
 
 
-def _typed(path: str, name: str, value: Any) -> str:
-    """Returns a value of a file as the text that would be typed after `--flag=`."""
+def typed(value: Any) -> str:
+    """Text of an option's value, as it would be typed after `--flag=`."""
     match value:
         case bool():
             return str(value).lower()
         case str() | int() | float():
             return str(value)
-        case list():
-            return ",".join(_typed(path, name, entry) for entry in value)
-    raise InputError(
-        f"--spec={path}: the value {value!r} of {name} is no text, number, boolean or "
-        "list"
-    )
+        case list() | tuple():
+            return ",".join(map(typed, value))
+    raise TypeError(repr(value))
+
+
+def _typed(path: str, name: str, value: Any) -> str:
+    try:
+        return typed(value)
+    except TypeError as error:
+        raise InputError(
+            f"--spec={path}: the value {error} of {name} is no text, number, boolean or "
+            "list"
+        ) from error

@@ -14,7 +14,7 @@ import sqlite3
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from bounds.store.file import (
     COLUMNS,
@@ -57,7 +57,7 @@ FORMS = {
 }
 
 
-class ResultStore:
+class ResultStore(contextlib.AbstractContextManager["ResultStore"]):
     """The rows of one store, open for one writing client.
 
     A context manager: leaving it closes the file and lets the next client in. The
@@ -83,10 +83,6 @@ class ResultStore:
                 prepare(self._connection, self.path, fresh=fresh)
             self._opened = opened.pop_all()
 
-    def __enter__(self) -> Self:
-        """Returns the open store."""
-        return self
-
     def __exit__(self, *exception: object) -> None:
         """Close the store."""
         self.close()
@@ -100,13 +96,12 @@ class ResultStore:
     ) -> dict[str, Any] | None:
         """Result of a finished cell, or None; a `StoreError` if it has not the form."""
         found = self._find("payload", config)
-        return (
-            None if found is None else _decode(self.path, cell_key(config), found, form)
-        )
+        key = cell_key(config)
+        return None if found is None else _decode(self.path, key, found, form)
 
-    def seconds(self, config: Mapping[str, Any]) -> float | None:
-        """Returns the wall time of a finished cell in seconds, or None without one."""
-        return self._find("seconds", config)
+    def seconds(self, config: Mapping[str, Any]) -> float:
+        """Returns the wall time of a finished cell in seconds, or 0 without one."""
+        return self._find("seconds", config) or 0.0
 
     def failure(self, config: Mapping[str, Any]) -> str | None:
         """Message of a failed cell, or None if no such cell failed."""
@@ -122,7 +117,7 @@ class ResultStore:
         """Write the row of a finished cell, or replace it; NaN and infinity become null."""
         if taken := payload.keys() & COLUMNS.keys():
             raise ValueError(f"a payload cannot use the names {sorted(taken)}")
-        self._write(config, "done", canonical_json(payload), None, seconds, origin)
+        self._write(config, canonical_json(payload), None, seconds, origin)
 
     def record_failure(
         self,
@@ -132,17 +127,17 @@ class ResultStore:
         origin: Provenance | None = None,
     ) -> None:
         """Write that a cell failed, and why; `find` does not return such a row."""
-        self._write(config, "failed", None, message, seconds, origin)
+        self._write(config, None, message, seconds, origin)
 
     def record_sweep(self, keys: Sequence[str], swept: Sequence[str]) -> None:
         """Write a sweep's cell keys and flags: `read_store` then returns that sweep."""
         sweep = {"keys": list(keys), "swept": list(swept)}
-        self._write(SWEEP, "done", canonical_json(sweep), None, 0.0, None)
+        self._write(SWEEP, canonical_json(sweep), None, 0.0, None)
 
-    def table(self, keys: Collection[str] | None = None) -> Table:
-        """Returns a row for each cell, or for the cells with the given keys alone."""
+    def table(self) -> Table:
+        """Returns a row for each cell."""
         with explained(self.path):
-            return _read_rows(self._connection, self.path, keys)
+            return _read_rows(self._connection, self.path)
 
     def results(self) -> Table:
         """Table of the finished results, as `read_store` gives it."""
@@ -161,7 +156,6 @@ class ResultStore:
     def _write(
         self,
         config: Mapping[str, Any],
-        status: str,
         payload: str | None,
         message: str | None,
         seconds: float,
@@ -171,7 +165,7 @@ class ResultStore:
         row = {
             "key": cell_key(config),
             "command": config["command"],
-            "status": status,
+            "status": "failed" if payload is None else "done",
             "config": canonical_json(config),
             "payload": payload,
             "message": message,

@@ -36,10 +36,9 @@ def missing_cells(
     store: ResultStore, cells: Iterable[Cell], *, fresh: bool
 ) -> list[Cell]:
     """Returns the cells without a result; if `fresh` all, with checkpoints deleted."""
-    missing = [
-        cell for cell in cells if fresh or store.find(cell.config, cell.form) is None
-    ]
-    for cell in missing if fresh else ():
+    if not fresh:
+        return [x for x in cells if store.find(x.config, x.form) is None]
+    for cell in (missing := list(cells)):
         _forget(cell.checkpoint)
     return missing
 
@@ -91,8 +90,7 @@ def keep(store: ResultStore, cell: Cell, outcome: Outcome) -> list[Failure]:
 
 def run_cells(store: ResultStore, cells: Sequence[Cell]) -> list[Failure]:
     """Compute cells and record each at once; returns the failures."""
-    ran = run_here(cells)
-    return [failure for one in ran for failure in keep(store, *one)]
+    return [failure for one in run_here(cells) for failure in keep(store, *one)]
 
 
 def _forget(checkpoint: Path | None) -> None:

@@ -216,12 +216,11 @@ def sweep_table(stored: Table, keys: Sequence[str], swept: Sequence[str]) -> Tab
         if (row := kept.get(key)) is None:
             continue
         head = {"status": row["status"], "message": row["message"]}
-        head |= {SWEPT + name: _one(row.get(f"config.{name}")) for name in swept}
+        for name in swept:
+            value = row.get(f"config.{name}")
+            if isinstance(value, list) and len(value) == 1:
+                (value,) = value
+            head[SWEPT + name] = value
         tail = {"cell_seconds": row["seconds"], "cell_key": row["key"]}
         found += [{**head, **entry, **tail} for entry in row.get("rows") or [{}]]
     return Table(tuple(found))
-
-
-def _one(value: Any) -> Any:
-    """Returns the only entry of a list of one entry, and any other value as it is."""
-    return value[0] if isinstance(value, list) and len(value) == 1 else value

@@ -40,7 +40,7 @@ def test_a_recorded_result_is_found_by_its_configuration_alone(path):
     payload = {"influence": 0.1, "position": 3, "exact": True, "ties": None}
     with ResultStore(path) as store:
         assert store.find(CONFIG) is None
-        assert store.seconds(CONFIG) is None
+        assert store.seconds(CONFIG) == 0.0
         store.record(CONFIG, payload, seconds=1.25)
     with ResultStore(path) as store:
         assert store.find(dict(reversed(CONFIG.items()))) == payload
