@@ -12,7 +12,12 @@ from typing import Any
 from absl import flags
 
 from bounds.cli.shared.groups import DTYPES, Platform
-from bounds.cli.shared.options import IntegersParser, LengthsParser, ListParser, define
+from bounds.cli.shared.options import (
+    IntegersParser,
+    LengthsParser,
+    ListParser,
+    flags_of,
+)
 from jax_models import WEIGHTINGS
 from jax_models.model.mask import MASKS
 
@@ -30,7 +35,7 @@ def benchmark_flags(
     common: dict[str, Any] = {"flag_values": values}
     flags.DEFINE_string("out", f"results/{name}", "folder of the store", **common)
     flags.DEFINE_bool("fresh", False, "measure again what the store holds", **common)
-    define(values, Platform)
+    flags_of(Platform, values=values)
     flags.DEFINE_string(
         "jsonl", None, "file that the rows are written to, one line each", **common
     )

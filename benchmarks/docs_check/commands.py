@@ -50,7 +50,7 @@ def refusal(command: str) -> str | None:
 
 
 def _flag_refusal(name: str, arguments: list[str]) -> str | None:
-    command = next((one for one in COMMANDS if one.name == name), None)
+    command = COMMANDS.get(name)
     if command is None:
         return f"there is no command {name}"
     if {"--help", "-h"} & set(arguments):

@@ -20,7 +20,7 @@ def main(arguments: Sequence[str]) -> None:
     if len(arguments) > 1:
         raise app.UsageError(f"unexpected arguments {arguments[1:]}")
     FOLDER.mkdir(exist_ok=True)
-    for command in COMMANDS:
+    for command in COMMANDS.values():
         write_bytes(FOLDER / f"{command.name}.txt", command_help(command).encode())
 
 

@@ -26,7 +26,12 @@ from typing import Any
 
 from bounds.batch.execution import run_on_cluster
 from bounds.batch.layout import choose_layout
-from bounds.batch.specification import Specification, read_specification, read_sweep
+from bounds.batch.specification import (
+    Specification,
+    read_specification,
+    read_sweep,
+    typed,
+)
 from bounds.cli.batch_cells import (
     BATCHED,
     DATA_FLAGS,
@@ -55,8 +60,6 @@ from jax_models.run.device_memory import bytes_label
 
 class BatchOptions(Stored, Figure):
     """Options of the command, and those of the swept one that hold in all cells."""
-
-    COMMAND = "batch"
 
     command: str | None = option(
         None,
@@ -125,14 +128,14 @@ class BatchOptions(Stored, Figure):
         every = super().declared()
         if self.beside:
             swept = find_batched(self.specification().command).options
-            every |= {name: fields_of(swept)[name].about for name in self.beside}
+            every |= {name: fields_of(swept)[name] for name in self.beside}
         return every
 
     @property
     def held(self) -> dict[str, str]:
         """Texts of the swept command's options that were given on the command line."""
         every = {"seed": self.seed, **self.beside}
-        return {name: _typed(every[name]) for name in every if name in self.given}
+        return {name: typed(every[name]) for name in every if name in self.given}
 
     def specification(self) -> Specification:
         """The sweep; an `InputError` if no command is named, or a flag or the sweep twice."""
@@ -176,13 +179,6 @@ def further_options(
     return {f"Flags of {command}, the same in all cells": (swept, further)}
 
 
-def _typed(value: Any) -> str:
-    """Text of an option's value, as it is typed after `--flag=`."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
 def plan(options: BatchOptions) -> Work | None:
     """Work that runs the cells that the store lacks; a dry run prints and gives None."""
     specification = options.specification()
@@ -203,9 +199,6 @@ def plan(options: BatchOptions) -> Work | None:
             run_on_cluster, options.local_workers, options.scheduler
         )
 
-    def begin(store: ResultStore) -> None:
-        store.record_sweep(keys, swept)
-
     def finish(store: ResultStore) -> Exports:
         table = store.results()
         files = {"batch.csv": table.to_csv, "batch.jsonl": table.to_json_lines}
@@ -213,9 +206,8 @@ def plan(options: BatchOptions) -> Work | None:
             files["batch.parquet"] = table.to_parquet
         done = [row for row in table if row["status"] == "done"]
         targets = {cell.config.get("target") for cell in cells}
-        unit = (
-            unit_of(target) if len(targets) == 1 and (target := targets.pop()) else ""
-        )
+        target = targets.pop() if len(targets) == 1 else None
+        unit = unit_of(target) if target else ""
 
         def figure() -> Any:
             axes, results = (options.x, options.y), MAIN_RESULTS[command]
@@ -237,7 +229,7 @@ def plan(options: BatchOptions) -> Work | None:
         "cells",
         keeps_failures=True,
         run=run,
-        begin=begin,
+        begin=lambda store: store.record_sweep(keys, swept),
     )
 
 

@@ -18,7 +18,7 @@ from bounds.batch.specification import Specification
 from bounds.cli.main import COMMANDS, PROGRAM, Command, one_line
 from bounds.cli.shared.groups import Model
 from bounds.cli.shared.input_source import check_input_flags
-from bounds.cli.shared.options import Group, fields_of, list_words
+from bounds.cli.shared.options import Group, fields_of
 from bounds.cli.shared.platforms import avoid_miscompiling
 from bounds.cli.shared.subject import check_model_flags
 from bounds.store.output import file_sha256, plain, sha256
@@ -49,8 +49,6 @@ MAIN_RESULTS = {
         "optimal": "optimal cross-entropy (nats per symbol)",
     },
 }
-# Of them those in units of the watched quantity.
-INFLUENCES = ("influence_upper", "max")
 BATCHED = tuple(MAIN_RESULTS)
 # Flags that choose among data of one form.
 DATA_FLAGS = ("seed", "input")
@@ -62,7 +60,7 @@ def options_of_cells(options: type[Group]) -> list[str]:
     The folder of compiled programs, which changes no result, is also one.
     """
     every = fields_of(options).items()
-    return [x for x, one in every if one.about.key or x == "compilation_cache"]
+    return [x for x, one in every if one.key or x == "compilation_cache"]
 
 
 def find_batched(command: str) -> Command:
@@ -71,14 +69,14 @@ def find_batched(command: str) -> Command:
         raise InputError(
             f"--command={command}: cannot be swept; expected one of {', '.join(BATCHED)}"
         )
-    (found,) = (one for one in COMMANDS if one.name == command)
-    return found
+    return COMMANDS[command]
 
 
 def quantity_of(command: str, column: str, unit: str) -> str:
     """Label of a column of results, with `unit` if known and the column is an influence."""
     words = MAIN_RESULTS[command].get(column, column.replace("_", " "))
-    return f"{words}\n({unit})" if unit and column in INFLUENCES else words
+    is_influence = column in ("influence_upper", "max")
+    return f"{words}\n({unit})" if unit and is_influence else words
 
 
 def make_cells(specification: Specification) -> list[Cell]:
@@ -152,7 +150,7 @@ def _config(command: str, options: Group, hashes: dict[str, str]) -> dict[str, A
         "version": __version__,
         "block_memory": block_memory(),
         # A command may refuse a flag that does not apply, even with its default value.
-        "given": [name for name in keys if options.is_given(name)],
+        "given": [name for name in keys if name in options.given],
     }
     for name in keys:
         value = values[name]
@@ -161,7 +159,7 @@ def _config(command: str, options: Group, hashes: dict[str, str]) -> dict[str, A
         config[name] = str(value) if infinite else plain(value)
     for name in filter(lambda x: about[x].file, about):
         path = config.get(name)
-        if path and path not in list_words(about[name].words):
+        if path and path not in about[name].words:
             if path not in hashes:
                 if not os.path.isdir(path):
                     expect_file(f"--{name}", path)

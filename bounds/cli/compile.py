@@ -63,7 +63,6 @@ _TEST = "jax_models.programs.logic.self_test"
 class CompileOptions(Computed, Stored):
     """Options of the command."""
 
-    COMMAND = "compile"
     DRAWS = lambda one: one.self_test > 0
 
     formula: str | None = option(None, "The formula, as in 'P Q_a and #<[Q_b] >= 2'.")

@@ -14,13 +14,12 @@ are kept in --out as they are done, and the same command continues where it stop
 import textwrap
 from typing import Any
 
-import jax_models as jm
 from bounds.cli.shared.columns import FILES
 from bounds.cli.shared.groups import Lengths, Model, Read, Stored, Weighted
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
 from bounds.cli.shared.subject import name_model, weighted_model
 from bounds.curves.inputs import check_changeable
-from bounds.lemma5.constants import ClosedForms, evaluate_closed_forms, read_constants
+from bounds.lemma5.constants import evaluate_closed_forms, read_constants
 from bounds.lemma5.constants.closed_forms import (
     ENDLESS,
     constants_row,
@@ -35,19 +34,13 @@ from jax_models.run.evaluate import require_readout
 class ConstantsOptions(Lengths, Weighted, Model, Read, Stored):
     """Options of the command."""
 
-    COMMAND = "constants"
     DRAWS = lambda one: one.is_drawn
 
 
 WIDTH = 88
 # Header and key of each column of the report.
 TABLE = (
-    ("n", "n"),
-    ("layer", "layer"),
-    ("F", "F"),
-    ("A", "A"),
-    ("D", "D"),
-    ("abar", "abar"),
+    *((name, name) for name in ("n", "layer", "F", "A", "D", "abar")),
     ("n_half", "log10_half_weight"),
     ("corrected", "log10_corrected"),
     ("linear", "log10_corrected_linear"),
@@ -78,7 +71,10 @@ def plan(options: ConstantsOptions) -> Work:
     depth = len(model.layers)
 
     def compute(n: int) -> dict[str, Any]:
-        return record_rows([constants_row(forms) for forms in _layers(model, n, asked)])
+        known = read_constants(model, n)
+        layers = range(1, depth + 1)
+        forms = (evaluate_closed_forms(known, layer=k, **asked) for k in layers)
+        return record_rows(list(map(constants_row, forms)))
 
     def form(n: int) -> Form:
         one = FORM | {"layer": range(1, depth + 1), "n": only(n)}
@@ -98,16 +94,6 @@ def plan(options: ConstantsOptions) -> Work:
     ).work(options)
 
 
-def _layers(
-    model: jm.Transformer, length: int, asked: dict[str, Any]
-) -> list[ClosedForms]:
-    constants = read_constants(model, length)
-    return [
-        evaluate_closed_forms(constants, layer=layer, **asked)
-        for layer in range(1, len(constants.layers) + 1)
-    ]
-
-
 def _report(rows: list[dict[str, Any]], depth: int) -> str:
     """Returns an introduction, a table of the rows without empty columns, and notes."""
     intro = (
@@ -118,9 +104,13 @@ def _report(rows: list[dict[str, Any]], depth: int) -> str:
         "is the n at which the bound on a weight of a row of n is 1/2, about where "
         "constants begin to fall."
     )
-    notes = (textwrap.fill(note, WIDTH) for note in _notes(rows))
-    lines = ["", textwrap.fill(intro, WIDTH), *ruled(column_table(rows, TABLE, _show))]
-    return "\n".join([*lines, *notes])
+
+    def show(_: str, value: float | int) -> str:
+        return str(value) if isinstance(value, int) else f"{value:.5g}"
+
+    table = ruled(column_table(rows, TABLE, show))
+    intro, *notes = (textwrap.fill(text, WIDTH) for text in (intro, *_notes(rows)))
+    return "\n".join(["", intro, *table, *notes])
 
 
 def _notes(rows: list[dict[str, Any]]) -> list[str]:
@@ -142,7 +132,3 @@ def _notes(rows: list[dict[str, Any]]) -> list[str]:
     return notes or [
         "printed, tight: claims of Hahn 2020, not proved; corrected implies both here."
     ]
-
-
-def _show(_: str, value: float | int) -> str:
-    return str(value) if isinstance(value, int) else f"{value:.5g}"

@@ -71,7 +71,6 @@ EXTEND_TO = 10**6
 class CurveOptions(Lengths, Sampled, Texts, Read, Method, Memory, Stored, Figure):
     """Options of the command."""
 
-    COMMAND = "curve"
     DRAWS = lambda one: Sampled.DRAWS(one) or "estimate" in one.bounds
 
     lengths: tuple[int, ...] = again(

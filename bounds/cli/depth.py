@@ -53,7 +53,6 @@ def _read_share(text: str) -> Fraction:
 class DepthOptions(Stored):
     """Options of the command."""
 
-    COMMAND = "depth"
     DRAWS = lambda _: False
 
     num_layers: int = option(
@@ -140,7 +139,15 @@ def _cells(options: DepthOptions) -> dict[str, Cell]:
             # Thousands of layers take minutes: say where the work is.
             tell(f"{name}, {route.name}")
         return {
-            "routes": [_recorded(route) for route in routes],
+            "routes": [
+                {
+                    "name": route.name,
+                    "text": str(route.length),
+                    "number": _number("impossible_from", route.length),
+                    "about": {"parameters": route.parameters, "source": route.source},
+                }
+                for route in routes
+            ],
             "least": routes.index(least(routes)) if routes else None,
         }
 
@@ -158,21 +165,12 @@ def _summary(possible: Tower | None, found: dict[str, Any]) -> dict[str, Any]:
     if found["least"] is None:
         return {**summary, "impossible_from": None, "route": None, "parameters": None}
     best = found["routes"][found["least"]]
+    parameters = best["about"]["parameters"]
     return {
         **summary,
         **best["number"],
         "route": best["name"],
-        "parameters": best["about"]["parameters"],
-    }
-
-
-def _recorded(route: Route) -> dict[str, Any]:
-    """Record of a route, a proof with its parameters and threshold, in the store."""
-    return {
-        "name": route.name,
-        "text": str(route.length),
-        "number": _number("impossible_from", route.length),
-        "about": {"parameters": route.parameters, "source": route.source},
+        "parameters": parameters,
     }
 
 
@@ -189,7 +187,7 @@ def _report(
     possible: Tower, needed: int | None, found: dict[str, dict[str, Any]]
 ) -> str:
     """Report on the least thresholds, then on those of every route."""
-    lines = []
+    lines: list[str] = []
     for name, title in (("parity", "PARITY"), ("dyck", "DYCK, n even")):
         lines.append(f"{title}: possible up to n = {possible}")
         one = found[name]

@@ -43,7 +43,6 @@ OF_MODEL: dict[str, Any] = {
 class EntropyOptions(Lengths, Computed, Stored, Figure):
     """Options of the command."""
 
-    COMMAND = "entropy"
     DRAWS = lambda one: one.model is not None
 
     language: str = option(

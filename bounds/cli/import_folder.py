@@ -21,7 +21,6 @@ from jax_models.format.pretrained.load import compare_outputs, read_folder
 class ImportOptions(Head, Platform, Output):
     """Options of the command."""
 
-    COMMAND = "import"
     DRAWS = lambda _: False
 
     folder: str | None = option(None, "The folder of the checkpoint.")

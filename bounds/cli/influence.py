@@ -43,8 +43,6 @@ class InfluenceOptions(
 ):
     """Options of the command."""
 
-    COMMAND = "influence"
-
     include_query: bool = option(False, "Substitute the query's own token too.")
 
 
@@ -154,19 +152,15 @@ def _export(options: InfluenceOptions, found: FoundInfluence) -> Exports:
 def _rows(found: FoundInfluence) -> Rows:
     """Rows of the substitutions found, by position, then symbol."""
     result, asked = found.result, found.asked
-    if result.lower is not None and result.upper is not None:
-        assert result.enclosed is not None
-        tables = result.lower, result.upper, result.enclosed
-        position, symbol = np.nonzero(~np.isnan(result.lower))
-        at: Any = position, symbol
+    if result.lower is not None:
+        of: Any = (result.lower, result.upper, result.enclosed)
+        position, symbol = at = np.nonzero(~np.isnan(result.lower))
     else:
-        assert result.position_lower is not None and result.position_upper is not None
-        assert result.position_symbol is not None
-        assert result.position_enclosed is not None
-        tables = result.position_lower, result.position_upper, result.position_enclosed
-        position = np.flatnonzero(result.position_symbol >= 0)
-        symbol, at = result.position_symbol[position], position
-    columns = (x.tolist() for x in (position, symbol, *(x[at] for x in tables)))
+        of = (result.position_lower, result.position_upper, result.position_enclosed)
+        symbols: Any = result.position_symbol
+        position = at = np.flatnonzero(symbols >= 0)
+        symbol = symbols[position]
+    columns = (x.tolist() for x in (position, symbol, *(x[at] for x in of)))
     rows: Rows = []
     for p, s, lower, upper, known in zip(*columns, strict=True):
         kind = kind_of_ends(lower, upper, known)

@@ -34,7 +34,6 @@ from bounds.store.table import Table
 class LipschitzOptions(Lengths, Weighted, Sampled, Read, Stored, Figure):
     """Options of the command."""
 
-    COMMAND = "lipschitz"
     DRAWS = lambda _: True
 
     lengths: tuple[int, ...] = again(Lengths, "lengths", "16:1024:4")
@@ -55,10 +54,11 @@ class LipschitzOptions(Lengths, Weighted, Sampled, Read, Stored, Figure):
 
 # What every row has; then come the bounds that apply to the model.
 COLUMNS = tuple(name for name in FILES["lipschitz.csv"] if "*" not in name)
+BOUNDS = tuple(f"{kind}_{x}" for kind in ("log10", "looseness") for x in NAMES)
 CONFIDENCE = 0.95
 FORM = fields(
     *("notes", *(name for name in COLUMNS[:-1] if name != "seed"), "ball?"),
-    *(f"{kind}_{name}?" for kind in ("log10", "looseness") for name in NAMES),
+    *(f"{name}?" for name in BOUNDS),
     **each("estimate substitution", SIZE),
 )
 
@@ -97,12 +97,7 @@ def plan(options: LipschitzOptions) -> Work:
 
 def _export(subject: Subject, curve: LipschitzCurve) -> Exports:
     rows = [{**row, "seed": subject.seed} for row in curve]
-    bounds = [
-        f"{kind}_{name}"
-        for kind in ("log10", "looseness")
-        for name in NAMES
-        if f"{kind}_{name}" in curve.table.columns
-    ]
+    bounds = [name for name in BOUNDS if name in curve.table.columns]
     fits = {
         name: {
             **dataclasses.asdict(curve.fit(name)),

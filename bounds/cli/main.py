@@ -16,7 +16,7 @@ import os
 import sys
 import textwrap
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -122,7 +122,23 @@ class Command:
 
     def read(self, arguments: Sequence[str], *, check: bool = True) -> "Group":
         """Returns the command's options; `check` refuses options that do not apply."""
-        values = read_flags(self.name, flag_groups(self, arguments).values(), arguments)
+        values = flags.FlagValues()
+        for group in flag_groups(self, arguments).values():
+            values.append_flag_values(group)
+        try:
+            extra = values([PROGRAM, *arguments])[1:]
+        except flags.IllegalFlagValueError as error:
+            name = str(error).removeprefix("flag --").partition("=")[0]
+            parser = values[name].parser if name in values else None
+            raise InputError(_say_expected(parser, error)) from error
+        except (flags.Error, ValueError) as error:  # the latter: a value after --no
+            raise InputError(str(error)) from error
+        if extra:
+            raise InputError(
+                f"unexpected argument {extra[0]!r}; every option of {self.name} is a "
+                f"flag, see {PROGRAM} {self.name} --help"
+            )
+        refuse_what_passes(values)
         found = self.options.parse(values)
         if check:
             found.refuse_unused()
@@ -150,14 +166,12 @@ SUMMARIES = {
     "model": "Write a preset or random model as a file.",
     "sample": "Write sampled inputs as a file.",
 }
-COMMANDS = tuple(Command(*one) for one in SUMMARIES.items())
+COMMANDS = {name: Command(name, summary) for name, summary in SUMMARIES.items()}
+_NAMES = ", ".join(SUMMARIES)
 
 
 def prepare_streams() -> None:
-    """Makes stdout and stderr escape characters that they cannot encode.
-
-    A closed stream is replaced by one that discards what is printed.
-    """
+    """Opens closed standard streams, and makes them escape what they cannot encode."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed, as in `>&-`
@@ -173,7 +187,9 @@ def main(arguments: Sequence[str]) -> int:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default", InputWarning)  # the same line once
-            warnings.showwarning = _show_warning
+            warnings.showwarning = lambda message, *_, **__: print(
+                f"warning: {' '.join(str(message).split())}", file=sys.stderr
+            )
             _dispatch(list(arguments))
         sys.stdout.flush()
     except BrokenPipeError:
@@ -181,31 +197,20 @@ def main(arguments: Sequence[str]) -> int:
         # to report. The descriptor is replaced so that the exit does not flush to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (InputError, OSError) as error:
-        print(f"{PROGRAM}: {one_line(error)}", file=sys.stderr)
-        return 1
-    except MemoryError as error:
-        print(
-            f"{PROGRAM}: this takes more memory than there is: {one_line(error)}",
-            file=sys.stderr,
-        )
-        return 1
-    except RuntimeError as error:
-        # JAX is loaded where it raises, and only there.
-        if not any(kind.__name__ == "JaxRuntimeError" for kind in type(error).__mro__):
-            raise
-        print(
-            f"{PROGRAM}: JAX could not compute this: {one_line(error)}", file=sys.stderr
-        )
+    except (InputError, OSError, MemoryError, RuntimeError) as error:
+        what = ""
+        if isinstance(error, MemoryError):
+            what = "this takes more memory than there is: "
+        elif isinstance(error, RuntimeError):
+            # JAX is loaded where it raises, and only there.
+            if "JaxRuntimeError" not in (kind.__name__ for kind in type(error).__mro__):
+                raise
+            what = "JAX could not compute this: "
+        print(f"{PROGRAM}: {what}{one_line(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as error:
         return RUN.tell(number_of(error))
     return 0
-
-
-def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """Print a warning in one line on standard error."""
-    print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def one_line(error: BaseException) -> str:
@@ -227,21 +232,15 @@ def _dispatch(arguments: list[str]) -> None:
         case ["--help" | "-help" | "-h" | "help"]:
             print(overview())
         case [name, help] if help in HELP:
-            print(stored_help(_find(name)), end="")
+            # As `benchmarks.docs_check.help_pages` made it: flags name words of modules
+            # that need JAX.
+            pages = importlib.resources.files("bounds.cli") / "help"
+            page = pages / f"{_find(name).name}.txt"
+            print(page.read_text(encoding="utf-8"), end="")
         case []:
-            raise InputError(f"no command given; choose one of {_names()}")
+            raise InputError(f"no command given; choose one of {_NAMES}")
         case [name, *rest]:
             _run(_find(name), rest)
-
-
-def stored_help(command: Command) -> str:
-    """Returns the help of a command as `python -m benchmarks.docs_check.help_pages` made it.
-
-    Flags name words of modules that need JAX; the stored text is there without them.
-    """
-    name = f"{command.name}.txt"
-    pages = importlib.resources.files("bounds.cli") / "help"
-    return (pages / name).read_text(encoding="utf-8")
 
 
 def command_help(command: Command, arguments: Sequence[str] = ()) -> str:
@@ -295,30 +294,6 @@ def flag_groups(
     return {"Flags": command.define_flags(), **further}
 
 
-def read_flags(
-    command: str, groups: Iterable[flags.FlagValues], arguments: Sequence[str]
-) -> flags.FlagValues:
-    """Returns the flags of all groups, read from arguments."""
-    options = flags.FlagValues()
-    for group in groups:
-        options.append_flag_values(group)
-    try:
-        extra = options([PROGRAM, *arguments])[1:]
-    except flags.IllegalFlagValueError as error:
-        name = str(error).removeprefix("flag --").partition("=")[0]
-        parser = options[name].parser if name in options else None
-        raise InputError(_say_expected(parser, error)) from error
-    except (flags.Error, ValueError) as error:  # the latter: a value after --no
-        raise InputError(str(error)) from error
-    if extra:
-        raise InputError(
-            f"unexpected argument {extra[0]!r}; every option of {command} is a "
-            f"flag, see {PROGRAM} {command} --help"
-        )
-    refuse_what_passes(options)
-    return options
-
-
 def _say_expected(
     parser: flags.ArgumentParser | None, error: flags.IllegalFlagValueError
 ) -> str:
@@ -352,13 +327,8 @@ def refuse_what_passes(options: flags.FlagValues) -> None:
 
 def _find(name: str) -> Command:
     """Returns the command named `name`; raises `InputError` if there is none."""
-    for command in COMMANDS:
-        if command.name == name:
-            return command
-    close = difflib.get_close_matches(name, [command.name for command in COMMANDS], 1)
-    hint = f"did you mean {close[0]}?" if close else f"choose one of {_names()}"
+    if name in COMMANDS:
+        return COMMANDS[name]
+    close = difflib.get_close_matches(name, COMMANDS, 1)
+    hint = f"did you mean {close[0]}?" if close else f"choose one of {_NAMES}"
     raise InputError(f"unknown command {name!r}; {hint}")
-
-
-def _names() -> str:
-    return ", ".join(command.name for command in COMMANDS)

@@ -17,7 +17,6 @@ from jax_models.model.transformer import encode_positions
 class ModelOptions(Model, Weighted):
     """Options of the command."""
 
-    COMMAND = "model"
     DRAWS = lambda one: one.is_drawn
 
     max_length: int = option(

@@ -75,9 +75,8 @@ def split_error(found: Sequence[Record]) -> tuple[list[Record], MeasuredError | 
         return list(found), None
     last = found[-1]
     blocks = list(found[:-1] if set(last) == {*_NO_BLOCK, ERROR} else found)
-    if last[ERROR] is None:
-        return blocks, None
-    return blocks, MeasuredError(**with_infinity(last[ERROR]))
+    error = last[ERROR]
+    return blocks, error and MeasuredError(**with_infinity(error))
 
 
 def with_infinity(numbers: Record) -> dict[str, Any]:
@@ -328,8 +327,7 @@ class InParts(Generic[Of, Result]):
 
         @explained_loss()
         def lead() -> bool:
-            devices = open_devices(options)
-            opened.append(devices)
+            opened.append(devices := open_devices(options))
             if devices.leads and not options.dry_run:
                 print(f"{options.COMMAND}: results go to {options.out}", flush=True)
             asked.extend(self.ask())
@@ -338,12 +336,8 @@ class InParts(Generic[Of, Result]):
             if options.dry_run:
                 lines = [line for one in planned for line in self.describe(one)]
                 if self.one_pass is not None:
-                    of = (
-                        "the input"
-                        if len(asked) == 1
-                        else f"each of {len(asked)} inputs"
-                    )
-                    lines.append(f"one pass of {of}")
+                    some = f"each of {len(asked)} inputs"
+                    lines = [f"one pass of {some if len(asked) > 1 else 'the input'}"]
                 if devices.leads:
                     print("\n".join(lines))
             elif not devices.leads:
@@ -354,30 +348,29 @@ class InParts(Generic[Of, Result]):
         @explained_loss()
         def finish(store: ResultStore) -> Exports:
             if self.one_pass is not None:
-                return self.export([self._pass(self.one_pass, one) for one in asked])
+                return self.export([self._pass(one) for one in asked])
             joined: list[Joined[Of, Result]] = []
             (devices,) = opened
             for parts in planned:
                 count = len(parts.positions)
                 with Progress(count, "positions", alike=True) as progress:
                     counted = dataclasses.replace(parts, progress=progress)
-                    fresh = options.fresh
-                    joined.append(compute_parts(store, counted, devices, fresh=fresh))
+                    joined += [compute_parts(store, counted, devices, options.fresh)]
             return self.export(joined)
 
         def rows(store: ResultStore) -> Rows:
             one = next(iter(self.ask()))
             if self.one_pass is not None:
-                return [self.row(self._pass(self.one_pass, one))]
+                return [self.row(self._pass(one))]
             return [self.row(compute_parts(store, self.plan(one, None)))]
 
         return Work(finish, lead=lead, rows=rows, is_kept=self.one_pass is None)
 
-    @staticmethod
-    def _pass(compute: Callable[[Of], Result], asked: Of) -> Joined[Of, Result]:
+    def _pass(self, asked: Of) -> Joined[Of, Result]:
         """Result of one pass on an input, with the seconds it took."""
+        assert self.one_pass is not None
         began = time.perf_counter()
-        return Joined(asked, compute(asked), 0, time.perf_counter() - began)
+        return Joined(asked, self.one_pass(asked), 0, time.perf_counter() - began)
 
 
 @quiet_ties()
@@ -385,7 +378,6 @@ def compute_parts(
     store: ResultStore,
     parts: Parts[Of, Result],
     devices: Devices = ALONE,
-    *,
     fresh: bool = False,
 ) -> Joined[Of, Result]:
     """Result of all parts; computes missing pieces and saves each in the store."""
@@ -409,7 +401,7 @@ def compute_parts(
             end = piece.get(REACHED, cell.config["stop"])
             most = max(1, int((end - start) * SECONDS / took))
         found.append(piece)
-        seconds += store.seconds(cell.config) or 0.0
+        seconds += store.seconds(cell.config)
         start = end
     devices.tell((count, 0))
 
@@ -418,7 +410,7 @@ def compute_parts(
         missing = fresh or store.find(cell.config, cell.form) is None
         if devices.agree([cell], [missing])[0]:
             _keep(store, parts, cell, fresh)
-        seconds += store.seconds(cell.config) or 0.0
+        seconds += store.seconds(cell.config)
         return store.find(cell.config, cell.form) or {}
 
     top = also(parts.top(parts.values(found))) if parts.moves_top else None
@@ -461,7 +453,8 @@ def key_of(
 ) -> dict[str, Any]:
     """Entries that the keys of `influence` and `scan` share."""
     question = asked.subject.question
-    key = {
+    half = question.precision
+    return {
         "command": command,
         "version": __version__,
         "dtype": asked.subject.model.dtype.name,
@@ -469,7 +462,5 @@ def key_of(
         "rounding": rounding,
         "ties": question.ties,
         **asked.hashes,
+        **({} if half is None else {"precision": half}),
     }
-    if question.precision is not None:
-        key["precision"] = question.precision
-    return key

@@ -59,8 +59,6 @@ SEARCHING: dict[str, Any] = {
 class RestrictOptions(HardWeighting, Model, Query, Stored, Figure):
     """Options of the command."""
 
-    COMMAND = "restrict"
-
     length: int = option(64, "Tokens n of the inputs, an end token included.", least=1)
     language: str = option(
         "parity",
@@ -132,7 +130,7 @@ def plan(options: RestrictOptions) -> Work | None:
             cell = Cell(config_of, name, lambda: record_closed(work()), form=form)
             todo = missing_cells(store, [cell], fresh=options.fresh)
             if not todo:
-                earlier.append(store.seconds(config_of) or 0.0)
+                earlier.append(store.seconds(config_of))
             for failure in run_cells(store, todo):
                 raise jm.InputError(failure.message)
             (row,) = found_rows(store, [cell])

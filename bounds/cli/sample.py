@@ -24,7 +24,6 @@ from jax_models.languages import LANGUAGES, RegularLanguage, get_language
 class SampleOptions(Platform, Output):
     """Options of the command."""
 
-    COMMAND = "sample"
     DOUBLE = False  # the strings of a seed depend on it
 
     language: str = option(

@@ -82,8 +82,6 @@ OF_CHANGES = ("method", "precision", "rounding", "ties")
 class ScanOptions(OneInput, Ties, Incremental, Figure):
     """Options of the command."""
 
-    COMMAND = "scan"
-
     recipe: str | None = option(
         None,
         "A scan by the name of its field, which sets what is replaced and watched and what "
@@ -152,7 +150,7 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
         "figure_format",
         "png",
         " A page (html) is to hover over.",
-        words=("bounds.store.output:FORMATS", PAGE),
+        allowed=("bounds.store.output:FORMATS", PAGE),
     )
     top: int = option(
         0,
@@ -181,26 +179,22 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
     def refuse_unused(self) -> None:
         """Also refuses options that the edit or the recipe sets, or that do not affect it."""
         super().refuse_unused()
-        given, recipe = self.is_given, self.recipe
-        for name in SET_BY[recipe]:
-            if given(name):
-                raise jm.InputError(f"--recipe={recipe} sets --{name}; leave it out")
+        recipe = self.recipe
+        unused = [(SET_BY[recipe], f"--recipe={recipe} sets --{{}}; leave it out")]
+        if recipe in ONE_PASS:
+            why = f"--recipe={recipe} is one pass of the input, on which --{{}} has no "
+            unused.append((OF_CHANGES, f"{why}effect; leave it out"))
+        if self.edit == "delete":
+            why = "--edit=delete puts in no symbols, and --{} lists some; leave it out"
+            unused.append((("symbols", "candidates"), why))
+        for names, why in unused:
+            for name in filter(self.given.__contains__, names):
+                raise jm.InputError(why.format(name))
         if recipe == "categorical_jacobian" and self.reduce in WORDS:
             raise jm.InputError(
                 f"--recipe={recipe} reduces by frobenius, not by {self.reduce}; give "
                 "--reduce=frobenius:tensor or another form of it, or leave it out"
             )
-        for name in OF_CHANGES if recipe in ONE_PASS else ():
-            if given(name):
-                raise jm.InputError(
-                    f"--recipe={recipe} is one pass of the input, on which --{name} has no "
-                    "effect; leave it out"
-                )
-        for name in ("symbols", "candidates") if self.edit == "delete" else ():
-            if given(name):
-                raise jm.InputError(
-                    f"--edit=delete puts in no symbols, and --{name} lists some; leave it out"
-                )
 
 
 # Lines of scan.csv beyond which it is not written.
@@ -238,27 +232,23 @@ def plan(options: ScanOptions) -> Work:
 
 def _ask_all(options: ScanOptions) -> Iterator[AskedScan]:
     """Yields the request of each record of a FASTA file, or of the one input."""
-    names = [] if options.is_given("input") else record_names(options)
+    names = [] if "input" in options.given else record_names(options)
     if len(names) < 2:
         yield _ask(options)
         return
+    places: dict[str, int] = {}  # records of one name could not be told apart
+    for at, name in enumerate(names):
+        if (before := places.setdefault(name, at)) < at:
+            raise jm.InputError(
+                f"{options.fasta}: records {before} and {at} are both named "
+                f"{show(name)}, and share a table; give them different first words, or "
+                "scan one by --input"
+            )
     first: Subject | None = None
-    _require_different(str(options.fasta), names)
     for at, name in enumerate(names):
         asked = _ask(dataclasses.replace(options, input=at), first)
         first = first or asked.subject
         yield dataclasses.replace(asked, record=name)
-
-
-def _require_different(path: str, names: Sequence[str]) -> None:
-    """Refuses FASTA records of one name, whose lines in the CSV could not be told apart."""
-    first: dict[str, int] = {}
-    for at, name in enumerate(names):
-        if (before := first.setdefault(name, at)) < at:
-            raise jm.InputError(
-                f"{path}: records {before} and {at} are both named {show(name)}, and share "
-                "a table; give them different first words, or scan one by --input"
-            )
 
 
 def _ask(options: ScanOptions, first: Subject | None = None) -> AskedScan:
@@ -296,7 +286,7 @@ def _ask(options: ScanOptions, first: Subject | None = None) -> AskedScan:
         edit=options.edit,  # pyright: ignore[reportArgumentType] - one of its words
     )
     if options.recipe == "mutagenesis":
-        if not options.is_given("target"):
+        if "target" not in options.given:
             asked = asked.watching("logits")
         return dataclasses.replace(asked, reduce=reduce or "none")
     if options.recipe is None:

@@ -46,8 +46,6 @@ from jax_models.model.transformer import encode_positions
 class SensitivityOptions(Lengths, Weighted, Model, Query, Ties, Memory, Stored, Figure):
     """Options of the command."""
 
-    COMMAND = "sensitivity"
-
     lengths: tuple[int, ...] = again(Lengths, "lengths", "4:1024:9")
     form: str = option(
         "sign",
@@ -132,7 +130,8 @@ def plan(options: SensitivityOptions) -> Work:
         if options.form == "real":
             counted = "1/4 of the sum of squared changes"
         heading = f"Average sensitivity over uniform inputs of n tokens: {counted}."
-        table = ruled(column_table(rows, SHOWN, _show))
+        show = lambda _, x: f"{x:.4g}" if isinstance(x, float) else str(x)
+        table = ruled(column_table(rows, SHOWN, show))
         report = "\n".join(["", heading, *table, curve.finding, ""])
         return Exports(record, report, COLUMNS, rows, curve.plot)
 
@@ -145,7 +144,3 @@ def plan(options: SensitivityOptions) -> Work:
         export=export,
         named=named,
     ).work(options)
-
-
-def _show(_: str, value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

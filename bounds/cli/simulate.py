@@ -51,8 +51,6 @@ def parse_schedule(text: str) -> Any:
 class SimulateOptions(Lengths, HardWeighting, Sampled, Stored, Figure):
     """Options of the command."""
 
-    COMMAND = "simulate"
-
     lengths: tuple[int, ...] = again(Lengths, "lengths", "4,8,16,32")
     weighting: str | None = again(
         HardWeighting, "weighting", None, " A random model's is average_hard."
@@ -112,20 +110,6 @@ FORM = fields(
     **each(SWEPT, [SIZE]),
     **{"=": lambda row: len({len(row[name]) for name in SWEPT.split()}) == 1},
 )
-
-
-def simulation_report(curve: SimulationCurve) -> str:
-    """Returns a table of temperatures and errors, and the rows' notes."""
-    return "\n".join(
-        [
-            "",
-            "Softmax at a temperature in place of hard attention, by length n (tokens): "
-            "certified over",
-            "exact reals for the inputs considered; the error was measured.",
-            *ruled(column_table(curve, SHOWN, _show)),
-            *_notes(curve),
-        ]
-    )
 
 
 def _notes(curve: SimulationCurve) -> list[str]:
@@ -200,5 +184,10 @@ def _export(subject: Subject, curve: SimulationCurve) -> Exports:
         **subject.named,
         "rows": list(curve),
     }
-    report = simulation_report(curve) + "\n"
+    title = (
+        "Softmax at a temperature in place of hard attention, by length n (tokens): "
+        "certified over\nexact reals for the inputs considered; the error was measured."
+    )
+    table = ruled(column_table(curve, SHOWN, _show))
+    report = "\n".join(["", title, *table, *_notes(curve), ""])
     return Exports(record, report, COLUMNS, list(curve), curve.plot)

@@ -28,7 +28,7 @@ from bounds.all_inputs.supremum import (
     record_found,
     run_block,
 )
-from bounds.all_inputs.universe import AllInputs, list_inputs
+from bounds.all_inputs.universe import list_inputs
 from bounds.cli.shared.groups import Model, Read, Shape, Stored, Ties, Weighted
 from bounds.cli.shared.options import IntegersParser, again, option
 from bounds.cli.shared.runner import Exports, Work
@@ -41,8 +41,6 @@ from jax_models.run.evaluate import TieRule
 
 class SupremumOptions(Weighted, Model, Read, Ties, Stored):
     """Options of the command."""
-
-    COMMAND = "supremum"
 
     length: int = option(64, "Tokens n of the inputs, the query's included.", least=1)
     query_symbols: tuple[int, ...] | None = option(
@@ -64,6 +62,11 @@ class SupremumOptions(Weighted, Model, Read, Ties, Stored):
     position: str = again(Shape, "position", "none")
 
 
+# Of the record, by the name of the result's attribute.
+_FIELDS = (x.name for x in dataclasses.fields(Supremum))
+FIELDS = (*(x for x in _FIELDS if x not in ("length", "ties")), "rtol_exact")
+
+
 def plan(options: SupremumOptions) -> Work:
     """Work that computes the blocks of all inputs, or of a search over inputs."""
     model = weighted_model(options, max_length=options.length)
@@ -77,6 +80,7 @@ def plan(options: SupremumOptions) -> Work:
     )
     way = choose_plan(inputs, options.configurations, options.seed)
     named = name_model(options, model)
+    symbols = {"symbols": inputs.symbols, "query_symbols": inputs.query_symbols}
     key = {
         **options.key("include_query", "ties", "dtype", "seed"),
         "plan": way.name,
@@ -84,7 +88,7 @@ def plan(options: SupremumOptions) -> Work:
         "n": inputs.length,
         "query": inputs.query,
         "target": inputs.target,
-        **_inputs(inputs),
+        **symbols,
         **named,
     }
     form = found_form(inputs.length, model.vocab_size)
@@ -102,11 +106,11 @@ def plan(options: SupremumOptions) -> Work:
         ambiguous = best.ties is not None and best.ties.ambiguous
         record = {
             "n": best.length,
-            **_fields(best),
+            **{name: getattr(best, name) for name in FIELDS},
             "exact": best.exact,
             **named,
             "tokens_sha256": tokens_sha256(best.tokens),
-            **_inputs(inputs),
+            **symbols,
             "ambiguous": ambiguous,
         }
         return Exports(record, describe_supremum(best), ties=int(ambiguous))
@@ -121,7 +125,7 @@ def _conclude(
     """The largest influence over the results of all blocks in the store."""
     blocks = list(map(read_found, found_rows(store, cells)))
     found = functools.reduce(Found.merge, blocks) if blocks else None
-    seconds = sum(store.seconds(cell.config) or 0.0 for cell in cells)
+    seconds = sum(store.seconds(cell.config) for cell in cells)
     try:
         return conclude(way, found, ties, seconds)
     except RuntimeError as error:  # it is told, and no block of a stranger is trusted
@@ -130,14 +134,3 @@ def _conclude(
             f"({error}); run its command with --fresh to compute it again, or choose "
             "another --out"
         ) from error
-
-
-def _inputs(inputs: AllInputs) -> dict[str, Any]:
-    return {"symbols": inputs.symbols, "query_symbols": inputs.query_symbols}
-
-
-def _fields(best: Supremum) -> dict[str, Any]:
-    names = [field.name for field in dataclasses.fields(best)] + ["rtol_exact"]
-    return {
-        name: getattr(best, name) for name in names if name not in ("length", "ties")
-    }

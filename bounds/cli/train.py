@@ -45,8 +45,6 @@ from jax_models.training import (
 class TrainOptions(Shape, Weighted, Computed, Stored, Figure):
     """Options of the command."""
 
-    COMMAND = "train"
-
     language: str = option(
         "parity",
         "Source to learn: {words}, or an automaton's file (docs/notation.md).",

@@ -143,17 +143,14 @@ def influence_finding(
     """Sentence or two on the largest influence."""
     if record["position"] is None:
         return f"n = {record['n']}: nothing can be substituted."
-    where = f"at position {record['position']}, symbol {record['symbol']}"
+    old = new = at = ""
+    if asked.tokenizer is not None:
+        old, new = f" ({record['wild_type']})", f" ({record['symbol_name']})"
+        at = f" ({asked.tokenizer.name(int(asked.tokens[record['query']]))})"
+    where = f"at position {record['position']}{old}, symbol {record['symbol']}{new}"
     output = as_value(asked.subject.question.target).noun
     if not asked.watches_all:
-        output += f" at position {record['query']}"
-    if asked.tokenizer is not None:
-        where = (
-            f"at position {record['position']} ({record['wild_type']}), symbol "
-            f"{record['symbol']} ({record['symbol_name']})"
-        )
-        if not asked.watches_all:
-            output += f" ({asked.tokenizer.name(int(asked.tokens[record['query']]))})"
+        output += f" at position {record['query']}{at}"
     ends = [record[name] for name in ("max", "max_lower", "max_upper")]
     maximum = f"{enclosure_label(*ends)}, {record['kind']} by {record['method']}"
     decided = record["decided"]

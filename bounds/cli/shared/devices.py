@@ -85,7 +85,7 @@ def _await_leader(host: str, port: int, name: str) -> None:
     end = time.monotonic() + PATIENCE
     while True:
         try:
-            socket.create_connection((host, port), timeout=PATIENCE).close()
+            return socket.create_connection((host, port), timeout=PATIENCE).close()
         except OSError as error:
             if time.monotonic() > end:
                 raise InputError(
@@ -93,8 +93,6 @@ def _await_leader(host: str, port: int, name: str) -> None:
                     f"{PATIENCE} s ({error}); start process 0 there"
                 ) from error
             time.sleep(0.2)
-        else:
-            return
 
 
 @contextlib.contextmanager

@@ -14,21 +14,15 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from bounds.cli.shared import groups
-from bounds.cli.start import STORE_NAME
 from bounds.store.file import lock
-from bounds.store.output import FORMATS, plain, save_figure
+from bounds.store.output import FORMATS, plain
 from bounds.store.provenance import provenance
-from bounds.store.results import ResultStore
 from jax_models.arguments import CONFIG_BYTES, read_file, show
 from jax_models.atomic import sync_folder
 from jax_models.errors import InputError
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 # Records whose names differ from the command's.
 RECORDS = {"restrict": "certificate.json"}
@@ -94,12 +88,18 @@ def refuse_to_overwrite(options: groups.Output) -> None:
         values.get("dry_run") or values.get("verify") or values.get("process_id")
     )
     folder = Path(options.out)
-    _refuse_place(folder, not writes_nothing)
+    place = next(x for x in (folder, *folder.absolute().parents) if os.path.lexists(x))
+    where = f"--out={folder}: {place}"
+    if not os.path.isdir(place):
+        raise InputError(
+            f"{where} is no folder; expected one, or the name of a new one"
+        )
+    if not (writes_nothing or os.access(place, os.W_OK | os.X_OK)):
+        raise InputError(f"{where} is a folder that cannot be written to; name another")
     if options.overwrite or writes_nothing:
         return
-    running = options.running()
-    values = {name: x for name, x in values.items() if name not in running}
-    given, unrecorded = plain(values), True
+    unrecorded, about = True, options.declared()
+    given = plain({x: value for x, value in values.items() if about[x].export})
     if (folder / COMPLETE).exists():  # of a run that was killed
         with lock(folder / COMPLETE, LOCK_SECONDS):
             _move(folder)
@@ -123,18 +123,6 @@ def refuse_to_overwrite(options: groups.Output) -> None:
                 f"{RECORDS.get(command, f'{command}.json')} beside it; name another "
                 "--out, or write over what is there with --overwrite"
             )
-
-
-def _refuse_place(folder: Path, written: bool) -> None:
-    """Raises `InputError` if --out cannot be a folder, or not one to write if `written`."""
-    place = next(x for x in (folder, *folder.absolute().parents) if os.path.lexists(x))
-    where = f"--out={folder}: {place}"
-    if not os.path.isdir(place):
-        raise InputError(
-            f"{where} is no folder; expected one, or the name of a new one"
-        )
-    if written and not os.access(place, os.W_OK | os.X_OK):
-        raise InputError(f"{where} is a folder that cannot be written to; name another")
 
 
 def _difference(
@@ -208,13 +196,3 @@ class Output:
             "dtype": values.get("dtype"),
             **dataclasses.asdict(provenance()),
         }
-
-    def open_store(self) -> ResultStore:
-        """Opens the store of results in the folder for writing, as a context manager."""
-        return ResultStore(self.path(STORE_NAME), fresh=self.options.fresh)
-
-    def draw(self, figure: "Figure", stem: str | None = None) -> list[str]:
-        """Writes a figure in the formats of --figure_format; returns the files' names."""
-        formats = [x for x in self.options.figure_format if x in FORMATS]
-        paths = save_figure(figure, self.path(stem or self.options.COMMAND), formats)
-        return [path.name for path in paths]

@@ -78,13 +78,6 @@ def record_names(options: Group) -> list[str]:
     return [x.partition("(")[2][:-1] or x.removeprefix("record ") for x in found]
 
 
-def read_text_whole(path: str, tokenizer: jm.Tokenizer) -> GivenInputs:
-    """A file's text as one input, without its last newline."""
-    content = read_whole("text", path).removesuffix("\n").removesuffix("\r")
-    tokens = tokenizer.encode_all(path, {"": content})
-    return GivenInputs(path, tuple(tokens), tokenizer.ends)
-
-
 def read_whole(name: str, path: str) -> str:
     """Content of a text file, without a byte-order mark."""
     try:
@@ -156,7 +149,7 @@ def load_inputs(options: Inputs, model: jm.Transformer, count: int) -> InputSour
     language = own or options.language or "random"
     free = model.substitutable or range(BITS)
     of_texts = model.special is not None or not set(range(BITS)).issubset(free)
-    if of_texts and not options.is_given("language"):
+    if of_texts and "language" not in options.given:
         language = "random"  # a checkpoint has the symbols of none of the languages
     samples = sampled_inputs(model, language, count, options.seed)
     return NeighbourInputs(samples) if own else samples
@@ -182,7 +175,7 @@ def check_input_flags(options: Group) -> list[str]:
     if len(found) > 1:
         raise jm.InputError(f"give --{found[0]} or --{found[1]}, not both")
     for name in ("language", "num_inputs") if found else ():
-        if options.is_given(name):
+        if name in options.given:
             file = getattr(options, found[0])
             raise jm.InputError(f"--{name} samples inputs, but {file} is given")
     return found
@@ -206,13 +199,16 @@ def read_given(
     found = check_input_flags(options)
     if not found:
         return None
-    file: Any = getattr(options, found[0])
+    (name,) = found
+    file: Any = getattr(options, name)
     tokenizer = open_tokenizer(options)
-    if tokenizer is not None and found[0] in LETTERS:
-        return read_letters(found[0], file, tokenizer)
-    if tokenizer is not None and found[0] == "text":
-        return read_text_whole(file, tokenizer)
-    if found[0] == "text":
+    if tokenizer is not None and name in LETTERS:
+        return read_letters(name, file, tokenizer)
+    if tokenizer is not None and name == "text":
+        content = read_whole("text", file).removesuffix("\n").removesuffix("\r")
+        tokens = tokenizer.encode_all(file, {"": content})
+        return GivenInputs(file, tuple(tokens), tokenizer.ends)
+    if name == "text":
         expect_file("text file", file)
         return GivenInputs(file, (read_text(file, vocabulary),))
     return GivenInputs(file, read_tokens(file))

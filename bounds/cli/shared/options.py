@@ -88,23 +88,6 @@ class TextParser(flags.ArgumentParser):
         return argument
 
 
-class WordOrFileParser(flags.ArgumentParser):
-    """Reads one of some words, or the name of a file that is there."""
-
-    def __init__(self, words: Sequence[str]):
-        """Takes the allowed words."""
-        self._words = words
-
-    def parse(self, argument: str) -> str:
-        """Returns the text itself; `ValueError` if it is no word and no file."""
-        if argument not in self._words and not os.path.exists(argument):
-            raise ValueError(
-                f"expected one of {', '.join(self._words)}, or a file: there is none of "
-                "this name"
-            )
-        return argument
-
-
 class ListParser(flags.ArgumentParser):
     """Reads texts between commas, each one of `words`, if any, and accepted by `check`."""
 
@@ -158,6 +141,13 @@ def expect_name(what: str) -> Callable[[str], None]:
     return check
 
 
+def _expect_file(words: Sequence[str], text: str) -> None:
+    if text not in words and not os.path.exists(text):
+        raise ValueError(
+            f"expected one of {', '.join(words)}, or a file: there is none of this name"
+        )
+
+
 def _log_spaced(argument: str) -> tuple[int, ...]:
     parts = argument.split(":")
     if len(parts) != 3:
@@ -187,10 +177,10 @@ NAMED = re.compile(r"\{([\w.]+:[\w.]+)\}")
 
 @dataclasses.dataclass(frozen=True)
 class Declared:
-    """Declaration of an option beside its name, type and default."""
+    """One option: its declaration, then what `fields_of` adds."""
 
     help: str = ""  # `{words}` and `{module:NAME}` in it are replaced
-    words: tuple[Words, ...] = ()  # allowed, each a word, words, or the name of some
+    allowed: tuple[Words, ...] = ()  # each a word, words, or the name of some
     check: Callable[[str], Any] | str | None = None  # raises ValueError for other text
     least: float | None = None
     most: float | str | None = None  # or the name of a number
@@ -202,6 +192,55 @@ class Declared:
     # Whether the option applies, given the others, and the message where it does not.
     used_if: Callable[[Any], bool] | None = None
     otherwise: str = "does not apply"
+    name: str = ""
+    hint: Any = None  # its type, without None
+    raw: Any = None  # its default as it is written
+    command: str = ""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The allowed words; empty if any text is allowed."""
+        return list_words(self.allowed)
+
+    @property
+    def reader(self) -> flags.ArgumentParser:
+        """Parser of the flag's text, by declaration, type and words."""
+        if self.parser is not None:
+            return self.parser
+        if self.hint is bool:
+            return flags.BooleanParser()
+        most: Any = find(self.most) if isinstance(self.most, str) else self.most
+        least: Any = self.least
+        if self.hint is int:
+            return CountParser(least, MAX_COUNT if most is None else most)
+        if self.hint is float:
+            return NumberParser(least, most)
+        check = find(self.check) if isinstance(self.check, str) else self.check
+        if get_origin(self.hint) is tuple:
+            return ListParser(self.words, check)
+        if self.words and self.file:
+            return TextParser(functools.partial(_expect_file, self.words))
+        return flags.EnumParser(self.words) if self.words else TextParser(check)
+
+    @property
+    def default(self) -> Any:
+        """The default, read as a flag's text is."""
+        raw = self.raw
+        if isinstance(raw, str):
+            is_named = NAMED.fullmatch(f"{{{raw}}}") and "." in raw
+            raw = find(raw) if is_named else raw.format(command=self.command)
+        return self.read(raw)
+
+    def read(self, value: Any) -> Any:
+        """Returns the checked value of a text or value; raises `InputError` for another."""
+        if value is None or self.hint is bool:
+            return value
+        if self.repeated:
+            return tuple(value)
+        try:
+            return self.reader.parse(value)
+        except (ValueError, TypeError) as error:
+            raise InputError(f"--{self.name}={value}: {error}") from error
 
 
 def option(default: Any = None, help: str = "", *words: Words, **declared: Any) -> Any:
@@ -234,7 +273,9 @@ class Group:
     """Options of a command, or a group that commands share."""
 
     def __init_subclass__(cls) -> None:
-        """Makes a class of options a frozen dataclass."""
+        """Makes a frozen dataclass of a class, and names the command of `NameOptions`."""
+        if cls.__name__.endswith("Options"):
+            cls.COMMAND = cls.__name__.removesuffix("Options").lower()
         dataclasses.dataclass(frozen=True, kw_only=True)(cls)
 
     COMMAND: ClassVar[str] = ""
@@ -274,83 +315,17 @@ class Group:
 
     def declared(self) -> dict[str, Declared]:
         """Declarations of all options by name."""
-        return {name: one.about for name, one in fields_of(type(self)).items()}
-
-    def is_given(self, name: str) -> bool:
-        """True if the option was given, even with its default."""
-        return name in self.given
-
-    def running(self) -> frozenset[str]:
-        """Names of the options without influence on exports."""
-        return frozenset(x for x, one in self.declared().items() if not one.export)
+        return dict(fields_of(type(self)))
 
     def refuse_unused(self) -> None:
         """Raises `InputError` for an option that was given and does not apply."""
         for one in fields_of(type(self)).values():
-            used_if = one.about.used_if
-            if used_if is not None and one.name in self.given and not used_if(self):
-                raise InputError(f"--{one.name} {one.about.otherwise}")
-
-
-@dataclasses.dataclass(frozen=True)
-class Field:
-    """One option of an options class."""
-
-    name: str
-    about: Declared
-    hint: Any  # its type, without None
-    raw: Any  # its default as it is written
-    command: str
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The allowed words; empty if any text is allowed."""
-        return list_words(self.about.words)
-
-    @property
-    def parser(self) -> flags.ArgumentParser:
-        """Parser of the flag's text, by declaration, type and words."""
-        about = self.about
-        if about.parser is not None:
-            return about.parser
-        if self.hint is bool:
-            return flags.BooleanParser()
-        least: Any = about.least
-        most: Any = find(about.most) if isinstance(about.most, str) else about.most
-        if self.hint is int:
-            return CountParser(least, MAX_COUNT if most is None else most)
-        if self.hint is float:
-            return NumberParser(least, most)
-        check = find(about.check) if isinstance(about.check, str) else about.check
-        if get_origin(self.hint) is tuple:
-            return ListParser(self.words, check)
-        if self.words and about.file:
-            return WordOrFileParser(self.words)
-        return flags.EnumParser(self.words) if self.words else TextParser(check)
-
-    @property
-    def default(self) -> Any:
-        """The default, read as a flag's text is."""
-        raw = self.raw
-        if isinstance(raw, str):
-            is_named = NAMED.fullmatch(f"{{{raw}}}") and "." in raw
-            raw = find(raw) if is_named else raw.format(command=self.command)
-        return self.read(raw)
-
-    def read(self, value: Any) -> Any:
-        """Returns the checked value of a text or value; raises `InputError` for another."""
-        if value is None or self.hint is bool:
-            return value
-        if self.about.repeated:
-            return tuple(value)
-        try:
-            return self.parser.parse(value)
-        except (ValueError, TypeError) as error:
-            raise InputError(f"--{self.name}={value}: {error}") from error
+            if one.used_if and one.name in self.given and not one.used_if(self):
+                raise InputError(f"--{one.name} {one.otherwise}")
 
 
 @functools.cache
-def fields_of(options: type[Group]) -> Mapping[str, Field]:
+def fields_of(options: type[Group]) -> Mapping[str, Declared]:
     """Options of a class by name: its own first, then those of its groups in order."""
     hints = get_type_hints(options)
     order = (
@@ -364,8 +339,9 @@ def fields_of(options: type[Group]) -> Mapping[str, Field]:
         )
         of = get_origin(hints[name])
         hint = hints[name] if of is tuple else str if of is Literal else kind
-        about, raw = every[name].metadata["option"], every[name].default
-        found[name] = Field(name, about, hint, raw, options.COMMAND)
+        about = every[name].metadata["option"]
+        known = {"name": name, "hint": hint, "raw": every[name].default}
+        found[name] = dataclasses.replace(about, command=options.COMMAND, **known)
     return found
 
 
@@ -373,34 +349,39 @@ def again(
     group: type[Group], name: str, default: Any, more: str = "", **other: Any
 ) -> Any:
     """Dataclass field of an option of `group` with a changed default or declaration."""
-    about = fields_of(group)[name].about
+    about = fields_of(group)[name]
     made = dataclasses.replace(about, **{"help": about.help + more, **other})
     return dataclasses.field(default=default, metadata={"option": made})
 
 
-def define(
-    values: flags.FlagValues, options: type[Group], names: Iterable[str] | None = None
-) -> None:
-    """Adds to `values` the flags of the options `names`, or of all options."""
+def flags_of(
+    options: type[Group],
+    names: Iterable[str] | None = None,
+    values: flags.FlagValues | None = None,
+) -> flags.FlagValues:
+    """Adds to `values`, if given, absl flags of the options `names`, or of all options."""
     found = fields_of(options)
+    values = flags.FlagValues() if values is None else values
+
+    def listed(name: re.Match[str]) -> str:
+        value = find(name[1])
+        return str(value) if isinstance(value, int | str) else ", ".join(value)
+
     for one in map(found.__getitem__, found if names is None else names):
-        text = NAMED.sub(lambda name: _listed(find(name[1])), one.about.help)
+        text = NAMED.sub(listed, one.help)
         text = text.replace("{words}", ", ".join(one.words))
         common: dict[str, Any] = {"name": one.name, "help": text, "flag_values": values}
-        if one.about.repeated:
+        if one.repeated:
             flags.DEFINE_multi_string(default=list(one.raw), **common)
         elif one.hint is bool:
             flags.DEFINE_boolean(default=one.default, **common)
         else:
-            is_tuple = isinstance(one.parser, ListParser | LengthsParser)
+            is_tuple = isinstance(one.reader, ListParser | LengthsParser)
             writer = (
                 flags.ListSerializer(",") if is_tuple else flags.ArgumentSerializer()
             )
-            flags.DEFINE(one.parser, default=one.default, serializer=writer, **common)
-
-
-def _listed(found: Any) -> str:
-    return str(found) if isinstance(found, int | str) else ", ".join(found)
+            flags.DEFINE(one.reader, default=one.default, serializer=writer, **common)
+    return values
 
 
 def peek(arguments: Iterable[str], *names: str) -> dict[str, str | None]:
@@ -413,12 +394,3 @@ def peek(arguments: Iterable[str], *names: str) -> dict[str, str | None]:
     with contextlib.suppress(flags.Error):
         named(["", *arguments], known_only=True)
     return {name: named[name].value for name in names}
-
-
-def flags_of(
-    options: type[Group], names: Iterable[str] | None = None
-) -> flags.FlagValues:
-    """absl flags of the options `names`, or of all options."""
-    values = flags.FlagValues()
-    define(values, options, names)
-    return values

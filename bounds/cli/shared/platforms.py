@@ -16,7 +16,6 @@ import sys
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import filelock
 import jax
@@ -28,10 +27,12 @@ from bounds.cli.shared.input_source import READERS, read_tokens, read_whole
 from jax_models.errors import InputError
 from jax_models.run.compiler import SAFE_ROWS, avoid_miscompilation, lacks_option
 
-# Values of `jax_platforms` by flag: the first that works is the default device.
-WANTED = {"cpu": "cpu", "gpu": "cuda,cpu", "cuda": "cuda,cpu", "tpu": "tpu,cpu"}
-# JAX's names of the platforms.
-NAMES = {"cpu": "cpu", "gpu": "gpu", "cuda": "gpu", "tpu": "tpu"}
+# By flag the value of `jax_platforms`, whose first platform that works is the default,
+# and JAX's name of the platform.
+WANTED = {
+    **{"cpu": ("cpu", "cpu"), "tpu": ("tpu,cpu", "tpu")},
+    **dict.fromkeys(("gpu", "cuda"), ("cuda,cpu", "gpu")),
+}
 REMEDIES = {
     "cpu": "unset JAX_PLATFORMS, which names others",
     "gpu": "beside an NVIDIA driver it takes pip install 'attention-bounds[cuda]'",
@@ -52,14 +53,14 @@ def request_platform(options: Platform) -> None:
     keep_programs(options.compilation_cache)
     avoid_miscompiling(options)
     if options.platform is not None:
-        jax.config.update("jax_platforms", WANTED[options.platform])
+        jax.config.update("jax_platforms", WANTED[options.platform][0])
 
 
 def require_platform(options: Platform) -> None:
     """Raises `InputError` unless JAX computes on the platform of the flags."""
     if options.platform is None:
         return
-    name, trouble = NAMES[options.platform], ""
+    (_, name), trouble = WANTED[options.platform], ""
     try:
         if jax.default_backend() == name:
             return
@@ -81,8 +82,6 @@ def require_platform(options: Platform) -> None:
     )
 
 
-FLAG = "compilation_cache"
-OFF = "off"
 # Largest size of the folder; beyond it the least recently used programs go.
 MOST_BYTES = 2**30
 # Programs that compile faster are not kept: a look-up takes as long.
@@ -97,12 +96,12 @@ def keep_programs(named: str | None) -> None:
     Raises InputError if a folder that the flag names cannot be written. Without the flag,
     nothing is kept then.
     """
-    if named == OFF:
+    if named == "off":
         jax.config.update("jax_enable_compilation_cache", False)
         return
     folder = user_folder() if named is None else Path(named)
-    kept = _setting("jax_compilation_cache_dir")
-    told = kept is not None or not _setting("jax_enable_compilation_cache")
+    kept = jax.config.jax_compilation_cache_dir
+    told = kept is not None or not jax.config.jax_enable_compilation_cache
     if folder is None or kept == str(folder) or (named is None and told):
         return
     try:
@@ -111,8 +110,8 @@ def keep_programs(named: str | None) -> None:
         if named is None:
             return
         raise InputError(
-            f"--{FLAG}={named}: cannot be written ({error.strerror}); name another "
-            f"folder, or {OFF}"
+            f"--compilation_cache={named}: cannot be written ({error.strerror}); name "
+            "another folder, or off"
         ) from error
     jax.config.update("jax_enable_compilation_cache", True)
     jax.config.update("jax_compilation_cache_dir", str(folder))
@@ -124,7 +123,9 @@ def keep_programs(named: str | None) -> None:
     warnings.filterwarnings(
         "ignore", "Error (reading|writing) persistent compilation cache entry"
     )
-    if "avx512f" in _processor() and _setting("jax_logging_level") == "NOTSET":
+    cpu = Path("/proc/cpuinfo")  # of Linux
+    avx = cpu.is_file() and "avx512f" in cpu.read_text()
+    if avx and jax.config.jax_logging_level == "NOTSET":
         # There XLA counts a preference that it added itself among the instructions that
         # the processor lacks, and logs this for every program that it loads.
         jax.config.update("jax_logging_level", "CRITICAL")
@@ -161,17 +162,6 @@ def mend(folder: Path) -> None:
         pass
 
 
-def _setting(name: str) -> Any:
-    """Value of the JAX setting `name`."""
-    return getattr(jax.config, name)
-
-
-def _processor() -> str:
-    """Text of Linux's /proc/cpuinfo; empty on other systems."""
-    told = Path("/proc/cpuinfo")
-    return told.read_text() if told.is_file() else ""
-
-
 LENGTH_FLAGS = ("length", "lengths")
 FILE_FLAGS = ("tokens", "text", *READERS)
 
@@ -202,15 +192,10 @@ def longest_input(options: object) -> int:
     for name in FILE_FLAGS:
         if path := getattr(options, name, None):
             with contextlib.suppress(InputError, OSError):
-                longest = max(longest, _longest_in(name, path))
+                size = os.path.getsize(path)
+                sizes = (size,) if size <= SAFE_ROWS else _lengths_in(name, path)
+                longest = max([longest, *sizes])
     return longest
-
-
-def _longest_in(name: str, path: str) -> int:
-    size = os.path.getsize(path)
-    if size <= SAFE_ROWS:
-        return size
-    return max(_lengths_in(name, path), default=0)
 
 
 def _lengths_in(name: str, path: str) -> Iterable[int]:

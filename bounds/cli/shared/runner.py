@@ -17,8 +17,16 @@ import jax_models as jm
 from bounds.cli.shared.exports import RECORDS, STEMS, Output
 from bounds.cli.shared.groups import Lengths
 from bounds.cli.shared.progress import Progress
+from bounds.cli.start import STORE_NAME
 from bounds.store.forms import Form, only
-from bounds.store.output import FORMATS, sha256, write_bytes, write_csv, write_json
+from bounds.store.output import (
+    FORMATS,
+    save_figure,
+    sha256,
+    write_bytes,
+    write_csv,
+    write_json,
+)
 from bounds.store.results import MemoryResults, ResultStore
 from bounds.store.sweep import (
     Cell,
@@ -44,16 +52,6 @@ def quiet_ties() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AmbiguousTieWarning)
         yield
-
-
-def warn_of_ties(count: int) -> None:
-    """Prints a warning on standard error if `count` > 0 results hang on a tie."""
-    if count:
-        print(
-            f"warning: in {count} results rounding decided a hard-attention winner; "
-            "they are marked as ambiguous",
-            file=sys.stderr,
-        )
 
 
 Rows = list[dict[str, Any]]
@@ -107,9 +105,12 @@ def run_work(options: Any, work: Work) -> None:
     if work.lead is not None and not work.lead():
         return
     output, cells = Output(options, options.out), [*work.cells, *work.beyond]
-    is_kept = cells or work.is_kept
     failures, left = [], 0
-    with output.open_store() if is_kept else MemoryResults() as opened:
+    with (
+        ResultStore(output.path(STORE_NAME), fresh=options.fresh)
+        if cells or work.is_kept
+        else MemoryResults()
+    ) as opened:
         if work.opening:
             print(f"{work.opening}; results go to {output.folder}", flush=True)
         if work.begin is not None:
@@ -121,11 +122,16 @@ def run_work(options: Any, work: Work) -> None:
     if found is not None:
         told: dict[str, Any] = {}
         if cells and not work.is_whole:
-            told["failures"] = [vars(failure) for failure in failures]
+            told["failures"] = list(map(vars, failures))
         if work.keeps_failures:
             told["left"] = left
         _export(output, found, told)
-        warn_of_ties(found.ties)
+        if found.ties:
+            print(
+                f"warning: in {found.ties} results rounding decided a hard-attention "
+                "winner; they are marked as ambiguous",
+                file=sys.stderr,
+            )
     if left:
         print(
             f"stopped after --max_seconds={options.max_seconds:g}: {left} "
@@ -194,7 +200,10 @@ def _export(output: Output, found: Exports, told: Mapping[str, Any]) -> None:
             write_csv(staged.path(f"{command}.csv"), found.columns, found.rows)
         if found.figure is not None:
             try:
-                names += staged.draw(found.figure(), STEMS.get(command))
+                formats = [x for x in output.options.figure_format if x in FORMATS]
+                stem = staged.path(STEMS.get(command) or command)
+                drawn = save_figure(found.figure(), stem, formats)
+                names += [path.name for path in drawn]
             except InputError as error:  # the other files stand
                 refused = error
     if refused is not None:

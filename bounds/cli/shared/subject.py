@@ -8,7 +8,7 @@ import functools
 import json
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -59,9 +59,8 @@ def load_model(
     """Model that the flags name or describe, in the float type of --dtype."""
     check_model_flags(options)
     file, preset, c = options.model, options.preset, options.c
-    folder = file is not None and os.path.isdir(file)
     shape: dict[str, Any] = {name: getattr(options, name) for name in SHAPE}
-    given = {name: shape[name] for name in SHAPE if options.is_given(name)}
+    given = {name: shape[name] for name in SHAPE if name in options.given}
     if options.is_drawn:
         shape["vocab_size"] = shape["vocab_size"] or vocab_size
         # Drawn in float64 under any --dtype, so that both types round one model.
@@ -74,7 +73,7 @@ def load_model(
             ),
         )
     elif file is not None:
-        if folder:
+        if os.path.isdir(file):
             tokenizer = getattr(options, "tokenizer", None)
             given = {"dtype": options.dtype, "head": options.head}
             return jm.from_pretrained(file, **given, tokenizer=tokenizer)
@@ -107,7 +106,12 @@ def check_model_flags(options: Model) -> None:
     if not options.is_drawn:
         taken = () if preset is None else preset_parameters(preset)
         source = f"--preset {preset}" if file is None else f"--model {file}"
-        _refuse_shape((x for x in SHAPE if options.is_given(x)), taken, source)
+        for name in SHAPE:  # some constructions have layers and heads to choose
+            if name in options.given and name not in taken:
+                raise jm.InputError(
+                    f"--{name} describes a random model (--preset=random), which "
+                    f"{source} is not"
+                )
 
 
 def weighted_model(
@@ -198,24 +202,11 @@ def read_trained_to(model: str) -> int | None:
     return expect_integer(f"trained_to of {str(record)!r}", end, 1, MAX_LENGTH)
 
 
-def _refuse_shape(given: Iterable[str], taken: Sequence[str], source: str) -> None:
-    """Raises `InputError` for a given shape flag that a construction does not take."""
-    for name in given:
-        if name not in taken:  # some constructions have layers and heads to choose
-            raise jm.InputError(
-                f"--{name} describes a random model (--preset=random), which {source} "
-                "is not"
-            )
-
-
-DEFAULT_LENGTH = 64
-
-
 def read_one(options: OneInput, first: Subject | None = None) -> Subject:
     """Subject of one input; reuses from `first` the inputs and the model that files gave."""
     read = first.source if first is not None else None
     given = read if isinstance(read, GivenInputs) else read_given(options, None)
-    length = options.length or DEFAULT_LENGTH
+    length = options.length or 64
     sequence = None
     if given is not None and options.length is None:
         sequence = given.sequences[min(options.input, given.count - 1)]  # else refused

@@ -42,7 +42,7 @@ def test_flags_beside_the_command_are_held_fixed_in_all_cells(tmp_path, command,
         [*apart, "--command", command, "--sweep", "seed=1,2"],
         [f"--spec={tmp_path}/a.json", typed[0]],
     ):
-        batch = next(one for one in COMMANDS if one.name == "batch")
+        batch = COMMANDS["batch"]
         options = batch.read(arguments)
         assert isinstance(options, BatchOptions)
         assert options.specification() == expected

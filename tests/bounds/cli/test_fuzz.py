@@ -79,7 +79,7 @@ SECONDS = 20
 def bad_commands(count, seed=0):
     """Commands, each with one flag of a value out of the table, in a seeded order."""
     found = []
-    for command in COMMANDS:
+    for command in COMMANDS.values():
         for name in command.define_flags():
             for value in VALUES:
                 large = value.isdecimal() and int(value) > 10**9
@@ -95,7 +95,7 @@ def bad_commands(count, seed=0):
 def huge_counts_and_special_files(count, seed=0):
     """Commands with a count beyond 32 bits, or no regular file in the place of one."""
     found = []
-    for command in COMMANDS:
+    for command in COMMANDS.values():
         options = command.define_flags()
         for name in options:
             parser = options[name].parser
@@ -126,7 +126,7 @@ CONTRADICTIONS = [
 def contradictory_commands(count, seed=0):
     """Commands with flags that contradict one another, sweeps of them too, in any order."""
     draw, found = random.Random(seed), []
-    for command in COMMANDS:
+    for command in COMMANDS.values():
         known = {*command.define_flags(), "undefok", "flagfile", "none", "out"}
         for clash in CONTRADICTIONS:
             names = {flag.lstrip("-").partition("=")[0] for flag in clash.split()}

@@ -33,10 +33,10 @@ def test_the_version_is_the_packages(capsys):
 def test_the_help_names_every_command(capsys, flag):
     code, out, err = run(capsys, flag)
     assert (code, err) == (0, "")
-    assert all(f"  {command.name} " in out for command in COMMANDS)
+    assert all(f"  {command.name} " in out for command in COMMANDS.values())
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda command: command.name)
 def test_the_help_of_a_command_names_every_flag_and_runs_nothing(
     capsys, command, tmp_path, monkeypatch
 ):
@@ -66,7 +66,7 @@ def test_a_flag_has_no_second_name(capsys):
     assert "Unknown command line flag 'count'" in err
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda command: command.name)
 def test_the_stored_help_is_what_the_flags_say(capsys, command):
     # `python -m benchmarks.docs_check.help_pages` writes it anew.
     made = program.command_help(command)
@@ -79,7 +79,7 @@ MISSPELT = "--seeed=1", "Unknown command line flag 'seeed'. Did you mean: seed"
 @pytest.mark.parametrize(
     ("command", "flag", "complaint"),
     [
-        *((command.name, *MISSPELT) for command in COMMANDS),
+        *((command.name, *MISSPELT) for command in COMMANDS.values()),
         ("curve", "--seed=one", "--seed=one"),
         ("curve", "--seed=-1", "--seed=-1"),
         ("curve", "--seed", "seed"),
@@ -170,7 +170,7 @@ class Raising:
     ],
 )
 def test_an_input_error_has_no_traceback(capsys, monkeypatch, error, code, line):
-    monkeypatch.setattr(program, "COMMANDS", (Raising(error),))
+    monkeypatch.setattr(program, "COMMANDS", {"raise": Raising(error)})
     found, _, err = run(capsys, "raise")
     assert found == code
     assert_one_line(err)
@@ -179,6 +179,6 @@ def test_an_input_error_has_no_traceback(capsys, monkeypatch, error, code, line)
 
 @pytest.mark.parametrize("error", [ValueError("bug"), RuntimeError("bug")])
 def test_a_bug_keeps_its_traceback(monkeypatch, error):
-    monkeypatch.setattr(program, "COMMANDS", (Raising(error),))
+    monkeypatch.setattr(program, "COMMANDS", {"raise": Raising(error)})
     with pytest.raises(type(error), match="bug"):
         main(["raise"])

@@ -62,9 +62,7 @@ def unread(monkeypatch):
     def found():
         options = parsed[0]
         every = fields_of(type(options)).values()
-        used = (
-            x.name for x in every if not x.about.used_if or x.about.used_if(options)
-        )
+        used = (x.name for x in every if not x.used_if or x.used_if(options))
         quiet.append(None)  # the predicates read, too
         return set(used) - read - RUNNER
 

@@ -186,7 +186,7 @@ def question(target, reduce, order, entries):
 def by_command(path, typed, size, store=None):
     """What the command finds in parts of so many positions."""
     files = [f"--model={path}/model.safetensors", f"--tokens={path}/tokens.txt"]
-    (found,) = (one for one in COMMANDS if one.name == "scan")
+    found = COMMANDS["scan"]
     options = found.read(["--method=exhaustive", *files, *typed])
     parts = dataclasses.replace(ScanParts.plan(command._ask(options)), size=size)
     return compute_parts(store or MemoryResults(), parts).result

@@ -53,7 +53,7 @@ def test_what_is_no_regular_file_is_called_what_it_is(run, put, name, command):
 
 def test_an_old_record_that_is_no_regular_file_is_none(put, tmp_path):
     put("results/influence/influence.json")
-    (command,) = (one for one in COMMANDS if one.name == "influence")
+    command = COMMANDS["influence"]
     options = command.read([f"--out={tmp_path / 'results/influence'}"])
     with pytest.raises(ValueError, match="is no record of influence"):
         refuse_to_overwrite(options)

@@ -46,7 +46,7 @@ command = types.SimpleNamespace(
     read=lambda arguments: Group(),
     run=work,
 )
-main.COMMANDS, sys.argv = [command], ["attention-bounds", "work"]
+main.COMMANDS, sys.argv = dict(work=command), ["attention-bounds", "work"]
 start.console()
 """
 # A signal within a garbage collection, whose callbacks can raise nothing.

@@ -46,7 +46,7 @@ def run(tmp_path, capsys):
 
 
 def test_every_command_has_the_flag_and_it_is_off():
-    for command in COMMANDS:
+    for command in COMMANDS.values():
         assert command.define_flags()["overwrite"].value is False
 
 
@@ -115,13 +115,13 @@ def test_a_file_without_a_record_beside_it_is_the_users(run, tmp_path, command, 
         assert after[name] != b"mine"
 
 
-@pytest.mark.parametrize("name", ["record", "draw"])
+@pytest.mark.parametrize("name", ["exports.Output.record", "runner.save_figure"])
 def test_a_run_killed_between_its_exports_is_told_from_another(run, monkeypatch, name):
-    def killed(self, *_):
+    def killed(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Output, name, killed)
+        patch.setattr(f"bounds.cli.shared.{name}", killed)
         code, _, after = run(*CURVE)
     assert code == 130
     # The record is written first: what stands there is told by it, or nothing does.

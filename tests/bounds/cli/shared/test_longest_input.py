@@ -18,7 +18,7 @@ SAFE = compiler.SAFE_ROWS
 
 
 def read(command, *arguments):
-    (found,) = (one for one in COMMANDS if one.name == command)
+    found = COMMANDS[command]
     return found.read(arguments)
 
 

@@ -23,14 +23,12 @@ from bounds.cli.shared.options import (
 from jax_models.errors import InputError
 from jax_models.model.mask import MASKS
 
-MIGRATED = [one for one in COMMANDS if one.options is not None]
+MIGRATED = [one for one in COMMANDS.values() if one.options is not None]
 CODE = Path(bounds.__file__).parent
 
 
 class TryOptions(Lengths, Model, Stored, Figure):
     """Options of a command that is none."""
-
-    COMMAND = "try"
 
     lengths: tuple[int, ...] = again(Lengths, "lengths", "4:16:3", " Few.")
     names: tuple[str, ...] | None = option(None, "Some of {words}.", ("a", "b"))
@@ -95,7 +93,7 @@ def test_own_options_stand_before_those_of_groups_each_once():
     assert names[:3] == ["lengths", "names", "share"]
     assert names.index("of_names") < names.index("model") < names.index("num_layers")
     assert len(names) == len(set(names))
-    assert fields_of(TryOptions)["lengths"].about.help.endswith(" Few.")
+    assert fields_of(TryOptions)["lengths"].help.endswith(" Few.")
     assert list_words(("x", "jax_models.model.mask:MASKS")) == ("x", *MASKS)
 
 
@@ -213,7 +211,7 @@ def test_anything_else_is_refused_with_a_reason(text, complaint):
         parse(text)
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda one: one.name)
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda one: one.name)
 def test_every_count_declares_its_range_and_every_number_is_of_ascii_digits(command):
     options = command.define_flags()
     for name in options:
