@@ -46,7 +46,8 @@ def find_words(file, name):
 OUT = Path("results/influence")
 SPECIAL = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"]
 NAMES = [*SPECIAL, *"ACDEFGHIKLMNc)("]
-QUICK = ["--method=exhaustive"]
+# One program, of one method and without radii.
+QUICK = ["--method=exhaustive", "--rounding=none"]
 
 
 record = functools.partial(read_json, "influence")
@@ -60,7 +61,7 @@ def tokens_of(letters):
 def assert_found(folder, letters, **asked):
     """Holds what `influence` wrote against the function's answer to the same question."""
     model = jm.from_pretrained(folder, dtype="float64")
-    asked["method"] = "exhaustive"
+    asked |= {"method": "exhaustive", "rounding": "none"}
     found = compute_influence(model, tokens_of(letters), **asked)
     assert record()["max"] == pytest.approx(found.max, rel=1e-12)
     assert (record()["position"], record()["symbol"]) == (found.position, found.symbol)

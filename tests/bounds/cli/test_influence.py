@@ -16,7 +16,7 @@ from bounds import read_store
 from bounds.cli import influence_parts
 from bounds.curves.inputs import sampled_inputs
 from bounds.numbers.kind import ROUNDING
-from tests.bounds.cli.outputs import SHAPE_FLAGS, read_csv, read_json
+from tests.bounds.cli.outputs import QUICK, SHAPE_FLAGS, read_csv, read_json
 from tests.written import written
 
 OUT = Path("results/influence")
@@ -218,7 +218,7 @@ def test_another_input_of_the_same_length_is_another_result(run, model_file, tmp
     path, maxima = model_file(), []
     for tokens in ("0 1 0 1", "1 1 0 1"):
         (tmp_path / "tokens.txt").write_text(tokens)
-        flags = [f"--model={path}", "--tokens=tokens.txt", "--method=exhaustive"]
+        flags = [f"--model={path}", "--tokens=tokens.txt", *QUICK]
         run("influence", *flags)
         maxima.append(read_json("influence")["max"])
     assert len(read_store(OUT / "results.sqlite")) == 2
@@ -228,7 +228,7 @@ def test_another_input_of_the_same_length_is_another_result(run, model_file, tmp
 def test_a_sampled_input_is_the_one_of_its_number(run, model_file):
     path = model_file()
     flags = [f"--model={path}", "--length=9", "--input=2", "--seed=4"]
-    run("influence", *flags, "--method=exhaustive")
+    run("influence", *flags, *QUICK)
     tokens = sampled_inputs(jm.load(path), "parity", 3, seed=4).draw(9, 2)
     expected = hashlib.sha256(tokens.astype("<i4").tobytes()).hexdigest()
     assert read_json("influence")["tokens_sha256"] == expected
@@ -236,7 +236,7 @@ def test_a_sampled_input_is_the_one_of_its_number(run, model_file):
 
 def test_an_array_file_holds_several_inputs(run, three_symbols, tmp_path):
     np.save(tmp_path / "tokens.npy", np.array([TOKENS, TOKENS[::-1]]))
-    flags = [f"--model={three_symbols}", "--tokens=tokens.npy", "--method=exhaustive"]
+    flags = [f"--model={three_symbols}", "--tokens=tokens.npy", *QUICK]
     run("influence", *flags, "--input=1")
     tokens = np.array(TOKENS[::-1], "<i4")
     found = read_json("influence")["tokens_sha256"]
@@ -246,14 +246,14 @@ def test_an_array_file_holds_several_inputs(run, three_symbols, tmp_path):
 
 def test_a_text_is_read_through_the_vocabulary(run, tmp_path):
     (tmp_path / "text.txt").write_text("aabb\n")
-    result = run("influence", "--preset=anbn_one_layer", "--text=text.txt")
+    asked = ["influence", "--preset=anbn_one_layer", "--text=text.txt", *QUICK]
+    result = run(*asked)
     assert (result.code, result.err) == (0, "")
     tokens = np.array([0, 0, 1, 1], "<i4")
     found = read_json("influence")["tokens_sha256"]
     assert found == hashlib.sha256(tokens.tobytes()).hexdigest()
     (tmp_path / "text.txt").write_text("aacb\n")
-    refused = run("influence", "--preset=anbn_one_layer", "--text=text.txt")
-    refused.assert_refused("'c' at position 2")
+    run(*asked).assert_refused("'c' at position 2")
 
 
 def test_one_token_has_nothing_to_substitute(run, model_file):
@@ -291,7 +291,7 @@ def test_a_refusing_method_is_one_line(run, model_file):
 
 def test_an_ambiguous_tie_is_one_line(run, model_file):
     path = model_file(weighting="leftmost_hard", tie_resolution=0.05)
-    arguments = ["influence", f"--model={path}", "--length=32"]
+    arguments = ["influence", f"--model={path}", "--length=32", "--rounding=none"]
     run(*arguments).assert_refused("neighbouring score cells")
     result = run(*arguments, "--ties=warn")
     assert result.code == 0

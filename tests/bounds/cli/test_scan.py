@@ -117,7 +117,7 @@ def test_a_run_that_is_ended_goes_on_and_ends_with_the_same_files(
     reduce, run, flags, monkeypatch
 ):
     small_parts(monkeypatch)
-    typed = [*flags, "--rows=all", *reduce]
+    typed = [*flags, "--rounding=none", "--rows=all", *reduce]
     assert run("scan", *typed).code == 0
     whole = [(OUT / name).read_bytes() for name in FILES]
     record, kept = ResultStore.record, []
