@@ -226,13 +226,14 @@ def test_symbols_may_go_with_the_position_in_any_order():
     model, rows, _ = passes("two layers")
     exact = replaced(np.linalg.norm(changes(rows), axis=-1))
     listed = [[2, 0, -1], [1, -1, -1]]
-    found = scan(model, INPUT, symbols=listed, positions=[4, 2], rows="all")
+    ask: Any = functools.partial(scan, model, INPUT, rounding="none")
+    found = ask(symbols=listed, positions=[4, 2], rows="all")
     assert found.values.shape == (2, 3, N)
     for p, (position, symbols) in enumerate(zip((4, 2), listed, strict=True)):
         for k, symbol in enumerate(symbols):
             expected = exact[position, symbol] if symbol >= 0 else np.full(N, np.nan)
             np.testing.assert_allclose(found.values[p, k], expected, rtol=1e-9)
-    ordered = scan(model, INPUT, symbols=[2, 0], positions=[5, 1], rows=[3])
+    ordered = ask(symbols=[2, 0], positions=[5, 1], rows=[3])
     np.testing.assert_allclose(
         ordered.values[..., 0], exact[[5, 1]][:, [2, 0], 3], rtol=1e-9
     )
@@ -252,7 +253,7 @@ def test_ones_own_function_is_given_the_axes_that_there_are():
     np.testing.assert_allclose(
         found.values, np.abs(changes(logits)[:, :, [1, 2]]).max(axis=1), rtol=1e-9
     )
-    scan(model, INPUT, target=LogProbability(0), reduce=largest)
+    scan(model, INPUT, target=LogProbability(0), reduce=largest, rounding="none")
     assert shapes[-1] == (V,)
     with refused("expected one shape for all positions"):
         scan(
@@ -268,20 +269,18 @@ def test_ones_own_function_is_given_the_axes_that_there_are():
 def test_a_batch_of_lengths_is_a_list_of_the_scans_of_each():
     model, _, _ = passes("two layers")
     inputs = [INPUT, INPUT[:3], INPUT[1:]]
-    found = scan(model, inputs, rows="all")
+    ask: Any = functools.partial(scan, rows="all", rounding="none")
+    found = ask(model, inputs)
     assert [x.values.shape for x in found] == [(6, 3, 6), (3, 3, 3), (5, 3, 5)]
-    for one, tokens in zip(
-        scan(model, inputs[::-1], rows="all")[::-1], inputs, strict=True
-    ):
-        alone = scan(model, tokens, rows="all")
-        np.testing.assert_array_equal(one.values, alone.values)
+    for one, tokens in zip(ask(model, inputs[::-1])[::-1], inputs, strict=True):
+        np.testing.assert_array_equal(one.values, ask(model, tokens).values)
 
 
 def test_devices_share_a_scan_out():
     model, _, _ = passes("two layers")
-    mesh = bounds.device_mesh(2)
-    alone = scan(model, INPUT, rows="all", method="partial")
-    shared = scan(model, INPUT, rows="all", method="partial", run=Run(mesh))
+    asked: Any = {"rows": "all", "method": "partial", "rounding": "none"}
+    alone = scan(model, INPUT, **asked)
+    shared = scan(model, INPUT, run=Run(bounds.device_mesh(2)), **asked)
     np.testing.assert_allclose(shared.values, alone.values, rtol=1e-12)
 
 

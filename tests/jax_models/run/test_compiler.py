@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -116,7 +117,8 @@ def test_the_first_long_call_warns_in_one_line_that_names_the_option(
         if enter == "apply in a trace":
             return jax.eval_shape(lambda x: jm.apply(model, x), tokens)
         if enter == "influence":
-            return bounds.compute_influence(model, tokens, method="lumped")
+            asked: Any = {"method": "lumped", "rounding": "none"}
+            return bounds.compute_influence(model, tokens, **asked)
         function = bounds.Callable(
             lambda _, x: jnp.zeros((len(x), 1)), None, vocab_size=2, batched=True
         )

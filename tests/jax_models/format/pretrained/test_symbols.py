@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import sys
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -272,7 +273,7 @@ def test_substitutions_within_a_pair_are_exact_by_every_method(method, model):
 
 def test_a_substitution_of_the_separator_moves_the_types_behind_it(model):
     tokens = pair_of("bert")["tokens"]
-    asked = {"positions": [4], "symbols": [5, 6]}
+    asked: Any = {"positions": [4], "symbols": [5, 6], "rounding": "none"}
     found = bounds.compute_influence(model, tokens, **asked)
     assert found.method == "exhaustive"
     wanted = by_rerunning(model, tokens, [5, 6], [4])[4, [5, 6]]

@@ -1,6 +1,7 @@
 """Every score's changes are differences of its scores; a new one is a file and a row."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -121,7 +122,8 @@ def test_a_score_is_one_file_and_one_row(monkeypatch):
     monkeypatch.setitem(SCORES, "invented", NegativeSquaredDistance())
     model = small_model(num_heads=2, mask="future", score="invented", dtype="float64")
     tokens = np.array([0, 1, 1, 0, 1])
-    found = bounds.compute_influence(model, tokens, method="incremental")
+    asked: Any = {"method": "incremental", "rounding": "none"}
+    found = bounds.compute_influence(model, tokens, **asked)
     base = jm.apply(model, tokens)[-1]
     for position in range(tokens.size - 1):
         other = tokens.copy()
