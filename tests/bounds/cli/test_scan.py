@@ -14,7 +14,14 @@ from bounds.figures.inputs import scan_figure
 from bounds.influence import LogProbability
 from bounds.influence.scan import Frobenius, scan
 from bounds.store.results import ResultStore, read_store
-from tests.bounds.cli.outputs import NAMES, SHAPE_FLAGS, read_csv, read_json, tokens_of
+from tests.bounds.cli.outputs import (
+    NAMES,
+    QUICK,
+    SHAPE_FLAGS,
+    read_csv,
+    read_json,
+    tokens_of,
+)
 from tests.compiled import programs
 
 OUT = Path("results/scan")
@@ -187,14 +194,14 @@ def test_classes_are_not_named_as_symbols(run, folder, tmp_path, make_model):
     path = tmp_path / "classifier.safetensors"
     jm.save(make_model(vocab_size=len(NAMES), num_classes=2), path)
     typed = [f"--model={path}", f"--tokenizer={folder}", "--sequence=ACDE"]
-    typed += ["--target=logits", "--reduce=none", "--method=exhaustive"]
+    typed += ["--target=logits", "--reduce=none", *QUICK]
     assert run("scan", *typed).code == 0
     assert {row["target"] for row in read_csv("scan")} == {"0", "1"}
     assert "target_name" not in read_csv("scan")[0]
 
 
 def test_a_map_of_a_text_is_of_its_letters(run, folder):
-    typed = [f"--model={folder}", "--sequence=ACDE", "--rows=all"]
+    typed = [f"--model={folder}", "--sequence=ACDE", "--rows=all", *QUICK]
     assert run("scan", *typed, "--reduce=frobenius:map").code == 0
     assert arrays()["rows"].tolist() == arrays()["positions"].tolist() == [1, 2, 3, 4]
     assert np.array_equal(arrays()["values"], arrays()["values"].T)
@@ -261,6 +268,7 @@ def test_a_dry_run_refuses_what_the_run_would(run, flags):
 def test_a_page_is_written_beside_figures(run, flags, monkeypatch):
     pytest.importorskip("plotly")
     typed = [*flags, "--figure_format=html,svg", "--rows=all", "--target=logits"]
+    typed.append("--rounding=none")
     ended = run("scan", *typed)
     assert (ended.code, ended.err) == (0, "")
     assert "scan.svg, scan.html" in ended.out
@@ -329,7 +337,7 @@ def test_a_table_beyond_the_memory_is_refused_in_bytes(run, flags, monkeypatch):
 
 
 def test_a_random_model_is_scanned_without_a_file(run):
-    assert run("scan", *SHAPE_FLAGS, "--length=4", "--rows=all").code == 0
+    assert run("scan", *SHAPE_FLAGS, *QUICK, "--length=4", "--rows=all").code == 0
     assert read_json("scan")["shape"] == {"position": 4, "symbol": 2, "row": 4}
 
 
