@@ -21,7 +21,6 @@ from jax.sharding import Mesh
 import jax_models as jm
 from bounds.cli.parts import InParts
 from bounds.cli.scan_parts import (
-    ONE_PASS,
     WORDS,
     AskedScan,
     FoundScan,
@@ -47,6 +46,7 @@ from bounds.cli.words import describe_scan, quantity_of, scan_finding, top_line
 from bounds.curves.measurement import Subject
 from bounds.curves.scan_page import open_plotly, scan_page
 from bounds.figures.inputs import scan_figure
+from bounds.influence.build import TableOptions
 from bounds.influence.scan import Scan
 from bounds.influence.table.lines import (
     Named,
@@ -65,15 +65,12 @@ RECIPES = (
     *("categorical_jacobian", "mutagenesis"),
 )
 OF_LOGARITHMS = RECIPES[:3]
+ONE_PASS = ("wild_type_marginals",)
 # Flags that recipes set; a categorical Jacobian has no fixed reduction.
-SET_BY_RECIPE = (
-    *("rows", "target", "target_symbols", "diagonal", "edit", "candidates", "reduce"),
-)
-SET_BY: dict[str | None, tuple[str, ...]] = {
-    **dict.fromkeys(RECIPES, SET_BY_RECIPE),
+SET_BY_RECIPE = ("rows target target_symbols diagonal edit candidates reduce").split()
+SET_BY = dict.fromkeys(RECIPES, SET_BY_RECIPE) | {
     "categorical_jacobian": SET_BY_RECIPE[:-1],
-    "mutagenesis": ("edit",),
-    None: (),
+    "mutagenesis": ["edit"],
 }
 # Options of changes, of which a recipe of one pass has none.
 OF_CHANGES = ("method", "precision", "rounding", "ties")
@@ -179,17 +176,19 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
     def refuse_unused(self) -> None:
         """Also refuses options that the edit or the recipe sets, or that do not affect it."""
         super().refuse_unused()
-        recipe = self.recipe
-        unused = [(SET_BY[recipe], f"--recipe={recipe} sets --{{}}; leave it out")]
+        recipe = self.recipe or ""
+        refused = [(SET_BY.get(recipe, ()), "--recipe={1} sets --{0}; leave it out")]
         if recipe in ONE_PASS:
-            why = f"--recipe={recipe} is one pass of the input, on which --{{}} has no "
-            unused.append((OF_CHANGES, f"{why}effect; leave it out"))
+            why = (
+                "--recipe={1} is one pass of the input, on which --{0} has no effect; "
+            )
+            refused.append((OF_CHANGES, f"{why}leave it out"))
         if self.edit == "delete":
-            why = "--edit=delete puts in no symbols, and --{} lists some; leave it out"
-            unused.append((("symbols", "candidates"), why))
-        for names, why in unused:
-            for name in filter(self.given.__contains__, names):
-                raise jm.InputError(why.format(name))
+            why = "--edit=delete puts in no symbols, and --{0} lists some; leave it out"
+            refused.append((("symbols", "candidates"), why))
+        for names, why in refused:
+            for name in filter(self.is_given, names):
+                raise jm.InputError(why.format(name, recipe))
         if recipe == "categorical_jacobian" and self.reduce in WORDS:
             raise jm.InputError(
                 f"--recipe={recipe} reduces by frobenius, not by {self.reduce}; give "
@@ -206,7 +205,7 @@ def plan(options: ScanOptions) -> Work:
 
     def parts(asked: AskedScan, mesh: Mesh | None) -> ScanParts:
         found = ScanParts.plan(asked, mesh)
-        check_shape(options.figure, tuple(asked.table(found.layout)))
+        check_shape(options.figure, tuple(asked.axes(found.layout)))
         if PAGE in options.figure_format:
             open_plotly()
         return found
@@ -217,8 +216,7 @@ def plan(options: ScanOptions) -> Work:
 
     def compute_pass(asked: AskedScan) -> Scan:
         assert asked.recipe is not None
-        assert asked.recipe.one_pass is not None
-        return asked.recipe.one_pass()
+        return asked.recipe.scan(asked.subject.model, asked.tokens)
 
     return InParts(
         ask=lambda: _ask_all(options),
@@ -272,26 +270,32 @@ def _ask(options: ScanOptions, first: Subject | None = None) -> AskedScan:
     entries = options.target_symbols
     if entries is not None:
         entries = [number_symbol(x, tokenizer, "--target_symbols") for x in entries]
-    symbols = read_substitutes(options, subject.model, tokenizer, length)
+    rows = parse_rows(options.rows)
+    edit: Any = options.edit  # one of its words
     asked = AskedScan(
         subject=subject,
         tokenizer=tokenizer,
-        symbols=symbols,
+        symbols=read_substitutes(options, subject.model, tokenizer, length),
         rounding=options.rounding,
-        rows=parse_rows(options.rows),
-        reduce=reduce,
+        table=TableOptions(rows, entries, reduce, options.diagonal, edit),
         positions=positions,
-        target_symbols=entries,
-        diagonal=options.diagonal,
-        edit=options.edit,  # pyright: ignore[reportArgumentType] - one of its words
     )
-    if options.recipe == "mutagenesis":
-        if "target" not in options.given:
-            asked = asked.watching("logits")
-        return dataclasses.replace(asked, reduce=reduce or "none")
-    if options.recipe is None:
-        return asked
-    return by_recipe(asked, options.recipe, options.unit, options.epsilon)
+    given: dict[str, Any] = {}
+    match options.recipe:
+        case None:
+            return asked
+        case "mutagenesis":
+            if not options.is_given("target"):
+                asked = asked.watching("logits")
+            table = dataclasses.replace(asked.table, reduce=reduce or "none")
+            return dataclasses.replace(asked, table=table)
+        case "categorical_jacobian" if reduce is not None:
+            given["reduce"] = reduce
+        case "dependency_map":
+            given["epsilon"] = options.epsilon
+    if options.unit is not None:
+        given["unit"] = options.unit
+    return by_recipe(asked, options.recipe, **given)
 
 
 def _named(found: FoundScan, first_residue: int) -> Named:

@@ -10,7 +10,8 @@ result.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -18,6 +19,7 @@ from jax.sharding import Mesh
 from jaxtyping import Float
 
 import jax_models as jm
+from bounds import recipes
 from bounds.cli.parts import (
     Asked,
     Joined,
@@ -33,7 +35,7 @@ from bounds.cli.parts import (
 from bounds.cli.shared.target import target_key
 from bounds.curves.measurement import block_columns
 from bounds.influence.answer import settle
-from bounds.influence.build import Edit, TableOptions
+from bounds.influence.build import TableOptions
 from bounds.influence.choice import choose_method
 from bounds.influence.find import compare, compute_values, has_top, run_tables
 from bounds.influence.method import Method
@@ -48,19 +50,7 @@ from bounds.influence.table.lines import SYMBOL_NAMES
 from bounds.influence.table.reductions import Reduce, Table, require_table
 from bounds.influence.table.result import Scan
 from bounds.influence.targets.base import is_count
-from bounds.recipes.maps import dependency_question, in_nats, jacobian_question
-from bounds.recipes.marginals import (
-    mask_of,
-    masked_scores,
-    require_unmasked,
-    wild_type_marginals,
-)
-from bounds.recipes.question import (
-    Question,
-    letters_of,
-    require_language_model,
-    residues_of,
-)
+from bounds.recipes.question import Recipe
 from bounds.store.forms import COUNT, SIZE, Form
 from bounds.store.output import canonical_json, sha256
 from jax_models.arguments import show
@@ -119,29 +109,14 @@ def parse_rows(text: str | None) -> Any:
 
 # Names of masks in vocabularies.
 MASKS = ("<mask>", "[MASK]")
-ONE_PASS = ("wild_type_marginals",)  # recipes that are no scan
-
-
-@dataclasses.dataclass(frozen=True)
-class Recipe:
-    """Values that a recipe makes of its scan of one input, or of one pass."""
-
-    label: str  # of the values, with their unit
-    symbols: int | None = None  # of a table (position, symbol) that `finish` makes
-    finish: Callable[[Scan], Scan] = lambda scan: scan
-    one_pass: Callable[[], Scan] | None = None  # instead of a scan
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AskedScan(Asked):
     """Model, input and options of the command `scan`."""
 
-    rows: Any  # as in `bounds.scan`
-    reduce: Reduce
+    table: TableOptions  # as in `bounds.scan`
     positions: Sequence[int] | None = None  # those changed; None is all
-    target_symbols: Sequence[int] | None = None  # entries that count; None is all
-    diagonal: bool = True  # cells whose position is the row count
-    edit: Edit = "replace"
     recipe: Recipe | None = None
     record: str | None = None  # name of the input among several
 
@@ -153,11 +128,11 @@ class AskedScan(Asked):
         target = self.subject.question.target
         return target if isinstance(target, str) else target.name
 
-    def table(self, layout: Layout) -> dict[str, int]:
+    def axes(self, layout: Layout) -> dict[str, int]:
         """Length of each axis of the values that are written, by name."""
         count, symbols = layout.cells.shape
-        if self.recipe is not None and self.recipe.symbols is not None:
-            return {"position": count, "symbol": self.recipe.symbols}
+        if self.recipe is not None and self.recipe.num_scored is not None:
+            return {"position": count, "symbol": self.recipe.num_scored}
         sizes = {"position": count, "symbol": symbols, "row": layout.rows.size}
         return {axis: sizes.get(axis, layout.width) for axis in layout.axes}
 
@@ -166,14 +141,13 @@ class AskedScan(Asked):
         symbols, positions = self.symbols, self.positions
         if symbols is not None and symbols.ndim == 2 and positions is not None:
             symbols = symbols[np.asarray(positions)]
-        table = self.rows, self.target_symbols, self.reduce, self.diagonal, self.edit
         return self.subject.question.request(
             self.subject.model,
             self.tokens,
             mesh=mesh,
             symbols=symbols,
             positions=positions,
-            table=TableOptions(*table),
+            table=self.table,
         )
 
     def watching(self, target: Any) -> Self:
@@ -183,49 +157,21 @@ class AskedScan(Asked):
         return dataclasses.replace(self, subject=subject)
 
 
-def by_recipe(asked: AskedScan, named: str, unit: Any, epsilon: float) -> AskedScan:
-    """The scan `asked` with the arguments of the recipe `named`, which is not mutagenesis.
-
-    `unit` is that of its logarithms, None the published one; a dependency map adds
-    `epsilon` to probabilities.
-    """
-    model, tokens = asked.subject.model, asked.tokens
-    at = residues_of(model, tokens, asked.positions)
-    require_language_model(model)
-    symbols = None if asked.symbols is None else asked.symbols.ravel().tolist()
-    letters = letters_of(model, symbols)
-    if named == "categorical_jacobian":
-        question, recipe = jacobian_question(letters, at), Recipe("Δ logits, nats")
-    elif named == "dependency_map":
-        question = dependency_question(letters, at, epsilon)
-        recipe = Recipe(f"largest |Δ log-odds|, {unit or 'bits'}")
-        if unit == "nats":
-            recipe = dataclasses.replace(recipe, finish=in_nats)
-    else:
-        unit = unit or "nats"
-        made = f"log-odds against the wild type, {unit}", len(letters)
-        if named in ONE_PASS:
-            question = Question(letters, "logits", "own")
-            given = {"symbols": letters, "positions": at, "unit": unit}
-            one_pass = functools.partial(wild_type_marginals, model, tokens, **given)
-            recipe = Recipe(*made, one_pass=one_pass)
-        else:
-            mask, words = None, asked.tokenizer
-            if words is not None:
-                masks = [words.symbol(name) for name in MASKS if name in words.names]
-                mask = masks[-1] if masks else None
-            mask = mask_of(model, mask)
-            require_unmasked(tokens, at, mask)
-            question = Question((mask,), "logits", "own")
-            recipe = Recipe(*made, lambda scan: masked_scores(scan, letters, unit))
+def by_recipe(asked: AskedScan, named: str, **given: Any) -> AskedScan:
+    """The scan `asked` by a recipe, with the recipe's own arguments `given`."""
+    model, tokens, words = asked.subject.model, asked.tokens, asked.tokenizer
+    if named == "masked_marginals" and words is not None:
+        masks = [words.symbol(name) for name in MASKS if name in words.names]
+        given["mask"] = masks[-1] if masks else None
+    if asked.symbols is not None:
+        given["symbols"] = asked.symbols.ravel().tolist()
+    plan = inspect.unwrap(getattr(recipes, named))
+    recipe: Recipe = plan(model, tokens, positions=asked.positions, **given)
     return dataclasses.replace(
-        asked.watching(question.target),
-        rows=question.rows if isinstance(question.rows, str) else list(question.rows),
-        reduce=asked.reduce or question.reduce,
-        positions=at,
-        symbols=np.asarray(question.symbols),
-        target_symbols=question.target_symbols,
-        diagonal=question.diagonal,
+        asked.watching(recipe.target),
+        table=recipe.table,
+        positions=recipe.positions,
+        symbols=None if recipe.symbols is None else np.asarray(recipe.symbols),
         recipe=recipe,
     )
 
@@ -310,10 +256,10 @@ class ScanParts(Parts[AskedScan, Scan]):
         key = {
             **key_of("scan", asked, choice, rounding),
             "target": target_key(question.target),
-            "target_symbols": asked.target_symbols,
+            "target_symbols": asked.table.target_symbols,
             "rows": _rows(asked, layout),
             # The parts of a map are those of a table.
-            "reduce": "none" if square else asked.reduce,
+            "reduce": "none" if square else asked.table.reduce,
             "diagonal": square or layout.keeps_diagonal,
             "symbols_sha256": _sha256(layout.symbols),
             "positions_sha256": _sha256(layout.positions),
@@ -371,18 +317,16 @@ class ScanParts(Parts[AskedScan, Scan]):
         """True if the record has a part's shape, and numbers at all substitutions."""
         layout = self.request(start, stop).layout
         assert layout is not None
-        there, rows = layout.cells >= 0, layout.shape
-        own = layout.diagonal if layout.deletes and layout.of_row else None
+        cells, shape = layout.cells, (*layout.cells.shape, *layout.shape)
+        last = tuple(range(2, len(shape)))
+        there = np.broadcast_to(np.expand_dims(cells >= 0, last), shape)
+        if layout.deletes and layout.of_row:
+            there = there & ~np.expand_dims(layout.diagonal, (1, *last[1:]))
         if not layout.reduction.by_cell:
-            there, rows = there.any(axis=1), rows[:1]
-        shape = (*there.shape, *rows)
-        there = np.broadcast_to(there.reshape(there.shape + (1,) * len(rows)), shape)
-        if own is not None:
-            own = own[:, None].reshape(own.shape[0], 1, -1, *(1,) * (len(rows) - 1))
-            there = there & ~own
+            there = there.any(axis=1)
         signed, runs = self.layout.reduction.by_target, runs_of(self.rounding)
         count = 1 + runs if signed else 2
-        if tuple(found["shape"]) != shape or len(found["arrays"]) != count:
+        if tuple(found["shape"]) != there.shape or len(found["arrays"]) != count:
             return False
         try:
             arrays = _arrays(found)
@@ -418,7 +362,7 @@ class ScanParts(Parts[AskedScan, Scan]):
 def _rows(asked: AskedScan, layout: Layout) -> Any:
     """Rows that a scan watches, for its key; None if it watches the last row alone."""
     if layout.alone:
-        row = choose_query(asked.rows, asked.subject.model)
+        row = choose_query(asked.table.rows, asked.subject.model)
         return None if row == -1 else row
     return layout.rows.tolist()
 

@@ -62,7 +62,7 @@ def describe_scan(parts: Parts[AskedScan, Scan]) -> list[str]:
     asked, layout = parts.asked, parts.whole.layout
     assert layout is not None
     counts, cost = _describe_cost(parts)
-    table = asked.table(layout)
+    table = asked.axes(layout)
     cells = math.prod(table.values())
     kept = 2 * cells  # with how far they moved
     if layout.reduction.by_target:  # the whole tables of all runs
@@ -195,12 +195,12 @@ def scan_finding(found: FoundScan, record: Mapping[str, Any]) -> str:
     lower, upper = record["lower"], record["upper"]
     ends = sorted((abs(lower), abs(upper)))
     ends[0] = 0.0 if lower < 0 < upper else ends[0]
-    edits = "deletions" if asked.edit == "delete" else "substitutions"
+    edits = "deletions" if asked.table.edit == "delete" else "substitutions"
     made = f"{scan.substitutions} {edits}"
     if asked.recipe is None:
         made += f" of {asked.watched}"
     else:
-        of = "one pass of the input" if asked.recipe.one_pass else made
+        of = made if scan.substitutions else scan.reason
         made = f"{quantity_of(asked.recipe.label, asked, scan)}, by {of}"
     shape = " x ".join(f"{size} {axis}s" for axis, size in record["shape"].items())
     largest = enclosure_label(record["max"], *ends)
@@ -232,11 +232,11 @@ def quantity_of(unit: str, asked: AskedScan, scan: Scan) -> str:
     """Label of a scan's values, from the target's label `unit`, e.g. `‖Δ logits‖₂, nats`."""
     if asked.recipe is not None:
         unit = asked.recipe.label
-        if not isinstance(asked.reduce, Frobenius):
+        if not isinstance(asked.table.reduce, Frobenius):
             return unit
     whole, comma, measured = unit.partition(",")
     change, rest = whole.strip("‖₂|"), f"{comma}{measured}"
-    match asked.reduce:
+    match asked.table.reduce:
         case "none":
             return (f"largest |{change}|" if "target" in scan.axes else change) + rest
         case "max":
@@ -246,4 +246,4 @@ def quantity_of(unit: str, asked: AskedScan, scan: Scan) -> str:
                 f"Frobenius norm of {change}{', less its average product' * apc}{rest}"
             )
     signed = change + rest if np.nanmin(scan.values) < 0 else unit
-    return f"mean {signed}" if asked.reduce == "mean" else signed
+    return f"mean {signed}" if asked.table.reduce == "mean" else signed

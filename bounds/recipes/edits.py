@@ -3,16 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from bounds.influence.answer import answer, of_each_input
-from bounds.influence.build import TableOptions, build_request
-from bounds.influence.method import check_run
-from bounds.influence.scan import Scan
+from bounds.influence.build import TableOptions
 from bounds.influence.targets.table import Watched
-from bounds.recipes.question import Question, check_options, letters_of, residues_of
+from bounds.recipes.question import Recipe, letters_of, recipe, residues_of
 from jax_models import Transformer
 
 
-@of_each_input
+@recipe
 def mutagenesis(
     model: Transformer,
     tokens: Any,
@@ -22,7 +19,7 @@ def mutagenesis(
     symbols: Sequence[int] | None = None,
     positions: Sequence[int] | None = None,
     **options: Any,
-) -> Scan:
+) -> Any:
     """Change of an output by every substitution, signed.
 
         z(x with x_i := s) - z(x)
@@ -47,13 +44,11 @@ def mutagenesis(
         Zhou, Troyanskaya, Predicting effects of noncoding variants with deep
         learning-based sequence model, 2015: "in silico saturated mutagenesis".
     """
-    check_options("mutagenesis", options)
-    question = Question(letters_of(model, symbols), target, rows)
-    at = residues_of(model, tokens, positions)
-    return question.scan(model, tokens, positions=at, **options)
+    letters, at = letters_of(model, symbols), residues_of(model, tokens, positions)
+    return Recipe(letters, at, target, TableOptions(rows, reduce="none"))
 
 
-@of_each_input
+@recipe
 def deletions(
     model: Transformer,
     tokens: Any,
@@ -63,7 +58,7 @@ def deletions(
     positions: Sequence[int] | None = None,
     reduce: Any = None,
     **options: Any,
-) -> Scan:
+) -> Any:
     """Changes of rows by the deletion of each token in turn.
 
         z_j'(x without x_i) - z_j(x),   j' = j for j < i, j - 1 for j > i
@@ -90,15 +85,5 @@ def deletions(
         Theodoris et al., Transfer learning enables predictions in network biology, 2023:
         "in silico deletion", scored by the cosine similarity of embeddings.
     """
-    check_options("deletions", options, sets=False)
-    run = check_run(options.pop("run", None))
-    request = build_request(
-        model,
-        tokens,
-        target=target,
-        positions=residues_of(model, tokens, positions),
-        table=TableOptions(rows, reduce=reduce, edit="delete"),
-        dtype=options.pop("dtype", None),
-        run=run,
-    )
-    return answer(request, run=run, **options)
+    table = TableOptions(rows, reduce=reduce, edit="delete")
+    return Recipe(None, residues_of(model, tokens, positions), target, table)

@@ -6,16 +6,9 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 from bounds.influence import LogOdds
-from bounds.influence.answer import of_each_input
+from bounds.influence.build import TableOptions
 from bounds.influence.scan import Frobenius, Scan
-from bounds.recipes.question import (
-    Question,
-    Unit,
-    check_options,
-    letters_of,
-    require_language_model,
-    residues_of,
-)
+from bounds.recipes.question import Recipe, Unit, letters_and_residues, recipe
 from jax_models import Transformer
 from jax_models.arguments import choose_name
 
@@ -23,7 +16,7 @@ from jax_models.arguments import choose_name
 PUBLISHED = Frobenius(symmetrize="tensor")
 
 
-@of_each_input
+@recipe
 def dependency_map(
     model: Transformer,
     tokens: Any,
@@ -33,7 +26,7 @@ def dependency_map(
     epsilon: float = 1e-10,
     unit: Unit = "bits",
     **options: Any,
-) -> Scan:
+) -> Any:
     """Largest change of a position's log-odds by a substitution at another.
 
         max over s, t of |log odds_j(t | x with x_i := s) - log odds_j(t | x)|
@@ -57,17 +50,19 @@ def dependency_map(
         Tomaz da Silva et al., Nucleotide dependency analysis of DNA language models
         reveals genomic functional elements, 2024.
     """
-    check_options("dependency_map", options)
-    require_language_model(model)
+    letters, at = letters_and_residues(model, tokens, symbols, positions)
     choose_name("unit", unit, get_args(Unit))
-    letters = letters_of(model, symbols)
-    at = residues_of(model, tokens, positions)
-    question = dependency_question(letters, at, epsilon)
-    found = question.scan(model, tokens, positions=at, **options)
-    return found if unit == "bits" else in_nats(found)
+    return Recipe(
+        letters,
+        at,
+        LogOdds(letters, epsilon),
+        TableOptions(at, reduce="max", diagonal=False),
+        label=f"largest |Δ log-odds|, {unit}",
+        finish=in_nats if unit == "nats" else lambda scan: scan,
+    )
 
 
-@of_each_input
+@recipe
 def categorical_jacobian(
     model: Transformer,
     tokens: Any,
@@ -76,7 +71,7 @@ def categorical_jacobian(
     positions: Sequence[int] | None = None,
     reduce: Frobenius = PUBLISHED,
     **options: Any,
-) -> Scan:
+) -> Any:
     """Norms of the categorical Jacobian, J[i, s, j, t], centred and symmetrised.
 
         J[i, s, j, t] = logit_j(t | x with x_i := s) - logit_j(t | x)
@@ -100,29 +95,9 @@ def categorical_jacobian(
         Zhang et al., Protein language models learn evolutionary statistics of interacting
         sequence motifs, 2024.
     """
-    check_options("categorical_jacobian", options)
-    require_language_model(model)
-    letters = letters_of(model, symbols)
-    at = residues_of(model, tokens, positions)
-    question = jacobian_question(letters, at, reduce)
-    return question.scan(model, tokens, positions=at, **options)
-
-
-def dependency_question(
-    letters: Sequence[int], positions: Sequence[int], epsilon: float = 1e-10
-) -> Question:
-    """Arguments of the scan that computes a dependency map, in bits."""
-    odds = LogOdds(tuple(letters), epsilon)
-    rows = tuple(positions)
-    return Question(tuple(letters), odds, rows, reduce="max", diagonal=False)
-
-
-def jacobian_question(
-    letters: Sequence[int], positions: Sequence[int], reduce: Frobenius = PUBLISHED
-) -> Question:
-    """Arguments of the scan that computes the norms of a categorical Jacobian."""
-    same = tuple(letters)
-    return Question(same, "logits", tuple(positions), same, reduce)
+    letters, at = letters_and_residues(model, tokens, symbols, positions)
+    table = TableOptions(at, letters, reduce)
+    return Recipe(letters, at, "logits", table, "Δ logits, nats")
 
 
 def in_nats(scan: Scan) -> Scan:

@@ -8,6 +8,8 @@ Source:
 """
 
 import dataclasses
+import functools
+import inspect
 import math
 from collections.abc import Sequence
 from typing import Any, get_args
@@ -15,25 +17,19 @@ from typing import Any, get_args
 import numpy as np
 from jaxtyping import Float
 
-from bounds.influence.answer import of_each_input, scan_of
-from bounds.influence.build import TableOptions, build_request
+from bounds.influence.answer import scan_of
+from bounds.influence.build import TableOptions
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.rounding import hypotheses_of
 from bounds.influence.scan import Scan
 from bounds.influence.table.base_values import Base
 from bounds.numbers.kind import kind_of_largest
-from bounds.recipes.question import (
-    Question,
-    Unit,
-    check_options,
-    letters_of,
-    require_language_model,
-    residues_of,
-)
+from bounds.recipes.question import Recipe, Unit, letters_and_residues, recipe
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integer
 
 
-@of_each_input
+@recipe
 def masked_marginals(
     model: Transformer,
     tokens: Any,
@@ -43,7 +39,7 @@ def masked_marginals(
     positions: Sequence[int] | None = None,
     unit: Unit = "nats",
     **options: Any,
-) -> Scan:
+) -> Any:
     """Log-odds of each symbol against the wild type, where the position is masked.
 
         log p(t | x with x_i := mask)_i - log p(x_i | x with x_i := mask)_i
@@ -69,21 +65,29 @@ def masked_marginals(
     Source:
         Meier et al. 2021, the masked marginal probability.
     """
-    check_options("masked_marginals", options)
-    choose_name("unit", unit, get_args(Unit))
-    require_language_model(model)
-    letters = letters_of(model, symbols)
-    chosen = mask_of(model, mask)
-    question = Question((chosen,), "logits", "own")
-    at = residues_of(model, tokens, positions)
-    if positions is None:
-        at = [position for position in at if tokens[position] != chosen]
-    require_unmasked(tokens, at, chosen)
-    found = question.scan(model, tokens, positions=at, **options)
-    return masked_scores(found, letters, unit)
+    made = inspect.unwrap(wild_type_marginals)(
+        model, tokens, symbols=symbols, positions=positions, unit=unit
+    )
+    if mask is not None:
+        mask = expect_integer("mask", mask, 0, model.vocab_size - 1)
+    elif model.token_dropout is not None:
+        mask = model.token_dropout.mask
+    else:
+        raise InputError("the model names no mask; give mask=, its number")
+    masked = [position for position in made.positions if tokens[position] == mask]
+    if masked and positions is not None:
+        raise InputError(
+            f"position {masked[0]} is masked already, and has no wild type that symbols "
+            "could be scored against; leave it out of positions"
+        )
+    at = [position for position in made.positions if position not in masked]
+    finish = functools.partial(made.finish, masked=True)
+    return dataclasses.replace(
+        made, symbols=(mask,), positions=at, finish=finish, one_pass=None
+    )
 
 
-@of_each_input
+@recipe
 def wild_type_marginals(
     model: Transformer,
     tokens: Any,
@@ -91,7 +95,7 @@ def wild_type_marginals(
     symbols: Sequence[int] | None = None,
     positions: Sequence[int] | None = None,
     unit: Unit = "nats",
-) -> Scan:
+) -> Any:
     """Log-odds of each symbol against the wild type, by one pass of the input itself.
 
         log p(t | x)_i - log p(x_i | x)_i
@@ -109,21 +113,26 @@ def wild_type_marginals(
     Source:
         Meier et al. 2021, the wild-type marginal probability.
     """
+    letters, at = letters_and_residues(model, tokens, symbols, positions)
     choose_name("unit", unit, get_args(Unit))
-    require_language_model(model)
-    letters = letters_of(model, symbols)
-    at = residues_of(model, tokens, positions)
-    request = build_request(
-        model,
-        tokens,
-        target="logits",
-        positions=at,
-        table=TableOptions("own", reduce="none"),
+    return Recipe(
+        None,
+        at,
+        "logits",
+        TableOptions("own", reduce="none"),
+        label=f"log-odds against the wild type, {unit}",
+        num_scored=len(letters),
+        finish=functools.partial(_scores, letters=letters, unit=unit),
+        one_pass=_scan_unchanged,
     )
+
+
+def _scan_unchanged(request: InfluenceRequest) -> Scan:
+    """Scan of the input itself, whose changes are 0."""
     assert request.layout is not None
     none = np.zeros((len(request.layout.positions), 1, *request.layout.shape))
     stated = {
-        "target": "logits",
+        "target": request.target,
         "kind": "exact",
         "method": "exhaustive",
         "reason": "one pass of the input",
@@ -132,35 +141,7 @@ def wild_type_marginals(
         "ties": None,
         "hypotheses": hypotheses_of("all"),
     }
-    scan = scan_of(request, (none, none, none, none == 0), stated)
-    return dataclasses.replace(_scores(scan, letters, unit), base_of=None)
-
-
-def masked_scores(scan: Scan, letters: Sequence[int], unit: Unit = "nats") -> Scan:
-    """Log-odds of `letters` at masked positions, from a scan of these positions' logits."""
-    assert scan.base_of is not None and scan.base is not None
-    odds = _against_wild_type(scan, scan.base[:, 0], letters, unit)
-    base = _UnmaskedOdds(scan.base_of.request, odds)
-    return dataclasses.replace(_scores(scan, letters, unit), base_of=base)
-
-
-def mask_of(model: Transformer, mask: int | None) -> int:
-    """Symbol of the mask; by default the mask of the model's token dropout."""
-    if mask is not None:
-        return expect_integer("mask", mask, 0, model.vocab_size - 1)
-    if model.token_dropout is None:
-        raise InputError("the model names no mask; give mask=, its number")
-    return model.token_dropout.mask
-
-
-def require_unmasked(tokens: Any, positions: Sequence[int], mask: int) -> None:
-    """Raises `InputError` if one of the positions holds the mask."""
-    for position in positions:
-        if tokens[position] == mask:
-            raise InputError(
-                f"position {position} is masked already, and has no wild type that symbols "
-                "could be scored against; leave it out of positions"
-            )
+    return scan_of(request, (none, none, none, none == 0), stated)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,10 +155,16 @@ class _UnmaskedOdds(Base):
         return self.odds
 
 
-def _scores(scan: Scan, letters: Sequence[int], unit: Unit) -> Scan:
-    """Log-odds of `letters`, from changes of each position's own logits [positions, 1, V]."""
+def _scores(
+    scan: Scan, letters: Sequence[int], unit: Unit, masked: bool = False
+) -> Scan:
+    """Log-odds of `letters`, from changes of each position's own logits [positions, 1, V].
+
+    The base of `masked` ones are those of the input itself.
+    """
     base = scan.base_of
     assert base is not None and scan.base is not None
+    odds = _against_wild_type(scan, scan.base[:, 0], letters, unit)
     values = _against_wild_type(scan, (scan.values + scan.base)[:, 0], letters, unit)
     known = scan.rounding != "none" and bool(scan.enclosed.any())
     half, enclosed = np.zeros_like(values), np.zeros(values.shape, bool)
@@ -198,6 +185,7 @@ def _scores(scan: Scan, letters: Sequence[int], unit: Unit) -> Scan:
         axes=("position", "symbol"),
         symbols=np.asarray(letters),
         target_symbols=None,
+        base_of=_UnmaskedOdds(base.request, odds) if masked else None,
         kind=kind_of_largest(values, lower, upper) if known else "estimated",
     )
 

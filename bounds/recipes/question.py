@@ -1,53 +1,94 @@
-"""Arguments of scans that recipes fix, and checks of their symbols and positions.
+"""Recipes, and checks of their symbols and positions.
 
 A recipe is a published map or score, computed by one scan: the changes of an output by
 edits of an input at each of several positions.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, ParamSpec
 
 import numpy as np
 
-from bounds.influence.scan import Scan, scan
+from bounds.influence.answer import answer, of_each_input
+from bounds.influence.build import TableOptions, build_request
+from bounds.influence.choice import precision_of
+from bounds.influence.method import Run, check_run
+from bounds.influence.request import InfluenceRequest
+from bounds.influence.scan import Scan
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_integers, show
 from jax_models.format.model_check import check_model
 from jax_models.run.evaluate import check_tokens
 
+P = ParamSpec("P")
 # Units of logarithms: of base e, or 2.
 Unit = Literal["nats", "bits"]
+# Options of recipes, as in `scan`, and arguments of `scan` that recipes set.
+OPTIONS = ("method", "ties", "rounding", "dtype", "run")
+SET = ("target", "rows", "target_symbols", "reduce", "diagonal")
 
 
 @dataclasses.dataclass(frozen=True)
-class Question:
-    """Arguments of `scan` that a recipe fixes; fields are named as its parameters."""
+class Recipe:
+    """Scan of one input for a recipe, and the values that the recipe makes of the scan."""
 
-    symbols: tuple[int, ...]  # the substitutes
+    symbols: tuple[int, ...] | None  # the substitutes, if any
+    positions: list[int]
     target: Any
-    rows: Any = None
-    target_symbols: tuple[int, ...] | None = None
-    reduce: Any = "none"
-    diagonal: bool = True
+    table: TableOptions
+    label: str = ""  # of the values, with their unit
+    num_scored: int | None = None  # symbols of a table (position, symbol) of `finish`
+    finish: Callable[[Scan], Scan] = lambda scan: scan
+    # Computes the scan by one pass of the input, where nothing is replaced.
+    one_pass: Callable[[InfluenceRequest], Scan] | None = None
 
-    def scan(self, model: Any, tokens: Any, **options: Any) -> Scan:
-        """Calls `scan` for one input with these arguments and `options`."""
-        return scan(model, tokens, **vars(self), **options)
+    def scan(
+        self,
+        model: Transformer,
+        tokens: Any,
+        dtype: Any = None,
+        run: Run | None = None,
+        **options: Any,
+    ) -> Scan:
+        """Values of the recipe for one input, by the options of `scan`."""
+        run = check_run(run)
+        request = build_request(
+            model,
+            tokens,
+            target=self.target,
+            symbols=self.symbols,
+            positions=self.positions,
+            table=self.table,
+            dtype=dtype,
+            run=run,
+            precision=precision_of(options.get("method", "auto")),
+        )
+        if self.one_pass is not None:
+            return self.finish(self.one_pass(request))
+        return self.finish(answer(request, run=run, **options))
 
 
-# Options of recipes, as in `scan`.
-OPTIONS = ("method", "ties", "rounding", "dtype", "run")
+def recipe(plan: Callable[P, Any]) -> Callable[P, Any]:
+    """Decorates a function that returns a `Recipe` to return the values, of any inputs."""
+    own = inspect.signature(plan).parameters.keys()
 
+    @of_each_input
+    @functools.wraps(plan)
+    def compute(model: Any, tokens: Any, **given: Any) -> Any:
+        options = {name: x for name, x in given.items() if name not in own}
+        for name in options.keys() - {*OPTIONS}:
+            if name in SET and own >= {"symbols", "options"}:
+                raise TypeError(f"{plan.__name__}() sets {name} itself; leave it out")
+            raise TypeError(
+                f"{plan.__name__}() got an unexpected keyword argument {name!r}"
+            )
+        made: Recipe = plan(model, tokens, **given)  # pyright: ignore[reportCallIssue]
+        return made.scan(model, tokens, **options)
 
-def check_options(recipe: str, options: Mapping[str, Any], sets: bool = True) -> None:
-    """Raises a `TypeError` for unknown options, and if `sets` for those of `Question`."""
-    fields = [x.name for x in dataclasses.fields(Question)] if sets else []
-    for name in options:
-        if name in fields:
-            raise TypeError(f"{recipe}() sets {name} itself; leave it out")
-        if name not in OPTIONS:
-            raise TypeError(f"{recipe}() got an unexpected keyword argument {name!r}")
+    return compute  # pyright: ignore[reportReturnType]
 
 
 def letters_of(model: Transformer, symbols: Sequence[int] | None) -> tuple[int, ...]:
@@ -65,7 +106,7 @@ def letters_of(model: Transformer, symbols: Sequence[int] | None) -> tuple[int, 
 
 def residues_of(
     model: Transformer, tokens: Any, positions: Sequence[int] | None
-) -> Sequence[int]:
+) -> list[int]:
     """Positions, checked; by default all of symbols substitutable and not special."""
     model = check_model(model)
     checked = np.asarray(check_tokens(model.vocab_size, tokens))
@@ -77,8 +118,13 @@ def residues_of(
     return np.flatnonzero(np.isin(checked, kept)).tolist()
 
 
-def require_language_model(model: Transformer) -> None:
-    """Raises `InputError` unless the model has one logit for each symbol."""
+def letters_and_residues(
+    model: Transformer,
+    tokens: Any,
+    symbols: Sequence[int] | None,
+    positions: Sequence[int] | None,
+) -> tuple[tuple[int, ...], list[int]]:
+    """Symbols and positions; refuses a model without one logit for each symbol."""
     if check_model(model).classes is None:
         raise InputError(
             'the model has no head (head "none" was asked for, or it has none) and so no '
@@ -89,3 +135,4 @@ def require_language_model(model: Transformer) -> None:
             f"the model has {model.classes} logits and {model.vocab_size} symbols; this "
             "recipe needs a language model, with a logit for each symbol"
         )
+    return letters_of(model, symbols), residues_of(model, tokens, positions)
