@@ -240,9 +240,9 @@ def _decode_repeat(at: int, layers: list[Any]) -> dict[str, Any]:
 
 def _decode_layer(where: str, entry: Any, top: dict[str, Any]) -> dict[str, Any]:
     shared = decode_shared(f"{where}.", entry, top)
+    entry = {name: top.get(name, x) for name, x in SAID_ONCE.items()} | entry
     mask = choose_name(f"{where}.mask", entry.get("mask", "none"), MASKS)
-    combine = entry.get("combine", top.get("combine", "residual"))
-    choose_name(f"{where}.combine", combine, COMBINATIONS)
+    combine = choose_name(f"{where}.combine", entry["combine"], COMBINATIONS)
     placements = {"concat": ("none",), "parallel": ("none", "pre")}
     allowed = placements.get(combine, NORM_PLACEMENTS)
     if shared["layer_norm"] not in allowed:
@@ -250,19 +250,16 @@ def _decode_layer(where: str, entry: Any, top: dict[str, Any]) -> dict[str, Any]
             f"{where}.combine = {combine!r} goes only with layer_norm "
             f"{' or '.join(map(repr, allowed))}, found {shared['layer_norm']!r}"
         )
-    resolution = entry.get("tie_resolution", top.get("tie_resolution"))
-    if resolution is not None:
+    if (resolution := entry["tie_resolution"]) is not None:
         resolution = expect_number(f"{where}.tie_resolution", resolution, 0, above=True)
     weighting = choose_name(
         f"{where}.weighting", entry.get("weighting"), tuple(WEIGHTINGS)
     )
     score = entry.get("score", "scaled_dot_product")
-    window = entry.get("window", top.get("window"))
-    if window is not None:
-        expect_integer(f"{where}.window", window, 1)
-    groups = entry.get("key_value_heads")
-    if groups is not None:
-        expect_integer(f"{where}.key_value_heads", groups, 1)
+    numbers = {name: entry.get(name) for name in ("window", "key_value_heads")}
+    for name, number in numbers.items():
+        if number is not None:
+            expect_integer(f"{where}.{name}", number, 1)
     has_norm1 = entry.get("norm1", True)
     expect_kind(f"{where}.norm1", has_norm1, bool, "true or false")
     if not has_norm1 and shared["layer_norm"] != "pre":
@@ -281,19 +278,12 @@ def _decode_layer(where: str, entry: Any, top: dict[str, Any]) -> dict[str, Any]
         "combine": combine,
         # One that stands at the top is of the hard layers alone.
         "tie_resolution": resolution if WEIGHTINGS[weighting].hard else None,
-        "key_value_heads": groups,
-        "window": window,
-        **{
-            name: _decode_norm(f"{where}.{name}", entry.get(name, top.get(name)))
-            for name in NORMED
-        },
+        **numbers,
+        **{name: _decode_norm(f"{where}.{name}", entry[name]) for name in NORMED},
         "distance_bias": check_distance(
-            f"{where}.distance_bias",
-            entry.get("distance_bias", top.get("distance_bias")),
+            f"{where}.distance_bias", entry["distance_bias"]
         ),
-        "rotary": decode_rotary(
-            f"{where}.rotary", entry.get("rotary", top.get("rotary")), score
-        ),
+        "rotary": decode_rotary(f"{where}.rotary", entry["rotary"], score),
         **shared,
     }
 

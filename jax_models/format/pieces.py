@@ -6,7 +6,7 @@ to the scores of attention. An absent part is None, and so is its entry.
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from jax import Array
@@ -61,21 +61,29 @@ def _kind(where: str, entry: Any, kinds: Iterable[str]) -> str:
 def norm_word(norm: Norm) -> str:
     """Name of a norm in files; the class's name if files have none for it."""
     # A norm of a caller's own has no word: its class's name is refused, by name, as unknown.
-    names = (name for name, kind in NORMS.items() if kind is type(norm))
-    return next(names, type(norm).__name__)
+    return _word(NORMS, norm)
+
+
+def _word(kinds: Mapping[str, type], part: Any) -> str:
+    """Word of a part's class in files; the class's name if there is none."""
+    words = (word for word, kind in kinds.items() if kind is type(part))
+    return next(words, type(part).__name__)
+
+
+SCHEDULES = {
+    "constant": ConstantTemperature,
+    "inverse_log": InverseLogTemperature,
+    "power": PowerTemperature,
+}
 
 
 def decode_temperature(where: str, entry: Any, mask: str) -> Schedule | None:
     """Returns the schedule that a layer's `temperature` entry describes."""
     if entry is None:
         return None
-    kinds = {
-        "constant": ["kind", "value"],
-        "inverse_log": ["kind", "scale"],
-        "power": ["kind", "scale", "exponent", "of"],
-    }
-    kind = _kind(where, entry, kinds)
-    expect_keys(where, entry, kinds[kind])
+    kind = _kind(where, entry, SCHEDULES)
+    fields = dataclasses.fields(SCHEDULES[kind])
+    expect_keys(where, entry, ["kind", *(field.name for field in fields)])
     if kind == "constant":
         return ConstantTemperature(
             expect_number(f"{where}.value", entry.get("value"), 0, above=True)
@@ -94,16 +102,10 @@ def decode_temperature(where: str, entry: Any, mask: str) -> Schedule | None:
 
 def encode_temperature(temperature: Schedule | None) -> dict[str, Any] | None:
     """Returns the config entry of a schedule."""
-    match temperature:
-        case None:
-            return None
-        case ConstantTemperature(value):
-            return {"kind": "constant", "value": _number(value)}
-        case InverseLogTemperature(scale):
-            return {"kind": "inverse_log", "scale": _number(scale)}
-        case PowerTemperature(scale, exponent, of):
-            entry = {"exponent": exponent, "of": of}
-            return {"kind": "power", "scale": _number(scale), **entry}
+    if type(temperature) not in SCHEDULES.values():
+        return None
+    entry = {"kind": _word(SCHEDULES, temperature), **vars(temperature)}
+    return entry | {x: _number(entry[x]) for x in ("value", "scale") if x in entry}
 
 
 def _number(value: Any) -> Any:
@@ -206,7 +208,7 @@ def encode_distance(bias: DistanceBias | None) -> dict[str, Any] | None:
     """Returns the config entry of a distance bias."""
     if bias is None:
         return None
-    kind = next(name for name, (one, _) in DISTANCES.items() if one is type(bias))
+    kind = _word({word: one for word, (one, _) in DISTANCES.items()}, bias)
     return {"kind": kind} | {name: getattr(bias, name) for name in _options(type(bias))}
 
 
@@ -256,9 +258,8 @@ def encode_rotary(rotary: Rotary | None) -> dict[str, Any] | None:
     if rotary is None:
         return None
     entry = dataclasses.asdict(rotary)
-    kinds = {kind: name for name, kind in SCALINGS.items()}
     if rotary.scaling is not None:
-        entry["scaling"]["kind"] = kinds[type(rotary.scaling)]
+        entry["scaling"]["kind"] = _word(SCALINGS, rotary.scaling)
     return entry
 
 

@@ -78,31 +78,28 @@ class Folder(Source):
                     f"{str(path)!r} has tensor {name!r}: names with {UNMERGED!r} or '.lora_' "
                     f"are of a model whose adapter was not merged into it; {MERGE}"
                 )
-        self._where = {plain: found[name] for plain, name in self._stored.items()}
-        self.left = set(self._where)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._where
+        self.held = {x: found[name] for x, name in self._stored.items()}
+        self.left = set(self.held)
 
     def unwrap(self, prefix: str) -> str:
         """Removes leading parts that all names share (`module.`), also from `prefix`.
 
         Returns `prefix`, of the base model's names. Parts that begin with it are kept.
         """
-        ends = (end(self._where, default="").split(".")[:-1] for end in (min, max))
+        ends = (end(self.held, default="").split(".")[:-1] for end in (min, max))
         common = itertools.takewhile(
             lambda both: both[0] == both[1], zip(*ends, strict=False)
         )
         wrapper = "".join(f"{part}." for part, _ in common)
         if not wrapper or wrapper.startswith(prefix):
             return prefix
-        for name in list(self._where):
+        for name in list(self.held):
             self.rename(name, name.removeprefix(wrapper))
         return prefix.removeprefix(wrapper)
 
     def rename(self, old: str, new: str) -> None:
         """Renames a tensor in this source."""
-        for held in (self._stored, self._where):
+        for held in (self._stored, self.held):
             held[new] = held.pop(old)
         self.left ^= {old, new}
 
@@ -114,16 +111,9 @@ class Folder(Source):
         """Words for a configuration key in messages: the key and the file."""
         return f"{key} of {str(self.path / 'config.json')!r}"
 
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Returns the shape of a tensor of this source."""
-        return self._header(name)[0]
-
-    def kind(self, name: str) -> str:
-        """Returns the type of a tensor of this source, in safetensors' words ("F32")."""
-        return self._header(name)[1]
-
-    def _header(self, name: str) -> tuple[tuple[int, ...], str]:
-        file, stored = self._open(self._where[name]), self._stored[name]
+    def header(self, name: str) -> tuple[tuple[int, ...], str]:
+        """Returns the shape of a tensor, and its type in safetensors' words ("F32")."""
+        file, stored = self._open(self.held[name]), self._stored[name]
         if isinstance(file, dict):
             return file[stored].shape, kind_of(file[stored])
         header = file.get_slice(stored)
@@ -131,20 +121,15 @@ class Folder(Source):
 
     def read(self, name: str) -> np.ndarray:
         """Returns a copy of a tensor of this source."""
-        file, stored = self._open(self._where[name]), self._stored[name]
+        file, stored = self._open(self.held[name]), self._stored[name]
         torch = isinstance(file, dict)
         tensor = file[stored].copy() if torch else file.get_tensor(stored)
         self._read += tensor.nbytes
         if self._read > AT_ONCE:
             # Pages of an open memory map count as memory of the process.
-            del self._files[self._where[name]]
+            del self._files[self.held[name]]
             self._read = 0
         return tensor
-
-    @property
-    def kinds(self) -> set[str]:
-        """The types of all tensors, in safetensors' words."""
-        return {self.kind(name) for name in self._where}
 
     def _open(self, file: str) -> Any:
         path = self.path / file

@@ -12,7 +12,7 @@ from jax_models.errors import InputError
 from jax_models.format.pieces import encode_position
 from jax_models.format.pretrained.families import gpt2
 from jax_models.format.pretrained.load import finish, float_type
-from jax_models.format.pretrained.parts import Parts, Source, heads_of, kind_of
+from jax_models.format.pretrained.parts import Parts, Source, kind_of, read_heads
 from jax_models.model.position import Coordinates, Position, PositionTable, Sinusoidal
 from jax_models.model.transformer import Transformer
 
@@ -46,33 +46,20 @@ class State(Source):
         while names and (wraps := [x for x in WRAPPERS if _begin_with(names, x)]):
             self.wrapper += wraps[0]
             names = [name.removeprefix(wraps[0]) for name in names]
-        self._arrays = dict(zip(names, state.values(), strict=True))
+        self.held = dict(zip(names, state.values(), strict=True))
         self.left = set(names)
-        self._kinds = {self.kind(name) for name in names}
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._arrays
 
     def where(self, key: str) -> str:
         """Words for a configuration key in messages: the key, an argument of `from_torch`."""
         return key
 
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Returns the shape of an array of the state."""
-        return self._arrays[name].shape
-
-    def kind(self, name: str) -> str:
-        """Returns the type of an array of the state, in safetensors' words ("F32")."""
-        return kind_of(self._arrays[name])
+    def header(self, name: str) -> tuple[tuple[int, ...], str]:
+        """Returns the shape of an array, and its type in safetensors' words ("F32")."""
+        return self.held[name].shape, kind_of(self.held[name])
 
     def read(self, name: str) -> np.ndarray:
         """Returns a copy of an array of the state, which the caller may change later."""
-        return self._arrays[name].copy()
-
-    @property
-    def kinds(self) -> set[str]:
-        """The types of the state's arrays, in safetensors' words."""
-        return self._kinds
+        return self.held[name].copy()
 
     def rows_of(self, what: str, given: Any) -> Float[np.ndarray, "rows width"]:
         """Returns a table [rows, d], given as an array or as the name of one in the state.
@@ -94,8 +81,8 @@ class State(Source):
                     f"{what} = {show(given)}; expected the name of a tensor of the state, "
                     "or a NumPy array"
                 )
-            self._arrays[name] = given
-        shape = self.shape(name)
+            self.held[name] = given
+        shape, _ = self.header(name)
         tensor = self.take(name, *shape)
         if len(shape) == 3 and 1 in shape[:2]:
             tensor = tensor.reshape(-1, shape[2])
@@ -209,7 +196,7 @@ def from_torch(
     if kind.embedding is not None and embedding is None:
         embedding = f"{prefix}{kind.embedding}"
     parts.put("embedding", source.rows_of("embedding", embedding))
-    _, parts.head_width = heads_of(source, parts.width, "heads")
+    read_heads(parts, parts.width, "heads")
     if kind.position is not None and position is None:
         position = f"{prefix}{kind.position}"
     _put_position(parts, source, position)
@@ -274,7 +261,7 @@ def _put_layers(parts: Parts, kind: Module, prefix: str, heads: int) -> int:
     for k in range(count):
         w1, w2 = (f"{begin}{k}.{kind.layer[name]}.weight" for name in ("w1", "w2"))
         told_by_w2 = w1 not in source and w2 in source
-        inner = (1, *source.shape(w2))[-1] if told_by_w2 else source.rows(w1)
+        inner = (1, *source.header(w2)[0])[-1] if told_by_w2 else source.rows(w1)
         parts.move_layer(k, f"{begin}{k}.", kind.layer, heads, inner)
     norm = f"{prefix}{kind.final_norm}"
     biased = f"{norm}.bias" in source

@@ -195,7 +195,7 @@ def float_type(source: Source, dtype: Any) -> Any:
 
     Half precision becomes float32, with a warning.
     """
-    kinds = source.kinds & set(FLOATS)
+    kinds = {source.header(name)[1] for name in source.held} & set(FLOATS)
     if dtype is None:
         dtype = np.float64 if "F64" in kinds else np.float32
         if half := sorted(kinds & {"F16", "BF16"}):

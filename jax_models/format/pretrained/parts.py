@@ -30,6 +30,7 @@ class Source(abc.ABC):
     """A checkpoint's configuration and tensors: of a folder, or arrays in memory."""
 
     config: dict[str, Any]
+    held: dict[str, Any]  # by the names of all tensors, where or what they are
     left: set[str]  # names of tensors that were not taken
     called: str  # name of the source in messages
     # Ends of messages: where an expected shape comes from; the remedy for a missing tensor,
@@ -39,28 +40,19 @@ class Source(abc.ABC):
     unknown: ClassVar[str]
 
     @abc.abstractmethod
-    def __contains__(self, name: str) -> bool: ...
-
-    @abc.abstractmethod
     def where(self, key: str) -> str:
         """Words for a configuration key in messages."""
 
     @abc.abstractmethod
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Returns the shape of a tensor of the source."""
-
-    @abc.abstractmethod
-    def kind(self, name: str) -> str:
-        """Returns the type of a tensor of the source, in safetensors' words ("F32")."""
+    def header(self, name: str) -> tuple[tuple[int, ...], str]:
+        """Returns the shape of a tensor, and its type in safetensors' words ("F32")."""
 
     @abc.abstractmethod
     def read(self, name: str) -> np.ndarray:
         """Returns a tensor of the source, in memory that nothing else writes to."""
 
-    @property
-    @abc.abstractmethod
-    def kinds(self) -> set[str]:
-        """The types of all tensors, in safetensors' words."""
+    def __contains__(self, name: str) -> bool:
+        return name in self.held
 
     def get(self, key: str, default: Any = None) -> Any:
         """Value of a configuration key; `default` if the key is missing or null."""
@@ -88,7 +80,7 @@ class Source(abc.ABC):
 
     def rows(self, name: str) -> int:
         """Number of rows of a tensor; 1 if it is missing or a scalar."""
-        shape = self.shape(name) if name in self else ()
+        shape = self.header(name)[0] if name in self else ()
         return shape[0] if shape else 1
 
     def take(self, name: str, *shape: int) -> np.ndarray:
@@ -98,7 +90,7 @@ class Source(abc.ABC):
                 f"{self.called} has no tensor {name!r}; expected shape {shape}, as "
                 f"{self.shapes}; {self.missing}"
             )
-        found, kind = self.shape(name), self.kind(name)
+        found, kind = self.header(name)
         if found != shape:
             raise InputError(
                 f"tensor {name!r} of {self.called} has shape {found}; expected {shape}, "
@@ -125,7 +117,7 @@ class Source(abc.ABC):
         """
         stored = [name for name in names if name in self] or [names[0]]
         for other in stored[1:]:
-            shape = self.shape(other)
+            shape, _ = self.header(other)
             if not np.array_equal(
                 self.take(stored[0], *shape), self.take(other, *shape)
             ):
@@ -150,6 +142,13 @@ ACTIVATIONS = {
     "tanh": "tanh",
 }
 QKV = ("query", "key", "value")
+# Weights and biases of a layer's other maps in the format.
+MAPS = {
+    "output": ("attention.output", "attention.output_bias"),
+    "w1": ("ffn.w1", "ffn.b1"),
+    "w2": ("ffn.w2", "ffn.b2"),
+    "gate": ("ffn.gate", "ffn.gate_bias"),
+}
 
 
 @dataclasses.dataclass
@@ -189,18 +188,29 @@ class Parts:
     def move_readout(self, source: str, bias: bool = True) -> None:
         """Adds the source's map `source` as the read-out, with one class for each row."""
         classes = self.folder.rows(f"{source}.weight")
-        self.move("readout.weight", f"{source}.weight", classes, self.width)
-        if bias:
-            self.move("readout.bias", f"{source}.bias", classes)
+        self.move_affine("readout", source, classes, self.width, bias)
 
     def move(self, name: str, source: str, *shape: int) -> None:
         """Adds tensor `source` of the source under its name in the format."""
         self.put(name, self.folder.take(source, *shape))
 
-    def move_affine(self, name: str, source: str, out: int, width: int) -> None:
-        """Adds the `weight` and `bias` of a head's affine map."""
+    def move_affine(
+        self, name: str, source: str, out: int, width: int, bias: bool = True
+    ) -> None:
+        """Adds the `weight` and, if `bias`, the `bias` of a head's affine map."""
         self.move(f"{name}.weight", f"{source}.weight", out, width)
-        self.move(f"{name}.bias", f"{source}.bias", out)
+        if bias:
+            self.move(f"{name}.bias", f"{source}.bias", out)
+
+    def move_map(
+        self, layer: int, name: str, source: str, out: int, width: int, bias: bool
+    ) -> None:
+        """Adds a map of `MAPS` of a layer, its bias if `bias`."""
+        to, to_bias = MAPS[name]
+        weight = self._take_map(f"{source}.weight", out, width)
+        self.put(f"layers.{layer}.{to}", weight)
+        if bias:
+            self.move(f"layers.{layer}.{to_bias}", f"{source}.bias", out)
 
     def move_norm(self, name: str, source: str, width: int, bias: bool = True) -> None:
         """Adds a layer norm's scale and bias; zeros as bias if `bias` is false."""
@@ -241,15 +251,13 @@ class Parts:
             self.split_heads(layer, f"{source}{names[kind]}", heads, kind == "by_head")
         for name in () if one_map else QKV:
             self.move_heads(layer, name, f"{source}{names[name]}", heads, d)
-        for name, weight, bias, shape in (
-            ("output", "attention.output", "attention.output_bias", (d, d)),
-            ("w1", "ffn.w1", "ffn.b1", (inner, d)),
-            ("w2", "ffn.w2", "ffn.b2", (d, inner)),
+        for name, out, width in (
+            ("output", d, d),
+            ("w1", inner, d),
+            ("w2", d, inner),
         ):
             whence = f"{source}{names[name]}"
-            self.put(f"{to}{weight}", self._take_map(f"{whence}.weight", *shape))
-            if self.biases:
-                self.move(f"{to}{bias}", f"{whence}.bias", shape[0])
+            self.move_map(layer, name, whence, out, width, self.biases)
         for name in ("norm1", "norm2"):
             self.move_norm(f"{to}{name}", f"{source}{names[name]}", d, self.biases)
 
@@ -283,14 +291,23 @@ def read_activation(folder: Source, key: str, default: str | None = None) -> str
     return ACTIVATIONS[choose_name(folder.where(key), found, tuple(ACTIVATIONS))]
 
 
-def heads_of(folder: Source, d: int, key: str) -> tuple[int, int]:
-    """Returns the number of heads, a divisor of d, and the width of a head."""
-    heads = folder.number(key)
+def read_heads(parts: Parts, d: int, key: str) -> int:
+    """Number of heads, a divisor of d; sets the width of a head in `parts`."""
+    heads = parts.folder.number(key)
     if d % heads:
         raise InputError(
-            f"{folder.where(f'{key} = {heads}')} does not divide the width {d}"
+            f"{parts.folder.where(f'{key} = {heads}')} does not divide the width {d}"
         )
-    return heads, d // heads
+    parts.head_width = d // heads
+    return heads
+
+
+def read_sizes(
+    parts: Parts, width: str = "hidden_size", heads: str = "num_attention_heads"
+) -> tuple[int, int, int]:
+    """Width, vocabulary size and number of heads, by the keys of two of them."""
+    d, vocab_size = parts.folder.number(width), parts.folder.number("vocab_size")
+    return d, vocab_size, read_heads(parts, d, heads)
 
 
 def read_layer_types(

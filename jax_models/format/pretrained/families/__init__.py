@@ -58,23 +58,23 @@ _BERT = {
 }
 _ROBERTA = _BERT | {
     "masked_lm": bert.roberta_masked_lm,
-    "classifier": bert.two_maps("tanh"),
+    "classifier": bert.head_of("classifier.dense", "tanh", "classifier.out_proj"),
 }
 _ELECTRA = {
     "masked_lm": bert.electra_masked_lm,
     "discriminator": bert.discriminator,
-    "classifier": bert.two_maps("gelu"),
+    "classifier": bert.head_of("classifier.dense", "gelu", "classifier.out_proj"),
     "token_classifier": bert.token_classifier,
 }
 _DISTILBERT = {
     "masked_lm": distilbert.masked_lm,
-    "classifier": distilbert.classifier,
+    "classifier": bert.head_of("pre_classifier", "relu", "classifier"),
     "token_classifier": bert.token_classifier,
 }
 _ALBERT = _BERT | {
     "masked_lm": albert.masked_lm,
-    "pooler": albert.pooler,
-    "classifier": albert.classifier,
+    "pooler": bert.head_of("{}pooler", "tanh"),
+    "classifier": bert.head_of("{}pooler", "tanh", "classifier"),
 }
 _DECODER = {"causal_lm": gpt2.causal_lm, "classifier": gpt2.classifier}
 

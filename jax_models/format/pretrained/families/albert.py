@@ -1,14 +1,12 @@
 """ALBERT: a narrow embedding, and few layers that stand in many places (Lan et al. 2020)."""
 
-import functools
-
 from jax_models.errors import InputError
 from jax_models.format.pretrained.families import bert
 from jax_models.format.pretrained.parts import (
     Parts,
     expect_default,
-    heads_of,
     read_activation,
+    read_sizes,
 )
 
 # Layers share tensors, so that missing tensors cannot reveal a wrong number of layers.
@@ -31,9 +29,7 @@ def put_albert(parts: Parts, prefix: str) -> None:
     Each of `num_hidden_layers` places consists of the inner layers of its group. A group's
     layers are stored at its first place and repeated by `same_as` at later ones.
     """
-    folder = parts.folder
-    d, vocab_size = folder.number("hidden_size"), folder.number("vocab_size")
-    heads, parts.head_width = heads_of(folder, d, "num_attention_heads")
+    folder, (d, vocab_size, heads) = parts.folder, read_sizes(parts)
     expect_default(
         folder, "position_embedding_type", ["absolute"], "positions are added"
     )
@@ -84,5 +80,3 @@ masked_lm = bert.masked_lm_of(
     "predictions.LayerNorm",
     "predictions.bias",
 )
-pooler = functools.partial(bert.pooler, dense="pooler")
-classifier = functools.partial(bert.classifier, dense="pooler")

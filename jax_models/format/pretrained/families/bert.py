@@ -13,9 +13,9 @@ from jax_models.errors import InputError
 from jax_models.format.pretrained.parts import (
     Parts,
     expect_default,
-    heads_of,
     padding_of,
     read_activation,
+    read_sizes,
 )
 
 LAYER = {
@@ -32,9 +32,7 @@ LAYER = {
 
 def put_bert(parts: Parts, prefix: str) -> None:
     """Adds a checkpoint's config and tensors, except its output head's, to `parts`."""
-    folder = parts.folder
-    d, vocab_size = folder.number("hidden_size"), folder.number("vocab_size")
-    heads, parts.head_width = heads_of(folder, d, "num_attention_heads")
+    folder, (d, vocab_size, heads) = parts.folder, read_sizes(parts)
     expect_default(
         folder, "position_embedding_type", ["absolute"], "positions are added"
     )
@@ -173,40 +171,40 @@ def put_decoder(parts: Parts, at: int) -> str:
     return "linear"
 
 
-def pooler(parts: Parts, prefix: str, dense: str = "pooler.dense") -> None:
-    """Adds the pooler head: a dense map and tanh."""
-    d = parts.width
-    parts.move_affine("head.0", f"{prefix}{dense}", d, d)
-    parts.config["head"] = ["linear", "tanh"]
-
-
-def discriminator(parts: Parts, prefix: str) -> None:
-    """Adds ELECTRA's discriminator: for each row a logit that its symbol was replaced."""
-    d, source = parts.width, "discriminator_predictions.dense"
-    parts.move_affine("head.0", source, d, d)
-    parts.move_affine("head.2", f"{source}_prediction", 1, d)
-    parts.config["head"] = ["linear", parts.config["activation"], "linear"]
-
-
-def classifier(parts: Parts, prefix: str, dense: str = "pooler.dense") -> None:
-    """Adds BERT's classifier: the pooler and a map to the classes."""
-    pooler(parts, prefix, dense)
-    classes = parts.folder.rows("classifier.weight")
-    parts.move_affine("head.2", "classifier", classes, parts.width)
-    parts.config["head"] += ["linear"]
-
-
-def two_maps(activation: str) -> Callable[[Parts, str], None]:
-    """Returns a function that adds a classifier: dense, activation and a map to classes."""
+def head_of(
+    # in turn names of maps in the source, where {} stands for the base model's prefix, and
+    # of activations, where "" stands for the layers'
+    *steps: str,
+    # of a map that ends the head; None: as many as it has in the source
+    outputs: int | None = None,
+) -> Callable[[Parts, str], None]:
+    """Returns a function that adds a head of affine maps, of the model's width within it."""
 
     def put(parts: Parts, prefix: str) -> None:
-        d = parts.width
-        parts.move_affine("head.0", "classifier.dense", d, d)
-        classes = parts.folder.rows("classifier.out_proj.weight")
-        parts.move_affine("head.2", "classifier.out_proj", classes, d)
-        parts.config["head"] = ["linear", activation, "linear"]
+        d, head = parts.width, []
+        for at, step in enumerate(steps):
+            if at % 2:
+                head.append(step or parts.config["activation"])
+                continue
+            source, out = step.format(prefix), d
+            if at == len(steps) - 1:
+                out = outputs or parts.folder.rows(f"{source}.weight")
+            parts.move_affine(f"head.{at}", source, out, d)
+            head.append("linear")
+        parts.config["head"] = head
 
     return put
+
+
+pooler = head_of("{}pooler.dense", "tanh")
+classifier = head_of("{}pooler.dense", "tanh", "classifier")
+# ELECTRA's logit of each row that its symbol was replaced.
+discriminator = head_of(
+    "discriminator_predictions.dense",
+    "",
+    "discriminator_predictions.dense_prediction",
+    outputs=1,
+)
 
 
 def token_classifier(parts: Parts, prefix: str) -> None:

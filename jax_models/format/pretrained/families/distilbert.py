@@ -1,7 +1,7 @@
 """DistilBERT: BERT's layers under other names, without token types (Sanh et al. 2019)."""
 
 from jax_models.format.pretrained.families.bert import masked_lm_of
-from jax_models.format.pretrained.parts import Parts, heads_of, read_activation
+from jax_models.format.pretrained.parts import Parts, read_activation, read_sizes
 
 EPSILON = 1e-12  # of all its norms
 LAYER = {
@@ -18,9 +18,7 @@ LAYER = {
 
 def put_distilbert(parts: Parts, prefix: str) -> None:
     """Adds a checkpoint's config and tensors, except its output head's, to `parts`."""
-    folder = parts.folder
-    d, vocab_size = folder.number("dim"), folder.number("vocab_size")
-    heads, parts.head_width = heads_of(folder, d, "n_heads")
+    folder, (d, vocab_size, heads) = parts.folder, read_sizes(parts, "dim", "n_heads")
     source = f"{prefix}embeddings."
     parts.move("embedding", f"{source}word_embeddings.weight", vocab_size, d)
     length = folder.number("max_position_embeddings")
@@ -42,11 +40,3 @@ masked_lm = masked_lm_of(
     "vocab_layer_norm",
     "vocab_projector.bias",
 )
-
-
-def classifier(parts: Parts, prefix: str) -> None:
-    """Adds the classifier: dense, ReLU and a map to the classes."""
-    folder, d = parts.folder, parts.width
-    parts.move_affine("head.0", "pre_classifier", d, d)
-    parts.move_affine("head.2", "classifier", folder.rows("classifier.weight"), d)
-    parts.config["head"] = ["linear", "relu", "linear"]

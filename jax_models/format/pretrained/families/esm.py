@@ -12,7 +12,7 @@ import numpy as np
 
 from jax_models.arguments import choose_name, expect_number
 from jax_models.format.pretrained.families import bert
-from jax_models.format.pretrained.parts import Parts, expect_default, heads_of
+from jax_models.format.pretrained.parts import Parts, expect_default, read_sizes
 
 MASKED_IN_TRAINING = 0.15 * 0.8
 LAYER = bert.LAYER | {"norm1": "attention.LayerNorm", "norm2": "LayerNorm"}
@@ -20,9 +20,7 @@ LAYER = bert.LAYER | {"norm1": "attention.LayerNorm", "norm2": "LayerNorm"}
 
 def put_esm(parts: Parts, prefix: str) -> None:
     """Adds a checkpoint's config and tensors, except its output head's, to `parts`."""
-    folder = parts.folder
-    d, vocab_size = folder.number("hidden_size"), folder.number("vocab_size")
-    heads, parts.head_width = heads_of(folder, d, "num_attention_heads")
+    folder, (d, vocab_size, heads) = parts.folder, read_sizes(parts)
     where, kind = "position_embedding_type", "absolute"
     kind = choose_name(folder.where(where), folder.get(where, kind), (kind, "rotary"))
     expect_default(

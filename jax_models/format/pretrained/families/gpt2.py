@@ -3,8 +3,8 @@
 from jax_models.format.pretrained.families.bert import put_decoder
 from jax_models.format.pretrained.parts import (
     Parts,
-    heads_of,
     read_activation,
+    read_sizes,
 )
 
 LAYER = {
@@ -24,9 +24,7 @@ def put_gpt2(parts: Parts, prefix: str) -> None:
 
     `scale_attn_by_inverse_layer_idx` divides the scores of layer k by k + 1: a temperature.
     """
-    folder = parts.folder
-    d, vocab_size = folder.number("n_embd"), folder.number("vocab_size")
-    heads, _ = heads_of(folder, d, "n_head")
+    folder, (d, vocab_size, heads) = parts.folder, read_sizes(parts, "n_embd", "n_head")
     parts.turned = True
     inner = folder.number("n_inner", 4 * d)
     length = folder.number("n_positions", folder.get("n_ctx"))

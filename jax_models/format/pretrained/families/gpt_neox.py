@@ -8,8 +8,8 @@ Queries, keys and values of a head stand together in one map.
 from jax_models.format.pretrained.parts import (
     Parts,
     expect_default,
-    heads_of,
     read_activation,
+    read_sizes,
 )
 from jax_models.format.pretrained.rotary import rotary_of
 
@@ -30,9 +30,7 @@ LEFT_BEHIND = tuple(
 
 def put_gpt_neox(parts: Parts, prefix: str) -> None:
     """Adds a checkpoint's config and tensors, except its output head's, to `parts`."""
-    folder = parts.folder
-    d, vocab_size = folder.number("hidden_size"), folder.number("vocab_size")
-    heads, width = heads_of(folder, d, "num_attention_heads")
+    folder, (d, vocab_size, heads) = parts.folder, read_sizes(parts)
     expect_default(folder, "attention_bias", [True], "maps without biases are not read")
     parts.move("embedding", f"{prefix}embed_in.weight", vocab_size, d)
     inner = folder.number("intermediate_size")
@@ -41,7 +39,7 @@ def put_gpt_neox(parts: Parts, prefix: str) -> None:
         parts.move_layer(k, f"{prefix}layers.{k}.", LAYER, heads, inner)
     parts.move_norm("final_norm", f"{prefix}final_layer_norm", d)
     layer = {"weighting": "softmax", "mask": "future"}
-    layer |= rotary_of(folder, width, share=0.25)
+    layer |= rotary_of(folder, parts.head_width, share=0.25)
     parts.config |= {
         "layer_norm": "pre",
         "layer_norm_epsilon": folder.get("layer_norm_eps", 1e-5),

@@ -36,23 +36,18 @@ def put_llama(parts: Parts, prefix: str) -> None:
         for name, own in (("query", heads), ("key", groups), ("value", groups)):
             whence = f"{source}self_attn.{name[0]}_proj"
             parts.move_heads(k, name, whence, own, d, biases or kind == "qwen2")
-        whence = f"{source}self_attn.o_proj"
-        parts.move(f"{to}attention.output", f"{whence}.weight", d, joined)
-        if biases:
-            parts.move(f"{to}attention.output_bias", f"{whence}.bias", d)
+        parts.move_map(k, "output", f"{source}self_attn.o_proj", d, joined, biases)
         for name in ("query", "key") if kind == "qwen3" else ():
             whence = f"{source}self_attn.{name[0]}_norm.weight"
             parts.move(f"{to}attention.{name}_norm.scale", whence, parts.head_width)
         parts.move(f"{to}norm1.scale", f"{source}input_layernorm.weight", d)
-        for name, bias, whence, shape in (
-            ("gate", "gate_bias", "gate", (inner, d)),
-            ("w1", "b1", "up", (inner, d)),
-            ("w2", "b2", "down", (d, inner)),
+        for name, whence, out, width in (
+            ("gate", "gate", inner, d),
+            ("w1", "up", inner, d),
+            ("w2", "down", d, inner),
         ):
             whence = f"{source}mlp.{whence}_proj"
-            parts.move(f"{to}ffn.{name}", f"{whence}.weight", *shape)
-            if block_biases:
-                parts.move(f"{to}ffn.{bias}", f"{whence}.bias", shape[0])
+            parts.move_map(k, name, whence, out, width, block_biases)
         parts.move(f"{to}norm2.scale", f"{source}post_attention_layernorm.weight", d)
     parts.move("final_norm.scale", f"{prefix}norm.weight", d)
     layer: dict[str, Any] = {"weighting": "softmax", "mask": "future"}

@@ -15,9 +15,9 @@ from jax_models.format.pretrained.parts import (
     Parts,
     Source,
     expect_default,
-    heads_of,
     read_activation,
     read_layer_types,
+    read_sizes,
 )
 from jax_models.format.pretrained.rotary import LayerType, rotary_of
 
@@ -30,9 +30,7 @@ THETA = {
 
 def put_modernbert(parts: Parts, prefix: str) -> None:
     """Adds a checkpoint's config and tensors, except its output head's, to `parts`."""
-    folder = parts.folder
-    d, vocab_size = folder.number("hidden_size"), folder.number("vocab_size")
-    heads, parts.head_width = heads_of(folder, d, "num_attention_heads")
+    folder, (d, vocab_size, heads) = parts.folder, read_sizes(parts)
     has_bias, parts.biases = folder.flag("norm_bias", False), False
     for key in ("attention_bias", "mlp_bias"):
         expect_default(folder, key, [False], "its maps are read without biases")
@@ -46,11 +44,11 @@ def put_modernbert(parts: Parts, prefix: str) -> None:
     for k in range(len(types)):
         source, to = f"{prefix}layers.{k}.", f"layers.{k}."
         parts.split_heads(k, f"{source}attn.Wqkv.{{}}", heads)
-        parts.move(f"{to}attention.output", f"{source}attn.Wo.weight", d, d)
+        parts.move_map(k, "output", f"{source}attn.Wo", d, d, False)
         gate, w1 = np.split(folder.take(f"{source}mlp.Wi.weight", 2 * inner, d), 2)
         parts.put(f"{to}ffn.gate", gate)
         parts.put(f"{to}ffn.w1", w1)
-        parts.move(f"{to}ffn.w2", f"{source}mlp.Wo.weight", d, inner)
+        parts.move_map(k, "w2", f"{source}mlp.Wo", d, inner, False)
         if k:
             parts.move_norm(f"{to}norm1", f"{source}attn_norm", d, has_bias)
         parts.move_norm(f"{to}norm2", f"{source}mlp_norm", d, has_bias)
@@ -108,9 +106,8 @@ def token_classifier(parts: Parts, prefix: str) -> None:
 
 def _head(parts: Parts) -> None:
     folder, d = parts.folder, parts.width
-    parts.move("head.0.weight", "head.dense.weight", d, d)
-    if folder.flag("classifier_bias", False):
-        parts.move("head.0.bias", "head.dense.bias", d)
+    has_bias = folder.flag("classifier_bias", False)
+    parts.move_affine("head.0", "head.dense", d, d, has_bias)
     parts.move_norm("head.2", "head.norm", d, folder.flag("norm_bias", False))
     epsilon = parts.config["layer_norm_epsilon"]
     parts.config["head"] = [

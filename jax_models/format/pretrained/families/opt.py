@@ -3,8 +3,8 @@
 from jax_models.format.pretrained.parts import (
     Parts,
     expect_default,
-    heads_of,
     read_activation,
+    read_sizes,
 )
 
 LAYER = {
@@ -22,9 +22,7 @@ OFFSET = 2  # of the position table's rows
 
 def put_opt(parts: Parts, prefix: str) -> None:
     """Adds a checkpoint's config and tensors, except its output head's, to `parts`."""
-    folder = parts.folder
-    d, vocab_size = folder.number("hidden_size"), folder.number("vocab_size")
-    heads, parts.head_width = heads_of(folder, d, "num_attention_heads")
+    folder, (d, vocab_size, heads) = parts.folder, read_sizes(parts)
     expect_default(
         folder, "word_embed_proj_dim", [d], "embeddings of another width are not read"
     )
