@@ -75,7 +75,7 @@ class Supremum(OfKind):
     hypotheses: tuple[str, ...] = (ROUNDING,)  # what the ends rest on
 
     def __repr__(self) -> str:
-        """One line: the maximum, where it is, and what was gone through."""
+        """One line: the maximum, where it is, and the plan that found it."""
         kind = "estimated from below" if self.estimated else self.kind
         upper = self.max if self.estimated else self.max_upper
         maximum = enclosure_label(self.max, self.max_lower, upper)

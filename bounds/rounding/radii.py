@@ -8,8 +8,9 @@ largest let w be the median of m / v, at least 16 u, and m_0 the median of m. Th
     R = max(4 (m + max(w v, m_0)), floor),   of a difference of two results,
     floor = max(2^10 n t A, c v_max),
 
-t the least normal number of the float type, A the largest magnitude among the program's
-inputs, at least 1, and c = 2^-60 of single precision and below, 2^-500 of double.
+with u the unit roundoff of the float type, t its least normal number, n the terms of a sum
+that may underflow, A the largest magnitude among the program's inputs, at least 1, v_max
+the largest v, and c = 2^-60 of single precision and below, 2^-500 of double.
 
 This is a model of rounding, tested in docs/precision.md, and no proof: it supposes that
 a number that rounds only inside the program rounds like one whose rounding was redrawn.

@@ -178,7 +178,11 @@ def _moebius(weights: list[int], values: list[int]) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class ClosedFormSwitching:
-    """Result of Corollary 9: its threshold n_L, and t and s of each layer but the last."""
+    """Result of Corollary 9: a threshold n_L, and numbers of each layer but the last.
+
+    In layer l trees are at most t_l deep, once activations that meet a decision list with
+    a canonical tree of depth s_l or more are repaired.
+    """
 
     # n_L.
     length: Tower
