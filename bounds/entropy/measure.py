@@ -4,7 +4,9 @@ The loss of each prefix is averaged with that of its partner, by their probabili
 mean is the same, its error is smaller, and in a sample too no floor under a pair is above
 the loss that stands beside it. The floor is the mean of the floors under the pairs.
 
-ε, the largest change of the log-odds within a pair of prefixes, by three methods:
+ε is the largest change of the log-odds within a pair of prefixes, Λ their largest change per
+unit of the activation that is read (`log_odds_norm`). ε is bounded from above by one of
+three methods:
 
 * "closed_form": Λ times the corrected Lemma 5, one ε for all inputs of the length.
 * "certificate": Λ times a certified bound on the influence of exchanging the one symbol

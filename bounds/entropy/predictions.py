@@ -149,7 +149,7 @@ class Predictions:
     Attributes:
         logits: Float64 logits.
         losses: Cross-entropies with the exact law of the next symbol, nats.
-        radius: Largest rounding of a difference of two logits, nats.
+        radius: Radius of the rounding of a difference of two logits (`Usual`), nats.
     """
 
     logits: Float[np.ndarray, "inputs classes"]

@@ -5,8 +5,9 @@
 layer norms and the feed-forward block. `change_many_rows` does so for a tile of
 (replaced position i, row j) pairs whose own input did not change, with a ReLU block
 made cheap: an O(1/n) change cannot flip most neurons, and while none flips the block is
-the linear map W2 D_j W1 of its row. Neurons that may flip (their distance |u| is within
-the largest change of the tile, by Cauchy-Schwarz) are corrected exactly.
+the linear map W2 D_j W1 of its row, D_j the 0/1 diagonal of row j's active neurons.
+Neurons that may flip (the distance |u| of the input u from 0 is within the largest change of
+the tile, by Cauchy-Schwarz) are corrected exactly.
 """
 
 import dataclasses

@@ -232,7 +232,7 @@ def turn_derivative(
     first: Float[Array, "rows heads d_v substitutions"],
     common: ByRow,
 ) -> Float[Array, "rows heads d_v substitutions"]:
-    """Heads' first-order change by known changes, after the replacement less at the base."""
+    """Change of heads' first-order change by known changes, when column i is replaced."""
     # With f the factor of the other columns' weights, t and t' the weight of column i:
     #     (f - 1) first - f a common - f t d (v_i - b - a) + t' d' (v'_i - b - a),
     #     d = dq . (k_i - kbar),  d' = dq . (k'_i - kbar).

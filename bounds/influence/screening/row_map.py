@@ -150,7 +150,7 @@ class MovedOutput:
 
     known: Float[Array, "rows width substitutions"]
     unknown: Float[Array, "rows substitutions"]  # norm of the rest of the change
-    # Weighed part beyond the base derivative.
+    # The part beyond the base derivative, weighed by `RowMap.weights`.
     defect: Float[Array, "rows substitutions"]
     # Norms of the last layer's reads.
     reads: Float[Array, "rows reads substitutions"] | None

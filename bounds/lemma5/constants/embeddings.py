@@ -161,7 +161,7 @@ class EmbeddingNorms:
 
 
 def read_embeddings(model: Transformer, length: int) -> EmbeddingNorms:
-    """Norms of a model's embeddings at one length."""
+    """Upper bounds on the norms of a model's embeddings at one length."""
     symbols = np.asarray(model.embedding, np.float64)
     formula = model.position
     if (

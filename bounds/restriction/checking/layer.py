@@ -6,7 +6,8 @@ for a row if its greatest cell lets it win under some completion; the witness is
 that wins against all that are not possible. n positions of A rows each take O(n A K d)
 operations for K rows in all of width d.
 
-A row's *recipe* is its own table row below and, for each head, the rows attended to.
+A row's *recipe* is its own table row below and, for each head, the rows attended to. Two
+rows have one *identity* if they are certainly the same real vector (`tables`).
 """
 
 import dataclasses

@@ -1,6 +1,9 @@
 """Every route to a threshold for one shape (L layers of H heads), with its parameters.
 
-A route is a proof that the shape cannot compute a language from some length on.
+A route is a proof that the shape cannot compute a language from some length on. It fixes
+bits layer by layer: route H as the paper of Hahn (2020) does, with corrected constants,
+route A by alteration, route S by decision trees that stay shallow (switching). Closing fixes
+the bits that the last layer's output still depends on.
 
 Any admissible parameters are a proof, so the least of the thresholds holds. Those of
 route S and of DYCK come from a table where it has the shape; closed forms are for all.

@@ -1,4 +1,4 @@
-"""Softmax weights of one row against hard ones: a gap, decay, lookups, ties (5' to 8).
+"""Softmax weights of one row against hard ones: a gap, decay, lookups, ties.
 
 Scores have a gap to all others, fall off from the best position, or look up entry c of a
 table by quadratic or cubic scores. A small score term makes the leftmost or rightmost
@@ -6,7 +6,7 @@ maximiser stand alone: it must separate tied scores without overturning the gap 
 others, so it spans at most γ, and its steps are γ/n. ah(s), lh(s) and rh(s) are average-,
 leftmost- and rightmost-hard weights of scores s, S_τ(s) softmax at temperature τ, and j* the
 position that hard attention chooses. Proofs: docs/theory/softmax-approximation.md, sections 2
-to 5.
+to 5, Lemmas 5' to 8.
 """
 
 from bounds.numbers.bound import Bound
