@@ -45,7 +45,9 @@ def test_what_has_no_rule_is_refused_by_name(monkeypatch):
         activated(layers[0].feed_forward.bend, None)
 
 
-def test_methods_refuse_what_they_have_no_rule_for_and_others_do_it(monkeypatch):
+def test_methods_refuse_what_they_have_no_rule_for_and_others_do_it(
+    monkeypatch, quick_compilation
+):
     """A new activation: exact by change propagation at once, the rest says why not."""
     monkeypatch.setitem(ACTIVATIONS, "gelu", Tripled())
     case = {"activation": "gelu", "num_layers": 2, "d_ff": 7}

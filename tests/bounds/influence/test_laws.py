@@ -224,7 +224,7 @@ def test_a_bare_function_is_enough_for_the_definition():
     assert_encloses(result, expected)
 
 
-def test_a_jitted_bare_function_runs_in_batches():
+def test_a_jitted_bare_function_runs_in_batches(quick_compilation):
     model, calls = build({"mask": "future"}), []
 
     @jax.jit

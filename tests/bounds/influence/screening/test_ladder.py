@@ -199,13 +199,15 @@ def test_where_nothing_reaches_the_query_the_maximum_is_zero(quick_compilation):
         ({"score": "additive"}, "layer 2 has additive ones"),
     ],
 )
-def test_models_that_it_cannot_do_are_refused_with_the_reason(case, message):
+def test_models_that_it_cannot_do_are_refused_with_the_reason(
+    case, message, quick_compilation
+):
     """One line that names the layer and what was found."""
     with refused(message):
         compute_influence(small(**case), TOKENS, method="screened")
 
 
-def test_auto_is_exact():
+def test_auto_is_exact(quick_compilation):
     """`auto` never takes an enclosure for the influences."""
     found = compute_influence(small(), TOKENS[:6])
     assert found.exact
