@@ -187,7 +187,7 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
             why = "--edit=delete puts in no symbols, and --{0} lists some; leave it out"
             refused.append((("symbols", "candidates"), why))
         for names, why in refused:
-            for name in filter(self.is_given, names):
+            for name in filter(self.given.__contains__, names):
                 raise jm.InputError(why.format(name, recipe))
         if recipe == "categorical_jacobian" and self.reduce in WORDS:
             raise jm.InputError(
@@ -285,7 +285,7 @@ def _ask(options: ScanOptions, first: Subject | None = None) -> AskedScan:
         case None:
             return asked
         case "mutagenesis":
-            if not options.is_given("target"):
+            if "target" not in options.given:
                 asked = asked.watching("logits")
             table = dataclasses.replace(asked.table, reduce=reduce or "none")
             return dataclasses.replace(asked, table=table)

@@ -16,6 +16,7 @@ import sys
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import filelock
 import jax
@@ -100,8 +101,9 @@ def keep_programs(named: str | None) -> None:
         jax.config.update("jax_enable_compilation_cache", False)
         return
     folder = user_folder() if named is None else Path(named)
-    kept = jax.config.jax_compilation_cache_dir
-    told = kept is not None or not jax.config.jax_enable_compilation_cache
+    config: Any = jax.config
+    kept = config.jax_compilation_cache_dir
+    told = kept is not None or not config.jax_enable_compilation_cache
     if folder is None or kept == str(folder) or (named is None and told):
         return
     try:
@@ -125,7 +127,7 @@ def keep_programs(named: str | None) -> None:
     )
     cpu = Path("/proc/cpuinfo")  # of Linux
     avx = cpu.is_file() and "avx512f" in cpu.read_text()
-    if avx and jax.config.jax_logging_level == "NOTSET":
+    if avx and config.jax_logging_level == "NOTSET":
         # There XLA counts a preference that it added itself among the instructions that
         # the processor lacks, and logs this for every program that it loads.
         jax.config.update("jax_logging_level", "CRITICAL")

@@ -350,9 +350,10 @@ def _claim(
 def _through(last: OutputMap | None, found: AnyForm, capped: bool = False) -> AnyForm:
     if last is None or found is None:
         return found
+    # Both are of one kind, which no type can say of two fields.
+    both: tuple[Any, Any] = found.others, found.own
     others, own = (
-        last.after(found.others, "j", capped),
-        last.after(found.own, "i", capped),
+        last.after(x, row, capped) for x, row in zip(both, "ji", strict=True)
     )
     return dataclasses.replace(found, others=others, own=own)
 
