@@ -40,7 +40,7 @@ from jax_models.model.mask import SIGHTS, Sight
 from jax_models.run.device_memory import require_memory
 from jax_models.run.evaluate import require_readout
 
-AnyInequality = TypeVar("AnyInequality", Bound, Claim)
+AnyInequality = TypeVar("AnyInequality", bound=Bound | Claim)
 AnyForm = TypeVar("AnyForm", bound="LayerInfluence | PrintedInfluence | None")
 
 
