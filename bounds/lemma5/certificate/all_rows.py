@@ -143,7 +143,7 @@ def _tile(
     column = see_column(layer, held, tile, own, roundoff)
     heads, moved = column.mean_change.swapaxes(0, 1), None
     shape = (at.shape[0], own.radius.shape[0])
-    change = jnp.zeros((*shape, model_width(layer)), heads.dtype)
+    change = jnp.zeros((*shape, held.rows.shape[1]), heads.dtype)
     radius = jnp.zeros(shape, heads.dtype)
     if others is not None:
         change, radius = streams[0].swapaxes(1, 2), streams[1]
@@ -169,11 +169,6 @@ def _tile(
     balls = entering(layer, radius, deviation)
     out = carry_radius(layer, after, around, carried, rounding, balls)
     return carried[layer.writes.output].swapaxes(1, 2), out
-
-
-def model_width(layer: Layer) -> int:
-    """Width of the layer's rows."""
-    return layer.attention.query.shape[2]
 
 
 def _deviation(

@@ -11,7 +11,7 @@ centres. From the third layer on the middle layers leave radii.
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, get_args
 
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ from bounds.lemma5.certificate.norm_gain import slope_strays
 from bounds.lemma5.certificate.order import least
 from bounds.lemma5.certificate.output import exact_without_layers
 from bounds.lemma5.certificate.scores import score_rule
-from bounds.lemma5.certificate.sections import needs_positive_epsilon, sections
+from bounds.lemma5.certificate.sections import sections
 from bounds.lemma5.constants import closed_form_bounds
 from bounds.lemma5.constants.model_constants import is_one_map, read_head
 from bounds.numbers.bound import Bound, Sense, directed
@@ -37,7 +37,7 @@ from bounds.numbers.kind import Kind, OfKind
 from bounds.numbers.norms import scaled_norm
 from bounds.readings import unsupported_model, unsupported_operation
 from jax_models import InputError, Transformer
-from jax_models.arguments import choose_name, expect_hook
+from jax_models.arguments import choose_name
 from jax_models.jax_arguments import check_float_type
 from jax_models.model.reweight import with_dtype
 from jax_models.model.rows import Norm
@@ -97,24 +97,6 @@ class Certificate(OfKind):
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class Certifier:
-    """A way to certify: its name, its source, and its bounds by blocks of substitutions."""
-
-    name: CertificateMethod
-    source: str
-    blocks_of_layers: Callable[[InfluenceRequest], Iterator[np.ndarray]]
-
-    def blocks(
-        self, request: InfluenceRequest
-    ) -> Iterator[Float[np.ndarray, "substitutions"]]:
-        """Upper bounds by blocks of substitutions; a model without layers has one block."""
-        if request.model.layers:
-            yield from self.blocks_of_layers(request)
-        else:
-            yield exact_without_layers(request)
-
-
 def _embedding_change(
     request: InfluenceRequest, part: slice
 ) -> Float[np.ndarray, "substitutions width"]:
@@ -124,54 +106,40 @@ def _embedding_change(
         return table[request.symbol[part]] - old
 
 
-def _blocks_around_base(request: InfluenceRequest) -> Iterator[np.ndarray]:
-    held = prepare_pass(request)
-    change = _embedding_change(request, slice(None))
-    distance = np.asarray(scaled_norm(jnp.asarray(change)))
-    # One certificate serves all symbols of a position: the farthest embedding is its
-    # radius.
-    positions, starts = np.unique(request.position, return_index=True)
-    radii = np.maximum.reduceat(distance, starts)
-    counts = np.diff(starts, append=request.position.size)
+# What a method bounds changes around.
+REFERENCES = {"centred": "exact changes", "base": "the base"}
+
+
+def _blocks(
+    request: InfluenceRequest, method: CertificateMethod
+) -> Iterator[Float[np.ndarray, "substitutions"]]:
+    """Upper bounds by blocks of substitutions; a model without layers has one block."""
+    if not request.model.layers:
+        yield exact_without_layers(request)
+        return
+    held, width = prepare_pass(request), request.model.width
+    positions = request.position
+    radii, counts = np.zeros(positions.size), np.ones(positions.size, int)
+    if method == "base":
+        change = _embedding_change(request, slice(None))
+        distance = np.asarray(scaled_norm(jnp.asarray(change)))
+        # One certificate serves all symbols of a position: the farthest embedding is
+        # its radius.
+        positions, starts = np.unique(positions, return_index=True)
+        radii = np.maximum.reduceat(distance, starts)
+        counts = np.diff(starts, append=request.position.size)
     for part, size, at_query in runs(request, positions, held.batch):
-        at = jnp.asarray(padded(positions[part], size))
-        still = jnp.zeros((size, request.model.width))
-        own = OwnMove(at, still, jnp.asarray(padded(radii[part], size)))
-        upper = held.certify(request.target, own, at_query)
-        yield np.repeat(np.asarray(upper)[: positions[part].size], counts[part])
-
-
-DD_BASE = Certifier(
-    name="base",
-    source="Hahn 2020, Lemma 5, made explicit for one input: docs/certificates.md, "
-    "section 6, the certificate around the base",
-    blocks_of_layers=_blocks_around_base,
-)
-
-
-def _blocks_around_changes(request: InfluenceRequest) -> Iterator[np.ndarray]:
-    held = prepare_pass(request)
-    for part, size, at_query in runs(request, request.position, held.batch):
-        at, change = request.position[part], _embedding_change(request, part)
+        at = positions[part]
         # The embedding's change is one subtraction; its rounding is in the layer's.
-        own = OwnMove(
-            jnp.asarray(padded(at, size)),
-            jnp.asarray(padded(change, size)),
-            jnp.zeros(size),
+        centred = method == "centred"
+        change = (
+            _embedding_change(request, part) if centred else np.zeros((at.size, width))
         )
-        upper = held.certify(request.target, own, at_query)
-        yield np.asarray(upper)[: at.size]
+        own = (jnp.asarray(padded(x, size)) for x in (at, change, radii[part]))
+        upper = held.certify(request.target, OwnMove(*own), at_query)
+        yield np.repeat(np.asarray(upper)[: at.size], counts[part])
 
 
-DD_CENTRED = Certifier(
-    name="centred",
-    source="Hahn 2020, Lemma 5, made explicit for one input: docs/certificates.md, "
-    "section 6, the certificate around exact changes",
-    blocks_of_layers=_blocks_around_changes,
-)
-
-
-CERTIFIERS: dict[str, Certifier] = {x.name: x for x in (DD_CENTRED, DD_BASE)}
 _ROUNDING = (
     "float64 arithmetic with correctly rounded operations, elementary functions right to "
     "8 u (erfc to 20 u), no underflow; roundings of roundings are left out "
@@ -217,7 +185,6 @@ def certify_influence(
     symbols: Symbols | None = None,
     positions: Sequence[int] | None = None,
     include_query: bool = False,
-    progress: Callable[[int, int], None] | None = None,
 ) -> Certificate:
     """Returns certified upper bounds on the influence of single-symbol substitutions.
 
@@ -241,7 +208,6 @@ def certify_influence(
             allows. Or [P, K] padded with -1: row p are those of the p-th of P positions.
         positions: positions that are changed; all by default.
         include_query: whether the query's own token is changed too.
-        progress: called with (substitutions done, all) after every block.
 
     Returns:
         A `Certificate`. Where a number overflows on the way nothing is certified, and
@@ -256,9 +222,8 @@ def certify_influence(
         Hahn 2020, Lemma 5, made explicit for one input; docs/certificates.md.
     """
     started = time.perf_counter()
-    choose_name("method", method, tuple(CERTIFIERS))
+    choose_name("method", method, get_args(CertificateMethod))
     choose_name("target", target, get_args(PlainTarget))
-    expect_hook("progress", progress)
     check_float_type(jnp.float64, "every certificate")
     # A model of float32 is taken as the same real numbers.
     model = with_dtype(model, jnp.float64)
@@ -278,26 +243,26 @@ def certify_influence(
         # What the final activation moves by at most, and the head's constants of that.
         certified = dataclasses.replace(request, target="activation")
         head = read_head(model)
-    certifier, found, done = CERTIFIERS[method], [], 0
-    for block in certifier.blocks(certified) if len(pairs) else ():
-        found.append(block if head is None else head.moved(block))
-        done += block.size
-        if progress is not None:
-            progress(done, len(pairs))
-    alone = np.concatenate(found) if found else np.zeros(0)
+    blocks = _blocks(certified, method) if len(pairs) else ()
+    alone = np.concatenate([np.zeros(0), *blocks])
+    if head is not None:
+        alone = head.moved(alone)
     upper, form = bound_all_inputs(request, alone)
-    stated, source = _hypotheses(model), certifier.source
+    stated = _hypotheses(model)
+    source = (
+        "Hahn 2020, Lemma 5, made explicit for one input: docs/certificates.md, section 6, "
+        f"the certificate around {REFERENCES[method]}"
+    )
     if form is not None:
         stated = tuple(dict.fromkeys(stated + form.hypotheses))
         source += f"; {form.source}"
-    by_position = np.full(request.tokens.size, np.nan)
-    # fmax passes over NaN, the initial value of positions without substitutions.
-    np.fmax.at(by_position, pairs.position, upper)
+    table = pairs.scatter(upper)
     best = int(np.argmax(upper)) if upper.size else None
     return Certificate(
-        upper=pairs.scatter(upper),
+        upper=table,
         input_upper=pairs.scatter(alone),
-        position_upper=by_position,
+        # fmax passes over NaN, where nothing is substituted.
+        position_upper=np.fmax.reduce(table, axis=1),
         max_upper=0.0 if best is None else float(upper[best]),
         position=None if best is None else int(pairs.position[best]),
         symbol=None if best is None else int(pairs.symbol[best]),
@@ -326,13 +291,18 @@ def _refuse(model: Transformer, method: str) -> None:
     for layer in model.layers:
         sections(layer)  # refuses a program that it does not follow
     # One layer around exact changes meets no radius, and needs no Lipschitz constant.
-    exact = method == "centred" and len(model.layers) == 1
-    norm = None if exact else needs_positive_epsilon(model)
-    if norm is not None:
-        raise InputError(
-            f"{norm} has epsilon = 0 and so no Lipschitz constant; give it a positive "
-            "epsilon, or use compute_influence"
-        )
+    if method == "centred" and len(model.layers) == 1:
+        return
+    norms = {"the final norm": model.final_norm}
+    for depth, layer in enumerate(model.layers):
+        norms |= {f"norm1 of layer {depth}": layer.norm1}
+        norms |= {f"norm2 of layer {depth}": layer.norm2}
+    for name, norm in norms.items():
+        if norm is not None and norm.epsilon == 0:
+            raise InputError(
+                f"{name} has epsilon = 0 and so no Lipschitz constant; give it a "
+                "positive epsilon, or use compute_influence"
+            )
 
 
 def _hypotheses(model: Transformer) -> tuple[str, ...]:

@@ -17,7 +17,6 @@ from bounds.lemma5.certificate.norm_gain import (
     Rows,
     norm_gain,
     norm_rounding,
-    vector_norms,
 )
 from bounds.lemma5.certificate.order import least, times
 from bounds.readings import norm_before
@@ -56,13 +55,6 @@ class OwnMove:
     position: Slots
     centre: Moves
     radius: Sizes
-
-
-def sizes(
-    rows: Float[Array, "tokens width substitutions"],
-) -> Float[Array, "tokens substitutions"]:
-    """Euclidean norms of the rows' changes, over the width."""
-    return vector_norms(rows, axis=1)
 
 
 def read_inputs(

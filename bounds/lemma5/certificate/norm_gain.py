@@ -131,12 +131,6 @@ Neurons: TypeAlias = Float[Array, "*#rows d_ff"]
 OwnNeurons: TypeAlias = Float[Array, "*rows d_ff"]
 
 
-def slope_width(operation: Steady) -> float:
-    """Upper bound on the difference of two slopes of an activation."""
-    # Slopes of a `Steady` activation lie in [1 - steepest, steepest].
-    return 2 * operation.steepest - 1
-
-
 @functools.singledispatch
 def step_strays(
     operation: Operation, z: Neurons, moved: Neurons, known: Neurons
@@ -159,7 +153,9 @@ def _(operation: Relu, z: Neurons, moved: Neurons, known: Neurons) -> Neurons:
 
 @step_strays.register
 def _(operation: Steady, z: Neurons, moved: Neurons, known: Neurons) -> Neurons:
-    return least(operation.curvature * known, slope_width(operation)) * jnp.abs(moved)
+    # Slopes of a `Steady` activation lie in [1 - steepest, steepest].
+    apart = least(operation.curvature * known, 2 * operation.steepest - 1)
+    return apart * jnp.abs(moved)
 
 
 @functools.singledispatch
@@ -182,7 +178,7 @@ def _(operation: Relu, z: Neurons, moved: Neurons, spread: Neurons) -> Neurons:
 @slope_strays.register
 def _(operation: Steady, z: Neurons, moved: Neurons, spread: Neurons) -> Neurons:
     bend = operation.curvature * (jnp.abs(moved) + spread)
-    return least(bend, slope_width(operation))
+    return least(bend, 2 * operation.steepest - 1)
 
 
 @functools.singledispatch

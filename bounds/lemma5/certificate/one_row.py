@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from bounds.influence.propagation.pointwise import RowBase
 from bounds.influence.propagation.query_row import row_products, weighted_rows
 from bounds.lemma5.certificate.mean_deviation import (
     ColumnMove,
@@ -26,7 +27,7 @@ from bounds.lemma5.certificate.mean_deviation import (
     mean_deviation,
     own_score_error,
 )
-from bounds.lemma5.certificate.moved_rows import MovedRows, read_inputs, sizes
+from bounds.lemma5.certificate.moved_rows import MovedRows, read_inputs
 from bounds.lemma5.certificate.norm_gain import distances, vector_norms
 from bounds.lemma5.certificate.order import greatest, least, resting_on, times
 from bounds.lemma5.certificate.pointwise import (
@@ -34,7 +35,6 @@ from bounds.lemma5.certificate.pointwise import (
     carry,
     carry_radius,
     carry_rounding,
-    move_base,
     row_norms,
 )
 from bounds.lemma5.certificate.row_base import (
@@ -105,7 +105,7 @@ def row_deviation(
     seen, score, queries, rule = row.seen, row.score, row.queries, row.rule
     scale, inflation = rule.scale, row.inflation
     others = seen & ~own
-    radius, centre_size = inner.radius.T, sizes(inner.centre).T
+    radius, centre_size = inner.radius.T, vector_norms(inner.centre, axis=1).T
 
     weights = weighting.weights(score, others)  # [h, p, n], of the others alone
     # Log-odds of column i against all others; the sigmoids of both signs give a_i and
@@ -239,7 +239,8 @@ def move_one_row(
     rounding = carry_rounding(layer, constants, held.base, carried, known)
     # The radius is carried around the moved row, which is now the base, with no change
     # left.
-    base, still = move_base(held.base, carried)
+    base = RowBase({x: row + carried[x] for x, row in held.base.rows.items()})
+    still = jax.tree.map(jnp.zeros_like, carried)
     radius = radius + roundoff.local * vector_norms(change)
     around = BaseRows(base.rows, row_norms(layer, constants, base), known.rows)
     balls = entering(layer, radius, deviation)
@@ -318,7 +319,8 @@ def heads_rounding(
     centre = (old * moved).sum(axis=-1, keepdims=True)
     share = -jnp.expm1(-jnp.abs(moved - centre))
     shifted = (greatest(old, new) * share).sum(axis=-1)
-    output, size = constants.output_entries[:, None], sizes(inner.centre).T
+    output = constants.output_entries[:, None]
+    size = vector_norms(inner.centre, axis=1).T
     carried = (new * size).sum(axis=-1)
     # Values are sums of rows times W_V, formed in that order.
     largest = jnp.abs(held.inputs).max(axis=0)

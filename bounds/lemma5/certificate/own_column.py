@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from bounds.lemma5.certificate.mean_deviation import Roundoff, odds_change
-from bounds.lemma5.certificate.moved_rows import MovedRows, OwnMove, sizes
+from bounds.lemma5.certificate.moved_rows import MovedRows, OwnMove
 from bounds.lemma5.certificate.norm_gain import distances, vector_norms
 from bounds.lemma5.certificate.order import (
     greatest,
@@ -302,7 +302,7 @@ def other_columns(
     every = jnp.arange(n, dtype=jnp.int32)[:, None]
     own = same_position(every, inner.position, held.rows.dtype)
     scale = row_scale(layer.attention, n, held.position)
-    centres = sizes(inner.centre)
+    centres = vector_norms(inner.centre, axis=1)
     moved = jnp.where(own, 0.0, centres + inner.radius)
     largest = moved.max(axis=0)
     bend = rule_at(layer.attention, constants, scale).growth()

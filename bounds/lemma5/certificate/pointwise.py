@@ -68,12 +68,6 @@ def carry(
     return {name: moved[name] for name in names}
 
 
-def move_base(base: RowBase, moved: Moved) -> tuple[RowBase, Moved]:
-    """Base rows after the change `moved`, and a change of zeros."""
-    rows = {name: row + moved[name] for name, row in base.rows.items()}
-    return RowBase(rows), jax.tree.map(jnp.zeros_like, moved)
-
-
 @pytree
 class Rounding:
     """Rounding errors of the centre of a row's change, by section."""
@@ -298,14 +292,11 @@ def _flips(
     strays = slope_strays(step.operation, base.rows[row], carried[row], spread)
     # Source by source: no spread is held beside the one that the slopes were asked for.
     weights = {x: constants.leaves * reads.T for x, reads in constants.reads.items()}
-    flips = {x: _over_neurons(strays, weight) for x, weight in weights.items()}
+    # Sums over neurons; weights of heads give a last axis.
+    flips = {
+        x: (strays * weight).sum(axis=-1)
+        if weight.ndim == 1
+        else linear(strays, weight)
+        for x, weight in weights.items()
+    }
     return _along(flips, balls)
-
-
-def _over_neurons(
-    strays: Float[Array, "*rows d_ff"], weights: Float[Array, "*heads d_ff"]
-) -> Sizes:
-    """Sums of `strays` times `weights` over neurons; weights of heads give a last axis."""
-    if weights.ndim == 1:
-        return (strays * weights).sum(axis=-1)
-    return linear(strays, weights)

@@ -27,11 +27,9 @@ from bounds.lemma5.certificate.scores import score_rule
 from bounds.lemma5.constants.row_form import Form, form_of, gains_of
 from bounds.numbers.spectral import Enclosure, frobenius_upper, norm_upper
 from jax_models.errors import InputError
-from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import pytree
 from jax_models.model.rows import Activation, Affine, Norm, Program, Step, Sum
-from jax_models.model.transformer import Transformer
 
 ByHead: TypeAlias = Float[Array, "heads"]
 Numbers: TypeAlias = Float[Array, "..."]
@@ -235,16 +233,12 @@ def together(reads: Float[Array, "d_ff *heads"]) -> Float[Array, "d_ff"]:
     return reads if reads.ndim == 1 else vector_norms(reads)
 
 
-def by_heads(layer: Layer, numbers: Float[Array, "heads *rows"]) -> Numbers:
-    """Radii by head, or their sum over heads where an output projection joins the heads."""
-    return numbers if attended(layer) == "heads" else numbers.sum(axis=0)
-
-
 def entering(
     layer: Layer, residual: Float[Array, "*rows"], heads: Float[Array, "heads *rows"]
 ) -> dict[str, Array]:
     """Radii of the sections' inputs: the layer's input, and the attended rows or heads."""
-    return {"y": residual, attended(layer): by_heads(layer, heads)}
+    name = attended(layer)
+    return {"y": residual, name: heads if name == "heads" else heads.sum(axis=0)}
 
 
 def carried_on(gains: dict[str, Array], balls: Mapping[str, Array]) -> Numbers:
@@ -286,36 +280,27 @@ class CertificateConstants:
 def layer_constants(layer: Layer) -> CertificateConstants:
     """Constants of a float64 layer."""
     attention = layer.attention
-    h, concatenated = attention.num_heads, attention.output is None
+    # Maps from attention inputs to value space: O_h V_h, or V_h without O_h.
+    values = [Enclosure(np.asarray(w, np.float64)) for w in attention.value_by_head]
+    outputs = np.ones(attention.num_heads)
+    if attention.output is not None:
+        shape = -1, attention.num_heads, attention.value_width
+        output = np.asarray(attention.output, np.float64).reshape(shape).swapaxes(0, 1)
+        # A product of two weights is no float matrix, so its rounding is enclosed too.
+        values = [Enclosure(o) @ v for o, v in zip(output, values, strict=True)]
+        outputs = _entries(output)
     numbers = {
         "query": _norms(attention.query),
         "key": _norms(attention.key_by_head),
-        "value": np.asarray([x.norm_upper() for x in value_maps(attention)]),
-        **score_rule(attention.scoring).read_constants(attention.scoring, h),
+        "value": np.asarray([x.norm_upper() for x in values]),
+        **score_rule(attention.scoring).read_constants(attention.scoring, len(values)),
         "query_entries": _entries(attention.query),
         "key_entries": _entries(attention.key_by_head),
         "value_entries": _entries(attention.value_by_head),
-        "output_entries": np.ones(h) if concatenated else _entries(_outputs(attention)),
+        "output_entries": outputs,
     }
     arrays = {k: jnp.asarray(x, jnp.float64) for k, x in numbers.items()}
     return CertificateConstants(**arrays, sections=section_constants(layer))
-
-
-def value_maps(attention: Attention) -> list[Enclosure]:
-    """Map O_h V_h from attention inputs to value space of each head; V_h without O_h."""
-    values = [Enclosure(np.asarray(w, np.float64)) for w in attention.value_by_head]
-    if attention.output is None:
-        return values
-    outputs = _outputs(attention)
-    # A product of two weights is no float matrix, so its rounding is enclosed too.
-    return [Enclosure(o) @ v for o, v in zip(outputs, values, strict=True)]
-
-
-def _outputs(attention: Attention) -> Float[np.ndarray, "heads width d_v"]:
-    """Output projection O_h of every head."""
-    h, v = attention.num_heads, attention.value_width
-    output = np.asarray(attention.output, np.float64).reshape(-1, h, v)
-    return output.swapaxes(0, 1)
 
 
 def _entries(matrices: Any) -> Float[np.ndarray, "heads"]:
@@ -324,13 +309,3 @@ def _entries(matrices: Any) -> Float[np.ndarray, "heads"]:
 
 def _norms(matrices: Float[Array, "heads d_k width"]) -> Float[np.ndarray, "heads"]:
     return np.asarray([norm_upper(np.asarray(m, np.float64)) for m in matrices])
-
-
-def needs_positive_epsilon(model: Transformer) -> str | None:
-    """Name of the first layer norm with epsilon = 0, which certificates refuse, or None."""
-    norms = {"the final norm": model.final_norm}
-    for depth, layer in enumerate(model.layers):
-        norms[f"norm1 of layer {depth}"] = layer.norm1
-        norms[f"norm2 of layer {depth}"] = layer.norm2
-    steep = (x for x, norm in norms.items() if norm is not None and norm.epsilon == 0)
-    return next(steep, None)

@@ -25,7 +25,7 @@ COMPARES = {
         "certify_influence",
     ): "bounds are no NaN, a table has one where no bound is",
     ("certify", "Certificate"): "of the maximum, which is no NaN",
-    ("certify", "_blocks_around_base"): "a maximum that keeps NaN",
+    ("certify", "_blocks"): "a maximum that keeps NaN",
 }
 
 
