@@ -6,12 +6,13 @@ The file is a NumPy archive (npz), replaced as a whole.
 """
 
 import dataclasses
+import functools
 import io
 import json
 import os
 import time
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
+from bounds.influence.method import Run
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Level
 from bounds.store.output import canonical_json, sha256
+from bounds.version import __version__
 from jax_models import InputError
 from jax_models.arguments import INPUT_BYTES, read_file
 from jax_models.atomic import write_atomically
@@ -32,7 +35,7 @@ FORMAT = "attention-bounds screen 5"
 SECONDS_BETWEEN_SAVES = 5.0
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class ScreenProgress:
     """Bounds, estimates and values of influences so far, and progress in a level."""
 
@@ -51,7 +54,8 @@ class ScreenProgress:
     done: int = 0  # chosen ones that are screened, or of all that are proposed
     spent: float = 0.0  # seconds on that level
     subtracted: bool = False  # whether some values are differences of outputs
-    levels: Sequence[Level] = ()  # the earlier ones
+    # the earlier ones
+    levels: list[Level] = dataclasses.field(default_factory=list)
 
     @classmethod
     def nothing(cls, count: int) -> "ScreenProgress":
@@ -152,6 +156,18 @@ class Checkpoint:
         )
         write_atomically(self._path, content.getvalue())
         self._saved = time.monotonic()
+
+
+def open_progress(
+    request: InfluenceRequest, run: Run, *rules: Any
+) -> tuple[ScreenProgress, Callable[..., None]]:
+    """State in the checkpoint of a run, or nothing, and a function that saves it."""
+    nothing = ScreenProgress.nothing(len(request.pairs))
+    if run.checkpoint is None:
+        return nothing, lambda **options: None
+    file = Checkpoint(run.checkpoint, request, *rules, __version__)
+    state = file.read() or nothing
+    return state, functools.partial(file.save, state)
 
 
 def checkpoint_name(

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bounds.influence.blocks.kernel import run_kernel
-from bounds.influence.checkpoint import Checkpoint, ScreenProgress
+from bounds.influence.checkpoint import ScreenProgress, open_progress
 from bounds.influence.method import Method, Run
 from bounds.influence.moved import (
     MovedBase,
@@ -27,7 +27,6 @@ from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block, Enclosures, MeasuredError
 from bounds.influence.vanishing import not_finite
 from bounds.rounding.moved_inputs import RUNS, move_alike
-from bounds.version import __version__
 from jax_models.run.mesh import first_says
 
 # The substitutions that are decided next; none where nothing may exceed the largest.
@@ -101,39 +100,36 @@ class Proposals:
         *rules: Any,  # of the proposal and of the decision
     ) -> None:
         """Starts from the checkpoint's state, or with nothing known."""
-        self._file, self._progress = None, run.progress
-        if run.checkpoint is not None:
-            self._file = Checkpoint(run.checkpoint, request, *rules, __version__)
-        kept = self._file and self._file.read()
-        self._known = known = kept or ScreenProgress.nothing(len(request.pairs))
         # Estimates and decided values with their moves, NaN where nothing is known; the
         # first `done` substitutions are estimated.
-        self.estimate, self.move, self.done = known.estimate, known.move, known.done
-        self.value, self.value_move = known.value, known.value_move
+        self.known, self._save = open_progress(request, run, *rules)
+        self._progress = run.progress
 
     def add(self, found: Readings) -> None:
         """Adds the estimates of the next substitutions."""
-        these = slice(self.done, self.done + found.values.size)
-        self.estimate[these], self.move[these] = found.values, found.moves
-        self.done = these.stop
+        known = self.known
+        these = slice(known.done, known.done + found.values.size)
+        known.estimate[these], known.move[these] = found.values, found.moves
+        known.done = these.stop
         self._save()
         if self._progress is not None:
-            self._progress(self.done, self.estimate.size)
+            self._progress(known.done, known.estimate.size)
 
     def decide(
         self, request: InfluenceRequest, way: Method, undecided: Undecided
     ) -> None:
         """Adds the exact values at `undecided()`, until that is empty."""
-        given = self._known, request, way, RUNS
+        given = self.known, request, way, RUNS
         Decider(*given, lambda _: self._save()).decide(undecided)
 
     def ends(
         self, request: InfluenceRequest, way: Method
     ) -> tuple[Float[np.ndarray, "substitutions"], Float[np.ndarray, "substitutions"]]:
         """Lower and upper ends of the decided values; NaN where no value is decided."""
-        asked = request, self.value, self.value_move, magnitude_of(request, way)
+        value, move = self.known.value, self.known.value_move
+        asked = request, value, move, magnitude_of(request, way)
         radius = radii_of(*asked, subtracted=way.subtracts)
-        return np.maximum(self.value - radius, 0), self.value + radius
+        return np.maximum(value - radius, 0), value + radius
 
     def enclosed(
         self,
@@ -144,12 +140,9 @@ class Proposals:
         error: MeasuredError | None = None,
     ) -> Enclosures:
         """`Enclosures` of the decided values, with the ends of all influences."""
-        found = self.value, self.value_move, magnitude_of(request, way), None
+        known, magnitude = self.known, magnitude_of(request, way)
+        found = known.value, known.value_move, magnitude, None
         return Enclosures(*found, *ends, left, error=error)
-
-    def _save(self) -> None:
-        if self._file is not None:
-            self._file.save(dataclasses.replace(self._known, done=self.done))
 
 
 def remaining_blocks(

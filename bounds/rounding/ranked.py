@@ -109,9 +109,9 @@ def decide_ranked(
 ) -> Enclosures:
     """Influences, the largest in float64; the estimates left have a measured error."""
     sizes = way.sizes(request), INCREMENTAL.sizes(request)
-    known = Proposals(request, run, name, way.name, sizes)
-    _estimate(known, request, name)
-    estimate, value = known.estimate, known.value
+    proposals = Proposals(request, run, name, way.name, sizes)
+    _estimate(proposals, request, name)
+    estimate, value = proposals.known.estimate, proposals.known.value
     kernel = way.kernel(request)
     assert kernel is not None
     batch = kernel.parts[0].batch * count_devices(request.mesh)
@@ -132,33 +132,33 @@ def decide_ranked(
         # Errors of what is decided on the way count too: a ranking that is worse than it
         # looked goes on by itself.
         off = MARGIN * errors.max() if errors.size else np.inf
-        lower, _ = known.ends(request, way)
+        lower, _ = proposals.ends(request, way)
         # Even the estimate of a value as large as the best, off by `off`, is above this.
         floor = (1 - off) * lower[decided].max() if off < 1 else -np.inf
         chosen = order[~decided[order] & (estimate[order] >= floor)]
         return np.sort(chosen[:batch])
 
-    known.decide(request, way, undecided)
+    proposals.decide(request, way, undecided)
     decided, errors = measured()
-    lower, upper = known.ends(request, way)
+    lower, upper = proposals.ends(request, way)
     left = np.flatnonzero(~decided)
     lower, upper = (np.where(decided, end, estimate) for end in (lower, upper))
     error = None
     if left.size:
         error = summarised(errors, estimate.size - left.size, "float64")
-    return known.enclosed(request, way, (lower, upper, decided), left, error)
+    return proposals.enclosed(request, way, (lower, upper, decided), left, error)
 
 
-def _estimate(known: Proposals, request: InfluenceRequest, name: str) -> None:
-    """Adds all influences in half precision to `known`; infinity for any not finite."""
+def _estimate(proposals: Proposals, request: InfluenceRequest, name: str) -> None:
+    """Adds all influences in half precision to `proposals`; infinity for any not finite."""
     low = dataclasses.replace(
         request,
         model=with_dtype(request.model, "float32"),
         shared=SharedBase(),
         precision=PRECISIONS[name],
     )
-    for block in remaining_blocks(known.done, low, INCREMENTAL, 0):
+    for block in remaining_blocks(proposals.known.done, low, INCREMENTAL, 0):
         lost = ~np.isfinite(block.values)
-        known.add(
+        proposals.add(
             dataclasses.replace(block, values=np.where(lost, np.inf, block.values))
         )

@@ -117,11 +117,12 @@ def unsupported_proposal(
 
 def decide_proposed(request: InfluenceRequest, way: Method, run: Run) -> Enclosures:
     """Enclosures of all influences; possible maxima are decided in float64."""
-    known = Proposals(request, run, "float32", way.name, way.sizes(request))
+    proposals = Proposals(request, run, "float32", way.name, way.sizes(request))
+    known = proposals.known
     low = _rounded(request)
     count = len(request.pairs)
     for block in remaining_blocks(known.done, low, way, RUNS):
-        known.add(block)
+        proposals.add(block)
     asked = low, known.estimate, known.move, magnitude_of(low, way)
     radius = radii_of(*asked, subtracted=way.subtracts)
     # What float32 has no number for may be anything.
@@ -131,7 +132,7 @@ def decide_proposed(request: InfluenceRequest, way: Method, run: Run) -> Enclosu
 
     def enclosed() -> tuple[np.ndarray, np.ndarray]:
         decided = ~np.isnan(known.value)
-        low, high = known.ends(request, way)
+        low, high = proposals.ends(request, way)
         return np.where(decided, low, lower), np.where(decided, high, upper)
 
     def left() -> np.ndarray:
@@ -145,9 +146,9 @@ def decide_proposed(request: InfluenceRequest, way: Method, run: Run) -> Enclosu
         some = left() if begun else first
         return _whole(request, way, some) if some.size else some
 
-    known.decide(request, way, undecided)
+    proposals.decide(request, way, undecided)
     ends = enclosed()
-    return known.enclosed(request, way, (*ends, np.ones(count, bool)), left())
+    return proposals.enclosed(request, way, (*ends, np.ones(count, bool)), left())
 
 
 def _rounded(request: InfluenceRequest) -> InfluenceRequest:

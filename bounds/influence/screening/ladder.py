@@ -29,7 +29,7 @@ from jaxtyping import Bool, Float, Int
 
 from bounds.influence.blocks.block_memory import BlockSizes, base_bytes, fit_block
 from bounds.influence.blocks.kernel import Kernel, Part, run_blocks
-from bounds.influence.checkpoint import Checkpoint, ScreenProgress
+from bounds.influence.checkpoint import open_progress
 from bounds.influence.decide import Decider, Undecided
 from bounds.influence.method import Done, Method, Run, Screen, refusal
 from bounds.influence.methods.incremental import INCREMENTAL
@@ -52,7 +52,6 @@ from bounds.numbers.norms import euclidean_norms
 from bounds.readings import unsupported_dropout, unsupported_operation
 from bounds.rounding.moved_inputs import RUNS, move_apart
 from bounds.rounding.radii import farthest
-from bounds.version import __version__
 from jax_models import Transformer
 from jax_models.arguments import expect_integer, expect_number
 from jax_models.run.mesh import count_devices, first_says
@@ -108,38 +107,23 @@ class Climb:
     ) -> None:
         """Resumes from the checkpoint, or starts with nothing known."""
         self.request, self.sizes = request, block_sizes(request)
-        self.runs = runs_of(rounding)
-        self._checkpoint = None
-        if run.checkpoint is not None:
-            rules = (LADDER, dataclasses.astuple(self.sizes), rounding, __version__)
-            self._checkpoint = Checkpoint(run.checkpoint, request, *rules)
-        kept = self._checkpoint and self._checkpoint.read()
-        self._known = state = kept or ScreenProgress.nothing(request.position.size)
-        # Ends by closed levels; estimates and errors of the last level.
-        self.lower, self.upper = state.lower, state.upper
-        self.estimate, self.error = state.estimate, state.error
-        self.move = state.move
-        self.value = state.value  # exact, NaN where not evaluated
-        self.value_move = state.value_move
-        self.levels = list(state.levels)  # those that are closed
-        # The level under way, its substitutions, how many are done, and the seconds.
-        self.step, self.chosen = state.step, state.chosen
-        self._done, self._spent = state.done, state.spent
-        self._progress = run.progress
+        self.runs, self._progress = runs_of(rounding), run.progress
+        rules = LADDER, dataclasses.astuple(self.sizes), rounding
+        # Ends by closed levels; estimates and errors of the last level; exact values.
+        self.known, self.save = open_progress(request, run, *rules)
         self._bases: list[tuple[InfluenceRequest, ScreenBase]] = []  # of each run
         self._evaluating: list[float] = []  # seconds of every batch of evaluations
-        self._subtracted = state.subtracted
 
     @property
     def rank(self) -> int | None:
         """Terms of the factors of weights at this level; None after the last level."""
-        return LADDER[self.step][1] if self.step < len(LADDER) else None
+        return LADDER[self.known.step][1] if self.known.step < len(LADDER) else None
 
     @property
     def best(self) -> int | None:
         """Index of the (first) largest exact value; None without evaluations."""
-        known = np.isfinite(self.value)
-        return int(np.nanargmax(self.value)) if known.any() else None
+        known = np.isfinite(self.known.value)
+        return int(np.nanargmax(self.known.value)) if known.any() else None
 
     @property
     def least(self) -> float:
@@ -148,8 +132,8 @@ class Climb:
 
     def left(self, rtol: float = 0.0) -> Int[np.ndarray, "left"]:
         """Unevaluated substitutions whose upper end exceeds (1 + `rtol`) times `least`."""
-        open_ = np.isnan(self.value) & (self.upper > self.least * (1 + rtol))
-        return np.flatnonzero(open_)
+        may_exceed = self.known.upper > self.least * (1 + rtol)
+        return np.flatnonzero(np.isnan(self.known.value) & may_exceed)
 
     def ends(
         self,
@@ -159,16 +143,17 @@ class Climb:
         Bool[np.ndarray, "substitutions"],
     ]:
         """Lower and upper ends of all influences; True where they include rounding."""
-        known = np.isfinite(self.value)
-        asked = self.request, self.value, self.value_move, self.magnitude
-        radius = radii_of(*asked, subtracted=self._subtracted)
+        state, value = self.known, self.known.value
+        known = np.isfinite(value)
+        asked = self.request, value, state.value_move, self.magnitude
+        radius = radii_of(*asked, subtracted=state.subtracted)
         enclosed = ~np.isnan(radius) if known.any() else known
         # Ends of those that are not evaluated include rounding if levels ran with moved
         # inputs too.
         enclosed = enclosed | (~known & (self.runs > 0))
         off = np.where(np.isnan(radius), 0.0, radius)
-        lower = np.where(known, np.maximum(self.value - off, 0), self.lower)
-        return lower, np.where(known, self.value + off, self.upper), enclosed
+        lower = np.where(known, np.maximum(value - off, 0), state.lower)
+        return lower, np.where(known, value + off, state.upper), enclosed
 
     @functools.cached_property
     def magnitude(self) -> float:
@@ -177,7 +162,7 @@ class Climb:
 
     def evaluate(self, chosen: Int[np.ndarray, "chosen"]) -> None:
         """Evaluates exactly the chosen substitutions that are not yet evaluated."""
-        self._evaluate(chosen[np.isnan(self.value[chosen])], self.runs)
+        self._evaluate(chosen[np.isnan(self.known.value[chosen])], self.runs)
 
     def evaluate_left(self, rtol: float, budget: int) -> None:
         """Evaluates `left(rtol)`, largest estimates first, up to `budget` evaluations."""
@@ -190,10 +175,10 @@ class Climb:
 
     def move_top(self, count: int) -> None:
         """Computes moves of the `count` largest exact influences that have none."""
-        known = np.flatnonzero(np.isfinite(self.value))
-        order = np.argsort(-self.value[known], kind="stable")[:count]
+        known = np.flatnonzero(np.isfinite(self.known.value))
+        order = np.argsort(-self.known.value[known], kind="stable")[:count]
         some = known[order]
-        self._evaluate(some[np.isnan(self.value_move[some])], RUNS)
+        self._evaluate(some[np.isnan(self.known.value_move[some])], RUNS)
 
     def _evaluate(self, chosen: Int[np.ndarray, "chosen"], runs: int) -> None:
         starts = range(0, chosen.size, TOGETHER)
@@ -213,7 +198,7 @@ class Climb:
             self._evaluating.append(time.perf_counter() - began)
             self.keep(count)
 
-        given = self._known, self.request, INCREMENTAL, runs, keep, TOGETHER
+        given = self.known, self.request, INCREMENTAL, runs, keep, TOGETHER
         Decider(*given, alone=True).decide(timed)
 
     def keep(self, count: int) -> None:
@@ -242,24 +227,25 @@ class Climb:
                 self._progress(done, total)
             self.keep(count)
 
-        self._subtracted |= way.subtracts
-        Decider(self._known, request, way, self.runs, keep).decide(undecided)
+        self.known.subtracted |= way.subtracts
+        Decider(self.known, request, way, self.runs, keep).decide(undecided)
 
     @property
     def evaluated(self) -> int:
         """Number of substitutions evaluated."""
-        return int(np.isfinite(self.value).sum())
+        return int(np.isfinite(self.known.value).sum())
 
     def begin(self, chosen: Int[np.ndarray, "chosen"]) -> None:
         """Starts a level on the chosen substitutions."""
-        self.chosen, self._done, self._spent = chosen, 0, 0.0
+        known = self.known
+        known.chosen, known.done, known.spent = chosen, 0, 0.0
 
-    def screen(self) -> None:
-        """Screens the rest of the level under way, and appends its `Level` record."""
-        assert self.chosen is not None
-        request, began, before = self.request, time.perf_counter(), self._spent
-        groups, rank = LADDER[self.step]
-        chosen = self.chosen[self._done :]
+    def screen(self) -> Level:
+        """Screens the rest of the level under way; returns its record, with none left."""
+        known, request, began = self.known, self.request, time.perf_counter()
+        assert known.chosen is not None
+        (groups, rank), before = LADDER[known.step], known.spent
+        chosen = known.chosen[known.done :]
         times = []
         if chosen.size:
             kernels = self._screening(chosen.size, groups, rank)
@@ -272,16 +258,15 @@ class Climb:
                 part = chosen[these]
                 self._take(part, found[0], [other for _, other, _ in again])
                 times.append(time.perf_counter())
-                self._done += part.size
-                self._spent = before + times[-1] - began
+                known.done += part.size
+                known.spent = before + times[-1] - began
                 self.save()
                 if self._progress is not None:
-                    self._progress(self._done, self.chosen.size)
+                    self._progress(known.done, known.chosen.size)
         blocks = np.diff(times)
         # The first block compiles.
         each = float(blocks[1:].mean()) / self.batch if blocks.size > 1 else None
-        level = Level(groups, rank, self.chosen.size, 0, self._spent, each)
-        self.levels.append(level)
+        return Level(groups, rank, known.chosen.size, 0, known.spent, each)
 
     @property
     def batch(self) -> int:
@@ -317,29 +302,14 @@ class Climb:
             for moved, base in self._bases
         ]
 
-    def close_level(self, rtol: float) -> None:
-        """Encloses the influences screened at this level, and starts the next."""
-        assert self.chosen is not None
-        self._enclose(self.chosen)
-        left = self.left(rtol).size
-        self.levels[-1] = dataclasses.replace(self.levels[-1], left=left)
-        self.step, self.chosen = self.step + 1, None
+    def close_level(self, level: Level, rtol: float) -> None:
+        """Encloses the influences screened at a level, and starts the next."""
+        known = self.known
+        assert known.chosen is not None
+        self._enclose(known.chosen)
+        known.levels.append(dataclasses.replace(level, left=self.left(rtol).size))
+        known.step, known.chosen = known.step + 1, None
         self.save()
-
-    def save(self, *, at_once: bool = False) -> None:
-        """Saves the state to the checkpoint, if there is one."""
-        if self._checkpoint is None:
-            return
-        levels = self.levels[: self.step]  # one under way is not yet closed
-        under_way = {"step": self.step, "chosen": self.chosen, "done": self._done}
-        state = dataclasses.replace(
-            self._known,
-            **under_way,
-            spent=self._spent,
-            levels=levels,
-            subtracted=self._subtracted,
-        )
-        self._checkpoint.save(state, at_once=at_once)
 
     def _take(
         self,
@@ -356,19 +326,21 @@ class Climb:
 
         # An enclosure moves with its estimate and with its error bound.
         change, error = told(found)
-        self.estimate[part], self.error[part] = euclidean_norms(change), error
+        known = self.known
+        known.estimate[part], known.error[part] = euclidean_norms(change), error
         moves = (
             euclidean_norms(other - change) + np.abs(off - error)
             for other, off in map(told, again)
         )
         with np.errstate(invalid="ignore", over="ignore"):
             far = farthest(error.shape, moves)
-        self.move[part] = far if again else np.nan
+        known.move[part] = far if again else np.nan
 
     def _enclose(self, part: Int[np.ndarray, "chosen"]) -> None:
         """Intersects the enclosures of the influences in `part` with estimate +- error."""
-        estimate, error = self.estimate[part], self.error[part]
-        asked = self.request, estimate, self.move[part], self.magnitude
+        known = self.known
+        estimate, error = known.estimate[part], known.error[part]
+        asked = self.request, estimate, known.move[part], self.magnitude
         radius = radii_of(*asked, subtracted=False)
         with np.errstate(invalid="ignore", over="ignore"):
             error = error + (radius if self.runs else 0.0)
@@ -376,8 +348,8 @@ class Climb:
         # A NaN bounds nothing.
         upper = np.where(np.isnan(upper), np.inf, upper)
         lower = np.where(np.isnan(lower), 0.0, lower)
-        self.upper[part] = np.minimum(self.upper[part], upper)
-        self.lower[part] = np.maximum(self.lower[part], lower)
+        known.upper[part] = np.minimum(known.upper[part], upper)
+        known.lower[part] = np.maximum(known.lower[part], lower)
 
     def evaluation_seconds(self) -> float:
         """Mean seconds of an exact evaluation after the first batch; 0 for none."""
@@ -391,7 +363,7 @@ def largest(
     """The at most `count` chosen ones of largest estimates, non-finite ones last."""
     # Not by upper ends: errors dominate these where weights are peaked. An estimate decides
     # only what is evaluated next, and so is no part of the maximum's ends.
-    estimate = climb.estimate[chosen]
+    estimate = climb.known.estimate[chosen]
     order = np.argsort(
         -np.where(np.isfinite(estimate), estimate, -np.inf), kind="stable"
     )
@@ -429,7 +401,7 @@ MANY = 64
 
 def _pays(climb: Climb, count: int, budget: int) -> bool:
     """True if a level should cost less than `count` evaluations, or these exceed `budget`."""
-    first = climb.levels[0]
+    first = climb.known.levels[0]
     # By counts of products a term of the factors costs a substitution some twelfth of
     # the first level. The preparation of a level is left out.
     factor = 1 + (climb.rank or 0) / 12
@@ -506,8 +478,8 @@ class Screened(Screen):
         others = np.flatnonzero(request.position != request.query)
         climb.evaluate(at_query[:budget])
         while climb.rank is not None:
-            step = climb.step
-            if climb.chosen is None:
+            step = climb.known.step
+            if climb.known.chosen is None:
                 left = climb.left(rtol)
                 here = (
                     np.intersect1d(left, others, assume_unique=True) if step else others
@@ -515,13 +487,14 @@ class Screened(Screen):
                 if not here.size or (step and not _pays(climb, here.size, budget)):
                     break
                 climb.begin(here)
-            assert climb.chosen is not None
-            climb.screen()
+            assert climb.known.chosen is not None
+            level = climb.screen()
             room = budget - climb.evaluated
             # Exact values of the largest estimates exclude most others before the next level.
             if step == 0 and room > 0:
-                climb.evaluate(largest(climb, climb.chosen, min(2 * TOGETHER, room)))
-            climb.close_level(rtol)
+                first = min(2 * TOGETHER, room)
+                climb.evaluate(largest(climb, climb.known.chosen, first))
+            climb.close_level(level, rtol)
         if self.budget is None and climb.left(rtol).size >= MANY:
             climb.enumerate(rtol)
         climb.evaluate_left(rtol, budget)
@@ -531,8 +504,8 @@ class Screened(Screen):
         if rounding == "top":
             climb.move_top(FEWEST)
         climb.save(at_once=True)
-        left, levels = climb.left(), tuple(climb.levels)
-        values = climb.value, climb.value_move, climb.magnitude, None
+        left, levels = climb.left(), tuple(climb.known.levels)
+        values = climb.known.value, climb.known.value_move, climb.magnitude, None
         return Enclosures(*values, *climb.ends(), left, levels)
 
 
