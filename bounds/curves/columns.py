@@ -167,6 +167,12 @@ def _supremum(
     return {"supremum": best.max}
 
 
+# Looks of marks without a line.
+CROSS, STAR = ({"linestyle": "none", "marker": marker} for marker in "x*")
+RING: Mapping[str, Any] = {
+    **{"linestyle": "none", "marker": "o", "markersize": 11},
+    **{"markerfacecolor": "none", "markeredgewidth": 0.8},
+}
 CURVE_BOUNDS: Mapping[str, CurveBound] = {
     kind.name: kind
     for kind in (
@@ -174,16 +180,8 @@ CURVE_BOUNDS: Mapping[str, CurveBound] = {
             "certified",
             "certified",
             (
-                CurveColumn(
-                    # An upper bound for one input.
-                    "certified",
-                    "certified",
-                    "certified, these inputs",
-                    {
-                        **{"linestyle": "none", "marker": "o", "markersize": 11},
-                        **{"markerfacecolor": "none", "markeredgewidth": 0.8},
-                    },
-                ),
+                # An upper bound for one input.
+                CurveColumn("certified", "certified", "certified, these inputs", RING),
             ),
             True,
             _certified,
@@ -218,14 +216,7 @@ CURVE_BOUNDS: Mapping[str, CurveBound] = {
             "estimate",
             # Neither a bound for all inputs nor their supremum.
             "the largest that a search met",
-            (
-                CurveColumn(
-                    "estimate",
-                    "estimate",
-                    "estimated, worst input met",
-                    {"linestyle": "none", "marker": "x"},
-                ),
-            ),
+            (CurveColumn("estimate", "estimate", "estimated, worst input met", CROSS),),
             False,
             _estimate,
         ),
@@ -233,14 +224,7 @@ CURVE_BOUNDS: Mapping[str, CurveBound] = {
             "supremum",
             # Bounds for all inputs are at least this.
             "the exact supremum",
-            (
-                CurveColumn(
-                    "supremum",
-                    "supremum",
-                    "exact, worst input",
-                    {"linestyle": "none", "marker": "*"},
-                ),
-            ),
+            (CurveColumn("supremum", "supremum", "exact, worst input", STAR),),
             False,
             _supremum,
             of_hard=True,

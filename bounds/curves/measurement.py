@@ -141,7 +141,7 @@ def measure(
 ) -> dict[str, Any]:
     """Returns the maximum influence on one input as the columns `ROW`."""
     request = question.request(at_length(model, len(tokens)), tokens)
-    choice = choice or choose_method(question.method, request, keep="max")
+    choice = choice or plan(model, tokens, question)
     run = Run(checkpoint=checkpoint)
     result = answer(request, choice, question.ties, keep="max", run=run)
     return {

@@ -173,15 +173,24 @@ def entropy_levels(source: Source, length: int) -> dict[str, Any]:
 
 
 @dataclasses.dataclass(frozen=True)
-class AveragedFloor:
-    """A lower bound on the mean floor, with a floor for each prefix that it averages."""
+class Floor:
+    """Lower bound on a model's cross-entropy from ε, the most its log-odds move in pairs.
 
-    # Nats, rounded down.
-    floor: float
-    # For each prefix, the floor at the mean ε of a group of pairs, its own among them.
-    values: ByInput
-    # The mean ε over the prefixes that have a pair; NaN where none has.
+    Attributes:
+        value: Nats.
+        standard_error: 0 where it is not an estimate.
+        kind: "certified", "exact" (to a rounding radius, which is taken off) or
+            "estimated" (from sampled pairs).
+        closeness: ε, the mean over the prefixes with a pair; infinite beyond float
+            range, NaN without pairs.
+        log10_closeness: Its decimal logarithm, for a closed form beyond float range.
+    """
+
+    value: float
+    standard_error: float
+    kind: str
     closeness: float
+    log10_closeness: float | None
 
 
 def averaged_floor(
@@ -190,8 +199,9 @@ def averaged_floor(
     population: Population,
     pairs: Pairs,
     epsilons: ByInput,
-) -> AveragedFloor:
+) -> Floor:
     """Bounds from below the mean, over a population, of the floors under its pairs."""
+    # Each prefix has the floor at the mean ε of a group of pairs, its own among them.
     n, weights = population.strings.shape[1], population.weights
     values = np.empty(weights.size)
     for kind in np.unique(pairs.kinds):
@@ -212,7 +222,8 @@ def averaged_floor(
     u = unit_roundoff(jnp.float64)
     off = (n + 4) * u * (2 + float(-np.log(weights.min())))
     mean = population.mean(values) * (1 - 2 * off - gamma_upper(2 * weights.size + 4))
-    return AveragedFloor(mean, values, closeness)
+    kind = "exact" if population.is_complete else "estimated"
+    return Floor(mean, population.standard_error(values), kind, closeness, None)
 
 
 def _mean_from_above(epsilons: ByInput, weights: ByInput) -> float:
@@ -221,27 +232,6 @@ def _mean_from_above(epsilons: ByInput, weights: ByInput) -> float:
         return math.inf
     mean = float(np.average(epsilons, weights=weights))
     return min(mean * (1 + gamma_upper(4 * epsilons.size + 4)), float(epsilons.max()))
-
-
-@dataclasses.dataclass(frozen=True)
-class Floor:
-    """Lower bound on a model's cross-entropy from ε, the most its log-odds move in pairs.
-
-    Attributes:
-        value: Nats.
-        standard_error: 0 where it is not an estimate.
-        kind: "certified", "exact" (to a rounding radius, which is taken off) or
-            "estimated" (from sampled pairs).
-        closeness: ε, the mean over the prefixes with a pair; infinite beyond float
-            range, NaN without pairs.
-        log10_closeness: Its decimal logarithm, for a closed form beyond float range.
-    """
-
-    value: float
-    standard_error: float
-    kind: str
-    closeness: float
-    log10_closeness: float | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -349,7 +339,8 @@ def measure_entropy(
     population, pairs = _paired(source, population, reading)
     losses, epsilons = _evaluate(model, source, population.strings, pairs, reading)
     if floor is None:
-        floor = _for_pairs(source, reading, population, pairs, epsilons)
+        theorem = floor_theorem(source)
+        floor = averaged_floor(theorem, reading, population, pairs, epsilons)
     return ModelEntropy(
         length=length,
         reading=reading,
@@ -416,19 +407,6 @@ def _certified(
     population, pairs = _paired(source, population, reading)
     strings, classes = population.strings, theorem.class_pairs
     epsilons = certified_closeness(model, source, strings, pairs, reading, classes)
-    floor = _for_pairs(source, reading, population, pairs, epsilons)
+    floor = averaged_floor(theorem, reading, population, pairs, epsilons)
     kind = "certified" if population.is_complete else "estimated"
     return dataclasses.replace(floor, kind=kind)
-
-
-def _for_pairs(
-    source: Source,
-    reading: str,
-    population: Population,
-    pairs: Pairs,
-    epsilons: ByInput,
-) -> Floor:
-    found = averaged_floor(floor_theorem(source), reading, population, pairs, epsilons)
-    error = population.standard_error(found.values)
-    kind = "exact" if population.is_complete else "estimated"
-    return Floor(found.floor, error, kind, found.closeness, None)

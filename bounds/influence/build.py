@@ -199,7 +199,12 @@ def build_request(
             include_query = True  # no row is watched more than another
         allowed, special, radius = model.substitutable, model.special or (), None
     else:
-        check_callable(model)
+        if not isinstance(model, Callable):
+            raise InputError(
+                f"model is a {type(model).__name__}; expected a Transformer, such as "
+                "jax_models.load returns, or a function in a bounds.Callable: "
+                "Callable(apply, params, batched=..., vocab_size=...)"
+            )
         checked = np.asarray(check_tokens(model.vocab_size, tokens))
         allowed, special, radius = None, (), model.radius
         choose_name("target", target, get_args(PlainTarget))
@@ -375,16 +380,6 @@ def _naming(padding: int) -> Iterator[None]:
             f"{error} (positions are counted without the padding, the last {padding} of "
             "the tokens given)"
         ) from error
-
-
-def check_callable(model: Any) -> None:
-    """Raises `InputError` unless `model` is a `Callable`."""
-    if not isinstance(model, Callable):
-        raise InputError(
-            f"model is a {type(model).__name__}; expected a Transformer, such as "
-            "jax_models.load returns, or a function in a bounds.Callable: "
-            "Callable(apply, params, batched=..., vocab_size=...)"
-        )
 
 
 def _check_dtype(model: Transformer, dtype: Any) -> None:

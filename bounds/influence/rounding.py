@@ -67,9 +67,8 @@ def unsupported_radii(request: InfluenceRequest) -> str | None:
 
 def hypotheses_of(rounding: Done) -> tuple[str, ...]:
     """Hypotheses that the radii of results rest on."""
-    if rounding == "stated":
-        return (STATED,)
-    return {"all": (ROUNDING,), "top": (ROUNDING, TOP)}.get(rounding, ())
+    named = {"stated": (STATED,), "all": (ROUNDING,), "top": (ROUNDING, TOP)}
+    return named.get(rounding, ())
 
 
 def runs_of(rounding: Done) -> int:

@@ -110,11 +110,8 @@ def by_columns(model: Transformer) -> bool:
 
 def is_bounded(model: Transformer) -> bool:
     """True if some layer's mask hides some positions from some rows."""
-    return not all(_everywhere(layer.attention.sight) for layer in model.layers)
-
-
-def _everywhere(sight: Sight) -> bool:
-    return sight.before and sight.after and sight.window is None
+    sights = (layer.attention.sight for layer in model.layers)
+    return not all(x.before and x.after and x.window is None for x in sights)
 
 
 def spans(

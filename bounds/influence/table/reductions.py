@@ -32,28 +32,21 @@ class Table(Reduction):
 
 
 @dataclasses.dataclass(frozen=True)
-class Largest(Reduction):
-    """Largest absolute value over substitutes and the target's entries."""
+class OverSubstitutes(Reduction):
+    """Readings under all substitutes of a position, reduced to one of each row."""
 
-    kind = "largest"
-    positive = True
-
-    def make(
-        self, layout: Layout, pieces: Callable[[], Iterable[Piece]]
-    ) -> Float[np.ndarray, "positions rows"]:
-        """Maxima; NaN where nothing is substituted."""
-        return _of_each(layout, pieces, lambda found: found.max(axis=0))
-
-
-@dataclasses.dataclass(frozen=True)
-class Mean(Reduction):
-    """Mean over substitutes: of signed changes of a scalar, of norms of a vector."""
+    over: Callable[..., np.ndarray]  # along an axis
+    kind: Kind = "norm"
+    positive: bool = False
 
     def make(
         self, layout: Layout, pieces: Callable[[], Iterable[Piece]]
     ) -> Float[np.ndarray, "positions rows"]:
-        """Means; NaN where nothing is substituted."""
-        return _of_each(layout, pieces, lambda found: found.mean(axis=0))
+        """Values by position and row; NaN where nothing is substituted."""
+        values = np.full((len(layout.positions), *layout.shape), np.nan)
+        for row, _, found in pieces():
+            values[row] = self.over(found, axis=0)
+        return values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,8 +98,10 @@ def _as_numbers(returned: Any) -> np.ndarray:
 NAMED: dict[str | None, Reduction] = {
     None: Table(),
     "none": Table(by_target=True),
-    "max": Largest(),
-    "mean": Mean(),
+    # Over the target's entries too.
+    "max": OverSubstitutes(np.max, "largest", positive=True),
+    # Of signed changes of a scalar, of norms of a vector.
+    "mean": OverSubstitutes(np.mean),
 }
 Reduce: TypeAlias = (
     Literal["none", "max", "mean"] | Reduction | Callable[[Any], Any] | None
@@ -122,18 +117,6 @@ def as_reduction(reduce: Reduce) -> Reduction:
     if reduce is not None:
         choose_name("reduce", reduce, tuple(x for x in NAMED if x is not None))
     return NAMED[reduce]
-
-
-def _of_each(
-    layout: Layout,
-    pieces: Callable[[], Iterable[Piece]],
-    function: Callable[[np.ndarray], np.ndarray],
-) -> np.ndarray:
-    """Results of `function` on the readings of each position; NaN without readings."""
-    values = np.full((len(layout.positions), *layout.shape), np.nan)
-    for row, _, found in pieces():
-        values[row] = function(found)
-    return values
 
 
 def bytes_of(*shape: int) -> float:

@@ -181,18 +181,18 @@ def test_pairwise_floors_are_no_lower_than_that_of_the_mean_epsilon(source):
     epsilons[pairs.kinds < 0] = 0
     found = averaged_floor(theorem, reading, population, pairs, epsilons)
     mean = theorem.bound(n, reading, found.closeness).value
-    assert mean <= found.floor
+    assert mean <= found.value
     assert epsilons[pairs.kinds >= 0].std() > 0.01
     each = [
         theorem.pair_bound(n, reading, int(kind), float(epsilon)).value
         for kind, epsilon in zip(pairs.kinds, epsilons, strict=True)
     ]
     one_by_one = population.mean(np.array(each))
-    assert found.floor <= one_by_one
-    assert found.floor == pytest.approx(one_by_one, rel=1e-4)
+    assert found.value <= one_by_one
+    assert found.value == pytest.approx(one_by_one, rel=1e-4)
     # Half the ε would be a floor that is not one; the mean ε shows the difference.
     wrong = averaged_floor(theorem, reading, population, pairs, epsilons / 2)
-    assert wrong.floor > found.floor + 1e-3
+    assert wrong.value > found.value + 1e-3
 
 
 @pytest.mark.slow
