@@ -63,7 +63,8 @@ def test_the_maximum_is_that_of_float64_to_the_bit(layers, question):
     plain = ask(model, **question)
     found = ask(model, **question, propose="float32", keep="max")
     assert maximum(found) == maximum(plain)
-    assert 1 <= found.decided == found.evaluated < plain.substitutions
+    # One block may hold all; in smaller ones some are left (the test below).
+    assert 1 <= found.decided == found.evaluated <= plain.substitutions
     assert plain.decided is None
     assert (
         f"{found.decided} of {found.substitutions} decided in float64" in found.reason
@@ -187,15 +188,20 @@ def test_what_was_killed_goes_on_and_ends_as_what_was_not(
     """After every third block."""
     monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0)
     counts = {"all": 0, "until": np.inf}
-    save = decide.Proposals._save
+    open_progress = decide.open_progress
 
-    def counted(known):
-        save(known)
-        counts["all"] += 1
-        if counts["all"] >= counts["until"]:
-            raise Killed
+    def counted(*given):
+        known, save = open_progress(*given)
 
-    monkeypatch.setattr(decide.Proposals, "_save", counted)
+        def save_and_count(**options):
+            save(**options)
+            counts["all"] += 1
+            if counts["all"] >= counts["until"]:
+                raise Killed
+
+        return known, save_and_count
+
+    monkeypatch.setattr(decide, "open_progress", counted)
     model = build({"num_layers": 2, "mask": "future", "vocab_size": 24})
     tokens = np.arange(12) % 5
     question = {"query": 8, "method": method, "propose": name}
