@@ -175,7 +175,6 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
 
     def refuse_unused(self) -> None:
         """Also refuses options that the edit or the recipe sets, or that do not affect it."""
-        super().refuse_unused()
         recipe = self.recipe or ""
         refused = [(SET_BY.get(recipe, ()), "--recipe={1} sets --{0}; leave it out")]
         if recipe in ONE_PASS:
@@ -194,6 +193,7 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
                 f"--recipe={recipe} reduces by frobenius, not by {self.reduce}; give "
                 "--reduce=frobenius:tensor or another form of it, or leave it out"
             )
+        super().refuse_unused()
 
 
 # Lines of scan.csv beyond which it is not written.
