@@ -59,8 +59,8 @@ class Columns(NamedTuple):
         at = replaced.position
         keys, values = first.store.keys[:, at], first.store.values[:, at]
         change = replaced.key_change[:, 0], replaced.value_change[:, 0]
-        own = _replaced_rows(below, first, replaced)
-        lost = _dominates(first, change[0])[at]
+        own, lost = _replaced_rows(below, first, replaced)
+        lost = lost | _dominates(first, change[0])[at]
         columns = at, keys, values.swapaxes(1, 2), *change
         rows = PairRows.of(below, first, columns, query, take_rows(first, query))
         share = rows.share(columns)[:, 0, :, None]
@@ -144,21 +144,13 @@ def _dominates(
 
 def _replaced_rows(
     layer: Layer, first: PreparedLayer, replaced: Replaced
-) -> Float[Array, "substitutions width"]:
-    """Change of row i under each replacement."""
-
-    def one_by_one() -> Float[Array, "substitutions width"]:
-        return own_rows(layer, first, replaced, replaced.position)[0]
-
-    attention, n = layer.attention, first.store.length
-    # A query's change then depends on its row.
-    if (
-        attention.query_norm is not None
-        or temperature(attention, n, jnp.arange(n)).ndim
-    ):
-        return one_by_one()
-    rows, lost = _rows_alike(layer, first, replaced)
-    return jax.lax.cond(lost.any(), one_by_one, lambda: rows)
+) -> tuple[Float[Array, "substitutions width"], Bool[Array, "substitutions"]]:
+    """Change of row i under each replacement, and the rows that lost digits."""
+    attention, n, at = layer.attention, first.store.length, replaced.position
+    if attention.query_norm is None and not temperature(attention, n, at).ndim:
+        return _rows_alike(layer, first, replaced)
+    # A query's change depends on its row.
+    return own_rows(layer, first, replaced, at)[0], jnp.zeros(at.shape, bool)
 
 
 def _rows_alike(
