@@ -81,7 +81,7 @@ class Substitutions:
         return dataclasses.replace(self, position=some[0], symbol=some[1])
 
     def scatter(
-        self, values: Float[np.ndarray, "substitutions"]
+        self, values: Shaped[np.ndarray, "substitutions"]
     ) -> Float[np.ndarray, "tokens vocab"]:
         """Values as a table, NaN where nothing is substituted."""
         table = np.full((self.length, self.vocab_size), np.nan)
