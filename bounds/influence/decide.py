@@ -71,9 +71,8 @@ class Decider:
         request, done = self.request, 0
         whole = self.way.kernel(request)
         assert whole is not None
-        if (batch := self.batch) is not None:
-            parts = tuple(dataclasses.replace(x, batch=batch) for x in whole.parts)
-            whole = dataclasses.replace(whole, parts=parts)
+        if self.batch is not None:
+            whole = whole.in_blocks(self.batch)
 
         def blocks(request: InfluenceRequest) -> Iterator[Block]:
             kernel = self.way.kernel(request)

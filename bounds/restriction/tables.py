@@ -94,12 +94,12 @@ class Tables:
         ones = np.zeros((self.num_rows, len(column)), np.float32)
         zeros = np.zeros_like(ones)
         for slot, bits in enumerate(self.bits):
-            start, stop = self.starts[slot], self.starts[slot + 1]
+            rows = self.rows_of(slot)
             for k, bit in enumerate(bits):
                 if bit in column:
-                    value = np.arange(stop - start) >> k & 1
-                    ones[start:stop, column[bit]] = value
-                    zeros[start:stop, column[bit]] = 1 - value
+                    value = np.arange(len(rows)) >> k & 1
+                    ones[rows, column[bit]] = value
+                    zeros[rows, column[bit]] = 1 - value
         return ones, zeros
 
     def fix(

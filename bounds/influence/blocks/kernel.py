@@ -105,14 +105,18 @@ class Kernel:
         parts = (dataclasses.replace(x, start=max(x.start, done)) for x in left)
         return dataclasses.replace(self, parts=tuple(parts))
 
+    def in_blocks(self, batch: int) -> "Kernel":
+        """Kernel in blocks of `batch` substitutions; those of `again` stay."""
+        parts = tuple(dataclasses.replace(x, batch=batch) for x in self.parts)
+        return dataclasses.replace(self, parts=parts)
+
     def sized_as(self, other: "Kernel") -> "Kernel":
         """Kernel in blocks of the size of another's largest."""
-        batch = max(part.batch for part in other.parts)
-        parts = tuple(dataclasses.replace(x, batch=batch) for x in self.parts)
         again = self.again
         if again is not None and other.again is not None:
             again = again.sized_as(other.again)
-        return dataclasses.replace(self, parts=parts, again=again)
+        sized = self.in_blocks(max(part.batch for part in other.parts))
+        return dataclasses.replace(sized, again=again)
 
 
 def run_kernel(kernel: Kernel, request: InfluenceRequest) -> Iterator[Block]:
