@@ -27,7 +27,6 @@ from bounds.restriction.closed_form.routes import (
     dyck_routes,
     least,
     parity_routes,
-    switching_routes,
 )
 from bounds.store.forms import COUNT, each, fields
 from bounds.store.results import ResultStore
@@ -68,12 +67,6 @@ class DepthOptions(Stored):
         "between 0 and 1: a decimal or a fraction.",
         check=_read_share,
     )
-    free_bits: int | None = option(
-        None,
-        "Also give the threshold of a language that is hit wherever this many bits are "
-        "free.",
-        least=1,
-    )
     read_out: bool = option(
         False, "Read the output at a further position without a symbol of its own."
     )
@@ -100,11 +93,11 @@ def plan(options: DepthOptions) -> Work:
 
 
 def _export(options: DepthOptions, found: dict[str, dict[str, Any]]) -> Exports:
-    layers, heads, needed = options.num_layers, options.num_heads, options.free_bits
+    layers, heads = options.num_layers, options.num_heads
     possible = Tower.of(computable_length(layers, heads, read_out=options.read_out))
     record: dict[str, Any] = {"num_layers": layers, "num_heads": heads}
     for name, one in found.items():
-        record[name] = _summary(None if name == "language" else possible, one)
+        record[name] = _summary(possible, one)
     record["routes"] = {
         name: {
             route["name"]: route["number"] | route["about"] for route in one["routes"]
@@ -112,24 +105,19 @@ def _export(options: DepthOptions, found: dict[str, dict[str, Any]]) -> Exports:
         for name, one in found.items()
     }
     title = f"L = {layers}, H = {heads}, unique-hard attention."
-    return Exports(record, f"{title}\n{_report(possible, needed, found)}\n")
+    return Exports(record, f"{title}\n{_report(possible, found)}\n")
 
 
 def _cells(options: DepthOptions) -> dict[str, Cell]:
     """One stored computation per language, by name: the thresholds of all its proofs."""
     layers, heads = options.num_layers, options.num_heads
-    free, needed, read_out = Fraction(options.free), options.free_bits, options.read_out
+    free, read_out = Fraction(options.free), options.read_out
     # What each depends on; those of DYCK hold with a read-out position and without.
     asked = {"parity": {"free": str(free), "read_out": read_out}, "dyck": {}}
     makers: dict[str, Callable[[], Iterable[Route]]] = {
         "parity": lambda: parity_routes(layers, heads, free, read_out=read_out),
         "dyck": lambda: dyck_routes(layers, heads),
     }
-    if needed is not None:
-        asked["language"] = {"free_bits": needed, "read_out": read_out}
-        makers["language"] = lambda: switching_routes(
-            layers, heads, needed=needed, read_out=read_out
-        )
     common = options.key("num_layers", "num_heads")
 
     def compute(name: str) -> dict[str, Any]:
@@ -159,9 +147,9 @@ def _cells(options: DepthOptions) -> dict[str, Cell]:
     }
 
 
-def _summary(possible: Tower | None, found: dict[str, Any]) -> dict[str, Any]:
+def _summary(possible: Tower, found: dict[str, Any]) -> dict[str, Any]:
     """Entries of the record on one language: its length limits and the best route."""
-    summary = {} if possible is None else _number("possible_up_to", possible)
+    summary = _number("possible_up_to", possible)
     if found["least"] is None:
         return {**summary, "impossible_from": None, "route": None, "parameters": None}
     best = found["routes"][found["least"]]
@@ -183,9 +171,7 @@ def _number(name: str, number: Tower) -> dict[str, Any]:
     return {name: None, f"{name}_text": str(number)}
 
 
-def _report(
-    possible: Tower, needed: int | None, found: dict[str, dict[str, Any]]
-) -> str:
+def _report(possible: Tower, found: dict[str, dict[str, Any]]) -> str:
     """Report on the least thresholds, then on those of every route."""
     lines: list[str] = []
     for name, title in (("parity", "PARITY"), ("dyck", "DYCK, n even")):
@@ -196,10 +182,6 @@ def _report(
         else:
             best = one["routes"][one["least"]]
             lines.append(f"  impossible from n = {best['text']} on ({best['name']})")
-    if needed is not None:
-        lines.append(f"A language hit by any {needed} free bits")
-        for route in found["language"]["routes"]:
-            lines.append(f"  impossible from n = {route['text']} on ({route['name']})")
     lines += ["", "Routes:"]
     for name, one in found.items():
         lines += [f"  {name:<9}{r['name']:<42}{r['text']}" for r in one["routes"]]

@@ -20,7 +20,7 @@ from typing import Any
 import jax_models as jm
 from bounds.cli.shared.groups import Figure, HardWeighting, Model, Query, Stored
 from bounds.cli.shared.input_source import read_tokens
-from bounds.cli.shared.options import IntegersParser, again, option
+from bounds.cli.shared.options import again, option
 from bounds.cli.shared.progress import SECONDS_BETWEEN_LINES
 from bounds.cli.shared.runner import Exports, Work
 from bounds.cli.shared.subject import weighted_model
@@ -77,13 +77,6 @@ class RestrictOptions(HardWeighting, Model, Query, Stored, Figure):
         HardWeighting, "weighting", None, " A random model's is leftmost_hard."
     )
     query: int = again(Query, "query", -1)
-    caps: tuple[int, ...] | None = option(
-        None,
-        "For each layer but the last, the free symbols that a row may depend on; by "
-        "default a few per head and layer, varied between attempts.",
-        parser=IntegersParser(),
-        **SEARCHING,
-    )
     pre_restriction: str | None = option(
         None,
         "File of n integers separated by whitespace, or a NumPy file: tokens that are "
@@ -102,11 +95,6 @@ class RestrictOptions(HardWeighting, Model, Query, Stored, Figure):
         None,
         "Searches, of which the best is taken; by default 6 for n <= 128, else 1.",
         least=1,
-        **SEARCHING,
-    )
-    reverse_pass: bool | None = option(
-        None,
-        "Whether to free again what was fixed needlessly; by default for n <= 128.",
         **SEARCHING,
     )
     fresh: bool = again(Stored, "fresh", False, **SEARCHING)
@@ -179,7 +167,7 @@ def _ask(
                 f"--pre_restriction={options.pre_restriction} holds {len(others) + 1} "
                 "rows; expected one"
             )
-    names = ("query", "caps", "method", "attempts", "reverse_pass", "seed")
+    names = ("query", "method", "attempts", "seed")
     search: dict[str, Any] = {name: getattr(options, name) for name in names}
     search["pre_restriction"] = given
     # The file in which a model stands is not among what the search depends on.

@@ -33,9 +33,7 @@ class SampleOptions(Platform, Output):
         *("jax_models.languages:LANGUAGES", RANDOM),
         file=True,
     )
-    length: int = option(
-        64, "Number of tokens N of each string, an end token included.", least=1
-    )
+    length: int = option(64, "Number of tokens N of each string.", least=1)
     num_inputs: int = option(1, "Number of strings K.", least=1)
     vocab_size: int | None = option(
         None,
@@ -44,7 +42,6 @@ class SampleOptions(Platform, Output):
         used_if=lambda one: one.language == RANDOM,
         otherwise="is for random strings; give --language=random, or leave it out",
     )
-    end: bool = option(False, "Let the end token $ stand last.")
 
 
 def plan(options: SampleOptions) -> Work:
@@ -55,7 +52,7 @@ def plan(options: SampleOptions) -> Work:
     else:
         language = RegularLanguage.read(options.language)
     key, size = jax.random.key(options.seed), (options.length, options.num_inputs)
-    tokens = np.asarray(language.sample(key, *size, end=options.end), "<i4")
+    tokens = np.asarray(language.sample(key, *size), "<i4")
     content = io.BytesIO()
     np.save(content, tokens)
     record = {

@@ -135,7 +135,7 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
         None,
         "Positions that are changed, from 0, separated by commas; by default all, but "
         "for special symbols of a tokenizer.",
-        parser=IntegersParser("positions"),
+        parser=IntegersParser(),
     )
     method: str = option(
         "auto",

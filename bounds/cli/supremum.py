@@ -2,7 +2,7 @@
 
 `supremum.json` names the maximum and an input, position and symbol that attain it. It is
 exact for a model without masks whose positions have few different encodings, where all
-count vectors (with orders, for unique-hard attention) are at most --configurations, and
+count vectors (with orders, for unique-hard attention) are few enough to be evaluated, and
 otherwise a search over inputs, marked as an estimate. Blocks of the work are kept in --out
 as they are done: the same command continues where it stopped.
 
@@ -19,6 +19,7 @@ import jax_models as jm
 from bounds.all_inputs import Supremum
 from bounds.all_inputs.block import Found
 from bounds.all_inputs.supremum import (
+    BUDGET,
     InputPlan,
     choose_plan,
     conclude,
@@ -30,7 +31,7 @@ from bounds.all_inputs.supremum import (
 )
 from bounds.all_inputs.universe import list_inputs
 from bounds.cli.shared.groups import Model, Read, Shape, Stored, Ties, Weighted
-from bounds.cli.shared.options import IntegersParser, again, option
+from bounds.cli.shared.options import again, option
 from bounds.cli.shared.runner import Exports, Work
 from bounds.cli.shared.subject import name_model, weighted_model
 from bounds.curves.measurement import tokens_sha256
@@ -43,20 +44,7 @@ class SupremumOptions(Weighted, Model, Read, Ties, Stored):
     """Options of the command."""
 
     length: int = option(64, "Tokens n of the inputs, the query's included.", least=1)
-    query_symbols: tuple[int, ...] | None = option(
-        None,
-        "Tokens at the query; by default those that are not substitutable, if the model "
-        "has such, else all.",
-        parser=IntegersParser("symbols as integers"),
-    )
     include_query: bool = option(False, "Substitute the query's own token too.")
-    configurations: int = option(
-        "bounds.all_inputs.supremum:BUDGET",
-        "Configurations (a count vector, an order, an exchange) that are evaluated at "
-        "most for an exact answer; one of k classes counts (k / 4)^2. Beyond them it is a "
-        "search.",
-        least=1,
-    )
     # Under a mask, or at positions that are all different, rows are not equal.
     mask: str = again(Shape, "mask", "none")
     position: str = again(Shape, "position", "none")
@@ -75,16 +63,15 @@ def plan(options: SupremumOptions) -> Work:
         options.length,
         query=options.query,
         target=options.target,
-        query_symbols=options.query_symbols,
         include_query=options.include_query,
     )
-    way = choose_plan(inputs, options.configurations, options.seed)
+    way = choose_plan(inputs, BUDGET, options.seed)
     named = name_model(options, model)
     symbols = {"symbols": inputs.symbols, "query_symbols": inputs.query_symbols}
     key = {
         **options.key("include_query", "ties", "dtype", "seed"),
         "plan": way.name,
-        "budget": options.configurations,
+        "budget": BUDGET,
         "n": inputs.length,
         "query": inputs.query,
         "target": inputs.target,

@@ -273,7 +273,6 @@ FILES: Mapping[str, Mapping[str, str]] = {
         num_heads="`--num_heads`",
         parity="for PARITY, with the keys below",
         dyck="for bounded Dyck words, with the keys below",
-        language="for the language of `--free`, with the keys below",
         routes="every route by name: its number, parameters and source",
     ),
     "depth.json, parity": _has(

@@ -13,14 +13,14 @@ from bounds.batch.specification import (
 )
 from jax_models import InputError
 
-FIXED = {"bounds": "none", "layer_norm": "pre", "reverse_pass": "true", "d_ff": "8"}
+FIXED = {"bounds": "none", "layer_norm": "pre", "include_query": "true", "d_ff": "8"}
 SWEEP = {"weighting": ("softmax", "average_hard"), "lengths": ("16", "16,32")}
 TOML = """
 command = "curve"
 [fixed]
 bounds = "none"
 layer_norm = "pre"
-reverse_pass = true
+include_query = true
 d_ff = 8
 [sweep]
 weighting = ["softmax", "average_hard"]
@@ -32,7 +32,7 @@ def test_all_forms_say_the_same(tmp_path):
     typed = read_sweep(["weighting=softmax,average_hard", "lengths=16;16,32"])
     assert typed == SWEEP
     (tmp_path / "a.toml").write_text(TOML)
-    held = {"bounds": "none", "layer_norm": "pre", "reverse_pass": True, "d_ff": 8}
+    held = {"bounds": "none", "layer_norm": "pre", "include_query": True, "d_ff": 8}
     swept = {"weighting": ["softmax", "average_hard"], "lengths": [16, [16, 32]]}
     text = json.dumps({"command": "curve", "fixed": held, "sweep": swept})
     (tmp_path / "a.json").write_text(text)

@@ -14,8 +14,8 @@ SWEEP = ["--command=entropy", "--sweep=lengths=2,4,8", "--sweep=p=0.2,0.7"]
 FLAGS = {
     "language": ("dyck2", "--language=dyck2"),
     "lengths": ("2,4", "--lengths=2,4"),
-    "reverse_pass": ("false", "--noreverse_pass"),
-    "attempts": ("2", "--attempts=2"),
+    "diagonal": ("false", "--nodiagonal"),
+    "rows": ("2", "--rows=2"),
     "temperature": ("1,inverse_log:2", "--temperature=1,inverse_log:2"),
     "p": ("1e-05", "--p=0.00001"),
 }
@@ -25,7 +25,7 @@ FLAGS = {
     ("command", "names"),
     [
         ("entropy", ("language", "lengths", "p")),
-        ("restrict", ("language", "reverse_pass", "attempts")),
+        ("scan", ("language", "diagonal", "rows")),
         ("curve", ("lengths", "temperature")),
     ],
 )

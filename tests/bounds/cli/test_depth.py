@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from bounds.restriction.closed_form import SwitchingStep, switching_proof
-from bounds.restriction.closed_form.routes import RELEASED
 from tests.bounds.cli.outputs import read_json
 
 OUT = Path("results/depth/depth.json")
@@ -97,14 +96,6 @@ def test_the_share_enters_the_papers_routes_alone(run):
         assert lengths == published[share]
 
 
-def test_a_language_that_needs_free_bits_gets_its_own_threshold(run):
-    record, out = depth(run, "--num_layers=2", "--num_heads=1", "--free_bits=20")
-    length = switching_proof(1, RELEASED[2, 1], free=20).length
-    assert record["language"]["impossible_from"] == length
-    assert record["parity"]["impossible_from"] < length
-    assert "any 20 free bits" in out
-
-
 def test_the_record_says_how_it_was_made(run):
     record, _ = depth(run)
     assert record["command"] == "depth"
@@ -124,7 +115,6 @@ def test_the_record_says_how_it_was_made(run):
         (["--free=1e-5000"], "1e-5000 is within 1e-30 of 0 or of 1"),
         ([f"--free=0.{'9' * 80}"], "is within 1e-30 of 0 or of 1"),
         (["--free=nan"], "'nan' is not a number"),
-        (["--free_bits=0"], "--free_bits=0"),
     ],
 )
 def test_a_wrong_question_is_one_line(run, flags, complaint):
@@ -142,11 +132,11 @@ def test_routes_that_the_store_holds_are_not_evaluated_again(run, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("evaluated")
 
-    first, told = depth(run, "--num_layers=3", "--free_bits=9")
+    first, told = depth(run, "--num_layers=3")
     with monkeypatch.context() as broken:
-        for name in ("parity_routes", "dyck_routes", "switching_routes"):
+        for name in ("parity_routes", "dyck_routes"):
             broken.setattr(f"bounds.cli.depth.{name}", refuse)
-        again, retold = depth(run, "--num_layers=3", "--free_bits=9")
+        again, retold = depth(run, "--num_layers=3")
         assert again == first
         assert retold.split("\nL = 3")[1] == told.split("\nL = 3")[1]
         # Another share is another question about PARITY alone.
@@ -155,5 +145,5 @@ def test_routes_that_the_store_holds_are_not_evaluated_again(run, monkeypatch):
         assert (other["parity"]["route"], other["dyck"]) == (None, first["dyck"])
         with pytest.raises(AssertionError, match="evaluated"):
             run("depth", "--num_layers=3", "--fresh")
-    fresh, _ = depth(run, "--num_layers=3", "--free_bits=9", "--fresh")
+    fresh, _ = depth(run, "--num_layers=3", "--fresh")
     assert fresh["parity"] == first["parity"]

@@ -21,7 +21,7 @@ EASY = ["--method=exhaustive"]
 CURVE = "--lengths=4 --num_inputs=1 --weighting=softmax"
 RUNS = {
     "entropy": ["--lengths=2,4"],
-    "depth": ["--num_layers=1", "--num_heads=1", "--free_bits=3"],
+    "depth": ["--num_layers=1", "--num_heads=1"],
     "batch": ["--command=entropy", "--lengths=2,4", "--sweep=p=0.2,0.3"],
     "compile": ["--formula=Q_a", "--alphabet=ab", "--self_test=2"],
     "constants": [*SHAPE_FLAGS, "--lengths=4"],

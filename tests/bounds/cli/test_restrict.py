@@ -13,7 +13,7 @@ from tests.bounds.cli.outputs import read_json
 
 OUT = Path("results/restrict")
 SHAPE = ("--num_layers=2", "--num_heads=2", "--d_model=8", "--d_ff=8", "--mask=none")
-QUICK = ("--length=10", "--attempts=1", "--noreverse_pass")
+QUICK = ("--length=10", "--attempts=1")
 
 
 def test_it_finds_a_pair_and_accepts_its_own_file_alone(run, tmp_path):
@@ -100,8 +100,6 @@ def test_a_model_file_and_a_pre_restriction_are_read(run, tmp_path):
     [
         (("--weighting=softmax",), "softmax"),
         (("--language=dyck1", "--length=9"), "odd"),
-        (("--caps=2,2",), "caps"),
-        (("--caps=x",), "caps"),
         (("--dtype=float32",), "float64"),
         (("--verify=nothing.json",), "nothing.json"),
         (("--verify=.",), "is a folder"),

@@ -22,14 +22,6 @@ def test_the_strings_belong_to_the_language(run, language):
     assert language == "parity" or get_language(language).contains(tokens).all()
 
 
-def test_an_end_token_is_one_of_the_tokens(run):
-    run("sample", "--language=dyck1", "--length=9", "--num_inputs=3", "--end")
-    tokens = np.load(OUT)
-    assert tokens.shape == (3, 9)
-    assert (tokens[:, -1] == 2).all()
-    assert get_language("dyck1").contains(tokens[:, :-1]).all()
-
-
 def test_random_strings_use_all_symbols(run):
     run("sample", "--language=random", "--vocab_size=7", "--length=500")
     assert set(np.load(OUT).ravel()) == set(range(7))

@@ -133,8 +133,8 @@ UNUSED = [
     *(
         ("restrict", f"--verify=c.json {flag}", flag.partition("=")[0])
         for flag in (
-            *("--attempts=2", "--caps=1", "--method=greedy", "--reverse_pass=true"),
-            *("--pre_restriction=x.npy", "--fresh", "--figure_format=svg"),
+            *("--attempts=2", "--method=greedy", "--pre_restriction=x.npy", "--fresh"),
+            "--figure_format=svg",
         )
     ),
 ]
