@@ -7,8 +7,7 @@ stored under a key of its flags, the content of its files and the planned memory
 import math
 import os
 import tempfile
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ from bounds.store.sweep import Cell
 from bounds.version import __version__
 from jax_models.arguments import expect_file
 from jax_models.errors import InputError
-from jax_models.run.compiler import compile_clock
 from jax_models.run.device_memory import memory_planned
 
 # The commands that can be swept, and the columns that may be their main result, in words:
@@ -172,69 +170,39 @@ def _content_sha256(path: str) -> str:
     """SHA-256 of a file, or of the names and hashes of a folder's files."""
     if not os.path.isdir(path):
         return file_sha256(path)
-    listed = [f"{file.name} {file_sha256(file)}" for file in _files_of(path)]
+    files = sorted(file for file in Path(path).iterdir() if file.is_file())
+    listed = [f"{file.name} {file_sha256(file)}" for file in files]
     return sha256("\n".join(listed).encode())
-
-
-def _files_of(path: str) -> list[Path]:
-    """Returns a file, or those of a folder, by name."""
-    there = Path(path)
-    if not there.is_dir():
-        return [there]
-    return sorted(file for file in there.iterdir() if file.is_file())
 
 
 def perform(
     command: str, arguments: tuple[str, ...], config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Rows of a cell's run and the time and memory it took; any error is an `InputError`.
+    """Rows of a cell's run and the memory it took; any error is an `InputError`.
 
-    A file of another content than its SHA-256 in `config`, on this machine or since the
-    sweep was planned, is a failure, since the result would stand under the wrong key; so
-    is a block of the planned memory for which the device has no room.
+    A file whose content has not the SHA-256 in `config` on this machine is a failure,
+    since the result would stand under the wrong key; so is a block of the planned memory
+    for which the device has no room.
     """
     release_programs()
-    found, start = find_batched(command), time.process_time()
+    found = find_batched(command)
     ends = "_sha256"
     digests = {
         config[x.removesuffix(ends)]: config[x] for x in config if x.endswith(ends)
     }
-    with compile_clock() as clock, tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         try:
             options = found.read([*arguments, f"--out={folder}"])
-            stamps = _stamps(digests)
-            _check_files(digests)
+            for path, digest in digests.items():
+                if _content_sha256(path) != digest:
+                    raise InputError(
+                        f"{path} is not the file that the sweep was planned with; run "
+                        "the same command again to plan it with the one that is there"
+                    )
             with memory_planned(config["block_memory"]):
                 rows = plain(found.measure(options, MemoryResults()))
-            if _stamps(digests) != stamps:
-                _check_files(digests)
         except InputError as error:
             raise InputError(one_line(error)) from error
         except Exception as error:
             raise InputError(f"{type(error).__name__}: {one_line(error)}") from error
-    return {
-        "rows": rows,
-        "cpu_seconds": time.process_time() - start,
-        "compile_seconds": clock.seconds,
-        "peak_bytes": peak_bytes(),
-    }
-
-
-def _stamps(files: Iterable[str]) -> list[tuple[Any, ...]]:
-    """Inode numbers, sizes and times of files, one of which a write to a file changes."""
-    # Hashing again would read gigabytes.
-    return [
-        (file, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns)
-        for path in files
-        for file in _files_of(path)
-        for now in [file.stat()]
-    ]
-
-
-def _check_files(files: Mapping[str, str]) -> None:
-    for path, digest in files.items():
-        if _content_sha256(path) != digest:
-            raise InputError(
-                f"{path} is not the file that the sweep was planned with; run the same "
-                "command again to plan it with the one that is there"
-            )
+    return {"rows": rows, "peak_bytes": peak_bytes()}

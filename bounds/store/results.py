@@ -52,7 +52,7 @@ FORMS = {
         "rows": [dict],
         "=": lambda found: found["rows"] and all(map(is_row, found["rows"])),
         "peak_bytes": (COUNT, None),
-        **each("cpu_seconds compile_seconds", float),
+        **each("cpu_seconds? compile_seconds?", float),  # of earlier versions
     },
 }
 

@@ -56,14 +56,13 @@ def test_no_cell_is_begun_when_there_is_no_time(cells, expected):
     assert [cell for cell, _ in ran] == cells[:3]
 
 
-def test_an_outcome_says_where_its_time_went():
+def test_an_outcome_has_the_largest_memory_of_its_process():
     (cell,) = make_cells(Specification("entropy", {"lengths": "2"}, {}))
     ((_, outcome),) = run_here([cell])
-    assert 0.0 <= outcome.payload["compile_seconds"] <= outcome.seconds
     assert outcome.payload["peak_bytes"] > 2**20
 
 
-def test_a_file_that_has_changed_since_the_plan_is_a_failure(tmp_path, monkeypatch):
+def test_a_file_that_has_changed_since_the_plan_is_a_failure(tmp_path):
     path = tmp_path / "tokens.txt"
     path.write_text("0 1 0")
     flags = {"tokens": str(path), "d_model": "4", "d_ff": "4", "num_heads": "1"}
@@ -76,19 +75,6 @@ def test_a_file_that_has_changed_since_the_plan_is_a_failure(tmp_path, monkeypat
     assert outcome.payload is None
     assert outcome.message is not None
     assert "tokens.txt is not the file" in outcome.message
-
-    # While the cell runs, too.
-    path.write_text("0 1 0")
-    whole = influence.plan
-
-    def changes(options):
-        work = whole(options)
-        path.write_text("1 1 0")
-        return work
-
-    monkeypatch.setattr(influence, "plan", changes)
-    ((_, outcome),) = run_here([cell])
-    assert outcome.payload is None
 
 
 def test_a_folder_that_stays_is_read_once_for_a_cell(tmp_path, monkeypatch):
