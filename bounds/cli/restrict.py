@@ -21,7 +21,7 @@ import jax_models as jm
 from bounds.cli.shared.groups import Figure, HardWeighting, Model, Query, Stored
 from bounds.cli.shared.input_source import read_tokens
 from bounds.cli.shared.options import again, option
-from bounds.cli.shared.progress import SECONDS_BETWEEN_LINES
+from bounds.cli.shared.progress import Progress, tell
 from bounds.cli.shared.runner import Exports, Work
 from bounds.cli.shared.subject import weighted_model
 from bounds.figures.restriction import restriction_figure
@@ -133,7 +133,9 @@ def plan(options: RestrictOptions) -> Work | None:
         return found, sum(earlier)
 
     def finish(store: ResultStore) -> Exports:
-        found, earlier = look(store, report=_Lines())
+        with Progress(1, "searches") as progress:
+            found, earlier = look(store, report=report)
+            progress.advance("verified")
         seconds = time.monotonic() - start + earlier
         record = {**found.certificate, "seconds": seconds, "verified": True}
         said = "The independent checker accepts the certificate."
@@ -185,18 +187,9 @@ def _ask(
     return model, config, find
 
 
-class _Lines:
-    """Prints a plain line on the state of a long search, every few seconds."""
-
-    def __init__(self) -> None:
-        self.last = time.monotonic()
-
-    def __call__(self, stage: str, partial: PartialInput) -> None:
-        """Prints the stage and number of free positions, if the last line is long ago."""
-        now = time.monotonic()
-        if now - self.last >= SECONDS_BETWEEN_LINES:
-            self.last = now
-            print(f"{stage}: {len(partial.free)} positions are free", flush=True)
+def report(stage: str, partial: PartialInput) -> None:
+    """Prints the stage of a search and its number of free positions every few seconds."""
+    tell(f"{stage}: {len(partial.free)} positions are free")
 
 
 def read_language(name: str) -> Any:
