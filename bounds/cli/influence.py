@@ -35,6 +35,7 @@ from bounds.cli.shared.target import read_substitutes, unit_of
 from bounds.cli.words import describe_influence, influence_finding
 from bounds.curves.measurement import block_columns, enclosed_value
 from bounds.figures.inputs import influence_figure, sequence_figure
+from bounds.influence.table.lines import SYMBOL_NAMES
 from bounds.numbers.kind import RTOL_EXACT, kind_of_ends
 
 
@@ -47,8 +48,6 @@ class InfluenceOptions(
 
 
 COLUMNS = ("position", "symbol", "lower", "upper", "kind")
-# Columns that name a substitution, where a tokenizer names symbols.
-NAMES = ("wild_type", "symbol_name")
 # Columns on the largest influence.
 SUMMARY = (
     *("max", "max_lower", "max_upper", "position", "symbol", "method", "reason"),
@@ -60,7 +59,7 @@ def plan(options: InfluenceOptions) -> Work:
     """Work that computes the influences of all substitutions, in parts of positions."""
 
     def row(found: FoundInfluence) -> dict[str, Any]:
-        left_out = ("levels", "hypotheses", "rtol_exact", "seconds", *NAMES)
+        left_out = ("levels", "hypotheses", "rtol_exact", "seconds", *SYMBOL_NAMES)
         return {x: y for x, y in _record(found).items() if x not in left_out}
 
     return InParts(
@@ -100,7 +99,7 @@ def _record(found: FoundInfluence) -> dict[str, Any]:
     names: dict[str, Any] = {}
     if asked.tokenizer is not None:
         known = asked.names(result.position, result.symbol)
-        names = dict(zip(NAMES, known, strict=True))
+        names = dict(zip(SYMBOL_NAMES, known, strict=True))
     return {
         "n": len(asked.tokens),
         "query": asked.subject.question.query,
@@ -124,7 +123,7 @@ def _record(found: FoundInfluence) -> dict[str, Any]:
 def _export(options: InfluenceOptions, found: FoundInfluence) -> Exports:
     """Rows, record, report and figure of the influences found."""
     asked, record, rows = found.asked, _record(found), _rows(found)
-    columns = COLUMNS if asked.tokenizer is None else (*COLUMNS, *NAMES)
+    columns = COLUMNS if asked.tokenizer is None else (*COLUMNS, *SYMBOL_NAMES)
 
     def figure() -> Any:
         largest: dict[int, tuple[float, int]] = {}
@@ -166,5 +165,5 @@ def _rows(found: FoundInfluence) -> Rows:
         kind = kind_of_ends(lower, upper, known)
         rows.append(dict(zip(COLUMNS, (p, s, lower, upper, kind), strict=True)))
         if asked.tokenizer is not None:
-            rows[-1] |= zip(NAMES, asked.names(p, s), strict=True)
+            rows[-1] |= zip(SYMBOL_NAMES, asked.names(p, s), strict=True)
     return rows

@@ -27,7 +27,7 @@ from bounds.cli.parts import (
     add_top,
     key_of,
     pack,
-    split_error,
+    read_error,
     unpack,
     with_infinity,
 )
@@ -347,6 +347,5 @@ def read_found(found: Record) -> Found:
     lower, upper, enclosed = ends
     levels = tuple(Level(**level) for level in found["levels"])
     left = np.asarray(found["left"], np.int64)
-    _, error = split_error([found])
     ends = lower, upper, enclosed.astype(bool)
-    return Enclosures(*computed, *ends, left, levels, error)
+    return Enclosures(*computed, *ends, left, levels, read_error(found))

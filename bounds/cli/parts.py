@@ -69,14 +69,10 @@ def error_cell(last: Record, whole: InfluenceRequest) -> Cell:
     return Cell(config, "measured error", compute, form=form)
 
 
-def split_error(found: Sequence[Record]) -> tuple[list[Record], MeasuredError | None]:
-    """Records of parts, and the measured error if their last entry has one."""
-    if not found or ERROR not in found[-1]:
-        return list(found), None
-    last = found[-1]
-    blocks = list(found[:-1] if set(last) == {*_NO_BLOCK, ERROR} else found)
-    error = last[ERROR]
-    return blocks, error and MeasuredError(**with_infinity(error))
+def read_error(found: Record) -> MeasuredError | None:
+    """Measured error in the record of `error_cell` or of a screen; None without one."""
+    error = found[ERROR]
+    return error and MeasuredError(**with_infinity(error))
 
 
 def with_infinity(numbers: Record) -> dict[str, Any]:
@@ -288,15 +284,6 @@ class Parts(abc.ABC, Generic[Of, Result]):
         form = {"rows": [rows], "shape": [COUNT], "moves": str}
         return Cell(config, "the largest again, moved", compute, form=form)
 
-    def join(
-        self, found: Sequence[Record], top: Record | None, seconds: float = 0.0
-    ) -> Joined[Of, Result]:
-        """Joins the records of all parts, in order, and that of the error if measured."""
-        parts, error = split_error(found)
-        ambiguous = sum(part["ambiguous"] for part in parts)
-        result = self.result(parts, top, error)
-        return Joined(self.asked, result, ambiguous, seconds)
-
 
 def add_top(found: Found, top: Record | None) -> Found:
     """Values with the moved runs that the record of `Parts.top` holds, if it is not None."""
@@ -414,8 +401,10 @@ def compute_parts(
         return store.find(cell.config, cell.form) or {}
 
     top = also(parts.top(parts.values(found))) if parts.moves_top else None
-    error = [also(cell) for cell in parts.error_cells()]
-    return parts.join([*found, *error], top, seconds)
+    error = [read_error(also(cell)) for cell in parts.error_cells()]
+    result = parts.result(found, top, *(error or [None]))
+    ambiguous = sum(one["ambiguous"] for one in found)
+    return Joined(parts.asked, result, ambiguous, seconds)
 
 
 @quiet_ties()

@@ -27,10 +27,9 @@ from bounds.cli.shared.groups import (
 )
 from bounds.cli.shared.options import again, option
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
-from bounds.cli.shared.subject import model_sha256, weighted_model
+from bounds.cli.shared.subject import name_model, weighted_model
 from bounds.cli.shared.target import number_symbol, parse_target, target_key
 from bounds.curves.decay import exponent_interval
-from bounds.curves.measurement import weighting_label
 from bounds.influence.method import Run
 from bounds.numbers.notation import column_table, parse_bytes, ruled
 from bounds.sensitivity.average import (
@@ -98,8 +97,7 @@ def plan(options: SensitivityOptions) -> Work:
         )
     memory = options.memory_limit
     limit = None if memory is None else parse_bytes(memory)
-    label = weighting_label(model)
-    named = {"weighting": label, "model_sha256": model_sha256(options, model)}
+    named = name_model(options, model)
     asked = options.key("form", "query", "num_inputs", "seed", "ties", "dtype")
 
     def compute(n: int) -> dict[str, Any]:
@@ -117,7 +115,7 @@ def plan(options: SensitivityOptions) -> Work:
         return as_row(found)
 
     def export(rows: list[dict[str, Any]]) -> Exports:
-        curve = SensitivityCurve(label, rows)
+        curve = SensitivityCurve(named["weighting"], rows)
         fit = dataclasses.asdict(curve.fit)
         record = {
             **named,

@@ -8,10 +8,10 @@ import pytest
 import jax_models as jm
 from bounds import Incremental, compute_influence, scan
 from bounds.cli import scan_parts
-from bounds.cli.parts import error_cell, split_error
+from bounds.cli.parts import error_cell, read_error
 from bounds.influence.result import MeasuredError
 from bounds.store.results import MemoryResults
-from bounds.store.sweep import Cell, run_cells
+from bounds.store.sweep import run_cells
 from tests.bounds.cli.outputs import read_csv, read_json
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -85,12 +85,7 @@ def test_hard_attention_is_refused(run, typed):
 def test_an_error_comes_back_from_a_store_as_it_was(monkeypatch):
     error = MeasuredError(3, 5, 0.25, 0.5, float("inf"), "float64")
     monkeypatch.setattr("bounds.cli.parts.measure_error", lambda _: error)
-    block = {"ambiguous": False}
-    part = Cell(
-        {"command": "influence", "start": 0, "stop": 4}, "positions", lambda: block
-    )
-    cells, store = [part, error_cell(part.config, None)], MemoryResults()
-    assert not list(run_cells(store, cells))
-    found = [store.find(cell.config) for cell in cells]
-    assert split_error(found) == ([block], error)
-    assert split_error(found[:1]) == ([block], None)
+    cell = error_cell({"command": "influence", "start": 0, "stop": 4}, None)
+    store = MemoryResults()
+    assert not run_cells(store, [cell])
+    assert read_error(store.find(cell.config, cell.form)) == error

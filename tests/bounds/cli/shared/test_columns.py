@@ -10,7 +10,7 @@ from bounds.simulation.compute import COLUMNS as SIMULATION
 from tests.bounds.cli.outputs import find_words
 
 DECLARED = {
-    "influence.csv": (*influence.COLUMNS, *influence.NAMES),
+    "influence.csv": (*influence.COLUMNS, *influence.SYMBOL_NAMES),
     "lipschitz.csv": (
         *lipschitz.COLUMNS,
         *(f"{kind}_{name}" for kind in ("log10", "looseness") for name in BOUNDS),
