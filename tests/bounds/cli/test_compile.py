@@ -146,10 +146,6 @@ def test_an_engine_that_errs_is_refused(run, monkeypatch):
             ["--formula=prime(#<[Q_a])", "--alphabet=ab"],
             "column 1: found the predicate",
         ),
-        (["--formula=#<[Q_a]", "--alphabet=ab"], "outside a comparison"),
-        (["--formula=", "--alphabet=ab"], "empty formula"),
-        (["--formula=Q_a", "--alphabet="], "alphabet is empty"),
-        (["--formula=Q_a", "--alphabet=aa"], "'a' twice"),
         (["--formula=Q_a", "--alphabet=ab", "--mode=X"], "--mode=X"),
         (["--formula=Q_a", "--alphabet=ab", "--self_test=-1"], "--self_test=-1"),
         (

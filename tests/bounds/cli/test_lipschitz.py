@@ -88,7 +88,6 @@ def test_a_masked_model_has_the_causal_bound_and_no_c1(run):
     ("flags", "complaint"),
     [
         (["--weighting=average_hard"], "no Lipschitz constant"),
-        (["--target=logits"], "no read-out"),
         (["--lengths=1,4"], "n = 1"),
         (["--query=7"], "query = 7"),
         (["--steps=0"], "steps"),

@@ -74,8 +74,6 @@ def test_a_truncated_file_is_one_line_that_names_it(run, model_file):
     ("flags", "complaint"),
     [
         (["--weighting=hard"], "--weighting=hard"),
-        (["--temperature=-1"], "positive"),
-        (["--temperature=power:1:1:position", "--mask=none"], "future mask"),
         (["--d_model=0"], "--d_model=0"),
         (["--d_model=5"], "even width"),
         (["--scale=-1"], "--scale=-1"),

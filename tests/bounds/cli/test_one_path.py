@@ -1,4 +1,4 @@
-"""Commands, functions and forward passes answer one question alike."""
+"""`influence`, the function, the scan of its row and forward passes answer alike."""
 
 import types
 from typing import Any
@@ -9,16 +9,13 @@ import pytest
 import bounds
 import jax_models as jm
 from bounds.influence import LogProbability
-from bounds.influence.scan import Frobenius
 from tests.bounds.cli.outputs import read_csv, read_json
 from tests.bounds.influence.test_scan import (
     INPUT,
     METHODS,
     assert_holds,
     changes,
-    jacobian_map,
     log_softmax,
-    outside,
     passes,
     replaced,
 )
@@ -28,13 +25,6 @@ TARGETS: dict[str, Any] = {
     "activation": "activation",
     "logits": "logits",
     "log_probability:1": LogProbability(1),
-}
-REDUCTIONS: dict[str, Any] = {
-    "": None,
-    "none": "none",
-    "max": "max",
-    "mean": "mean",
-    "frobenius:nocenter": Frobenius(center=False),
 }
 
 
@@ -46,50 +36,12 @@ def moved(target):
     return changes(found[target])
 
 
-def brute_force(target, reduce):
-    """The definition of a reduction over forward passes."""
-    cells = moved(target)
-    one = cells[..., 0] if cells.shape[-1] == 1 else np.linalg.norm(cells, axis=-1)
-    match reduce:
-        case "":
-            return replaced(one)
-        case "none":
-            return replaced(cells).squeeze(-1 if cells.shape[-1] == 1 else ())
-        case "max":
-            return np.abs(cells).max(axis=(1, 3))
-        case "mean":
-            return np.nanmean(replaced(one), axis=1)
-    return jacobian_map(cells, False, None, True)
-
-
 @pytest.fixture
 def flags(tmp_path):
     """The model and its input, in files."""
     jm.save(passes("two layers")[0], tmp_path / "model.safetensors")
     (tmp_path / "tokens.txt").write_text(" ".join(map(str, INPUT)))
     return [f"--model={tmp_path}/model.safetensors", f"--tokens={tmp_path}/tokens.txt"]
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("target", ["logits", "log_probability:1"])
-@pytest.mark.parametrize("reduce", REDUCTIONS)
-def test_scan_is_the_function_and_the_forward_passes(
-    reduce, target, method, run, flags, no_figures
-):
-    typed = [f"--target={target}", f"--method={method}", "--rows=all"]
-    typed += [f"--reduce={reduce}"] if reduce else []
-    assert run("scan", *flags, *typed).code == 0
-    with np.load("results/scan/scan.npz") as file:
-        kept = types.SimpleNamespace(**file)
-    asked = {"target": TARGETS[target], "reduce": REDUCTIONS[reduce], "rows": "all"}
-    found = bounds.scan(passes("two layers")[0], INPUT, method=method, **asked)
-    exact = brute_force(target, reduce)
-    for name in ("values", "lower", "upper"):
-        np.testing.assert_allclose(getattr(kept, name), getattr(found, name), 1e-12)
-    assert_holds(kept, exact)
-    assert_holds(found, exact)
-    # A change that is off is noticed.
-    assert outside(found, exact * (1 + 1e-6)) > 10
 
 
 @pytest.mark.parametrize("method", METHODS)
