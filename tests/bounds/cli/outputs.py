@@ -16,6 +16,24 @@ from bounds.cli.shared.columns import FILES
 
 SHAPE = {"num_layers": 1, "num_heads": 1, "d_model": 4, "d_ff": 4}
 SHAPE_FLAGS = [f"--{name}={size}" for name, size in SHAPE.items()]
+EASY = ["--method=exhaustive"]
+CURVE = "--lengths=4 --num_inputs=1 --weighting=softmax"
+# A small run of each command that keeps results.
+RUNS = {
+    "entropy": ["--lengths=2,4"],
+    "depth": ["--num_layers=1", "--num_heads=1"],
+    "batch": ["--command=entropy", "--lengths=2,4", "--sweep=p=0.2,0.3"],
+    "compile": ["--formula=Q_a", "--alphabet=ab", "--self_test=2"],
+    "constants": [*SHAPE_FLAGS, "--lengths=4"],
+    "simulate": [*SHAPE_FLAGS, "--lengths=3"],
+    "lipschitz": [*SHAPE_FLAGS, "--lengths=4", "--restarts=0", "--num_inputs=1"],
+    "sensitivity": [*SHAPE_FLAGS, "--lengths=4"],
+    "curve": [*SHAPE_FLAGS, *CURVE.split(), *EASY],
+    "influence": [*SHAPE_FLAGS, "--length=4", *EASY],
+    "scan": [*SHAPE_FLAGS, "--length=4", "--rows=all", *EASY],
+    "supremum": [*SHAPE_FLAGS, "--length=4", "--mask=none", "--position=none"],
+    "restrict": [*SHAPE_FLAGS, "--length=6"],
+}
 
 
 def written_by(name, end):

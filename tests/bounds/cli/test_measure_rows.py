@@ -8,18 +8,8 @@ from bounds.batch.layout import is_number
 from bounds.cli.batch_cells import BATCHED, find_batched
 from bounds.cli.shared.columns import is_of_rows
 from bounds.store.results import MemoryResults, ResultStore
-from tests.bounds.cli.outputs import SHAPE_FLAGS
+from tests.bounds.cli.outputs import RUNS
 
-RUNS = {
-    "curve": [*SHAPE_FLAGS, "--lengths=4", "--num_inputs=1", "--weighting=softmax"],
-    "influence": [*SHAPE_FLAGS, "--length=4", "--method=exhaustive"],
-    "scan": [*SHAPE_FLAGS, "--length=4", "--method=exhaustive", "--rows=all"],
-    "lipschitz": [*SHAPE_FLAGS, "--lengths=4", "--num_inputs=1", "--restarts=0"],
-    "sensitivity": [*SHAPE_FLAGS, "--lengths=4"],
-    "simulate": [*SHAPE_FLAGS, "--lengths=2,3", "--num_inputs=2"],
-    "restrict": ["--preset=ones", "--language=ones", "--length=6"],
-    "entropy": ["--lengths=2,4"],
-}
 SLOW = set(BATCHED) - {"entropy"}  # they compile
 
 

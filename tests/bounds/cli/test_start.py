@@ -16,6 +16,7 @@ from bounds.influence.blocks.prefetch import prefetch
 from bounds.store.results import MemoryResults
 from bounds.store.sweep import Cell, found_rows, run_cells
 from jax_models import interrupt
+from tests.bounds.cli.outputs import RUNS
 
 SIGNALS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 LINUX = pytest.mark.skipif(
@@ -66,23 +67,9 @@ RAISED_LAST = """
 c = ctypes.CDLL(None)
 c.__cxa_atexit(getattr(c, "raise"), ctypes.c_void_p({number}), None)
 """
-# Commands that work in parts, each with as little of it as there is.
-PARTS = {
-    "batch": ["--command=restrict", "--sweep=length=3"],
-    "compile": ["--formula=Q_a", "--alphabet=ab"],
-    "constants": ["--lengths=3"],
-    "curve": ["--lengths=3", "--num_inputs=1"],
-    "depth": ["--num_layers=1", "--num_heads=1"],
-    "entropy": ["--language=parity", "--lengths=3"],
-    "influence": ["--length=3"],
-    "lipschitz": ["--lengths=3", "--num_inputs=1"],
-    "restrict": ["--length=3"],
-    "scan": ["--length=3"],
-    "sensitivity": ["--lengths=3"],
-    "simulate": ["--lengths=3"],
-    "supremum": ["--length=3"],
-    "train": ["--steps=1", "--length=3", "--num_inputs=2", "--d_model=4", "--d_ff=4"],
-}
+# Commands that work in parts.
+TRAIN = ["--steps=1", "--length=3", "--num_inputs=2", "--d_model=4", "--d_ff=4"]
+PARTS = {**RUNS, "train": TRAIN}
 
 
 @pytest.fixture
