@@ -114,26 +114,6 @@ TRIGGER = (
     "CREATE TRIGGER forget AFTER INSERT ON cells BEGIN DELETE FROM cells "
     "WHERE key = new.key; END"
 )
-SCHEMAS = {
-    "trigger": [TRIGGER],
-    "view": ["DROP TABLE cells", "CREATE VIEW cells AS SELECT 1 AS key"],
-    "table": ["CREATE TABLE more (x)"],
-    "index": ["CREATE INDEX more ON cells (seconds)"],
-    "table 'cells'": ["ALTER TABLE cells ADD COLUMN more TEXT"],
-}
-
-
-@pytest.mark.parametrize("what", SCHEMAS)
-def test_a_store_with_another_schema_than_ours_is_refused(run, what):
-    arguments = [*RUNS["batch"], "--out=out"]
-    assert run("batch", *arguments).code == 0
-    statements(*((one,) for one in SCHEMAS[what]))
-    for more in ([], ["--fresh"], ["--dry_run"]):
-        ended = run("batch", *arguments, *more)
-        ended.assert_refused(f"{STORE}: the store is damaged (its ")
-        assert what in ended.err
-    with pytest.raises(StoreError, match=r"is not that of a store"):
-        read_store(STORE)
 
 
 COLUMNS = {

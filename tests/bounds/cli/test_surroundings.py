@@ -122,27 +122,6 @@ def test_a_folder_that_cannot_be_written_to_is_called_one(run, tmp_path, monkeyp
         ended.assert_refused("shut is a folder that cannot be written to")
 
 
-BEYOND = (10**19, 2**63 - 1, 2**63, 2**64)
-
-
-@pytest.mark.parametrize(
-    ("command", "length"),
-    [
-        *(("influence --length", n) for n in BEYOND),
-        *(("curve --lengths", n) for n in BEYOND),
-        *((f"{x} --length", BEYOND[1]) for x in ("supremum", "restrict", "sample")),
-        *(
-            (f"{x} --lengths", BEYOND[1])
-            for x in ("constants", "entropy", "lipschitz", "sensitivity")
-        ),
-        ("simulate --weighting=average_hard --lengths", BEYOND[1]),
-        ("train --language=parity --length", BEYOND[1]),
-    ],
-)
-def test_a_length_beyond_all_integers_is_one_line(run, command, length):
-    run(*f"{command}={length}".split()).assert_refused("")
-
-
 @pytest.mark.parametrize(
     ("name", "encoding"),
     [

@@ -2,6 +2,7 @@
 
 import contextlib
 import sqlite3
+from functools import partial
 
 import pytest
 
@@ -49,17 +50,23 @@ def test_a_damaged_file_is_refused(filled, damage):
         "DROP TABLE cells",
         "ALTER TABLE cells RENAME TO others",
         "ALTER TABLE cells DROP COLUMN device",
+        "ALTER TABLE cells ADD COLUMN more TEXT",
+        "DROP TABLE cells; CREATE VIEW cells AS SELECT 1 AS key",
+        "CREATE TABLE more (x)",
+        "CREATE INDEX more ON cells (seconds)",
+        "CREATE TRIGGER more AFTER INSERT ON cells BEGIN DELETE FROM cells; END",
         "PRAGMA user_version = 0",
         "PRAGMA user_version = -1",
     ],
 )
 def test_a_damaged_schema_is_refused(filled, statement):
     with contextlib.closing(sqlite3.connect(filled, isolation_level=None)) as other:
-        other.execute(statement)
-    with pytest.raises(StoreError, match="damaged"):
-        ResultStore(filled)
-    with pytest.raises(StoreError, match="damaged"):
-        read_store(filled)
+        other.executescript(statement)
+    for opened in (ResultStore, partial(ResultStore, fresh=True), read_store):
+        with pytest.raises(
+            StoreError, match=r"is damaged .its .* is not that of a store"
+        ):
+            opened(filled)
 
 
 def test_an_index_that_does_not_lead_to_its_row_is_refused(filled):
