@@ -98,30 +98,26 @@ def refuse_to_overwrite(options: groups.Output) -> None:
         raise InputError(f"{where} is a folder that cannot be written to; name another")
     if options.overwrite or writes_nothing:
         return
-    unrecorded, about = True, options.declared()
+    about = options.declared()
     given = plain({x: value for x, value in values.items() if about[x].export})
     if (folder / COMPLETE).exists():  # of a run that was killed
         with lock(folder / COMPLETE, LOCK_SECONDS):
             _move(folder)
-    for one in WRITERS_OF_MODELS if command in WRITERS_OF_MODELS else (command,):
-        path = folder / RECORDS.get(one, f"{one}.json")
-        if not path.exists():
-            continue
-        unrecorded = False
-        differs = _difference(path, one, command, given)
+    writers = WRITERS_OF_MODELS if command in WRITERS_OF_MODELS else (command,)
+    records = {one: folder / RECORDS.get(one, f"{one}.json") for one in writers}
+    there = {one: path for one, path in records.items() if path.exists()}
+    found = {
+        path: _difference(path, one, command, given) for one, path in there.items()
+    }
+    if not there:
+        lone = f"not of {command}, which left no {records[command].name} beside it"
+        every = (folder / name for name in _exports_of(command))
+        found = {path: lone for path in every if path.exists()}
+    for path, differs in found.items():
         if differs is not None:
             raise InputError(
                 f"{path} is {differs}; name another --out, or write over what is there "
                 "with --overwrite"
-            )
-    if not unrecorded:
-        return
-    for name in _exports_of(command):
-        if (path := folder / name).exists():
-            raise InputError(
-                f"{path} is not of {command}, which left no "
-                f"{RECORDS.get(command, f'{command}.json')} beside it; name another "
-                "--out, or write over what is there with --overwrite"
             )
 
 
