@@ -4,7 +4,7 @@ At every length: the gap of the model's scores, the temperature of Theorem 26 (w
 of its extension) and that of a certificate from measured norms, each for an error of at
 most --epsilon in any final activation; and the errors of the tempered softmax twins at
 these, as measured. Certified over exact reals for the inputs considered: all inputs of a
-length where there are at most --max_inputs or the model has one layer, else those that the
+length where there are few enough to list or the model has one layer, else those that the
 input flags name; a measured error is the largest of the inputs that were run. Models
 without positions or with few symbols have tied scores, whose twins need scores exact to far
 below the temperature; unique-hard heads with ties get a tie-breaking term first.
@@ -31,7 +31,7 @@ from bounds.cli.shared.subject import read_subject, weighted_model
 from bounds.curves.inputs import GivenInputs
 from bounds.curves.measurement import Subject
 from bounds.numbers.notation import column_table, ruled
-from bounds.simulation.compute import COLUMNS, SimulationCurve, simulate
+from bounds.simulation.compute import BUDGET, COLUMNS, SimulationCurve, simulate
 from bounds.simulation.paper_shape import check_simulable
 from bounds.simulation.result import Simulation
 from bounds.store.forms import SIZE, each, fields
@@ -74,13 +74,6 @@ class SimulateOptions(Lengths, HardWeighting, Sampled, Stored, Figure):
         "The largest error allowed of an entry of the final activations.",
         least=1e-300,
         most=1.0,
-    )
-    max_inputs: int = option(
-        "bounds.simulation.compute:BUDGET",
-        "All inputs of a length are listed and run where there are at most this many.",
-        least=0,
-        used_if=lambda one: one.tokens is None and one.text is None,
-        otherwise="lists inputs, and a file of them is given; leave it out",
     )
 
 
@@ -140,7 +133,7 @@ def plan(options: SimulateOptions) -> Work:
     given, at = isinstance(subject.source, GivenInputs), options.at
     asked = {
         "epsilon": options.epsilon,
-        "budget": None if given else options.max_inputs,
+        "budget": None if given else BUDGET,
         **({} if at is None else {"at": at}),
     }
 
@@ -150,7 +143,7 @@ def plan(options: SimulateOptions) -> Work:
             n,
             epsilon=options.epsilon,
             inputs=subject.source,
-            budget=options.max_inputs,
+            budget=BUDGET,
             sweep=True,
         )
         return found.row() | ({} if at is None else _certified_at(at, found))

@@ -69,7 +69,7 @@ SPECIAL = (
     "/dev/zero",
 )
 # Where work ends only when it is stopped, or the machine is set up for more.
-ENDLESS = {"num_inputs", "max_seconds", "restarts", "rounds", "budget", "max_inputs",
+ENDLESS = {"num_inputs", "max_seconds", "restarts", "rounds", "budget",
            "coordinator", "num_processes", "process_id", "num_devices", "platform",
            "scheduler", "local_workers", "count", "batch_size", "num_layers",
            "num_heads"}  # fmt: skip

@@ -78,13 +78,14 @@ def test_the_files_hold_what_simulate_finds(run):
 
 
 @pytest.mark.slow
-def test_another_error_or_length_is_simulated_anew(run):
+def test_another_error_or_length_is_simulated_anew(run, monkeypatch):
     flags = [*SHAPE_FLAGS, "--mask=none", "--lengths=2,4"]
     assert run("simulate", *flags).code == 0
     assert [row["n"] for row in read_csv("simulate")] == ["2", "4"]
     assert "1 of 3 lengths" in run("simulate", *flags, "--lengths=2,3,4").out
     assert "2 of 2 lengths" in run("simulate", *flags, "--epsilon=0.1").out
-    few = [*flags, "--max_inputs=2", "--num_inputs=2", "--lengths=4"]
+    monkeypatch.setattr("bounds.cli.simulate.BUDGET", 2)
+    few = [*flags, "--num_inputs=2", "--lengths=4"]
     # One layer is known over all inputs without listing them, two are not.
     assert (
         "errors are the largest of 2 sampled inputs (random)"
@@ -123,8 +124,11 @@ def test_a_preset_is_tried_on_its_own_language_and_says_on_how_much(run):
 @pytest.mark.parametrize(
     "preset", ["first", pytest.param("random", marks=pytest.mark.slow)]
 )
-def test_a_model_without_a_language_is_tried_on_random_strings(run, preset):
-    flags = ["--weighting=leftmost_hard", "--lengths=4", "--max_inputs=1"]
+def test_a_model_without_a_language_is_tried_on_random_strings(
+    run, preset, monkeypatch
+):
+    monkeypatch.setattr("bounds.cli.simulate.BUDGET", 1)
+    flags = ["--weighting=leftmost_hard", "--lengths=4"]
     found = run("simulate", f"--preset={preset}", *flags, "--num_inputs=2")
     assert found.code == 0, found.err
     assert "2 sampled inputs (random)" in found.out
@@ -150,7 +154,6 @@ def test_a_curve_has_a_row_per_length():
         (["--preset=first"], "layers.0 has softmax attention"),
         (["--preset=ones", "--epsilon=0"], "epsilon"),
         (["--preset=ones", "--epsilon=2"], "epsilon"),
-        (["--preset=ones", "--max_inputs=-1"], "max_inputs"),
     ],
 )
 def test_a_bad_question_is_one_line(run, flags, complaint):

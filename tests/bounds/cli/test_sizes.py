@@ -26,7 +26,6 @@ from jax_models.run import device_memory
         "restrict --length=100000000",
         "restrict --length=2147483647",
         "simulate --weighting=average_hard --lengths=1000000000",
-        "simulate --weighting=average_hard --lengths=30 --max_inputs=2000000000",
         "supremum --length=1000000000",
         "constants --lengths=1000000000",
     ],

@@ -235,6 +235,12 @@ def test_an_error_that_makes_no_sense_is_refused():
         simulate(random_model(0), 7)
 
 
+def test_more_inputs_than_the_memory_holds_are_refused(monkeypatch):
+    monkeypatch.setattr("jax_models.run.device_memory.host_bytes", lambda: 2**30)
+    with pytest.raises(jm.InputError, match="inputs of length 30, all there are"):
+        simulate(jm.build_preset("ones", dtype="float64"), 30, budget=2**31 - 1)
+
+
 def test_ties_that_are_too_far_apart_for_the_term_are_refused():
     model, measure = hidden_ties(LEFT, "none")
     heads = tuple(dataclasses.replace(head, spread=1.0) for head in measure.heads)

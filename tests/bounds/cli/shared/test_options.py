@@ -129,7 +129,6 @@ UNUSED = [
     ("curve", "--weighting=softmax --lengths=4 --ties=warn", "--ties"),
     ("supremum", "--length=4 --ties=warn", "--ties"),
     ("influence", "--length=4 --ties=warn", "--ties"),
-    ("simulate", "--tokens=y --max_inputs=9", "--max_inputs"),
     *(
         ("restrict", f"--verify=c.json {flag}", flag.partition("=")[0])
         for flag in (
