@@ -7,7 +7,7 @@ so that nothing of n x n entries is held.
 import dataclasses
 import functools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -193,14 +193,19 @@ def check_program(text: str, alphabet: str | Sequence[str]) -> CheckedProgram:
     return CheckedProgram(symbols, definitions, program.result, checker.types)
 
 
-_COMPARE = {
+_FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
+    "not": np.logical_not,
+    "and": lambda *parts: functools.reduce(np.logical_and, parts),
+    "or": lambda *parts: functools.reduce(np.logical_or, parts),
+    "in": lambda tested, *symbols: np.isin(tested, symbols),
+    "if": np.where,
     "=": np.equal,
     "<": np.less,
     "<=": np.less_equal,
     ">": np.greater,
     ">=": np.greater_equal,
 }
-_VISIBLE = {mask: _COMPARE[operator] for operator, mask in syntax.MASKS.items()}
+_VISIBLE = {mask: _FUNCTIONS[relation] for relation, mask in syntax.MASKS.items()}
 
 
 def evaluate_program(program: CheckedProgram, tokens: Any) -> np.ndarray:
@@ -250,32 +255,20 @@ def _evaluate(node: Expression, vectors: Vectors, at_row: Vectors) -> np.ndarray
     def of(part: Expression) -> np.ndarray:
         return _evaluate(part, vectors, at_row)
 
-    def integer(part: Expression) -> np.ndarray:
-        value = of(part)
-        return value.astype(np.int64) if value.dtype == bool else value
-
     match node:
         case syntax.Variable(_, name, index):
             return at_row[name] if index == "i" else vectors[name]
         case syntax.Constant(value=value):
             return np.array([[value]])
-        case Operation(_, "not", (operand,)):
-            return ~of(operand)
-        case Operation(_, "and" | "or" as name, operands):
-            join = np.logical_and if name == "and" else np.logical_or
-            return join.reduce(np.broadcast_arrays(*map(of, operands)))
-        case Operation(_, "in", (operand, *symbols)):
-            return np.isin(of(operand), [*map(of, symbols)])
-        case Operation(_, "if", operands):
-            return np.where(*map(of, operands))
         case Operation(_, "psum", (operand,)):
-            summed = np.broadcast_to(integer(operand), vectors[syntax.INPUT].shape)
-            return np.cumsum(summed, axis=1)
+            summed = np.broadcast_to(of(operand), vectors[syntax.INPUT].shape)
+            return np.cumsum(summed, axis=1, dtype=np.int64)
         case Operation(_, name, operands):
-            return _COMPARE[name](*map(integer, operands))
+            return _FUNCTIONS[name](*map(of, operands))
         case syntax.Sum(terms=terms):
-            parts = [factor * integer(term) for factor, term in terms]
-            return sum(parts[1:], start=parts[0])
+            # The product of an integer and a Boolean is an integer.
+            parts = [factor * of(term) for factor, term in terms]
+            return functools.reduce(np.add, parts)
         case syntax.Lookup():
             return _look_up(node, vectors)
 
@@ -286,17 +279,14 @@ def _look_up(node: syntax.Lookup, vectors: Vectors) -> np.ndarray:
     values = np.broadcast_to(_evaluate(node.value, vectors, {}), shape)
     default = np.broadcast_to(_evaluate(node.default, vectors, {}), shape)
     places = np.arange(length)
+    order = places + 1 if node.side == "right" else length - places
     rows = []
     for i in range(length):
         at_row = {name: vector[:, i : i + 1] for name, vector in vectors.items()}
         allowed = np.broadcast_to(_evaluate(node.predicate, vectors, at_row), shape)
         if node.mask != "none":
             allowed = allowed & _VISIBLE[node.mask](places, i)
-        found = (
-            length - 1 - allowed[:, ::-1].argmax(axis=1)
-            if node.side == "right"
-            else allowed.argmax(axis=1)
-        )
+        found = (allowed * order).argmax(axis=1)
         rows.append(
             np.where(allowed.any(axis=1), values[strings, found], default[:, i])
         )
