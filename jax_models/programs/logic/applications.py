@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from jax_models.arguments import check_alphabet, expect_integer
 from jax_models.errors import InputError
 from jax_models.programs.logic.syntax import (
+    FIRST,
     ODD,
     And,
     Count,
@@ -22,7 +23,6 @@ from jax_models.programs.logic.syntax import (
     Term,
     all_of,
     any_of,
-    first,
     historically,
     implies,
 )
@@ -141,7 +141,7 @@ def flip_flop() -> Formula:
         [
             implies(bit, Previous(instruction)),
             implies(instruction, Not(Previous(instruction))),
-            implies(first(), write),
+            implies(FIRST, write),
             *(
                 implies(And(b, was_read), Since(Not(written), And(written, b)))
                 for b in (zero, one)

@@ -10,6 +10,7 @@ Source:
 """
 
 import difflib
+import operator
 import re
 from collections.abc import Collection, Sequence
 from typing import Any, ClassVar, Literal
@@ -19,7 +20,24 @@ from jax_models.errors import InputError
 from jax_models.programs import grammar
 from jax_models.programs.grammar import Operand, Operator, Place, Rule, Token
 from jax_models.programs.logic import syntax
-from jax_models.programs.logic.syntax import Count, Formula, FormulaNode, Term
+from jax_models.programs.logic.syntax import (
+    FALSE,
+    FIRST,
+    TRUE,
+    And,
+    Count,
+    Formula,
+    FormulaNode,
+    Next,
+    Not,
+    Or,
+    Since,
+    Term,
+    Until,
+    always,
+    historically,
+    implies,
+)
 
 # Operators of other notations: what is written here.
 _ELSEWHERE = """\
@@ -33,10 +51,10 @@ ELSEWHERE = {
     for mark in marks.split()
 }
 CONSTANTS: dict[str, Formula] = {
-    "T": syntax.Constant(True),
-    "F": syntax.Constant(False),
-    "first": syntax.first(),
-    "last": syntax.last(),
+    "T": TRUE,
+    "F": FALSE,
+    "first": FIRST,
+    "last": Not(Next(TRUE)),
 }
 PREDICATES = {"odd": syntax.ODD, "even": syntax.EVEN}  # and mod(m,r,s,...)
 SIDES: dict[str, Literal["prefix", "suffix"]] = {"#<": "prefix", "#>": "suffix"}
@@ -46,31 +64,31 @@ _CONSTANT_HINTS = {
 }
 # A prefix operator stands anywhere; its operand binds as tightly as a prefix operator.
 PREFIX = {
-    "not": Operator(9, 5, syntax.Not, FormulaNode),
+    "not": Operator(9, 5, Not, FormulaNode),
     "P": Operator(9, 5, syntax.Previous, FormulaNode),
-    "X": Operator(9, 5, syntax.Next, FormulaNode),
-    "N": Operator(9, 5, syntax.Next, FormulaNode),  # printed so
-    "G": Operator(9, 5, syntax.always, FormulaNode),
-    "once": Operator(9, 5, syntax.once, FormulaNode),
-    "historically": Operator(9, 5, syntax.historically, FormulaNode),
-    "-": Operator(9, 9, lambda term: -term, Term),
+    "X": Operator(9, 5, Next, FormulaNode),
+    "N": Operator(9, 5, Next, FormulaNode),  # printed so
+    "G": Operator(9, 5, always, FormulaNode),
+    "once": Operator(9, 5, lambda phi: Since(TRUE, phi), FormulaNode),
+    "historically": Operator(9, 5, historically, FormulaNode),
+    "-": Operator(9, 9, lambda term: -1 * term, Term),
 }
 INFIX = {
-    "<->": Operator(0, 0, syntax.iff, FormulaNode),
-    "->": Operator(1, 1, syntax.implies, FormulaNode),
-    "or": Operator(2, 3, syntax.Or, FormulaNode),
-    "and": Operator(3, 4, syntax.And, FormulaNode),
-    "S": Operator(4, 4, syntax.Since, FormulaNode),
-    "U": Operator(4, 4, syntax.Until, FormulaNode),
-    "W": Operator(4, 4, syntax.weak_until, FormulaNode),
-    "R": Operator(4, 4, syntax.release, FormulaNode),
-    ">=": Operator(6, 7, lambda left, right: left.at_least(right), Term),
-    "<=": Operator(6, 7, lambda left, right: right.at_least(left), Term),
-    ">": Operator(6, 7, lambda left, right: left.more_than(right), Term),
-    "<": Operator(6, 7, lambda left, right: right.more_than(left), Term),
-    "=": Operator(6, 7, lambda left, right: left.equals(right), Term),
-    "+": Operator(7, 8, lambda left, right: left + right, Term),
-    "-": Operator(7, 8, lambda left, right: left - right, Term),
+    "<->": Operator(0, 0, lambda a, b: And(implies(a, b), implies(b, a)), FormulaNode),
+    "->": Operator(1, 1, implies, FormulaNode),
+    "or": Operator(2, 3, Or, FormulaNode),
+    "and": Operator(3, 4, And, FormulaNode),
+    "S": Operator(4, 4, Since, FormulaNode),
+    "U": Operator(4, 4, Until, FormulaNode),
+    "W": Operator(4, 4, lambda a, b: Or(Until(a, b), always(a)), FormulaNode),
+    "R": Operator(4, 4, lambda a, b: Not(Until(Not(a), Not(b))), FormulaNode),
+    ">=": Operator(6, 7, Term.at_least, Term),
+    "<=": Operator(6, 7, lambda a, b: b.at_least(a), Term),
+    ">": Operator(6, 7, Term.more_than, Term),
+    "<": Operator(6, 7, lambda a, b: b.more_than(a), Term),
+    "=": Operator(6, 7, Term.equals, Term),
+    "+": Operator(7, 8, operator.add, Term),
+    "-": Operator(7, 8, operator.sub, Term),
     "*": Operator(8, 9, syntax.product, Term),
 }
 WORDS = frozenset(

@@ -12,7 +12,7 @@ A formula is read at the positions i = 1..n of a string w of n symbols
 import dataclasses
 import operator
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias, TypeVar, dataclass_transform
 
 import numpy as np
@@ -51,21 +51,13 @@ class Node(metaclass=Interned):
     def __post_init__(self) -> None:
         """Checks the fields that hold nodes."""
         for name, part in vars(self).items():
-            match name:
-                case "operand" | "left" | "right" if not isinstance(part, FormulaNode):
-                    advice = "; compare it with a number" * isinstance(part, Count)
-                    what = f"the {name} of {type(self).__name__}"
-                    if isinstance(self, Count):
-                        what = "what is counted"
-                    raise InputError(
-                        f"{what} must be a formula, got {type(part).__name__}{advice}"
-                    )
-                case "predicate" if not isinstance(part, Predicate):
-                    raise InputError(f"expected a Predicate, got {part!r}")
-                case "count" if not isinstance(part, Count):
-                    raise InputError(
-                        f"a predicate is of the position or of one count, got {part!r}"
-                    )
+            wanted, noun = _HELD.get(name, (object, ""))
+            if not isinstance(part, wanted):
+                advice = "; compare it with a number" * isinstance(part, Count)
+                raise InputError(
+                    f"the {name} of {type(self).__name__} must be {noun}, got "
+                    f"{part!r}{advice}"
+                )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), tuple(vars(self).values())
@@ -256,11 +248,18 @@ class OfCount(FormulaNode):
     count: Count
 
 
+# Types of the fields that hold nodes, and how messages name them.
+_HELD: dict[str, tuple[type, str]] = {
+    **dict.fromkeys(("operand", "left", "right"), (FormulaNode, "a formula")),
+    "predicate": (Predicate, "a Predicate"),
+    "count": (Count, "a Count"),
+}
 _Atom = Symbol | Constant | Comparison | AtPosition | OfCount
 Formula: TypeAlias = _Atom | Not | And | Or | Previous | Next | Since | Until
 
-ODD = Predicate(2, (1,))
-EVEN = Predicate(2, (0,))
+TRUE, FALSE = Constant(True), Constant(False)
+FIRST = Not(Previous(TRUE))
+ODD, EVEN = Predicate(2, (1,)), Predicate(2, (0,))
 
 
 def implies(left: Formula, right: Formula) -> Formula:
@@ -268,58 +267,28 @@ def implies(left: Formula, right: Formula) -> Formula:
     return Or(Not(left), right)
 
 
-def iff(left: Formula, right: Formula) -> Formula:
-    """Equivalence φ ↔ ψ: (φ → ψ) ∧ (ψ → φ)."""
-    return And(implies(left, right), implies(right, left))
-
-
-def once(operand: Formula) -> Formula:
-    """Returns T S φ: φ at the position or before it."""
-    return Since(Constant(True), operand)
-
-
 def historically(operand: Formula) -> Formula:
     """Returns ¬(T S ¬φ): φ at the position and everywhere before it."""
-    return Not(once(Not(operand)))
+    return Not(Since(TRUE, Not(operand)))
 
 
 def always(operand: Formula) -> Formula:
-    """G φ, ¬(T U ¬φ): φ at the position and everywhere after it."""
-    return Not(Until(Constant(True), Not(operand)))
-
-
-def weak_until(left: Formula, right: Formula) -> Formula:
-    """φ W ψ, (φ U ψ) ∨ G φ: φ up to the first ψ, which need not come."""
-    return Or(Until(left, right), always(left))
-
-
-def release(left: Formula, right: Formula) -> Formula:
-    """φ R ψ, ¬(¬φ U ¬ψ): ψ up to the first φ, included, which need not come."""
-    return Not(Until(Not(left), Not(right)))
-
-
-def first() -> Formula:
-    """Returns ¬P T, true at position 1 alone."""
-    return Not(Previous(Constant(True)))
-
-
-def last() -> Formula:
-    """Returns ¬N T, true at position n alone."""
-    return Not(Next(Constant(True)))
+    """Returns ¬(T U ¬φ), G φ: φ at the position and everywhere after it."""
+    return Not(Until(TRUE, Not(operand)))
 
 
 def any_of(operands: Iterable[Formula]) -> Formula:
     """Returns the disjunction of formulas as a tree of least depth; F for no formula."""
-    return _balanced(Or, tuple(operands), Constant(False))
+    return _balanced(Or, operands, FALSE)
 
 
 def all_of(operands: Iterable[Formula]) -> Formula:
     """Returns the conjunction of formulas as a tree of least depth; T for no formula."""
-    return _balanced(And, tuple(operands), Constant(True))
+    return _balanced(And, operands, TRUE)
 
 
 def _balanced(
-    join: type[And] | type[Or], operands: Sequence[Formula], none: Formula
+    join: type[And] | type[Or], operands: Iterable[Formula], none: Formula
 ) -> Formula:
     level = list(operands) or [none]
     while len(level) > 1:
@@ -358,11 +327,6 @@ class Term(Tree):
             return Term(((1, value),), 0)
         return Term((), value)
 
-    @property
-    def is_constant(self) -> bool:
-        """True if the term has no count."""
-        return not self.terms
-
     def __add__(self, other: "Term") -> "Term":
         return Term(self.terms + other.terms, self.constant + other.constant)
 
@@ -370,11 +334,8 @@ class Term(Tree):
         terms = tuple((factor * one, count) for one, count in self.terms)
         return Term(terms, factor * self.constant)
 
-    def __neg__(self) -> "Term":
-        return -1 * self
-
     def __sub__(self, other: "Term") -> "Term":
-        return self + -other
+        return self + -1 * other
 
     def more_than(self, other: "Term") -> Formula:
         """Returns self > other."""
@@ -388,14 +349,14 @@ class Term(Tree):
     def equals(self, other: "Term") -> Formula:
         """Returns self = other: self − other ≥ 0 and other − self ≥ 0."""
         difference = self - other
-        if difference.is_constant:
+        if not difference.terms:
             return Constant(difference.constant == 0)
         zero = Term.of(0)
-        return And(difference.at_least(zero), (-difference).at_least(zero))
+        return And(difference.at_least(zero), (-1 * difference).at_least(zero))
 
 
 def product(left: Term, right: Term) -> Term | None:
     """Returns the product of two terms, or None where neither is an integer."""
-    if left.is_constant:
+    if not left.terms:
         return left.constant * right
-    return right.constant * left if right.is_constant else None
+    return None if right.terms else right.constant * left

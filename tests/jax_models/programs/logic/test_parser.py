@@ -33,35 +33,26 @@ from jax_models.programs.logic.syntax import (
     Since,
     Symbol,
     Until,
-    always,
     at_least_one,
-    first,
-    historically,
-    iff,
-    implies,
-    last,
-    once,
-    release,
-    weak_until,
 )
 from tests.formulas import random_formula
 
 A, B, C = Symbol("a"), Symbol("b"), Symbol("c")
+TRUE = Constant(True)
 BEFORE, AFTER = Count("prefix", A), Count("suffix", B)
 PREFIX = {
-    **{
-        "not": Not,
-        "P": Previous,
-        "N": Next,
-        "once": once,
-        "historically": historically,
-    },
-    **{"X": Next, "G": always},
+    **{"not": Not, "P": Previous, "N": Next, "X": Next},
+    "once": lambda phi: Since(TRUE, phi),
+    "historically": lambda phi: Not(Since(TRUE, Not(phi))),
+    "G": lambda phi: Not(Until(TRUE, Not(phi))),
 }
 # Loosest first, as the concrete syntax is laid down; S, U, W and R are on one level.
 INFIX = {
-    **{"<->": iff, "->": implies, "or": Or, "and": And, "S": Since, "U": Until},
-    **{"W": weak_until, "R": release},
+    "<->": lambda a, b: And(Or(Not(a), b), Or(Not(b), a)),
+    "->": lambda a, b: Or(Not(a), b),
+    **{"or": Or, "and": And, "S": Since, "U": Until},
+    "W": lambda a, b: Or(Until(a, b), Not(Until(TRUE, Not(a)))),
+    "R": lambda a, b: Not(Until(Not(a), Not(b))),
 }
 LEVEL = {"<->": -1, "->": 0, "or": 1, "and": 2, **dict.fromkeys("SUWR", 3)}
 TO_THE_RIGHT = {"<->", "->", *"SUWR"}
@@ -76,10 +67,10 @@ TO_THE_RIGHT = {"<->", "->", *"SUWR"}
         (r"Q_'\''", Symbol("'")),
         (r"Q_'\\'", Symbol("\\")),
         ("Q_open_1", Symbol("open_1")),
-        ("T", Constant(True)),
+        ("T", TRUE),
         ("F", Constant(False)),
-        ("first", first()),
-        ("last", last()),
+        ("first", Not(Previous(TRUE))),
+        ("last", Not(Next(TRUE))),
         ("odd", AtPosition(ODD)),
         ("even", AtPosition(EVEN)),
         ("mod(5,2)", AtPosition(Predicate(5, (2,)))),
@@ -186,12 +177,12 @@ def test_every_part_has_the_place_that_said_it_first():
     said = {
         Next(A): "N Q_a and",
         A: "Q_a and",
-        Until(A, once(B)): "U once",
-        once(B): "once Q_b",
-        Constant(True): "once Q_b",  # which stands for T S Q_b
+        Until(A, Since(TRUE, B)): "U once",
+        Since(TRUE, B): "once Q_b",
+        TRUE: "once Q_b",  # which stands for T S Q_b
         Count("suffix", Next(A)): "#>[",
         at_least_one([(1, Count("suffix", Next(A)))], -1): "> 1 and",
-        Next(Constant(True)): "last",
+        Next(TRUE): "last",
         formula: "or #>",
     }
     assert {part: places[part].column - 1 for part in said} == {
