@@ -10,10 +10,9 @@ Source:
 """
 
 import difflib
-import operator
 import re
 from collections.abc import Collection, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from jax_models.arguments import check_alphabet, expect_kind
 from jax_models.errors import InputError
@@ -21,22 +20,15 @@ from jax_models.programs import grammar
 from jax_models.programs.grammar import Operand, Operator, Place, Rule, Token
 from jax_models.programs.logic import syntax
 from jax_models.programs.logic.syntax import (
-    FALSE,
-    FIRST,
-    TRUE,
-    And,
+    CONSTANTS,
+    INFIX,
+    PREDICATES,
+    PREFIX,
+    SIDES,
     Count,
     Formula,
     FormulaNode,
-    Next,
-    Not,
-    Or,
-    Since,
     Term,
-    Until,
-    always,
-    historically,
-    implies,
 )
 
 # Operators of other notations: what is written here.
@@ -50,46 +42,9 @@ ELSEWHERE = {
     for marks, here in (entry.split(": ") for entry in _ELSEWHERE.split(";"))
     for mark in marks.split()
 }
-CONSTANTS: dict[str, Formula] = {
-    "T": TRUE,
-    "F": FALSE,
-    "first": FIRST,
-    "last": Not(Next(TRUE)),
-}
-PREDICATES = {"odd": syntax.ODD, "even": syntax.EVEN}  # and mod(m,r,s,...)
-SIDES: dict[str, Literal["prefix", "suffix"]] = {"#<": "prefix", "#>": "suffix"}
 _CONSTANT_HINTS = {
     "T": "; T is the constant true",
     "F": f"; F is the constant false, eventually phi is written {ELSEWHERE['F']}",
-}
-# A prefix operator stands anywhere; its operand binds as tightly as a prefix operator.
-PREFIX = {
-    "not": Operator(9, 5, Not, FormulaNode),
-    "P": Operator(9, 5, syntax.Previous, FormulaNode),
-    "X": Operator(9, 5, Next, FormulaNode),
-    "N": Operator(9, 5, Next, FormulaNode),  # printed so
-    "G": Operator(9, 5, always, FormulaNode),
-    "once": Operator(9, 5, lambda phi: Since(TRUE, phi), FormulaNode),
-    "historically": Operator(9, 5, historically, FormulaNode),
-    "-": Operator(9, 9, lambda term: -1 * term, Term),
-}
-INFIX = {
-    "<->": Operator(0, 0, lambda a, b: And(implies(a, b), implies(b, a)), FormulaNode),
-    "->": Operator(1, 1, implies, FormulaNode),
-    "or": Operator(2, 3, Or, FormulaNode),
-    "and": Operator(3, 4, And, FormulaNode),
-    "S": Operator(4, 4, Since, FormulaNode),
-    "U": Operator(4, 4, Until, FormulaNode),
-    "W": Operator(4, 4, lambda a, b: Or(Until(a, b), always(a)), FormulaNode),
-    "R": Operator(4, 4, lambda a, b: Not(Until(Not(a), Not(b))), FormulaNode),
-    ">=": Operator(6, 7, Term.at_least, Term),
-    "<=": Operator(6, 7, lambda a, b: b.at_least(a), Term),
-    ">": Operator(6, 7, Term.more_than, Term),
-    "<": Operator(6, 7, lambda a, b: b.more_than(a), Term),
-    "=": Operator(6, 7, Term.equals, Term),
-    "+": Operator(7, 8, operator.add, Term),
-    "-": Operator(7, 8, operator.sub, Term),
-    "*": Operator(8, 9, syntax.product, Term),
 }
 WORDS = frozenset(
     word for word in (*PREFIX, *INFIX, *CONSTANTS, *PREDICATES, "mod") if word.isalpha()

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, dataclass_transform
 import numpy as np
 
 from jax_models.errors import InputError
-from jax_models.programs.grammar import Tree
+from jax_models.programs.grammar import Operator, Tree
 
 Made = TypeVar("Made")
 
@@ -258,7 +258,7 @@ _Atom = Symbol | Constant | Comparison | AtPosition | OfCount
 Formula: TypeAlias = _Atom | Not | And | Or | Previous | Next | Since | Until
 
 TRUE, FALSE = Constant(True), Constant(False)
-FIRST = Not(Previous(TRUE))
+FIRST, LAST = Not(Previous(TRUE)), Not(Next(TRUE))
 ODD, EVEN = Predicate(2, (1,)), Predicate(2, (0,))
 
 
@@ -360,3 +360,37 @@ def product(left: Term, right: Term) -> Term | None:
     if not left.terms:
         return left.constant * right
     return None if right.terms else right.constant * left
+
+
+CONSTANTS = {"T": TRUE, "F": FALSE, "first": FIRST, "last": LAST}
+PREDICATES = {"odd": ODD, "even": EVEN}  # and mod(m,r,s,...)
+SIDES: dict[str, Literal["prefix", "suffix"]] = {"#<": "prefix", "#>": "suffix"}
+# A prefix operator stands anywhere; its operand binds as tightly as a prefix operator.
+PREFIX = {
+    "not": Operator(9, 5, Not, FormulaNode),
+    "P": Operator(9, 5, Previous, FormulaNode),
+    "X": Operator(9, 5, Next, FormulaNode),
+    "N": Operator(9, 5, Next, FormulaNode),  # printed so
+    "G": Operator(9, 5, always, FormulaNode),
+    "once": Operator(9, 5, lambda phi: Since(TRUE, phi), FormulaNode),
+    "historically": Operator(9, 5, historically, FormulaNode),
+    "-": Operator(9, 9, lambda term: -1 * term, Term),
+}
+INFIX = {
+    "<->": Operator(0, 0, lambda a, b: And(implies(a, b), implies(b, a)), FormulaNode),
+    "->": Operator(1, 1, implies, FormulaNode),
+    "or": Operator(2, 3, Or, FormulaNode),
+    "and": Operator(3, 4, And, FormulaNode),
+    "S": Operator(4, 4, Since, FormulaNode),
+    "U": Operator(4, 4, Until, FormulaNode),
+    "W": Operator(4, 4, lambda a, b: Or(Until(a, b), always(a)), FormulaNode),
+    "R": Operator(4, 4, lambda a, b: Not(Until(Not(a), Not(b))), FormulaNode),
+    ">=": Operator(6, 7, Term.at_least, Term),
+    "<=": Operator(6, 7, lambda a, b: b.at_least(a), Term),
+    ">": Operator(6, 7, Term.more_than, Term),
+    "<": Operator(6, 7, lambda a, b: b.more_than(a), Term),
+    "=": Operator(6, 7, Term.equals, Term),
+    "+": Operator(7, 8, operator.add, Term),
+    "-": Operator(7, 8, operator.sub, Term),
+    "*": Operator(8, 9, product, Term),
+}
