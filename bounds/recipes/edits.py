@@ -19,7 +19,7 @@ def mutagenesis(
     symbols: Sequence[int] | None = None,
     positions: Sequence[int] | None = None,
     **options: Any,
-) -> Any:
+) -> Recipe:
     """Change of an output by every substitution, signed.
 
         z(x with x_i := s) - z(x)
@@ -58,7 +58,7 @@ def deletions(
     positions: Sequence[int] | None = None,
     reduce: Any = None,
     **options: Any,
-) -> Any:
+) -> Recipe:
     """Changes of rows by the deletion of each token in turn.
 
         z_j'(x without x_i) - z_j(x),   j' = j for j < i, j - 1 for j > i

@@ -26,7 +26,7 @@ def dependency_map(
     epsilon: float = 1e-10,
     unit: Unit = "bits",
     **options: Any,
-) -> Any:
+) -> Recipe:
     """Largest change of a position's log-odds by a substitution at another.
 
         max over s, t of |log odds_j(t | x with x_i := s) - log odds_j(t | x)|
@@ -71,7 +71,7 @@ def categorical_jacobian(
     positions: Sequence[int] | None = None,
     reduce: Frobenius = PUBLISHED,
     **options: Any,
-) -> Any:
+) -> Recipe:
     """Norms of the categorical Jacobian, J[i, s, j, t], centred and symmetrised.
 
         J[i, s, j, t] = logit_j(t | x with x_i := s) - logit_j(t | x)

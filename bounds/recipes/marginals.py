@@ -9,7 +9,6 @@ Source:
 
 import dataclasses
 import functools
-import inspect
 import math
 from collections.abc import Sequence
 from typing import Any, get_args
@@ -17,10 +16,7 @@ from typing import Any, get_args
 import numpy as np
 from jaxtyping import Float
 
-from bounds.influence.answer import scan_of
 from bounds.influence.build import TableOptions
-from bounds.influence.request import InfluenceRequest
-from bounds.influence.rounding import hypotheses_of
 from bounds.influence.scan import Scan
 from bounds.influence.table.base_values import Base
 from bounds.numbers.kind import kind_of_largest
@@ -39,7 +35,7 @@ def masked_marginals(
     positions: Sequence[int] | None = None,
     unit: Unit = "nats",
     **options: Any,
-) -> Any:
+) -> Recipe:
     """Log-odds of each symbol against the wild type, where the position is masked.
 
         log p(t | x with x_i := mask)_i - log p(x_i | x with x_i := mask)_i
@@ -65,9 +61,7 @@ def masked_marginals(
     Source:
         Meier et al. 2021, the masked marginal probability.
     """
-    made = inspect.unwrap(wild_type_marginals)(
-        model, tokens, symbols=symbols, positions=positions, unit=unit
-    )
+    made = _log_odds(model, tokens, symbols, positions, unit, masked=True)
     if mask is not None:
         mask = expect_integer("mask", mask, 0, model.vocab_size - 1)
     elif model.token_dropout is not None:
@@ -81,10 +75,7 @@ def masked_marginals(
             "could be scored against; leave it out of positions"
         )
     at = [position for position in made.positions if position not in masked]
-    finish = functools.partial(made.finish, masked=True)
-    return dataclasses.replace(
-        made, symbols=(mask,), positions=at, finish=finish, one_pass=None
-    )
+    return dataclasses.replace(made, symbols=(mask,), positions=at)
 
 
 @recipe
@@ -95,7 +86,7 @@ def wild_type_marginals(
     symbols: Sequence[int] | None = None,
     positions: Sequence[int] | None = None,
     unit: Unit = "nats",
-) -> Any:
+) -> Recipe:
     """Log-odds of each symbol against the wild type, by one pass of the input itself.
 
         log p(t | x)_i - log p(x_i | x)_i
@@ -113,6 +104,18 @@ def wild_type_marginals(
     Source:
         Meier et al. 2021, the wild-type marginal probability.
     """
+    return _log_odds(model, tokens, symbols, positions, unit, masked=False)
+
+
+def _log_odds(
+    model: Transformer,
+    tokens: Any,
+    symbols: Sequence[int] | None,
+    positions: Sequence[int] | None,
+    unit: Unit,
+    masked: bool,
+) -> Recipe:
+    """Recipe of log-odds against the wild type, by each position's own logits."""
     letters, at = letters_and_residues(model, tokens, symbols, positions)
     choose_name("unit", unit, get_args(Unit))
     return Recipe(
@@ -122,26 +125,9 @@ def wild_type_marginals(
         TableOptions("own", reduce="none"),
         label=f"log-odds against the wild type, {unit}",
         num_scored=len(letters),
-        finish=functools.partial(_scores, letters=letters, unit=unit),
-        one_pass=_scan_unchanged,
+        finish=functools.partial(_scores, letters=letters, unit=unit, masked=masked),
+        one_pass=not masked,
     )
-
-
-def _scan_unchanged(request: InfluenceRequest) -> Scan:
-    """Scan of the input itself, whose changes are 0."""
-    assert request.layout is not None
-    none = np.zeros((len(request.layout.positions), 1, *request.layout.shape))
-    stated = {
-        "target": request.target,
-        "kind": "exact",
-        "method": "exhaustive",
-        "reason": "one pass of the input",
-        "rounding": "all",
-        "substitutions": 0,
-        "ties": None,
-        "hypotheses": hypotheses_of("all"),
-    }
-    return scan_of(request, (none, none, none, none == 0), stated)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,9 +141,7 @@ class _UnmaskedOdds(Base):
         return self.odds
 
 
-def _scores(
-    scan: Scan, letters: Sequence[int], unit: Unit, masked: bool = False
-) -> Scan:
+def _scores(scan: Scan, letters: Sequence[int], unit: Unit, masked: bool) -> Scan:
     """Log-odds of `letters`, from changes of each position's own logits [positions, 1, V].
 
     The base of `masked` ones are those of the input itself.

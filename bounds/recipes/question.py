@@ -12,11 +12,12 @@ from typing import Any, Literal, ParamSpec
 
 import numpy as np
 
-from bounds.influence.answer import answer, of_each_input
+from bounds.influence.answer import answer, of_each_input, scan_of
 from bounds.influence.build import TableOptions, build_request
 from bounds.influence.choice import precision_of
 from bounds.influence.method import Run, check_run
 from bounds.influence.request import InfluenceRequest
+from bounds.influence.rounding import hypotheses_of
 from bounds.influence.scan import Scan
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_integers, show
@@ -42,8 +43,7 @@ class Recipe:
     label: str = ""  # of the values, with their unit
     num_scored: int | None = None  # symbols of a table (position, symbol) of `finish`
     finish: Callable[[Scan], Scan] = lambda scan: scan
-    # Computes the scan by one pass of the input, where nothing is replaced.
-    one_pass: Callable[[InfluenceRequest], Scan] | None = None
+    one_pass: bool = False  # of the input itself, where nothing is replaced
 
     def scan(
         self,
@@ -66,12 +66,29 @@ class Recipe:
             run=run,
             precision=precision_of(options.get("method", "auto")),
         )
-        if self.one_pass is not None:
-            return self.finish(self.one_pass(request))
+        if self.one_pass:
+            return self.finish(_scan_unchanged(request))
         return self.finish(answer(request, run=run, **options))
 
 
-def recipe(plan: Callable[P, Any]) -> Callable[P, Any]:
+def _scan_unchanged(request: InfluenceRequest) -> Scan:
+    """Scan of the input itself, whose changes are 0."""
+    assert request.layout is not None
+    none = np.zeros((len(request.layout.positions), 1, *request.layout.shape))
+    stated = {
+        "target": request.target,
+        "kind": "exact",
+        "method": "exhaustive",
+        "reason": "one pass of the input",
+        "rounding": "all",
+        "substitutions": 0,
+        "ties": None,
+        "hypotheses": hypotheses_of("all"),
+    }
+    return scan_of(request, (none, none, none, none == 0), stated)
+
+
+def recipe(plan: Callable[P, Recipe]) -> Callable[P, Any]:
     """Decorates a function that returns a `Recipe` to return the values, of any inputs."""
     own = inspect.signature(plan).parameters.keys()
 
@@ -125,14 +142,14 @@ def letters_and_residues(
     positions: Sequence[int] | None,
 ) -> tuple[tuple[int, ...], list[int]]:
     """Symbols and positions; refuses a model without one logit for each symbol."""
-    if check_model(model).classes is None:
+    if check_model(model).classes != model.vocab_size:
+        found = f"{model.classes} logits and {model.vocab_size} symbols"
+        if model.classes is None:
+            found = (
+                'no head (head "none" was asked for, or it has none) and so no logits'
+            )
         raise InputError(
-            'the model has no head (head "none" was asked for, or it has none) and so no '
-            "logits; this recipe needs a language model, with a logit for each symbol"
-        )
-    if model.classes != model.vocab_size:
-        raise InputError(
-            f"the model has {model.classes} logits and {model.vocab_size} symbols; this "
-            "recipe needs a language model, with a logit for each symbol"
+            f"the model has {found}; this recipe needs a language model, with a logit for "
+            "each symbol"
         )
     return letters_of(model, symbols), residues_of(model, tokens, positions)
