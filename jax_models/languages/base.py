@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Float, Int, PRNGKeyArray
 from numpy.typing import ArrayLike
 
 from jax_models.arguments import expect_integer, expect_number
@@ -298,10 +298,6 @@ class Source(abc.ABC):
         )
         chosen = jnp.take_along_axis(before, tokens[..., None], axis=-1)[..., 0]
         return jnp.log(chosen).sum(axis=-1)
-
-    def is_prefix(self, tokens: Int[Array, "... tokens"]) -> Bool[Array, "..."]:
-        """Whether some word begins with a string."""
-        return self.log_probability(tokens) > -jnp.inf
 
     def levels(self, length: int) -> Levels:
         """Returns the least cross-entropies of predictions from parts of a prefix.

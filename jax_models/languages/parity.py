@@ -47,12 +47,6 @@ class ParitySource(Source):
         p = self.end_probability
         return ((1 - p) / 2, (1 - p) / 2, p)
 
-    @property
-    def even_probability(self) -> float:
-        """P(evenly many ones in t >= 1 symbols | n > t symbols) = (1 - p)/(2 - p)."""
-        p = self.end_probability
-        return (1 - p) / (2 - p)
-
     def draw(
         self, key: PRNGKeyArray, length: int, count: int
     ) -> Int[Array, "inputs tokens"]:
@@ -84,7 +78,8 @@ class ParitySource(Source):
         """Returns the joint law of the symbol x_n and the next symbol."""
         # x_n is a fair coin. For n >= 2 the count is even with probability (1 - p)/(2 - p)
         # after a 0, 1/(2 - p) after a 1; for n = 1 it is even after a 0, odd after a 1.
-        even = 1.0 if length == 1 else self.even_probability
+        p = self.end_probability
+        even = 1.0 if length == 1 else (1 - p) / (2 - p)
         after_even, after_odd = np.array(self.first_symbol), np.array([0.5, 0.5, 0.0])
         return np.array(
             [
@@ -96,20 +91,15 @@ class ParitySource(Source):
     def optimal_entropy(self, length: int) -> float:
         """Returns the entropy of the next symbol given the prefix, equal for all n >= 1."""
         del length
-        return self.optimal_cross_entropy
+        p = self.end_probability
+        # Both counts have probability 1/2: h(p) + (1 - p) ln 2 from the even, ln 2 from the
+        # odd.
+        return (binary_entropy(p) + (1 - p) * math.log(2) + math.log(2)) / 2
 
     def prefixes(self, length: int) -> np.ndarray:
         """Returns all bit strings [2^n, n], in the order of the numbers they write."""
         places = np.arange(length - 1, -1, -1)
         return (np.arange(2**length)[:, None] >> places & 1).astype(np.int32)
-
-    @property
-    def optimal_cross_entropy(self) -> float:
-        """Entropy of the next symbol given the prefix, nats per symbol, any n >= 1."""
-        p = self.end_probability
-        # Both counts have probability 1/2: h(p) + (1 - p) ln 2 from the even, ln 2 from the
-        # odd.
-        return (binary_entropy(p) + (1 - p) * math.log(2) + math.log(2)) / 2
 
 
 @dataclasses.dataclass(frozen=True)
