@@ -256,9 +256,7 @@ def _ask(options: ScanOptions, first: Subject | None = None) -> AskedScan:
     tokenizer = open_tokenizer(options)
     (tokens,) = subject.inputs.values()
     length = tokens.size
-    positions: list[int] | None = None
-    if options.positions is not None:
-        positions = list(options.positions)
+    positions = None if options.positions is None else list(options.positions)
     special = special_symbols(subject.model, tokenizer)
     if positions is None and special:
         positions = np.flatnonzero(~np.isin(tokens, special)).tolist()

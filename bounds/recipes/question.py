@@ -90,7 +90,8 @@ def _scan_unchanged(request: InfluenceRequest) -> Scan:
 
 def recipe(plan: Callable[P, Recipe]) -> Callable[P, Any]:
     """Decorates a function that returns a `Recipe` to return the values, of any inputs."""
-    own = inspect.signature(plan).parameters.keys()
+    signature = inspect.signature(plan)
+    own = signature.parameters.keys()
 
     @of_each_input
     @functools.wraps(plan)
@@ -105,6 +106,8 @@ def recipe(plan: Callable[P, Recipe]) -> Callable[P, Any]:
         made: Recipe = plan(model, tokens, **given)  # pyright: ignore[reportCallIssue]
         return made.scan(model, tokens, **options)
 
+    values = signature.replace(return_annotation=Scan | list[Scan])
+    vars(compute).update(__signature__=values)
     return compute  # pyright: ignore[reportReturnType]
 
 

@@ -149,13 +149,6 @@ def test_records_of_a_file_share_one_table(run, folder, tmp_path):
     assert {row["wild_type"] for row in read_csv("scan")} == set("GFAC")
 
 
-def test_the_last_line_names_the_quantity_and_its_unit(run, folder):
-    ended = run(
-        "scan", f"--model={folder}", "--sequence=ACD", "--recipe=dependency_map"
-    )
-    assert "n = 5: largest |Δ log-odds|, bits, by 42 substitutions, 3 " in ended.out
-
-
 def test_records_of_one_name_do_not_share_a_table(run, folder, tmp_path):
     path = tmp_path / "same.fasta"
     path.write_text(">other\nACDE\n>same one\nACDE\n>same two\nGFACA\n")
