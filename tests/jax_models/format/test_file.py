@@ -141,12 +141,8 @@ BAD = [
     # Tensors.
     (changed("embedding", to=None), "'embedding' is missing"),
     (changed(QUERY, to=None), f"'{QUERY}' is missing.*4"),
-    (changed("layers.0.ffn.b1", to=None), "'layers.0.ffn.b1' is missing"),
     (changed("layers.0.ffn.b3", to=np.zeros(4)), "unexpected.*layers.0.ffn.b3"),
     (changed("layers.2.ffn.b1", to=np.zeros(3)), "unexpected.*layers.2.ffn.b1"),
-    (changed("layers.0.norm1.scale", to=np.ones(4)), "unexpected.*norm1.scale"),
-    (changed("readout.bias", to=np.ones(2)), "unexpected.*readout.bias"),
-    (changed("final_norm.scale", to=np.ones(4)), "'final_norm.bias' is missing"),
     (changed("final_norm.bias", to=np.ones(4)), "'final_norm.scale' is missing"),
     (
         changed("layers.0.attention.score_vector", to=np.ones((2, 2))),
@@ -154,19 +150,14 @@ BAD = [
     ),
     (changed(QUERY, to=lambda t: t[:, :, :3]), rf"'{QUERY}'.*\(2, 2, 3\).*4"),
     (changed(QUERY, to=lambda t: t[0]), rf"'{QUERY}'.*\(2, 4\)"),
-    (changed(QUERY, to=lambda t: t[:0]), rf"'{QUERY}'.*\(0, 2, 4\)"),
     (changed("layers.1.attention.key", to=lambda t: t[:1]), "key'.*expected.*2, 2, 4"),
     (changed("layers.0.ffn.w2", to=np.ones((4, 4))), r"ffn.w2'.*\(4, 4\).*\(4, 3\)"),
-    (changed("embedding", to=np.ones((0, 4))), r"'embedding'.*\(0, 4\)"),
-    (changed("embedding", to=np.ones(4)), r"'embedding'.*\(4,\)"),
     (changed("position", to=np.ones((5, 3))), r"'position'.*\(5, 3\)"),
-    (changed("embedding", to=lambda t: t * np.nan), r"'embedding'.*nan.*\(0, 0\)"),
     (
         changed(QUERY, to=lambda t: np.where(t == t[1, 1, 2], np.inf, t)),
         rf"'{QUERY}'.*inf.*\(1, 1, 2\)",
     ),
     (changed(QUERY, to=lambda t: t.astype("int64")), f"'{QUERY}'.*int64.*float32"),
-    (changed(QUERY, to=lambda t: t.astype("float16")), f"'{QUERY}'.*float16"),
     (changed(QUERY, to=lambda t: t.astype("float32")), "mix.*float32.*float64"),
     # Keywords and unknown keys.
     (
@@ -180,23 +171,15 @@ BAD = [
     (setting(["layers"], {}), "layers = {}"),
     (setting(["layers", 0], "softmax"), r"layers\[0\] is str"),
     (setting(["layers", 1, "weighting"], "hard"), r"layers\[1\].weighting = 'hard'"),
-    (setting(["layers", 1, "weighting"], REMOVED), r"layers\[1\].weighting = None"),
     (setting(["layers", 0, "mask"], "causal"), r"layers\[0\].mask = 'causal'.*future"),
-    (setting(["layers", 0, "mask"], ["none"]), r"layers\[0\].mask"),
-    (setting(["layers", 0, "score"], "cosine"), r"layers\[0\].score = 'cosine'"),
-    (setting(["layer_norm"], "rms"), "layer_norm = 'rms'"),
     (setting(["layer_norm"], "pre"), "'layers.0.norm1.scale' is missing"),
     (setting(["layer_norm_epsilon"], -1), "layer_norm_epsilon = -1"),
-    (setting(["layer_norm_epsilon"], "1"), "layer_norm_epsilon = '1'"),
     (setting(["layer_norm_epsilon"], 10**400), "layer_norm_epsilon"),
     (setting(["activation"], "swish"), "activation = 'swish'"),
-    (setting(["combine"], "sum"), "combine = 'sum'"),
     (setting(["combine"], "concat"), "ffn.w1'.*8"),
-    (setting(["tie_resolution"], 0), "tie_resolution = 0.*positive"),
     (setting(["layers", 0, "tie_resolution"], "x"), "tie_resolution = 'x'"),
     # Temperatures.
     (setting(["layers", 0, "temperature"], 2), "temperature.kind = 2"),
-    (setting(["layers", 0, "temperature"], {"kind": "warm"}), "kind = 'warm'"),
     (
         setting(["layers", 0, "temperature"], {"kind": "constant", "value": 0}),
         "temperature.value = 0.*positive",
@@ -204,14 +187,6 @@ BAD = [
     (
         setting(["layers", 0, "temperature"], {"kind": "constant", "scale": 1}),
         "unknown key 'scale'",
-    ),
-    (
-        setting(["layers", 0, "temperature"], {"kind": "inverse_log"}),
-        "temperature.scale = None",
-    ),
-    (
-        setting(["layers", 0, "temperature"], {"kind": "inverse_log", "scale": True}),
-        "temperature.scale = True",
     ),
     (
         setting(["layers", 0, "temperature"], {**POWER, "scale": float("nan")}),
@@ -224,28 +199,22 @@ BAD = [
     ),
     # Positions.
     (setting(["position"], {"kind": "rotary"}), "position.kind = 'rotary'"),
-    (setting(["position"], "sinusoidal"), "position"),
     (setting(["position"], {"kind": "sinusoidal", "base": 0}), "position.base = 0"),
     (setting(["position"], {"kind": "coordinates"}), "position.terms = None"),
     (setting(["position"], coordinates(power=1)), r"terms\[0\].*unknown key 'power'"),
     (setting(["position"], coordinates(coordinate=-1)), "coordinate = -1"),
-    (setting(["position"], coordinates(coordinate=1.5)), "coordinate = 1.5"),
     (setting(["position"], coordinates(alternating=1)), "alternating = 1"),
     (setting(["position"], coordinates(modulus=0, residues=[])), "modulus = 0"),
     (setting(["position"], coordinates(modulus=2)), "residues = None"),
-    (setting(["position"], coordinates(modulus=2, residues=[-1])), "residues = -1"),
     # Symbols and acceptance.
     (setting(["vocabulary"], ["a", "b"]), "vocabulary has 2.*3"),
-    (setting(["vocabulary"], "abc"), "vocabulary = 'abc'"),
     (setting(["substitutable"], [0, 3]), "substitutable lists 3.*0 to 2"),
-    (setting(["substitutable"], [True]), r"substitutable = \[True\]"),
     (setting(["substitutable"], []), r"substitutable = \[\]; list symbols"),
     (setting(["substitutable"], [2, 0, 2]), "substitutable lists 2 2 times"),
     (setting(["vocabulary"], ["a", "b", "a"]), "vocabulary lists 'a' 2 times"),
     (setting(["special"], [1]), "special = .*'attention-bounds/1' does not have"),
     (setting(["accept"], {"class": 0, "threshold": 0}), "0 classes"),
     (setting(["accept"], {"class": 0}), "accept.threshold = None"),
-    (setting(["accept"], 0.5), "accept is float"),
 ]
 
 

@@ -180,7 +180,6 @@ def test_the_end_token_alone_is_the_empty_string(language: Language):
     ("language", "arguments", "message"),
     [
         (DyckWords(1), {"length": 7, "count": 1}, "dyck1 has no word of odd length"),
-        (DyckWords(2), {"length": 8, "count": 1, "end": True}, "got 7 symbols"),
         (FlipFlop(), {"length": 2, "count": 1}, "no member of 2 symbols"),
         (FlipFlop(), {"length": 8, "count": 1, "end": True}, "no member of 7 symbols"),
         (Parity(), {"length": 0, "count": 1}, "length n = 0; expected"),

@@ -28,7 +28,6 @@ from tests.jax_models.format.pretrained.folders import (
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 QUERY = "bert.encoder.layer.0.attention.self.query.weight"
-TOKENS = np.array([4, 7, 3, 9, 0])
 
 
 def refusal(folder, **options):
@@ -52,7 +51,6 @@ QUANTISED = ("type", "expected one of F64, F32, F16, BF16", "turned back first")
 TENSORS = {
     "missing": (without(QUERY), ("no tensor", "expected shape (16, 16)", "fetch")),
     "narrow": (query_as(lambda x: x[:8].copy()), ("shape (8, 16); expected (16, 16)",)),
-    "flat": (query_as(np.ravel), ("has shape (256,); expected (16, 16)",)),
     "a number": (
         query_as(lambda x: x[:1, :1].reshape(())),
         ("has shape (); expected",),
@@ -61,12 +59,7 @@ TENSORS = {
         with_value(QUERY, np.nan),
         ("has the value nan at (1, 2)", "must be finite"),
     ),
-    "inf": (
-        with_value(QUERY, -np.inf),
-        ("has the value -inf at (1, 2)", "must be finite"),
-    ),
     "int8": (query_as(lambda x: x.astype(np.int8)), ("has type I8", *QUANTISED)),
-    "int64": (query_as(lambda x: x.astype(np.int64)), ("has type I64", *QUANTISED)),
     "float8": (
         query_as(lambda x: x.astype(ml_dtypes.float8_e4m3fn)),
         ("has type F8_E4M3", *QUANTISED),
@@ -252,57 +245,36 @@ def test_a_file_of_another_library_says_how_to_convert_it(tmp_path):
 
 SETTINGS = [
     ("bert", {"vocab_size": 21}, ("word_embeddings", "(20, 16); expected (21, 16)")),
-    ("bert", {"hidden_size": 32}, ("word_embeddings", "(20, 16); expected (20, 32)")),
     ("bert", {"hidden_size": 15}, ("num_attention_heads = 2", "does not divide", "15")),
-    ("bert", {"num_attention_heads": 3}, ("num_attention_heads = 3", "not divide")),
     ("bert", {"num_attention_heads": 0}, ("num_attention_heads", "at least 1")),
-    ("bert", {"vocab_size": "20"}, ("vocab_size", "'20'; expected a whole number")),
     ("bert", {"hidden_size": ...}, ("hidden_size", "None; expected a whole number")),
     ("bert", {"num_hidden_layers": 3}, ("layer.2.", "no tensor", "expected shape")),
     ("bert", {"num_hidden_layers": 1}, ("layer.1.", "does not have")),
-    ("bert", {"type_vocab_size": 3}, ("token_type", "(2, 16); expected (3, 16)")),
     ("bert", {"layer_norm_eps": "x"}, ("epsilon = 'x'; expected a finite number",)),
     ("bert", {"hidden_act": "gelu_fast"}, ("hidden_act", "gelu_fast", "gelu_new")),
-    ("bert", {"hidden_act": ["gelu"]}, ("hidden_act", "['gelu']", "one of gelu")),
     ("bert", {"model_type": "t5"}, ("model_type", "'t5'", "bert", "qwen2")),
-    ("bert", {"model_type": ...}, ("model_type", "None; expected one of bert")),
     (
         "bert",
         {"architectures": ["BertForNextSentencePrediction"]},
         ("head=", "ForMask"),
     ),
     ("bert", {"architectures": "BertModel"}, ("'BertModel'; expected a list",)),
-    ("bert", {"architectures": {}}, ("architectures", "{}; expected a list")),
     ("bert", {"position_embedding_type": "relative_key"}, ("relative_key", "added")),
-    ("bert", {"pad_token_id": "x"}, ("pad_token_id", "'x'; expected a symbol's")),
     ("bert", {"tie_word_embeddings": "no"}, ("tie_word", "'no'; expected true or")),
     ("bert", {"tie_word_embeddings": False}, ("decoder.weight", "masked_lm")),
     ("roberta", {"pad_token_id": "x"}, ("pad_token_id", "'x'; expected a symbol's")),
     ("roberta", {"pad_token_id": -2}, ("pad_token_id", "-2; expected 0 to 22")),
-    ("roberta", {"pad_token_id": 23}, ("pad_token_id", "23; expected 0 to 22")),
-    ("roberta", {"pad_token_id": None}, ("pad_token_id", "None; expected 0 to 22")),
-    ("albert", {"num_hidden_groups": 3}, ("layer_groups.2.", "no tensor")),
-    ("electra", {"embedding_size": 16}, ("(20, 6); expected (20, 16)",)),
     ("esm", {"position_embedding_type": "relative_key"}, ("relative_key", "rotary")),
     ("esm", {"position_embedding_type": ...}, ("position_embeddings", "no tensor")),
     ("esm", {"emb_layer_norm_before": True}, ("layer_norm.weight", "no tensor")),
-    ("esm1b", {"pad_token_id": 23}, ("pad_token_id", "23; expected 0 to 22")),
     ("esm", {"token_dropout": "x"}, ("token_dropout", "'x'; expected true or false")),
     ("esm", {"mask_token_id": None}, ("token_dropout.mask = None", "expected")),
     ("gpt2", {"scale_attn_weights": 2}, ("scale_attn_weights", "2; expected true")),
-    ("gpt2", {"n_positions": None}, ("n_positions", "None; expected a whole")),
     ("llama", {"num_key_value_heads": 3}, ("k_proj", "(12, 16); expected (18, 16)")),
     ("llama", {"attention_bias": False}, ("k_proj.bias", "does not have")),
     ("llama", {"mlp_bias": True}, ("gate_proj.bias", "no tensor")),
     ("mistral", {"sliding_window": 0}, ("sliding_window", "0; expected a whole")),
-    ("qwen2", {"use_sliding_window": 1}, ("use_sliding_window", "1; expected true")),
-    ("qwen3", {"attention_bias": True}, ("q_proj.bias", "no tensor")),
     ("modernbert", {"mlp_bias": True}, ("mlp_bias = True", "without biases")),
-    (
-        "modernbert",
-        {"rope_parameters": {"full_attention": "yarn"}},
-        ("full_attention in rope_parameters", "'yarn'; expected an object"),
-    ),
     ("modernbert", {"local_rope_theta": None}, ("local_rope_theta", "is null")),
     (
         "modernbert",

@@ -36,7 +36,6 @@ CASES = {
 # What the others differ in is held by their rows.
 FAST = ("encoder",)
 IN_PROJ = "encoder.layers.0.self_attn.in_proj_weight"
-C_ATTN = "transformer.h.0.attn.c_attn.weight"
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 states = pytest.mark.parametrize("name", CASES)
@@ -154,14 +153,6 @@ def test_spellings_of_a_state_are_one_model(spelling):
     assert jm.model_bytes(found) == jm.model_bytes(imported("encoder"))
 
 
-def test_a_compiled_language_model_with_masks_of_attention_is_the_same():
-    """Names as checkpoints of torch.compile have them, buffers as old ones."""
-    held = {f"_orig_mod.{k}": x for k, x in stored("nanogpt").items()}
-    held["_orig_mod.transformer.h.0.attn.bias"] = np.ones((1, 1, 20, 20))
-    found = read("nanogpt", held)
-    assert jm.model_bytes(found) == jm.model_bytes(imported("nanogpt"))
-
-
 def test_a_mask_of_attention_is_no_bias():
     held = dict(stored("nanogpt_bias_free"))
     held["transformer.h.0.attn.bias"] = np.ones((1, 1, 20, 20), np.float32)
@@ -229,13 +220,6 @@ BROKEN = [
     ("encoder", lambda old: old | {3: old[BIAS]}, {}, ("state[3]", "by name")),
     ("encoder", lambda old: {}, {}, ("no layers", "self_attn.in_proj_weight", "alone")),
     ("encoder", without(BIAS), {}, (BIAS, "expected shape (16,)", "state_dict()")),
-    ("encoder", without(LINEAR), {}, (LINEAR, "no tensor", "(24, 16)")),
-    (
-        "encoder",
-        without("encoder.layers.0.linear2.weight"),
-        {},
-        ("no tensor", "(16, 24)"),
-    ),
     ("encoder", without(IN_PROJ), {}, ("no layers", "c_attn.weight", "nanoGPT")),
     ("encoder", instead(LINEAR, np.transpose), {}, (LINEAR, "(16, 24)", "(16, 16)")),
     (
@@ -245,7 +229,6 @@ BROKEN = [
         ("(32, 16); expected (48, 16)",),
     ),
     ("encoder", with_value(IN_PROJ, np.nan), {}, (IN_PROJ, "nan at (1, 2)", "finite")),
-    ("encoder", with_value(IN_PROJ, np.inf), {}, (IN_PROJ, "inf at (1, 2)", "finite")),
     (
         "encoder",
         instead(IN_PROJ, lambda x: x.astype(np.int8)),
@@ -268,12 +251,8 @@ BROKEN = [
     ),
     ("encoder", dict, {"heads": 3}, ("heads = 3 does not divide the width 16",)),
     ("encoder", dict, {"heads": 0}, ("heads = 0", "integer >= 1")),
-    ("encoder", dict, {"heads": None}, ("heads = None", "integer >= 1")),
     ("encoder", dict, {"embedding": ...}, ("embedding = None; expected the name",)),
     ("encoder", dict, {"embedding": "emb"}, ("'emb' is no tensor", "'classes.bias'")),
-    ("encoder", dict, {"embedding": "classes.bias"}, ("embedding has shape (3,)",)),
-    ("encoder", dict, {"embedding": [[1.0]]}, ("embedding = [[1.0]]", "NumPy array")),
-    ("encoder", dict, {"embedding": np.zeros((0, 16))}, ("shape (0, 16)",)),
     ("encoder", dict, {"embedding": np.ones((5, 12))}, (IN_PROJ, "expected (36, 12)")),
     ("encoder", dict, {"embedding": np.eye(16, dtype=int)}, ("embedding=", "int64")),
     (
@@ -282,32 +261,22 @@ BROKEN = [
         {"position": np.ones((5, 3))},
         ("position", "(5, 3)", "16"),
     ),
-    ("encoder", dict, {"position": 3}, ("position = 3", "NumPy array")),
     (
         "encoder",
         dict,
         {"readout": "head"},
         ("'head.weight' is no tensor", "'classes.bias'"),
     ),
-    ("encoder", dict, {"readout": 3}, ("readout = 3", "name of a map")),
     (
         "encoder",
         instead("classes.weight", lambda x: x[:, 1:]),
         {},
         ("readout.weight", "(3, 15)", "16"),
     ),
-    ("encoder", instead("classes.bias", lambda x: x[1:]), {}, ("classes.bias", "(2,)")),
     ("encoder", dict, {"norm_first": "yes"}, ("norm_first = 'yes'", "True or False")),
-    ("encoder", dict, {"causal": 1}, ("causal = 1", "True or False")),
     ("encoder", dict, {"activation": "gelu_fast"}, ("activation", "gelu_fast", "relu")),
     ("encoder", dict, {"layer_norm_eps": -1}, ("layer_norm_eps = -1", "at least 0")),
     ("encoder", dict, {"dtype": "float16"}, ("float16", "float32")),
-    (
-        "encoder_causal",
-        without("encoder.norm.bias"),
-        {},
-        ("no tensor 'encoder.norm.bias'", "(16,)"),
-    ),
     (
         "nanogpt",
         without("transformer.ln_f.bias", "transformer.ln_f.weight"),
@@ -319,18 +288,6 @@ BROKEN = [
         without("transformer.wpe.weight"),
         {},
         ("position", "wpe.weight' is no"),
-    ),
-    (
-        "nanogpt",
-        without("transformer.h.1.ln_2.weight"),
-        {},
-        ("no tensor", "h.1.ln_2.w"),
-    ),
-    (
-        "nanogpt",
-        instead(C_ATTN, np.transpose),
-        {},
-        (C_ATTN, "(16, 48); expected (48, 16)"),
     ),
 ]
 

@@ -4,7 +4,6 @@ import contextlib
 import json
 import sys
 
-import numpy as np
 import pytest
 
 import jax_models as jm
@@ -236,9 +235,3 @@ def test_without_the_package_a_line_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(jm.InputError, match=r"install .* 'attention-bounds\[texts\]'"):
         jm.read_tokenizer(folder_of(tmp_path, LETTERS))
-
-
-def test_tokens_fit_a_model(tmp_path):
-    found = jm.read_tokenizer(folder_of(tmp_path, LETTERS)).encode("AAC")
-    assert found.dtype == np.int32
-    assert found.ndim == 1
