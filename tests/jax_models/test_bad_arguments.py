@@ -28,7 +28,7 @@ CALLS = {
     "num_devices": lambda x: jm.device_mesh(x),
     "num_hops": lambda x: logic.hops("ab", "a", x),
     "program": lambda x: jm.compile_program(x, "ab"),
-    "max_length": lambda x: jm.compile_program("a = 1", "ab", max_length=x),
+    "max_length": lambda x: constructions.average_parity_transformer(max_length=x),
     "mesh": lambda x: jm.apply(MODEL, [0, 1], mesh=x),
     "model file": lambda x: jm.save(MODEL, x),
     "query": lambda x: jm.accepts(MODEL, [0, 1, 1], query=x),

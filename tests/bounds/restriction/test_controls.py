@@ -1,7 +1,5 @@
 """Models that do compute something: the search finds no fault where there is none."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -105,18 +103,6 @@ def test_ones_is_decided_by_the_query_alone_where_it_is_the_one_attended_to():
     assert len(find_restriction(preset("ones"), 20, query=0).free) == 19
     rightmost = jm.with_weighting(preset("ones"), "rightmost_hard")
     assert len(find_restriction(rightmost, 20).free) == 19
-
-
-@pytest.mark.parametrize(
-    "name", ["anbn_one_layer", pytest.param("anbn", marks=pytest.mark.slow)]
-)
-def test_no_restriction_of_one_symbol_closes_the_whole_activation(name):
-    """Why it is n - 2 and not n - 1 here: all of them, enumerated."""
-    model, n = preset(name), 6
-    for position, token in itertools.product(range(n), (0, 1)):
-        rho = np.full(n, -1)
-        rho[position] = token
-        assert not is_constant(model, rho, n - 1)
 
 
 @pytest.mark.parametrize(("layers", "heads"), [(2, 1), *MORE])

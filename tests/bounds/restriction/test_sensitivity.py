@@ -123,18 +123,6 @@ def test_the_enumeration_notices_a_wrong_image(monkeypatch):
     assert found.free != most_by_enumeration(automaton, [-1] * 4)
 
 
-@pytest.mark.parametrize("length", [1, 2, 7, 20, 41])
-def test_the_least_free_bits_of_four_languages(length):
-    free = [-1] * length
-    assert most_free_forced(parity_automaton(), free).least_free == 1
-    assert most_free_forced(ones_automaton(), free).least_free == length
-    majority = threshold_automaton(length // 2 + 1)
-    assert most_free_forced(majority, free).least_free == length // 2 + 1
-    # Nothing is a^m b^m at odd lengths: no number of free bits reaches a member.
-    least = length if length % 2 == 0 else length + 1
-    assert most_free_forced(anbn(length), free).least_free == least
-
-
 def test_the_theorem_applies_to_parity_and_to_no_language_that_few_bits_decide():
     # Hand check of the specification: p = 0.35, t = 5, r = 2p/(1+p), H = 1, L = 2.
     p = Fraction(35, 100)

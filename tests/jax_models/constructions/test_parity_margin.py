@@ -90,7 +90,7 @@ def closed_form(num_tokens, odd, c):
 
 
 def perturbed_logit(tokens, c, epsilon):
-    """The logit of the normalised model with epsilon > 0, by its docstring."""
+    """The logit of the normalised model with epsilon >= 0, by its docstring."""
     n, k = len(tokens), int((tokens == 1).sum())
     p = np.arange(n)
     variance = (2 + (tokens == 1) + ((k - p) ** 2 + 1) / n**2) / 9
@@ -133,23 +133,6 @@ def test_the_logit_is_the_closed_form_at_every_length(scaled, lengths, count):
 
 @pytest.mark.parametrize("scaled", [False, True])
 @at_every_length
-def test_layer_norm_makes_the_margin_one_at_every_length(scaled, lengths, count):
-    temperature = SCALED if scaled else None
-    config, tensors = written(
-        normalised_parity_transformer(temperature=temperature, dtype="float64")
-    )
-    for length in lengths:
-        for tokens in strings(length, count):
-            expected = -1 if (tokens == 1).sum() % 2 else 1
-            found = query_logit(config, tensors, tokens)
-            # The mean of a row is 0 up to N roundings of a row of size 1/N, and OUT is
-            # of the order 1/N before the last norm.
-            relative = len(tokens) ** 2 * UNIT
-            assert found == pytest.approx(expected, rel=relative, abs=0)
-
-
-@pytest.mark.parametrize("scaled", [False, True])
-@at_every_length
 def test_the_norms_of_one_layer_take_away_one_factor_of_the_length(
     scaled, lengths, count
 ):
@@ -188,21 +171,27 @@ def test_the_closed_form_sees_a_row_that_is_normalised_otherwise():
     )
 
 
-@pytest.mark.parametrize("epsilon", [1e-12, 1e-5, 1e-3])
+@pytest.mark.parametrize(
+    ("epsilon", "scaled"),
+    [(0.0, False), (0.0, True), (1e-12, False), (1e-5, False), (1e-3, False)],
+)
 @at_every_length
-def test_a_constant_in_the_layer_norm_shrinks_the_margin_but_keeps_its_sign(
-    epsilon, lengths, count
+def test_layer_norm_makes_the_margin_one_and_a_constant_in_it_shrinks_it(
+    epsilon, scaled, lengths, count
 ):
     config, tensors = written(
-        normalised_parity_transformer(epsilon=epsilon, dtype="float64")
+        normalised_parity_transformer(
+            epsilon=epsilon, temperature=SCALED if scaled else None, dtype="float64"
+        )
     )
     for length in lengths:
         for tokens in strings(length, count):
             found = query_logit(config, tensors, tokens)
-            expected = perturbed_logit(tokens, SHARPNESS, epsilon)
+            expected = perturbed_logit(tokens, sharpness(length + 1, scaled), epsilon)
             assert (expected < 0) == ((tokens == 1).sum() % 2 == 1)
-            assert abs(expected) < 1
-            # OUT is N^2/size^2 times smaller than what its rows round to.
+            assert abs(expected) < 1 if epsilon else abs(expected) == 1
+            # The mean of a row is 0 up to N roundings of a row of size 1/N, and OUT is
+            # N^2/size^2 times smaller than what its rows round to.
             relative = 4 * len(tokens) ** 2 * (1 + epsilon * len(tokens) ** 2) * UNIT
             assert found == pytest.approx(expected, rel=relative, abs=0)
 
@@ -230,30 +219,3 @@ def test_every_bit_of_every_string_has_the_same_influence(length):
         np.testing.assert_allclose(
             found[np.isfinite(found)], expected, rtol=1e-15, atol=0
         )
-
-
-def sharp_hat(config, tensors):
-    """The paper's second difference in place of the flat hat: the same on integers."""
-    changed = dict(tensors)
-    w1 = np.zeros_like(tensors["layers.0.ffn.w1"])
-    gap, unit, match = 3, 4, 5
-    w1[:3, gap] = 1.0
-    w1[:3, unit] = [1.0, 0.0, -1.0]
-    w2 = np.zeros_like(tensors["layers.0.ffn.w2"])
-    w2[match, :3] = [1.0, -2.0, 1.0]
-    changed.update({"layers.0.ffn.w1": w1, "layers.0.ffn.w2": w2})
-    return config, changed
-
-
-def test_the_flat_hat_loses_no_digits_where_the_sharp_one_does():
-    # In exact arithmetic on the model's rounded position encoding p/N.
-    exact = reference.multiprecision(40)
-    model = written(parity_transformer(c=1.0, dtype="float32"))
-    errors = {}
-    for name, (config, tensors) in {"flat": model, "sharp": sharp_hat(*model)}.items():
-        tokens = [0, 1, 1, 0, 1, 1, 0, 1, 1, 1, 2]
-        found = reference.logits(config, tensors, tokens, exact)[-1, 0]
-        expected = -closed_form(11, True, 1.0) / 11
-        errors[name] = abs(float(found / expected - 1))
-    assert errors["flat"] < 1e-15
-    assert errors["sharp"] > 1e-8

@@ -17,16 +17,6 @@ from tests.architecture import small_model
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
-def test_jaxs_own_registration_would_confuse_them():
-    # Why `pytree` exists; when this fails, JAX has been mended and its own will do.
-    def make(name):
-        made = dataclasses.make_dataclass(name, [("x", int)], frozen=True)
-        return jax.tree_util.register_dataclass(made, data_fields=["x"], meta_fields=[])
-
-    one, two = make("One"), make("Two")
-    assert jax.tree.structure(one(1)) == jax.tree.structure(two(1))
-
-
 def test_a_compiled_function_is_never_taken_for_another_class():
     known = [kind() for kind in jm.WEIGHTINGS.values()]
     known += [ConstantTemperature(1.0), InverseLogTemperature(1.0)]

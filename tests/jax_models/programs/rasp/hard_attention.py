@@ -55,11 +55,8 @@ def positions(model, length, exact):
     return table
 
 
-def run(model, strings, *, exact=False, dtype=np.float64, temperature=None):
-    """Logits of every string at every position, with the heads' gaps.
-
-    A temperature puts softmax in place of hard attention.
-    """
+def run(model, strings, *, exact=False, dtype=np.float64):
+    """Logits of every string at every position, with the heads' gaps."""
     number = rational if exact else (lambda array: np.asarray(array, dtype))
     model = jax.tree.map(np.asarray, model)
     strings = np.atleast_2d(strings)
@@ -67,7 +64,7 @@ def run(model, strings, *, exact=False, dtype=np.float64, temperature=None):
     y = y + number(positions(model, strings.shape[1], exact))
     found = Run(logits=np.zeros(0))
     for layer in model.layers:
-        y = y + attend(layer.attention, y, number, exact, found, temperature)
+        y = y + attend(layer.attention, y, number, exact, found)
         block = layer.feed_forward
         hidden = y @ number(block.w1).T + number(block.b1)
         hidden = np.where(hidden > 0, hidden, 0 * hidden)
@@ -78,7 +75,7 @@ def run(model, strings, *, exact=False, dtype=np.float64, temperature=None):
     return found
 
 
-def attend(attention, y, number, exact, found, temperature):
+def attend(attention, y, number, exact, found):
     """What the heads add to the rows [c, n, d]."""
     out, length = 0, y.shape[1]
     resolution = attention.weighting.tie_resolution
@@ -102,13 +99,6 @@ def attend(attention, y, number, exact, found, temperature):
             if not seen.size:
                 continue
             scores = (queries[:, i : i + 1] * keys[:, seen]).sum(axis=2)
-            if temperature is not None:
-                weights = np.exp(
-                    (scores - scores.max(axis=1, keepdims=True)) / temperature
-                )
-                weights /= weights.sum(axis=1, keepdims=True)
-                heads[:, i] = (values[:, seen] * weights[:, :, None]).sum(axis=1)
-                continue
             cells = scores if exact else np.round(scores / resolution)
             best = cells.max(axis=1, keepdims=True)
             members = cells == best

@@ -1,7 +1,6 @@
 """Compiled programs: heads of gap 1, the evaluator's answers, proved lengths, softmax."""
 
 import dataclasses
-import math
 
 import jax
 import jax.numpy as jnp
@@ -14,12 +13,10 @@ from jax_models.programs.rasp import (
     PROGRAMS,
     CompiledProgram,
     build_model,
-    check_program,
     compile_program,
     evaluate_program,
     longest_exact_length,
     lower,
-    plan_program,
     read_result,
 )
 from jax_models.programs.rasp.plan import AffineForm
@@ -41,23 +38,16 @@ return x
 """
 
 
-@pytest.mark.parametrize("seed", [1, 13, 19, 25, 37, 49])
+MANY = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(1000, 1200)]
+
+
+@pytest.mark.parametrize("seed", [1, 13, 19, 25, 37, 49, *MANY])
 def test_random_programs_compute_what_they_mean_with_gap_one(seed):
     """In rational arithmetic, where gaps are exact, and in float64."""
     case = Case(random_program(seed, 3 + seed % 3), ALPHABET)
     for length in (1, 2, 3, 6):
         assert not case.flaws(all_strings(ALPHABET, length), exact=False)
     assert not case.flaws(some_strings(ALPHABET, 4, 3), exact=True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1000, 1200))
-def test_many_random_programs_compute_what_they_mean_with_gap_one(seed):
-    case = Case(random_program(seed, 3 + seed % 4), ALPHABET)
-    for length in (1, 2, 3, 5):
-        assert not case.flaws(all_strings(ALPHABET, length), exact=False)
-    assert not case.flaws(some_strings(ALPHABET, 3, 4), exact=True)
-    assert not case.flaws(some_strings(ALPHABET, 33, 6), exact=False)
 
 
 @pytest.mark.parametrize(
@@ -79,16 +69,6 @@ def test_the_library_compiles_to_what_it_means_with_gap_one(name, longest):
         strings = all_strings(case.alphabet, length)
         assert not case.flaws(strings, exact=False)
     assert not case.flaws(some_strings(case.alphabet, 5, 1), exact=True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "longest"), [("dyck2", 8), ("dyck3", 5), ("dyck1", 12), ("flip_flop", 6)]
-)
-def test_the_library_is_right_on_every_string(name, longest):
-    case = library(name)
-    for part in np.array_split(all_strings(case.alphabet, longest), 32):
-        assert not case.flaws(part, exact=False)
 
 
 @pytest.mark.slow
@@ -361,64 +341,3 @@ def test_the_engine_reports_no_row_up_to_the_length_that_is_proved():
     longest = longest_exact_length(case.plan, jnp.float32)
     said = CompiledProgram(case.plan, model).run(np.zeros(longest, int))
     assert said.tolist() == [longest] * longest
-
-
-EPSILON = 0.01
-
-
-def theorem_26(plan, model, length):
-    """tau(n) = gamma / (2 [log(n x/E) + L log(2 K2)]), in logarithms.
-
-    The constants of docs/theory/softmax-approximation.md, section 9, for H heads whose values
-    add up, and one coordinate more for the biases.
-    """
-    layers, attentions = len(model.layers), [one.attention for one in model.layers]
-    d = model.width + 1
-    key_width = max(one.key_width for one in attentions)
-    heads = max(one.num_heads for one in attentions)
-    hidden = max(len(one.feed_forward.b1) for one in model.layers)
-    arrays = [
-        array
-        for one in model.layers
-        for array in (
-            *vars(one.feed_forward).values(),
-            *(getattr(one.attention, name) for name in ("query", "key", "value")),
-            *(getattr(one.attention, f"{name}_bias") for name in ("query", "key")),
-        )
-        if array is not None and not isinstance(array, str)
-    ]
-    # An output matrix of 0 and 1 with one 1 in a column: O V has the entries of V.
-    largest = max(1.0, *(float(np.abs(np.asarray(array)).max()) for array in arrays))
-    value = heads * d * largest
-    block = 1 + hidden * d * largest**2
-    log_growth = math.log(1 + value) + math.log(block + hidden * largest**2 + largest)
-    log_k1 = math.log(6 * d**2 * key_width * largest**2) + (layers - 1) * log_growth
-    log_k2 = math.log(block) + max(
-        math.log(1 + value), math.log(2 * value) + (layers - 1) * log_growth
-    )
-    gamma = plan.gap(length)
-    x = max(1, np.abs(model.position.encode(length, model.width)).max())
-    log_e = min(math.log(EPSILON), math.log(gamma / (2 * x)) - log_k1)
-    return gamma / (
-        2 * (math.log(length * x) - log_e + layers * (math.log(2) + log_k2))
-    )
-
-
-@pytest.mark.parametrize("name", ["majority", "induction_head", "dyck2"])
-def test_softmax_at_the_temperature_of_theorem_26_says_the_same(name):
-    text, alphabet = PROGRAMS[name]
-    program = check_program(text, alphabet)
-    plan = plan_program(program)
-    model = build_model(plan, np.float64)
-    for length in (1, 2, 6):
-        draw = np.random.default_rng(length)
-        strings = draw.integers(0, len(alphabet), (40, length))
-        tau = theorem_26(plan, model, length)
-        soft = hard_attention.run(model, strings, temperature=tau)
-        hard = hard_attention.run(model, strings)
-        assert np.abs(soft.logits - hard.logits).max() <= EPSILON
-        wanted = evaluate_program(program, strings)
-        assert np.array_equal(read_result(plan, soft.logits), wanted)
-    # The check can fail: softmax as hot as the gap says something else.
-    hot = hard_attention.run(model, strings, temperature=4 * plan.gap(6))
-    assert not np.array_equal(read_result(plan, hot.logits), wanted)
