@@ -1,11 +1,15 @@
 """Radii hold what two float64 computations of the same number can differ by."""
 
+import dataclasses
 from fractions import Fraction
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jax_models as jm
+from bounds.numbers.rounding import SCALAR_STEPS
+from bounds.restriction.analysis import PartialInput, analyse
 from bounds.restriction.enclosed import (
     Enclosed,
     divided,
@@ -16,7 +20,11 @@ from bounds.restriction.enclosed import (
     total,
     units,
 )
+from bounds.restriction.scores import score_rows
 from jax_models.model.rows import Gelu, LayerNorm, Relu
+from tests.bounds.restriction.drawn_models import random_model
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def exact_linear(rows, weight, bias):
@@ -136,3 +144,26 @@ def test_activations_and_norms_carry_their_operands_radius():
         assert (
             distance[known.radius > 0] / known.radius[known.radius > 0]
         ).max() > 0.05
+
+
+LENGTH = 7
+
+
+def test_a_temperature_that_is_compiled_otherwise_is_within_the_radius():
+    """A power of n, and of a position, may be rounded in several places."""
+    schedule = jm.PowerTemperature(0.7, -0.5, "position")
+    model = random_model(0, integer=False, temperature=schedule, mask="future")
+    partial = PartialInput(np.full(LENGTH, -1, np.int32), (0, 1))
+    tables = analyse(model, partial, LENGTH - 1, depth=0).final
+    layer = model.layers[0]
+    of = {}
+    for name, temperature in (("power", schedule), ("none", None)):
+        attention = dataclasses.replace(layer.attention, temperature=temperature)
+        of[name] = score_rows(
+            dataclasses.replace(layer, attention=attention),
+            tables,
+            LENGTH,
+        ).query
+    relative = {name: q.radius / np.abs(q.value) for name, q in of.items()}
+    more = SCALAR_STEPS * np.finfo(np.float64).eps / 2
+    assert (relative["power"] >= relative["none"] + more).all()
