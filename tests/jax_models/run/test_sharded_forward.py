@@ -199,6 +199,7 @@ def test_usual_numbers_of_devices_cut_the_keys_alike(length):
     assert len(blocks_of) == 1
 
 
+@pytest.mark.slow
 @long_inputs
 def test_a_device_holds_its_share_and_nothing_of_size_n_by_n():
     """Bytes of one device's program, by the compiler's account of its buffers."""
