@@ -179,10 +179,8 @@ def test_an_end_token_and_other_symbols_are_let_pass():
     ("rho", "symbols", "message"),
     [
         ([], (0, 1), "expected tokens"),
-        ([0.5], (0, 1), "expected tokens"),
         ([0, -2], (0, 1), "rho has -2"),
         ([0, -1], (1, 1), "two different tokens"),
-        ([0, 5], (0, 1), "no symbol of the automaton"),
         ([0, -1], (0, 4), "no symbol of the automaton"),
     ],
 )

@@ -299,12 +299,8 @@ def test_tokens_are_the_only_inputs_considered():
     ("tokens", "complaint"),
     [
         ([], "the empty word"),
-        ([[]], "the empty word"),
-        (np.zeros((0, 3), int), r"shape \(0, 3\); expected integers"),
         ([[[0]]], r"shape \(1, 1, 1\); expected integers"),
         ([0.5], "float64 .*expected integers"),
-        ([True], "bool .*expected integers"),
-        (["0"], "expected integers"),
         ([[0, 1], [1]], "expected an array"),
         ([0, 2], "token 2 at position 1 is outside the model's vocabulary"),
         ([[0, 1], [-1, 0]], "token -1 at position 0"),

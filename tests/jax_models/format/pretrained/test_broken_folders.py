@@ -158,12 +158,10 @@ def test_a_file_that_is_not_whole_is_named(name, shards, tmp_path):
 
 
 CONFIGS = {
-    "empty": ("", "is not JSON"),
     "cut": ('{"model_type": "bert', "is not JSON"),
     "no text": (b"\xff\xfe", "is not JSON"),
     "deep": ("[" * 100000, "is not JSON"),
     "a list": ("[1]", "holds [1]; expected an object"),
-    "null": ("null", "holds None; expected an object"),
 }
 
 
@@ -219,7 +217,6 @@ LISTED = {
     "an absent file": ({QUERY: "three.safetensors"}, ("three.safetensors", "no such")),
     "another's tensor": ({"bert.other": FILE}, (FILE, "bert.other", "does not")),
     "a path above": ({QUERY: "../two.safetensors"}, ("../two.safetensors", "no such")),
-    "a path below": ({QUERY: "a/two.safetensors"}, ("a/two.safetensors", "no such")),
     "no name": ({QUERY: 3}, ("weight_map", "expected the file of every tensor")),
 }
 
@@ -229,8 +226,6 @@ def test_an_index_that_names_what_is_not_there_is_refused(name, tmp_path):
     folder = copied("bert", tmp_path)
     listed = sharded(folder)
     save_file(weights_of("bert"), tmp_path / FILE)  # a path leads to it
-    (folder / "a").mkdir()
-    save_file(weights_of("bert"), folder / "a" / FILE)
     changed, said = LISTED[name]
     (folder / INDEX).write_text(json.dumps({"weight_map": listed | changed}))
     assert_says(refusal(folder), INDEX, *said)

@@ -180,12 +180,9 @@ PICKLES = {
     ),
     "beyond the storage": (of_tensor(1, (4,), (1,)), FOUR, "of a storage of 4 numbers"),
     "strides beyond": (of_tensor(0, (2,), (4,)), FOUR, "of a storage of 4 numbers"),
-    "an offset beyond": (of_tensor(5, (0,), (1,)), FOUR, "of a storage of 4 numbers"),
-    "a huge offset": (of_tensor(MANY, (1,), (1,)), FOUR, "of a storage of 4 numbers"),
     "a huge shape": (of_tensor(0, (MANY, MANY), (0, 0)), FOUR, "storage of 4 numbers"),
     "a negative offset": (of_tensor(-1, (1,), (1,)), FOUR, "has a tensor of shape"),
     "a negative stride": (of_tensor(3, (2,), (-1,)), FOUR, "has a tensor of shape"),
-    "a negative size": (of_tensor(0, (-1, -1), (1, 1)), FOUR, "has a tensor of shape"),
     "many axes": (of_tensor(0, (1,) * 9, (1,) * 9), FOUR, "has a tensor of shape"),
     "axes without strides": (of_tensor(0, (2, 2), (1,)), FOUR, "not a complete torch"),
     "a view of a view": (
@@ -200,24 +197,10 @@ PICKLES = {
         FOUR,
         "puts [3] into State",
     ),
-    "a tuple as key": (
-        b"\x80\x02}" + b")" + GOOD + b"s.",
-        FOUR,
-        "puts [()] into State",
-    ),
     "one storage": (b"\x80\x02" + GOOD + b".", FOUR, "holds ndarray, no state dict"),
-    "an empty storage": (
-        b"\x80\x02" + storage("FloatStorage", "0", 0) + b".",
-        b"",
-        "holds ndarray, no state dict",
-    ),
-    "nested deeper": (nested(64), FOUR, "nested more than 64 deep"),
     "nested without end": (nested(10**6), FOUR, "nested more than 64 deep"),
     "the same in many places": (doubled(60), FOUR, "has one of over 4194304 objects"),
     "no STOP": (ALL[:-1], FOUR, "not a complete torch file"),
-    "half of it": (ALL[:50], FOUR, "not a complete torch file"),
-    "an empty stack": (b"\x80\x02R.", FOUR, "not a complete torch file"),
-    "no mark": (b"\x80\x02t.", FOUR, "not a complete torch file"),
     "an unknown memo": (b"\x80\x02h\x07.", FOUR, "not a complete torch file"),
     "a long text": (b"\x80\x02X\xff\xff\xff\x7fa.", FOUR, "not a complete torch file"),
     "a large pickle": (b"\x80\x02" + b"N" * 2**23 + b".", FOUR, "data.pkl of 83886"),
@@ -265,8 +248,6 @@ def overlapping():
 ZEROS = {"0": bytes(2**24)}
 ARCHIVES = {
     "nothing": (b"", "not a complete torch file"),
-    "a web page": (b"<html>not found</html>", "not a complete torch file"),
-    "half of it": (WHOLE[: len(WHOLE) // 2], "not a complete torch file"),
     "without its end": (WHOLE[:-30], "not a complete torch file"),
     "without its beginning": (WHOLE[40:], "ends within its entry"),
     "a bomb": (
