@@ -1,7 +1,6 @@
 """What `certify_influence` promises: sharpness, digits, the question, refusals."""
 
 import dataclasses
-import math
 from typing import Any
 
 import jax
@@ -75,14 +74,6 @@ def test_two_layers_are_exact_and_hold_fifty_digit_influences(layer_norm):
     assert (found.upper[asked] >= exact[asked]).all()
     # What the base pass may be off by grows with every layer.
     assert (found.upper[asked] <= exact[asked] * (1 + 5e-9)).all()
-
-
-@pytest.mark.slow
-@quick
-def test_three_layers_are_within_a_factor_two_of_the_exact_influence():
-    found = ratios(family(3), draw_tokens(128, 2), [0, 5, 64, 126])
-    assert (found >= 1).all()
-    assert (found <= 2).all()
 
 
 @pytest.mark.slow
@@ -328,19 +319,6 @@ def test_a_closed_form_that_is_too_small_is_noticed(monkeypatch):
 
     monkeypatch.setattr(certify, "bound_all_inputs", wrong)
     assert not holds()
-
-
-@quick
-def test_a_curve_takes_the_smaller():
-    curve = bounds.bound_curve(
-        scaled_model(1e4),
-        [len(TOKENS)],
-        inputs="random",
-        bounds=["certified", "closed_forms"],
-    )
-    for row in curve:
-        assert math.isfinite(row["certified"])
-        assert math.log10(row["certified"]) == pytest.approx(row["log10_corrected"])
 
 
 @quick

@@ -67,7 +67,7 @@ def test_the_radii_hold_every_change_within_them(case):
         radius, known = radius * (size / move), off * rng.uniform(size=N)
         bounded = Bounded(layer, rows, centre, radius, known=known)
         for slot in range(len(POSITIONS)):
-            for _ in range(50):
+            for _ in range(20):
                 base, error = rng.normal(size=(2, N, D))
                 base *= (known / np.linalg.norm(base, axis=1))[:, None]
                 error *= (radius[:, slot] / np.linalg.norm(error, axis=1))[:, None]
@@ -76,19 +76,6 @@ def test_the_radii_hold_every_change_within_them(case):
                 change = np.asarray(run(jnp.asarray(moved)) - run(jnp.asarray(base)))
                 assert bounded.holds(change, slot, "one").all()
                 assert bounded.holds(change, slot, "many").all()
-
-
-@pytest.mark.usefixtures("quick_compilation")
-@pytest.mark.parametrize("case", SHARED, ids=name)
-def test_without_radii_one_row_is_the_exact_change(case):
-    layer = draw_layer(case)
-    rows, centre, _ = draw_moves(0.3)
-    bounded = Bounded(layer, rows, centre, np.zeros((N, len(POSITIONS))))
-    for slot in range(len(POSITIONS)):
-        change = output_change(layer, rows, centre[:, :, slot])
-        np.testing.assert_allclose(bounded.one[0][:, :, slot], change, atol=1e-13)
-    # What is left is rounding.
-    assert (bounded.one[1] <= 1e-11).all()
 
 
 @pytest.mark.usefixtures("quick_compilation")

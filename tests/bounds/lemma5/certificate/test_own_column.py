@@ -1,5 +1,6 @@
 """The substituted column seen from other rows, by its definition from the n x n weights."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -51,6 +52,20 @@ def seen_plainly(plain, rows, centre, j, i, head):
     }
 
 
+@jax.jit
+def see_all(layer, constants, rows, centre):
+    """Every column as every row sees it once it has moved."""
+    every = jnp.arange(N, dtype=jnp.int32)
+    held = prepare_rows(layer, constants, rows, jnp.zeros(N), every)
+    by_scale = row_scale(layer.attention, N, every)
+    rule = rule_at(layer.attention, held.constants, by_scale)
+    inflation = inflate(rule, held, held.radius.by_row, NO_ROUNDING.sums)
+    spread, still = prepare_spread(layer, held), jnp.zeros_like(inflation.weight)
+    tile = RowTile(every, held.queries, held.summary, spread, rule, inflation, still)
+    own = OwnMove(every, centre, jnp.zeros(N))
+    return see_column(layer, held, tile, own, NO_ROUNDING)
+
+
 @pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize(
     ("score", "scale"),
@@ -59,37 +74,18 @@ def seen_plainly(plain, rows, centre, j, i, head):
 )
 def test_distances_are_from_the_mean_of_the_others(score, scale):
     layer = draw_layer({"mask": "none", "score": score, "combine": "residual"})
-    rng, every = np.random.default_rng(0), jnp.arange(N, dtype=jnp.int32)
+    rng = np.random.default_rng(0)
     rows, centre = scale * rng.normal(size=(N, D)), rng.normal(size=(N, D))
-    held = prepare_rows(
-        layer, layer_constants(layer), jnp.asarray(rows), jnp.zeros(N), every
-    )
-    own = OwnMove(every, jnp.asarray(centre), jnp.zeros(N))
-    by_scale = row_scale(layer.attention, N, every)
-    rule = rule_at(layer.attention, held.constants, by_scale)
-    inflation = inflate(rule, held, held.radius.by_row, NO_ROUNDING.sums)
-    found = see_column(
-        layer,
-        held,
-        RowTile(
-            every,
-            held.queries,
-            held.summary,
-            prepare_spread(layer, held),
-            rule,
-            inflation,
-            jnp.zeros_like(inflation.weight),
-        ),
-        own,
-        NO_ROUNDING,
-    )
+    given = layer, layer_constants(layer), jnp.asarray(rows), jnp.asarray(centre)
+    found = see_all(*given)
+    numbers = {x: np.asarray(y) for x, y in vars(found).items() if y is not None}
     plain, tops, closest = PlainLayer(layer, N), 0, dict.fromkeys(ABOVE, np.inf)
     for i, j, head in np.ndindex(N, N, plain.h):
         if i == j:
             continue
         exact = seen_plainly(plain, rows, centre[i], j, i, head)
-        at = {x: float(getattr(found, x)[head, j, i]) for x in exact}
-        top = bool(found.is_top[head, j, i])
+        at = {x: float(numbers[x][head, j, i]) for x in exact}
+        top = bool(numbers["is_top"][head, j, i])
         tops += top
         # What the column's own share hides of the plain difference.
         close = {"rel": 1e-9, "abs": 1e-12 * scale}

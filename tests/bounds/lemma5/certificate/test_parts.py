@@ -71,6 +71,12 @@ def test_a_weight_moves_as_its_log_odds_say():
 def test_the_perturbation_lemma_holds_in_the_worst_corners(linear):
     """Errors at their limits, in all signs: the true change is within the bound."""
     closest = np.inf
+
+    @jax.jit
+    def lemma(own, others, farthest):
+        own, others = ColumnMove(**own), OtherMoves(**others)
+        return mean_deviation(own, others, log_weight=0.0, farthest=farthest)
+
     for _ in range(300):
         n, i = 5, 2
         size = 10.0 ** RNG.uniform(-3, 0.5)
@@ -85,29 +91,22 @@ def test_the_perturbation_lemma_holds_in_the_worst_corners(linear):
         l = (c * delta) @ (values - mean) if linear else np.zeros(2)
         growth = np.expm1(error) - error if linear else np.expm1(error)
         far = [np.linalg.norm(l), radius[others].max()]
-        bound = mean_deviation(
-            ColumnMove(
-                weight=jnp.asarray(a[i]),
-                remain=jnp.asarray(1 - a[i]),
-                exponent=jnp.asarray(error[i]),
-                jump=jnp.asarray(away[i]),
-                value=jnp.asarray(radius[i]),
-            ),
-            OtherMoves(
-                slack=jnp.asarray((c * np.expm1(error))[others].sum()),
-                linear=jnp.asarray(far[0]),
-                remainder=jnp.asarray((c * growth * away)[others].sum()),
-                values=jnp.asarray((c * np.exp(error) * radius)[others].sum()),
-                largest_value=jnp.asarray(far[1]),
-            ),
-            log_weight=0.0,
-            farthest=jnp.asarray(
-                max(
-                    (1 - a[i]) * away[i] + radius[i],
-                    (away[others] + radius[others]).max() + a[i] * away[i],
-                )
-                + (1 - a[i]) * far[0]
-            ),
+        own = {"weight": a[i], "remain": 1 - a[i], "exponent": error[i]}
+        moves = {
+            "slack": (c * np.expm1(error))[others].sum(),
+            "linear": far[0],
+            "remainder": (c * growth * away)[others].sum(),
+            "values": (c * np.exp(error) * radius)[others].sum(),
+            "largest_value": far[1],
+        }
+        farthest = max(
+            (1 - a[i]) * away[i] + radius[i],
+            (away[others] + radius[others]).max() + a[i] * away[i],
+        )
+        bound = lemma(
+            {**own, "jump": away[i], "value": radius[i]},
+            moves,
+            farthest + (1 - a[i]) * far[0],
         )
         new = softmax(score + delta)
         # The values move against the mean's change, where they do most.
@@ -123,19 +122,19 @@ def test_the_perturbation_lemma_holds_in_the_worst_corners(linear):
 def test_a_layer_norm_is_within_its_gain_and_variation():
     d = 6
     norm = LayerNorm(jnp.asarray(RNG.normal(size=d)), jnp.zeros(d), 1e-3)
-    worst = 0.0
+    worst, gains, slope = 0.0, jax.jit(norm_gains), jax.jit(norm_jacobian)
     for _ in range(300):
         row = RNG.normal(size=d) * 10 ** RNG.uniform(-2, 1)
         moved = RNG.normal(size=d) * 10 ** RNG.uniform(-3, 0)
         radius, base = 10 ** RNG.uniform(-3, 0, 2)
-        gain, bend = norm_gains(norm, *map(jnp.asarray, (row, moved, radius, base)))
+        gain, bend = gains(norm, row, moved, radius, base)
         step = RNG.normal(size=d)
         at = row + moved + step * ((radius + base) / np.linalg.norm(step))
-        jacobian = norm_jacobian(norm, jnp.asarray(at))
+        jacobian = slope(norm, at)
         size = np.linalg.norm(jacobian, 2)
         assert size <= gain * (1 + 1e-12)
         worst = max(worst, size / gain)
-        apart = np.linalg.norm(jacobian - norm_jacobian(norm, jnp.asarray(row)), 2)
+        apart = np.linalg.norm(jacobian - slope(norm, row), 2)
         assert apart <= bend * (1 + 1e-12)
     assert worst > 0.5
 
@@ -144,14 +143,15 @@ def test_a_layer_norm_moves_alike_from_all_rows_within_a_radius():
     """Changes of two rows a base radius apart, and the bound's closeness to them."""
     d, worst = 6, 0.0
     norm = LayerNorm(jnp.ones(d), jnp.zeros(d), 1e-3)
+    change, rounding = jax.jit(LayerNorm.change), jax.jit(norm_rounding)
     for _ in range(300):
         row, moved, step = RNG.normal(size=(3, d))
         row, moved = row - row.mean(), moved - moved.mean()
         moved *= 10 ** RNG.uniform(-3, 1)
         base = 10 ** RNG.uniform(-3, 0)
         true = row + step * (base / np.linalg.norm(step))
-        here, there = (norm.change(*map(jnp.asarray, (x, moved))) for x in (row, true))
-        bound = norm_rounding(norm, *map(jnp.asarray, (row, moved, base)))
+        here, there = (change(norm, x, moved) for x in (row, true))
+        bound = rounding(norm, row, moved, base)
         apart = np.linalg.norm(here - there)
         assert apart <= bound
         worst = max(worst, apart / bound)
@@ -172,11 +172,11 @@ def test_steps_of_an_activation_stray_no_further_than_they_are_said_to(activatio
     z, moved = RNG.normal(size=(2, 500))
     known = RNG.uniform(0, 0.5, 500)
     strays = step_strays(bend, *map(jnp.asarray, (z, moved, known)))
-    step = bend.change(jnp.asarray(z), jnp.asarray(moved))
+    change = jax.jit(bend.change)
+    step = change(z, moved)
     reached = np.zeros(500)
     for share in np.linspace(-1, 1, 21):
-        other = jnp.asarray(z + share * known)
-        apart = bend.change(other, jnp.asarray(moved)) - step
+        apart = change(z + share * known, moved) - step
         reached = np.maximum(reached, np.abs(apart))
     assert (reached <= np.asarray(strays) + 1e-12).all()
     # Some come near; ReLU units that keep their side do not stray at all.
@@ -190,7 +190,7 @@ def test_slopes_stray_no_further_than_they_are_said_to(activation):
     z, moved = RNG.normal(size=(2, 500))
     spread = RNG.uniform(0, 1.5, 500)
     steep = np.asarray(bend.slope(jnp.asarray(z)))
-    derivative = jax.vmap(jax.grad(bend))
+    derivative = jax.jit(jax.vmap(jax.grad(bend)))
     np.testing.assert_allclose(steep, derivative(jnp.asarray(z)), atol=1e-12)
     strays = slope_strays(bend, *map(jnp.asarray, (z, moved, spread)))
     for share in np.linspace(-1, 1, 21):

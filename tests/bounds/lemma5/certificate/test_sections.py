@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -20,63 +21,6 @@ from jax_models.model.pytree import pytree
 from jax_models.model.rows import Affine, Program, Step, Sum
 from tests.architecture import small_model
 from tests.bounds.lemma5.certificate.one_layer import draw_layer
-
-
-@pytree
-class BothEnds(Layer):
-    """out = norm2(s + block(norm1(s))), s = y + heads: a norm before and one behind."""
-
-    @property
-    def writes(self) -> Program:
-        output = self.attention.output
-        assert output is not None
-        assert self.norm1 is not None
-        assert self.norm2 is not None
-        steps = (
-            Step("written", Affine(output, self.attention.output_bias), ("heads",)),
-            Step("summed", Sum(), ("y", "written")),
-            Step("entered", self.norm1, ("summed",)),
-            *self._block("entered", "summed", "left"),
-            Step("out", self.norm2, ("left",)),
-        )
-        return Program(steps, "out")
-
-
-def both_ends(num_layers, activation):
-    model = small_model(
-        num_layers,
-        num_layers=num_layers,
-        num_heads=2,
-        d_model=6,
-        d_ff=8,
-        vocab_size=3,
-        layer_norm="post",
-        dtype="float64",
-        activation=activation,
-    )
-    return dataclasses.replace(
-        model, layers=tuple(BothEnds(**vars(x)) for x in model.layers)
-    )
-
-
-@pytest.mark.usefixtures("quick_compilation")
-@pytest.mark.parametrize(
-    ("num_layers", "activation"),
-    [(2, "relu"), pytest.param(3, "gelu", marks=pytest.mark.slow)],
-)
-def test_a_placement_that_no_format_names_is_certified(num_layers, activation):
-    model, tokens = both_ends(num_layers, activation), [0, 1, 2, 2, 1, 0, 1]
-    exact = compute_influence(model, tokens, method="exhaustive")
-    for method in ("centred", "base"):
-        found = certify_influence(model, tokens, method=method)
-        assert (found.position_upper[:-1] >= exact.position_lower[:-1]).all()
-        if method == "centred" and num_layers == 2:
-            assert found.max_upper <= exact.max_upper * (1 + 1e-8)
-    # The placement that the format would take these layers for says something else.
-    plain = tuple(Layer(**vars(x)) for x in model.layers)
-    post = compute_influence(dataclasses.replace(model, layers=plain), tokens)
-    assert abs(post.max_upper - exact.max_upper) > 0.01 * exact.max_upper
-
 
 PLACES = {
     "none": (["summed", "out"], 1),
@@ -106,21 +50,20 @@ def test_a_section_moves_no_further_than_its_gains_carry(case):
     for section in sections(layer):
         if section.norm is not None:
             continue
-        width = {"heads": h * v}
+        width, run = {"heads": h * v}, jax.jit(section.program.value)
         for _ in range(200):
             rows, step = (
                 {x: rng.normal(size=width.get(x, 4)) for x in section.sources}
                 for _ in range(2)
             )
             here, there = (
-                section.program.value({k: jnp.asarray(x) for k, x in found.items()})
-                for found in (rows, {k: rows[k] + step[k] for k in rows})
+                run(found) for found in (rows, {k: rows[k] + step[k] for k in rows})
             )
             moved = np.linalg.norm(there[section.name] - here[section.name])
-            balls = {k: jnp.linalg.norm(x) for k, x in step.items()}
+            balls = {k: jnp.asarray(np.linalg.norm(x)) for k, x in step.items()}
             if "heads" in balls:
                 parts = step["heads"].reshape(h, v)
-                balls["heads"] = jnp.linalg.norm(parts, axis=1)
+                balls["heads"] = jnp.asarray(np.linalg.norm(parts, axis=1))
             allowed = float(carried_on(constants[section.name].gains, balls))
             assert moved <= allowed * (1 + 1e-12)
             closest = max(closest, moved / allowed)
@@ -156,6 +99,15 @@ PARALLEL = own_program(
         Step("out", Sum(), ("blocked", "written")),
     ]
 )
+# out = norm2(s + block(norm1(s))), s = y + heads: a norm before and one behind.
+BOTH_ENDS = own_program(
+    lambda x: residual(
+        x,
+        Step("entered", x.norm1, ("summed",)),
+        *x._block("entered", "summed", "left"),
+        Step("out", x.norm2, ("left",)),
+    )
+)
 SANDWICH = own_program(
     lambda x: residual(
         x,
@@ -168,6 +120,7 @@ SANDWICH = own_program(
 ATTENTION = own_program(lambda x: [written(x), Step("out", Sum(), ("y", "written"))])
 LONE = own_program(lambda x: [written(x), *x._block("written", "written", "out")])
 FOLLOWED = {
+    "both ends": BOTH_ENDS,
     "parallel": PARALLEL,
     "sandwich": SANDWICH,
     "attention": ATTENTION,
@@ -176,7 +129,9 @@ FOLLOWED = {
 
 
 def of_own(kind):
-    model = both_ends(2, "relu")
+    """Two layers of a placement that no format names."""
+    shape = {"num_layers": 2, "num_heads": 2, "d_model": 6, "d_ff": 8, "vocab_size": 3}
+    model = small_model(2, **shape, layer_norm="post", dtype="float64")
     layers = tuple(kind(**vars(x)) for x in model.layers)
     return dataclasses.replace(model, layers=layers)
 
@@ -189,6 +144,11 @@ def test_programs_of_ones_own_are_certified(name):
     for method in ("centred", "base"):
         found = certify_influence(model, tokens, method=method)
         assert (found.position_upper[:-1] >= exact.position_lower[:-1]).all()
+        if method == "centred" and name == "both ends":
+            assert found.max_upper <= exact.max_upper * (1 + 1e-8)
+    # The placement that the format would take these layers for says something else.
+    post = compute_influence(of_own(Layer), tokens, method="exhaustive")
+    assert abs(post.max_upper - exact.max_upper) > 1e-3 * exact.max_upper
 
 
 SCALED = own_program(
