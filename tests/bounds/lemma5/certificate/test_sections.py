@@ -1,6 +1,7 @@
 """Sections of a row program, and certificates of a placement that no format names."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -128,6 +129,9 @@ FOLLOWED = {
 }
 
 
+EXHAUSTIVE: Any = {"method": "exhaustive", "rounding": "none"}
+
+
 def of_own(kind):
     """Two layers of a placement that no format names."""
     shape = {"num_layers": 2, "num_heads": 2, "d_model": 6, "d_ff": 8, "vocab_size": 3}
@@ -140,14 +144,16 @@ def of_own(kind):
 @pytest.mark.parametrize("name", FOLLOWED)
 def test_programs_of_ones_own_are_certified(name):
     model, tokens = of_own(FOLLOWED[name]), [0, 1, 2, 1, 0]
-    exact = compute_influence(model, tokens, method="exhaustive")
+    exact = compute_influence(model, tokens, **EXHAUSTIVE)
     for method in ("centred", "base"):
         found = certify_influence(model, tokens, method=method)
-        assert (found.position_upper[:-1] >= exact.position_lower[:-1]).all()
+        # Rounding adds less than 1e-12 to the differences of two outputs.
+        least = exact.position_upper[:-1] * (1 - 1e-12)
+        assert (found.position_upper[:-1] >= least).all()
         if method == "centred" and name == "both ends":
             assert found.max_upper <= exact.max_upper * (1 + 1e-8)
     # The placement that the format would take these layers for says something else.
-    post = compute_influence(of_own(Layer), tokens, method="exhaustive")
+    post = compute_influence(of_own(Layer), tokens, **EXHAUSTIVE)
     assert abs(post.max_upper - exact.max_upper) > 1e-3 * exact.max_upper
 
 
@@ -220,6 +226,7 @@ def test_heads_beside_the_block_have_norms_for_every_row():
     model = small_model(num_heads=2, dtype="float64", combine="concat")
     layers = tuple(BESIDE(**vars(x)) for x in model.layers)
     model = dataclasses.replace(model, layers=layers)
-    exact = compute_influence(model, [0, 1, 0], method="exhaustive")
+    exact = compute_influence(model, [0, 1, 0], **EXHAUSTIVE)
     found = certify_influence(model, [0, 1, 0], method="base")
-    assert (found.position_upper[:-1] >= exact.position_lower[:-1]).all()
+    least = exact.position_upper[:-1] * (1 - 1e-12)
+    assert (found.position_upper[:-1] >= least).all()
