@@ -25,22 +25,16 @@ def masked(**settings):
     return build({"mask": "future", "vocab_size": 2, "num_layers": 2, **settings})
 
 
-@pytest.mark.parametrize(
-    "weighting", ["softmax", pytest.param("average_hard", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("weighting", ["softmax", "average_hard"])
 def test_on_short_inputs_it_finds_the_supremum(weighting):
     model = masked(weighting=weighting)
     found = bounds.search_inputs(model, N, restarts=4, ties="ignore")
     assert found.max == pytest.approx(largest_influence(model, N), rel=1e-10)
 
 
-# Two symbols and N tokens share what the tests before and after compile.
-@pytest.mark.parametrize(
-    ("vocab_size", "length"), [(2, N), pytest.param(3, 12, marks=pytest.mark.slow)]
-)
-def test_what_it_returns_is_attained_and_an_estimate(vocab_size, length):
-    model = masked(vocab_size=vocab_size)
-    found = bounds.search_inputs(model, length, restarts=2, rounds=4)
+def test_what_it_returns_is_attained_and_an_estimate():
+    model = masked()
+    found = bounds.search_inputs(model, N, restarts=2, rounds=4)
     again = bounds.compute_influence(
         model, found.tokens, positions=[found.position], symbols=[found.symbol]
     )
@@ -48,15 +42,6 @@ def test_what_it_returns_is_attained_and_an_estimate(vocab_size, length):
     assert not found.exact
     assert found.max_upper == math.inf
     assert "estimated from below" in repr(found)
-
-
-@pytest.mark.slow
-def test_it_does_not_pass_the_supremum_where_that_is_known():
-    model = build({"position": None, "vocab_size": 2, "num_layers": 2})
-    exact = bounds.supremum(model, 30)
-    found = bounds.search_inputs(model, 30, restarts=2, rounds=6, steps=10)
-    assert exact.exact
-    assert 0.5 * exact.max < found.max <= exact.max_upper
 
 
 def test_a_restart_depends_on_the_seed_and_itself_alone():
@@ -90,9 +75,7 @@ def test_deep_models_are_looked_at_in_some_positions(monkeypatch):
     assert 0 < found.configurations <= 5 * 3
 
 
-@pytest.mark.parametrize(
-    "weighting", ["softmax", pytest.param("leftmost_hard", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("weighting", ["softmax", "leftmost_hard"])
 def test_mixtures_are_distributions_on_which_the_substitution_counts_more(weighting):
     model = masked(weighting=weighting)
     tokens, free = jnp.array([0, 1, 1, 0, 1, 0, 1], jnp.int32), np.ones(N, bool)

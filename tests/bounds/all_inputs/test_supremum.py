@@ -84,11 +84,10 @@ def test_all_binary_inputs_of_up_to_twelve_tokens(name, num_layers):
 @pytest.mark.parametrize(
     ("names", "query"),
     [
-        pytest.param(("leftmost_hard", "rightmost_hard"), 3, marks=pytest.mark.slow),
         (("rightmost_hard",), 2),
-        pytest.param(("leftmost_hard",), 0, marks=pytest.mark.slow),
-        pytest.param(("leftmost_hard", "rightmost_hard"), 6, marks=pytest.mark.slow),
-        pytest.param(("rightmost_hard", "average_hard"), 2, marks=pytest.mark.slow),
+        (("leftmost_hard", "rightmost_hard"), 3),
+        (("leftmost_hard", "rightmost_hard"), 6),
+        (("rightmost_hard", "average_hard"), 2),
     ],
     ids=str,
 )
@@ -101,11 +100,7 @@ def test_tie_orders_are_part_of_the_state(names, query):
 
 
 @pytest.mark.parametrize(
-    ("name", "plan"),
-    [
-        ("softmax", "counts"),
-        pytest.param("leftmost_hard", "inputs", marks=pytest.mark.slow),
-    ],
+    ("name", "plan"), [("softmax", "counts"), ("leftmost_hard", "inputs")]
 )
 def test_periodic_positions_and_more_symbols(name, plan):
     model = build({"weighting": name, "position": None})
@@ -162,12 +157,8 @@ def test_the_comparison_catches_a_count_vector_left_out(monkeypatch):
         assert_brute_force(model, 7)
 
 
-@long_inputs
-@pytest.mark.parametrize(
-    "length", [pytest.param(1000, marks=pytest.mark.slow), 100_000]
-)
-def test_a_long_maximum_is_attained_and_no_sampled_input_exceeds_it(length):
-    model = build({**BINARY, "num_layers": 1, "weighting": "softmax"})
+def test_a_long_maximum_is_attained_and_no_sampled_input_exceeds_it():
+    model, length = build({**BINARY, "num_layers": 1, "weighting": "softmax"}), 1000
     best = bounds.supremum(model, length)
     assert best.exact
     assert best.configurations == 2 * (length - 1)

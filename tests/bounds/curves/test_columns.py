@@ -36,9 +36,7 @@ def test_the_estimate_is_an_influence_that_some_input_has(monkeypatch):
     assert math.log10(beside["estimate"]) <= beside["log10_corrected"]
 
 
-@pytest.mark.parametrize(
-    "weighting", ["softmax", pytest.param("average_hard", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("weighting", ["softmax", "average_hard"])
 def test_the_supremum_is_between_these_inputs_and_the_bound_for_all(weighting):
     model = build(mask="none", position=None, weighting=weighting)
     found = measure(model, TOKENS, Question())

@@ -22,14 +22,6 @@ def test_an_exact_power_law_is_recovered(exponent):
     assert fit.lengths == 9
 
 
-def test_zeros_are_counted_and_do_not_bend_the_fit():
-    values = 3.0 / LENGTHS
-    values[[0, 4]] = 0.0
-    fit = fit_decay(LENGTHS, values)
-    assert (fit.used, fit.zeros, fit.first) == (7, 2, 32)
-    assert fit.exponent == pytest.approx(1.0, abs=1e-13)
-
-
 def test_the_fit_agrees_with_numpys_polynomial_fit_and_its_covariance():
     rng = np.random.default_rng(0)
     values = LENGTHS**-0.7 * np.exp(rng.normal(0, 0.2, LENGTHS.shape))
@@ -121,32 +113,10 @@ def test_values_that_no_influence_has_are_refused(value):
         fit_decay([8, 16], [1.0, value])
 
 
-def interval(fit, level) -> Any:
-    return exponent_interval(fit, level)
-
-
-def noisy_fits(exponent, count) -> Any:
-    """Fits to power laws with independent, normal errors of the logarithm."""
-    random = np.random.default_rng(11)
-    for _ in range(count):
-        noise = np.exp(0.1 * random.standard_normal(len(FEW)))
-        yield fit_decay(FEW, 3 * FEW**-exponent * noise)
-
-
-@pytest.mark.parametrize("level", [0.5, 0.9])
-def test_the_interval_covers_as_often_as_it_says(level):
-    count = 2000
-    inside = 0
-    for fit in noisy_fits(1.3, count):
-        low, high = interval(fit, level)
-        inside += low <= 1.3 <= high
-    # Four standard errors of a proportion.
-    assert abs(inside / count - level) < 4 * np.sqrt(level * (1 - level) / count)
-
-
 def test_the_width_is_students_quantile():
-    (fit,) = noisy_fits(1.0, 1)
-    low, high = interval(fit, 0.95)
+    noise = np.exp(0.1 * np.random.default_rng(11).standard_normal(len(FEW)))
+    fit: Any = fit_decay(FEW, 3 / FEW * noise)
+    low, high = exponent_interval(fit, 0.95) or (0, 0)
     assert (low + high) / 2 == pytest.approx(fit.exponent)
     t = (high - low) / 2 / fit.standard_error
     freedom = len(FEW) - 2

@@ -43,43 +43,36 @@ def test_the_last_bits_of_an_exact_power_do_not_change_the_words(exponent, words
     assert words in said.pop()
 
 
-def test_an_exponent_that_is_another_is_called_so():
-    assert "falls like n^-1.01" in sentence(1.01, 0.001)
-    assert "grows like n^0.01" in sentence(-0.01, 0.001)
-
-
-def test_an_exponent_within_the_interval_of_few_lengths_is_not_called_another():
-    """Of four lengths, 4.3 standard errors."""
-    assert "falls like 1/n, as far as the data tell" in sentence(1.04, 0.01)
-    assert "falls like n^-1.05" in sentence(1.05, 0.01)
+# Four lengths leave two degrees of freedom: so many standard errors on each side.
+QUANTILE = 4.302653
+WIDEST = 0.25 / QUANTILE
+UNTOLD = "depends on n in a way that the data do not tell"
 
 
 @pytest.mark.parametrize(
-    ("exponent", "error", "ends"),
-    [(0.696, 0.09, "0.31 to 1.08"), (0.5, 0.12, "-0.02 to 1.02")],
+    ("exponent", "error", "words"),
+    [
+        (1.01, 0.001, ["falls like n^-1.01"]),
+        (-0.01, 0.001, ["grows like n^0.01"]),
+        # What is within the interval is not called another number.
+        (1.04, 0.01, ["falls like 1/n, as far as the data tell"]),
+        (1.05, 0.01, ["falls like n^-1.05"]),
+        # An interval that is wide or holds 0 and 1 tells nothing.
+        (0.696, 0.09, ["0.696 (95% interval 0.31 to 1.08)", UNTOLD]),
+        (0.5, 0.12, ["0.500 (95% interval -0.02 to 1.02)", UNTOLD]),
+        (0.9, WIDEST, ["falls like 1/n"]),
+        (0.9, 1.001 * WIDEST, [UNTOLD]),
+        (0.1, WIDEST, ["neither falls nor grows"]),
+        (0.5, WIDEST, ["falls like n^-0.50"]),
+        # No end is shown on the other side of a number that decides.
+        (0.2, 0.199 / QUANTILE, ["falls like n^-0.20", "0.001 to 0.40"]),
+        (0.75, 0.249 / QUANTILE, ["0.50 to 0.999"]),
+    ],
 )
-def test_an_interval_that_is_wide_or_holds_0_and_1_tells_nothing(exponent, error, ends):
-    """Four lengths leave two degrees of freedom: 4.303 standard errors on each side."""
+def test_an_exponent_is_told_as_far_as_its_interval_decides(exponent, error, words):
     said = sentence(exponent, error)
-    assert f"{exponent:.3f} (95% interval {ends})" in said
-    assert "depends on n in a way that the data do not tell" in said
-    assert "1/n" not in said
-    assert "like" not in said
-
-
-def test_an_end_is_not_shown_on_the_other_side_of_a_number_that_decides():
-    said = sentence(0.2, 0.199 / 4.302653)
-    assert "falls like n^-0.20" in said
-    assert "0.001 to 0.40" in said
-    assert "0.50 to 0.999" in sentence(0.75, 0.249 / 4.302653)
-
-
-def test_half_a_unit_is_the_widest_interval_that_tells():
-    widest = 0.25 / 4.302653
-    assert "falls like 1/n" in sentence(0.9, widest)
-    assert "do not tell" in sentence(0.9, 1.001 * widest)
-    assert "neither falls nor grows" in sentence(0.1, widest)
-    assert "falls like n^-0.50" in sentence(0.5, widest)
+    assert all(word in said for word in words)
+    assert ("like" in said or "neither" in said) != (UNTOLD in words)
 
 
 def test_an_error_of_rounding_is_not_told_in_digits():

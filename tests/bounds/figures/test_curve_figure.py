@@ -112,10 +112,12 @@ def test_the_gap_of_the_line_that_bends_is_marked():
 
 
 def test_series_that_are_the_same_are_one_line_by_both_names():
-    labels = "leftmost (exponent 1.00)", "average (exponent 1.00)"
-    figure = curve_figure([Series(x, N, 1 / N) for x in labels], "influence")
+    bound = Decades("corrected", {}, np.unique(N), np.zeros(3))
+    one = Series("leftmost (exponent 1.00)", N, 1 / N)
+    other = Series("average (exponent 1.00)", N, 1 / N, (bound,))
+    figure = curve_figure([one, other], "influence")
     names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert names == ["leftmost and average (exponent 1.00)"]
+    assert names == ["leftmost and average (exponent 1.00)", "corrected"]
     _, (_, line) = drawn(figure, "o")
     assert list(line.get_xdata()) == [16, 32, 64]
 

@@ -28,30 +28,17 @@ def lines():
     return {line.get_label(): line for line in axes.lines}
 
 
-@pytest.mark.parametrize(
-    ("label", "steps", "losses"),
-    [
+def test_losses_stand_at_their_steps_and_levels_are_level(lines):
+    for label, steps, losses in (
         ("batch", [0, 1], [3.0, 1.2]),
         ("n = 4", [0, 2], [1.4, 0.9]),
         ("n = 8", [0, 2], [1.5, 1.05]),
-    ],
-)
-def test_losses_stand_at_their_steps(lines, label, steps, losses):
-    np.testing.assert_array_equal(lines[label].get_xdata(), steps)
-    np.testing.assert_array_equal(lines[label].get_ydata(), losses)
-
-
-@pytest.mark.parametrize(
-    ("label", "level"),
-    [
-        ("optimum, n = 8", 0.8),
-        ("last symbol, n = 8", 1.0),
-        ("unigram, n = 8", 1.1),
-        ("optimum, batches", 0.8),
-    ],
-)
-def test_levels_are_level(lines, label, level):
-    np.testing.assert_allclose(lines[label].get_ydata(), level, rtol=1e-12)
+    ):
+        np.testing.assert_array_equal(lines[label].get_xdata(), steps)
+        np.testing.assert_array_equal(lines[label].get_ydata(), losses)
+    levels = {"optimum, n = 8": 0.8, "last symbol, n = 8": 1.0, "unigram, n = 8": 1.1}
+    for label, level in {**levels, "optimum, batches": 0.8}.items():
+        np.testing.assert_allclose(lines[label].get_ydata(), level, rtol=1e-12)
 
 
 def test_lines_of_lengths_differ_in_more_than_colour(lines):

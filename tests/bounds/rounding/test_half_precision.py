@@ -38,13 +38,6 @@ CASES = [
     },
     {"num_layers": 3, "mask": "strict_future", "layer_norm": "post"},
 ]
-TYPES = ("bfloat16", pytest.param("float16", marks=pytest.mark.slow))
-
-
-def cases():
-    """The first is quick; others compile for some seconds each."""
-    first, *rest = CASES
-    return [first, *(pytest.param(case, marks=pytest.mark.slow) for case in rest)]
 
 
 def name_of(case):
@@ -56,8 +49,8 @@ def scan(case, **how):
     return bounds.scan(build(case), TOKENS, rows="all", target=target, **how)
 
 
-@pytest.mark.parametrize("name", TYPES)
-@pytest.mark.parametrize("case", cases(), ids=name_of)
+@pytest.mark.parametrize("name", ROUNDOFF)
+@pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_entries_are_off_by_a_multiple_of_the_roundoff_for_each_layer(case, name):
     """And the sample, of so few substitutions all of them, says by how much."""
     exact, found = (
@@ -95,7 +88,7 @@ def test_a_sample_says_about_what_all_are_off_by(monkeypatch):
         assert 1 / 3 < getattr(some, one) / getattr(every, one) < 3
 
 
-@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize("name", ROUNDOFF)
 def test_what_is_subtracted_in_half_precision_is_far_off(name):
     """So would be a change that came of two passes, or a base pass that was rounded."""
     tokens = np.random.default_rng(1).integers(0, 3, 48)

@@ -60,13 +60,6 @@ def test_equal_entries_move_alike_or_apart():
     assert any(x[0][0] != x[1][0] for x in runs)
 
 
-def test_the_same_again():
-    for move in (move_alike, move_apart):
-        one, two = move(TREE, 2), move(TREE, 2)
-        same = jax.tree.map(lambda a, b: bool(np.all(a == b)), one, two)
-        assert all(jax.tree.leaves(same))
-
-
 def test_a_model_keeps_its_structure_so_that_nothing_is_compiled_anew():
     options = {"num_layers": 1, "temperature": "inverse_log", "dtype": "float32"}
     model = build(options)

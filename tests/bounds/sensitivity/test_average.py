@@ -78,8 +78,6 @@ def trained():
     # Two layers of one hard head decide PARITY at the length (1 + 1)^2 alone.
     [
         ("parity", 5),
-        ("normalised_parity", 5),
-        ("average_parity", 5),
         ("hard_parity", 4),
     ],
 )
@@ -143,6 +141,7 @@ def test_all_inputs_agree_with_direct_enumeration(symbols, n):
     assert found.lower == found.upper == mean_count(model, n, symbols) > 0
 
 
+@pytest.mark.slow
 def test_a_trained_model_agrees_with_direct_enumeration_at_ten():
     model, n = trained(), 10
     found = bounds.average_sensitivity(model, n, target=LogitDifference(2, 0))
@@ -155,9 +154,8 @@ def test_a_planted_error_is_noticed(monkeypatch):
     assert bounds.average_sensitivity(model, 4).lower != mean_count(model, 4)
 
 
-@pytest.mark.parametrize("changed", [{"num_layers": 2}, {"vocab_size": 3}])
-def test_sampled_inputs_have_the_count_by_definition(changed):
-    model, n = model_of(**changed), 64
+def test_sampled_inputs_have_the_count_by_definition():
+    model, n = model_of(vocab_size=3), 64
     found = bounds.average_sensitivity(model, n, num_inputs=3, seed=5)
     source = average.sampled_inputs(model, "random", 3, 5)
     expected = [count(model, source.draw(n, k)) for k in range(3)]
