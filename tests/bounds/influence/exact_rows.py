@@ -4,7 +4,7 @@
 arithmetic, and then each substitution by what it touches: one column of the first
 layer's rows, the substituted row, and the query row of the second layer. Sums are
 updated by subtraction, which costs as many digits as a dominant column is ahead; there
-are enough of them. Dot-product scores, residual sums, ReLU.
+are enough of them. Dot-product scores, residual sums, ReLU; norms before them or none.
 """
 
 import contextlib
@@ -51,6 +51,8 @@ class ExactRows:
         self.config = {"layer_norm": "none", "layer_norm_epsilon": 1e-5, **config}
         assert self.config.get("activation", "relu") == "relu"
         assert self.config.get("combine", "residual") == "residual"
+        assert self.config["layer_norm"] in ("none", "pre")
+        assert "final_norm.scale" not in tensors
         self.depth = len(config["layers"])
         assert self.depth in (1, 2)
         self.tokens, self.query = np.asarray(tokens), query % len(tokens)
@@ -101,10 +103,8 @@ class ExactRows:
             scores = scores / Decimal(len(q)).sqrt()
         else:
             assert layer["score"] == "dot_product"
+        assert layer.get("temperature") is None
         n = len(self.tokens)
-        if layer.get("temperature") is not None:
-            tau = reference.temperatures(layer["temperature"], n, DECIMAL)[row, 0]
-            scores = scores / tau
         visible = {"none": np.ones(n, bool), "future": np.arange(n) <= row}
         weights: Any = EXP(scores)
         return np.where(
@@ -117,13 +117,10 @@ class ExactRows:
         c = y + np.concatenate(heads, axis=1) @ self.t[f"{name}.attention.output"].T
         if f"{name}.attention.output_bias" in self.t:
             c = c + self.t[f"{name}.attention.output_bias"]
-        if kind == "post":
-            c = self.norm(f"{name}.norm1", c)
         z = self.norm(f"{name}.norm2", c) if kind == "pre" else c
         hidden = z @ self.t[f"{name}.ffn.w1"].T + self.t[f"{name}.ffn.b1"]
         hidden = reference.activate("relu", hidden, DECIMAL)
-        y = c + hidden @ self.t[f"{name}.ffn.w2"].T + self.t[f"{name}.ffn.b2"]
-        return self.norm(f"{name}.norm2", y) if kind == "post" else y
+        return c + hidden @ self.t[f"{name}.ffn.w2"].T + self.t[f"{name}.ffn.b2"]
 
     def last_output(self, first):
         """The final query row, from the wanted rows of the first layer."""
@@ -137,8 +134,6 @@ class ExactRows:
                 odds = self.odds(1, self.query, q, k)
                 heads.append((odds @ v / odds.sum())[None])
             y = self.layer_output(1, first[self.query : self.query + 1], heads)
-        if "final_norm.scale" in self.t:
-            y = self.norm("final_norm", y)
         return y[0]
 
     def influence(self, position, symbol):

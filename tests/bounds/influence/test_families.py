@@ -12,8 +12,9 @@ from tests.bounds.influence.expect import refused
 from tests.jax_models.format.pretrained.folders import FIXTURES
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
-NAMES = sorted(x.name for x in FIXTURES.iterdir())
-FAST = ("esm", "gpt2", "llama")
+NAMES = sorted(
+    (x.name for x in FIXTURES.iterdir()), key=lambda name: (name != "esm", name)
+)
 
 
 @functools.cache
@@ -33,9 +34,7 @@ def passes(name):
 
 @pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize("method", ["exhaustive", "incremental", "partial"])
-@pytest.mark.parametrize(
-    "name", [x if x in FAST else pytest.param(x, marks=pytest.mark.slow) for x in NAMES]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_all_rows_of_every_family_are_those_of_forward_passes(name, method):
     model, tokens, moved = passes(name)
     every = list(range(model.vocab_size))

@@ -67,7 +67,6 @@ def draw(width, **options):
 
 
 CASES = [
-    *(("incremental", {"d_model": width}) for width in (3, 5, 6)),
     ("incremental", {"d_model": 3, "num_layers": 1, "layer_norm": "pre"}),
     ("incremental", {"d_model": 5, "mask": "future", "score": "additive"}),
     ("incremental", {"d_model": 6, "weighting": "average_hard"}),
@@ -91,9 +90,8 @@ def test_kernels_form_products_over_many_rows_in_tiles(method, options):
         assert list(long_products(outline.trace(part).jaxpr)) == []
 
 
-@pytest.mark.parametrize("width", [3, 5, 6])
-def test_a_forward_pass_forms_products_over_many_rows_in_tiles(width):
-    model = draw(width, layer_norm="post", num_classes=3)
+def test_a_forward_pass_forms_products_over_many_rows_in_tiles():
+    model = draw(5, layer_norm="post", num_classes=3)
     assert list(long_products(jax.make_jaxpr(forward)(model, TOKENS))) == []
 
 
@@ -166,21 +164,3 @@ def test_long_inputs_are_the_same_with_the_option_and_without(sizes, tmp_path):
     assert without.keys() == with_option.keys()
     for name, numbers in without.items():
         np.testing.assert_allclose(numbers, with_option[name], rtol=1e-9, err_msg=name)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not is_affected(), reason="this jaxlib has no defect")
-def test_a_command_is_the_same_with_the_option_and_without(tmp_path):
-    results = []
-    command = "influence --preset=random --length=20001 --d_model=6 --num_heads=2 "
-    command += "--num_layers=1 --d_ff=4 --overwrite --fresh --out=out"
-    # Without the option: a command that takes its compiler for another.
-    for before in ("", "compiler.AFFECTED_VERSIONS = ();"):
-        program = f"import sys; from jax_models.run import compiler; {before}"
-        program += "from bounds.cli.main import main; sys.exit(main(sys.argv[1:]))"
-        subprocess.run(
-            [sys.executable, "-c", program, *command.split()], cwd=tmp_path, check=True
-        )
-        record = json.loads((tmp_path / "out/influence.json").read_text())
-        results.append([record["max_upper"], record["position"]])
-    np.testing.assert_allclose(*results, rtol=1e-9)

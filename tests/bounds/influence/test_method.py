@@ -18,14 +18,10 @@ VALUES = (
 )
 
 
-@pytest.mark.parametrize("method", VALUES, ids=lambda method: method.name)
-def test_a_value_is_its_name(method):
-    assert {**METHODS, **SCREENS}[method.name] == method
-    value, name = (
-        bounds.compute_influence(MODEL, TOKENS, method=x) for x in (method, method.name)
-    )
-    assert (value.method, value.reason) == (method.name, "asked for")
-    np.testing.assert_array_equal(value.upper, name.upper)
+def test_a_value_is_its_name():
+    assert all({**METHODS, **SCREENS}[method.name] == method for method in VALUES)
+    found = bounds.compute_influence(MODEL, TOKENS, method=VALUES[0])
+    assert (found.method, found.reason) == ("exhaustive", "asked for")
 
 
 @pytest.mark.parametrize(

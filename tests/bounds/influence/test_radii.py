@@ -36,37 +36,37 @@ def outside(row):
     return sum(radii.of_methods(row, "moved_outside"))
 
 
-@pytest.mark.parametrize("drawn", range(4))
+# Families, numbers of drawn models, and layers.
+CASES = [
+    *((family, drawn, 1) for family in DRAWN for drawn in range(4)),
+    *((family, 0, 2) for family in ("offset", "dominant", "leaving")),
+    # What equal top columns leave of the others is 6.5e-18, computed as 0 in float32.
+    ("peaked", 11, 1),
+    # Almost all columns have one value, and what others add is far below rounding.
+    *(("formula", k + n, None) for k in (0, 1) for n in (0, len(FORMULAS))),
+]
+
+
+# Of changes, how much of a radius their error is at most; elsewhere all of it.
+WELL_INSIDE = {
+    # A second such key at a gap of 20 and 40, where the values of both are 0.
+    ("dominant", 1): 0.1,
+    # Scores that share an offset round by far more than the values do.
+    ("offset", 2): 0.2,
+    **{("formula", drawn): 0.5 for family, drawn, _ in CASES if family == "formula"},
+}
+
+
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("family", DRAWN)
-def test_the_truth_is_inside(family, dtype, drawn):
-    row = measure_model(config(family, dtype, drawn))
-    assert row["incremental_pairs"] == 3 * (LENGTH - 1)
+@pytest.mark.parametrize(("family", "drawn", "layers"), CASES)
+def test_the_truth_is_inside(family, drawn, layers, dtype):
+    row = measure_model(config(family, dtype, drawn, layers))
     assert outside(row) == 0
-
-
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize(
-    "family",
-    [
-        "offset",
-        *(pytest.param(x, marks=pytest.mark.slow) for x in ("dominant", "leaving")),
-    ],
-)
-def test_the_truth_is_inside_with_two_layers(family, dtype):
-    assert outside(measure_model(config(family, dtype, layers=2))) == 0
-
-
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("drawn", [0, 1])
-def test_the_truth_is_inside_of_compiled_formulas(drawn, dtype):
-    """Where almost all columns have one value, what others add is far below rounding."""
-    for again in range(2):
-        row = measure_model(
-            config("formula", dtype, drawn + again * len(FORMULAS), None)
-        )
-        assert outside(row) == 0
-        assert row["incremental_moved_of_radius"] < 0.5
+    assert row["incremental_moved_of_radius"] <= WELL_INSIDE.get((family, drawn), 1)
+    if layers == 1:
+        assert row["incremental_pairs"] == 3 * (LENGTH - 1)
+    if (family, drawn) in {*WELL_INSIDE, ("peaked", 11)}:
+        assert row["influence"] > 0
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -110,30 +110,6 @@ def test_the_rest_is_summed_apart_from_the_top_column(monkeypatch):
     assert lost > 1e-8
 
 
-def test_what_equal_top_columns_absorb_is_not_called_zero():
-    """What they leave of the others is 6.5e-18, computed as 0."""
-    row = measure_model(config("peaked", "float32", drawn=11))
-    assert row["influence"] > 0
-    assert outside(row) == 0
-
-
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize(
-    ("family", "drawn", "most"),
-    [
-        # A second such key at a gap of 20 and 40, where the values of both are 0.
-        ("dominant", 1, 0.1),
-        # Scores that share an offset round by far more than the values do.
-        ("offset", 2, 0.2),
-    ],
-)
-def test_the_truth_is_well_inside(family, drawn, most, dtype):
-    row = measure_model(config(family, dtype, drawn))
-    assert row["influence"] > 0
-    assert outside(row) == 0
-    assert row["incremental_moved_of_radius"] < most
-
-
 def test_a_change_that_underflows_is_not_called_zero(monkeypatch):
     """The oracle notices where it is."""
     asked = config("underflow", "float64", drawn=1)
@@ -147,10 +123,9 @@ def test_a_change_that_underflows_is_not_called_zero(monkeypatch):
 @pytest.mark.parametrize("dtype", TYPES)
 def test_published_parity_keeps_its_digits(dtype):
     """Every bit has one influence; its error is in the radius, which is no wider."""
-    bits, model = 256, published_parity(C, dtype)
+    bits, model = 64, published_parity(C, dtype)
     truth = bit_influence(float(np.asarray(C, dtype)), bits)
-    drawn = np.random.default_rng(0).integers(0, 2, bits)
-    for tokens in (drawn, np.ones(bits, int), 0 * drawn, np.arange(bits) % 2):
+    for tokens in (np.ones(bits, int), np.arange(bits) % 2):
         found = compute_influence(
             model,
             np.append(tokens, 2),

@@ -91,9 +91,7 @@ def test_a_tie_that_only_a_substitution_makes_ambiguous_is_seen(num_layers, meth
 
 
 @pytest.mark.parametrize("method", EXACT)
-@pytest.mark.parametrize(
-    "weighting", ["average_hard", pytest.param("leftmost_hard", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("weighting", ["average_hard", "leftmost_hard"])
 def test_an_exact_zero_of_hard_attention_is_enclosed(weighting, method):
     """Without positions every column of a symbol is the same: all changes are zero."""
     model = build({"weighting": weighting, "position": None}, seed=1)

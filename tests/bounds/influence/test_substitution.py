@@ -16,11 +16,33 @@ ROWS = np.array(
 )
 
 
-def pairs(symbols, positions=None, **options):
+def pairs(symbols=None, positions=None, **options):
     found = list_substitutions(
         TOKENS, V, query=5, symbols=symbols, positions=positions, **options
     )
     return list(zip(found.position.tolist(), found.symbol.tolist(), strict=True))
+
+
+LAST = len(TOKENS) - 1
+
+
+@pytest.mark.parametrize(
+    ("question", "asked"),
+    [
+        ({}, lambda i, s: i != LAST),
+        ({"include_query": True}, lambda i, s: True),
+        ({"symbols": [2]}, lambda i, s: s == 2 and i != LAST),
+        ({"symbols": [2, 0, 2]}, lambda i, s: s in (0, 2) and i != LAST),
+        ({"positions": [3, 1, 1]}, lambda i, s: i in (1, 3)),
+        ({"positions": [LAST, 0]}, lambda i, s: i == 0),
+        ({"positions": [LAST], "include_query": True}, lambda i, s: i == LAST),
+        ({"positions": range(4), "symbols": [1]}, lambda i, s: i < 4 and s == 1),
+    ],
+    ids=lambda x: "" if callable(x) else str(x),
+)
+def test_only_what_is_asked_for_is_listed_once_and_in_order(question, asked):
+    wanted = [(i, s) for i in range(len(TOKENS)) for s in range(V) if asked(i, s)]
+    assert pairs(**question) == [(i, s) for i, s in wanted if s != TOKENS[i]]
 
 
 @pytest.mark.parametrize("include_query", [False, True])
@@ -115,13 +137,3 @@ def test_influences_of_rows_are_those_of_single_calls(
     at = np.where(asked, every.upper, -1).argmax()
     assert (whole.position, whole.symbol) == divmod(at, V)
     assert whole.substitutions == asked.sum()
-
-
-def test_certificates_take_rows(quick_compilation):
-    model, asked = build({"num_layers": 1, "vocab_size": V}), listed()
-    found = bounds.certify_influence(model, TOKENS, symbols=ROWS, method="base")
-    exact = bounds.compute_influence(
-        model, TOKENS, method="exhaustive", rounding="none"
-    )
-    assert np.array_equal(~np.isnan(found.upper), asked)
-    assert (found.upper[asked] >= exact.lower[asked]).all()

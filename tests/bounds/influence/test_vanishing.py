@@ -28,15 +28,30 @@ def build(constant=EXACT, layers=1, norm="pre", epsilon=0.0, **shape):
         jax.random.key(0),
         **{"num_heads": 2, "d_ff": 8, "position": None, "dtype": "float64"} | shape,
     )
-    norms = {
-        name: dataclasses.replace(getattr(model.layers[0], name), epsilon=epsilon)
-        for name in ("norm1", "norm2")
-    }
-    return dataclasses.replace(
-        model,
-        embedding=model.embedding.at[1].set(constant),
-        layers=tuple(dataclasses.replace(layer, **norms) for layer in model.layers),
-    )
+    model = dataclasses.replace(model, embedding=model.embedding.at[1].set(constant))
+    return with_epsilon(model, epsilon)
+
+
+def with_epsilon(model, epsilon):
+    """The model with this epsilon in the norms of its layers."""
+    layers = []
+    for layer in model.layers:
+        norms = {
+            name: dataclasses.replace(getattr(layer, name), epsilon=epsilon)
+            for name in ("norm1", "norm2")
+        }
+        layers.append(dataclasses.replace(layer, **norms))
+    return dataclasses.replace(model, layers=tuple(layers))
+
+
+def silenced(model, **fields):
+    """The model with heads that write nothing, and other fields of its layers."""
+    layers = []
+    for layer in model.layers:
+        output = jnp.zeros_like(layer.attention.output)
+        silent = dataclasses.replace(layer.attention, output=output, output_bias=None)
+        layers.append(dataclasses.replace(layer, attention=silent, **fields))
+    return dataclasses.replace(model, layers=tuple(layers))
 
 
 def deviation(constant):
@@ -49,8 +64,7 @@ def asked(method):
 
 
 WAYS = {
-    **{x: asked(x) for x in ("exhaustive", "partial", "incremental", "lumped", "auto")},
-    "screened": asked("screened"),
+    **{x: asked(x) for x in ("exhaustive", "incremental")},
     "scan": bounds.scan,
     "certificate": bounds.certify_influence,
 }
@@ -61,9 +75,8 @@ WAYS = {
     [*((way, ROUNDED) for way in WAYS), ("exhaustive", EXACT), ("certificate", EXACT)],
 )
 def test_an_input_is_refused_with_its_row(way, constant):
-    model = build(constant, layers=2 if way == "screened" else 1)
     with pytest.raises(jm.InputError) as caught:
-        WAYS[way](model, TOKENS)
+        WAYS[way](build(constant), TOKENS)
     (line,) = str(caught.value).splitlines()
     assert line.startswith("the row at position 1 vanishes before norm1 of layer 0")
     assert "epsilon is 0" in line
@@ -71,9 +84,7 @@ def test_an_input_is_refused_with_its_row(way, constant):
 
 
 @pytest.mark.parametrize(
-    ("way", "constant"),
-    [("exhaustive", EXACT), ("incremental", EXACT)]
-    + [(way, ROUNDED) for way in ("partial", "incremental", "lumped")],
+    ("way", "constant"), [("exhaustive", EXACT), ("incremental", ROUNDED)]
 )
 def test_a_substitution_is_refused_with_its_row(way, constant):
     with refused(r"with symbol 1 put in, the row at position 0 vanishes before norm1"):
@@ -89,57 +100,20 @@ def test_the_two_constants_are_of_both_kinds():
 
 def test_a_norm_of_another_kind_and_place_names_itself():
     """RMS norms behind the sums, of a row 0 + 0: an embedding, and no heads."""
-    model, norm = build(norm="post", layers=2), RmsNorm(jnp.ones(6), 0.0)
-    layers = [
-        dataclasses.replace(
-            layer,
-            norm1=norm,
-            norm2=norm,
-            attention=dataclasses.replace(
-                layer.attention,
-                output=jnp.zeros_like(layer.attention.output),
-                output_bias=None,
-            ),
-        )
-        for layer in model.layers
-    ]
-    zero = model.embedding.at[1].set(0)
-    model = dataclasses.replace(model, embedding=zero, layers=tuple(layers))
+    norm = RmsNorm(jnp.ones(6), 0.0)
+    model = silenced(build(norm="post", layers=2), norm1=norm, norm2=norm)
+    model = dataclasses.replace(model, embedding=model.embedding.at[1].set(0))
     with refused(r"position 1 vanishes before norm1 of layer"):
         bounds.scan(model, TOKENS)
 
 
-def test_a_positive_epsilon_and_rows_that_do_not_vanish_are_answered():
+def test_a_positive_epsilon_is_answered():
     assert bounds.compute_influence(build(epsilon=1e-5), TOKENS).kind == "exact"
-    assert bounds.compute_influence(build(), CLEAN, symbols=(0, 2)).kind == "exact"
-
-
-def test_a_construction_without_epsilon_is_answered():
-    parity = jm.build_preset("normalised_parity", dtype="float64")
-    tokens = np.append(np.arange(1000) % 2, 2)
-    asked = {"target": "logits", "positions": [0, 999], "rounding": "none"}
-    found = bounds.compute_influence(parity, tokens, **asked)
-    assert found.max == pytest.approx(2, rel=1e-2)
 
 
 def test_rows_of_the_last_layer_that_nobody_reads_may_vanish():
     """The published PARITY model with epsilon = 0 erases the rows of bits."""
-    model = published(8)
-    none = {"norm1": 0.0, "norm2": 0.0}
-    layers = tuple(
-        dataclasses.replace(
-            layer,
-            **{
-                name: dataclasses.replace(getattr(layer, name), epsilon=epsilon)
-                for name, epsilon in none.items()
-            },
-        )
-        for layer in model.layers
-    )
-    model, tokens = (
-        dataclasses.replace(model, layers=layers),
-        np.append(strings(8)[0], 2),
-    )
+    model, tokens = with_epsilon(published(8), 0.0), np.append(strings(8)[0], 2)
     found = bounds.compute_influence(
         model, tokens, target="logits", method="exhaustive", rounding="none"
     )
@@ -169,15 +143,10 @@ def test_rounding_of_the_mean_alone_is_no_deviation(size):
     assert not vanishing._vanished(norm, apart, apart).any()
 
 
-@pytest.mark.parametrize("way", ["exhaustive", "partial", "incremental", "scan"])
+@pytest.mark.parametrize("way", ["incremental", "scan"])
 def test_a_substitution_that_vanishes_behind_attention_is_refused(way):
     """Behind a head that writes nothing, where the largest influence is another's."""
-    model = build(ROUNDED, norm="post")
-    silent = dataclasses.replace(
-        model.layers[0].attention, output=jnp.zeros((6, 6)), output_bias=None
-    )
-    layers = (dataclasses.replace(model.layers[0], attention=silent),)
-    model = dataclasses.replace(model, layers=layers)
+    model = silenced(build(ROUNDED, norm="post"))
     asked = {"symbols": (1,), "include_query": True, "method": way}
 
     def ask():
