@@ -79,9 +79,9 @@ def test_all_rows_are_brute_force(name, method):
 
 
 @pytest.mark.parametrize(
-    ("name", "method"), [("all", "exhaustive"), ("causal", "partial")]
+    ("name", "method", "kind"),
+    [("all", "exhaustive", "mean"), ("causal", "partial", "last")],
 )
-@pytest.mark.parametrize("kind", ["mean", "last"])
 def test_pooled_vectors_are_compared_as_they_are(name, method, kind):
     model = dataclasses.replace(model_of(name), pooling=Pooling(kind))
 

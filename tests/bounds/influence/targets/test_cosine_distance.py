@@ -1,7 +1,6 @@
 """The cosine distance of pooled vectors: its digits, and influences by every method."""
 
 import dataclasses
-import functools
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,10 +10,15 @@ import bounds
 from benchmarks import reference
 from bounds.influence.targets import cosine_distance as module
 from jax_models.model.readout import Pooling
-from tests.bounds.influence.expect import encloses, refused
-from tests.bounds.influence.many_digits import MP, every_pass
+from tests.bounds.influence.expect import refused
+from tests.bounds.influence.many_digits import MP
 from tests.bounds.influence.models import build
-from tests.bounds.influence.targets.compared import INPUT, MODELS, in_digits
+from tests.bounds.influence.targets.compared import (
+    INPUT,
+    assert_encloses,
+    in_digits,
+    passes,
+)
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -31,7 +35,7 @@ def distance(before, after):
 
 DRAW = np.random.default_rng(0)
 BASE, OTHER = DRAW.normal(size=(2, 8))
-CHANGES = {f"{size:g}": size * OTHER for size in 10.0 ** np.arange(-12, 3)}
+CHANGES = {f"{size:g}": size * OTHER for size in 10.0 ** np.arange(-12, 3, 3)}
 CHANGES["nearly along"] = 0.3 * BASE + 1e-6 * OTHER
 CHANGES["to an obtuse angle"] = 1e-3 * OTHER - 1.7 * BASE
 CHANGES["to a right one"] = OTHER - BASE * (1 + (OTHER @ BASE) / (BASE @ BASE))
@@ -78,29 +82,20 @@ def test_a_subtraction_from_1_is_noticed(plant):
     assert error_in_limits(CHANGES["1e-06"]) > 1e3
 
 
-@functools.cache
-def passes(name):
-    return every_pass(reference.forward, build(MODELS[name], seed=1), INPUT)
-
-
 @pytest.mark.parametrize("method", ["exhaustive", "incremental", "partial"])
 @pytest.mark.parametrize(
     ("name", "pooling"),
     [("two layers", Pooling("mean")), ("hard", Pooling("first", True))],
 )
 def test_influences_are_those_of_the_definition(name, pooling, method):
-    model = dataclasses.replace(build(MODELS[name], seed=1), pooling=pooling)
-    rows = passes(name)
+    model, rows = passes(name, reference.forward)
+    model = dataclasses.replace(model, pooling=pooling)
     exact = np.full((len(INPUT), 3), np.nan)
     mean = lambda rows: rows.sum(axis=0) if pooling.kind == "mean" else rows[0]
     for at in rows.keys() - {None}:
         exact[at] = distance(mean(rows[None]), mean(rows[at]))
-    asked = {"method": method, "target": "cosine_distance"}
-    found = bounds.compute_influence(model, INPUT, **asked)
-    scan = bounds.scan(model, INPUT, **asked)
-    assert found.exact
-    assert encloses(found, exact)
-    assert np.nanmax(found.upper - found.lower) <= 1e-6 * np.nanmax(exact)
+    assert_encloses(model, method, "cosine_distance", exact)
+    scan = bounds.scan(model, INPUT, method=method, target="cosine_distance")
     there = ~np.isnan(exact)
     assert ((scan.lower <= exact) & (exact <= scan.upper))[there].all()
 
