@@ -89,11 +89,11 @@ def test_on_a_cpu_with_memory_sizes_are_those_of_its_cache(
     ("method", "layers", "limit"),
     [
         ("incremental", 2, 2**21),
-        pytest.param("exhaustive", 2, 2**20, marks=pytest.mark.slow),
-        pytest.param("partial", 2, 2**21, marks=pytest.mark.slow),
-        pytest.param("incremental", 1, 2**19, marks=pytest.mark.slow),
-        pytest.param("incremental", 3, 2**22, marks=pytest.mark.slow),
-        pytest.param("screened", 3, 2**22, marks=pytest.mark.slow),
+        ("exhaustive", 2, 2**20),
+        ("partial", 2, 2**21),
+        ("incremental", 1, 2**19),
+        ("incremental", 3, 2**22),
+        ("screened", 3, 2**22),
     ],
 )
 def test_short_memory_makes_smaller_blocks_and_the_same_influence(

@@ -23,7 +23,7 @@ from bounds.influence.build import build_request
 from bounds.influence.propagation import sparse
 from bounds.store.results import read_store
 from tests.bounds.influence.asking import on_host
-from tests.bounds.influence.expect import meet, refused
+from tests.bounds.influence.expect import refused
 from tests.bounds.influence.models import build
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -61,12 +61,12 @@ def influences(method, request):
 @pytest.mark.parametrize(
     ("name", "num_layers", "weighting"),
     [
-        pytest.param("exhaustive", 2, "softmax", marks=pytest.mark.slow),
         ("partial", 2, "softmax"),
+        ("exhaustive", 2, "softmax"),
         ("incremental", 1, "softmax"),
         ("incremental", 2, "softmax"),
-        pytest.param("incremental", 2, "average_hard", marks=pytest.mark.slow),
-        pytest.param("incremental", 3, "softmax", marks=pytest.mark.slow),
+        ("incremental", 2, "average_hard"),
+        ("incremental", 3, "softmax"),
     ],
 )
 def test_equal_blocks_agree_to_the_bit_on_two_and_eight_devices(
@@ -87,20 +87,7 @@ def test_equal_blocks_agree_to_the_bit_on_two_and_eight_devices(
     assert ties is None or ties_alone.ambiguous == ties.ambiguous
 
 
-def test_three_devices_agree_within_the_radius():
-    """As many as do not divide the blocks."""
-    model, tokens = draw(2)
-    alone = compute_influence(model, tokens, include_query=True)
-    mesh = device_mesh(3)
-    shared = compute_influence(model, tokens, include_query=True, run=Run(mesh))
-    assert mesh.size == 3
-    assert (shared.position, shared.symbol) == (alone.position, alone.symbol)
-    assert meet(shared, alone)
-
-
-@pytest.mark.parametrize(
-    "weighting", ["leftmost_hard", pytest.param("average_hard", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("weighting", ["leftmost_hard", "average_hard"])
 def test_several_devices_follow_the_rows_that_one_does_to_the_bit(
     weighting, monkeypatch
 ):
@@ -143,14 +130,7 @@ def test_every_device_has_its_own_share():
     np.testing.assert_array_equal(found, np.tile(shares, 2)[: len(request.pairs)])
 
 
-@pytest.mark.parametrize(
-    ("num_devices", "num_layers"),
-    [
-        (8, 2),
-        pytest.param(3, 3, marks=pytest.mark.slow),
-        pytest.param(8, 3, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("num_devices", "num_layers"), [(8, 2), (3, 3)])
 def test_a_screen_over_devices_encloses_as_one_does(num_devices, num_layers):
     model, tokens = draw(num_layers)
     options = {"method": Screened(budget=6)}
@@ -196,23 +176,35 @@ def command(out, *more):
     return [sys.executable, "-m", "bounds", *arguments, *more]
 
 
-def two_processes(out, *of_the_second, asked=TWO_LAYERS):
-    """Exit codes and messages of two processes with two devices each."""
+@contextlib.contextmanager
+def started(folder, asked, of_the_second=()):
+    """Two processes that write what they say to files, killed at the end."""
     with socket.socket() as free:  # a port that was free a moment ago
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    more = [*asked, f"--coordinator={address}", "--num_processes=2", "--num_devices=2"]
-    processes = [
-        subprocess.Popen(
-            command(out, *more, f"--process_id={number}", *extra),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for number, extra in enumerate([(), of_the_second])
-    ]
-    errors = [process.communicate(timeout=1200)[1] for process in processes]
-    return [process.returncode for process in processes], errors
+    more = [*asked, f"--coordinator={address}", "--num_processes=2"]
+    with contextlib.ExitStack() as stack:
+        processes = []
+        for number, extra in enumerate([(), of_the_second]):
+            out, err = (
+                stack.enter_context((folder / f"{number}.{name}").open("w"))
+                for name in ("out", "err")
+            )
+            arguments = [*more, f"--process_id={number}", *extra]
+            arguments = command(folder / "out", *arguments)
+            process = subprocess.Popen(arguments, stdout=out, stderr=err)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            processes.append(process)
+        yield processes
+
+
+def two_processes(folder, *of_the_second, asked=TWO_LAYERS):
+    """Exit codes and messages of two processes with two devices each."""
+    asked = (*asked, "--num_devices=2")
+    with started(folder, asked, of_the_second) as processes:
+        codes = [process.wait(1200) for process in processes]
+    return codes, [(folder / f"{number}.err").read_text() for number in range(2)]
 
 
 @pytest.mark.slow
@@ -222,11 +214,12 @@ def two_processes(out, *of_the_second, asked=TWO_LAYERS):
     ids=["incremental", "sparse", "screened", "to the end"],
 )
 def test_two_processes_agree_with_one(tmp_path, asked):
-    alone, together = tmp_path / "alone", tmp_path / "together"
+    alone = tmp_path / "alone"
     subprocess.run(command(alone, *asked), check=True, capture_output=True)
-    codes, errors = two_processes(together, asked=asked)
+    codes, errors = two_processes(tmp_path, asked=asked)
     assert codes == [0, 0], errors
-    results = ((x / "influence.json").read_text() for x in (alone, together))
+    folders = alone, tmp_path / "out"
+    results = ((x / "influence.json").read_text() for x in folders)
     one, two = map(json.loads, results)
     assert (one["position"], one["symbol"]) == (two["position"], two["symbol"])
     assert abs(one["max"] - two["max"]) <= one["max_upper"] - one["max_lower"]
@@ -239,7 +232,7 @@ def test_processes_that_are_asked_different_questions_refuse(tmp_path, other):
     assert codes == [1, 1], errors
     for error in errors:
         assert "process 1 was asked another question than process 0" in error
-    assert not read_store(tmp_path / "results.sqlite").rows
+    assert not read_store(tmp_path / "out" / "results.sqlite").rows
 
 
 @pytest.mark.slow
@@ -259,28 +252,6 @@ def test_where_one_process_is_killed_the_other_ends_and_both_resume(
     with started(tmp_path, asked) as processes:
         assert [process.wait(600) for process in processes] == [0, 0]
     assert json.loads((tmp_path / "out/influence.json").read_text())["n"] == 1000
-
-
-@contextlib.contextmanager
-def started(folder, asked):
-    """Two processes that write what they say to files, killed at the end."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    more = [*asked, f"--coordinator={address}", "--num_processes=2"]
-    with contextlib.ExitStack() as stack:
-        processes = []
-        for number in range(2):
-            out, err = (
-                stack.enter_context((folder / f"{number}.{name}").open("w"))
-                for name in ("out", "err")
-            )
-            arguments = command(folder / "out", *more, f"--process_id={number}")
-            process = subprocess.Popen(arguments, stdout=out, stderr=err)
-            stack.callback(process.wait)
-            stack.callback(process.kill)
-            processes.append(process)
-        yield processes
 
 
 def pose(num_layers, include_query=False, **case):

@@ -20,16 +20,8 @@ from jax_models.model.entry import TokenDropout
 from jax_models.model.mask import SIGHTS, Sight, sees_any, visible
 from jax_models.run.mesh import device_mesh
 from tests.bounds.influence.expect import meet
-from tests.bounds.influence.models import FACTORS, TOKENS, allowed, build, widest_query
-from tests.bounds.influence.test_laws import (
-    RELATIVE,
-    assert_encloses,
-    expected_influence,
-    marked,
-    name,
-)
+from tests.bounds.influence.models import FACTORS, TOKENS, build
 from tests.compiled import programs
-from tests.covering import cover
 
 # Keywords of a scan's question; the others are of its answer.
 ASKED = {"target", "positions"}
@@ -79,39 +71,6 @@ def test_rows_of_the_input_see_what_they_saw_and_the_padding_itself(mask, window
     assert not after.everything
 
 
-def check(case, method):
-    model = build(case)
-    question = {"query": widest_query(case["mask"]), "target": case["target"]}
-    question["include_query"] = True
-    request = build_request(model, TOKENS, **question)
-    pads = case["temperature"] != "inverse_log"
-    assert bucket_length(request) == (16 if pads else None)
-    expected = expected_influence(
-        model, TOKENS, query=question["query"], target=case["target"]
-    )
-    result = bounds.compute_influence(model, TOKENS, method=method, **question)
-    assert_encloses(result, expected, RELATIVE if method == "incremental" else 0.0)
-    assert result.ties is None or not result.ties.ambiguous
-
-
-@pytest.mark.usefixtures("short")
-@pytest.mark.parametrize("case", marked(cover(FACTORS, 2, allowed)), ids=name)
-def test_changes_of_padded_inputs_are_the_definition(case):
-    check(case, "incremental")
-
-
-@pytest.mark.usefixtures("short", "small_tiles")
-@pytest.mark.parametrize("case", marked(cover(FACTORS, 2, allowed)), ids=name)
-def test_partial_passes_of_padded_inputs_are_the_definition(case):
-    check(case, "partial")
-
-
-@pytest.mark.usefixtures("short")
-@pytest.mark.parametrize("case", cover(FACTORS, 1, allowed), ids=name)
-def test_passes_of_padded_inputs_are_the_definition(case):
-    check(case, "exhaustive")
-
-
 RNG = np.random.default_rng(0)
 MEAN = {"pooling": jm.Pooling("mean", True)}
 # Parts of models, further fields, and keywords of scans.
@@ -147,11 +106,6 @@ SCANS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         {"rows": "all", "target": bounds.influence.LogProbability(1)},
     ),
     "mean of rows": ({}, MEAN, {"target": "pooled", "method": "incremental"}),
-    "mean of rows, subtracted": (
-        {},
-        MEAN,
-        {"target": "pooled", "method": "exhaustive"},
-    ),
     "distance of means": ({}, MEAN, {"target": "cosine_distance", "method": "partial"}),
     "last row": ({}, {"pooling": jm.Pooling("last")}, {"target": "pooled"}),
     "sum over some rows": (
@@ -160,8 +114,11 @@ SCANS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         {"target": bounds.influence.LogProbabilitySum((0, 2), (3, 8))},
     ),
     "head of the first row": ({}, {"head_row": "first"}, {"target": "logits"}),
-    "float32": ({"dtype": "float32"}, {}, {"method": "incremental"}),
-    "few positions": ({}, {}, {"positions": [3], "method": "exhaustive"}),
+    "few positions": (
+        {},
+        MEAN,
+        {"positions": [3], "method": "exhaustive", "target": "pooled"},
+    ),
     "hard layers": (
         {"weighting": "leftmost_hard", "num_layers": 3, "tie_resolution": 1e-6},
         {},
@@ -267,27 +224,25 @@ def test_long_inputs_and_much_work_keep_their_length(monkeypatch):
     assert bucket_length(ask(np.zeros(100, int))) is None
 
 
-def test_lengths_from_40_to_79_compile_six_sets_of_programs():
+def test_lengths_from_40_to_48_compile_two_sets_of_programs():
     """Of the first and the last length that are padded to the same one."""
     model = build({"num_layers": 3, "d_model": 4, "d_ff": 4, "num_heads": 1})
-    ends = 40, 42, 43, 48, 49, 55, 56, 64, 65, 73, 74, 79
-    inputs = [RNG.integers(0, 3, n) for n in ends]
+    inputs = [RNG.integers(0, 3, n) for n in (40, 42, 43, 48)]
     ask = functools.partial(bounds.scan, model, rounding="none")
     compiled = Counter(programs(lambda: ask(inputs)))
     del compiled["jit(stage)"]  # JAX's copy of an array
-    assert max(compiled.values()) <= 6
+    assert max(compiled.values()) <= 2
     assert {"jit(base_outputs)", "jit(_partial_block)"} <= set(compiled)
     again = programs(lambda: ask([x[::-1].copy() for x in inputs]))
     assert set(again) <= {"jit(stage)"}
 
 
 @pytest.mark.usefixtures("short")
-@pytest.mark.parametrize("method", ["exhaustive", "incremental", "partial"])
-def test_an_input_beyond_the_position_table_is_refused_though_it_is_padded(method):
+def test_an_input_beyond_the_position_table_is_refused_though_it_is_padded():
     model = build({"mask": "future"})
     model = dataclasses.replace(model, position=jm.PositionTable(np.ones((11, 8))))
     for ask in (bounds.compute_influence, bounds.scan):
         with pytest.raises(
             jm.InputError, match="n = 12 is beyond the model's position"
         ):
-            ask(model, TOKENS, method=method)
+            ask(model, TOKENS)

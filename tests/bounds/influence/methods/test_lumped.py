@@ -158,12 +158,7 @@ def exact_influence(monkeypatch, model, tokens, position, symbol):
 
 @pytest.mark.parametrize(
     ("weighting", "layer_norm"),
-    [
-        ("softmax", "pre"),
-        pytest.param("average_hard", "none", marks=pytest.mark.slow),
-        pytest.param("softmax", "none", marks=pytest.mark.slow),
-        pytest.param("average_hard", "pre", marks=pytest.mark.slow),
-    ],
+    [("softmax", "pre"), ("average_hard", "none"), ("average_hard", "pre")],
 )
 def test_a_million_tokens_keep_their_digits(monkeypatch, weighting, layer_norm):
     case = {"weighting": weighting, "layer_norm": layer_norm}

@@ -28,7 +28,7 @@ def small(scale=0.5, seed=0, **case):
     return build({**options, **case}, seed)
 
 
-def assert_encloses(found, exact, tolerance=1e-8):
+def assert_encloses(found, exact):
     """Every enclosure holds the exact one, and the maximum is where it is said to be."""
     asked = ~np.isnan(exact.lower)
     np.testing.assert_array_equal(~np.isnan(found.lower), asked)
@@ -38,8 +38,8 @@ def assert_encloses(found, exact, tolerance=1e-8):
     assert found.max_upper >= exact.max_lower
     if not found.uncertified:
         assert (found.position, found.symbol) == (exact.position, exact.symbol)
-        assert found.max == pytest.approx(exact.max, rel=tolerance)
-        assert found.max_upper - found.max_lower < tolerance * found.max
+        assert found.max == pytest.approx(exact.max, rel=1e-8)
+        assert found.max_upper - found.max_lower < 1e-8 * found.max
 
 
 def compare(model, tokens=TOKENS, **question):
@@ -207,13 +207,6 @@ def test_models_that_it_cannot_do_are_refused_with_the_reason(
         compute_influence(small(**case), TOKENS, method="screened")
 
 
-def test_auto_is_exact(quick_compilation):
-    """`auto` never takes an enclosure for the influences."""
-    found = compute_influence(small(), TOKENS[:6])
-    assert found.exact
-    assert found.evaluated == found.substitutions
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("layer_norm", ["none", "pre", "post"])
 @pytest.mark.parametrize("mask", ["none", "future", "strict_past"])
@@ -258,13 +251,3 @@ def test_few_substitutions_are_left_of_peaked_attention(
     assert (found.position, found.evaluated) == (position, 1)
     assert found.max == pytest.approx(exact.max, rel=1e-9)
     assert found.uncertified < most
-
-
-@pytest.mark.slow
-def test_float32_encloses_float64(quick_compilation):
-    """The radius of float32 arithmetic is in the enclosures."""
-    model = small(0.5, dtype="float32")
-    found = compute_influence(model, TOKENS, method="screened")
-    wider = with_dtype(model, "float64")
-    exact = compute_influence(wider, TOKENS, method="exhaustive")
-    assert_encloses(found, exact, tolerance=1e-4)

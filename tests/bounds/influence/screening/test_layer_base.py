@@ -31,11 +31,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["plain"]
-    + [pytest.param(x, marks=pytest.mark.slow) for x in CASES if x != "plain"],
-)
+@pytest.mark.parametrize("name", CASES)
 def test_cotangents_of_every_layer_are_the_derivative(name, quick_compilation):
     """What columns, own queries and rows send back adds up to the vector-Jacobian."""
     model = build({"num_layers": 3, **CASES[name]}, seed=1)

@@ -18,9 +18,7 @@ from tests.bounds.lemma5.certificate.one_layer import D, bare, draw_layer, outpu
 
 
 @pytest.mark.usefixtures("quick_compilation")
-@pytest.mark.parametrize(
-    "layer_norm", ["none", pytest.param("pre", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("layer_norm", ["none", "pre"])
 def test_what_neurons_add_is_read_too(layer_norm):
     """They are at their kinks, steep, and pass on a hundred times what moves them."""
     drawn = np.random.default_rng(0).normal

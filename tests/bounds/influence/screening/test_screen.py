@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 from pathlib import Path
 
 import jax
@@ -32,7 +33,6 @@ CASES = {
         "final_norm": True,
     },
 }
-FAST = ("three layers",)
 
 
 def worst(case, seeds, **options):
@@ -44,9 +44,7 @@ def worst(case, seeds, **options):
     return found
 
 
-@pytest.mark.parametrize(
-    "name", [x if x in FAST else pytest.param(x, marks=pytest.mark.slow) for x in CASES]
-)
+@pytest.mark.parametrize("name", CASES)
 def test_no_error_is_beyond_its_bound_and_some_come_near(name, quick_compilation):
     """Of the target, of every row between layers, and of row i, over wild models."""
     found = worst(CASES[name], range(24))
@@ -57,20 +55,19 @@ def test_no_error_is_beyond_its_bound_and_some_come_near(name, quick_compilation
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-def test_no_error_is_beyond_its_bound_with_a_field(name, quick_compilation):
-    """The same where rows know their field from factors of one term and of all."""
-    for rank in (1, 6):
-        found = worst(CASES[name], range(24), rank=rank)
-        assert max(found.values()) <= 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["three layers", "pre-norm"])
-def test_no_error_of_logits_is_beyond_its_bound(name, quick_compilation):
-    """The same of the read-out."""
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        # Rows know their field from factors of one term and of all.
+        *itertools.product(CASES, ({"rank": 1}, {"rank": 6})),
+        *itertools.product(("three layers", "pre-norm"), ({"target": "logits"},)),
+    ],
+    ids=str,
+)
+def test_no_error_is_beyond_its_bound_otherwise(name, options, quick_compilation):
+    """With a field of known terms, and of the read-out."""
     case = {**CASES[name], "num_classes": 3}
-    assert max(worst(case, range(24), target="logits").values()) <= 1
+    assert max(worst(case, range(24), **options).values()) <= 1
 
 
 def _without_kinks(whole, operation, base, known, reach):
