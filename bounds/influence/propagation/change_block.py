@@ -33,7 +33,6 @@ from bounds.influence.propagation.first_layer import (
     Replaced,
     join_reports,
     other_rows,
-    own_rows,
     prepare_first,
     prepare_layer,
     replace_tokens,
@@ -42,6 +41,7 @@ from bounds.influence.propagation.first_layer import (
     slice_rows,
     take_rows,
 )
+from bounds.influence.propagation.own_rows import own_rows
 from bounds.influence.propagation.pointwise import change_rows, read_change
 from bounds.influence.propagation.query_row import (
     QueryRow,

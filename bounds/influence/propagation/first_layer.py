@@ -5,8 +5,7 @@ hard maximum over all keys needs to be merged with more keys. Ties are reports o
 near hard attention came to one, and None in a softmax layer.
 
 Only the replaced row i has a new input, so any other row sees one replaced key/value column
-(`replace`, O(d) per row), and row i sees its query moved against unchanged keys and its
-own new column (`MovedKeys`, O(n d) per position).
+(`replace`, O(d) per row); row i itself is changed by `own_rows`, O(n d) per position.
 """
 
 import dataclasses
@@ -14,20 +13,18 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from bounds.influence.propagation.pointwise import (
     RowBase,
     base_rows,
     change_many_rows,
-    change_rows,
     order_neurons,
     read_change,
 )
 from jax_models.model.attending import (
     KeyStore,
     compute_scores,
-    own_score_changes,
     project_key_changes,
     project_keys,
     project_queries,
@@ -52,15 +49,13 @@ from jax_models.model.transformer import (
     symbol_rows,
 )
 from jax_models.run.blocks import (
-    fold_tiles,
-    formed_once,
     key_tile,
     map_rows,
     row_block,
     slice_tile,
 )
 from jax_models.run.perturbation import perturb
-from jax_models.weighting import Column, MovedKeys, TieReport, spread_of
+from jax_models.weighting import Column, TieReport
 from jax_models.weighting.base import same_position
 
 
@@ -308,34 +303,6 @@ def slice_rows(first: PreparedLayer, at: Int[Array, "rows"]) -> Any:
     )
 
 
-def own_rows(
-    layer: Layer,
-    first: PreparedLayer,
-    replaced: Replaced,
-    slots: Int[Array, "substitutions"],  # where the base pass holds row i
-) -> tuple[Float[Array, "substitutions width"], TieReport | None]:
-    """Change of row i itself when token i is replaced, and ties."""
-    weighting, heads = layer.attention.weighting, layer.attention.num_heads
-    per_row = 4 * heads * key_tile(first.store.length)
-    block = row_block(slots.shape[0], per_row)
-
-    def run(part: tuple[Any, Int[Array, "block"]]) -> Any:
-        (position, row_change, *projected), at = part
-        by_head = (x.swapaxes(0, 1) for x in projected)
-        moved = Replaced(position, row_change, *by_head)
-        change = _own_block(layer, first, moved, at)
-        base = jax.tree.map(lambda x: x[at], first.base)
-        heads = join_heads(weighting.read_change(change))
-        rows = change_rows(layer, base, moved.row_change, heads)
-        ties = weighting.ties_changed(change, moved.position)
-        return rows, report_each(at, ties)
-
-    position, row_change, *projected = jax.tree.leaves(replaced)
-    arrays = (position, row_change, *(x.swapaxes(0, 1) for x in projected))
-    rows, ties = map_rows(run, (arrays, slots), block)
-    return rows, join_reports(ties)
-
-
 def report_each(at: Int[Array, "rows"], ties: TieReport | None) -> TieReport | None:
     """Tie report repeated for each row, for `map_rows` to concatenate; None stays."""
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (*at.shape, *x.shape)), ties)
@@ -344,50 +311,3 @@ def report_each(at: Int[Array, "rows"], ties: TieReport | None) -> TieReport | N
 def join_reports(ties: TieReport | None) -> TieReport | None:
     """One tie report merged from those along the first axis; None if `ties` is None."""
     return None if ties is None else reduce_reports(ties)
-
-
-def _own_block(
-    layer: Layer,
-    first: PreparedLayer,
-    replaced: Replaced,
-    slots: Int[Array, "substitutions"],
-) -> Any:
-    """Changes of the summary of row i, one for each of a block of replacements."""
-    attention, n = layer.attention, first.store.length
-    weighting, at = attention.weighting, replaced.position
-    queries, summary, _ = take_rows(first, slots)
-    # Behind a wall: jaxlib 0.10.2 and 0.12.0.1 abort on AVX-512 where the conversion of
-    # these integers is joined to the comparison; see `same_position`.
-    places = formed_once(at[0] >= 0, lambda x: x.astype(queries.dtype), at)
-
-    def lift(index: Int[Array, "keys"], valid: Bool[Array, "keys"]) -> Any:
-        keys = slice_tile(first.store.keys, index, 1)
-        values = slice_tile(first.store.values, index, 1)
-        around = spread_of(weighting, values)
-        own = index[None, :].astype(places.dtype) == places[:, None]
-        scores = compute_scores(attention, queries, keys, n, at, index)
-        moved = replaced.query_change, replaced.key_change
-        change = own_score_changes(attention, queries, keys, *moved, own, n, at)
-        keys_moved = MovedKeys(
-            index=index,
-            score=scores,
-            score_change=change,
-            visible=visible(attention.sight, at, index) & valid,
-            spread=around,
-            carry=lambda w: _own(w, own)[..., None] * replaced.value_change,
-            arrive=lambda w, o: (
-                around(jnp.where(own, 0.0, w), o)
-                + _own(w, own)[..., None] * (replaced.new_value - o)
-            ),
-        )
-        return weighting.lift_change(summary, keys_moved)
-
-    return fold_tiles(lift, weighting.merge_change, n, key_tile(n))
-
-
-def _own(
-    weights: Float[Array, "heads substitutions keys"],
-    own: Bool[Array, "substitutions keys"],
-) -> Float[Array, "heads substitutions"]:
-    """Weight that row i gives its own column, from its weights for some columns."""
-    return jnp.where(own, weights, 0.0).sum(axis=-1)

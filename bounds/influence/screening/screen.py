@@ -20,13 +20,13 @@ from jaxtyping import Float, Int
 from bounds.influence.propagation.first_layer import (
     PreparedLayer,
     other_rows,
-    own_rows,
     prepare_first,
     prepare_layer,
     replace_tokens,
     replaced_columns,
     take_rows,
 )
+from bounds.influence.propagation.own_rows import own_rows
 from bounds.influence.screening.defect import Moved, defect
 from bounds.influence.screening.envelopes import Envelopes, make_envelopes
 from bounds.influence.screening.layer_base import ScreenedLayer, make_screened_layer

@@ -5,9 +5,10 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from bounds.influence.propagation.own_rows import LOSS, product
 from bounds.influence.propagation.pointwise import relu_block
 from bounds.influence.propagation.query_row import QueryRow
-from bounds.influence.two_layers.columns import LOSS, Columns, contract, product
+from bounds.influence.two_layers.columns import Columns, contract
 from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
 from jax_models.run.blocks import slice_tile

@@ -14,11 +14,12 @@ from bounds.influence.propagation.first_layer import (
     replace_tokens,
     slice_rows,
 )
+from bounds.influence.propagation.own_rows import product
 from bounds.influence.propagation.pointwise import change_rows
 from bounds.influence.targets.base import Target
 from bounds.influence.targets.change import change_watched
 from bounds.influence.two_layers.above import Above, RowMap, Sums
-from bounds.influence.two_layers.columns import Columns, PairRows, contract, product
+from bounds.influence.two_layers.columns import Columns, PairRows, contract
 from bounds.influence.two_layers.flips import Flips
 from jax_models.model.layer import Layer
 from jax_models.model.transformer import Transformer
