@@ -17,7 +17,7 @@ from bounds.influence.methods import bucket
 from bounds.influence.methods.incremental import INCREMENTAL
 from bounds.influence.propagation.change_block import change_block, prepare
 from bounds.influence.propagation.first_layer import take_rows
-from bounds.influence.two_layers import block, choice, columns, flips
+from bounds.influence.two_layers import above, block, choice, columns, flips
 from bounds.influence.two_layers.block import product_block
 from bounds.numbers.rounding import unit_roundoff
 from tests.architecture import with_architecture
@@ -335,6 +335,22 @@ def keep_pairs(flips, k, real=flips.Flips.find_pairs):
     return at, 0 * bent
 
 
+def keep_columns(sums, *given, real=above.Sums.read):
+    """All columns, those that lost digits too."""
+    heads, lost = real(sums, *given)
+    return heads, lost & False
+
+
+def clip_weights(log_weight, real=columns.exp):
+    """New weights, relative to the old largest, that arrive as at most 1."""
+    return real(jnp.minimum(log_weight, 0))
+
+
+def sharpen():
+    """A request with columns that lose digits."""
+    return pose(draw(factors=(1.0, 20.0)))
+
+
 def take_apart():
     """A request with pairs of large shares in crowded tiles."""
     return pose(draw(factors=(5.0, 1.0)))
@@ -348,6 +364,14 @@ PLANTED: dict[str, tuple[Any, Any, str, Any]] = {
     "flips of a pair with a large share are not corrected": (
         *(take_apart, flips.Flips),
         *("find_pairs", keep_pairs),
+    ),
+    "a column that lost digits is not computed again": (
+        *(sharpen, above.Sums),
+        *("read", keep_columns),
+    ),
+    "the weight of an arriving column is clipped": (
+        *(take_apart, columns),
+        *("exp", clip_weights),
     ),
     "a tile is skipped": (
         *(lambda: pose(draw()), block.Above),
