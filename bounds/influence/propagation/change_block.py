@@ -41,7 +41,7 @@ from bounds.influence.propagation.first_layer import (
     slice_rows,
     take_rows,
 )
-from bounds.influence.propagation.own_rows import own_rows
+from bounds.influence.propagation.own_rows import merged_rows, own_rows
 from bounds.influence.propagation.pointwise import change_rows, read_change
 from bounds.influence.propagation.query_row import (
     QueryRow,
@@ -411,7 +411,8 @@ def carry_block(
         # (`own_query`), or does not hold it.
         if own_query:
             slots = jnp.zeros_like(replaced.position)
-            found, ties = own_rows(layer, first, replaced, slots)
+            # Few: by tiles, which are the same to the bit in blocks of any size.
+            found, ties = merged_rows(layer, first, replaced, slots)
         else:
             rows = take_rows(first, jnp.zeros_like(at))
             others, ties = other_rows(layer, first, columns, at, rows)

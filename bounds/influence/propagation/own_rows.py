@@ -63,7 +63,7 @@ def own_rows(
     short = first.store.length <= SAFE_ROWS
     if short and attention.scoring.bilinear and not attention.weighting.hard:
         return _softmax_rows(layer, first, replaced, slots, alike), None
-    return _merged_rows(layer, first, replaced, slots)
+    return merged_rows(layer, first, replaced, slots)
 
 
 def _softmax_rows(
@@ -170,7 +170,7 @@ def _softmax_rows(
     return map_rows(run, arrays, row_block(slots.shape[0], per_row))
 
 
-def _merged_rows(
+def merged_rows(
     layer: Layer,
     first: PreparedLayer,
     replaced: Replaced,

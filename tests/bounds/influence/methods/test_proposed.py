@@ -50,8 +50,10 @@ ZEROS = np.zeros(N, np.int64)
 @pytest.mark.parametrize(
     ("layers", "question"),
     [
-        (1, {"method": "incremental", "target": "logits", "include_query": True}),
+        (1, {"method": "incremental", "include_query": True}),
         (1, {"method": "exhaustive", "memory_limit": 2**26}),
+        (1, {"method": "incremental", "target": "logits"}),
+        (2, {"method": "incremental"}),
         (2, {"method": "partial", "query": 3}),
     ],
     ids=str,
@@ -136,6 +138,19 @@ def test_of_equal_influences_the_first_is_named():
     assert found.decided >= 23
 
 
+def test_the_others_have_the_ends_of_float32():
+    plain = ask(SHARED, method="incremental")
+    found = ask(SHARED, method="incremental", propose="float32")
+    there = ~np.isnan(plain.lower)
+    value = (plain.lower[there] + plain.upper[there]) / 2
+    assert (found.lower[there] <= value).all()
+    assert (value <= found.upper[there]).all()
+    wide = found.upper[there] - found.lower[there] > 1e-9
+    near = found.upper[there] < 1.001 * plain.upper[there]
+    assert (near & (found.lower[there] > 0.999 * plain.lower[there]))[wide].all()
+    assert wide.sum() == found.substitutions - found.decided
+
+
 def test_what_float32_does_not_hold_is_decided():
     model = build({**ONE_LAYER, "layer_norm": "pre", "final_norm": False})
     model = dataclasses.replace(model, embedding=1e39 * model.embedding)
@@ -164,7 +179,7 @@ class Killed(Exception):
     [
         ("float32", "incremental"),
         ("float32", "exhaustive"),
-        ("bfloat16", "incremental"),
+        pytest.param("bfloat16", "incremental", marks=pytest.mark.slow),
     ],
 )
 def test_what_was_killed_goes_on_and_ends_as_what_was_not(
@@ -212,11 +227,19 @@ def test_what_was_killed_goes_on_and_ends_as_what_was_not(
         ask(model, tokens, **question | {"query": 9}, checkpoint=tmp_path / "kept.npz")
 
 
-@pytest.mark.slow
 def test_over_devices_the_maximum_is_theirs():
     question = {"method": "incremental", "mesh": device_mesh(2), "keep": "max"}
     plain = ask(ALIKE, ZEROS, **question)
     assert maximum(ask(ALIKE, ZEROS, **question, propose="float32")) == maximum(plain)
+
+
+def test_the_maximum_alone_has_no_arrays():
+    plain, found = ask(SHARED), ask(SHARED, keep="max")
+    assert maximum(found) == maximum(plain)
+    assert (found.lower, found.upper, found.position_symbol) == (None, None, None)
+    assert (found.position_lower, found.position_upper) == (None, None)
+    assert found.zeros == plain.zeros
+    assert found.decided is None
 
 
 REFUSED = {

@@ -54,7 +54,7 @@ def compare(model):
     replaced = replace_tokens(model, tokens, first, at, symbol)
     given = model.layers[0], first, replaced, at
     found, _ = own_rows.own_rows(*given)
-    expected, _ = own_rows._merged_rows(*given)
+    expected, _ = own_rows.merged_rows(*given)
     away = jnp.abs(found - expected).max(axis=1) / jnp.abs(expected).max(axis=1)
     return float(away.max() / jnp.finfo(model.dtype).eps)
 
