@@ -46,6 +46,9 @@ LAYERS = define_integers(FLAGS, "layers", [1, 2], "numbers of layers L")
 DTYPES = define_dtypes(FLAGS, "float64", "float32")
 WEIGHTINGS = define_weightings(FLAGS, "softmax")
 MASK = define_mask(FLAGS)
+QUERY_FACTORS = define_integers(
+    FLAGS, "query_factors", [1], "factors of all queries; large ones peak attention"
+)
 EXHAUSTIVE_TO = flags.DEFINE_integer(
     "exhaustive_to", 16384, "longest n at which exhaustive is timed", flag_values=FLAGS
 )
@@ -111,7 +114,8 @@ def show(config: Config, row: Row) -> str:
     speedup = row.get("speedup")
     return (
         f"L = {config['layers']}  n = {config['n']:>6}  {config['dtype']}  "
-        f"{config['weighting']}: incremental {row['incremental_seconds']:.4g} s = "
+        f"{config['weighting']}, queries x {config['query_factor']}: "
+        f"incremental {row['incremental_seconds']:.4g} s = "
         f"{row['forward_passes']:.3g} forward passes = {row['last_row_passes']:.3g} "
         "last rows"
         + (f" = exhaustive / {speedup:.3g}" if speedup is not None else "")
@@ -138,6 +142,7 @@ def table(measured: Measured) -> str:
             "weighting": lambda config, _: config["weighting"],
             "n": lambda config, _: str(config["n"]),
             "type": lambda config, _: config["dtype"],
+            "queries x": lambda config, _: str(config.get("query_factor", 1)),
             "seconds": lambda _, row: spread(row, "incremental"),
             "compiling": lambda _, row: digits(row.get("incremental_compile_seconds")),
             "forward passes": lambda _, row: digits(row["forward_passes"]),
@@ -165,7 +170,9 @@ def draw(measured: Measured) -> Any:
 
     def label(config: Config) -> str:
         weighting = f", {config['weighting']}" if several else ""
-        return f"L = {config['layers']}, {config['dtype']}{weighting}"
+        factor = config.get("query_factor", 1)
+        peaked = f", queries x {factor}" if factor > 1 else ""
+        return f"L = {config['layers']}, {config['dtype']}{weighting}{peaked}"
 
     lines = {
         quantity: lines_by(
@@ -184,6 +191,7 @@ def cells() -> Iterator[dict[str, Any]]:
         dtype=DTYPES.value,
         layers=LAYERS.value,
         weighting=WEIGHTINGS.value,
+        query_factor=QUERY_FACTORS.value,
         n=LENGTHS.value,
     ):
         exhaustive = cell["n"] <= EXHAUSTIVE_TO.value

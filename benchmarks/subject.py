@@ -10,6 +10,7 @@ from benchmarks.script import Config
 from bounds.influence.inputs.shared_base import SharedBase
 from bounds.influence.request import InfluenceRequest
 from jax_models import Transformer, random_transformer
+from jax_models.model.layer import Layer
 
 # Small widths, so that what grows with the length is seen.
 SIZES: dict[str, Any] = {"num_heads": 2, "d_model": 16, "d_ff": 32, "vocab_size": 2}
@@ -17,14 +18,29 @@ OPTIONAL = ("weighting", "mask", "scale", "layer_norm", "position")
 
 
 def random_model(config: Config) -> Transformer:
-    """Returns the random transformer that a config describes."""
+    """Returns the random transformer that a config describes.
+
+    Its queries are multiplied by `query_factor`, where the config has one: a large factor
+    peaks the attention of every layer.
+    """
     given = {name: config[name] for name in (*SIZES, *OPTIONAL) if name in config}
-    return random_transformer(
+    model = random_transformer(
         jax.random.key(config["seed"]),
         num_layers=config["layers"],
         dtype=config["dtype"],
         **given,
     )
+    if (factor := config.get("query_factor", 1)) == 1:
+        return model
+    return dataclasses.replace(
+        model, layers=tuple(_peaked(layer, factor) for layer in model.layers)
+    )
+
+
+def _peaked(layer: Layer, factor: float) -> Layer:
+    attention = layer.attention
+    peaked = dataclasses.replace(attention, query=factor * attention.query)
+    return dataclasses.replace(layer, attention=peaked)
 
 
 def random_tokens(config: Config) -> np.ndarray:

@@ -307,6 +307,8 @@ def summarise(
 
         return fold_tiles(lift_tile, merge, length, key_tile(length))
 
+    if settled and key_tile(length) == length:
+        return fold(weighting.lift_all, weighting.merge)
     summary = fold(weighting.lift, weighting.merge)
     if not settled:
         return summary

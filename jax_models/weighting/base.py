@@ -214,6 +214,18 @@ class Weighting(abc.ABC):
         """
         return summary
 
+    def lift_all(
+        self,
+        scores: Scores,
+        values: Values,
+        index: Index,
+        visible: Visible,
+        count: Count = None,
+    ) -> Any:
+        """Summarises all keys, where they are one tile, as `lift` and `settle` do."""
+        given = scores, values, index, visible, count
+        return self.settle(self.lift(*given), lambda lift: lift(*given))
+
     @abc.abstractmethod
     def read(self, summary: Any) -> Attended:
         """Returns the attended value; zero for a row that sees nothing."""

@@ -128,6 +128,33 @@ def _raised(
     return raised, jnp.where(total > 0, total, 1)
 
 
+def _lift(
+    scores: Scores, values: Values, index: Index, visible: Visible, count: Count
+) -> tuple[SoftmaxSummary, ByKey]:
+    """Summary of a tile of keys, and exp(score - rest_max), 0 for the top column."""
+    scores = jnp.where(visible, raised_scores(scores, count), -jnp.inf)
+    top = jnp.max(scores, axis=-1, keepdims=True)
+    key = jnp.arange(scores.shape[-1], dtype=jnp.int32)
+    first = jnp.where(scores == top, key, scores.shape[-1]).min(axis=-1)
+    rest = jnp.where(key == first[..., None], -jnp.inf, scores)
+    rest_max = jnp.max(rest, axis=-1, keepdims=True)
+    # A tile with one visible key has no rest: -inf - -inf would be NaN.
+    raised = jnp.exp(rest - jnp.where(rest_max == -jnp.inf, 0.0, rest_max))
+    empty = top[..., 0] == -jnp.inf
+    top_value = jnp.take_along_axis(values, first[..., None], axis=1)
+    summary = SoftmaxSummary(
+        # The first column's own score, not the maximum: where scores are equal, the
+        # derivative of a maximum is shared out, that of softmax is not.
+        top_score=jnp.take_along_axis(scores, first[..., None], axis=-1)[..., 0],
+        top_index=jnp.where(empty, -1, index[first]),
+        top_value=jnp.where(empty[..., None], 0.0, top_value),
+        rest_max=rest_max[..., 0],
+        rest_sum=raised.sum(axis=-1),
+        rest_values=contract(raised, values),
+    )
+    return summary, raised
+
+
 @pytree
 class Softmax(Weighting):
     """Softmax weighting: exp(score) / sum of exp(score) over the visible keys."""
@@ -155,26 +182,20 @@ class Softmax(Weighting):
         count: Count = None,
     ) -> SoftmaxSummary:
         """Summarises a tile of keys; of equal largest scores the first is the top column."""
-        scores = jnp.where(visible, raised_scores(scores, count), -jnp.inf)
-        top = jnp.max(scores, axis=-1, keepdims=True)
-        key = jnp.arange(scores.shape[-1], dtype=jnp.int32)
-        first = jnp.where(scores == top, key, scores.shape[-1]).min(axis=-1)
-        rest = jnp.where(key == first[..., None], -jnp.inf, scores)
-        rest_max = jnp.max(rest, axis=-1, keepdims=True)
-        # A tile with one visible key has no rest: -inf - -inf would be NaN.
-        raised = jnp.exp(rest - jnp.where(rest_max == -jnp.inf, 0.0, rest_max))
-        empty = top[..., 0] == -jnp.inf
-        top_value = jnp.take_along_axis(values, first[..., None], axis=1)
-        return SoftmaxSummary(
-            # The first column's own score, not the maximum: where scores are equal, the
-            # derivative of a maximum is shared out, that of softmax is not.
-            top_score=jnp.take_along_axis(scores, first[..., None], axis=-1)[..., 0],
-            top_index=jnp.where(empty, -1, index[first]),
-            top_value=jnp.where(empty[..., None], 0.0, top_value),
-            rest_max=rest_max[..., 0],
-            rest_sum=raised.sum(axis=-1),
-            rest_values=contract(raised, values),
-        )
+        return _lift(scores, values, index, visible, count)[0]
+
+    def lift_all(
+        self,
+        scores: Scores,
+        values: Values,
+        index: Index,
+        visible: Visible,
+        count: Count = None,
+    ) -> SoftmaxSummary:
+        """Summarises all keys with `rest_apart`, whose exponentials are those of `lift`."""
+        summary, raised = _lift(scores, values, index, visible, count)
+        apart = contract_apart(raised, values, summary.top_value)
+        return dataclasses.replace(summary, rest_apart=apart)
 
     def merge(self, first: SoftmaxSummary, second: SoftmaxSummary) -> SoftmaxSummary:
         """Joins two summaries without `rest_apart`; the lesser top column joins the rest."""

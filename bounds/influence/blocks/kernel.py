@@ -5,10 +5,11 @@ blocks share, and does not know where it runs. The base pass is that of the unch
 input; ties are reports of the closest decisions of hard attention.
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -152,25 +153,23 @@ def _run_alike(
         end = min(start + size, part.end)
         kinds = every[start:end]
         order = np.argsort(kinds, kind="stable")
-        turns = np.flatnonzero(np.diff(kinds[order])) + 1
-        tried = 0
+        turns = (np.flatnonzero(np.diff(kinds[order])) + 1).tolist()
         if start == part.start:
             # The first block tells for all whether products are worth their time: from the
             # middle, as under a causal mask the first positions lose most digits.
             alike = slice(min([*turns, order.size]))
             order[alike] = np.roll(order[alike], -(alike.stop // 2))
-            tried = min(part.batch, alike.stop)
-        ends = itertools.pairwise(
-            [0, *sorted({tried, *turns.tolist()} - {0}), order.size]
-        )
-        parts = [dataclasses.replace(part, start=a, end=b) for a, b in ends if a < b]
-        each = dataclasses.replace(kernel, again=None)
-        sorted_changes = []
-        if tried:
-            first = dataclasses.replace(each, parts=tuple(parts[:1]))
-            sorted_changes.append(_changes(first, request, start + order))
-            if np.isnan(sorted_changes[0]).any(axis=(1, 2)).mean() > MOST_AGAIN:
-                by_vectors = True
+        found = []
+        if not by_vectors:
+            ends = itertools.pairwise([0, *turns, order.size])
+            parts = (dataclasses.replace(part, start=a, end=b) for a, b in ends)
+            each = dataclasses.replace(kernel, parts=tuple(parts), again=None)
+            with contextlib.closing(_found(each, request, start + order)) as blocks:
+                found.append(next(blocks))
+                lost = np.isnan(found[0]).any(axis=(1, 2))
+                by_vectors = start == part.start and lost.mean() > MOST_AGAIN
+                if not by_vectors:
+                    found += blocks
         if by_vectors:
             # In blocks of the same bounds: all runs of a radius have blocks alike, though
             # one may lose digits where another does not.
@@ -178,10 +177,7 @@ def _run_alike(
             whole = dataclasses.replace(again, parts=(whole,))
             yield Block(_changes(whole, request, np.arange(start, end)), None)
             continue
-        if rest := parts[len(sorted_changes) :]:
-            each = dataclasses.replace(each, parts=tuple(rest))
-            sorted_changes.append(_changes(each, request, start + order))
-        changes = np.concatenate(sorted_changes)[np.argsort(order)]
+        changes = np.concatenate(found)[np.argsort(order)]
         (lost,) = np.nonzero(np.isnan(changes).any(axis=(1, 2)))
         if lost.size:
             # Blocks of one size, so that one program computes any number.
@@ -201,13 +197,18 @@ def _changes(
     kernel: Kernel, request: InfluenceRequest, these: Int[np.ndarray, "substitutions"]
 ) -> Float[np.ndarray, "substitutions watched classes"]:
     """Changes under these substitutions, which the parts of a kernel divide."""
+    return np.concatenate(list(_found(kernel, request, these)))
+
+
+def _found(
+    kernel: Kernel, request: InfluenceRequest, these: Int[np.ndarray, "substitutions"]
+) -> Generator[Float[np.ndarray, "substitutions watched classes"], None, None]:
+    """Yields the changes under these substitutions, by block."""
     where = request.position[these], request.symbol[these]
-    blocks = run_blocks(kernel, *where, request.mesh)
-    found = [
-        jax.device_get(changes)[: block.stop - block.start]
-        for block, changes, _ in blocks
-    ]
-    return np.concatenate(found)
+    # Who stops early has what runs waited for, and the rest not begun.
+    with contextlib.closing(run_blocks(kernel, *where, request.mesh)) as blocks:
+        for block, changes, _ in blocks:
+            yield jax.device_get(changes)[: block.stop - block.start]
 
 
 def run_blocks(
@@ -215,7 +216,7 @@ def run_blocks(
     position: Int[np.ndarray, "substitutions"],
     symbol: Int[np.ndarray, "substitutions"],
     mesh: Mesh | None,
-) -> Iterator[tuple[slice, Any, Any]]:
+) -> Generator[tuple[slice, Any, Any], None, None]:
     """Yields (slice, results, ties) by block; results of short blocks are padded."""
     # Programs of many devices meet in collectives: one thread starts them, in order.
     threads, devices, function = mesh is None, count_devices(mesh), kernel.function

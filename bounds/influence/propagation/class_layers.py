@@ -88,9 +88,7 @@ def move_classes(
         # Beside a large score the logarithm of a count would lose its digits.
         top = scores.max(axis=-1, where=visible, initial=-jnp.inf, keepdims=True)
         scores = scores - jnp.where(top == -jnp.inf, 0.0, top)
-    seen_classes = (scores, store.values, index, visible, count)
-    summary = weighting.lift(*seen_classes)
-    summary = weighting.settle(summary, lambda lift: lift(*seen_classes))
+    summary = weighting.lift_all(scores, store.values, index, visible, count)
     lifted = weighting.lift_change(
         summary,
         MovedKeys(

@@ -1,5 +1,7 @@
 """Requests whose pairs go by products of matrices, and the sizes of their blocks."""
 
+import math
+
 import jax
 import numpy as np
 
@@ -21,8 +23,9 @@ SHORTEST = 512
 LONGEST = SAFE_ROWS
 # Multiplications of a pair by products that cost as much as one of its vectors.
 CHEAPER = 25
-# Substitutions of a block, and rows of a tile.
-BLOCK, ROWS = 128, 128
+# Substitutions of a block at most, the share of them that an even number of each symbol
+# leaves free, and rows of a tile.
+BLOCK, FREE, ROWS = 288, 1 / 8, 128
 
 
 def by_products(request: InfluenceRequest) -> bool:
@@ -77,7 +80,10 @@ def product_sizes(request: InfluenceRequest) -> BlockSizes:
     def taken(size: int) -> float:
         return base + IN_FLIGHT * product_bytes(model, length, size)
 
-    size = fit_block(BLOCK, taken, request.memory_limit)
+    # One size for all inputs of a length, so that they share a program.
+    each = math.ceil((1 + FREE) * length / model.vocab_size)
+    suited = math.ceil(each / math.ceil(each / BLOCK))
+    size = fit_block(suited, taken, request.memory_limit)
     return BlockSizes(size, min(length, ROWS), taken(size))
 
 
