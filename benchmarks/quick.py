@@ -51,6 +51,11 @@ QUICK = (
         "--layers=2 --lengths=256,1024,4096 --budget=1 --exhaustive_to=1024",
     ),
     Quick(
+        "influence_speed",
+        "--layers=2 --lengths=1024,4096 --query_factors=20 --budget=1 "
+        "--exhaustive_to=1",
+    ),
+    Quick(
         "changed_rows",
         "--lengths=1024 --weightings=leftmost_hard,average_hard --masks=none",
     ),
