@@ -88,8 +88,11 @@ def measure(config: Config) -> dict[str, Any]:
     for name, timing in timings.items():
         row |= timing.columns(name)
     outline = Outline.of(INCREMENTAL, request)
-    row["flops"] = influence_operations(outline)
-    row["flops_per_second"] = row["flops"] / row["incremental_seconds"]
+    if outline.kernel.again is None:
+        # Products go through tiles until too many columns are lost: their program does
+        # not say how often.
+        row["flops"] = influence_operations(outline)
+        row["flops_per_second"] = row["flops"] / row["incremental_seconds"]
     largest = max(outline.kernel.parts, key=lambda part: part.end - part.start)
     row["block_bytes"] = program_bytes(outline.trace(largest))
     row["calls"] = timings["incremental"].calls
@@ -119,7 +122,7 @@ def show(config: Config, row: Row) -> str:
         f"{row['forward_passes']:.3g} forward passes = {row['last_row_passes']:.3g} "
         "last rows"
         + (f" = exhaustive / {speedup:.3g}" if speedup is not None else "")
-        + f"; {row['flops_per_second'] / 1e9:.3g} GFLOP/s, {_memory(row)}"
+        + f"; {digits(giga(row.get('flops_per_second'))) or '?'} GFLOP/s, {_memory(row)}"
     )
 
 

@@ -114,7 +114,9 @@ class Kernel:
     def sized_as(self, other: "Kernel") -> "Kernel":
         """Kernel in blocks of the size of another's largest."""
         again = self.again
-        if again is not None and other.again is not None:
+        if other.again is not None:
+            if again is None:  # vectors, where the other has products
+                return self.sized_as(other.again)
             again = again.sized_as(other.again)
         sized = self.in_blocks(max(part.batch for part in other.parts))
         return dataclasses.replace(sized, again=again)
@@ -166,7 +168,8 @@ def _run_alike(
             each = dataclasses.replace(kernel, parts=tuple(parts), again=None)
             with contextlib.closing(_found(each, request, start + order)) as blocks:
                 found.append(next(blocks))
-                lost = np.isnan(found[0]).any(axis=(1, 2))
+                # The same ones on any number of devices.
+                lost = np.isnan(found[0][: part.batch]).any(axis=(1, 2))
                 by_vectors = start == part.start and lost.mean() > MOST_AGAIN
                 if not by_vectors:
                     found += blocks
@@ -205,7 +208,7 @@ def _found(
 ) -> Generator[Float[np.ndarray, "substitutions watched classes"], None, None]:
     """Yields the changes under these substitutions, by block."""
     where = request.position[these], request.symbol[these]
-    # Who stops early has what runs waited for, and the rest not begun.
+    # Who stops early has what is under way waited for, and the rest not begun.
     with contextlib.closing(run_blocks(kernel, *where, request.mesh)) as blocks:
         for block, changes, _ in blocks:
             yield jax.device_get(changes)[: block.stop - block.start]

@@ -15,17 +15,15 @@ from jax_models.model.transformer import Transformer
 from jax_models.run.blocks import tile_elements
 from jax_models.run.compiler import SAFE_ROWS
 
-# Tokens for each symbol, at least: below, a second is not to be gained, blocks of many
-# changes of symbol are nearly empty, and a column that lost digits compiles the program of
-# vectors as well.
+# Tokens for each symbol, at least: below, a second is not to be gained, and a column that
+# lost digits compiles the program of vectors as well.
 SHORTEST = 512
 # Tokens in all: longer inputs have products of more rows than one CPU compiler does.
 LONGEST = SAFE_ROWS
 # Multiplications of a pair by products that cost as much as one of its vectors.
 CHEAPER = 25
-# Substitutions of a block at most, the share of them that an even number of each symbol
-# leaves free, and rows of a tile.
-BLOCK, FREE, ROWS = 288, 1 / 8, 128
+# Substitutions of a block at most, and rows of a tile.
+BLOCK, ROWS = 288, 128
 
 
 def by_products(request: InfluenceRequest) -> bool:
@@ -40,7 +38,7 @@ def by_products(request: InfluenceRequest) -> bool:
     if not (is_factored(model) and _is_cheaper(model)):
         return False
     try:
-        size = request.block(product_sizes(request).substitutions, count)
+        size = product_sizes(request).substitutions
     except InputError:  # vectors take less memory
         return False
     # The last block of each change of symbol takes the time of a whole one.
@@ -80,8 +78,10 @@ def product_sizes(request: InfluenceRequest) -> BlockSizes:
     def taken(size: int) -> float:
         return base + IN_FLIGHT * product_bytes(model, length, size)
 
-    # One size for all inputs of a length, so that they share a program.
-    each = math.ceil((1 + FREE) * length / model.vocab_size)
+    # One size for all inputs of a length, so that they share a program: positions of one
+    # symbol are an even share of them, and in random inputs seldom many more.
+    even = length / model.vocab_size
+    each = math.ceil(even + 2 * math.sqrt(even))
     suited = math.ceil(each / math.ceil(each / BLOCK))
     size = fit_block(suited, taken, request.memory_limit)
     return BlockSizes(size, min(length, ROWS), taken(size))

@@ -160,6 +160,18 @@ def test_a_settled_summary_is_not_merged():
             Softmax().merge(*pair)
 
 
+@pytest.mark.parametrize("count", [None, np.array([1.0, 3.0, 1.0, 2.0, 5.0])])
+def test_one_pass_settles_as_two_do(count):
+    tile = SCORES, VALUES, INDEX, SEEN, count
+    softmax = Softmax()
+    two = softmax.settle(softmax.lift(*tile), lambda lift: lift(*tile))
+    one = softmax.lift_all(*tile)
+    for field in dataclasses.fields(one):
+        np.testing.assert_allclose(
+            *(getattr(x, field.name) for x in (one, two)), rtol=1e-13
+        )
+
+
 def test_a_row_that_sees_one_column_or_none_settles():
     seen = jnp.asarray([[True, False, False], [False, False, False]])
     found = summarise(jnp.zeros((1, 2, 3)), jnp.ones((1, 3, 2)), seen)
