@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -18,7 +19,7 @@ import jax_models as jm
 from benchmarks.operations import Outline, shapes_of
 from bounds import Run, Screened, device_mesh
 from bounds.influence import METHODS, compute_influence
-from bounds.influence.blocks.kernel import run_kernel
+from bounds.influence.blocks.kernel import Kernel, Part, run_kernel
 from bounds.influence.build import build_request
 from bounds.influence.propagation import sparse
 from bounds.store.results import read_store
@@ -148,6 +149,31 @@ def test_a_screen_over_devices_encloses_as_one_does(num_devices, num_layers):
     assert (shared.upper[told] >= exact.lower[told]).all()
     assert (shared.max, shared.position) == (alone.max, alone.position)
     assert [level.screened for level in shared.levels][:1] == [N - 1]
+
+
+@jax.jit
+def first_lost(position, symbol):
+    """Changes of which the first eight from the middle of 64 lose their digits."""
+    lost = (position >= 32) & (position < 40)
+    return jnp.where(lost, jnp.nan, 1.0)[:, None, None], jm.TieReport.empty("float64")
+
+
+@jax.jit
+def never_lost(position, symbol):
+    return jnp.full((position.size, 1, 1), 2.0), jm.TieReport.empty("float64")
+
+
+@pytest.mark.parametrize("num_devices", [1, 2, 4])
+def test_any_number_of_devices_gives_up_products_alike(num_devices):
+    model, _ = draw(1)
+    request = build_request(model, np.zeros(64, np.int32), include_query=True)
+    asked = over(num_devices, request)
+    again, products = (
+        Kernel(function, (), (Part(0, 64, 8, {}),), None)
+        for function in (never_lost, first_lost)
+    )
+    (block,) = run_kernel(dataclasses.replace(products, again=again), asked)
+    assert (block.changes == 2).all()
 
 
 def test_a_bare_function_runs_on_one_device():
