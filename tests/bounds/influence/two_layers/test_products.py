@@ -302,7 +302,7 @@ def test_progress_comes_with_every_sorted_set_of_blocks():
     model, tokens, steps = draw(), pose(draw()).tokens, []
     run = bounds.Run(progress=lambda done, total: steps.append(done))
     carry(model, tokens, rounding="none", run=run)
-    assert steps == [28, 42]  # four blocks of seven
+    assert steps == [32, 42]
 
 
 def test_short_and_long_inputs_and_wide_blocks_keep_vectors(monkeypatch):
