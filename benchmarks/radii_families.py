@@ -15,6 +15,7 @@ import numpy as np
 
 import jax_models as jm
 from benchmarks.published_parity import published_parity
+from benchmarks.subject import change_attention, sharpen
 from jax_models.languages import ParitySource
 from jax_models.programs.logic import compile_formula, parse_formula
 from jax_models.training import Training, train
@@ -36,19 +37,10 @@ Config = Mapping[str, Any]
 Change = Callable[[jm.Transformer, np.random.Generator], jm.Transformer]
 
 
-def _attention(model: jm.Transformer, change: Callable[[Any], Any]) -> jm.Transformer:
-    """Model with `change` applied to the attention of every layer."""
-    layers = tuple(
-        dataclasses.replace(layer, attention=change(layer.attention))
-        for layer in model.layers
-    )
-    return dataclasses.replace(model, layers=layers)
-
-
 def _peaked(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
     """Model with queries scaled by 3 to 300, for scores of tens and hundreds."""
     factor = float(10.0 ** draw.uniform(0.5, 2.5))
-    return _attention(model, lambda x: dataclasses.replace(x, query=x.query * factor))
+    return sharpen(model, factor)
 
 
 def offset_scores(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
@@ -63,7 +55,7 @@ def offset_scores(model: jm.Transformer, draw: np.random.Generator) -> jm.Transf
             key_bias=x.key_bias.at[:, 0].set(size),
         )
 
-    return _attention(model, change)
+    return change_attention(model, change)
 
 
 def _dominant(gap: float) -> Change:
@@ -131,7 +123,7 @@ def look_by_one_coordinate(model: jm.Transformer, gap: float) -> jm.Transformer:
             output=x.output.at[0].set(0),
         )
 
-    model = _attention(model, change)
+    model = change_attention(model, change)
     blocks = [layer.feed_forward for layer in model.layers]
     layers = tuple(
         dataclasses.replace(
@@ -199,7 +191,7 @@ def _unread(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:
         blind = {k: v - (v @ along)[..., None] * along for k, v in parts.items()}
         return dataclasses.replace(x, **blind)
 
-    return _attention(model, change)
+    return change_attention(model, change)
 
 
 def _plain(model: jm.Transformer, draw: np.random.Generator) -> jm.Transformer:

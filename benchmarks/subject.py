@@ -1,6 +1,7 @@
 """The random models and inputs that benchmarks measure, from the config of a row."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,7 +11,6 @@ from benchmarks.script import Config
 from bounds.influence.inputs.shared_base import SharedBase
 from bounds.influence.request import InfluenceRequest
 from jax_models import Transformer, random_transformer
-from jax_models.model.layer import Layer
 
 # Small widths, so that what grows with the length is seen.
 SIZES: dict[str, Any] = {"num_heads": 2, "d_model": 16, "d_ff": 32, "vocab_size": 2}
@@ -30,17 +30,24 @@ def random_model(config: Config) -> Transformer:
         dtype=config["dtype"],
         **given,
     )
-    if (factor := config.get("query_factor", 1)) == 1:
-        return model
-    return dataclasses.replace(
-        model, layers=tuple(_peaked(layer, factor) for layer in model.layers)
+    factor = config.get("query_factor", 1)
+    return model if factor == 1 else sharpen(model, factor)
+
+
+def change_attention(model: Transformer, change: Callable[[Any], Any]) -> Transformer:
+    """Returns a model with `change` applied to the attention of every layer."""
+    layers = tuple(
+        dataclasses.replace(layer, attention=change(layer.attention))
+        for layer in model.layers
     )
+    return dataclasses.replace(model, layers=layers)
 
 
-def _peaked(layer: Layer, factor: float) -> Layer:
-    attention = layer.attention
-    peaked = dataclasses.replace(attention, query=factor * attention.query)
-    return dataclasses.replace(layer, attention=peaked)
+def sharpen(model: Transformer, factor: float) -> Transformer:
+    """Returns a model with the queries of every layer multiplied by `factor`."""
+    return change_attention(
+        model, lambda x: dataclasses.replace(x, query=x.query * factor)
+    )
 
 
 def random_tokens(config: Config) -> np.ndarray:
