@@ -189,7 +189,8 @@ def _ask(
 
 def report(stage: str, partial: PartialInput) -> None:
     """Prints the stage of a search and its number of free positions every few seconds."""
-    tell(f"{stage}: {len(partial.free)} positions are free")
+    number = len(partial.free)
+    tell(f"{stage}: {number} position{'s are' if number != 1 else ' is'} free")
 
 
 def read_language(name: str) -> Any:

@@ -378,13 +378,11 @@ class _Parser(grammar.Parser):
                 self.expect("'in' after 'not' behind a value", "in")
             member = Operation(place, "in", (first, *self._symbols()))
             return member if kind == "in" else Operation(place, "not", (member,))
-        right = yield self.expression(operator.right)
+        rule = self.expression(operator.right)
+        right = yield (self._nested(rule) if kind == "not" else rule)
         second = right.value
         match kind:
             case "not":
-                negated = isinstance(second, Operation) and second.operator == "not"
-                if negated and second.place == right.first.place:
-                    return second.operands[0]
                 return Operation(place, "not", (second,))
             case "or" | "and":
                 parts = first.operands if left[0].by is operator else (first,)
