@@ -12,7 +12,7 @@ from bounds.influence.propagation.first_layer import (
     Replaced,
     take_rows,
 )
-from bounds.influence.propagation.own_rows import LOSS, own_rows
+from bounds.influence.propagation.own_rows import own_rows
 from bounds.influence.propagation.pointwise import change_rows
 from bounds.influence.propagation.query_row import QueryRow, move_query
 from jax_models.model.attending import compute_scores
@@ -23,6 +23,9 @@ from jax_models.weighting.base import same_position
 from jax_models.weighting.exponentials import exp, exp_and_expm1
 
 contract = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
+
+# Of a row's weight, below which a column whose score falls is left to vectors.
+LEAST_LEFT = 1 / 16
 
 
 class Columns(NamedTuple):
@@ -121,15 +124,14 @@ class PairRows(NamedTuple):
 def _dominates(
     first: PreparedLayer, key_change: Float[Array, "heads d_k"]
 ) -> Bool[Array, "tokens"]:
-    """True for columns with nearly all of another row's weight.
+    """True for columns that leave another row little of its weight when replaced.
 
-    1 + E p and v_i - b_j lose digits there.
+    1 + E p loses the digits of 1 / (what is left) there.
     """
     weight, index = first.summary.top_weight, first.summary.top_index
     length = first.store.length
     change = contract("hje,he->hj", first.queries, key_change)
     left = 1 + weight * jnp.expm1(jnp.minimum(change, 0))
-    heavy = (weight > 1 - 1 / LOSS) | ((weight > 0.5) & (left < 0.25))
-    heavy = heavy & (index != jnp.arange(length, dtype=index.dtype))
+    heavy = (left < LEAST_LEFT) & (index != jnp.arange(length, dtype=index.dtype))
     marks = jnp.zeros(length + 1, bool)
     return marks.at[jnp.where(heavy, index, length)].set(True)[:length]

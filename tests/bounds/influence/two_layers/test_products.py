@@ -346,6 +346,35 @@ def clip_weights(log_weight, real=columns.exp):
     return real(jnp.minimum(log_weight, 0))
 
 
+def keep_dominating(first, key_change):
+    """No column marked as one that leaves a row little of its weight."""
+    return jnp.zeros(first.store.length, bool)
+
+
+def dominate():
+    """A request in which one column keeps nearly all weight of every row.
+
+    Its score falls from 27 to 7 among others of 0. All values at the base are 0, so that
+    nothing else tells of the digits that its share loses.
+    """
+    model = draw()
+    below, attention = model.layers[0], model.layers[0].attention
+    scores = jnp.asarray([0.0, 27.0, 7.0]) * np.sqrt(attention.key_width)
+    attention = dataclasses.replace(
+        attention,
+        query=0 * attention.query,
+        query_bias=jnp.zeros_like(attention.query_bias).at[:, 0].set(1),
+        key=jnp.zeros_like(attention.key).at[:, 0, :3].set(scores),
+        value=attention.value.at[:, :, :2].set(0),
+    )
+    below = dataclasses.replace(below, attention=attention)
+    one_hot = jnp.eye(3, model.width)
+    layers = (below, model.layers[1])
+    model = dataclasses.replace(model, embedding=one_hot, position=None, layers=layers)
+    tokens = (np.arange(N) == 5).astype(int)
+    return build_request(model, tokens, include_query=True)
+
+
 def sharpen():
     """A request with columns that lose digits."""
     return pose(draw(factors=(1.0, 20.0)))
@@ -368,6 +397,10 @@ PLANTED: dict[str, tuple[Any, Any, str, Any]] = {
     "a column that lost digits is not computed again": (
         *(sharpen, above.Sums),
         *("read", keep_columns),
+    ),
+    "a column that dominates a row is not left to vectors": (
+        *(dominate, columns),
+        *("_dominates", keep_dominating),
     ),
     "the weight of an arriving column is clipped": (
         *(take_apart, columns),
