@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """A promised name; the first use loads all of them, and JAX."""
+    """A promised name; the first use imports it, and JAX."""
     return find_public(__name__, name)
 
 

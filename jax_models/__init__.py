@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Returns the object of a public name; the first use loads JAX and all such objects."""
+    """Returns the object of a public name; the first use imports it, and JAX."""
     return find_public(__name__, name)
 
 

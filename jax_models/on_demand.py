@@ -1,20 +1,37 @@
-"""Public names of packages, imported when the first of them is used."""
+"""Public names of packages, each imported when it is first used."""
 
+import ast
+import functools
 import importlib
+import importlib.util
 import sys
+from pathlib import Path
 from typing import Any
 
 
 # JAX takes seconds to import. Since importing a module imports its package first, a package
-# that imported JAX would delay the command line's answer to --help and to signals.
+# that imported JAX would delay the command line's answer to --help and to signals; and who
+# asks for one name would wait for the modules of all.
 def find_public(package: str, name: str) -> Any:
-    """Returns the object of a name in `package.public`, or a loaded module of the package."""
-    # Tools ask any object for special names, such as __wrapped__: none of them loads JAX.
-    special = name.startswith("__") and name != "__all__"
-    if not special and name != "public":
-        public = importlib.import_module(f"{package}.public")
-        if name == "__all__" or name in public.__all__:
-            return getattr(public, name)
-        if f"{package}.{name}" in sys.modules:  # which it has loaded
-            return sys.modules[f"{package}.{name}"]
+    """Returns the object of a name that `package.public` imports, or a module."""
+    module = sys.modules[package]
+    origin = _origins(package)
+    if name == "__all__":
+        return sorted(origin)
+    if name in origin and origin[name] != package:
+        found = getattr(importlib.import_module(origin[name]), name)
+        setattr(module, name, found)
+        return found
+    # Tools ask any object for special names, such as __wrapped__.
+    if not name.startswith("__") and importlib.util.find_spec(f"{package}.{name}"):
+        return importlib.import_module(f"{package}.{name}")
     raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+
+@functools.cache
+def _origins(package: str) -> dict[str, str]:
+    """The module that each public name is imported from, as read in `package.public`."""
+    # Read and not run: it imports all of them, for type checkers.
+    source = Path(*sys.modules[package].__path__, "public.py").read_text("utf-8")
+    imports = (x for x in ast.parse(source).body if isinstance(x, ast.ImportFrom))
+    return {name.name: str(x.module) for x in imports for name in x.names}
