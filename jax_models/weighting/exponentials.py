@@ -26,12 +26,15 @@ _FORMS = {
 }
 
 
+# Traced once for each shape, and not where they are called.
+@jax.jit
 def exp(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """e^x, formed once for all its uses."""
     less, power = _reduce(x)
     return jax.lax.optimization_barrier(power * (1 + less))
 
 
+@jax.jit
 def exp_and_expm1(
     x: Float[Array, "*shape"],
 ) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
