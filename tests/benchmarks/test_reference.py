@@ -1,11 +1,18 @@
-"""Hand-worked values for the oracle itself, keyword by keyword."""
+"""Hand-worked values for the oracle itself, of what no other library computes.
+
+Norms, activations, biases, heads and tables of positions are those of `transformers`
+(tests/jax_models/format/pretrained/test_families.py), with which oracle and engine agree.
+"""
 
 import math
 
 import numpy as np
 import pytest
 
+import jax_models as jm
 from benchmarks import reference
+from tests.architecture import small_model
+from tests.written import written
 
 LN3 = math.log(3.0)
 
@@ -61,14 +68,6 @@ def test_zero_scores_average_what_the_mask_shows(mask, expected):
     config, tensors = one_layer([[1.0], [2.0], [4.0]], mask=mask)
     np.testing.assert_allclose(
         attended(config, tensors, [0, 0, 1, 2])[:, 0], expected, rtol=1e-15
-    )
-
-
-def test_softmax_weights_are_exponentials_of_the_scores():
-    # Scores 0 and ln 3 on unit vectors: weights 1/4 and 3/4.
-    config, tensors = one_layer(np.eye(2), score=[0.0, LN3])
-    np.testing.assert_allclose(
-        attended(config, tensors, [0, 1]), [[1 / 4, 3 / 4]] * 2, rtol=1e-15
     )
 
 
@@ -182,76 +181,6 @@ def test_float32_tensors_have_wider_cells_and_rounded_positions():
     assert y[2, 0] == 5.0 + float(np.float32(1 / 3))
 
 
-# With epsilon 3 the norm of (3, 1) is (1, -1) / sqrt(1 + 3) = (1/2, -1/2); scale 2 and
-# bias (0, 1) make it (1, 0).
-NORM = {"scale": np.array([2.0, 2.0]), "bias": np.array([0.0, 1.0])}
-
-
-def with_norms(config, tensors, kind):
-    config.update(layer_norm=kind, layer_norm_epsilon=3.0)
-    for name in ("norm1", "norm2"):
-        for part, value in NORM.items():
-            tensors[f"layers.0.{name}.{part}"] = value
-    return config, tensors
-
-
-def test_pre_norm_stands_before_attention_and_before_the_feed_forward():
-    config, tensors = with_norms(*one_layer([[3.0, 1.0]]), "pre")
-    # u = (1, 0) is attended: c = (4, 1); z = norm of it: mean 5/2, variance 9/4,
-    # (3/2, -3/2) / sqrt(21/4) * 2 + (0, 1) = (6/sqrt 21, 1 - 6/sqrt 21).
-    np.testing.assert_allclose(reference.forward(config, tensors, [0]), [[4, 1]])
-    tensors["layers.0.ffn.w1"] = np.array([[1.0, 0.0]])
-    tensors["layers.0.ffn.w2"] = np.array([[0.0], [1.0]])
-    np.testing.assert_allclose(
-        reference.forward(config, tensors, [0]), [[4, 1 + 6 / math.sqrt(21)]]
-    )
-
-
-def test_post_norm_stands_after_attention_and_after_the_feed_forward():
-    config, tensors = with_norms(*one_layer([[3 / 2, 1 / 2]]), "post")
-    # c = y + y = (3, 1), normed (1, 0); feed-forward adds (0, 1 * 2): (1, 2), normed:
-    # mean 3/2, variance 1/4, (-1/2, 1/2) / sqrt(13/4) * 2 + (0, 1).
-    tensors["layers.0.ffn.w1"] = np.array([[1.0, 0.0]])
-    tensors["layers.0.ffn.w2"] = np.array([[0.0], [2.0]])
-    root = math.sqrt(13)
-    np.testing.assert_allclose(
-        reference.forward(config, tensors, [0]), [[-2 / root, 1 + 2 / root]]
-    )
-
-
-def test_final_norm_applies_when_its_tensors_are_there():
-    config, tensors = one_layer([[3 / 2, 1 / 2]], layer_norm_epsilon=3.0)
-    tensors |= {f"final_norm.{part}": value for part, value in NORM.items()}
-    np.testing.assert_allclose(reference.forward(config, tensors, [0]), [[1, 0]])
-
-
-def test_feed_forward_is_relu_with_both_biases_and_a_residual():
-    config, tensors = one_layer([[1.0], [-4.0]])
-    tensors["layers.0.attention.output"] = np.zeros((1, 1))
-    tensors["layers.0.attention.output_bias"] = np.array([1.0])
-    tensors |= {
-        "layers.0.ffn.w1": np.array([[1.0], [-1.0]]),
-        "layers.0.ffn.b1": np.array([1.0, 0.0]),
-        "layers.0.ffn.w2": np.array([[10.0, 100.0]]),
-        "layers.0.ffn.b2": np.array([1000.0]),
-    }
-    # c = 2: hidden (3, 0), y = 2 + 30 + 1000.
-    # c = -3: hidden (0, 3), y = -3 + 300 + 1000.
-    np.testing.assert_array_equal(
-        reference.forward(config, tensors, [0, 1]), [[1032.0], [1297.0]]
-    )
-
-
-def test_gelu_is_the_exact_one():
-    config, tensors = one_layer([[1.0]])
-    tensors["layers.0.attention.output"] = np.zeros((1, 1))
-    tensors["layers.0.ffn.w1"] = tensors["layers.0.ffn.w2"] = np.ones((1, 1))
-    config["activation"] = "gelu"
-    # x Φ(x) at 1; the tanh approximation gives 0.8411919906.
-    y = reference.forward(config, tensors, [0])
-    assert y[0, 0] - 1 == pytest.approx(0.8413447460685429, rel=1e-15)
-
-
 def test_concat_feeds_the_activation_and_all_heads_in_order():
     config, tensors = one_layer([[1.0], [2.0]], combine="concat")
     del tensors["layers.0.attention.output"]
@@ -270,19 +199,6 @@ def test_concat_feeds_the_activation_and_all_heads_in_order():
     np.testing.assert_allclose(
         reference.forward(config, tensors, [0, 1]), [[467.0], [469.0]]
     )
-
-
-def test_heads_are_concatenated_before_the_output_projection():
-    config, tensors = one_layer([[1.0], [2.0]])
-    tensors["layers.0.attention.query"] = np.zeros((2, 1, 1))
-    tensors["layers.0.attention.query_bias"] = np.ones((2, 1))
-    tensors["layers.0.attention.key"] = np.array([[[0.0]], [[LN3]]])
-    tensors["layers.0.attention.value"] = np.ones((2, 1, 1))
-    tensors["layers.0.attention.value_bias"] = np.array([[0.0], [1.0]])
-    tensors["layers.0.attention.key_bias"] = np.array([[5.0], [7.0]])
-    tensors["layers.0.attention.output"] = np.array([[1.0, 100.0]])
-    # Head 0 averages to 3/2; head 1 has weights 1/4, 3/4: 7/4, plus its bias 1.
-    np.testing.assert_allclose(attended(config, tensors, [0, 1]), [[276.5]] * 2)
 
 
 def test_sinusoidal_positions():
@@ -321,14 +237,6 @@ def test_coordinate_positions():
     )
 
 
-def test_a_table_serves_shorter_lengths():
-    config, tensors = one_layer([[1.0]])
-    tensors["position"] = np.array([[0.0], [10.0], [100.0]])
-    np.testing.assert_allclose(
-        reference.forward(config, tensors, [0, 0]), [[7.0], [17.0]]
-    )
-
-
 def test_influence_of_an_average_is_the_change_over_n():
     config, tensors = one_layer([[1.0, 0.0], [4.0, 4.0], [0.0, 0.0]])
     config["substitutable"] = [0, 1]
@@ -344,3 +252,42 @@ def test_influence_of_an_average_is_the_change_over_n():
     config["accept"] = {"class": 0, "threshold": 7 + 2 * 6 / 4}
     assert reference.accepts(config, tensors, [0, 1, 0, 2])
     assert not reference.accepts(config, tensors, [0, 0, 0, 2])
+
+
+def whole_model(layer_norm):
+    """A model that has every optional tensor, as a file holds it."""
+    shape = {"num_layers": 2, "num_heads": 2, "vocab_size": 3, "num_classes": 2}
+    parts = {"score": "additive", "activation": "gelu", "position": "table"}
+    parts |= {"temperature": jm.InverseLogTemperature(0.5), "mask": "future"}
+    model = small_model(
+        2,
+        **{**shape, **parts},
+        final_norm=True,
+        layer_norm=layer_norm,
+        layer_norm_epsilon=0.1,
+        dtype="float64",
+    )
+    return written(model)
+
+
+@pytest.mark.parametrize("layer_norm", ["none", "pre", "post"])
+def test_fifty_digits_agree_with_float64(layer_norm):
+    config, tensors = whole_model(layer_norm)
+    tokens = [0, 2, 1, 1, 0]
+    exact = reference.forward(config, tensors, tokens, reference.multiprecision(50))
+    plain = reference.forward(config, tensors, tokens)
+    np.testing.assert_allclose(plain, exact.astype(np.float64), rtol=1e-12)
+    # They are two computations, not one: the rounding of the second is visible.
+    assert (plain != exact).any()
+
+
+def test_every_tensor_is_read():
+    """The oracle that ignored one would agree with an engine that ignores it too."""
+    config, tensors = whole_model("post")
+    before = reference.logits(config, tensors, [0, 1, 1, 2])
+    for name in tensors:
+        # Not the whole tensor: a common scale of a normed row would go unseen.
+        changed = {**tensors, name: tensors[name].copy()}
+        changed[name].flat[0] += 0.5
+        after = reference.logits(config, changed, [0, 1, 1, 2])
+        assert np.abs(after - before).max() > 1e-8, name
