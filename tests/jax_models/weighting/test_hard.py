@@ -15,7 +15,6 @@ from jax_models.weighting import (
     WEIGHTINGS,
     Column,
     MovedKeys,
-    Softmax,
     contract,
     spread_of,
 )
@@ -206,13 +205,6 @@ def test_what_makes_scores_meet_may_be_the_replacement(rounded):
         report = rounded(kind, scores(CLEAR, (8.0, 4.0, 4.0, 2.0)), SEEN, moves)
         assert report.ambiguous
         assert float(report.scores[0]) == 8.0
-
-
-def test_a_soft_weighting_reports_nothing():
-    softmax = Softmax()
-    assert softmax.ties(None, ROWS) is None
-    assert softmax.ties_replaced(None, None, ROWS) is None  # pyright: ignore
-    assert softmax.ties_changed(None, ROWS) is None
 
 
 H, MANY, KEYS, SET, V = 2, 200, 12, 4, 3

@@ -10,13 +10,9 @@ import pytest
 from jax_models.weighting import (
     WEIGHTINGS,
     AverageHardmax,
-    Column,
     LeftmostHardmax,
-    MovedKeys,
     Softmax,
-    contract,
     make_weighting,
-    spread_of,
 )
 from tests.jax_models.weighting import laws
 from tests.jax_models.weighting.laws import LAWS, lift
@@ -39,55 +35,6 @@ def test_the_top_columns_weight_is_the_largest_and_the_rest_its_complement(case)
     np.testing.assert_allclose(found.top_weight, weights.max(axis=-1), rtol=1e-14)
     rest = np.sort(weights, axis=-1)[..., :-1].sum(axis=-1)
     np.testing.assert_allclose(found.rest_weight[:, sees], rest[:, sees], rtol=1e-13)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", WEIGHTINGS)
-def test_the_float_type_survives_every_operation(name, dtype):
-    weighting = WEIGHTINGS[name]()
-    h, r, k, v = 2, 3, 4, 5
-
-    def floats(*shape):
-        return jax.ShapeDtypeStruct(shape, dtype)
-
-    index = jax.ShapeDtypeStruct((k,), "int32")
-    seen = jax.ShapeDtypeStruct((r, k), "bool")
-
-    def run(scores, values, index, seen):
-        summary = weighting.lift(scores, values, index, seen)
-        value = values.swapaxes(1, 2)
-        column = Column(index, scores, scores, value, value, seen)
-        moved = MovedKeys(
-            index,
-            scores,
-            scores,
-            seen,
-            spread_of(weighting, values),
-            lambda w: contract(w, values),
-        )
-        change = weighting.merge_change(*[weighting.lift_change(summary, moved)] * 2)
-        rows = jnp.arange(r, dtype=jnp.int32)
-        reports = (
-            weighting.ties(summary, rows),
-            weighting.ties_replaced(summary, column, rows),
-            weighting.ties_changed(change, rows),
-        )
-        return (
-            weighting.weights(scores, seen),
-            weighting.merge(summary, summary),
-            weighting.read(summary),
-            weighting.replace(summary, column),
-            weighting.read_change(change),
-            reports,
-        )
-
-    found = jax.eval_shape(run, floats(h, r, k), floats(h, k, v), index, seen)
-    assert found[0].shape == (h, r, k)
-    assert found[2].shape == (h, r, v)
-    assert found[3].shape == (r, h, v, k)
-    assert found[4].shape == (h, r, v)
-    for leaf in jax.tree.leaves(found):
-        assert leaf.dtype in (jnp.dtype(dtype), jnp.dtype("int32"), jnp.dtype(bool))
 
 
 SEEN = jnp.ones((1, 3), bool)
@@ -192,10 +139,9 @@ PLANTS = [
     (WrongSide, laws.read_is_the_weighted_mean),
     (WrongSide, laws.replacing_is_reading_the_difference),
     (WrongSide, laws.perturbing_is_reading_the_difference),
-    (CountOffByOne, laws.replacing_back_is_the_identity),
+    (CountOffByOne, laws.replacing_is_reading_the_difference),
     (CountsForgotten, laws.classes_weigh_as_their_members),
     (FirstTileOnly, laws.merging_is_lifting_the_union),
-    (FirstTileOnly, laws.replacing_in_a_merged_summary_is_the_same),
     (TopNotApart, laws.large_replacements_keep_their_digits),
     (Subtracting, laws.small_replacements_keep_their_digits),
     (Subtracting, laws.moves_keep_their_digits),

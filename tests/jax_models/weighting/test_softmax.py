@@ -1,6 +1,5 @@
 """What coincides with the top column's value leaves no rounding behind; slopes."""
 
-import dataclasses
 import functools
 
 import jax
@@ -150,38 +149,6 @@ def test_the_mean_of_one_value_is_that_value():
     for one in settled:
         assert (one.mean == jnp.asarray([0.1, 1.0])).all()
     assert (summary.mean != jnp.asarray([0.1, 1.0])).any()
-
-
-def test_a_settled_summary_is_not_merged():
-    """What is relative to one top would go without a word."""
-    settled, other = summary_of(settled=True), summary_of(settled=False)
-    for pair in ((settled, other), (other, settled)):
-        with pytest.raises(AssertionError, match="whole"):
-            Softmax().merge(*pair)
-
-
-@pytest.mark.parametrize("count", [None, np.array([1.0, 3.0, 1.0, 2.0, 5.0])])
-def test_one_pass_settles_as_two_do(count):
-    tile = SCORES, VALUES, INDEX, SEEN, count
-    softmax = Softmax()
-    two = softmax.settle(softmax.lift(*tile), lambda lift: lift(*tile))
-    one = softmax.lift_all(*tile)
-    for field in dataclasses.fields(one):
-        np.testing.assert_allclose(
-            *(getattr(x, field.name) for x in (one, two)), rtol=1e-13
-        )
-
-
-def test_a_row_that_sees_one_column_or_none_settles():
-    seen = jnp.asarray([[True, False, False], [False, False, False]])
-    found = summarise(jnp.zeros((1, 2, 3)), jnp.ones((1, 3, 2)), seen)
-    for settled in found[1:]:
-        assert (settled.above_top == 0).all()
-    for field in dataclasses.fields(found[0]):
-        if field.name != "rest_apart":
-            one, *others = (getattr(x, field.name) for x in found)
-            for other in others:
-                np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("tile", [4, 2])
