@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from jax_models.model.initialise import gaussian_numbers
 from jax_models.model.relative import Alibi
 from jax_models.model.reweight import with_dtype, with_temperature, with_weighting
 from tests.architecture import with_architecture
@@ -52,20 +51,6 @@ def test_the_weights_depend_on_the_key_and_the_shapes_only(other):
     assert len(common) >= 15
     for name in common:
         np.testing.assert_array_equal(one[name], two[name], err_msg=name)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("shape", [(1,), (2, 3, 90), (2**14 + 1,)], ids=str)
-def test_numbers_are_those_of_a_draw_of_their_shape(shape, dtype):
-    drawn = gaussian_numbers(KEY, shape, dtype, 0.3)
-    expected = jax.random.normal(KEY, shape, dtype) * 0.3
-    # Two programs: their compiler may put the same operations in other instructions.
-    np.testing.assert_allclose(drawn, expected, rtol=8 * np.finfo(dtype).eps)
-
-
-def test_another_key_gives_other_weights():
-    one, two = arrays(draw()), arrays(draw(jax.random.key(4)))
-    assert all((one[name] != two[name]).any() for name in one)
 
 
 def test_matrices_have_deviation_scale_over_root_fan_in():
@@ -133,12 +118,6 @@ def test_what_does_not_fit_is_refused(wrong, message):
         draw(**wrong)
 
 
-def test_sinusoidal_positions_of_an_odd_width_are_refused():
-    with pytest.raises(jm.InputError, match="even width, got d = 5"):
-        # Traced, not computed: shapes of their own would be compiled for nothing.
-        jax.eval_shape(lambda: draw(d_model=5, num_heads=1))
-
-
 @pytest.mark.parametrize(
     "name", [field.name for field in dataclasses.fields(jm.Architecture)]
 )
@@ -193,17 +172,7 @@ def test_a_float_type_rounds_each_weight_once(model):
     assert all(leaf.dtype == np.float64 for leaf in leaves(with_dtype(rounded, float)))
 
 
-def test_an_unknown_weighting_is_refused(model):
-    with pytest.raises(jm.InputError, match="softmax"):
-        with_weighting(model, "hardish")
-
-
 @pytest.mark.parametrize("dtype", ["float16", jnp.bfloat16, "int32", "double trouble"])
 def test_any_other_type_is_refused_by_name(model, dtype):
     with pytest.raises(jm.InputError, match="; expected float32 or float64"):
         with_dtype(model, dtype)
-
-
-def test_float64_needs_x64(model):
-    with jax.enable_x64(False), pytest.raises(jm.InputError, match="enable"):
-        with_dtype(model, "float64")

@@ -1,9 +1,6 @@
 """Positions and temperatures are their formulas, in the model's float type."""
 
-import math
-
 import jax
-import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
@@ -21,13 +18,7 @@ from jax_models.model.position import (
     sine_and_cosine,
 )
 from jax_models.model.relative import Rotary, _tables, distance_buckets
-from jax_models.model.temperature import (
-    ConstantTemperature,
-    InverseLogTemperature,
-    PowerTemperature,
-)
 from jax_models.model.transformer import Transformer, encode_positions
-from tests.bounds.attention_pieces import PIECES
 from tests.written import written
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -148,18 +139,6 @@ def test_positions_and_rotations_are_formed_by_them():
     assert roundoffs(sines[[1, n - 1]], truth) < 5
 
 
-def test_products_of_turned_queries_and_keys_depend_on_the_distance_alone():
-    rotary = PIECES["part of rotary, interleaved"]["rotary"]
-    q, k = np.random.default_rng(0).normal(size=(2, 6))
-    turned = [rotary.turn(jnp.tile(x, (9, 1)), jnp.arange(9), 9) for x in (q, k)]
-    scores = np.asarray(turned[0] @ turned[1].T)
-    for distance in range(-8, 9):
-        np.testing.assert_allclose(
-            np.diff(np.diagonal(scores, distance)), 0, atol=1e-14
-        )
-    assert np.ptp(scores) > 0.1
-
-
 @pytest.mark.parametrize("both", [True, False])
 def test_buckets_are_those_of_the_reference(both):
     n, count, most = 300, 32, 128
@@ -168,30 +147,3 @@ def test_buckets_are_those_of_the_reference(both):
     apart = np.arange(1 - n, n)
     expected = [bucket(entry, count, x) for x in apart.tolist()]
     np.testing.assert_array_equal(found, expected)
-
-
-ROWS = jnp.asarray([0, 3, 8], jnp.int32)
-
-
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
-@pytest.mark.parametrize(
-    ("temperature", "length", "expected"),
-    [
-        (ConstantTemperature(0.3), 9, 0.3),
-        (InverseLogTemperature(2.0), 9, 2 / math.log(9)),
-        (InverseLogTemperature(2.0), 2, 2 / math.log(2)),
-        (InverseLogTemperature(2.0), 1, 1.0),
-        (PowerTemperature(2.0, -0.5), 9, 2 / 3),
-        (PowerTemperature(2.0, 0), 9, 2.0),
-        (PowerTemperature(2.0, 0.5, "position"), 9, [2.0, 4.0, 6.0]),
-        (PowerTemperature(jnp.float32(3), -1, "position"), 1000, [3, 3 / 4, 1 / 3]),
-    ],
-)
-def test_the_value_is_the_formula(temperature, length, expected, dtype):
-    if isinstance(temperature.__dict__.get("scale"), jnp.ndarray):
-        temperature = PowerTemperature(
-            temperature.scale.astype(dtype), temperature.exponent, "position"
-        )
-    found = temperature(length, ROWS, dtype)
-    assert found.dtype == dtype
-    np.testing.assert_allclose(found, expected, rtol=4 * float(jnp.finfo(dtype).eps))

@@ -118,17 +118,6 @@ def test_jax_may_put_its_own_marks_in_place_of_layers():
     assert scaled(model, jnp.arange(2.0)).shape == (2, 3, 4)
 
 
-def test_static_fields_and_children_survive_flattening():
-    term = jm.PowerTerm(0, 2)
-    position = jm.Coordinates((term,))
-    leaves, structure = jax.tree.flatten(position)
-    assert leaves == []
-    assert jax.tree.unflatten(structure, leaves) == position
-    assert hash(structure) == hash(
-        jax.tree.structure(jm.Coordinates((jm.PowerTerm(0, 2.0),)))
-    )
-
-
 def test_a_late_array_is_a_leaf_only_where_it_is_given():
     model = repeated()
     plain = model.layers[0].attention

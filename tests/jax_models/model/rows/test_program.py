@@ -178,9 +178,3 @@ def test_the_steepest_slope_of_gelu_is_its_maximum_rounded_up():
     root = context.sqrt(2)
     steepest = context.ncdf(root) + root * context.npdf(root)
     assert steepest <= Gelu.steepest <= steepest + 2**-51
-    slopes = Gelu().slope(jnp.linspace(-6, 6, 200_001))
-    for end, value in (
-        (slopes.max(), Gelu.steepest),
-        (slopes.min(), 1 - Gelu.steepest),
-    ):
-        assert end == pytest.approx(value, abs=1e-8)

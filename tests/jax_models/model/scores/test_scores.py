@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -31,7 +30,7 @@ class NegativeSquaredDistance(PairwiseScore):
         return -(moved * (2 * (queries - keys) + moved)).sum(axis=-1)
 
 
-HEADS, ROWS, KEYS, WIDTH, MODEL = 2, 3, 5, 4, 6
+HEADS, ROWS, KEYS, WIDTH = 2, 3, 5, 4
 DRAW = np.random.default_rng(4)
 VECTOR = DRAW.normal(size=(HEADS, WIDTH))
 SCORED = {
@@ -46,17 +45,11 @@ def drawn(*shape):
 
 QUERIES, MOVED_QUERIES = drawn(HEADS, ROWS, WIDTH), drawn(HEADS, ROWS, WIDTH)
 KEYS_BEFORE, MOVED_KEYS = drawn(HEADS, KEYS, WIDTH), drawn(HEADS, KEYS, WIDTH)
-OWN_KEYS = drawn(HEADS, ROWS, WIDTH)
-OWN = jnp.arange(KEYS)[None, :] == jnp.asarray([4, 0, 2])[:, None]
 
 
 @pytest.fixture(params=SCORED)
 def score(request):
     return SCORED[request.param]
-
-
-def near(found, expected):
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("moved", ["query", "key", "query and key"])
@@ -68,43 +61,8 @@ def test_changes_are_differences_of_scores(score, moved):
         QUERIES if query is None else QUERIES + query,
         KEYS_BEFORE if key is None else KEYS_BEFORE + key,
     )
-    near(found, after - score.scores(QUERIES, KEYS_BEFORE))
-
-
-def test_a_row_that_moves_one_key_sees_that_key_alone_move(score):
-    found = score.own_changes(QUERIES, KEYS_BEFORE, MOVED_QUERIES, OWN_KEYS, OWN)
-    before = score.scores(QUERIES, KEYS_BEFORE)
-    for row in range(ROWS):
-        keys = KEYS_BEFORE + jnp.where(OWN[row][:, None], OWN_KEYS[:, row, None], 0)
-        after = score.scores(QUERIES + MOVED_QUERIES, keys)
-        near(found[:, row], (after - before)[:, row])
-
-
-@dataclasses.dataclass(frozen=True)
-class Rows:
-    """Changes of rows [k, d, r], one set for each row that looks at them."""
-
-    changes: jax.Array
-
-    def formed(self):
-        return self.changes
-
-    def products(self, queries):
-        return jnp.einsum("hdr,kdr->hkr", queries, self.changes, precision="highest")
-
-    def once(self, function, *arguments):
-        return function(*arguments)
-
-
-def test_changes_of_rows_are_those_of_the_keys_that_are_made_of_them(score):
-    weight, rows = drawn(HEADS, WIDTH, MODEL), Rows(drawn(KEYS, MODEL, ROWS))
-    found = score.changes_of_rows(weight, QUERIES, KEYS_BEFORE, MOVED_QUERIES, rows)
-    for row in range(ROWS):
-        moved = jnp.einsum(
-            "hed,kd->hke", weight, rows.changes[..., row], precision="highest"
-        )
-        all_rows = score.changes(QUERIES, KEYS_BEFORE, MOVED_QUERIES, moved)
-        near(found[:, row], all_rows[:, row])
+    expected = after - score.scores(QUERIES, KEYS_BEFORE)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
 
 
 def test_an_error_of_a_change_is_seen(monkeypatch):
@@ -118,9 +76,13 @@ def test_an_error_of_a_change_is_seen(monkeypatch):
         test_changes_are_differences_of_scores(SCORED["invented"], "query and key")
 
 
-def test_a_score_is_one_file_and_one_row(monkeypatch):
+def invented_model(monkeypatch, **options):
     monkeypatch.setitem(SCORES, "invented", NegativeSquaredDistance())
-    model = small_model(num_heads=2, mask="future", score="invented", dtype="float64")
+    return small_model(score="invented", dtype="float64", **options)
+
+
+def test_a_score_is_one_file_and_one_row(monkeypatch):
+    model = invented_model(monkeypatch, num_heads=2, mask="future")
     tokens = np.array([0, 1, 1, 0, 1])
     asked: Any = {"method": "incremental", "rounding": "none"}
     found = bounds.compute_influence(model, tokens, **asked)
@@ -132,11 +94,6 @@ def test_a_score_is_one_file_and_one_row(monkeypatch):
         np.testing.assert_allclose(
             found.upper[position, other[position]], norm, rtol=1e-9
         )
-
-
-def invented_model(monkeypatch, **options):
-    monkeypatch.setitem(SCORES, "invented", NegativeSquaredDistance())
-    return small_model(score="invented", dtype="float64", **options)
 
 
 @pytest.mark.parametrize(
