@@ -74,13 +74,6 @@ def test_any_integers_are_tokens(kind):
     np.testing.assert_array_equal(found, jm.apply(model, tokens))
 
 
-def test_a_sequence_longer_than_the_table_is_refused():
-    table = jm.PositionTable(jnp.zeros((4, 2)))
-    model = dataclasses.replace(MODEL, position=table)
-    with pytest.raises(jm.InputError, match=r"n = 5 .* 4 rows"):
-        jm.apply(model, [0] * 5)
-
-
 def test_an_ambiguous_tie_is_an_error_unless_told_otherwise():
     model = with_scores(1.0, 0.75, 0.0)
     tokens = [2, 1, 0]

@@ -5,7 +5,6 @@ import re
 import socket
 import subprocess
 import sys
-from typing import Any, ClassVar
 
 import chex
 import jax
@@ -16,7 +15,6 @@ from jax.sharding import Mesh
 
 import jax_models as jm
 from jax_models.model.mask import MASKS
-from jax_models.model.pytree import pytree
 from jax_models.run import blocks, sharded_forward
 from jax_models.run.sharded_forward import forward_sharded, share_out
 from tests.architecture import small_model, with_attention
@@ -130,39 +128,6 @@ def test_the_row_of_an_ambiguous_tie_is_that_of_one_device():
     assert said[0] == said[1] == said[2] != []
 
 
-@pytree
-class LastSeen(jm.Softmax):
-    """The value of the last key that is merged: merging is associative, no more."""
-
-    name: ClassVar[str] = "last_seen"
-
-    def lift(self, scores, values, index, visible, count=None) -> Any:
-        at = jnp.where(visible, jnp.arange(index.shape[0]), -1).max(axis=-1)
-        found = jnp.take(values, jnp.maximum(at, 0), axis=1)
-        some = jnp.broadcast_to(at >= 0, scores.shape[:2])
-        return some, jnp.where(some[..., None], found, 0)
-
-    def merge(self, first: Any, second: Any) -> Any:
-        some, value = second
-        return some | first[0], jnp.where(some[..., None], value, first[1])
-
-    def read(self, summary: Any):
-        return summary[1]
-
-
-def of_last_seen():
-    model = draw("softmax", mask="future", num_layers=1)
-    return with_attention(model, {"weighting": LastSeen()})
-
-
-def test_summaries_are_merged_in_order_of_position():
-    model = of_last_seen()
-    expected = jm.apply(model, MANY)
-    for devices in (2, 3, 8):
-        shared = jm.apply(model, MANY, mesh=jm.device_mesh(devices))
-        np.testing.assert_allclose(shared, expected, **CLOSE)
-
-
 def test_a_merge_without_the_last_tile_is_noticed(monkeypatch):
     fold = sharded_forward.fold_stacked
     monkeypatch.setattr(
@@ -171,7 +136,8 @@ def test_a_merge_without_the_last_tile_is_noticed(monkeypatch):
         lambda merge, stacked: fold(merge, jax.tree.map(lambda x: x[:-1], stacked)),
     )
     sharded_forward._compiled.cache_clear()
-    model, tokens = of_last_seen(), jnp.append(MANY, MANY[:3])  # no tile is empty
+    model = draw("softmax", mask="future", num_layers=1)
+    tokens = jnp.append(MANY, MANY[:3])  # no tile is empty
     shared = jm.apply(model, tokens, mesh=jm.device_mesh(2))
     sharded_forward._compiled.cache_clear()
     assert np.abs(shared - jm.apply(model, tokens)).max() > 1e-3
