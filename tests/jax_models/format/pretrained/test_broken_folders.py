@@ -8,7 +8,6 @@ import json
 import os
 import struct
 
-import jax
 import ml_dtypes
 import numpy as np
 import pytest
@@ -51,19 +50,11 @@ QUANTISED = ("type", "expected one of F64, F32, F16, BF16", "turned back first")
 TENSORS = {
     "missing": (without(QUERY), ("no tensor", "expected shape (16, 16)", "fetch")),
     "narrow": (query_as(lambda x: x[:8].copy()), ("shape (8, 16); expected (16, 16)",)),
-    "a number": (
-        query_as(lambda x: x[:1, :1].reshape(())),
-        ("has shape (); expected",),
-    ),
     "nan": (
         with_value(QUERY, np.nan),
         ("has the value nan at (1, 2)", "must be finite"),
     ),
     "int8": (query_as(lambda x: x.astype(np.int8)), ("has type I8", *QUANTISED)),
-    "float8": (
-        query_as(lambda x: x.astype(ml_dtypes.float8_e4m3fn)),
-        ("has type F8_E4M3", *QUANTISED),
-    ),
 }
 
 
@@ -107,7 +98,6 @@ SCALED = {"rope_type": "longrope", "factor": 4.0}
             for name in ("albert", "gpt2")
         ),
         ("llama", {"rope_scaling": SCALED}, ("rope_scaling", "'longrope'", "yarn")),
-        ("gpt_neox", {"rope_scaling": {"type": "ntk"}}, ("'ntk'", "llama3, yarn")),
         (
             "modernbert",
             {"rope_parameters": {"full_attention": {"rope_type": "dynamic"}}},
@@ -134,13 +124,10 @@ def test_two_names_of_one_tensor_are_refused(tmp_path):
 HEADER = 2**32
 BYTES = {
     "nothing": (lambda old: b"", "too small"),
-    "no header": (lambda old: old[:8], "header"),
     "half a header": (lambda old: old[:100], "header"),
     "half the tensors": (lambda old: old[: len(old) // 2], "not fully covered"),
-    "a byte too few": (lambda old: old[:-1], "not fully covered"),
     "a byte too many": (lambda old: old + b"\0", "not fully covered"),
     "4 GiB header": (lambda old: struct.pack("<Q", HEADER) + old[8:], "too large"),
-    "a web page": (lambda old: b"<html>not found</html>", "too large"),
 }
 
 
@@ -241,10 +228,8 @@ def test_a_file_of_another_library_says_how_to_convert_it(tmp_path):
 SETTINGS = [
     ("bert", {"vocab_size": 21}, ("word_embeddings", "(20, 16); expected (21, 16)")),
     ("bert", {"hidden_size": 15}, ("num_attention_heads = 2", "does not divide", "15")),
-    ("bert", {"num_attention_heads": 0}, ("num_attention_heads", "at least 1")),
     ("bert", {"hidden_size": ...}, ("hidden_size", "None; expected a whole number")),
     ("bert", {"num_hidden_layers": 3}, ("layer.2.", "no tensor", "expected shape")),
-    ("bert", {"num_hidden_layers": 1}, ("layer.1.", "does not have")),
     ("bert", {"layer_norm_eps": "x"}, ("epsilon = 'x'; expected a finite number",)),
     ("bert", {"hidden_act": "gelu_fast"}, ("hidden_act", "gelu_fast", "gelu_new")),
     ("bert", {"model_type": "t5"}, ("model_type", "'t5'", "bert", "qwen2")),
@@ -257,17 +242,11 @@ SETTINGS = [
     ("bert", {"position_embedding_type": "relative_key"}, ("relative_key", "added")),
     ("bert", {"tie_word_embeddings": "no"}, ("tie_word", "'no'; expected true or")),
     ("bert", {"tie_word_embeddings": False}, ("decoder.weight", "masked_lm")),
-    ("roberta", {"pad_token_id": "x"}, ("pad_token_id", "'x'; expected a symbol's")),
     ("roberta", {"pad_token_id": -2}, ("pad_token_id", "-2; expected 0 to 22")),
     ("esm", {"position_embedding_type": "relative_key"}, ("relative_key", "rotary")),
-    ("esm", {"position_embedding_type": ...}, ("position_embeddings", "no tensor")),
     ("esm", {"emb_layer_norm_before": True}, ("layer_norm.weight", "no tensor")),
-    ("esm", {"token_dropout": "x"}, ("token_dropout", "'x'; expected true or false")),
     ("esm", {"mask_token_id": None}, ("token_dropout.mask = None", "expected")),
-    ("gpt2", {"scale_attn_weights": 2}, ("scale_attn_weights", "2; expected true")),
     ("llama", {"num_key_value_heads": 3}, ("k_proj", "(12, 16); expected (18, 16)")),
-    ("llama", {"attention_bias": False}, ("k_proj.bias", "does not have")),
-    ("llama", {"mlp_bias": True}, ("gate_proj.bias", "no tensor")),
     ("mistral", {"sliding_window": 0}, ("sliding_window", "0; expected a whole")),
     ("modernbert", {"mlp_bias": True}, ("mlp_bias = True", "without biases")),
     ("modernbert", {"local_rope_theta": None}, ("local_rope_theta", "is null")),
@@ -304,7 +283,6 @@ def test_a_setting_that_is_not_read_is_named(name, said, parts, tmp_path):
     ("rope", "parts"),
     [
         ({"rope_type": "yarn"}, ("factor in", "= None; expected a finite number")),
-        ({"rope_type": "linear"}, ("factor in", "= None; expected a finite number")),
         ({"rope_type": "llama3", "factor": 8.0}, ("low_freq_factor in", "= None")),
         ({"rope_theta": -1}, ("rope_theta in", "= -1; expected a positive number")),
         ({"partial_rotary_factor": 0.5}, ("partial_rotary_factor", "0.5; expected 1")),
@@ -359,12 +337,6 @@ def test_half_precision_becomes_float32_and_one_line_says_so(kind, tmp_path):
     assert model.dtype == np.float32
     stored = held["bert.embeddings.word_embeddings.weight"].astype(np.float32)
     np.testing.assert_array_equal(model.embedding, stored)
-
-
-def test_float64_without_x64_is_refused(tmp_path):
-    with jax.enable_x64(False):
-        line = refusal(copied("bert", tmp_path), dtype="float64")
-    assert_says(line, "float64", "switched off", "jax_enable_x64")
 
 
 def test_a_head_that_is_not_there_is_named(tmp_path):
