@@ -212,7 +212,6 @@ class Tensor:
     """What torch's tensors are to a reader of arrays."""
 
 
-LINEAR = "encoder.layers.0.linear1.weight"
 BIAS = "encoder.layers.1.norm1.bias"
 BROKEN = [
     ("encoder", lambda old: list(old.items()), {}, ("state is list", "state_dict()")),
@@ -221,7 +220,6 @@ BROKEN = [
     ("encoder", lambda old: {}, {}, ("no layers", "self_attn.in_proj_weight", "alone")),
     ("encoder", without(BIAS), {}, (BIAS, "expected shape (16,)", "state_dict()")),
     ("encoder", without(IN_PROJ), {}, ("no layers", "c_attn.weight", "nanoGPT")),
-    ("encoder", instead(LINEAR, np.transpose), {}, (LINEAR, "(16, 24)", "(16, 16)")),
     (
         "encoder",
         instead(IN_PROJ, lambda x: x[:32]),
@@ -250,10 +248,8 @@ BROKEN = [
         ("'decoder.encoder.layers.', 'encoder.layers.'", "expected one"),
     ),
     ("encoder", dict, {"heads": 3}, ("heads = 3 does not divide the width 16",)),
-    ("encoder", dict, {"heads": 0}, ("heads = 0", "integer >= 1")),
     ("encoder", dict, {"embedding": ...}, ("embedding = None; expected the name",)),
     ("encoder", dict, {"embedding": "emb"}, ("'emb' is no tensor", "'classes.bias'")),
-    ("encoder", dict, {"embedding": np.ones((5, 12))}, (IN_PROJ, "expected (36, 12)")),
     ("encoder", dict, {"embedding": np.eye(16, dtype=int)}, ("embedding=", "int64")),
     (
         "encoder",
@@ -263,31 +259,16 @@ BROKEN = [
     ),
     (
         "encoder",
-        dict,
-        {"readout": "head"},
-        ("'head.weight' is no tensor", "'classes.bias'"),
-    ),
-    (
-        "encoder",
         instead("classes.weight", lambda x: x[:, 1:]),
         {},
         ("readout.weight", "(3, 15)", "16"),
     ),
     ("encoder", dict, {"norm_first": "yes"}, ("norm_first = 'yes'", "True or False")),
-    ("encoder", dict, {"activation": "gelu_fast"}, ("activation", "gelu_fast", "relu")),
-    ("encoder", dict, {"layer_norm_eps": -1}, ("layer_norm_eps = -1", "at least 0")),
-    ("encoder", dict, {"dtype": "float16"}, ("float16", "float32")),
     (
         "nanogpt",
         without("transformer.ln_f.bias", "transformer.ln_f.weight"),
         {},
         ("no tensor 'transformer.ln_f.weight'",),
-    ),
-    (
-        "nanogpt",
-        without("transformer.wpe.weight"),
-        {},
-        ("position", "wpe.weight' is no"),
     ),
 ]
 
