@@ -142,16 +142,13 @@ BAD = [
     (changed("embedding", to=None), "'embedding' is missing"),
     (changed(QUERY, to=None), f"'{QUERY}' is missing.*4"),
     (changed("layers.0.ffn.b3", to=np.zeros(4)), "unexpected.*layers.0.ffn.b3"),
-    (changed("layers.2.ffn.b1", to=np.zeros(3)), "unexpected.*layers.2.ffn.b1"),
     (changed("final_norm.bias", to=np.ones(4)), "'final_norm.scale' is missing"),
     (
         changed("layers.0.attention.score_vector", to=np.ones((2, 2))),
         "unexpected.*score_vector",
     ),
-    (changed(QUERY, to=lambda t: t[:, :, :3]), rf"'{QUERY}'.*\(2, 2, 3\).*4"),
     (changed(QUERY, to=lambda t: t[0]), rf"'{QUERY}'.*\(2, 4\)"),
     (changed("layers.1.attention.key", to=lambda t: t[:1]), "key'.*expected.*2, 2, 4"),
-    (changed("layers.0.ffn.w2", to=np.ones((4, 4))), r"ffn.w2'.*\(4, 4\).*\(4, 3\)"),
     (changed("position", to=np.ones((5, 3))), r"'position'.*\(5, 3\)"),
     (
         changed(QUERY, to=lambda t: np.where(t == t[1, 1, 2], np.inf, t)),
@@ -168,25 +165,16 @@ BAD = [
     (setting(["heads"], 2), "unknown key 'heads'"),
     (setting(["layers", 1, "maks"], "none"), r"layers\[1\].*unknown key 'maks'"),
     (setting(["layers"], REMOVED), "layers = None"),
-    (setting(["layers"], {}), "layers = {}"),
     (setting(["layers", 0], "softmax"), r"layers\[0\] is str"),
-    (setting(["layers", 1, "weighting"], "hard"), r"layers\[1\].weighting = 'hard'"),
     (setting(["layers", 0, "mask"], "causal"), r"layers\[0\].mask = 'causal'.*future"),
     (setting(["layer_norm"], "pre"), "'layers.0.norm1.scale' is missing"),
-    (setting(["layer_norm_epsilon"], -1), "layer_norm_epsilon = -1"),
     (setting(["layer_norm_epsilon"], 10**400), "layer_norm_epsilon"),
-    (setting(["activation"], "swish"), "activation = 'swish'"),
     (setting(["combine"], "concat"), "ffn.w1'.*8"),
     (setting(["layers", 0, "tie_resolution"], "x"), "tie_resolution = 'x'"),
     # Temperatures.
-    (setting(["layers", 0, "temperature"], 2), "temperature.kind = 2"),
     (
         setting(["layers", 0, "temperature"], {"kind": "constant", "value": 0}),
         "temperature.value = 0.*positive",
-    ),
-    (
-        setting(["layers", 0, "temperature"], {"kind": "constant", "scale": 1}),
-        "unknown key 'scale'",
     ),
     (
         setting(["layers", 0, "temperature"], {**POWER, "scale": float("nan")}),
@@ -199,11 +187,9 @@ BAD = [
     ),
     # Positions.
     (setting(["position"], {"kind": "rotary"}), "position.kind = 'rotary'"),
-    (setting(["position"], {"kind": "sinusoidal", "base": 0}), "position.base = 0"),
     (setting(["position"], {"kind": "coordinates"}), "position.terms = None"),
     (setting(["position"], coordinates(power=1)), r"terms\[0\].*unknown key 'power'"),
     (setting(["position"], coordinates(coordinate=-1)), "coordinate = -1"),
-    (setting(["position"], coordinates(alternating=1)), "alternating = 1"),
     (setting(["position"], coordinates(modulus=0, residues=[])), "modulus = 0"),
     (setting(["position"], coordinates(modulus=2)), "residues = None"),
     # Symbols and acceptance.
@@ -211,7 +197,6 @@ BAD = [
     (setting(["substitutable"], [0, 3]), "substitutable lists 3.*0 to 2"),
     (setting(["substitutable"], []), r"substitutable = \[\]; list symbols"),
     (setting(["substitutable"], [2, 0, 2]), "substitutable lists 2 2 times"),
-    (setting(["vocabulary"], ["a", "b", "a"]), "vocabulary lists 'a' 2 times"),
     (setting(["special"], [1]), "special = .*'attention-bounds/1' does not have"),
     (setting(["accept"], {"class": 0, "threshold": 0}), "0 classes"),
     (setting(["accept"], {"class": 0}), "accept.threshold = None"),
@@ -263,40 +248,17 @@ def test_a_formula_and_a_table_exclude_each_other():
 
 
 @pytest.mark.parametrize(
-    ("position", "message"),
-    [
-        (coordinates(position_power=-1, offset=0), "pole"),
-        (coordinates(alternating=True, offset=0.5), "integer offset"),
-        (coordinates(coordinate=4), "coordinate 4"),
-    ],
-)
-def test_a_formula_without_a_value_is_refused_when_it_is_used(position, message):
-    config, tensors = WHOLE
-    model = build_model({**config, "position": position}, tensors)
-    with pytest.raises(jm.InputError, match=message):
-        jm.apply(model, [0, 1])
-
-
-def raw(damage):
-    """The bytes of a good file, damaged."""
-    return damage(jm.model_bytes(MODELS["plain"]))
-
-
-@pytest.mark.parametrize(
     ("damage", "message"),
     [
         (lambda data: b"", "not a complete safetensors file"),
-        (lambda data: data[:4], "not a complete safetensors file"),
-        (lambda data: data[:100], "not a complete safetensors file"),
         (lambda data: data[:-1], "not a complete safetensors file"),
         (lambda data: data + b"\0", "not a complete safetensors file"),
-        (lambda data: b"PK\3\4" * 1000, "not a complete safetensors file"),
         (lambda data: data.replace(b"{\\", b"[\\", 1), "config is not JSON"),
     ],
 )
 def test_damaged_bytes_are_refused(damage, message, tmp_path):
     path = tmp_path / "model.safetensors"
-    path.write_bytes(raw(damage))
+    path.write_bytes(damage(jm.model_bytes(MODELS["plain"])))
     with pytest.raises(jm.InputError, match=message) as caught:
         jm.load(path)
     assert str(path) in str(caught.value)

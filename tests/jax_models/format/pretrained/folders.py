@@ -5,6 +5,7 @@ import pathlib
 import shutil
 
 import numpy as np
+import pytest
 from safetensors.numpy import load_file, save_file
 
 import bounds
@@ -66,6 +67,19 @@ def with_value(name, value):
         return tensor
 
     return instead(name, change)
+
+
+def refusal(call):
+    """The one line that a call is refused with."""
+    with pytest.raises(jm.InputError) as caught:
+        call()
+    (line,) = str(caught.value).splitlines()
+    return line
+
+
+def assert_says(line, *parts):
+    for part in parts:
+        assert part in line, line
 
 
 def assert_rows_are(found, wanted, allowed):

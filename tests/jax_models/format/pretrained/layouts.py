@@ -144,12 +144,6 @@ def other_heads(one):
     return sorted([*own, *one.add(*more)])
 
 
-def other_heads_without_prefix(one):
-    found = other_heads(one)
-    without_prefix(one)
-    return found
-
-
 def other_heads_beside_the_own(one):
     return one.add("multiple_choice_head.summary.weight", "v_head.summary.weight")
 
@@ -206,7 +200,6 @@ LAYOUTS = {
     "bin": Layout(lambda one: None, finish=to_torch),
     "shards of bin": Layout(lambda one: None, finish=to_torch_shards),
     "pt": Layout(lambda one: None, finish=to_pt),
-    "bin of module.": Layout(put_before("module."), finish=to_torch),
     "module.": Layout(put_before("module.")),
     "module._orig_mod.": Layout(put_before("module._orig_mod.")),
     "a compiled layer": Layout(compiled_in_part),
@@ -218,7 +211,6 @@ LAYOUTS = {
     "embedding alone": Layout(tied, tied),
     "embedding twice": Layout(embedding_twice, tied),
     "other heads": Layout(other_heads, body_alone),
-    "other heads, no prefix": Layout(other_heads_without_prefix, body_alone),
     "another head beside": Layout(other_heads_beside_the_own),
     "no architectures": Layout(no_architectures),
 }

@@ -14,9 +14,11 @@ import pytest
 from safetensors.numpy import save_file
 
 import jax_models as jm
+from tests.jax_models.format.pretrained import folders
 from tests.jax_models.format.pretrained.folders import (
     INDEX,
     WEIGHTS,
+    assert_says,
     copied,
     instead,
     sharded,
@@ -30,16 +32,7 @@ QUERY = "bert.encoder.layer.0.attention.self.query.weight"
 
 
 def refusal(folder, **options):
-    """The one line that a folder is refused with."""
-    with pytest.raises(jm.InputError) as caught:
-        jm.from_pretrained(folder, **options)
-    (line,) = str(caught.value).splitlines()
-    return line
-
-
-def assert_says(line, *parts):
-    for part in parts:
-        assert part in line, line
+    return folders.refusal(lambda: jm.from_pretrained(folder, **options))
 
 
 def query_as(change):

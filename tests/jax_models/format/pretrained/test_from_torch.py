@@ -16,7 +16,9 @@ from tests.jax_models.format.pretrained.folders import (
     assert_influences_are,
     assert_is_plain,
     assert_rows_are,
+    assert_says,
     instead,
+    refusal,
     with_value,
     without,
 )
@@ -275,11 +277,8 @@ BROKEN = [
 
 @pytest.mark.parametrize(("name", "change", "said", "parts"), BROKEN)
 def test_a_state_that_does_not_fit_is_one_line(name, change, said, parts):
-    with pytest.raises(jm.InputError) as caught:
-        read(name, change(dict(stored(name))), **said)
-    (line,) = str(caught.value).splitlines()
-    for part in parts:
-        assert part in line, line
+    state = change(dict(stored(name)))
+    assert_says(refusal(lambda: read(name, state, **said)), *parts)
 
 
 def test_a_module_in_place_of_its_state_is_told_how_to_give_it():
